@@ -14,8 +14,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/plansummary"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -42,10 +42,10 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return sandbox.Errorf(sandbox.Invalid, "there is no command %q; see %s help", args[0], cmd.CommandPath())
+			return sandbox.Errorf(sandbox.Invalid, "unknown command %q; see %s help", args[0], cmd.CommandPath())
 		},
 	}
-	root.AddCommand(cli.New(version, reconciler.Commands(version)...), plansummary.NewCommand())
+	root.AddCommand(cli.New(version, daemon.Commands(version)...), plansummary.NewCommand())
 	return root
 }
 

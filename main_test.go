@@ -38,8 +38,8 @@ func TestCommandLine(t *testing.T) {
 // serve starts the reconciler of a script.
 func serve(t *testing.T, e *testscript.Env) error {
 	env, store := inprocess.NewStored(t)
-	text, signing := webhook.NewToken(), webhook.NewSecret()
-	token, err := webhook.MakeToken("ops", text)
+	text, signing := access.NewToken(), webhook.NewSecret()
+	token, err := access.MakeToken("ops", text)
 	if err != nil {
 		return err
 	}
@@ -47,17 +47,27 @@ func serve(t *testing.T, e *testscript.Env) error {
 	if err != nil {
 		return err
 	}
-	_, err = env.Service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "suite", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: "player:1", Network: sandbox.NetworkNone}})
+	_, err = env.Service.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:    "catan-7",
+		Owner: "suite",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: "player:1", Network: sandbox.NetworkNone},
+	})
 	if err == nil {
-		_, err = env.Service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: "catan-7", Owner: "suite"})
+		_, err = env.Service.Acquire(t.Context(),
+			sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: "catan-7", Owner: "suite"})
 	}
 	if err != nil {
 		return err
 	}
 	env.Advance(time.Minute)
 	// Senders sign by the machine's clock, so that is the API's; the service has its own.
-	handler, err := api.New(api.Config{Service: env.Service, Access: access.New(access.Config{Store: store}), Tokens: []api.Token{token}, Secrets: webhook.Secrets{secret}})
+	handler, err := api.New(api.Config{
+		Service: env.Service,
+		Access:  access.New(access.Config{Store: store}),
+		Tokens:  []api.Token{token},
+		Secrets: webhook.Secrets{secret},
+	})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ variable "token" {
 resource "sandbox_environment" "game" {
   name  = %q
   image = %q
-  network {
+  network = {
     mode = "none"
   }
   secrets = { token = { value_wo = var.token, value_wo_version = 1 } }
@@ -34,7 +34,8 @@ resource "sandbox_environment" "game" {
 `, w.Name, w.Image))
 	w.Watch(tf.LedgerURL())
 	tf.Env = append(tf.Env, "TF_VAR_token="+value, "TF_LOG=TRACE", "TF_LOG_PATH="+filepath.Join(tf.Dir, "terraform.log"))
-	told := tf.Run("plan", "-out=plan") + tf.Run("show", "-json", "plan") + tf.Run("apply", "plan") + tf.Run("show", "-json")
+	told := tf.Run("plan", "-out=plan") + tf.Run("show", "-json", "plan") + tf.Run("apply", "plan") +
+		tf.Run("show", "-json")
 	if !strings.Contains(told, "value_wo_version") {
 		t.Errorf("nothing was told of the secret at all: %s", told)
 	}

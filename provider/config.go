@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -26,13 +27,19 @@ const (
 	envReconcilerToken = "SANDBOX_RECONCILER_TOKEN" //nolint:gosec // the name of a variable
 )
 
+func reconcilerPath(attribute string) path.Expression {
+	return path.MatchRoot("reconciler").AtName(attribute)
+}
+
 func contextPath() path.Expression { return path.MatchRoot("docker").AtName("context") }
 
 // settings are the configuration with defaults and environment filled in.
 type settings struct {
-	// reconcilerURL is empty when the service runs on the ledger in this process.
+	// remote: a reconciler runs the service. Otherwise this process does, and reconcilerURL is empty.
+	remote                    bool
 	reconcilerURL, token      string
-	ledgerURL, stateURL       string
+	transport                 transport
+	ledgerURL, snapshotURL    string
 	dockerHost, dockerContext string
 	networkPool               netip.Prefix // zero is the executor's default
 	priceBook                 string
@@ -45,22 +52,37 @@ type settings struct {
 
 // check finds what is wrong whatever the environment holds.
 func (m model) check() diag.Diagnostics {
-	var diags diag.Diagnostics
+	diags := m.checkAddresses()
 	if m.Reconciler == nil {
-		return nil
+		return diags
 	}
 	if !m.Ledger.IsNull() {
 		diags.AddAttributeError(path.Root("ledger"), "Reconciler And Ledger Conflict",
-			"Both a reconciler block and a ledger are configured, but the ledger is the reconciler's business. Remove one of them: "+
-				"with a reconciler it owns the ledger, without one the provider keeps it.")
+			"The provider has both a reconciler and a ledger. Remove one of them: a reconciler has its own ledger, and "+
+				"without one the provider keeps it.")
 	}
 	if !m.StateURL.IsNull() {
 		diags.AddAttributeError(path.Root("state_url"), "Reconciler And State URL Conflict",
-			"Both a reconciler block and a state_url are configured, but where state is kept is the reconciler's business. Remove one of them: "+
-				"the reconciler is told by its flag --state-url.")
+			"The provider has both a reconciler and a state_url. Remove one of them: the reconciler has the flag "+
+				"--state-url.")
 	}
 	if r := m.Reconciler; !r.URL.IsNull() && !r.URL.IsUnknown() && !r.AllowHTTP.IsUnknown() {
 		diags.Append(checkURL(r.URL.ValueString(), r.AllowHTTP.ValueBool())...)
+	}
+	return diags
+}
+
+// checkAddresses finds a ledger and an engine that have no address of the right form.
+func (m model) checkAddresses() (diags diag.Diagnostics) {
+	if !m.Ledger.IsNull() && !m.Ledger.IsUnknown() {
+		if err := ledger.CheckURL(m.Ledger.ValueString()); err != nil {
+			diags.AddAttributeError(path.Root("ledger"), "Invalid Ledger URL", err.Error()+".")
+		}
+	}
+	if d := m.Docker; d != nil && !d.Host.IsNull() && !d.Host.IsUnknown() {
+		if err := docker.CheckHost(d.Host.ValueString()); err != nil {
+			diags.AddAttributeError(path.Root("docker").AtName("host"), "Invalid Docker Host", err.Error()+".")
+		}
 	}
 	return diags
 }
@@ -75,7 +97,8 @@ func checkURL(raw string, allowHTTP bool) diag.Diagnostics {
 			fmt.Sprintf("The reconciler's URL must be like https://reconciler.example.com, not %q.", raw))}
 	case u.Scheme == "http" && !allowHTTP && !loopback(u.Hostname()):
 		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(at, "Token Over Plain HTTP",
-			fmt.Sprintf("The reconciler's URL %s is not encrypted, and everybody on the way to it could read the token. Use https://, or set allow_http = true in the reconciler block if that network is trusted.", raw))}
+			fmt.Sprintf("The reconciler's URL %s is not encrypted: anyone on the network path can read the token. Use "+
+				"https://, or set reconciler.allow_http = true if that network is trusted.", raw))}
 	default:
 		return nil
 	}
@@ -104,7 +127,8 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 		return s, diags
 	}
 	diags.Append(m.resolveCloudflare(&s, getenv)...)
-	s.serviceUnknown = slices.Concat(s.serviceUnknown, unknown("ledger", m.Ledger), unknown("state_url", m.StateURL), s.engineUnknown, s.poolUnknown)
+	s.serviceUnknown = slices.Concat(s.serviceUnknown, unknown("ledger", m.Ledger), unknown("state_url", m.StateURL),
+		s.engineUnknown, s.poolUnknown)
 	s.ledgerURL = m.Ledger.ValueString()
 	if m.Ledger.IsNull() {
 		var err error
@@ -112,7 +136,7 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 			diags.AddError("No Place For The Ledger", fmt.Sprintf("%s. Set the provider's ledger attribute.", err))
 		}
 	}
-	s.stateURL = cmp.Or(m.StateURL.ValueString(), ledger.DefaultStateURL(s.ledgerURL))
+	s.snapshotURL = cmp.Or(m.StateURL.ValueString(), ledger.DefaultSnapshotURL(s.ledgerURL))
 	return s, diags
 }
 
@@ -129,7 +153,8 @@ func (m model) resolveDocker(s *settings) diag.Diagnostics {
 	}
 	var err error
 	if s.networkPool, err = docker.ParseNetworkPool(m.Docker.NetworkPool.ValueString()); err != nil {
-		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("docker").AtName("network_pool"), "Invalid Network Pool", err.Error()+".")}
+		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("docker").AtName("network_pool"),
+			"Invalid Network Pool", err.Error()+".")}
 	}
 	return nil
 }
@@ -141,13 +166,18 @@ func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.D
 	if m.Cloudflare != nil {
 		c = *m.Cloudflare
 	}
-	s.serviceUnknown = slices.Concat(unknown("cloudflare.account_id", c.AccountID), unknown("cloudflare.api_token", c.Token), unknown("cloudflare.api_base_url", c.BaseURL))
-	s.cloudflare = deploy.Config{AccountID: c.AccountID.ValueString(), Token: sandbox.Secret(c.Token.ValueString()), BaseURL: c.BaseURL.ValueString()}
+	s.serviceUnknown = slices.Concat(
+		unknown("cloudflare.account_id", c.AccountID), unknown("cloudflare.api_token", c.Token),
+		unknown("cloudflare.api_base_url", c.BaseURL), unknown("cloudflare.scheduling_policy", c.Policy))
+	s.cloudflare = deploy.Config{
+		AccountID: c.AccountID.ValueString(), Token: sandbox.Secret(c.Token.ValueString()), BaseURL: c.BaseURL.ValueString(),
+		SchedulingPolicy: cloudflare.SchedulingPolicy(c.Policy.ValueString()),
+	}
 	s.cloudflare.FillIn(getenv)
 	var diags diag.Diagnostics
 	missing := func(attribute, variable string) {
 		diags.AddAttributeError(path.Root("cloudflare").AtName(attribute), "Incomplete Cloudflare Account",
-			fmt.Sprintf("The cloudflare block has no %s, and %s is not set. Set one of them.", attribute, variable))
+			fmt.Sprintf("The provider's cloudflare has no %s, and %s is not set. Set one of them.", attribute, variable))
 	}
 	switch {
 	case len(s.serviceUnknown) > 0:
@@ -162,11 +192,13 @@ func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.D
 }
 
 func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.Diagnostics {
+	s.remote = true
 	var r reconcilerModel
 	if m.Reconciler != nil {
 		r = *m.Reconciler
 	}
 	s.serviceUnknown = append(unknown("reconciler.url", r.URL), unknown("reconciler.token", r.Token)...)
+	s.serviceUnknown = append(s.serviceUnknown, r.transportUnknown()...)
 	if r.AllowHTTP.IsUnknown() {
 		s.serviceUnknown = append(s.serviceUnknown, "reconciler.allow_http")
 	}
@@ -182,14 +214,19 @@ func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.D
 	}
 	var diags diag.Diagnostics
 	if s.reconcilerURL == "" {
-		diags.AddAttributeError(path.Root("reconciler").AtName("url"), "No Reconciler URL", "The reconciler block has no url, and "+envReconcilerURL+" is not set.")
+		diags.AddAttributeError(path.Root("reconciler").AtName("url"), "No Reconciler URL",
+			"The provider's reconciler has no url, and "+envReconcilerURL+" is not set.")
 		return diags
 	}
 	if s.token == "" {
 		diags.AddAttributeError(path.Root("reconciler").AtName("token"), "No Reconciler Token",
-			fmt.Sprintf("Reconciler %s needs a token: set %s, or token in the reconciler block.", s.reconcilerURL, envReconcilerToken))
+			fmt.Sprintf("Reconciler %s needs a token: set %s, or reconciler.token of the provider.",
+				s.reconcilerURL, envReconcilerToken))
 	}
 	diags.Append(checkURL(s.reconcilerURL, r.AllowHTTP.ValueBool())...)
+	var unusable diag.Diagnostics
+	s.transport, unusable = r.transport()
+	diags.Append(unusable...)
 	return diags
 }
 
@@ -206,7 +243,8 @@ func known(what string, unknown []string) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.Invalid, "the provider's configuration of %s depends on values that are only known after an apply (%s). Apply what they come from first, with -target, or write them as variables",
+	return sandbox.Errorf(sandbox.Invalid, "the provider's configuration of %s depends on values that are unknown "+
+		"before the apply (%s). Apply their sources first, with -target, or set them by variables",
 		what, strings.Join(unknown, ", "))
 }
 

@@ -38,17 +38,58 @@ func TestWhichServiceIsUsed(t *testing.T) {
 		ledger     string // the end of the ledger's URL
 		state      string // the end of the bucket's
 	}{
-		"nothing":                {getenv: env(), ledger: "terraform-provider-sandbox/ledger.db", state: "terraform-provider-sandbox/state"},
-		"environment":            {getenv: remote, url: "https://env.example.com", token: "env-token"},
-		"block":                  {m: model{Reconciler: block(text("https://a.example.com"), text("t"))}, getenv: remote, url: "https://a.example.com", token: "t"},
-		"block without token":    {m: model{Reconciler: block(text("https://a.example.com"), types.StringNull())}, getenv: remote, url: "https://a.example.com", token: "env-token"},
-		"empty block":            {m: model{Reconciler: &reconcilerModel{}}, getenv: remote, url: "https://env.example.com", token: "env-token"},
-		"ledger beats the rest":  {m: model{Ledger: text("sqlite:///x/a.db")}, getenv: remote, ledger: "sqlite:///x/a.db", state: "file:///x/state"},
-		"bucket beats the rest":  {m: model{StateURL: text("s3://kept?region=r")}, getenv: remote, ledger: "ledger.db", state: "s3://kept?region=r"},
-		"PostgreSQL, no bucket":  {m: model{Ledger: text("postgres://db/x")}, getenv: env(), ledger: "postgres://db/x"},
-		"loopback needs no TLS":  {m: model{Reconciler: block(text("http://127.0.0.1:8787"), text("t"))}, getenv: env(), url: "http://127.0.0.1:8787", token: "t"},
-		"localhost needs no TLS": {m: model{Reconciler: block(text("http://localhost:8787"), text("t"))}, getenv: env(), url: "http://localhost:8787", token: "t"},
-		"plain HTTP by permission": {m: model{Reconciler: &reconcilerModel{URL: text("http://games:8787"), Token: text("t"), AllowHTTP: types.BoolValue(true)}},
+		"nothing": {
+			getenv: env(),
+			ledger: "terraform-provider-sandbox/ledger.db",
+			state:  "terraform-provider-sandbox/state",
+		},
+		"environment": {getenv: remote, url: "https://env.example.com", token: "env-token"},
+		"block": {
+			m:      model{Reconciler: block(text("https://a.example.com"), text("t"))},
+			getenv: remote,
+			url:    "https://a.example.com",
+			token:  "t",
+		},
+		"block without token": {
+			m:      model{Reconciler: block(text("https://a.example.com"), types.StringNull())},
+			getenv: remote,
+			url:    "https://a.example.com",
+			token:  "env-token",
+		},
+		"empty block": {
+			m:      model{Reconciler: &reconcilerModel{}},
+			getenv: remote,
+			url:    "https://env.example.com",
+			token:  "env-token",
+		},
+		"ledger beats the rest": {
+			m:      model{Ledger: text("sqlite:///x/a.db")},
+			getenv: remote,
+			ledger: "sqlite:///x/a.db",
+			state:  "file:///x/state",
+		},
+		"bucket beats the rest": {
+			m:      model{StateURL: text("s3://kept?region=r")},
+			getenv: remote,
+			ledger: "ledger.db",
+			state:  "s3://kept?region=r",
+		},
+		"PostgreSQL, no bucket": {m: model{Ledger: text("postgres://db/x")}, getenv: env(), ledger: "postgres://db/x"},
+		"loopback needs no TLS": {
+			m:      model{Reconciler: block(text("http://127.0.0.1:8787"), text("t"))},
+			getenv: env(),
+			url:    "http://127.0.0.1:8787",
+			token:  "t",
+		},
+		"localhost needs no TLS": {
+			m:      model{Reconciler: block(text("http://localhost:8787"), text("t"))},
+			getenv: env(),
+			url:    "http://localhost:8787",
+			token:  "t",
+		},
+		"plain HTTP by permission": {m: model{
+			Reconciler: &reconcilerModel{URL: text("http://games:8787"), Token: text("t"), AllowHTTP: types.BoolValue(true)},
+		},
 			getenv: env(), url: "http://games:8787", token: "t"},
 	}
 	for name, tt := range tests {
@@ -58,8 +99,9 @@ func TestWhichServiceIsUsed(t *testing.T) {
 			if diags.HasError() {
 				t.Fatal(diags)
 			}
-			if s.reconcilerURL != tt.url || s.token != tt.token || !strings.HasSuffix(s.ledgerURL, tt.ledger) || (s.ledgerURL == "") != (tt.url != "") ||
-				!strings.HasSuffix(s.stateURL, tt.state) || (s.stateURL == "") != (tt.state == "") {
+			if s.reconcilerURL != tt.url || s.token != tt.token ||
+				!strings.HasSuffix(s.ledgerURL, tt.ledger) || (s.ledgerURL == "") != (tt.url != "") ||
+				!strings.HasSuffix(s.snapshotURL, tt.state) || (s.snapshotURL == "") != (tt.state == "") {
 				t.Errorf("got %+v", s)
 			}
 		})
@@ -73,17 +115,26 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		getenv func(string) string
 		says   string
 	}{
-		"both":                {model{Ledger: text("sqlite:///a.db"), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
-		"bucket, reconciler":  {model{StateURL: text("file:///a"), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
-		"both, one unknown":   {model{Ledger: types.StringUnknown(), Reconciler: block(text("https://a"), text("t"))}, env(), "Remove one of them"},
-		"no URL":              {model{Reconciler: &reconcilerModel{}}, env(), envReconcilerURL + " is not set"},
-		"no token":            {model{Reconciler: block(text("https://a"), types.StringNull())}, env(), "set " + envReconcilerToken},
-		"token over HTTP":     {model{Reconciler: block(text("http://games:8787"), text("t"))}, env(), "allow_http = true"},
-		"environment, HTTP":   {model{}, env(envReconcilerURL, "http://games:8787", envReconcilerToken, "t"), "allow_http = true"},
-		"environment, no URL": {model{}, env(envReconcilerURL, "games", envReconcilerToken, "t"), "must be like https://"},
-		"a pool of no range":  {model{Docker: &dockerModel{NetworkPool: text("10.0.0.1")}}, env(), "an IPv4 range"},
-		"a pool too large":    {model{Docker: &dockerModel{NetworkPool: text("10.0.0.0/8")}}, env(), "of /12 to /28"},
-		"other scheme":        {model{Reconciler: block(text("ftp://games"), text("t"))}, env(), "must be like https://"},
+		"both": {model{Ledger: text("sqlite:///a.db"), Reconciler: block(text("https://a"), text("t"))}, env(),
+			"Remove one of them"},
+		"bucket, reconciler": {model{StateURL: text("file:///a"), Reconciler: block(text("https://a"), text("t"))}, env(),
+			"Remove one of them"},
+		"both, one unknown": {model{Ledger: types.StringUnknown(), Reconciler: block(text("https://a"), text("t"))}, env(),
+			"Remove one of them"},
+		"no URL": {model{Reconciler: &reconcilerModel{}}, env(), envReconcilerURL + " is not set"},
+		"no token": {model{Reconciler: block(text("https://a"), types.StringNull())}, env(),
+			"set " + envReconcilerToken},
+		"token over HTTP": {model{Reconciler: block(text("http://games:8787"), text("t"))}, env(), "allow_http = true"},
+		"environment, HTTP": {model{}, env(envReconcilerURL, "http://games:8787", envReconcilerToken, "t"),
+			"allow_http = true"},
+		"environment, no URL":  {model{}, env(envReconcilerURL, "games", envReconcilerToken, "t"), "must be like https://"},
+		"a pool of no range":   {model{Docker: &dockerModel{NetworkPool: text("10.0.0.1")}}, env(), "an IPv4 range"},
+		"a pool too large":     {model{Docker: &dockerModel{NetworkPool: text("10.0.0.0/8")}}, env(), "of /12 to /28"},
+		"a ledger of no form":  {model{Ledger: text("ledger.db")}, env(), "write it as sqlite:///absolute/path/ledger.db"},
+		"a ledger of a host":   {model{Ledger: text("sqlite://a/b.db")}, env(), "without host and query"},
+		"an engine of no form": {model{Docker: &dockerModel{Host: text("nope")}}, env(), "write it as unix:///"},
+		"an engine elsewhere":  {model{Docker: &dockerModel{Host: text("htp://a")}}, env(), "write it as unix:///"},
+		"other scheme":         {model{Reconciler: block(text("ftp://games"), text("t"))}, env(), "must be like https://"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +160,10 @@ func TestUnknownConfiguration(t *testing.T) {
 		"ledger":     {m: model{Ledger: unknown}, service: "ledger"},
 		"bucket":     {m: model{StateURL: unknown}, service: "state_url"},
 		"host":       {m: model{Docker: &dockerModel{Host: unknown}}, service: "docker.host", engine: "docker.host"},
-		"host, with a reconciler": {m: model{Reconciler: block(text("https://a"), text("t")), Docker: &dockerModel{Context: unknown}},
+		"host, with a reconciler": {m: model{
+			Reconciler: block(text("https://a"), text("t")),
+			Docker:     &dockerModel{Context: unknown},
+		},
 			engine: "docker.context"},
 		"network pool": {m: model{Docker: &dockerModel{NetworkPool: unknown}}, service: "docker.network_pool"},
 		"price book":   {m: model{Docker: &dockerModel{PriceBook: unknown}}, withoutPriceBook: true},

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -36,6 +36,7 @@ type connection struct {
 
 	mu      sync.Mutex // guards what follows
 	service *configured.Service
+	prices  map[sandbox.Backend]sandbox.PriceBook // those of the service
 	engine  image.Engine
 	account *deploy.Deployer // for its registry
 	closers []io.Closer      // in the order of opening
@@ -58,12 +59,48 @@ func (c *connection) Service(ctx context.Context) (configured.Service, error) {
 		return configured.Service{}, err
 	}
 	info, err := svc.Ledger(ctx)
+	if c.settings.remote && sandbox.CodeOf(err) == sandbox.NotFound {
+		err = sandbox.Errorf(sandbox.Invalid, "reconciler %s: %w: check the URL, whose path the API's begins with",
+			c.settings.reconcilerURL, err)
+	}
+	if err == nil {
+		err = c.checkPriceBook(info)
+	}
 	if err != nil {
 		return configured.Service{}, errors.Join(err, closeAll(closers))
 	}
-	c.service = &configured.Service{Service: svc, LedgerID: info.ID}
+	c.service, c.prices = &configured.Service{Service: svc, LedgerID: info.ID}, info.PriceBooks
 	c.closers = append(c.closers, closers...)
 	return *c.service, nil
+}
+
+// checkPriceBook refuses prices of the configuration that are not those that the reconciler charges.
+func (c *connection) checkPriceBook(info sandbox.LedgerInfo) error {
+	charged, ok := info.PriceBooks[sandbox.Docker]
+	if !c.settings.remote || c.settings.priceBook == "" || !ok || charged == c.books[sandbox.Docker] {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Invalid, "price_book of the provider's docker block, %s, is %q as of %s, and "+
+		"reconciler %s charges by %q as of %s: an estimate would not be what is charged. Remove price_book, since estimates "+
+		"use the reconciler's prices, or start the reconciler with --docker-price-book and this file", c.settings.priceBook,
+		c.books[sandbox.Docker].Name, c.books[sandbox.Docker].AsOf, c.settings.reconcilerURL, charged.Name, charged.AsOf)
+}
+
+// Prices returns the prices that estimates are made with: the reconciler's, or those of the configuration where this
+// process keeps the ledger. That connects to nothing. They are nil while the configuration is not known.
+func (c *connection) Prices(ctx context.Context) (map[sandbox.Backend]sandbox.PriceBook, error) {
+	switch {
+	case !c.settings.remote:
+		return c.books, nil
+	case len(c.settings.serviceUnknown) > 0:
+		return nil, nil
+	}
+	if _, err := c.Service(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.prices, nil
 }
 
 func (c *connection) connect(ctx context.Context) (service.Service, []io.Closer, error) {
@@ -72,6 +109,7 @@ func (c *connection) connect(ctx context.Context) (service.Service, []io.Closer,
 	}
 	svc, err := client.New(client.Config{
 		URL: c.settings.reconcilerURL, Token: c.settings.token, Logger: c.log,
+		TLS: c.settings.transport.tls, Proxy: c.settings.transport.proxy,
 		UserAgent: "terraform-provider-sandbox/" + c.version,
 	})
 	return svc, nil, err
@@ -117,8 +155,8 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 	config := leasing.Config{
 		Store: store, Executors: executors, PriceBooks: c.books, Keys: keys, Host: machine, Logger: c.log, Version: c.version,
 	}
-	if c.settings.stateURL != "" {
-		states, err := state.Open(ctx, c.settings.stateURL)
+	if c.settings.snapshotURL != "" {
+		states, err := snapshotstore.Open(ctx, c.settings.snapshotURL)
 		if err != nil {
 			return nil, closers, err
 		}

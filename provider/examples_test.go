@@ -2,6 +2,7 @@ package provider_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry/registrytest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
@@ -33,8 +37,14 @@ func TestAccExamples(t *testing.T) {
 			w := providertest.New(t)
 			tf := copyExamples(t)
 			w.Watch(tf.LedgerURL())
-			tf.Env = append(tf.Env, "TF_VAR_github_token=of-the-example")
+			tf.Env = append(tf.Env, "TF_VAR_github_token=of-the-example", "TF_VAR_model_key=of-the-example")
 			tf.Dir = filepath.Join(tf.Dir, dir)
+			switch filepath.Base(dir) {
+			case "sandbox_container_image":
+				withRegistries(t, w, tf)
+			case "sandbox_environment": // its mounts are another test's
+				w.Must(os.Remove(filepath.Join(tf.Dir, "resource-mount.tf")))
+			}
 			tf.Run("apply", "-auto-approve", "-input=false")
 			if p := tf.Plan(); len(p.Changes) > 0 {
 				t.Errorf("the second plan is %v", p.Changes)
@@ -45,6 +55,47 @@ func TestAccExamples(t *testing.T) {
 			tf.Run("destroy", "-auto-approve", "-input=false")
 		})
 	}
+}
+
+// withRegistries puts registries of the test in place of those that the examples of images name.
+func withRegistries(t *testing.T, w *providertest.World, tf *providertest.CLI) {
+	t.Helper()
+	private, public := registrytest.Start(t, registrytest.Options{Auth: true}), registrytest.Start(t, registrytest.Options{})
+	const pushed, source = "resource-registry.tf", "resource-source.tf"
+	tf.Write(pushed, strings.ReplaceAll(tf.Read(pushed), "registry.example.com", private.Host))
+	tf.Write(source, strings.ReplaceAll(tf.Read(source), "busybox:1.36", public.Host+"/busybox:1.36"))
+	tf.Env = append(tf.Env, "TF_VAR_registry_token="+registrytest.Password)
+	base := public.Host + "/busybox:1.36"
+	out, err := tf.Script("docker tag " + w.Image + " " + base + "\ndocker push " + base + "\ndocker image rm " + base)
+	if err != nil {
+		t.Fatalf("push the base image: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { // on_destroy = "keep" leaves it
+		for _, tag := range []string{":latest", ":v2"} {
+			_, err := w.Docker.ImageRemove(context.Background(), private.Host+"/games/player"+tag, dockerapi.ImageRemoveOptions{})
+			if err != nil {
+				t.Errorf("remove what was pushed: %v", err)
+			}
+		}
+	})
+}
+
+// The example with files of the host is applied through a reconciler that allows them.
+func TestAccExampleOfHostFiles(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	games := t.TempDir()
+	w.Must(os.Mkdir(filepath.Join(games, "rules"), 0o755))
+	w.Must(os.WriteFile(filepath.Join(games, "board.json"), []byte("{}"), 0o644))
+	r := w.ReconcilerWith(host.Config{Directories: []string{games}})
+	example := strings.ReplaceAll(read(t, "../examples/resources/sandbox_environment/resource-mount.tf"), "/srv/games", games)
+	tf := terraform(t, r.Configuration+strings.ReplaceAll(example, "sandbox_container_image.player.reference",
+		fmt.Sprintf("%q", w.Image)))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	if p := tf.Plan(); len(p.Changes) > 0 {
+		t.Errorf("the second plan is %v", p.Changes)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
 // imported forgets the object that the script imports, and imports it. Nothing is made anew.
@@ -67,19 +118,24 @@ func imported(t *testing.T, tf *providertest.CLI) {
 	}
 }
 
-// Both examples of the provider's configuration are applied: without a reconciler, and with one.
+// The examples of the provider's configuration are applied: without a reconciler, with one, and with an account.
 func TestAccExamplesOfTheProvider(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	r := w.Reconciler()
-	_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
-	}})
+	_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:    w.Name,
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
+		},
+	})
 	w.Must(err)
 	tf := copyExamples(t)
 	w.Watch(tf.LedgerURL())
 	tf.Dir = filepath.Join(tf.Dir, "examples", "provider")
-	tf.Write("provider_reconciler.tf", strings.Replace(tf.Read("provider_reconciler.tf"), "https://reconciler.example.com", r.URL, 1))
+	tf.Write("provider_reconciler.tf",
+		strings.Replace(tf.Read("provider_reconciler.tf"), "https://reconciler.example.com", r.URL, 1))
 	tf.Write("use.tf", `
 data "sandbox_environments" "own" {}
 data "sandbox_environments" "games" {
@@ -88,17 +144,23 @@ data "sandbox_environments" "games" {
 data "sandbox_price_book" "games" {
   provider = sandbox.games
 }
+data "sandbox_price_book" "edge" {
+  provider = sandbox.edge
+  backend  = "cloudflare"
+}
 output "all" {
-  value = "own ${length(data.sandbox_environments.own.environments)}, games ${data.sandbox_environments.games.environments[0].name}, prices ${data.sandbox_price_book.games.name}"
+  value = "own ${length(data.sandbox_environments.own.environments)}, games ${data.sandbox_environments.games.environments[0].name}, prices ${data.sandbox_price_book.games.name}, ${data.sandbox_price_book.edge.name}"
 }
 `)
 	dockerConfig := t.TempDir()
-	tf.Env = append(tf.Env, "SANDBOX_RECONCILER_TOKEN="+r.Token, "DOCKER_CONFIG="+dockerConfig)
+	tf.Env = append(tf.Env, "SANDBOX_RECONCILER_TOKEN="+r.Token, "DOCKER_CONFIG="+dockerConfig,
+		"CLOUDFLARE_API_TOKEN=of-the-example")
 	out, err := tf.Script("docker context create games --docker host=" + w.Docker.DaemonHost())
 	if err != nil {
 		t.Fatalf("make the context games: %v\n%s", err, out)
 	}
-	if said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(said, `all = "own 0, games `+w.Name+`, prices `) {
+	if said := tf.Run("apply", "-auto-approve", "-input=false",
+		"-no-color"); !strings.Contains(said, `all = "own 0, games `+w.Name+`, prices `) {
 		t.Errorf("the apply prints\n%s", said)
 	}
 	w.Must(w.Service().DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
@@ -108,14 +170,19 @@ output "all" {
 func catan(t *testing.T, w *providertest.World, ledgerURL string) service.Service {
 	t.Helper()
 	service := w.ServiceOn(ledgerURL)
-	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
-	}})
+	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:    "catan-7",
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: w.Image, Network: sandbox.NetworkNone,
+		},
+	})
 	w.Must(err)
 	t.Cleanup(func() {
 		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: "catan-7", Force: true}))
 	})
-	_, err = service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:kira", EnvironmentID: "catan-7", Owner: "test"})
+	_, err = service.Acquire(t.Context(),
+		sandbox.Acquire{AgentDID: "did:plc:kira", EnvironmentID: "catan-7", Owner: "test"})
 	w.Must(err)
 	return service
 }
@@ -128,11 +195,13 @@ func TestAccExamplesOfNewerCLIsAtTheProtocol(t *testing.T) {
 	c := call(t, w.LedgerURL)
 	kira := sandbox.LeaseID("did:plc:kira", "catan-7")
 	for kind, want := range map[string]string{"sandbox_environment": "catan-7", "sandbox_lease": kira} {
-		if ids, _ := c.list(kind, 0, settings(t, "list-resources", kind, "list-resource.tfquery.hcl")); !slices.Equal(ids, []string{want}) {
+		if ids, _ := c.list(kind, 0,
+			settings(t, "list-resources", kind, "list-resource.tfquery.hcl")); !slices.Equal(ids, []string{want}) {
 			t.Errorf("the example of %s lists %q", kind, ids)
 		}
 	}
-	if said := c.expire(settings(t, "actions", "sandbox_expire", "action.tf")); said != "1 leases ended by game.finished\n" {
+	if said := c.expire(settings(t, "actions", "sandbox_expire",
+		"action.tf")); said != "1 leases ended by game.finished\n" {
 		t.Errorf("the action says %q", said)
 	}
 	l, err := service.GetLease(t.Context(), kira)
@@ -164,16 +233,23 @@ func TestAccExamplesOfNewerCLIs(t *testing.T) {
 	}
 	w.Watch(tf.LedgerURL())
 	catan(t, w, tf.LedgerURL())
-	for _, example := range []string{"list-resources/sandbox_environment/list-resource.tfquery.hcl", "list-resources/sandbox_lease/list-resource.tfquery.hcl", "actions/sandbox_expire/action.tf"} {
+	for _, example := range []string{
+		"list-resources/sandbox_environment/list-resource.tfquery.hcl",
+		"list-resources/sandbox_lease/list-resource.tfquery.hcl", "actions/sandbox_expire/action.tf",
+	} {
 		tf.Write(strings.ReplaceAll(example, "/", "-"), read(t, "../examples", example))
 	}
 	said := tf.Run("query", "-no-color")
-	for _, line := range []string{"list.sandbox_environment.games   id=catan-7   catan-7", "list.sandbox_lease.living   id=did:plc:kira::catan-7   did:plc:kira::catan-7"} {
-		if !strings.Contains(said, line) {
+	for _, line := range []string{
+		`list\.sandbox_environment\.games   id=catan-7,ledger_id=[a-z2-7]+   catan-7`,
+		`list\.sandbox_lease\.living   id=did:plc:kira::catan-7,ledger_id=[a-z2-7]+   did:plc:kira::catan-7`,
+	} {
+		if !regexp.MustCompile(line).MatchString(said) {
 			t.Errorf("the query does not print %q:\n%s", line, said)
 		}
 	}
-	if said := tf.Run("apply", "-invoke=action.sandbox_expire.finished", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(said, "1 leases ended by game.finished") {
+	if said := tf.Run("apply", "-invoke=action.sandbox_expire.finished", "-auto-approve", "-input=false",
+		"-no-color"); !strings.Contains(said, "1 leases ended by game.finished") {
 		t.Errorf("the action prints\n%s", said)
 	}
 }
@@ -196,7 +272,9 @@ func TestAccExamplesOfDataSources(t *testing.T) {
 		tf.Write(filepath.Base(filepath.Dir(example))+".tf", text)
 	}
 	said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color")
-	for _, output := range []string{"catan_is_open = true", `"did:plc:kira" = "awake"`, "total_usd = \"0.00\"", `"catan-7" = "` + w.Image + `"`} {
+	for _, output := range []string{
+		"catan_is_open = true", `"did:plc:kira" = "awake"`, "total_usd = \"0.00\"", `"catan-7" = "` + w.Image + `"`,
+	} {
 		if !strings.Contains(said, output) {
 			t.Errorf("the outputs do not say %s:\n%s", output, said)
 		}

@@ -113,7 +113,8 @@ func (g guide) script(w *providertest.World) string {
 	w.Helper()
 	root, err := filepath.Abs("..")
 	w.Must(err)
-	script := "trap 'started=$(jobs -p); test -z \"$started\" || kill $started; wait' EXIT\nTF_CLI_ARGS_plan=-no-color TF_CLI_ARGS_apply=-no-color TF_CLI_ARGS_destroy=-no-color\n" +
+	script := "trap 'started=$(jobs -p); test -z \"$started\" || kill $started; wait' EXIT\n" +
+		"TF_CLI_ARGS_plan=-no-color TF_CLI_ARGS_apply=-no-color TF_CLI_ARGS_destroy=-no-color\n" +
 		"export TF_CLI_ARGS_plan TF_CLI_ARGS_apply TF_CLI_ARGS_destroy\n"
 	for _, s := range g.steps {
 		script += "printf '\\001\\n'\n"

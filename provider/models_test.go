@@ -63,6 +63,8 @@ var elements = map[string]any{
 	"resource sandbox_environment.copy":                 environment.Copy{},
 	"resource sandbox_environment.post_start":           environment.PostStart{},
 	"resource sandbox_environment.process":              environment.Process{},
+	"resource sandbox_environment.llm":                  environment.LLMRoute{},
+	"resource sandbox_environment.llm.models":           environment.LLMModel{},
 	"resource sandbox_environment.secrets":              environment.Secret{},
 	"resource sandbox_container_image.build.secrets":    containerimage.BuildSecret{},
 	"resource container_image.build.secrets":            containerimage.BuildSecret{},
@@ -70,10 +72,14 @@ var elements = map[string]any{
 	"data sandbox_environment.copy":                     environment.Copy{},
 	"data sandbox_environment.post_start":               environment.PostStart{},
 	"data sandbox_environment.process":                  environment.Process{},
+	"data sandbox_environment.llm":                      environment.LLMRoute{},
+	"data sandbox_environment.llm.models":               environment.LLMModel{},
 	"data sandbox_environments.environments.mount":      environment.Mount{},
 	"data sandbox_environments.environments.copy":       environment.Copy{},
 	"data sandbox_environments.environments.post_start": environment.PostStart{},
 	"data sandbox_environments.environments.process":    environment.Process{},
+	"data sandbox_environments.environments.llm":        environment.LLMRoute{},
+	"data sandbox_environments.environments.llm.models": environment.LLMModel{},
 	"resource sandbox_container_image.registry_auth":    containerimage.Auth{},
 	"resource container_image.registry_auth":            containerimage.Auth{},
 }
@@ -148,7 +154,8 @@ func TestModelsFitTheirSchemas(t *testing.T) {
 		}
 		f.object(name, object, reflect.TypeOf(models[name]))
 	}
-	if have, want := slices.Sorted(maps.Keys(f.collections)), slices.Sorted(maps.Keys(elements)); !slices.Equal(have, want) {
+	if have, want := slices.Sorted(maps.Keys(f.collections)), slices.Sorted(maps.Keys(elements)); !slices.Equal(have,
+		want) {
 		t.Errorf("collections of objects are at\n%q\nand their structs are known at\n%q", have, want)
 	}
 }
@@ -255,9 +262,27 @@ func TestIdentitiesFitTheirSchemas(t *testing.T) {
 		}
 		var s resource.IdentitySchemaResponse
 		identified.IdentitySchema(t.Context(), resource.IdentitySchemaRequest{}, &s)
-		identity := tfsdk.ResourceIdentity{Schema: s.IdentitySchema, Raw: tftypes.NewValue(s.IdentitySchema.Type().TerraformType(t.Context()), nil)}
-		if d := configured.Identify(t.Context(), &identity, "an id"); d.HasError() || !identity.Raw.IsFullyKnown() || identity.Raw.IsNull() {
+		identity := tfsdk.ResourceIdentity{
+			Schema: s.IdentitySchema,
+			Raw:    tftypes.NewValue(s.IdentitySchema.Type().TerraformType(t.Context()), nil),
+		}
+		d := configured.Identify(t.Context(), &identity, "an id")
+		if _, in := s.IdentitySchema.Attributes["ledger_id"]; in {
+			kept := identity.Raw
+			if d.Append(configured.IdentifyIn(t.Context(), &identity, "a ledger", "an id")...); !identity.Raw.Equal(kept) {
+				t.Errorf("%T: the identity was %v and becomes %v", r(), kept, identity.Raw)
+			}
+			identity.Raw = tftypes.NewValue(s.IdentitySchema.Type().TerraformType(t.Context()), nil)
+			d.Append(configured.IdentifyIn(t.Context(), &identity, "a ledger", "an id")...)
+		}
+		var values map[string]tftypes.Value
+		if err := identity.Raw.As(&values); d.HasError() || err != nil || len(values) != len(s.IdentitySchema.Attributes) {
 			t.Errorf("%T: %v %v", r(), identity.Raw, d)
+		}
+		for name, v := range values {
+			if v.IsNull() {
+				t.Errorf("%T: %s is null", r(), name)
+			}
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func identity(id string) map[string]knownvalue.Check {
-	return map[string]knownvalue.Check{"id": knownvalue.StringExact(id)}
+	return map[string]knownvalue.Check{"id": knownvalue.StringExact(id), "ledger_id": knownvalue.NotNull()}
 }
 
 // On CLIs that keep identities, since 1.12, an object is imported by its own.
@@ -33,10 +33,15 @@ func TestAccIdentity(t *testing.T) {
 			{
 				Config: configuration,
 				ConfigStateChecks: []statecheck.StateCheck{
-					statecheck.ExpectIdentity("sandbox_environment.game", identity(w.Name)), statecheck.ExpectIdentity("sandbox_lease.ann", identity(id)),
+					statecheck.ExpectIdentity("sandbox_environment.game", identity(w.Name)),
+					statecheck.ExpectIdentity("sandbox_lease.ann", identity(id)),
 				},
 			},
-			{ResourceName: "sandbox_environment.game", ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity},
+			{
+				ResourceName:    "sandbox_environment.game",
+				ImportState:     true,
+				ImportStateKind: resource.ImportBlockWithResourceIdentity,
+			},
 			{ResourceName: "sandbox_lease.ann", ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity},
 			{ // what vanished is dropped, though its identity is known
 				PreConfig: func() { w.RemoveContainers(w.Name) },
@@ -85,8 +90,9 @@ list "sandbox_lease" "living" {
 }
 `, w.Name),
 				QueryResultChecks: []querycheck.QueryResultCheck{
-					querycheck.ExpectIdentity("sandbox_environment.all", identity(w.Name)), querycheck.ExpectLength("sandbox_environment.all", 1),
-					querycheck.ExpectIdentity("sandbox_lease.living", identity(id)), querycheck.ExpectLength("sandbox_lease.living", 1),
+					querycheck.ExpectIdentity("sandbox_environment.all", identity(w.Name)),
+					querycheck.ExpectLength("sandbox_environment.all", 1), querycheck.ExpectIdentity("sandbox_lease.living",
+						identity(id)), querycheck.ExpectLength("sandbox_lease.living", 1),
 				},
 			},
 			{

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,7 +24,8 @@ func TestAccEndAndDriftInExitCodesAndJSON(t *testing.T) {
 	tf.Run("apply", "-auto-approve", "-input=false")
 	w.Condition(w.Service(), "agent.death", w.Name, "did:plc:ended")
 	exits(t, tf, 0)
-	if out := tf.Run("plan", "-refresh-only", "-no-color", "-input=false"); !regexp.MustCompile(`~ status += "active" -> "(expired|destroyed)"`).MatchString(out) {
+	if out := tf.Run("plan", "-refresh-only", "-no-color",
+		"-input=false"); !regexp.MustCompile(`~ status += "active" -> "(expired|destroyed)"`).MatchString(out) {
 		t.Errorf("a refresh shows\n%s", out)
 	}
 	l, err := w.Service().GetLease(t.Context(), sandbox.LeaseID("did:plc:vanished", w.Name))
@@ -37,7 +39,9 @@ func TestAccEndAndDriftInExitCodesAndJSON(t *testing.T) {
 		"sandbox_lease.ended":    {tfjson.ActionUpdate, tfjson.ActionNoop},
 		"sandbox_lease.vanished": {tfjson.ActionDelete, tfjson.ActionCreate},
 	} {
-		if got := [2]tfjson.Action{actionOf(plan.ResourceDrift, object), actionOf(plan.ResourceChanges, object)}; got != want {
+		if got := [2]tfjson.Action{
+			actionOf(plan.ResourceDrift, object), actionOf(plan.ResourceChanges, object),
+		}; got != want {
 			t.Errorf("of %s the plan has the drift and the change %q, want %q", object, got, want)
 		}
 	}
@@ -70,7 +74,7 @@ func TestAccStateOfAnEarlierProvider(t *testing.T) {
 		tf := terraform(t, configuration+environment(w)+lease("ann", "")+fmt.Sprintf(`
 resource "sandbox_container_image" "player" {
   name = "%s/player"
-  build {
+  build = {
     context = "player"
   }
 }
@@ -92,13 +96,17 @@ resource "sandbox_container_image" "player" {
 // added are the attributes and blocks that the first provider did not have, by resource.
 var added = map[string][]string{
 	"sandbox_environment": {
-		"warm_pool", "budget", "env_passthrough", "env_blocked", "secrets", "mount", "copy", "state", "initial_state", "skills",
-		"confinement", "timeouts", "post_start", "process", "post_mortem", "network.allow", "network.private_cidrs",
+		"warm_pool", "budget", "env_passthrough", "env_blocked", "secrets", "mount", "copy", "state", "initial_state",
+		"skills", "confinement", "timeouts", "post_start", "process", "post_mortem", "network.allow", "network.private_cidrs",
 	},
 	"sandbox_container_image": {
-		"source", "push", "registry_auth", "copies", "digest", "size", "layers", "build.dockerfile_inline", "build.no_cache", "build.builder", "build.secrets",
+		"source", "push", "registry_auth", "copies", "digest", "size", "layers", "build.dockerfile_inline", "build.no_cache",
+		"build.builder", "build.secrets",
 	},
 }
+
+// blocks are the lists that were blocks: without blocks they were empty, not null.
+var blocks = []string{"mount", "copy", "post_start", "process", "registry_auth"}
 
 // makeOlder takes from the state what the first provider did not have, and adds what no provider has any more.
 func makeOlder(t *testing.T, tf *providertest.CLI) {
@@ -132,8 +140,12 @@ func makeOlder(t *testing.T, tf *providertest.CLI) {
 					dropped++
 				}
 				delete(of, name)
+				if slices.Contains(blocks, name) {
+					of[name] = []any{}
+				}
 			}
 			attributes["given_up"] = "x"
+			i["schema_version"] = 0
 		}
 	}
 	if want := len(added["sandbox_environment"]) + len(added["sandbox_container_image"]); dropped != want {
@@ -144,4 +156,29 @@ func makeOlder(t *testing.T, tf *providertest.CLI) {
 		t.Fatal(err)
 	}
 	tf.Write("terraform.tfstate", string(older))
+}
+
+// Where an environment ends between the plan and the apply, the apply fails and says so. Terraform plans again as it
+// applies, and the provider must plan the same.
+func TestAccAnEnvironmentThatEndsAfterThePlan(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, w.Reconciler().Configuration+environment(w)+lease("again", `on_expiry = "recreate"`))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	w.Condition(w.Service(), "agent.death", w.Name, "did:plc:again")
+	if said := tf.Run("plan", "-input=false", "-no-color", "-out=planned"); !strings.Contains(said, "1 to change") {
+		t.Errorf("no next generation is planned:\n%s", said)
+	}
+	w.Condition(w.Service(), "game.finished", w.Name, "")
+	said := unwrapped(tf.Fail("apply", "-input=false", "-no-color", "planned"))
+	if strings.Contains(said, "inconsistent") || !strings.Contains(said, "Leasing Again Failed") ||
+		!strings.Contains(said, w.Name+" ended") {
+		t.Errorf("the apply does not say that the environment has ended: %s", said)
+	}
+	p := tf.Plan()
+	if len(p.Changes) != 0 {
+		t.Errorf("planned %v for an environment that has ended", p.Changes)
+	}
+	p.Warning(t, "Leases Wait For Environment "+w.Name)
+	tf.Run("destroy", "-auto-approve", "-input=false")
 }

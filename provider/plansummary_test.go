@@ -18,23 +18,23 @@ func TestAccPlanSummary(t *testing.T) {
 		t.Run(over, func(t *testing.T) {
 			t.Parallel()
 			w := providertest.New(t)
-			prices := w.WriteFile("prices.json", `{"name": "ours", "source": "the test", "as_of": "2026-11-01",
-				"memory_gib_second_usd": "0.0000025", "cpu_second_usd": "0.00002", "disk_gb_second_usd": "0"}`)
-			provider := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    price_book = %q\n  }\n}\n", w.LedgerURL, prices)
 			if over == "reconciler" {
-				provider = strings.Replace(w.Reconciler().Configuration, "  reconciler {", fmt.Sprintf("  docker {\n    price_book = %q\n  }\n  reconciler {", prices), 1)
+				r, _ := priced(t, w)
+				summarized(t, w, r.Configuration)
+				return
 			}
-			summarized(t, w, provider, over == "embedded")
+			summarized(t, w, fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    price_book = %q\n  }\n}\n",
+				w.LedgerURL, w.WriteFile("prices.json", ourPrices)))
 		})
 	}
 }
 
-// summarized is told whether the service has prices: the reconciler of these tests has none.
-func summarized(t *testing.T, w *providertest.World, provider string, priced bool) {
+func summarized(t *testing.T, w *providertest.World, provider string) {
 	configuration := func(leases int) string {
-		usage := fmt.Sprintf("\n  expected_usage {\n    leases        = %d\n    hours_per_day = 4\n  }\n", leases)
-		game := strings.Replace(environment(w), "\n  network {", usage+"  network {", 1)
-		return provider + game + lease("dead", "") + lease("removed", "") + lease("changed", "") + lease("again", `on_expiry = "recreate"`) +
+		usage := fmt.Sprintf("\n  expected_usage = {\n    leases        = %d\n    hours_per_day = 4\n  }\n", leases)
+		game := strings.Replace(environment(w), "\n  network = {", usage+"  network = {", 1)
+		return provider + game + lease("dead", "") +
+			lease("removed", "") + lease("changed", "") + lease("again", `on_expiry = "recreate"`) +
 			fmt.Sprintf("data \"sandbox_drift\" \"open\" {\n  environment_id = %q\n  status = \"open\"\n}\n", w.Name)
 	}
 	tf := terraform(t, configuration(8))
@@ -43,20 +43,21 @@ func summarized(t *testing.T, w *providertest.World, provider string, priced boo
 		t.Errorf("of a plan without changes it says:\n%s", got)
 	}
 	happen(t, w)
-	_, err := w.Service().ObserveLease(t.Context(), sandbox.LeaseID("did:plc:changed", w.Name)) // or the data source may be read first
+	// Without this, the data source may be read first.
+	_, err := w.Service().ObserveLease(t.Context(), sandbox.LeaseID("did:plc:changed", w.Name))
 	w.Must(err)
 	tf.Write("main.tf", configuration(16))
 	spendBudget(t, w)
 	got, said := summary(t, tf)
-	if warning := "All Of The Budget Of Environment " + w.Name + " Is Spent"; strings.Contains(said, warning) != priced {
-		t.Errorf("whether the plan says %q is not %t:\n%s", warning, priced, said)
+	if warning := "All Of The Budget Of Environment " + w.Name + " Is Spent"; !strings.Contains(said, warning) {
+		t.Errorf("the plan does not say %q:\n%s", warning, said)
 	}
 	for _, line := range []string{
 		"\\| `sandbox_environment.game` \\| \\$(\\d+\\.\\d\\d) \\| \\$\\d+\\.\\d\\d \\| \\+\\$\\d+\\.\\d\\d \\|",
 		"\\| `sandbox_lease.removed` \\| vanished \\| create \\|",
 		"\\| `sandbox_lease.changed` \\| `memory_mb`: expected `4096`, observed `96` \\| nothing is planned \\|",
 		"\\| `sandbox_lease.dead` \\| `condition` \\| `agent.death.*` \\| nothing is planned \\|",
-		"\\| `sandbox_lease.again` \\| `condition` \\| `agent.death.*` \\| replace \\|",
+		"\\| `sandbox_lease.again` \\| `condition` \\| `agent.death.*` \\| update \\|",
 		"\\| `did:plc:changed::" + w.Name + "` \\| `changed` `memory_mb` \\| `4096` \\| `96` \\| `20.*Z` \\|",
 		"\\| `sandbox_environment.game` \\| update \\|",
 	} {
@@ -74,7 +75,8 @@ func spendBudget(t *testing.T, w *providertest.World) {
 	env, err := service.GetEnvironment(t.Context(), w.Name)
 	w.Must(err)
 	env.Budget = &sandbox.Budget{Monthly: 1}
-	_, err = service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: env.ID, Owner: env.Owner, EnvironmentSpec: env.EnvironmentSpec})
+	_, err = service.PutEnvironment(t.Context(),
+		sandbox.PutEnvironment{ID: env.ID, Owner: env.Owner, EnvironmentSpec: env.EnvironmentSpec})
 	w.Must(err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -66,6 +67,37 @@ func text(diags []*tfprotov6.Diagnostic) string {
 	return strings.Join(said, "\n")
 }
 
+// inLedger is the identity of environments and leases.
+var inLedger = tftypes.Object{AttributeTypes: map[string]tftypes.Type{
+	"id": tftypes.String, "ledger_id": tftypes.String,
+}}
+
+// importByIdentity imports an object by its id and, unless it is "", its ledger. It returns the identity that Terraform
+// keeps once the object is read, and what the provider says.
+func (c *caller) importByIdentity(kind, ledgerID, id string) (kept map[string]tftypes.Value, said string) {
+	c.Helper()
+	ledger := tftypes.NewValue(tftypes.String, nil)
+	if ledgerID != "" {
+		ledger = tftypes.NewValue(tftypes.String, ledgerID)
+	}
+	identity, err := tfprotov6.NewDynamicValue(inLedger, tftypes.NewValue(inLedger,
+		map[string]tftypes.Value{"id": tftypes.NewValue(tftypes.String, id), "ledger_id": ledger}))
+	c.must(err, nil)
+	imported, err := c.ImportResourceState(c.Context(), &tfprotov6.ImportResourceStateRequest{
+		TypeName: kind, Identity: &tfprotov6.ResourceIdentityData{IdentityData: &identity},
+	})
+	c.must(err, nil)
+	if len(imported.ImportedResources) != 1 {
+		return nil, text(imported.Diagnostics)
+	}
+	object := imported.ImportedResources[0]
+	read, err := c.ReadResource(c.Context(), &tfprotov6.ReadResourceRequest{
+		TypeName: kind, CurrentState: object.State, CurrentIdentity: object.Identity, Private: object.Private,
+	})
+	c.must(err, read.Diagnostics)
+	return c.object(read.NewIdentity.IdentityData, inLedger), text(imported.Diagnostics)
+}
+
 // config is a configuration with these texts and nothing else.
 func (c *caller) config(b *tfprotov6.SchemaBlock, texts map[string]string) *tfprotov6.DynamicValue {
 	c.Helper()
@@ -83,15 +115,19 @@ func (c *caller) config(b *tfprotov6.SchemaBlock, texts map[string]string) *tfpr
 }
 
 // list returns what a list block finds: the ids of the identities and the resources.
-func (c *caller) list(kind string, limit int64, filter map[string]string) (ids []string, objects []map[string]tftypes.Value) {
+func (c *caller) list(kind string, limit int64,
+	filter map[string]string) (ids []string, objects []map[string]tftypes.Value) {
 	c.Helper()
 	stream, err := c.ListResource(c.Context(), &tfprotov6.ListResourceRequest{
-		TypeName: kind, Config: c.config(c.schemas.ListResourceSchemas[kind].Block, filter), IncludeResource: true, Limit: limit,
+		TypeName:        kind,
+		Config:          c.config(c.schemas.ListResourceSchemas[kind].Block, filter),
+		IncludeResource: true,
+		Limit:           limit,
 	})
 	c.must(err, nil)
 	for result := range stream.Results {
 		c.must(nil, result.Diagnostics)
-		identity := c.object(result.Identity.IdentityData, tftypes.Object{AttributeTypes: map[string]tftypes.Type{"id": tftypes.String}})
+		identity := c.object(result.Identity.IdentityData, inLedger)
 		var id string
 		c.must(identity["id"].As(&id), nil)
 		if result.DisplayName != id {
@@ -116,11 +152,13 @@ func (c *caller) object(v *tfprotov6.DynamicValue, kind tftypes.Type) map[string
 func (c *caller) expire(texts map[string]string) string {
 	c.Helper()
 	config := c.config(c.schemas.ActionSchemas["sandbox_expire"].Schema.Block, texts)
-	valid, err := c.ValidateActionConfig(c.Context(), &tfprotov6.ValidateActionConfigRequest{ActionType: "sandbox_expire", Config: config})
+	valid, err := c.ValidateActionConfig(c.Context(),
+		&tfprotov6.ValidateActionConfigRequest{ActionType: "sandbox_expire", Config: config})
 	if c.must(err, nil); len(valid.Diagnostics) > 0 {
 		return text(valid.Diagnostics)
 	}
-	stream, err := c.InvokeAction(c.Context(), &tfprotov6.InvokeActionRequest{ActionType: "sandbox_expire", Config: config})
+	stream, err := c.InvokeAction(c.Context(),
+		&tfprotov6.InvokeActionRequest{ActionType: "sandbox_expire", Config: config})
 	c.must(err, nil)
 	var said []string
 	for e := range stream.Events {
@@ -140,9 +178,13 @@ func TestAccListAndExpireAtTheProtocol(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	service := w.Service()
-	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: w.Image, Network: sandbox.NetworkNone,
-	}})
+	_, err := service.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:    w.Name,
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeRPG, Image: w.Image, Network: sandbox.NetworkNone,
+		},
+	})
 	w.Must(err)
 	t.Cleanup(func() {
 		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
@@ -163,23 +205,51 @@ func TestAccListAndExpireAtTheProtocol(t *testing.T) {
 		return objects
 	}
 	env := listed([]string{w.Name}, "sandbox_environment", 0, map[string]string{"type": "rpg"})[0]
-	if !env["image"].Equal(tftypes.NewValue(tftypes.String, w.Image)) || !env["owner"].Equal(tftypes.NewValue(tftypes.String, "test")) {
+	if !env["image"].Equal(tftypes.NewValue(tftypes.String, w.Image)) ||
+		!env["owner"].Equal(tftypes.NewValue(tftypes.String, "test")) {
 		t.Errorf("the environment is %v", env)
 	}
 	listed(nil, "sandbox_environment", 0, map[string]string{"type": "coding"})
 	leases := listed([]string{ann, bob}, "sandbox_lease", 0, map[string]string{"environment_id": w.Name})
-	if !leases[1]["agent_did"].Equal(tftypes.NewValue(tftypes.String, "did:plc:bob")) || !leases[1]["status"].Equal(tftypes.NewValue(tftypes.String, "active")) {
+	if !leases[1]["agent_did"].Equal(tftypes.NewValue(tftypes.String, "did:plc:bob")) ||
+		!leases[1]["status"].Equal(tftypes.NewValue(tftypes.String, "active")) {
 		t.Errorf("bob's lease is %v", leases[1])
 	}
 	listed([]string{ann}, "sandbox_lease", 1, nil)
 
+	var ledger string
+	w.Must(env["ledger_id"].As(&ledger))
+	for kind, id := range map[string]string{"sandbox_environment": w.Name, "sandbox_lease": ann} {
+		for _, given := range []string{"", ledger} {
+			kept, said := c.importByIdentity(kind, given, id)
+			if said != "" || !kept["ledger_id"].Equal(env["ledger_id"]) {
+				t.Errorf("%s imported with ledger %q keeps the identity %v: %s", id, given, kept, said)
+			}
+		}
+		if _, said := c.importByIdentity(kind, "another", id); !strings.Contains(said, "provider reaches ledger "+ledger) {
+			t.Errorf("%s imported from another ledger: %q", id, said)
+		}
+	}
+
 	for says, texts := range map[string]map[string]string{
 		"agent_did is required for agent.death": {"environment_id": w.Name, "condition": "agent.death"},
 		"condition must be a dotted name":       {"environment_id": w.Name, "condition": "death"},
+		"agent_did must not be empty":           {"environment_id": w.Name, "condition": "game.over", "agent_did": ""},
 		"environment_id must be 1 to 63":        {"environment_id": "Catan 7", "condition": "game.finished"},
-		"Condition game.paused Ended Nothing":   {"environment_id": w.Name, "condition": "game.paused"},
-		"1 leases ended by agent.death":         {"environment_id": w.Name, "condition": "agent.death", "agent_did": "did:plc:bob", "reason": "fell"},
-		"Condition agent.death Ended Nothing":   {"environment_id": "no-such-game", "condition": "agent.death", "agent_did": "did:plc:bob"},
+		"Condition game.paused Ended Nothing: Condition game.paused is recorded as unmatched: environment " +
+			w.Name + " has no live lease that ends on it.": {"environment_id": w.Name, "condition": "game.paused"},
+		"1 leases ended by agent.death": {
+			"environment_id": w.Name,
+			"condition":      "agent.death",
+			"agent_did":      "did:plc:bob",
+			"reason":         "fell",
+		},
+		"Condition agent.death Ended Nothing: Condition agent.death is recorded as unmatched: " +
+			"environment no-such-game does not exist.": {
+			"environment_id": "no-such-game",
+			"condition":      "agent.death",
+			"agent_did":      "did:plc:bob",
+		},
 	} {
 		if got := c.expire(texts); !strings.Contains(got, says) {
 			t.Errorf("with %v it says %q, want %q", texts, got, says)
@@ -187,11 +257,62 @@ func TestAccListAndExpireAtTheProtocol(t *testing.T) {
 	}
 	l, err := service.GetLease(t.Context(), bob)
 	w.Must(err)
-	if l.Status != sandbox.LeaseDestroyed || l.EndedBy != sandbox.EndedByCondition || !strings.Contains(l.EndReason, "fell") {
+	if l.Status != sandbox.LeaseDestroyed || l.EndedBy != sandbox.EndedByCondition ||
+		!strings.Contains(l.EndReason, "fell") {
 		t.Errorf("bob's lease is %+v", l)
 	}
 	if left := w.Containers(w.Name); len(left) != 1 {
 		t.Errorf("the containers are %v, want ann's", left)
 	}
 	listed([]string{ann}, "sandbox_lease", 0, nil)
+}
+
+// A docker_image of the Docker provider is taken over by name and tag. What it does not name by a tag is refused.
+func TestAccADockerImageIsMoved(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	name := w.Name + "-moved"
+	w.Must(w.Docker.ImageTag(t.Context(), w.Image, name+":v1"))
+	t.Cleanup(func() {
+		_, err := w.Docker.ImageRemove(context.Background(), name+":v1", dockerapi.ImageRemoveOptions{})
+		w.Must(err)
+	})
+	c := call(t, w.LedgerURL)
+	const kind = "sandbox_container_image"
+	move := func(from, provider, state string) (*tfprotov6.MoveResourceStateResponse, string) {
+		t.Helper()
+		moved, err := c.MoveResourceState(t.Context(), &tfprotov6.MoveResourceStateRequest{
+			SourceProviderAddress: provider, SourceTypeName: from, SourceState: &tfprotov6.RawState{JSON: []byte(state)},
+			TargetTypeName: kind,
+		})
+		c.must(err, nil)
+		return moved, text(moved.Diagnostics)
+	}
+	const docker = "registry.terraform.io/kreuzwerker/docker"
+	moved, said := move("docker_image", docker, `{"name":"`+name+`:v1","keep_locally":true,"build":[{"context":"."}]}`)
+	if said != "" {
+		t.Fatalf("the move says %s", said)
+	}
+	read, err := c.ReadResource(t.Context(), &tfprotov6.ReadResourceRequest{
+		TypeName: kind, CurrentState: moved.TargetState, CurrentIdentity: moved.TargetIdentity, Private: moved.TargetPrivate,
+	})
+	c.must(err, read.Diagnostics)
+	img := c.object(read.NewState, c.schemas.ResourceSchemas[kind].Block.ValueType())
+	for attribute, want := range map[string]string{"name": name, "on_destroy": "keep"} {
+		if !img[attribute].Equal(tftypes.NewValue(tftypes.String, want)) {
+			t.Errorf("the image has %s = %v, want %s", attribute, img[attribute], want)
+		}
+	}
+	if img["image_id"].IsNull() {
+		t.Errorf("the image was not found: %v", img)
+	}
+	for says, refused := range map[string][3]string{
+		"contains a digest":   {"docker_image", docker, `{"name":"busybox@sha256:` + strings.Repeat("0", 64) + `"}`},
+		"Unable to Move":      {"docker_registry_image", docker, `{"name":"busybox"}`},
+		"Unable to Move Reso": {"docker_image", "registry.terraform.io/someone/docker", `{"name":"busybox"}`},
+	} {
+		if _, said := move(refused[0], refused[1], refused[2]); !strings.Contains(said, says) {
+			t.Errorf("the move of %v says %q, want %q", refused, said, says)
+		}
+	}
 }

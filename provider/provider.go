@@ -33,6 +33,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/functions"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/spread"
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/containerimage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/environment"
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/lease"
@@ -55,6 +57,7 @@ var (
 type Provider struct {
 	version string
 	getenv  func(string) string
+	journal *journal.Journal // nil where Terraform's data directory is not this process's
 
 	mu   sync.Mutex // guards open
 	open []*connection
@@ -72,9 +75,10 @@ func (p *Provider) Metadata(_ context.Context, _ provider.MetadataRequest, resp 
 }
 
 // ValidateConfig checks what is known of the configuration.
-func (p *Provider) ValidateConfig(ctx context.Context, req provider.ValidateConfigRequest, resp *provider.ValidateConfigResponse) {
+func (p *Provider) ValidateConfig(ctx context.Context, req provider.ValidateConfigRequest,
+	resp *provider.ValidateConfigResponse) {
 	var m model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	resp.Diagnostics.Append(spread.Config(req.Config).Get(ctx, &m)...)
 	if !resp.Diagnostics.HasError() {
 		resp.Diagnostics.Append(m.check()...)
 	}
@@ -83,7 +87,7 @@ func (p *Provider) ValidateConfig(ctx context.Context, req provider.ValidateConf
 // Configure reads configuration and environment. It connects to nothing.
 func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
 	var m model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	resp.Diagnostics.Append(spread.Config(req.Config).Get(ctx, &m)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -103,10 +107,12 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 		Open:       c.Service,
 		Images:     image.NewBuilder(c.Engine),
 		Registry:   c.Registry,
-		PriceBooks: books,
-		NewOwner:   func() string { return "terraform:" + uuid.NewString() },
+		Prices:     c.Prices,
+		Journal:    p.journal,
+		NewOwner:   func() string { return configured.OwnerPrefix + uuid.NewString() },
 		NewMessage: func() string { return "terraform-" + uuid.NewString() },
 		Now:        time.Now,
+		Embedded:   s.reconcilerURL == "" && len(s.serviceUnknown) == 0,
 	}
 	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = shared, shared, shared
 	resp.ListResourceData, resp.ActionData = shared, shared

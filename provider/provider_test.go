@@ -45,7 +45,8 @@ func TestObjectsRefuseAnotherProvidersData(t *testing.T) {
 	}
 	for _, d := range p.DataSources(t.Context()) {
 		var resp datasource.ConfigureResponse
-		d().(datasource.DataSourceWithConfigure).Configure(t.Context(), datasource.ConfigureRequest{ProviderData: "other"}, &resp)
+		d().(datasource.DataSourceWithConfigure).Configure(t.Context(),
+			datasource.ConfigureRequest{ProviderData: "other"}, &resp)
 		if !resp.Diagnostics.HasError() {
 			t.Errorf("%T accepts it", d())
 		}
@@ -60,7 +61,8 @@ func TestEphemeralResourcesRefuseAnotherProvidersData(t *testing.T) {
 	}
 	for _, e := range p.EphemeralResources(t.Context()) {
 		var resp ephemeral.ConfigureResponse
-		e().(ephemeral.EphemeralResourceWithConfigure).Configure(t.Context(), ephemeral.ConfigureRequest{ProviderData: "other"}, &resp)
+		e().(ephemeral.EphemeralResourceWithConfigure).Configure(t.Context(),
+			ephemeral.ConfigureRequest{ProviderData: "other"}, &resp)
 		if !resp.Diagnostics.HasError() {
 			t.Errorf("%T accepts it", e())
 		}
@@ -78,7 +80,7 @@ func TestAccReconcilerThatNeverAnswers(t *testing.T) {
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []tfresource.TestStep{{
 			Config: `provider "sandbox" {
-  reconciler {
+  reconciler = {
     url   = "http://` + address + `"
     token = "secret-token"
   }

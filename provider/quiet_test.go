@@ -15,7 +15,8 @@ func TestTheFrameworkLogsOnlyWhereSomebodyReads(t *testing.T) {
 		{[]string{"TF_LOG_SDK_FRAMEWORK=info"}, ""},
 	} {
 		set := map[string]string{}
-		if err := quiet(c.environ, func(k, v string) error { set[k] = v; return nil }); err != nil || set["TF_LOG_SDK"] != c.want {
+		if err := quiet(c.environ, func(k, v string) error { set[k] = v; return nil }); err != nil ||
+			set["TF_LOG_SDK"] != c.want {
 			t.Errorf("with %q: TF_LOG_SDK is %q, want %q (%v)", c.environ, set["TF_LOG_SDK"], c.want, err)
 		}
 	}

@@ -60,7 +60,8 @@ func TestSandboxOfALostLedgerIsAdopted(t *testing.T) {
 	if err := w.service.DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: "catan"}); err != nil {
 		t.Fatal(err)
 	}
-	left := w.docker("ps", "-aq", "--filter", lost) + w.docker("volume", "ls", "-q", "--filter", lost) + w.docker("images", "-q", "--filter", lost)
+	left := w.docker("ps", "-aq", "--filter", lost) + w.docker("volume", "ls", "-q", "--filter", lost) +
+		w.docker("images", "-q", "--filter", lost)
 	if left != "" {
 		t.Errorf("left on the engine of the lost ledger: %s", left)
 	}

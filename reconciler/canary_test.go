@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/logtest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
@@ -40,13 +40,18 @@ type operated struct {
 // operate runs the program until the test ends.
 func operate(t *testing.T) *operated {
 	t.Helper()
-	o := &operated{install: newInstall(t), token: webhook.NewToken(), shown: map[string]string{}, ended: make(chan error, 1)}
+	o := &operated{
+		install: newInstall(t),
+		token:   access.NewToken(),
+		shown:   map[string]string{},
+		ended:   make(chan error, 1),
+	}
 	o.secrets = map[string]string{"the token of a file": o.token}
 	for _, what := range []string{
-		"the API token of Cloudflare", "the password of the gateways' proxy", "the password of PostgreSQL", "the key of S3", "the session of S3",
-		"a secret of an environment", "a variable of a command",
+		"the API token of Cloudflare", "the password of the gateways' proxy", "the password of PostgreSQL", "the key of S3",
+		"the session of S3", "a secret of an environment", "a variable of a command",
 	} {
-		o.secrets[what] = "canary" + strings.ToLower(strings.TrimPrefix(webhook.NewToken(), "sbl_"))
+		o.secrets[what] = "canary" + strings.ToLower(strings.TrimPrefix(access.NewToken(), "sbl_"))
 	}
 	o.cloudflare = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -56,9 +61,10 @@ func operate(t *testing.T) *operated {
 	t.Cleanup(o.cloudflare.Close)
 	secret := webhook.NewSecret()
 	o.secrets["a webhook secret"] = strings.TrimPrefix(secret, "whsec_")
-	o.write("tokens", "ops "+o.token+"\n")
-	o.write("secrets", secret+"\n")
-	o.process = o.program(t.Context(), "--log-level", "debug", "--log-format", "json", "--listen", "127.0.0.1:0", "--ledger", "sqlite://"+o.dir+"/ledger.db")
+	o.Write("tokens", "ops "+o.token+"\n")
+	o.Write("secrets", secret+"\n")
+	o.process = o.program(t.Context(), "serve", "--log-level", "debug", "--log-format", "json", "--listen", "127.0.0.1:0",
+		"--ledger", "sqlite://"+o.Dir+"/ledger.db")
 	o.process.Stderr = &o.log
 	if err := o.process.Start(); err != nil {
 		t.Fatal(err)
@@ -78,18 +84,16 @@ func operate(t *testing.T) *operated {
 	return o
 }
 
-// program is the program's command serve, or doctor.
+// program runs a command of the program.
 func (o *operated) program(ctx context.Context, args ...string) *exec.Cmd {
-	if args[0] == "doctor" {
-		args = append([]string{"doctor", "--output", "json"}, args[1:]...)
-	}
-	args = append(args, "--token-file", o.dir+"/tokens", "--webhook-secret-file", o.dir+"/secrets", "--state-url", "s3://canary?region=us-east-1&endpoint=http://127.0.0.1:1")
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), argsVar+"="+strings.Join(args, " "),
-		"CLOUDFLARE_ACCOUNT_ID=0123456789abcdef0123456789abcdef", "CLOUDFLARE_API_TOKEN="+o.secrets["the API token of Cloudflare"],
-		"CLOUDFLARE_API_BASE_URL="+o.cloudflare.URL,
+	args = append(args, "--state-url", "s3://canary?region=us-east-1&endpoint=http://127.0.0.1:1")
+	cmd := o.Command(ctx, args...)
+	cmd.Env = append(cmd.Env,
+		"CLOUDFLARE_ACCOUNT_ID=0123456789abcdef0123456789abcdef",
+		"CLOUDFLARE_API_TOKEN="+o.secrets["the API token of Cloudflare"], "CLOUDFLARE_API_BASE_URL="+o.cloudflare.URL,
 		"SANDBOX_GATEWAY_PROXY=http://games:"+o.secrets["the password of the gateways' proxy"]+"@127.0.0.1:1",
-		"PGPASSWORD="+o.secrets["the password of PostgreSQL"], "AWS_ACCESS_KEY_ID=AKIDCANARY", "AWS_SECRET_ACCESS_KEY="+o.secrets["the key of S3"],
+		"PGPASSWORD="+o.secrets["the password of PostgreSQL"], "AWS_ACCESS_KEY_ID=AKIDCANARY",
+		"AWS_SECRET_ACCESS_KEY="+o.secrets["the key of S3"],
 		"AWS_SESSION_TOKEN="+o.secrets["the session of S3"], "AWS_EC2_METADATA_DISABLED=true")
 	return cmd
 }
@@ -166,7 +170,8 @@ func (o *operated) command(args ...string) {
 
 // cleanUp destroys what a test that has failed has left.
 func (o *operated) cleanUp() {
-	r, err := http.NewRequestWithContext(context.WithoutCancel(o.Context()), http.MethodDelete, o.url+"/v1/environments/catan-7?force=true", nil)
+	r, err := http.NewRequestWithContext(context.WithoutCancel(o.Context()), http.MethodDelete,
+		o.url+"/v1/environments/catan-7?force=true", nil)
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -191,7 +196,8 @@ func (o *operated) stop() {
 func forms(secret string) []string {
 	all := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), hex.EncodeToString([]byte(secret))}
 	for _, text := range []string{secret, "games:" + secret, "sandbox:" + secret, "whsec_" + secret} {
-		all = append(all, base64.RawStdEncoding.EncodeToString([]byte(text)), base64.RawURLEncoding.EncodeToString([]byte(text)))
+		all = append(all, base64.RawStdEncoding.EncodeToString([]byte(text)),
+			base64.RawURLEncoding.EncodeToString([]byte(text)))
 	}
 	if raw, err := base64.StdEncoding.DecodeString(secret); err == nil { // a webhook secret
 		all = append(all, string(raw), hex.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw))
@@ -200,14 +206,15 @@ func forms(secret string) []string {
 	return slices.Compact(all)
 }
 
-// TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout lives a lease's life with secrets of every kind, rightly and wrongly,
-// and reads every byte that the program has shown meanwhile.
+// TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout lives a lease's life with secrets of every kind, rightly and
+// wrongly, and reads every byte that the program has shown meanwhile.
 func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 	t.Parallel()
 	o := operate(t)
 	s := o.secrets
 	var made struct{ Token string }
-	if _, answer := o.ask("POST", "/v1/tokens", `{"name":"game","scopes":["admin"]}`); json.Unmarshal([]byte(answer), &made) != nil || made.Token == "" {
+	if _, answer := o.ask("POST", "/v1/tokens",
+		`{"name":"game","scopes":["admin"]}`); json.Unmarshal([]byte(answer), &made) != nil || made.Token == "" {
 		t.Fatalf("a token is made as %s", answer)
 	}
 	clear(o.shown) // a token is shown to who makes it, this once
@@ -217,7 +224,8 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 		`"secrets":["key"],"secret_values":{"key":"` + s["a secret of an environment"] + `"}}`
 	o.want(200, "PUT", "/v1/environments/catan-7", environment)
 	defer o.cleanUp()
-	o.want(201, "POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`, "X-Request-Id", "the-request-of-ann")
+	o.want(201, "POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`, "X-Request-Id",
+		"the-request-of-ann")
 	const lease = "/v1/leases/did:plc:ann::catan-7"
 	o.want(200, "POST", lease+"/exec", `{"command":["true"],"env":{"PASSWORD":"`+s["a variable of a command"]+`"}}`)
 	o.want(200, "POST", lease+"/sleep", "")
@@ -231,8 +239,9 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 		o.want(404, "GET", "/v1/nothing", "", "Authorization", "Bearer "+token)
 	}
 	for _, body := range []string{
-		strings.Replace(environment, `"key":"`, `"other":"`, 1), strings.Replace(environment, `["key"]`, `["k e y"]`, 1), environment[:len(environment)-3],
-		strings.Replace(environment, `"secret_values"`, `"secret_value"`, 1), strings.Replace(environment, `"key":"`, `"key":5,"x":"`, 1),
+		strings.Replace(environment, `"key":"`, `"other":"`, 1), strings.Replace(environment, `["key"]`, `["k e y"]`, 1),
+		environment[:len(environment)-3], strings.Replace(environment, `"secret_values"`, `"secret_value"`, 1),
+		strings.Replace(environment, `"key":"`, `"key":5,"x":"`, 1),
 		strings.Replace(environment, `"LEVEL"`, `"LE=VEL"`, 1), strings.Replace(environment, `"type":"catan"`, `"type":5`, 1),
 	} {
 		if code, answer := o.ask("PUT", "/v1/environments/catan-8", body); code < 400 || code >= 500 {
@@ -240,33 +249,47 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 		}
 	}
 	for _, body := range []string{
-		`{"command":["no-such-program"],"env":{"PASSWORD":"` + s["a variable of a command"] + `"}}`, `{"command":["true"],"env":{"A B=":"` + s["a variable of a command"] + `"}}`,
-		`{"command":[],"env":{"PASSWORD":"` + s["a variable of a command"] + `"}}`, `{"command":["true"],"env":"` + s["a variable of a command"] + `"}`,
+		`{"command":["no-such-program"],"env":{"PASSWORD":"` + s["a variable of a command"] + `"}}`,
+		`{"command":["true"],"env":{"A B=":"` + s["a variable of a command"] + `"}}`,
+		`{"command":[],"env":{"PASSWORD":"` + s["a variable of a command"] + `"}}`,
+		`{"command":["true"],"env":"` + s["a variable of a command"] + `"}`,
 	} {
 		o.ask("POST", lease+"/exec", body)
 	}
-	condition := `{"type":"agent.death","timestamp":"` + time.Now().UTC().Format(time.RFC3339) + `","data":{"environment_id":"catan-7","agent_did":"did:plc:bea"}}`
-	o.want(401, "POST", "/v1/conditions", condition, "Authorization", "", "webhook-id", "m", "webhook-timestamp", "1", "webhook-signature", "v1,"+s["a webhook secret"])
+	condition := `{"type":"agent.death","timestamp":"` + time.Now().UTC().Format(time.RFC3339) +
+		`","data":{"environment_id":"catan-7","agent_did":"did:plc:bea"}}`
+	o.want(401, "POST", "/v1/conditions", condition, "Authorization", "", "webhook-id", "m", "webhook-timestamp", "1",
+		"webhook-signature", "v1,"+s["a webhook secret"])
 	o.want(401, "POST", "/v1/conditions", condition, "Authorization", "Bearer whsec_"+s["a webhook secret"])
 	o.want(202, "POST", "/v1/conditions", condition, "webhook-id", "m")
 
 	o.browse(t)
-	for _, path := range []string{"/metrics", "/openapi.json", "/livez", "/readyz", "/v1/environments", "/v1/environments/catan-7", "/v1/leases", lease, lease + "/execs",
-		"/v1/events", "/v1/deliveries", "/v1/drift", "/v1/costs", "/v1/tokens", "/v1/audit", "/v1/ledger", lease + "/usage", lease + "/health"} {
+	for _, path := range []string{
+		"/metrics", "/openapi.json", "/livez", "/readyz", "/v1/environments", "/v1/environments/catan-7", "/v1/leases", lease,
+		lease + "/execs", "/v1/events", "/v1/deliveries", "/v1/drift", "/v1/costs", "/v1/tokens", "/v1/audit", "/v1/ledger",
+		lease + "/usage", lease + "/health",
+	} {
 		o.ask("GET", path, "")
 	}
-	at := []string{"--url", o.url, "--token-file", o.dir + "/tokens", "--output", "json"}
-	for _, args := range [][]string{{"leases"}, {"environments"}, {"events"}, {"costs"}, {"token", "list"}, {"audit"}, {"drift"}} {
+	at := []string{"--url", o.url, "--token-file", o.Dir + "/tokens", "--output", "json"}
+	for _, args := range [][]string{
+		{"leases"}, {"environments"}, {"events"}, {"costs"}, {"token", "list"}, {"audit"}, {"drift"},
+	} {
 		o.command(append(args, at...)...)
-		o.command(append(args, "--url", o.url+"/nothing", "--token-file", o.dir+"/tokens", "--output", "json")...)
-		o.command(append(args, "--url", "http://ops:"+o.token+"@127.0.0.1:1", "--token-file", o.dir+"/tokens", "--output", "json")...)
+		o.command(append(args, "--url", o.url+"/nothing", "--token-file", o.Dir+"/tokens", "--output", "json")...)
+		o.command(append(args, "--url", "http://ops:"+o.token+"@127.0.0.1:1", "--token-file", o.Dir+"/tokens",
+			"--output", "json")...)
 	}
 	postgres := "postgres://sandbox:" + s["the password of PostgreSQL"] + "@127.0.0.1:1/sandbox"
-	for _, ledger := range []string{"sqlite://" + o.dir + "/ledger.db", postgres, postgres + "?sslmode=wrong", strings.Replace(postgres, ":1/", ":port/", 1), strings.Replace(postgres, "postgres:", "mysql:", 1)} {
-		o.see("--check", "--ledger", ledger)
-		o.see("doctor", "--ledger", ledger)
+	for _, ledger := range []string{
+		"sqlite://" + o.Dir + "/ledger.db", postgres, postgres + "?sslmode=wrong",
+		strings.Replace(postgres, ":1/", ":port/", 1), strings.Replace(postgres, "postgres:", "mysql:", 1),
+	} {
+		o.see("serve", "--check", "--ledger", ledger)
+		o.see("doctor", "--output", "json", "--ledger", ledger)
 		if !strings.HasPrefix(ledger, "sqlite") {
-			o.see("--listen", "127.0.0.1:0", "--log-level", "debug", "--secret-key-file", o.dir+"/ledger.db.key", "--ledger", ledger)
+			o.see("serve", "--listen", "127.0.0.1:0", "--log-level", "debug",
+				"--secret-key-file", o.Dir+"/ledger.db.key", "--ledger", ledger)
 		}
 	}
 	o.want(200, "POST", lease+"/release", "")
@@ -274,7 +297,8 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 	o.stop()
 
 	o.shown["the log"] = o.log.String()
-	if all := fmt.Sprint(o.shown); len(o.shown) < 100 || !strings.Contains(all, "PASSWORD") || !strings.Contains(all, "127.0.0.1:1") {
+	if all := fmt.Sprint(o.shown); len(o.shown) < 100 || !strings.Contains(all, "PASSWORD") ||
+		!strings.Contains(all, "127.0.0.1:1") {
 		t.Errorf("in %d places not even the names of what is secret are shown, so that this shows nothing", len(o.shown))
 	}
 	for where, text := range o.shown {
@@ -292,8 +316,11 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 // browse reads the dashboard, and does what is wrong there.
 func (o *operated) browse(t *testing.T) {
 	t.Helper()
-	form := []string{"Authorization", "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.url+"/ui/login", strings.NewReader("token="+o.token))
+	form := []string{
+		"Authorization", "", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin",
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, o.url+"/ui/login",
+		strings.NewReader("token="+o.token))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,11 +334,15 @@ func (o *operated) browse(t *testing.T) {
 	o.ask("POST", "/ui/login", "token="+o.token+"x", form...)
 	o.ask("POST", "/ui/login?token="+o.token[1:], "next=/ui/&token=%zz"+o.token, form...)
 	for _, cookie := range []string{login, login + "x"} {
-		for _, path := range []string{"/ui/", "/ui/environments/catan-7", "/ui/leases", "/ui/leases/did:plc:ann::catan-7", "/ui/leases/did:plc:ann::catan-7/expire",
-			"/ui/leases/did:plc:ann::catan-7/usage", "/ui/costs", "/ui/drift", "/ui/egress", "/ui/webhook", "/ui/webhook/message?id=m", "/ui/nothing", "/ui/login"} {
+		for _, path := range []string{
+			"/ui/", "/ui/environments/catan-7", "/ui/leases", "/ui/leases/did:plc:ann::catan-7",
+			"/ui/leases/did:plc:ann::catan-7/expire", "/ui/leases/did:plc:ann::catan-7/usage", "/ui/costs", "/ui/drift",
+			"/ui/egress", "/ui/webhook", "/ui/webhook/message?id=m", "/ui/nothing", "/ui/login",
+		} {
 			o.ask("GET", path, "", "Authorization", "", "Cookie", "sandbox_login="+cookie)
 		}
-		o.ask("POST", "/ui/leases/did:plc:ann::catan-7/expire", "csrf="+cookie, append(form, "Cookie", "sandbox_login="+cookie)...)
+		o.ask("POST", "/ui/leases/did:plc:ann::catan-7/expire", "csrf="+cookie,
+			append(form, "Cookie", "sandbox_login="+cookie)...)
 	}
 }
 
@@ -321,7 +352,10 @@ func (o *operated) checkLog() {
 	if n := strings.Count(o.log.String(), "\n"); n != len(lines) || n < 50 {
 		o.Errorf("of %d lines, %d are JSON", n, len(lines))
 	}
-	misnamed := []string{"err", "env", "id", "agent", "agent_did", "lease_id", "environment_id", "sandbox_id", "request", "requestId", "request-id"}
+	misnamed := []string{
+		"err", "env", "id", "agent", "agent_did", "lease_id", "environment_id", "sandbox_id", "request", "requestId",
+		"request-id",
+	}
 	var ofAnn bool
 	for _, line := range lines {
 		has := func(keys ...string) bool {
@@ -331,10 +365,12 @@ func (o *operated) checkLog() {
 			if !has("method", "path", "status", "took", "request_id", "caller", "remote") {
 				o.Errorf("of a request it says %v", line)
 			}
-			if path := fmt.Sprint(line["path"]); strings.HasPrefix(path, "/v1/leases/") && line["caller"] != "" && (line["lease"] != "did:plc:ann::catan-7" || line["environment"] != "catan-7") {
+			if path := fmt.Sprint(line["path"]); strings.HasPrefix(path, "/v1/leases/") && line["caller"] != "" &&
+				(line["lease"] != "did:plc:ann::catan-7" || line["environment"] != "catan-7") {
 				o.Errorf("of a lease's request it says %v", line)
 			}
-			ofAnn = ofAnn || line["request_id"] == "the-request-of-ann" && line["environment"] == "catan-7" && line["caller"] == "token:ops"
+			ofAnn = ofAnn ||
+				line["request_id"] == "the-request-of-ann" && line["environment"] == "catan-7" && line["caller"] == "token:ops"
 		}
 		if has("lease") != has("lease", "environment") {
 			o.Errorf("of a lease it says %v", line)

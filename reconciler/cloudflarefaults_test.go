@@ -65,7 +65,10 @@ func TestCloudflareKilledWhileItDeploysConverges(t *testing.T) {
 	a := cloudflaretest.StartAccount(t)
 	w, proxy := newCloudflareWorld(t, a)
 	put := func(ctx context.Context) error {
-		p := sandbox.PutEnvironment{ID: "catan", EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Network: sandbox.NetworkNone}}
+		p := sandbox.PutEnvironment{
+			ID:              "catan",
+			EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Network: sandbox.NetworkNone},
+		}
 		w.ground.place(w, &p.EnvironmentSpec)
 		_, err := w.service.PutEnvironment(ctx, p)
 		return err
@@ -136,7 +139,11 @@ func TestCloudflareRestsAndEndsWhatNobodyUsesWhileTheReconcilerIsDead(t *testing
 	sleepAfter, never, ttl := sandbox.Duration(unused), sandbox.Duration(0), sandbox.Duration(unused)
 	w.environment("catan", func(p *sandbox.PutEnvironment) { p.SleepAfter = &sleepAfter })
 	used, seen := w.acquire(agent(1), "catan"), w.acquire(agent(2), "catan")
-	ends, err := w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan", Settings: sandbox.LeaseSettings{SleepAfter: &never, TTL: &ttl}})
+	ends, err := w.service.Acquire(t.Context(), sandbox.Acquire{
+		AgentDID:      agent(3),
+		EnvironmentID: "catan",
+		Settings:      sandbox.LeaseSettings{SleepAfter: &never, TTL: &ttl},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ type numbered struct {
 	named       bool   // its id is also the one of its request, which may be repeated
 	detached    bool
 
-	// acknowledged: its caller got the result, which says that it ended with its code. begun: its caller was told that it runs.
-	// repeated: its caller asked again.
+	// acknowledged: its caller got the result, which says that it ended with its code. begun: its caller was told that it
+	// runs. repeated: its caller asked again.
 	acknowledged, begun, repeated bool
 	// refused is why its caller gave up, nil when it did not.
 	refused error
@@ -59,7 +59,8 @@ func (c *numbered) stdout() string {
 func (c *numbered) check(t *testing.T, code int, stdout, stderr string) {
 	t.Helper()
 	if code != c.code || stdout != c.stdout() || stderr != c.id+"\n" {
-		t.Errorf("%s of %d lines, repeated %t: exit code %d, want %d; %d bytes of output, want %d, the first that differs is byte %d; stderr %q",
+		t.Errorf("%s of %d lines, repeated %t: exit code %d, want %d; %d bytes of output, want %d, the first that differs "+
+			"is byte %d; stderr %q",
 			c.id, c.lines, c.repeated, code, c.code, len(stdout), len(c.stdout()), differ(stdout, c.stdout()), stderr)
 	}
 }
@@ -192,7 +193,8 @@ func (c *clients) follow(command *numbered) {
 func (c *clients) read(ref sandbox.ExecRef, stream sandbox.ExecStream) string {
 	var all strings.Builder
 	for {
-		r, err := c.api().ReadExec(c.last, sandbox.OutputRequest{ExecRef: ref, Stream: stream, Offset: int64(all.Len()), Follow: true})
+		r, err := c.api().ReadExec(c.last,
+			sandbox.OutputRequest{ExecRef: ref, Stream: stream, Offset: int64(all.Len()), Follow: true})
 		if err == nil {
 			_, err = io.Copy(&all, r)
 			_ = r.Close() // everything that came is kept
@@ -248,5 +250,6 @@ func (c *clients) judge(ran map[string]int) {
 	for id, n := range ran {
 		c.Errorf("%s ran %d times, and no client knows it", id, n)
 	}
-	c.Logf("%d commands: %d have a result, %d have none; %d were asked for again", len(c.commands), acknowledged, refused, repeated)
+	c.Logf("%d commands: %d have a result, %d have none; %d were asked for again",
+		len(c.commands), acknowledged, refused, repeated)
 }

@@ -27,8 +27,9 @@ const (
 	enough = 3
 )
 
-// TestCommandsOutliveWhatIsKilledUnderThem kills the reconciler, the relay, brokers and connections at random while clients
-// run commands. Each command whose result a client got ran once, with all of its output in order. No other ran twice.
+// TestCommandsOutliveWhatIsKilledUnderThem kills the reconciler, the relay, brokers and connections at random
+// while clients run commands. Each command whose result a client got ran once, with all of its output in order. No
+// other ran twice.
 func TestCommandsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	t.Parallel()
 	t.Run("LocalEngine", func(t *testing.T) {
@@ -37,21 +38,21 @@ func TestCommandsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	})
 	t.Run("RemoteEngine", func(t *testing.T) {
 		t.Parallel()
-		newKilling(t, dockertest.NewCable(t)).play()
+		newKilling(t, dockertest.NewCuttableProxy(t)).play()
 	})
 }
 
 // killing is a world in which all is killed that carries commands.
 type killing struct {
 	*world
-	cable   *dockertest.Cable // the way to the engine, nil for its own socket
+	cable   *dockertest.CuttableProxy // the way to the engine, nil for its own socket
 	clients *clients
 	leases  []sandbox.Lease
 	// took are the times after kills of each kind until every sandbox answered.
 	took map[string][]time.Duration
 }
 
-func newKilling(t *testing.T, cable *dockertest.Cable) *killing {
+func newKilling(t *testing.T, cable *dockertest.CuttableProxy) *killing {
 	t.Helper()
 	host := ""
 	if cable != nil {
@@ -181,8 +182,8 @@ func (k *killing) killReconciler() {
 	k.clients.service.Store(&service)
 }
 
-// killRelay kills the relay through the engine, which then leaves it to the next use to start it. One that is not back yet
-// needs no kill.
+// killRelay kills the relay through the engine, which then leaves it to the next use to start it. One that is not back
+// yet needs no kill.
 func (k *killing) killRelay() {
 	_ = exec.CommandContext(k.Context(), "docker", "kill", "--signal", "KILL", k.relay()).Run()
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 )
 
 // listeners are the ways to be reached: how each is set up, and how it is dialled.
@@ -19,19 +19,20 @@ var listeners = map[string]struct {
 	set  func(i *install, c *reconciler.Config)
 	dial func(s *served) (net.Conn, error)
 }{
-	"TCP": {func(*install, *reconciler.Config) {}, func(s *served) (net.Conn, error) { return net.Dial("tcp", s.address) }},
+	"TCP": {func(*install, *reconciler.Config) {},
+		func(s *served) (net.Conn, error) { return net.Dial("tcp", s.Address) }},
 	"TLS": {
 		func(i *install, c *reconciler.Config) {
 			i.certify(1)
-			c.TLSCert, c.TLSKey = i.dir+"/cert.pem", i.dir+"/key.pem"
+			c.TLSCert, c.TLSKey = i.Dir+"/cert.pem", i.Dir+"/key.pem"
 		},
 		func(s *served) (net.Conn, error) {
-			return tls.Dial("tcp", s.address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // of this test's own server
+			return tls.Dial("tcp", s.Address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // of this test's own server
 		},
 	},
 	"unix socket": {
-		func(i *install, c *reconciler.Config) { c.Listen = "unix://" + i.dir + "/api.sock" },
-		func(s *served) (net.Conn, error) { return net.Dial("unix", s.dir+"/api.sock") },
+		func(i *install, c *reconciler.Config) { c.Listen = "unix://" + i.Dir + "/api.sock" },
+		func(s *served) (net.Conn, error) { return net.Dial("unix", s.Dir+"/api.sock") },
 	},
 }
 
@@ -96,8 +97,8 @@ func TestConnectionsWithoutACredentialAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstall(t)
-			token := webhook.NewToken()
-			i.write("tokens", "test "+token+"\n")
+			token := access.NewToken()
+			i.Write("tokens", "test "+token+"\n")
 			s := i.serve(func(c *reconciler.Config) {
 				listener.set(i, c)
 				c.Unauthenticated.Total = 20
@@ -128,16 +129,17 @@ func TestConnectionsWithoutACredentialAreClosedInTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := newInstall(t)
-			token := webhook.NewToken()
-			i.write("tokens", "test "+token+"\n")
+			token := access.NewToken()
+			i.Write("tokens", "test "+token+"\n")
 			s := i.serve(func(c *reconciler.Config) {
 				listener.set(i, c)
 				c.Unauthenticated.Timeout = 2 * time.Second
 			})
-			known, silent, asking, wrong := s.connect(listener.dial), s.connect(listener.dial), s.connect(listener.dial), s.connect(listener.dial)
+			known, silent, asking, wrong := s.connect(listener.dial), s.connect(listener.dial), s.connect(listener.dial),
+				s.connect(listener.dial)
 			known.mustGet("/v1/leases", token)
 			asking.mustGet("/livez", "")
-			if status, err := wrong.get("/v1/leases", webhook.NewToken()); err != nil || status != http.StatusUnauthorized {
+			if status, err := wrong.get("/v1/leases", access.NewToken()); err != nil || status != http.StatusUnauthorized {
 				t.Fatalf("a wrong token is answered with %d, %v", status, err)
 			}
 			for _, p := range []*peer{silent, asking, wrong} {

@@ -9,9 +9,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// restricted is an environment that has most on an engine: a gateway with its volume and image, beside the seed and guest.
+// restricted is an environment that has most on an engine: a gateway with its volume and image, beside
+// the seed and guest.
 func (w *world) restricted(id string) sandbox.PutEnvironment {
-	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Network: sandbox.NetworkRestricted}}
+	p := sandbox.PutEnvironment{
+		ID:              id,
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Network: sandbox.NetworkRestricted},
+	}
 	w.ground.place(w, &p.EnvironmentSpec)
 	return p
 }
@@ -42,7 +46,8 @@ func TestAClientThatDropsItsConnectionTakesNoEnvironmentAway(t *testing.T) {
 		l := w.acquire("did:plc:ann", p.ID)
 		w.exec(l.ID, "true")
 		t.Logf("dropped after %s: %v", after, <-gone)
-		if env, err := w.service.GetEnvironment(w.Context(), p.ID); err != nil || env.Status != sandbox.EnvironmentOpen || env.Leases.Ready != 1 {
+		if env, err := w.service.GetEnvironment(w.Context(), p.ID); err != nil || env.Status != sandbox.EnvironmentOpen ||
+			env.Leases.Ready != 1 {
 			t.Errorf("dropped after %s: it is %q with %+v: %v", after, env.Status, env.Leases, err)
 		}
 		w.exec(l.ID, "true")
@@ -68,7 +73,8 @@ func TestACreationThatIsDroppedLeavesNothingOnTheEngine(t *testing.T) {
 		return err == nil && len(envs) == 0
 	})
 	filter := w.labelled()
-	left := w.docker("ps", "-aq", "--filter", filter) + w.docker("volume", "ls", "-q", "--filter", filter) + w.docker("image", "ls", "-q", "--filter", filter)
+	left := w.docker("ps", "-aq", "--filter", filter) + w.docker("volume", "ls", "-q", "--filter", filter) +
+		w.docker("image", "ls", "-q", "--filter", filter)
 	if left != "" {
 		t.Errorf("left on the engine: %s", left)
 	}

@@ -19,48 +19,50 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
-// Verdict is what a doctor says of one thing.
+// Verdict is the result of one check.
 type Verdict string
 
 // The verdicts.
 const (
 	VerdictOK      Verdict = "ok"
-	VerdictWarning Verdict = "warning" // it works, and will hurt one day
-	VerdictProblem Verdict = "problem" // serve would fail, or sandboxes would
+	VerdictWarning Verdict = "warning" // it works, but may cause trouble later
+	VerdictProblem Verdict = "problem" // serve or sandboxes would fail
 )
 
-// Symptom is what a doctor found of one thing.
+// Symptom is the finding of one check.
 type Symptom struct {
 	Subject string  `json:"subject"`
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`
-	// Advice is what to do, "" where nothing is.
+	// Advice says what to do, "" for nothing.
 	Advice string `json:"advice,omitempty"`
 }
 
 const (
-	// examinationLimit bounds the look at one thing.
+	// examinationLimit is the time limit of one check.
 	examinationLimit = 15 * time.Second
-	// answerLimit is how long the program at our address may take to answer.
+	// answerLimit is how long a program at our address may take to respond.
 	answerLimit = 3 * time.Second
-	// maxAhead is how far two clocks may differ: signatures of webhooks are good for five minutes, and people
-	// compare times of logs.
+	// maxAhead is how much two clocks may differ. A larger difference confuses the times in logs, and at five minutes
+	// webhook signatures fail.
 	maxAhead = 2 * time.Second
-	// minFree is the room that a ledger should find: some million events.
+	// minFree is the free disk space that a ledger should have. It holds a few million events.
 	minFree = 1 << 30
-	// soon is how long before its end a secret is told of.
+	// soon is how long before the end of a secret doctor warns.
 	soon = 7 * 24 * time.Hour
 )
 
-// Examine looks at everything that Serve would use, and makes and changes nothing.
+// Examine checks everything that Serve would use. It creates and changes nothing.
 func Examine(ctx context.Context, c Config) []Symptom {
 	d := &doctor{Config: c}
-	for _, look := range []func(context.Context){d.tokens, d.secrets, d.keys, d.host, d.prices, d.listen, d.ledger, d.state, d.docker, d.cloudflare} {
+	for _, look := range []func(context.Context){
+		d.tokens, d.secrets, d.keys, d.host, d.prices, d.listen, d.ledger, d.state, d.docker, d.cloudflare,
+	} {
 		bounded, cancel := context.WithTimeout(ctx, examinationLimit)
 		look(bounded)
 		cancel()
@@ -77,31 +79,32 @@ func (d *doctor) say(subject string, v Verdict, found, advice string) {
 	d.symptoms = append(d.symptoms, Symptom{Subject: subject, Verdict: v, Found: found, Advice: advice})
 }
 
-// fail says that serve would end with this error.
+// fail reports an error that would end serve.
 func (d *doctor) fail(subject string, err error, advice string) {
 	d.say(subject, VerdictProblem, err.Error(), advice)
 }
 
 func (d *doctor) tokens(context.Context) {
 	if d.TokenFile == "" {
-		d.say("tokens", VerdictOK, "those of the ledger", "")
+		d.say("tokens", VerdictOK, "only those in the ledger", "")
 		return
 	}
-	tokens, err := webhook.LoadTokens(d.TokenFile)
+	tokens, err := access.LoadTokens(d.TokenFile)
 	if err != nil {
-		d.fail("tokens", err, "make one with serve --generate-credentials, or write a line: name token; or keep them in the ledger: token create")
+		d.fail("tokens", err,
+			"create one with serve --generate-credentials, add a line with name and token, or use the ledger: token create")
 		return
 	}
-	d.say("tokens", VerdictOK, fmt.Sprintf("%d in %s, and those of the ledger", len(tokens), d.TokenFile), "")
+	d.say("tokens", VerdictOK, fmt.Sprintf("%d in %s, and those in the ledger", len(tokens), d.TokenFile), "")
 }
 
 func (d *doctor) secrets(context.Context) {
-	secrets, err := webhook.LoadSecrets(d.SecretFile)
+	secrets, err := access.LoadSecrets(d.SecretFile)
 	if err != nil {
-		d.fail("webhook secrets", err, "make one with serve --generate-credentials")
+		d.fail("webhook secrets", err, "create one with serve --generate-credentials")
 		return
 	}
-	last := time.Time{} // until when any is accepted, zero for ever
+	last := time.Time{} // the time until which any is valid, zero for no limit
 	for i, s := range secrets {
 		if s.NotAfter.IsZero() {
 			last = time.Time{}
@@ -116,9 +119,11 @@ func (d *doctor) secrets(context.Context) {
 	case last.IsZero():
 		d.say("webhook secrets", VerdictOK, found, "")
 	case left <= 0:
-		d.say("webhook secrets", VerdictProblem, found+", and the last was good until "+last.Format(time.RFC3339), "add a new secret and give it to game servers: no condition is accepted")
+		d.say("webhook secrets", VerdictProblem, found+", all expired; the last was valid until "+last.Format(time.RFC3339),
+			"add a new secret and give it to the game servers: signed conditions are rejected")
 	case left < soon:
-		d.say("webhook secrets", VerdictWarning, found+", and the last is good until "+last.Format(time.RFC3339), "add a new secret and give it to game servers")
+		d.say("webhook secrets", VerdictWarning, found+"; the last is valid until "+last.Format(time.RFC3339),
+			"add a new secret and give it to the game servers")
 	default:
 		d.say("webhook secrets", VerdictOK, found, "")
 	}
@@ -130,17 +135,20 @@ func (d *doctor) keys(context.Context) {
 		file = ledger.SecretKeyFile(d.LedgerURL)
 	}
 	if file == "" {
-		d.say("secret keys", VerdictWarning, "none", "environments can have no secrets, and sessions no variables, without --secret-key-file")
+		d.say("secret keys", VerdictWarning, "none",
+			"set --secret-key-file: without it, environments have no secrets and sessions no variables")
 		return
 	}
 	n, err := seal.Count(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && d.SecretKeyFile == "":
-		d.say("secret keys", VerdictOK, file+" is made when it is needed", "")
+		d.say("secret keys", VerdictOK, file+" is created when needed", "")
 	case err != nil:
-		d.fail("secret keys", err, "make one with serve --generate-credentials, or take it from another reconciler of the ledger")
+		d.fail("secret keys", err,
+			"create one with serve --generate-credentials, or copy it from another reconciler of the ledger")
 	default:
-		d.say("secret keys", VerdictOK, fmt.Sprintf("%d in %s", n, file), "back it up apart from the ledger: without it no secret opens")
+		d.say("secret keys", VerdictOK, fmt.Sprintf("%d in %s", n, file),
+			"back it up apart from the ledger: without it, no secret can be decrypted")
 	}
 }
 
@@ -149,9 +157,10 @@ func (d *doctor) host(context.Context) {
 		d.fail("host", err, "")
 		return
 	}
-	found := "sandboxes get nothing of this machine"
+	found := "sandboxes use nothing of this machine"
 	if len(d.Host.Directories)+len(d.Host.Variables) > 0 {
-		found = fmt.Sprintf("environments may use %s and %s", cli.Counted(len(d.Host.Directories), "directory", "directories"), cli.Counted(len(d.Host.Variables), "variable", "variables"))
+		found = fmt.Sprintf("environments may use %s and %s", printable.Count(len(d.Host.Directories), "directory",
+			"directories"), printable.Count(len(d.Host.Variables), "variable", "variables"))
 	}
 	d.say("host", VerdictOK, found, "")
 }
@@ -169,7 +178,7 @@ func (d *doctor) prices(context.Context) {
 	d.say("prices", VerdictOK, book.Name+" of "+book.AsOf+" in "+d.DockerPriceBook, "")
 }
 
-// listen tries the address, unless a reconciler has it.
+// listen tries to listen on the address, unless a reconciler serves there.
 func (d *doctor) listen(ctx context.Context) {
 	if d.TLSCert != "" {
 		if _, err := loadCertificate(d.TLSCert, d.TLSKey, slog.New(slog.DiscardHandler)); err != nil {
@@ -177,7 +186,7 @@ func (d *doctor) listen(ctx context.Context) {
 		}
 	}
 	if answers(ctx, d.Config) {
-		d.say("address", VerdictOK, "a reconciler answers at "+d.Listen, "")
+		d.say("address", VerdictOK, "a reconciler serves on "+d.Listen, "")
 		return
 	}
 	if socket(d.Listen) != "" {
@@ -187,7 +196,7 @@ func (d *doctor) listen(ctx context.Context) {
 	var l net.ListenConfig
 	listener, err := l.Listen(ctx, "tcp", d.Listen)
 	if err != nil {
-		d.fail("address", err, "choose another with --listen, or find out who has it: ss -ltnp")
+		d.fail("address", err, "choose another address with --listen, or find the program that uses it: ss -ltnp")
 		return
 	}
 	if err := listener.Close(); err != nil {
@@ -195,15 +204,16 @@ func (d *doctor) listen(ctx context.Context) {
 		return
 	}
 	if d.Insecure {
-		d.say("address", VerdictWarning, d.Listen+" may be reached from other machines, without TLS", "give --tls-cert and --tls-key, and leave --insecure out")
+		d.say("address", VerdictWarning, d.Listen+" serves other machines without TLS",
+			"set --tls-cert and --tls-key, and remove --insecure")
 		return
 	}
 	d.say("address", VerdictOK, d.Listen+" is free", "")
 }
 
-// answers reports whether something like a reconciler serves at an address.
+// answers reports whether a reconciler seems to serve at the address.
 func answers(ctx context.Context, c Config) bool {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is told nothing, and believed nothing but that it answers
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the request holds no secret, and only the status counts
 	defer transport.CloseIdleConnections()
 	url := "http://" + c.Listen
 	if path := socket(c.Listen); path != "" {
@@ -240,9 +250,10 @@ func (d *doctor) ledger(ctx context.Context) {
 	}
 	switch {
 	case x.MinReader > x.Known:
-		d.say("ledger", VerdictProblem, found, fmt.Sprintf("upgrade this program: it knows schema %d, and the ledger needs %d", x.Known, x.MinReader))
+		d.say("ledger", VerdictProblem, found,
+			fmt.Sprintf("upgrade this program: it supports schema %d, but the ledger needs %d", x.Known, x.MinReader))
 	case x.ID != "" && x.Schema < x.Known:
-		d.say("ledger", VerdictWarning, found, fmt.Sprintf("serve brings it to schema %d: back it up first", x.Known))
+		d.say("ledger", VerdictWarning, found, fmt.Sprintf("back it up: serve will migrate it to schema %d", x.Known))
 	default:
 		d.say("ledger", VerdictOK, found, "")
 	}
@@ -252,7 +263,7 @@ func (d *doctor) ledger(ctx context.Context) {
 	if x.Path != "" && x.Free > 0 {
 		room := fmt.Sprintf("%d MiB are free for %s", x.Free>>20, x.Path)
 		if x.Free < minFree {
-			d.say("disk", VerdictWarning, room, "make room: a full disk refuses conditions")
+			d.say("disk", VerdictWarning, room, "free disk space: with a full disk, serve rejects conditions")
 		} else {
 			d.say("disk", VerdictOK, room, "")
 		}
@@ -262,37 +273,39 @@ func (d *doctor) ledger(ctx context.Context) {
 	}
 }
 
-// pages checks that the ledger is whole.
+// pages checks the ledger for damage.
 func (d *doctor) pages(ctx context.Context) {
 	switch err := ledger.Verify(ctx, d.LedgerURL); {
 	case err == nil:
-		d.say("ledger pages", VerdictOK, "whole", "")
+		d.say("ledger pages", VerdictOK, "intact", "")
 	case ctx.Err() != nil:
-		d.say("ledger pages", VerdictWarning, fmt.Sprintf("not checked in %s", examinationLimit), "the ledger is large: take a backup, which reads all of it")
+		d.say("ledger pages", VerdictWarning, fmt.Sprintf("not checked in %s", examinationLimit),
+			"the ledger is large: take a backup, which checks all of it")
 	default:
 		d.fail("ledger pages", err, "stop serve, move the ledger away, and restore a backup")
 	}
 }
 
 func (d *doctor) state(ctx context.Context) {
-	url := cmp.Or(d.StateURL, ledger.DefaultStateURL(d.LedgerURL))
+	url := cmp.Or(d.SnapshotURL, ledger.DefaultSnapshotURL(d.LedgerURL))
 	switch {
 	case url == "":
-		d.say("state", VerdictWarning, "no bucket", "environments can keep no state, and commands 8 KiB of output, without --state-url")
+		d.say("state", VerdictWarning, "no bucket",
+			"set --state-url: without it, environments have no snapshots, and commands keep only 8 KiB of output")
 		return
 	case strings.HasPrefix(url, "file://"):
-		d.say("state", VerdictOK, "the directory of "+url+", which is made when it is absent", "")
+		d.say("state", VerdictOK, "the directory of "+url+", which is created when missing", "")
 		return
 	}
-	bucket, err := state.Open(ctx, url)
+	bucket, err := snapshotstore.Open(ctx, url)
 	if err == nil {
 		err = errors.Join(bucket.Reach(ctx), bucket.Close())
 	}
 	if err != nil {
-		d.fail("state", err, "are its name and region right, and do the credentials allow to list, read, write and delete?")
+		d.fail("state", err, "check its name and region, and that the credentials allow to list, read, write and delete")
 		return
 	}
-	d.say("state", VerdictOK, bucket.String()+" answers", "")
+	d.say("state", VerdictOK, bucket.String()+" is reachable", "")
 }
 
 func (d *doctor) docker(ctx context.Context) {
@@ -301,20 +314,24 @@ func (d *doctor) docker(ctx context.Context) {
 		d.fail("engine", err, "")
 		return
 	}
-	found := fmt.Sprintf("Docker %s (API %s, cgroup v%s, %s) at %s", x.Version, x.API, x.CgroupVersion, x.Architecture, x.Host)
+	found := fmt.Sprintf("Docker %s (API %s, cgroup v%s, %s) at %s",
+		x.Version, x.API, x.CgroupVersion, x.Architecture, x.Host)
 	d.say("engine", VerdictOK, found, "")
 	if len(x.Unlimited) > 0 {
-		d.say("limits", VerdictProblem, "the engine cannot limit "+strings.Join(x.Unlimited, ", "), "turn these cgroup controllers on")
+		d.say("limits", VerdictProblem, "the engine cannot limit "+strings.Join(x.Unlimited, ", "),
+			"enable these cgroup controllers")
 	} else {
 		d.say("limits", VerdictOK, "memory, CPU and processes", "")
 	}
 	if !x.Seccomp {
-		d.say("seccomp", VerdictProblem, "the engine has none", "use an engine and a kernel with seccomp: sandboxes run code nobody has read")
+		d.say("seccomp", VerdictProblem, "off",
+			"use an engine and a kernel with seccomp: sandboxes run untrusted code")
 	} else {
 		d.say("seccomp", VerdictOK, "on", "")
 	}
 	if !x.LiveRestore {
-		d.say("live-restore", VerdictWarning, "off", `set "live-restore": true in the engine's daemon.json: without it a restart of the engine stops every sandbox`)
+		d.say("live-restore", VerdictWarning, "off",
+			`set "live-restore": true in the engine's daemon.json: without it, a restart of the engine stops every sandbox`)
 	} else {
 		d.say("live-restore", VerdictOK, "on", "")
 	}
@@ -334,14 +351,14 @@ func (d *doctor) cloudflare(ctx context.Context) {
 		d.fail("cloudflare", err, "")
 		return
 	}
-	d.say("cloudflare", VerdictOK, "account "+d.Cloudflare.AccountID+" answers", "")
+	d.say("cloudflare", VerdictOK, "account "+d.Cloudflare.AccountID+" is reachable", "")
 }
 
-func (d *doctor) clock(whose string, ahead time.Duration) {
-	found := fmt.Sprintf("%s from this machine's", ahead.Abs().Round(time.Millisecond))
+func (d *doctor) clock(subject string, ahead time.Duration) {
+	found := fmt.Sprintf("differs from this machine's by %s", ahead.Abs().Round(time.Millisecond))
 	if ahead.Abs() > maxAhead {
-		d.say(whose, VerdictWarning, found, "set both clocks by NTP")
+		d.say(subject, VerdictWarning, found, "synchronize both clocks with NTP")
 		return
 	}
-	d.say(whose, VerdictOK, found, "")
+	d.say(subject, VerdictOK, found, "")
 }

@@ -13,11 +13,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// patient is what a doctor looks at: files in a directory of the test's own.
+// patient is a set of files for doctor, in the directory of the test.
 type patient struct {
 	*testing.T
 	dir string
@@ -26,7 +28,7 @@ type patient struct {
 func newPatient(t *testing.T) *patient {
 	t.Helper()
 	p := &patient{T: t, dir: t.TempDir()}
-	p.write("tokens", "test "+webhook.NewToken()+"\n")
+	p.write("tokens", "test "+access.NewToken()+"\n")
 	p.write("secrets", webhook.NewSecret()+"\n")
 	return p
 }
@@ -38,14 +40,16 @@ func (p *patient) write(name, content string) {
 	}
 }
 
-// see runs the command and returns what it found by subject, and how it ended.
+// see runs doctor and returns its findings by subject, and its error.
 func (p *patient) see(args ...string) (map[string]reconciler.Symptom, error) {
 	p.Helper()
-	cmd := reconciler.NewDoctorCommand()
+	cmd := daemon.NewDoctorCommand()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
-	cmd.SetArgs(append([]string{"--output", "json", "--listen", "127.0.0.1:0", "--ledger", "sqlite://" + p.dir + "/deep/ledger.db",
-		"--token-file", p.dir + "/tokens", "--webhook-secret-file", p.dir + "/secrets"}, args...))
+	cmd.SetArgs(append([]string{
+		"--output", "json", "--listen", "127.0.0.1:0", "--ledger", "sqlite://" + p.dir + "/deep/ledger.db",
+		"--token-file", p.dir + "/tokens", "--webhook-secret-file", p.dir + "/secrets",
+	}, args...))
 	ended := cmd.ExecuteContext(p.Context())
 	var list []reconciler.Symptom
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
@@ -63,7 +67,7 @@ func (p *patient) want(found map[string]reconciler.Symptom, subject string, v re
 	p.Helper()
 	s := found[subject]
 	if s.Verdict != v || !strings.Contains(s.Found+" "+s.Advice, says) {
-		p.Errorf("of %s it says %+v, want %s and %q", subject, s, v, says)
+		p.Errorf("finding for %s is %+v, want %s and %q", subject, s, v, says)
 	}
 }
 
@@ -81,9 +85,9 @@ func TestADoctorFindsNothingWrongAndMakesNothing(t *testing.T) {
 	p.want(found, "disk", reconciler.VerdictOK, "MiB are free")
 	p.want(found, "engine", reconciler.VerdictOK, "Docker ")
 	p.want(found, "limits", reconciler.VerdictOK, "memory")
-	p.want(found, "clock of the engine", reconciler.VerdictOK, "from this machine's")
+	p.want(found, "clock of the engine", reconciler.VerdictOK, "differs from this machine's")
 	if _, err := os.Stat(p.dir + "/deep"); !os.IsNotExist(err) {
-		t.Errorf("it made the ledger's directory: %v", err)
+		t.Errorf("it created the ledger's directory: %v", err)
 	}
 }
 
@@ -91,7 +95,7 @@ func TestADoctorSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	p.write("secrets", webhook.NewSecret()+" not_after="+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+"\n")
-	if err := os.Chmod(p.dir+"/tokens", 0o644); err != nil { //nolint:gosec // what is wrong
+	if err := os.Chmod(p.dir+"/tokens", 0o644); err != nil { //nolint:gosec // the defect to find
 		t.Fatal(err)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -99,7 +103,7 @@ func TestADoctorSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	go func() { // whoever has the address, it is no reconciler
+	go func() { // the program at the address is not a reconciler
 		for {
 			c, err := taken.Accept()
 			if err != nil {
@@ -108,21 +112,22 @@ func TestADoctorSaysWhatIsWrong(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	p.write("ledger.db", "this is no database, but as long as the head of one would be: "+strings.Repeat("x", 100))
-	found, err := p.see("--listen", taken.Addr().String(), "--docker-host", "unix://"+p.dir+"/nobody.sock", "--ledger", "sqlite://"+p.dir+"/ledger.db",
-		"--secret-key-file", p.dir+"/none", "--docker-price-book", p.dir+"/none", "--state-url", "s3://none?region=none&endpoint=http://127.0.0.1:1", "--mount-allow", p.dir+"/none")
+	p.write("ledger.db", "not a database, but as long as the header of one: "+strings.Repeat("x", 100))
+	found, err := p.see("--listen", taken.Addr().String(), "--docker-host", "unix://"+p.dir+"/absent.sock",
+		"--ledger", "sqlite://"+p.dir+"/ledger.db", "--secret-key-file", p.dir+"/none", "--docker-price-book", p.dir+"/none",
+		"--state-url", "s3://none?region=none&endpoint=http://127.0.0.1:1", "--mount-allow", p.dir+"/none")
 	if sandbox.CodeOf(err) != sandbox.Failed {
 		t.Errorf("it ended with %v", err)
 	}
 	p.want(found, "tokens", reconciler.VerdictProblem, "chmod 600")
-	p.want(found, "webhook secrets", reconciler.VerdictProblem, "no condition is accepted")
+	p.want(found, "webhook secrets", reconciler.VerdictProblem, "signed conditions are rejected")
 	p.want(found, "secret keys", reconciler.VerdictProblem, "none")
 	p.want(found, "host", reconciler.VerdictProblem, "none")
 	p.want(found, "prices", reconciler.VerdictProblem, "none")
 	p.want(found, "address", reconciler.VerdictProblem, "in use")
 	p.want(found, "ledger", reconciler.VerdictProblem, "not a database")
 	p.want(found, "state", reconciler.VerdictProblem, "credentials")
-	p.want(found, "engine", reconciler.VerdictProblem, "nobody.sock")
+	p.want(found, "engine", reconciler.VerdictProblem, "absent.sock")
 }
 
 func TestADoctorKnowsTheReconcilerThatServes(t *testing.T) {
@@ -133,7 +138,7 @@ func TestADoctorKnowsTheReconcilerThatServes(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v: %+v", err, found)
 	}
-	p.want(found, "address", reconciler.VerdictOK, "a reconciler answers")
+	p.want(found, "address", reconciler.VerdictOK, "a reconciler serves")
 	p.want(found, "ledger", reconciler.VerdictOK, "schema ")
 }
 
@@ -146,7 +151,7 @@ func TestADoctorLooksAtPostgreSQL(t *testing.T) {
 		t.Errorf("%v: %+v", err, found)
 	}
 	p.want(found, "ledger", reconciler.VerdictOK, "none yet at postgres://")
-	p.want(found, "clock of PostgreSQL", reconciler.VerdictOK, "from this machine's")
+	p.want(found, "clock of PostgreSQL", reconciler.VerdictOK, "differs from this machine's")
 	p.want(found, "secret keys", reconciler.VerdictWarning, "--secret-key-file")
 	p.want(found, "state", reconciler.VerdictWarning, "--state-url")
 	store, err := ledger.Open(t.Context(), url, ledger.Options{})

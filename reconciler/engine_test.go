@@ -43,7 +43,8 @@ func TestEngineThatIsAwayOrAnotherEndsNothing(t *testing.T) {
 		Data: sandbox.ConditionData{EnvironmentID: "catan"}}); status != 202 || r.Matched != 1 {
 		t.Fatalf("%d %+v", status, r)
 	}
-	if _, err := w.service.Release(t.Context(), sandbox.LeaseRef{ID: ending.ID}); sandbox.CodeOf(err) != sandbox.Unavailable {
+	if _, err := w.service.Release(t.Context(),
+		sandbox.LeaseRef{ID: ending.ID}); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("releasing while the engine is away: %v", err)
 	}
 	if _, err := w.service.ObserveLease(t.Context(), living.ID); sandbox.CodeOf(err) != sandbox.Unavailable {
@@ -74,7 +75,8 @@ func TestEngineThatIsAwayOrAnotherEndsNothing(t *testing.T) {
 	other.Stop()
 	answers(d.Host())
 	d.Start()
-	w.eventually("the ending lease is destroyed", func() bool { return w.lease(ending.ID).Status == sandbox.LeaseDestroyed })
+	w.eventually("the ending lease is destroyed",
+		func() bool { return w.lease(ending.ID).Status == sandbox.LeaseDestroyed })
 	w.eventually("the living lease can be observed", func() bool {
 		l, err := w.service.ObserveLease(t.Context(), living.ID)
 		return err == nil && l.Status == sandbox.LeaseActive

@@ -14,8 +14,8 @@ import (
 // terminated is the exit code of a command that SIGTERM ended, as the stop of a sandbox does.
 const terminated = 128 + 15
 
-// TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts stops an engine under running commands and starts it again. They are
-// followed all the time.
+// TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts stops an engine under running commands and starts it again. They
+// are followed all the time.
 func TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
 	t.Parallel()
 	d := dockertest.StartDaemon(t)
@@ -24,7 +24,15 @@ func TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
 	c := &clients{T: t, last: t.Context()}
 	c.service.Store(&w.service)
 	leases := []sandbox.Lease{w.acquire(agent(0), "restart")}
-	detached := &numbered{lease: leases[0].ID, id: "detached", lines: 150, pause: "0.1", code: 3, named: true, detached: true}
+	detached := &numbered{
+		lease:    leases[0].ID,
+		id:       "detached",
+		lines:    150,
+		pause:    "0.1",
+		code:     3,
+		named:    true,
+		detached: true,
+	}
 	attached := &numbered{lease: leases[0].ID, id: "attached", lines: 150, pause: "0.1", code: 4}
 	ended := make(chan struct{}, 2)
 	go func() { c.follow(detached); ended <- struct{}{} }()
@@ -51,9 +59,9 @@ func TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
 	c.judge(c.ran(leases))
 }
 
-// TestCommandsEndWithAnEngineWithoutLiveRestore stops an engine that ends all containers, under running commands. They are
-// recorded as failed, or as ended by the signal, with what they wrote, and what the sandbox costs ends with them. Its relay
-// and the sandbox come back.
+// TestCommandsEndWithAnEngineWithoutLiveRestore stops an engine that ends all containers, under running commands. They
+// are recorded as failed, or as ended by the signal, with what they wrote, and what the sandbox costs ends with them.
+// Its relay and the sandbox come back.
 func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 	t.Parallel()
 	d := dockertest.StartDaemonWithoutLiveRestore(t)
@@ -109,7 +117,8 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 	}
 	var ran string
 	w.eventually("the sandbox was started again", func() bool {
-		res, err := w.service.Exec(t.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ExecRequest{Command: []string{"cat", ranFile}})
+		res, err := w.service.Exec(t.Context(), sandbox.LeaseRef{ID: l.ID},
+			sandbox.ExecRequest{Command: []string{"cat", ranFile}})
 		ran = string(res.Stdout)
 		return err == nil && res.ExitCode == 0
 	})

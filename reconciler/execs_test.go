@@ -33,7 +33,12 @@ func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 	}()
 	read := func(id string, stream sandbox.ExecStream, offset int64, follow bool) string {
 		t.Helper()
-		r, err := w.service.ReadExec(t.Context(), sandbox.OutputRequest{ExecRef: sandbox.ExecRef{LeaseID: ref.ID, ID: id}, Stream: stream, Offset: offset, Follow: follow})
+		r, err := w.service.ReadExec(t.Context(), sandbox.OutputRequest{
+			ExecRef: sandbox.ExecRef{LeaseID: ref.ID, ID: id},
+			Stream:  stream,
+			Offset:  offset,
+			Follow:  follow,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +82,8 @@ func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 	}
 	for _, id := range []string{"detached", "awaited"} {
 		x, err := w.service.GetExec(t.Context(), sandbox.ExecRef{LeaseID: ref.ID, ID: id})
-		if err != nil || x.State != sandbox.ExecFinished || x.ExitCode != 3 || x.Truncated || x.StdoutBytes != int64(stdout.Len()) {
+		if err != nil || x.State != sandbox.ExecFinished || x.ExitCode != 3 || x.Truncated ||
+			x.StdoutBytes != int64(stdout.Len()) {
 			t.Errorf("%s: %+v, %v", id, x, err)
 		}
 		if got := read(id, sandbox.Stdout, 0, false); got != stdout.String() { // the sandbox is gone

@@ -154,7 +154,11 @@ func (w *world) live(agent string, killed <-chan struct{}, message string) {
 // wantAllGone ends the game and checks that nothing is left and that every life is told of.
 func (w *world) wantAllGone(environment string, lives int) {
 	w.Helper()
-	status, _ := w.post("msg_end", sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: environment}})
+	status, _ := w.post("msg_end", sandbox.Condition{
+		Type:      "game.finished",
+		Timestamp: time.Now(),
+		Data:      sandbox.ConditionData{EnvironmentID: environment},
+	})
 	if status != http.StatusAccepted {
 		w.Fatalf("the end of the game: %d", status)
 	}
@@ -230,10 +234,12 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 	proxy.Set(misbehave(healed))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_, _ = w.service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"}) // refused or late: it is asked for again below
+		// The request is refused or late; the test repeats it below.
+		_, _ = w.service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"})
 	})
 	if status, r := w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
-		Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}}); status != http.StatusAccepted || r.Matched != 1 {
+		Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}}); status != http.StatusAccepted ||
+		r.Matched != 1 {
 		w.Errorf("the condition: %d %+v", status, r)
 	}
 	time.Sleep(1500 * time.Millisecond)
@@ -250,7 +256,8 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 	proxy.Set(nil)
 	close(healed)
 	wg.Wait()
-	w.eventually("the ended lease is destroyed", func() bool { return w.lease(ending.ID).Status == sandbox.LeaseDestroyed })
+	w.eventually("the ended lease is destroyed",
+		func() bool { return w.lease(ending.ID).Status == sandbox.LeaseDestroyed })
 	var begun sandbox.Lease
 	w.eventually("the lease that was asked for is there", func() bool {
 		a, err := w.service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"})
@@ -258,7 +265,8 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 		return err == nil
 	})
 	if n := w.ground.running(w); begun.Generation != generation || n != 2 {
-		w.Errorf("generation %d, and there are %d containers, want generation %d and 2 containers", begun.Generation, n, generation)
+		w.Errorf("generation %d, and there are %d containers, want generation %d and 2 containers",
+			begun.Generation, n, generation)
 	}
 	w.exec(idle.ID, "true")
 }
@@ -271,7 +279,11 @@ func TestHungEngineDoesNotStopTheShutdown(t *testing.T) {
 	w.acquire(agent(1), "catan")
 	healed := make(chan struct{})
 	proxy.Set(faulttest.Hung(healed))
-	w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}})
+	w.post("msg_1", sandbox.Condition{
+		Type:      "agent.death",
+		Timestamp: time.Now(),
+		Data:      sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)},
+	})
 	time.Sleep(500 * time.Millisecond)
 	began := time.Now()
 	if err := w.process.Process.Signal(syscall.SIGTERM); err != nil {

@@ -82,7 +82,12 @@ func archiveOf(n int) io.ReadCloser {
 		var err error
 		for i := 0; i < n && err == nil; i++ {
 			text := fmt.Sprintf("file %d\n", i)
-			err = t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("many/%d/%d", i%100, i), Mode: 0o644, Size: int64(len(text))})
+			err = t.WriteHeader(&tar.Header{
+				Typeflag: tar.TypeReg,
+				Name:     fmt.Sprintf("many/%d/%d", i%100, i),
+				Mode:     0o644,
+				Size:     int64(len(text)),
+			})
 			if err == nil {
 				_, err = io.WriteString(t, text)
 			}
@@ -101,7 +106,8 @@ func TestManyAndLargeFilesGoBothWaysInFlatMemory(t *testing.T) {
 	ref := sandbox.LeaseRef{ID: w.acquire(agent(0), "catan").ID}
 	before := w.peak()
 
-	if err := w.service.WriteFile(t.Context(), ref, sandbox.FileWrite{Path: "large"}, &pattern{size: largeFile}); err != nil {
+	if err := w.service.WriteFile(t.Context(), ref, sandbox.FileWrite{Path: "large"},
+		&pattern{size: largeFile}); err != nil {
 		t.Fatal(err)
 	}
 	content, err := w.service.ReadFile(t.Context(), ref, sandbox.FileRead{Path: "large"})

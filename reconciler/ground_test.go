@@ -45,7 +45,8 @@ func (onDocker) running(w *world) int { return w.containers() }
 
 func (onDocker) left(w *world) string {
 	filter := w.labelled()
-	return w.docker("ps", "-aq", "--filter", filter, "--filter", sandboxes) + w.docker("volume", "ls", "-q", "--filter", filter, "--filter", "label=io.sandbox-lease.sandbox")
+	return w.docker("ps", "-aq", "--filter", filter, "--filter", sandboxes) +
+		w.docker("volume", "ls", "-q", "--filter", filter, "--filter", "label=io.sandbox-lease.sandbox")
 }
 
 func (onDocker) steps() []step { return steps }
@@ -93,8 +94,8 @@ func containersOf(w *world, ledgerID string) (all []string) {
 
 func (g onCloudflare) running(w *world) int { return len(g.containers(w)) }
 
-// left waits for a moment: the local runtime ends a container after it has said so. It keeps one that has stopped until its
-// object has been inactive for as long as a container may be.
+// left waits for a moment: the local runtime ends a container after it has said so. It keeps one that has stopped until
+// its object has been inactive for as long as a container may be.
 func (g onCloudflare) left(w *world) string {
 	all := g.containers(w)
 	for end := time.Now().Add(10 * time.Second); len(all) > 0 && time.Now().Before(end); all = g.containers(w) {

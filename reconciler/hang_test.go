@@ -86,7 +86,11 @@ func TestProbesAreAnsweredWhileTheDatabaseHangs(t *testing.T) {
 	proxy.SetLatency(5 * time.Second) // of new connections
 	proxy.Strand()
 	for range 3 {
-		for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz": http.StatusServiceUnavailable, "/metrics": http.StatusOK} {
+		for path, want := range map[string]int{
+			"/livez":   http.StatusOK,
+			"/readyz":  http.StatusServiceUnavailable,
+			"/metrics": http.StatusOK,
+		} {
 			if code := w.probed(path); code != want {
 				t.Errorf("%s is answered with %d, want %d", path, code, want)
 			}

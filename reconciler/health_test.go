@@ -27,7 +27,8 @@ func TestUsageAndHealthOfARealSandbox(t *testing.T) {
 		}
 		return u
 	}
-	if u := look(sandbox.StateRunning); u.CPUTime <= 0 || u.MemoryBytes <= 0 || u.PIDs < 1 || u.Disk == nil || u.Disk.Bytes < 5_000_000 {
+	if u := look(sandbox.StateRunning); u.CPUTime <= 0 || u.MemoryBytes <= 0 || u.PIDs < 1 || u.Disk == nil ||
+		u.Disk.Bytes < 5_000_000 {
 		t.Errorf("awake it uses %+v, disk %+v", u, u.Disk)
 	}
 	if _, err := w.service.Sleep(t.Context(), ref); err != nil {

@@ -29,7 +29,7 @@ type conditions struct {
 func (i *install) serveConditions(change func(*reconciler.Config)) *conditions {
 	i.Helper()
 	secret := webhook.NewSecret()
-	i.write("secrets", secret+"\n")
+	i.Write("secrets", secret+"\n")
 	return &conditions{served: i.serve(func(c *reconciler.Config) {
 		c.Docker.Host = "tcp://127.0.0.1:1"
 		change(c)
@@ -40,7 +40,7 @@ func (i *install) serveConditions(change func(*reconciler.Config)) *conditions {
 func (c *conditions) send() error {
 	c.Helper()
 	c.sent++
-	return c.deliver(c.secret, fmt.Sprintf("m-%d", c.sent))
+	return c.Deliver(c.secret, fmt.Sprintf("m-%d", c.sent))
 }
 
 // wantRefusing checks that nothing is acknowledged, and that probes and metrics say why.
@@ -61,11 +61,11 @@ func (c *conditions) wantRefusing(fault string) {
 // wantFault checks that the metrics show one fault, or none for "".
 func (c *conditions) wantFault(fault string) {
 	c.Helper()
-	r, err := http.NewRequestWithContext(c.Context(), http.MethodGet, "http://"+c.address+"/metrics", nil)
+	r, err := http.NewRequestWithContext(c.Context(), http.MethodGet, "http://"+c.Address+"/metrics", nil)
 	if err != nil {
 		c.Fatal(err)
 	}
-	tokens, err := os.ReadFile(c.config.TokenFile)
+	tokens, err := os.ReadFile(c.Config.TokenFile)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestALedgerDeletedBeneathServeAcknowledgesNothing(t *testing.T) {
 	i := newInstall(t)
 	c := i.serveConditions(func(*reconciler.Config) {})
 	c.wantServing()
-	if err := os.Remove(i.dir + "/ledger.db"); err != nil {
+	if err := os.Remove(i.Dir + "/ledger.db"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.send(); sandbox.CodeOf(err) != sandbox.Unavailable {
@@ -123,7 +123,7 @@ func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
 	disk := ledgertest.MountDisk(t, "48m", unix.MNT_DETACH)
 	filler := filepath.Join(disk, "filler")
 	onDisk := func(c *reconciler.Config) {
-		c.LedgerURL, c.StateURL = "sqlite://"+disk+"/ledger.db", "file://"+t.TempDir()
+		c.LedgerURL, c.SnapshotURL = "sqlite://"+disk+"/ledger.db", "file://"+t.TempDir()
 	}
 	t.Run("made", func(t *testing.T) {
 		i := newInstall(t)
@@ -145,12 +145,12 @@ func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
 	c.wantServing()
 }
 
-// TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty says how to mend it.
+// TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty says how to repair it.
 func TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"empty": "an empty file", "readable": "run `chmod 600 "} {
 		i := newInstall(t)
-		file := i.write("ledger.db", map[string]string{"empty": "", "readable": "SQLite format 3"}[name])
+		file := i.Write("ledger.db", map[string]string{"empty": "", "readable": "SQLite format 3"}[name])
 		if name == "readable" {
 			if err := os.Chmod(file, 0o644); err != nil {
 				t.Fatal(err)
@@ -158,8 +158,13 @@ func TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		err := reconciler.Serve(ctx, reconciler.Config{Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + file, TokenFile: i.dir + "/tokens",
-			SecretFile: i.dir + "/secrets", Logger: slog.New(slog.DiscardHandler)}, func(string) { stop() })
+		err := reconciler.Serve(ctx, reconciler.Config{
+			Listen:     "127.0.0.1:0",
+			LedgerURL:  "sqlite://" + file,
+			TokenFile:  i.Dir + "/tokens",
+			SecretFile: i.Dir + "/secrets",
+			Logger:     slog.New(slog.DiscardHandler),
+		}, func(string) { stop() })
 		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: it ended with %v", name, err)
 		}

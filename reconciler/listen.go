@@ -17,13 +17,13 @@ import (
 
 const (
 	unixPrefix = "unix://"
-	// socketMode lets in the owner and the group of a unix socket.
+	// socketMode gives access to the owner and the group of a unix socket.
 	socketMode = 0o660
-	// certificateEvery is how often a handshake looks whether the certificate's files have changed.
+	// certificateEvery is how often handshakes check the certificate's files for changes.
 	certificateEvery = time.Second
 )
 
-// socket returns the path of a unix socket that is named in place of an address, "" for an address.
+// socket returns the path of a unix:// address, "" for other addresses.
 func socket(listen string) string {
 	path, is := strings.CutPrefix(listen, unixPrefix)
 	if !is {
@@ -32,14 +32,15 @@ func socket(listen string) string {
 	return path
 }
 
-// checkListen refuses to be reached from other machines in clear, unless that is asked for. Errors: Invalid.
+// checkListen fails for an address that would serve other machines in plain text, unless Insecure. Errors: Invalid.
 func (c *Config) checkListen() error {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return sandbox.Errorf(sandbox.Invalid, "--tls-cert and --tls-key are needed both, or none of them")
+		return sandbox.Errorf(sandbox.Invalid, "--tls-cert and --tls-key must be set together")
 	}
 	if path := socket(c.Listen); path != "" || strings.HasPrefix(c.Listen, unixPrefix) {
 		if !strings.HasPrefix(path, "/") {
-			return sandbox.Errorf(sandbox.Invalid, "--listen %s: a unix socket is named by its absolute path, as unix:///run/sandbox/api.sock", c.Listen)
+			return sandbox.Errorf(sandbox.Invalid,
+				"--listen %s: the path of a unix socket must be absolute, as in unix:///run/sandbox/api.sock", c.Listen)
 		}
 		return nil
 	}
@@ -51,17 +52,19 @@ func (c *Config) checkListen() error {
 	if host == "localhost" || ip != nil && ip.IsLoopback() || c.TLSCert != "" || len(c.TrustedProxies) > 0 || c.Insecure {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.Invalid, "--listen %s is reached from other machines, and tokens would cross the network in clear: give --tls-cert and --tls-key, "+
-		"or listen on 127.0.0.1 behind a proxy, or name the proxy's network with --trusted-proxy; --insecure serves in clear all the same", c.Listen)
+	return sandbox.Errorf(sandbox.Invalid, "--listen %s is reachable from other machines, so tokens would cross the "+
+		"network in plain text: set --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy, or set "+
+		"--trusted-proxy to the proxy's network; --insecure serves in plain text anyway", c.Listen)
 }
 
-// proxies are the networks of TrustedProxies. Errors: Invalid.
+// proxies parses TrustedProxies. Errors: Invalid.
 func (c *Config) proxies() ([]net.IPNet, error) {
 	networks := make([]net.IPNet, len(c.TrustedProxies))
 	for i, text := range c.TrustedProxies {
 		_, network, err := net.ParseCIDR(text)
 		if err != nil {
-			return nil, sandbox.Errorf(sandbox.Invalid, "--trusted-proxy %s: want a network such as 10.0.0.0/8, or 192.0.2.7/32 for one address", text)
+			return nil, sandbox.Errorf(sandbox.Invalid,
+				"--trusted-proxy %s: want a network such as 10.0.0.0/8, or 192.0.2.7/32 for one address", text)
 		}
 		networks[i] = *network
 	}
@@ -75,7 +78,8 @@ func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 	if path == "" {
 		listener, err := l.Listen(ctx, "tcp", c.Listen)
 		if err != nil {
-			return nil, sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; choose another address with --listen", c.Listen, err)
+			return nil, sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; choose another address with --listen",
+				c.Listen, err)
 		}
 		return listener, nil
 	}
@@ -84,39 +88,42 @@ func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 	}
 	listener, err := l.Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "listening on %s: %w; is there its directory, and may this user write to it?", c.Listen, err)
+		return nil, sandbox.Errorf(sandbox.Unavailable,
+			"listening on %s: %w; check that its directory exists and that this user may write to it", c.Listen, err)
 	}
 	if err := os.Chmod(path, socketMode); err != nil {
-		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "letting the group use %s: %w", path, err), listener.Close())
+		return nil, errors.Join(sandbox.Errorf(sandbox.Unavailable, "setting the permissions of %s: %w", path, err),
+			listener.Close())
 	}
 	return listener, nil
 }
 
-// removeStale removes the socket of a reconciler that was killed: no process answers on it.
+// removeStale removes the socket of a killed reconciler: no process accepts connections on it.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {
-		return errors.Join(err, sandbox.Errorf(sandbox.Invalid, "--listen: %s is there and is no socket", path))
+		return errors.Join(err, sandbox.Errorf(sandbox.Invalid, "--listen: %s exists and is not a socket", path))
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(conn.Close(), sandbox.Errorf(sandbox.Unavailable, "another program serves on %s", path))
+		return errors.Join(conn.Close(),
+			sandbox.Errorf(sandbox.Unavailable, "listening on %s: another program serves on this socket", path))
 	}
 	if err := os.Remove(path); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "removing %s, on which nobody answers: %w", path, err)
+		return sandbox.Errorf(sandbox.Unavailable, "removing the stale socket %s: %w", path, err)
 	}
 	return nil
 }
 
-// certificate is the server's, which is read again when its files change.
+// certificate is the server's certificate. It reloads its files when they change.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	now    *tls.Certificate
 	read   [2]fileState // as of now
 	looked time.Time
@@ -128,7 +135,7 @@ func loadCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, 
 	return c, c.reload()
 }
 
-// reload reads the files again. What cannot be used leaves the certificate as it is. Errors: Invalid.
+// reload reloads the files. After an error the old certificate stays in use. Errors: Invalid.
 func (c *certificate) reload() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,10 +143,11 @@ func (c *certificate) reload() error {
 }
 
 func (c *certificate) load() error {
-	state := c.state() // before they are read: a change in between is seen as one
+	state := c.state() // before the read, so that a later change is detected
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "reading the certificate in %s with the key in %s: %w", c.certFile, c.keyFile, err)
+		return sandbox.Errorf(sandbox.Invalid, "reading the certificate in %s with the key in %s: %w",
+			c.certFile, c.keyFile, err)
 	}
 	c.now, c.read = &pair, state
 	return nil
@@ -159,10 +167,10 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if now := time.Now(); now.Sub(c.looked) >= certificateEvery {
 		c.looked = now
 		if state := c.state(); state != c.read {
-			if err := c.load(); err != nil { // half of a pair, while it is replaced
-				c.log.Warn("reconciler: the certificate has changed and cannot be used yet", "error", err)
+			if err := c.load(); err != nil { // perhaps only one of the two files is replaced yet
+				c.log.Warn("reconciler: the certificate has changed but cannot be loaded; the old one stays in use", "error", err)
 			} else {
-				c.log.Info("reconciler: the certificate was read again", "file", c.certFile)
+				c.log.Info("reconciler: reloaded the certificate", "file", c.certFile)
 			}
 		}
 	}

@@ -27,7 +27,8 @@ func TestAnOutageIsNotBilled(t *testing.T) {
 		w.exec(l.ID, "true")
 		remove := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "remove the container" })]
 		hit := w.killAt(proxy, remove, true)
-		w.post("msg_end", sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan"}})
+		w.post("msg_end",
+			sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan"}})
 		<-hit
 		before := time.Since(begun).Seconds()
 		w.stayDown(proxy)
@@ -85,7 +86,8 @@ func (w *world) remembered(l sandbox.Lease) (started, removed time.Time) {
 	w.Helper()
 	now := strconv.FormatInt(time.Now().Unix()+1, 10)
 	events := w.docker("events", "--since", "1", "--until", now, "--filter", "type=container",
-		"--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID, "--filter", "label=io.sandbox-lease.role=sandbox", "--format", "{{.Action}} {{.TimeNano}}")
+		"--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID, "--filter", "label=io.sandbox-lease.role=sandbox",
+		"--format", "{{.Action}} {{.TimeNano}}")
 	for line := range strings.Lines(events) {
 		action, nanos, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, err := strconv.ParseInt(nanos, 10, 64)

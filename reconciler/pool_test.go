@@ -32,12 +32,14 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 	if err := json.Unmarshal([]byte(w.exec(l.ID, "cat", "/workspace/config.json")), &config); err != nil {
 		t.Fatal(err)
 	}
-	if config["agent_did"] != agent(0) || config["lease_id"] != l.ID || config["sandbox_id"] != l.SandboxID || config["generation"] != float64(1) {
+	if config["agent_did"] != agent(0) || config["lease_id"] != l.ID || config["sandbox_id"] != l.SandboxID ||
+		config["generation"] != float64(1) {
 		t.Errorf("config.json says %v", config)
 	}
 	ours := w.labelled()
 	w.kill() // nobody watches over it: it ends by itself
-	w.eventually("the container has ended", func() bool { return w.docker("ps", "-q", "--filter", ours, "--filter", sandboxes) == "" })
+	w.eventually("the container has ended",
+		func() bool { return w.docker("ps", "-q", "--filter", ours, "--filter", sandboxes) == "" })
 	if early := time.Until(l.LeasedAt.Add(lifetime)); early > 0 {
 		t.Errorf("it ended %s before its max_lifetime", early)
 	}

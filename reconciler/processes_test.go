@@ -18,8 +18,12 @@ func (w *world) leaseWithProcesses() sandbox.LeaseRef {
 	w.environment("catan", func(p *sandbox.PutEnvironment) {
 		p.SleepAfter, p.SleepMode = &never, sandbox.SleepStop
 		p.Processes = []sandbox.ProcessSpec{
-			{Name: "watcher", Command: []string{"sh", "-c", `echo $$ > watcher.pid; sleep 1; echo "subscribed to $TOPIC"; i=0; while sleep 0.2; do i=$((i+1)); echo "turn $i"; done`},
-				Env: map[string]string{"TOPIC": "games"}, Restart: sandbox.RestartAlways},
+			{
+				Name:    "watcher",
+				Command: []string{"sh", "-c", `echo $$ > watcher.pid; sleep 1; echo "subscribed to $TOPIC"; i=0; while sleep 0.2; do i=$((i+1)); echo "turn $i"; done`},
+				Env:     map[string]string{"TOPIC": "games"},
+				Restart: sandbox.RestartAlways,
+			},
 			{Name: "server", Command: []string{"sh", "-c", "sleep 1; while :; do nc -l -p 8080 < /dev/null; done"}},
 		}
 	})
@@ -47,7 +51,9 @@ func (w *world) processOf(r sandbox.ProcessRef) sandbox.Process {
 // alive counts the processes of a sandbox whose command line begins so.
 func (w *world) alive(r sandbox.LeaseRef, command string) int {
 	w.Helper()
-	res, err := w.service.Exec(w.Context(), r, sandbox.ExecRequest{Command: []string{"sh", "-c", `for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline 2>/dev/null; echo; done`}})
+	res, err := w.service.Exec(w.Context(), r, sandbox.ExecRequest{
+		Command: []string{"sh", "-c", `for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline 2>/dev/null; echo; done`},
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -62,15 +68,18 @@ func TestDeclaredProcessesLastAsLongAsTheirSandbox(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.leaseWithProcesses()
 	watcher, server := sandbox.ProcessRef{LeaseRef: r, Name: "watcher"}, sandbox.ProcessRef{LeaseRef: r, Name: "server"}
-	if got := w.waitFor(sandbox.ProcessWait{ProcessRef: watcher, Log: "^subscribed"}); got.Line != "subscribed to games" || got.Starts != 1 {
+	if got := w.waitFor(sandbox.ProcessWait{ProcessRef: watcher, Log: "^subscribed"}); got.Line != "subscribed to games" ||
+		got.Starts != 1 {
 		t.Fatalf("the wait for a line came to %+v", got)
 	}
 	w.waitFor(sandbox.ProcessWait{ProcessRef: server, Port: 8080})
 
-	if _, err := w.service.Exec(t.Context(), r, sandbox.ExecRequest{Command: []string{"sh", "-c", "kill -9 $(cat /workspace/watcher.pid)"}}); err != nil {
+	if _, err := w.service.Exec(t.Context(), r,
+		sandbox.ExecRequest{Command: []string{"sh", "-c", "kill -9 $(cat /workspace/watcher.pid)"}}); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("a process that was killed from inside is started again", func() bool { return w.processOf(watcher).Starts == 2 })
+	w.eventually("a process that was killed from inside is started again",
+		func() bool { return w.processOf(watcher).Starts == 2 })
 	if p := w.processOf(watcher); p.ExitCode != 137 {
 		t.Errorf("it ended with %+v", p)
 	}

@@ -12,7 +12,7 @@ import (
 // probe returns the status of a probe, 0 where nobody answers.
 func (s *served) probe(path string) int {
 	s.Helper()
-	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "http://"+s.address+path, nil)
+	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "http://"+s.Address+path, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func (s *served) probe(path string) int {
 func TestReadinessFollowsTheLedgerAndNotBackends(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
-	key := i.dir + "/key"
+	key := i.Dir + "/key"
 	if err := seal.Generate(key); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,8 @@ func TestReadinessFollowsTheLedgerAndNotBackends(t *testing.T) {
 	becomes("it is not ready without the database", http.StatusServiceUnavailable)
 	proxy.SetDown(false)
 	becomes("it is ready again", http.StatusOK)
-	for _, statement := range []string{"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"} { // as of a standby
+	// The server is read-only, as a standby is.
+	for _, statement := range []string{"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"} {
 		postgrestest.Exec(t, url, statement)
 	}
 	becomes("it is not ready when the ledger can only be read", http.StatusServiceUnavailable)

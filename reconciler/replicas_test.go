@@ -68,7 +68,8 @@ func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 			if call.name == "remove the container" {
 				a.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
 					Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}})
-			} else if _, err := a.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(1), EnvironmentID: "catan"}); err == nil {
+			} else if _, err := a.service.Acquire(t.Context(),
+				sandbox.Acquire{AgentDID: agent(1), EnvironmentID: "catan"}); err == nil {
 				t.Error("the dead replica answered")
 			}
 			at := <-died
@@ -181,14 +182,19 @@ func doTwice(a, b *world) {
 		}
 		return err
 	})
-	if n := a.docker("ps", "-q", "--filter", "label=io.sandbox-lease.sandbox="+a.lease(id).SandboxID); fresh.Load() != 1 || len(strings.Fields(n)) != 1 {
+	if n := a.docker("ps", "-q", "--filter", "label=io.sandbox-lease.sandbox="+a.lease(id).SandboxID); fresh.Load() != 1 ||
+		len(strings.Fields(n)) != 1 {
 		a.Errorf("%d were told that it is new, and its containers are %q", fresh.Load(), n)
 	}
 	both(func(w *world) error {
 		_, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: id}, sandbox.ExecRequest{Command: []string{"true"}})
 		return err
 	})
-	died := sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(2)}}
+	died := sandbox.Condition{
+		Type:      "agent.death",
+		Timestamp: time.Now(),
+		Data:      sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(2)},
+	}
 	var applied atomic.Int64
 	both(func(w *world) error {
 		status, receipt := w.post("msg_twice", died)
@@ -240,7 +246,11 @@ func TestReplicasHearOfEachOther(t *testing.T) {
 	took := make([]time.Duration, conditions)
 	for i := range took {
 		id := fmt.Sprintf("msg_%d", i)
-		a.post(id, sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(i)}})
+		a.post(id, sandbox.Condition{
+			Type:      "agent.death",
+			Timestamp: time.Now(),
+			Data:      sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(i)},
+		})
 		accepted := time.Now()
 		h := <-heard
 		if delivery := h.delivery(t); delivery != id {
@@ -287,7 +297,8 @@ func TestReplicaLeavesAnotherEnginesSandboxesAlone(t *testing.T) {
 		t.Errorf("observed through another engine: %v", err)
 	}
 	a.kill()
-	b.post("msg_1", sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan"}})
+	b.post("msg_1",
+		sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan"}})
 	if _, err := b.service.Release(t.Context(), sandbox.LeaseRef{ID: l.ID}); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("released where its engine is not: %v", err)
 	}
@@ -297,7 +308,8 @@ func TestReplicaLeavesAnotherEnginesSandboxesAlone(t *testing.T) {
 	if found, err := b.service.ListDrift(t.Context(), sandbox.DriftFilter{}); err != nil || len(found) != 0 {
 		t.Errorf("findings %+v, %v", found, err)
 	}
-	if a.docker("inspect", "--format", "{{.State.Running}}", a.docker("ps", "-q", "--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID)) != "true" {
+	if a.docker("inspect", "--format", "{{.State.Running}}",
+		a.docker("ps", "-q", "--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID)) != "true" {
 		t.Error("its container does not run any more")
 	}
 	a.start()

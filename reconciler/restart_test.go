@@ -20,7 +20,8 @@ func TestRestartLeavesLivingSandboxesAlone(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range players {
 		wg.Go(func() {
-			if _, err := w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"}); err != nil {
+			if _, err := w.service.Acquire(t.Context(),
+				sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -17,9 +17,13 @@ func TestARunOutlivesNoReconciler(t *testing.T) {
 	w.environment("catan")
 	lost := make(chan error, 1)
 	go func() {
-		_, err := w.service.Run(t.Context(), sandbox.RunRequest{EnvironmentID: "catan", Margin: sandbox.Duration(10 * time.Second), ExecRequest: sandbox.ExecRequest{
-			Command: []string{"sleep", "3600"}, Timeout: sandbox.Duration(5 * time.Second),
-		}})
+		_, err := w.service.Run(t.Context(), sandbox.RunRequest{
+			EnvironmentID: "catan",
+			Margin:        sandbox.Duration(10 * time.Second),
+			ExecRequest: sandbox.ExecRequest{
+				Command: []string{"sleep", "3600"}, Timeout: sandbox.Duration(5 * time.Second),
+			},
+		})
 		lost <- err
 	}()
 	w.eventually("the run has its sandbox", func() bool { return w.containers() == 1 })
@@ -28,7 +32,8 @@ func TestARunOutlivesNoReconciler(t *testing.T) {
 		t.Error("the run of a reconciler that was killed has a result")
 	}
 	w.start()
-	w.eventually("the run's sandbox is gone", func() bool { return w.docker("ps", "-aq", "--filter", w.labelled(), "--filter", sandboxes) == "" })
+	w.eventually("the run's sandbox is gone",
+		func() bool { return w.docker("ps", "-aq", "--filter", w.labelled(), "--filter", sandboxes) == "" })
 }
 
 func TestARunInARealSandbox(t *testing.T) {
@@ -39,10 +44,13 @@ func TestARunInARealSandbox(t *testing.T) {
 	r, err := w.service.Run(t.Context(), sandbox.RunRequest{
 		EnvironmentID: "catan", Files: archiveOf(10), Collect: []string{"out"}, Collected: &collected,
 		ExecRequest: sandbox.ExecRequest{
-			Command: []string{"sh", "-c", "cat many/3/3; cat; mkdir out; echo result > out/file"}, Stdin: strings.NewReader("the end\n"), Stdout: &out,
+			Command: []string{"sh", "-c", "cat many/3/3; cat; mkdir out; echo result > out/file"},
+			Stdin:   strings.NewReader("the end\n"),
+			Stdout:  &out,
 		},
 	})
-	if err != nil || r.ExitCode != 0 || out.String() != "file 3\nthe end\n" || r.Lease.Status != sandbox.LeaseDestroyed || len(r.Missing) != 0 {
+	if err != nil || r.ExitCode != 0 || out.String() != "file 3\nthe end\n" || r.Lease.Status != sandbox.LeaseDestroyed ||
+		len(r.Missing) != 0 {
 		t.Errorf("the run wrote %q and gave %+v: %v", out.String(), r, err)
 	}
 	if got := collected.String(); !strings.Contains(got, "workspace/out/file") || !strings.Contains(got, "result\n") {

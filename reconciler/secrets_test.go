@@ -21,7 +21,8 @@ func TestSecretsOutliveTheReconciler(t *testing.T) {
 		p.SleepMode, p.Secrets = sandbox.SleepStop, []string{"token"}
 		p.WarmPool = &sandbox.WarmPool{Size: 1}
 	}
-	w.environment("catan", stopping, func(p *sandbox.PutEnvironment) { p.SecretValues = map[string]sandbox.Secret{"token": value} })
+	w.environment("catan", stopping,
+		func(p *sandbox.PutEnvironment) { p.SecretValues = map[string]sandbox.Secret{"token": value} })
 	w.eventually("a sandbox waits", func() bool { return w.poolReady() == 1 })
 	l := w.acquire(agent(0), "catan")
 	holds := func(value string) bool { // without printing it: what a command prints is kept
@@ -40,7 +41,8 @@ func TestSecretsOutliveTheReconciler(t *testing.T) {
 	if !holds(value) {
 		t.Error("after a stop and another reconciler it holds something else")
 	}
-	w.environment("catan", stopping, func(p *sandbox.PutEnvironment) { p.SecretValues = map[string]sandbox.Secret{"token": "changed"} })
+	w.environment("catan", stopping,
+		func(p *sandbox.PutEnvironment) { p.SecretValues = map[string]sandbox.Secret{"token": "changed"} })
 	if !holds("changed") {
 		t.Error("after a change it holds something else")
 	}
@@ -77,7 +79,8 @@ func TestAuditOfRealSandboxesFindsNothing(t *testing.T) {
 		t.Fatalf("the report is %+v: %v", report, err)
 	}
 	w.docker("update", "--pids-limit", "-1", "sandbox-"+w.ledgerID()+"-"+l.SandboxID)
-	if report, err = w.service.Audit(t.Context(), sandbox.AuditRequest{EnvironmentID: "catan"}); err != nil || report.Findings() != 1 {
+	if report, err = w.service.Audit(t.Context(), sandbox.AuditRequest{EnvironmentID: "catan"}); err != nil ||
+		report.Findings() != 1 {
 		t.Errorf("after an update there are %d findings: %v", report.Findings(), err)
 	}
 }

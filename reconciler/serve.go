@@ -1,5 +1,5 @@
-// Package reconciler is the daemon: it wires the ledger, the lease engine, its loop and the HTTP
-// API together, and takes them down in order.
+// Package reconciler is the daemon. It connects the ledger, the lease engine, its loop and the HTTP API, and shuts them
+// down in order.
 package reconciler
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
@@ -34,63 +34,57 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what a reconciler is told by its operator.
+// Config holds the settings of a reconciler.
 type Config struct {
 	// Listen is the address of the HTTP API: host:port, or unix:///path of a socket for this machine's programs.
 	Listen string
-	// TLSCert and TLSKey are PEM files with the server's certificate, with those between it and its authority,
-	// and its key. They are read again when they change. Empty means that TLS is a proxy's business.
+	// TLSCert and TLSKey are PEM files of the server's certificate with its intermediates, and of its key. The reconciler
+	// reloads them when they change. Empty means no TLS.
 	TLSCert, TLSKey string
-	// TrustedProxies are networks of proxies whose X-Forwarded-For is believed.
+	// TrustedProxies are networks of proxies whose X-Forwarded-For header is trusted.
 	TrustedProxies []string
-	// Limits bound what callers may ask for.
+	// Limits are the rate limits of callers.
 	Limits api.Limits
-	// Unauthenticated bounds connections whose peers have not shown a valid credential. The addresses of
-	// TrustedProxies are Shared.
+	// Unauthenticated limits connections without a valid credential. Serve sets Shared from TrustedProxies.
 	Unauthenticated connlimit.Limits
-	// Insecure lets other machines reach the API in clear.
+	// Insecure serves other machines in plain text.
 	Insecure bool
 	// LedgerURL is where the ledger is; see ledger.Open.
 	LedgerURL string
-	// StateURL is the bucket for the state of sandboxes; see state.Open. Empty means
-	// ledger.DefaultStateURL, and where that is empty no environment can keep state.
-	StateURL string
-	// TokenFile holds tokens of clients beside those of the ledger, see webhook.LoadTokens; empty means none.
-	// SecretFile holds the secrets of game servers, see webhook.LoadSecrets.
+	// SnapshotURL is the bucket for snapshots of /data; see snapshotstore.Open. Empty means
+	// ledger.DefaultSnapshotURL, and where that is empty no environment can keep snapshots.
+	SnapshotURL string
+	// TokenFile holds tokens in addition to those of the ledger, see access.LoadTokens; empty means none. SecretFile
+	// holds the webhook secrets of game servers, see access.LoadSecrets.
 	TokenFile, SecretFile string
-	// SecretKeyFile holds the keys that secrets of sandboxes are kept under; see package seal. Empty
-	// means beside a ledger that is a file, where it is made when it is needed, and else none.
+	// SecretKeyFile holds the keys that encrypt the secrets of sandboxes; see package seal. Empty means a file beside a
+	// SQLite ledger, which is created when needed, and no keys for PostgreSQL.
 	SecretKeyFile string
-	// Host is what sandboxes may have of this machine.
+	// Host lists what sandboxes may use of this machine.
 	Host host.Config
-	// Docker names the engine.
+	// Docker configures the engine.
 	Docker docker.Config
-	// Cloudflare is the account that environments may have sandboxes on; without an AccountID they may not.
+	// Cloudflare is the account for sandboxes on Cloudflare; without an AccountID there are none.
 	Cloudflare deploy.Config
-	// DockerPriceBook is a file with Docker's prices; empty means that Docker is free.
+	// DockerPriceBook is a file of the prices of Docker; empty means free.
 	DockerPriceBook string
-	// Dashboard serves pages for people beside the API.
+	// Dashboard serves the web dashboard.
 	Dashboard bool
-	// CleanupTTL is how long what was destroyed is kept; zero means retention.DefaultTTL.
+	// CleanupTTL is how long destroyed leases are kept; zero means retention.DefaultTTL.
 	CleanupTTL time.Duration
-	// KeptOutput bounds the output of commands and sessions that is kept, in MiB.
+	// KeptOutput limits the stored output of commands and sessions.
 	KeptOutput KeptOutput
-	// LogFormat and LogLevel are what commands make Logger of.
-	LogFormat string
-	LogLevel  slog.Level
-	Version   string
-	Logger    *slog.Logger
-	// Reloads bring later settings, of which tokens, webhook secrets and the certificate are taken over.
+	Version    string
+	Logger     *slog.Logger
+	// Reloads delivers later settings. Serve reloads tokens, webhook secrets and the certificate.
 	Reloads <-chan Config `json:"-"`
 }
 
-// validate checks what can be wrong before anything is opened. Errors: Invalid.
-func (c *Config) validate() error {
-	if c.LogFormat != "" && c.LogFormat != "text" && c.LogFormat != "json" {
-		return sandbox.Errorf(sandbox.Invalid, "--log-format must be text or json, not %q", c.LogFormat)
-	}
+// Validate checks the settings themselves. It opens no file and no connection. Errors: Invalid.
+func (c *Config) Validate() error {
 	if c.CleanupTTL < retention.MinTTL {
-		return sandbox.Errorf(sandbox.Invalid, "--cleanup-ttl %s is too short: what was destroyed is kept for at least %s, so that clients can still learn what became of it", c.CleanupTTL, retention.MinTTL)
+		return sandbox.Errorf(sandbox.Invalid, "--cleanup-ttl %s is too short: keep destroyed leases for at least %s, "+
+			"so that clients can still read their outcome", c.CleanupTTL, retention.MinTTL)
 	}
 	if err := c.KeptOutput.validate(); err != nil {
 		return err
@@ -99,27 +93,26 @@ func (c *Config) validate() error {
 }
 
 const (
-	// ledgerReserve is the room on the disk of an embedded ledger that ends leases when the disk is full: each takes
-	// some KiB.
+	// ledgerReserve is disk space that a SQLite ledger reserves to end leases when the disk is full. Each needs a few
+	// KiB.
 	ledgerReserve = 8 << 20
-	// shutdownTimeout is how long requests under way are waited for.
+	// shutdownTimeout is how long a shutdown waits for running requests.
 	shutdownTimeout = 10 * time.Second
-	// headerTimeout and maxHeader bound what a client may send before it is known.
+	// headerTimeout and maxHeader limit the header of a request, which comes before authentication.
 	headerTimeout = 10 * time.Second
 	maxHeader     = 32 << 10
-	// idleTimeout is how long a connection may be without a request. Clients and proxies that keep connections for
-	// longer open another one.
+	// idleTimeout is how long a connection may be idle. Clients and proxies then open a new one.
 	idleTimeout = 2 * time.Minute
 )
 
-// Serve runs a reconciler until ctx ends. ready, unless nil, is called with the address once requests
-// are answered. What was begun is finished or left to the next start: nothing is lost by killing it.
+// Serve runs a reconciler until ctx ends. It calls ready, unless nil, with the address once it serves requests. Work in
+// progress is finished or continues at the next start, so it is safe to kill the process.
 func Serve(ctx context.Context, c Config, ready func(address string)) (err error) {
 	c.CleanupTTL = cmp.Or(c.CleanupTTL, retention.DefaultTTL)
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		return err
 	}
-	given, err := c.load()
+	files, err := c.load()
 	if err != nil {
 		return err
 	}
@@ -127,11 +120,11 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close() }() // closed by the server already when it came to serve
-	c.Unauthenticated.Shared = given.isProxy
+	defer func() { _ = listener.Close() }() // the server may have closed it
+	c.Unauthenticated.Shared = files.isProxy
 	listener = connlimit.Listen(listener, c.Unauthenticated)
 
-	keys := c.keys()
+	keys := c.Keys()
 	executors, err := c.executors(keys)
 	for _, x := range executors {
 		defer func() { err = errors.Join(err, x.Close()) }()
@@ -149,12 +142,21 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	counts := metrics.New(c.Version)
 	counts.WatchLedger(store.Fault)
 	settings := leasing.Config{
-		Observer: counts, Store: store, Executors: executors, Keys: keys, Host: given.machine, Version: c.Version, Logger: c.Logger,
+		Observer:   counts,
+		Store:      store,
+		Executors:  executors,
+		Keys:       keys,
+		Host:       files.machine,
+		Version:    c.Version,
+		Logger:     c.Logger,
 		KeptOutput: c.KeptOutput.bounds(),
-		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: given.book, sandbox.Cloudflare: pricing.Cloudflare()},
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{
+			sandbox.Docker:     files.book,
+			sandbox.Cloudflare: pricing.Cloudflare(),
+		},
 	}
-	if url := cmp.Or(c.StateURL, ledger.DefaultStateURL(c.LedgerURL)); url != "" {
-		states, openErr := state.Open(ctx, url)
+	if url := cmp.Or(c.SnapshotURL, ledger.DefaultSnapshotURL(c.LedgerURL)); url != "" {
+		states, openErr := snapshotstore.Open(ctx, url)
 		if openErr != nil {
 			return openErr
 		}
@@ -167,16 +169,27 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	if n, err := engine.ResealSecrets(ctx); err != nil {
-		c.Logger.Error("reconciler: sealing secrets under the first key; sandboxes that need those that cannot be opened will wait", "error", err)
+		c.Logger.Error("reconciler: encrypting secrets with the first key; sandboxes wait for the secrets that "+
+			"cannot be decrypted", "error", err)
 	} else if n > 0 {
-		c.Logger.Info("reconciler: sealed secrets under the first key; older keys may go once every reconciler has it", "secrets", n)
+		c.Logger.Info("reconciler: encrypted secrets with the first key; remove older keys once every reconciler has it",
+			"secrets", n)
 	}
 	registry := access.New(access.Config{Store: store, Logger: c.Logger})
 	stopRegistry := running(ctx, registry.Run)
 	defer stopRegistry()
 	handler, err := api.New(api.Config{
-		Service: engine, Access: registry, Tokens: given.tokens, Secrets: given.secrets, TrustedProxies: given.proxies, Limits: c.Limits, Version: c.Version, Ready: engine.Ready, Logger: c.Logger,
-		Metrics: counts.Handler(engine, c.Logger), Observer: counts,
+		Service:        engine,
+		Access:         registry,
+		Tokens:         files.tokens,
+		Secrets:        files.secrets,
+		TrustedProxies: files.proxies,
+		Limits:         c.Limits,
+		Version:        c.Version,
+		Ready:          engine.Ready,
+		Logger:         c.Logger,
+		Metrics:        counts.Handler(engine, c.Logger),
+		Observer:       counts,
 	})
 	if err != nil {
 		return err
@@ -188,23 +201,23 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		}
 		defer stopPages()
 	}
-	stopReloads := running(ctx, func(ctx context.Context) { c.takeOver(ctx, handler, given) })
+	stopReloads := running(ctx, func(ctx context.Context) { c.reload(ctx, handler, files) })
 	defer stopReloads()
-	return run(ctx, c, engine, counts, handler, listener, given.certificate, ready)
+	return run(ctx, c, engine, counts, handler, listener, files.certificate, ready)
 }
 
-// verify looks for damage of the ledger, which is a fault from then on.
+// verify checks the ledger for damage. The store reports damage as a fault from then on.
 func (c Config) verify(ctx context.Context, store *ledger.Store) {
 	began := time.Now()
 	switch err := store.Verify(ctx); {
 	case err == nil:
-		c.Logger.Info("reconciler: the ledger is whole", "checked_in", time.Since(began))
+		c.Logger.Info("reconciler: the ledger is intact", "checked_in", time.Since(began))
 	case ctx.Err() == nil:
 		c.Logger.Error("reconciler: checking the ledger", "error", err)
 	}
 }
 
-// servePages adds the dashboard to what is served. Its end is for the caller to call.
+// servePages mounts the dashboard. The caller must call stop.
 func (c Config) servePages(ctx context.Context, handler api.Handler, engine *leasing.Engine) (stop func(), err error) {
 	pages, err := dashboard.New(dashboard.Config{Gate: handler.Gate(), Events: engine, Logger: c.Logger})
 	if err != nil {
@@ -214,30 +227,36 @@ func (c Config) servePages(ctx context.Context, handler api.Handler, engine *lea
 	return running(ctx, pages.Run), nil
 }
 
-// given is what the operator wrote down in files.
-type given struct {
-	tokens      webhook.Tokens
+// loadedConfig is the content of the files that a Config names.
+type loadedConfig struct {
+	tokens      access.Tokens
 	secrets     webhook.Secrets
 	book        sandbox.PriceBook
 	machine     *host.Host
 	proxies     []net.IPNet
 	certificate *certificate // nil without TLS
-	// watched are the files of tokens and webhook secrets, as they were before they were read.
+	// watched are the files of tokens and webhook secrets. The watch starts before they are read.
 	watched *watch
 }
 
-// isProxy reports whether an address is that of a proxy which is trusted.
-func (g *given) isProxy(a netip.Addr) bool {
+// isProxy reports whether an address belongs to a trusted proxy.
+func (g *loadedConfig) isProxy(a netip.Addr) bool {
 	return slices.ContainsFunc(g.proxies, func(network net.IPNet) bool { return network.Contains(a.AsSlice()) })
 }
 
-// load reads what the operator wrote down. Errors: Invalid.
-func (c Config) load() (g given, err error) {
+// CheckFiles reads every file that the settings name: credentials, prices and certificates. Errors: Invalid.
+func (c Config) CheckFiles() error {
+	_, err := c.load()
+	return err
+}
+
+// load reads the files that the settings name. Errors: Invalid.
+func (c Config) load() (g loadedConfig, err error) {
 	g.watched = watchFiles(c.TokenFile, c.SecretFile)
 	if g.tokens, err = c.tokens(); err != nil {
 		return g, err
 	}
-	if g.secrets, err = webhook.LoadSecrets(c.SecretFile); err != nil {
+	if g.secrets, err = access.LoadSecrets(c.SecretFile); err != nil {
 		return g, err
 	}
 	g.book = pricing.Free()
@@ -258,9 +277,9 @@ func (c Config) load() (g given, err error) {
 	return g, err
 }
 
-// takeOver takes over of later settings, and of changed files of credentials, what can be, until ctx ends. What
-// cannot be read leaves what there was.
-func (c Config) takeOver(ctx context.Context, handler api.Handler, g given) {
+// reload applies later settings and changed credential files until ctx ends. If a file cannot be read, the old content
+// stays in force.
+func (c Config) reload(ctx context.Context, handler api.Handler, g loadedConfig) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -281,34 +300,34 @@ func (c Config) takeOver(ctx context.Context, handler api.Handler, g given) {
 			continue
 		}
 		if err := g.certificate.reload(); err != nil {
-			c.Logger.Error("reconciler: the certificate stays as it was", "error", err)
+			c.Logger.Error("reconciler: reloading the certificate failed; the old one stays in use", "error", err)
 		} else {
-			c.Logger.Info("reconciler: read the certificate again", "file", g.certificate.certFile)
+			c.Logger.Info("reconciler: reloaded the certificate", "file", g.certificate.certFile)
 		}
 	}
 }
 
-// accept reads the files of credentials again.
+// accept reloads the credential files.
 func (c Config) accept(handler api.Handler) {
 	tokens, err := c.tokens()
-	secrets, err2 := webhook.LoadSecrets(c.SecretFile)
+	secrets, err2 := access.LoadSecrets(c.SecretFile)
 	if err := errors.Join(err, err2); err != nil {
-		c.Logger.Error("reconciler: tokens and webhook secrets stay as they were", "error", err)
+		c.Logger.Error("reconciler: reloading tokens and webhook secrets failed; the old ones stay in force", "error", err)
 		return
 	}
 	handler.Accept(tokens, secrets)
-	c.Logger.Info("reconciler: read tokens and webhook secrets again", "tokens", len(tokens), "secrets", len(secrets))
+	c.Logger.Info("reconciler: reloaded tokens and webhook secrets", "tokens", len(tokens), "secrets", len(secrets))
 }
 
-// tokens returns those that the operator wrote down. Nothing needs to be: the ledger has tokens too.
-func (c Config) tokens() (webhook.Tokens, error) {
+// tokens reads the token file. The file is optional, because the ledger has tokens too.
+func (c Config) tokens() (access.Tokens, error) {
 	if c.TokenFile == "" {
 		return nil, nil
 	}
-	return webhook.LoadTokens(c.TokenFile)
+	return access.LoadTokens(c.TokenFile)
 }
 
-// running runs a worker until stop is called, which waits for its end.
+// running starts a worker. stop ends it and waits for it.
 func running(ctx context.Context, work func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -322,7 +341,7 @@ func running(ctx context.Context, work func(context.Context)) (stop func()) {
 	}
 }
 
-// executors returns those of the backends there are, also beside an error. Their owner closes them.
+// executors returns the executors of the configured backends. The caller closes them, also after an error.
 func (c Config) executors(keys *seal.Keys) (all []driver.Executor, err error) {
 	local, err := docker.New(c.Docker)
 	if err != nil {
@@ -344,8 +363,8 @@ func (c Config) executors(keys *seal.Keys) (all []driver.Executor, err error) {
 	return append(all, account), nil
 }
 
-// keys returns what secrets are kept under, nil for none.
-func (c Config) keys() *seal.Keys {
+// Keys returns the keys that secrets are sealed under, nil for none.
+func (c Config) Keys() *seal.Keys {
 	if c.SecretKeyFile != "" {
 		return seal.InFile(c.SecretKeyFile, false)
 	}
@@ -355,11 +374,12 @@ func (c Config) keys() *seal.Keys {
 	return nil
 }
 
-// run serves requests and works on what is due, until ctx ends or one of them fails.
-func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.Metrics, handler http.Handler, listener net.Listener, cert *certificate, ready func(string)) error {
+// run serves requests and runs the loop until ctx ends or serving fails.
+func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.Metrics, handler http.Handler,
+	listener net.Listener, cert *certificate, ready func(string)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// Streams end with the requests' base context, so that a shutdown does not wait for them.
+	// The end of the base context ends streams, so that a shutdown does not wait for them.
 	streams, endStreams := context.WithCancel(context.WithoutCancel(ctx))
 	defer endStreams()
 	server := &http.Server{
@@ -371,7 +391,8 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.
 	looped := make(chan struct{})
 	go func() {
 		defer close(looped)
-		_ = loop.New(engine, loop.Config{CleanupTTL: c.CleanupTTL, Observer: counts, Logger: c.Logger}).Run(ctx) // ends with ctx, and only so
+		// The loop ends only with ctx.
+		_ = loop.New(engine, loop.Config{CleanupTTL: c.CleanupTTL, Observer: counts, Logger: c.Logger}).Run(ctx)
 	}()
 	served := make(chan error, 1)
 	go func() {

@@ -23,7 +23,8 @@ func TestFiftyCallersGetOneContainer(t *testing.T) {
 	for i := range got {
 		wg.Go(func() {
 			var err error
-			if got[i], err = w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(0), EnvironmentID: "catan"}); err != nil {
+			if got[i], err = w.service.Acquire(t.Context(),
+				sandbox.Acquire{AgentDID: agent(0), EnvironmentID: "catan"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -76,7 +77,11 @@ func TestKilledReconcilerFinishesWhatItAccepted(t *testing.T) {
 			leases = append(leases, w.acquire(agent(i), game))
 		}
 		time.Sleep(5 * time.Millisecond) // the condition must be later than the leases
-		finished := sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: game}}
+		finished := sandbox.Condition{
+			Type:      "game.finished",
+			Timestamp: time.Now(),
+			Data:      sandbox.ConditionData{EnvironmentID: game},
+		}
 		status, receipt := w.post("msg_"+game, finished)
 		if status != http.StatusAccepted || receipt.Matched != agents {
 			t.Fatalf("%d %+v", status, receipt)
@@ -97,7 +102,8 @@ func TestKilledReconcilerFinishesWhatItAccepted(t *testing.T) {
 		for _, l := range leases {
 			w.wantHistory(l)
 		}
-		if status, receipt = w.post("msg_"+game, finished); status != http.StatusAccepted || !receipt.Duplicate || receipt.Matched != agents {
+		if status, receipt = w.post("msg_"+game, finished); status != http.StatusAccepted || !receipt.Duplicate ||
+			receipt.Matched != agents {
 			t.Errorf("sent again: %d %+v", status, receipt)
 		}
 	}
@@ -119,7 +125,8 @@ func (w *world) wantHistory(l sandbox.Lease) {
 			w.Errorf("event %d has sequence %d", i, e.Sequence)
 		}
 	}
-	want := "sandbox.accepted sandbox.preparing sandbox.ready condition.applied lease.ended sandbox.delete_requested sandbox.deleted"
+	want := "sandbox.accepted sandbox.preparing sandbox.ready condition.applied lease.ended " +
+		"sandbox.delete_requested sandbox.deleted"
 	if got := strings.Join(types, " "); got != want {
 		w.Errorf("events of %s: %s, want %s", l.ID, got, want)
 	}
@@ -140,7 +147,8 @@ func TestReconcilerKilledWhileItAcquiresMakesOneSandbox(t *testing.T) {
 	w.environment("catan")
 	for i, delay := range []time.Duration{5 * time.Millisecond, 40 * time.Millisecond, 120 * time.Millisecond} {
 		go func() {
-			_, _ = w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"}) // the reply is lost
+			// The reply is lost.
+			_, _ = w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"})
 		}()
 		time.Sleep(delay)
 		w.kill()
@@ -159,10 +167,11 @@ func TestTTLEndsALeaseAndIdleTimePutsItToSleep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
 	second := sandbox.Duration(time.Second)
-	w.environment("catan", func(p *sandbox.PutEnvironment) { p.TTL = 4 * second; p.SleepAfter = &second })
+	w.environment("catan", func(p *sandbox.PutEnvironment) { p.TTL = 15 * second; p.SleepAfter = &second })
 	l := w.acquire(agent(0), "catan")
 	w.eventually("it sleeps", func() bool { return w.lease(l.ID).Phase == sandbox.PhaseAsleep })
-	if out := w.docker("ps", "--filter", w.labelled(), "--filter", sandboxes, "--format", "{{.Status}}"); !strings.Contains(out, "Paused") {
+	if out := w.docker("ps", "--filter", w.labelled(), "--filter", sandboxes,
+		"--format", "{{.Status}}"); !strings.Contains(out, "Paused") {
 		t.Errorf("docker says %q", out)
 	}
 	began := time.Now()
@@ -176,7 +185,8 @@ func TestTTLEndsALeaseAndIdleTimePutsItToSleep(t *testing.T) {
 		t.Errorf("ended by %s", end.EndedBy)
 	}
 	t.Logf("gone %s after its deadline", end.DestroyedAt.Sub(end.EndedAt))
-	if _, err := w.service.Renew(t.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: l.ID}}); sandbox.CodeOf(err) != sandbox.LeaseEnded {
+	if _, err := w.service.Renew(t.Context(),
+		sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: l.ID}}); sandbox.CodeOf(err) != sandbox.LeaseEnded {
 		t.Errorf("renewing it: %v", err)
 	}
 }

@@ -27,7 +27,8 @@ func TestSessionsKeepTheirVariablesAndDirectoryApart(t *testing.T) {
 	w.environment("catan", func(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop })
 	ref := sandbox.LeaseRef{ID: w.acquire(agent(1), "catan").ID}
 	for _, id := range []string{"one", "two"} {
-		if _, err := w.service.CreateSession(t.Context(), ref, sandbox.CreateSession{ID: id, Env: map[string]string{"TURN": id}}); err != nil {
+		if _, err := w.service.CreateSession(t.Context(), ref,
+			sandbox.CreateSession{ID: id, Env: map[string]string{"TURN": id}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +69,8 @@ func TestKillingTheReconcilerLosesNothingOfARecording(t *testing.T) {
 	w.environment("catan")
 	ref := sandbox.LeaseRef{ID: w.acquire(agent(1), "catan").ID}
 	const secret = "no-file-holds-this-value"
-	s, err := w.service.CreateSession(t.Context(), ref, sandbox.CreateSession{ID: "turn-1", Env: map[string]string{"TOKEN": secret}})
+	s, err := w.service.CreateSession(t.Context(), ref,
+		sandbox.CreateSession{ID: "turn-1", Env: map[string]string{"TOKEN": secret}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,8 @@ func TestKillingTheReconcilerLosesNothingOfARecording(t *testing.T) {
 	seen := make([][]sandbox.SessionEvent, 2)
 	for i := range seen {
 		viewers.Go(func() {
-			f := sandbox.SessionEventFilter{SessionRef: session, After: before[len(before)-1].Sequence * int64(i)} // from the beginning, and from where it was
+			// One follower begins at the beginning, the other where it was.
+			f := sandbox.SessionEventFilter{SessionRef: session, After: before[len(before)-1].Sequence * int64(i)}
 			if err := w.service.FollowSessionEvents(t.Context(), f, func(e sandbox.SessionEvent) error {
 				seen[i] = append(seen[i], e)
 				return nil

@@ -22,20 +22,23 @@ import (
 // keeping has an environment keep state, with a checkpoint a second after a change.
 func keeping(p *sandbox.PutEnvironment) {
 	every := sandbox.Duration(time.Second)
-	p.Type, p.State = sandbox.TypeRPG, &sandbox.StateSpec{CheckpointEvery: &every}
+	p.Type, p.Snapshot = sandbox.TypeRPG, &sandbox.SnapshotSpec{CheckpointEvery: &every}
 }
 
 // remember has an agent write down what the next generation is to find.
 func (w *world) remember(lease, what string) {
 	w.Helper()
-	w.exec(lease, "sh", "-ec", `mkdir -p /data/memory; echo "$0" > /data/memory/day; chmod 640 /data/memory/day; ln -sf memory/day /data/latest`, what)
+	w.exec(lease, "sh", "-ec",
+		`mkdir -p /data/memory; echo "$0" > /data/memory/day; chmod 640 /data/memory/day; ln -sf memory/day /data/latest`,
+		what)
 }
 
 // wantRemembered leases again, and looks whether that is found.
 func (w *world) wantRemembered(agent string, generation int64, what string) sandbox.Lease {
 	w.Helper()
 	l := w.acquire(agent, "rpg")
-	if got := w.exec(l.ID, "sh", "-c", "cat /data/latest; stat -c '%a' /data/memory/day; [ -O /data/memory/day ] && echo own"); got != what+"\n640\nown\n" || l.Generation != generation {
+	if got := w.exec(l.ID, "sh", "-c", "cat /data/latest; stat -c '%a' /data/memory/day; [ -O "+
+		"/data/memory/day ] && echo own"); got != what+"\n640\nown\n" || l.Generation != generation {
 		w.Errorf("generation %d finds %q, want %q in generation %d", l.Generation, got, what, generation)
 	}
 	return l
@@ -44,13 +47,14 @@ func (w *world) wantRemembered(agent string, generation int64, what string) sand
 // container names a lease's container.
 func (w *world) container(l sandbox.Lease) string {
 	w.Helper()
-	return strings.TrimSpace(w.docker("ps", "-a", "--format", "{{.Names}}", "--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID))
+	return strings.TrimSpace(w.docker("ps", "-a", "--format", "{{.Names}}",
+		"--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID))
 }
 
 func (w *world) awaitCheckpoint(lease string) {
 	w.Helper()
 	w.eventually("the state is saved", func() bool {
-		s := w.lease(lease).State
+		s := w.lease(lease).Snapshot
 		return s != nil && !s.SavedAt.IsZero() && s.UnsavedSince.IsZero()
 	})
 }
@@ -61,7 +65,11 @@ func TestStateGoesFromOneGenerationToTheNext(t *testing.T) {
 	w.environment("rpg", keeping)
 	l := w.acquire(agent(1), "rpg")
 	w.remember(l.ID, "it rained")
-	w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "rpg", AgentDID: agent(1)}})
+	w.post("msg_1", sandbox.Condition{
+		Type:      "agent.death",
+		Timestamp: time.Now(),
+		Data:      sandbox.ConditionData{EnvironmentID: "rpg", AgentDID: agent(1)},
+	})
 	l = w.wantRemembered(agent(1), 2, "it rained")
 
 	// What was saved outlives the sandbox, its volumes, and the reconciler.
@@ -81,7 +89,7 @@ func TestSandboxThatIsKilledGoesOnWithItsFiles(t *testing.T) {
 	w := newWorld(t, "")
 	w.environment("rpg", keeping, func(p *sandbox.PutEnvironment) {
 		never := sandbox.Duration(0)
-		p.State.CheckpointEvery = &never
+		p.Snapshot.CheckpointEvery = &never
 	})
 	l := w.acquire(agent(1), "rpg")
 	w.remember(l.ID, "the deadline")
@@ -115,7 +123,8 @@ func TestStateSurvivesAReconcilerThatIsKilledWhileItSaves(t *testing.T) {
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
 		states := t.TempDir()
-		killWhileItSaves(newProxiedWorld(t, func(c *reconciler.Config) { c.LedgerURL, c.StateURL = postgrestest.New(t), "file://"+states }))
+		killWhileItSaves(newProxiedWorld(t,
+			func(c *reconciler.Config) { c.LedgerURL, c.SnapshotURL = postgrestest.New(t), "file://"+states }))
 	})
 }
 
@@ -161,7 +170,7 @@ func TestASandboxWhoseStateCannotBeSavedIsKept(t *testing.T) {
 		t.Errorf("releasing a lease whose state cannot be saved: %v", err)
 	}
 	w.eventually("the lease says what is wrong", func() bool {
-		s := w.lease(l.ID).State
+		s := w.lease(l.ID).Snapshot
 		return strings.Contains(s.Error, "the bucket is not there") && !s.FailingSince.IsZero()
 	})
 	if n := w.containers(); n != 1 {
@@ -183,7 +192,10 @@ func TestReconcilersOnPostgreSQLShareABucket(t *testing.T) {
 	s3 := httptest.NewServer(gofakes3.New(backend).Server())
 	t.Cleanup(s3.Close)
 	w := newWorld(t, "", onPostgreSQL(t))
-	p := sandbox.PutEnvironment{ID: "rpg", EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: w.image, Network: sandbox.NetworkNone}}
+	p := sandbox.PutEnvironment{
+		ID:              "rpg",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: w.image, Network: sandbox.NetworkNone},
+	}
 	keeping(&p)
 	_, err := w.service.PutEnvironment(t.Context(), p)
 	if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "--state-url") {
@@ -192,7 +204,7 @@ func TestReconcilersOnPostgreSQLShareABucket(t *testing.T) {
 	w.kill()
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	w.config.StateURL = "s3://kept?region=auto&use_path_style=true&endpoint=" + url.QueryEscape(s3.URL)
+	w.config.SnapshotURL = "s3://kept?region=auto&use_path_style=true&endpoint=" + url.QueryEscape(s3.URL)
 	w.start()
 	w.environment("rpg", keeping)
 	l := w.acquire(agent(1), "rpg")

@@ -20,9 +20,15 @@ func TestNothingRunsAsRootInASandboxWhoseEnvironmentRefusesRoot(t *testing.T) {
 	for _, user := range []string{"0", "0:0", "1000:0", "root", "root:root"} {
 		_, exec := w.service.Exec(t.Context(), ref, sandbox.ExecRequest{Command: command, User: user})
 		_, detached := w.service.StartExec(t.Context(), ref, sandbox.ExecRequest{Command: command, User: user})
-		_, process := w.service.StartProcess(t.Context(), ref, sandbox.ProcessSpec{Name: "as-root", Command: []string{"sleep", "60"}, User: user})
+		_, process := w.service.StartProcess(t.Context(), ref,
+			sandbox.ProcessSpec{Name: "as-root", Command: []string{"sleep", "60"}, User: user})
 		_, session := w.service.CreateSession(t.Context(), ref, sandbox.CreateSession{ID: "as-root", User: user})
-		for what, err := range map[string]error{"exec": exec, "detached exec": detached, "process": process, "session": session} {
+		for what, err := range map[string]error{
+			"exec":          exec,
+			"detached exec": detached,
+			"process":       process,
+			"session":       session,
+		} {
 			e, ok := errors.AsType[*sandbox.Error](err)
 			if !ok || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != "user" {
 				t.Errorf("%s as %q: %v", what, user, err)
@@ -34,11 +40,13 @@ func TestNothingRunsAsRootInASandboxWhoseEnvironmentRefusesRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Fields(string(res.Stdout)); len(got) < 3 || got[0] != "1001" || got[1] != "1001" || strings.Contains("\n"+string(res.Stdout), "\n0\n") {
+	if got := strings.Fields(string(res.Stdout)); len(got) < 3 || got[0] != "1001" || got[1] != "1001" ||
+		strings.Contains("\n"+string(res.Stdout), "\n0\n") {
 		t.Errorf("another user that is not root, and the owners of all processes, are %q", got)
 	}
 
-	res, err = w.service.Exec(t.Context(), ref, sandbox.ExecRequest{As: sandbox.AsVerifier, Command: []string{"sh", "-c", "id -u; echo $HOME; exit 7"}})
+	res, err = w.service.Exec(t.Context(), ref,
+		sandbox.ExecRequest{As: sandbox.AsVerifier, Command: []string{"sh", "-c", "id -u; echo $HOME; exit 7"}})
 	if err != nil {
 		t.Fatal(err)
 	}

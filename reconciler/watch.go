@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// watchEvery is how often files of credentials are looked at.
+// watchEvery is how often the credential files are checked for changes.
 const watchEvery = time.Second
 
-// fileState tells one content of a file from another, but for a change within its clock's step that keeps the
-// size. It is zero where there is no file.
+// fileState identifies the content of a file. It misses a change that keeps the size within one tick of the file
+// system's clock. It is zero for a missing file.
 type fileState struct {
 	at   time.Time
 	size int64
@@ -24,13 +24,13 @@ func stateOf(file string) fileState {
 	return fileState{info.ModTime(), info.Size()}
 }
 
-// watch tells when files have changed. It is used by one goroutine.
+// watch detects changes of files. It is not safe for concurrent use.
 type watch struct {
 	files      []string
 	read, last []fileState
 }
 
-// watchFiles begins to watch files that are about to be read.
+// watchFiles starts to watch files. Call it before reading them.
 func watchFiles(files ...string) *watch {
 	w := &watch{files: files}
 	w.read = w.look()
@@ -46,8 +46,7 @@ func (w *watch) look() []fileState {
 	return states
 }
 
-// changed reports, once for each change, that files have changed and were the same at two looks since: one that
-// is being written is not read.
+// changed reports a change once, after two equal checks in a row, so that a file is not read while it is written.
 func (w *watch) changed() bool {
 	now := w.look()
 	settled := slices.Equal(now, w.last)

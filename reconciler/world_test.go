@@ -20,30 +20,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// serveVar makes the test binary a reconciler, so that tests can kill one, and argsVar the command serve, or doctor.
-const (
-	serveVar = "SANDBOX_TEST_SERVE"
-	argsVar  = "SANDBOX_TEST_SERVE_ARGS"
-)
+// serveVar makes the test binary a reconciler, so that tests can kill one.
+const serveVar = "SANDBOX_TEST_SERVE"
 
 func TestMain(m *testing.M) {
-	if args := os.Getenv(argsVar); args != "" {
-		cmd := reconciler.NewServeCommand("test")
-		if rest, isDoctor := strings.CutPrefix(args, "doctor "); isDoctor {
-			cmd, args = reconciler.NewDoctorCommand(), rest
-		}
-		cmd.SetArgs(strings.Split(args, " "))
-		if err := cmd.ExecuteContext(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	servetest.RunCommand()
 	if config := os.Getenv(serveVar); config != "" {
 		if err := serve(config); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -87,7 +75,7 @@ func newWorld(t *testing.T, host string, change ...func(*reconciler.Config)) *wo
 func newWorldOn(t *testing.T, g ground, host string, change ...func(*reconciler.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{T: t, ground: g, token: webhook.NewToken(), image: dockertest.Busybox(t)}
+	w := &world{T: t, ground: g, token: access.NewToken(), image: dockertest.Busybox(t)}
 	secret := webhook.NewSecret()
 	var err error
 	if w.secret, err = webhook.ParseSecret(secret); err != nil {
@@ -203,7 +191,8 @@ func (w *world) cleanup() {
 			w.Error(err)
 		}
 	}
-	if left := w.docker("ps", "-aq", "--filter", w.labelled()) + w.docker("volume", "ls", "-q", "--filter", w.labelled()); left != "" {
+	if left := w.docker("ps", "-aq", "--filter", w.labelled()) +
+		w.docker("volume", "ls", "-q", "--filter", w.labelled()); left != "" {
 		w.Errorf("left on the engine: %s", left)
 	}
 }
@@ -239,7 +228,10 @@ func (w *world) containers() int {
 
 func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) {
 	w.Helper()
-	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Network: sandbox.NetworkNone}}
+	p := sandbox.PutEnvironment{
+		ID:              id,
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Network: sandbox.NetworkNone},
+	}
 	w.ground.place(w, &p.EnvironmentSpec)
 	for _, c := range change {
 		c(&p)

@@ -9,76 +9,76 @@ import (
 	"time"
 )
 
-// Scope is what a token allows its holder.
+// Scope is one right of a token.
 type Scope string
 
-// The scopes, of which a token has one or more.
+// The scopes. A token has at least one.
 const (
-	// ScopeRead reads what the ledger knows: environments, leases, events, costs, drift, recordings. It
-	// wakes no sandbox.
+	// ScopeRead reads what the ledger holds: environments, leases, events, costs, drift, recordings. It wakes
+	// no sandbox.
 	ScopeRead Scope = "read"
-	// ScopeLease acquires, uses and ends leases. It holds ScopeRead.
+	// ScopeLease acquires, uses and ends leases. It includes ScopeRead.
 	ScopeLease Scope = "lease"
-	// ScopeConditions sends conditions, and nothing else: it is a game server's.
+	// ScopeConditions sends conditions and nothing else. It is meant for game servers.
 	ScopeConditions Scope = "conditions"
-	// ScopeAdmin holds every other one, and makes, changes and removes environments; without a limit to
-	// environments also tokens, webhook secrets, states and what the backends have.
+	// ScopeAdmin includes all other scopes and manages environments. If the token is not limited to
+	// environments, it also manages tokens, webhook secrets, snapshots and what backends hold.
 	ScopeAdmin Scope = "admin"
 )
 
-// Scopes are all scopes.
+// Scopes returns all scopes.
 func Scopes() []Scope { return []Scope{ScopeRead, ScopeLease, ScopeConditions, ScopeAdmin} }
 
-// Holds reports whether a token with the scope may do what needs another scope.
+// Holds reports whether a token with scope s may do what requires the scope needed.
 func (s Scope) Holds(needed Scope) bool {
 	return s == needed || s == ScopeAdmin || s == ScopeLease && needed == ScopeRead
 }
 
-// Token describes a bearer token without its text, which is not kept.
+// Token describes a bearer token. The token's text is not stored.
 type Token struct {
-	// ID names this one; tokens that follow each other by rotation have one name.
+	// ID identifies this token. Rotation keeps the name and issues a new ID.
 	ID string `json:"id"`
-	// Name is who has the token. What its holder makes belongs to the name, and events tell it.
+	// Name identifies the token's holder. It owns what the token creates, and events record it.
 	Name   string  `json:"name"`
 	Scopes []Scope `json:"scopes" nullable:"false"`
-	// Environments are patterns, as path.Match has them, of the environments that it may touch. None means
-	// all of them, and what belongs to no environment.
+	// Environments are path.Match patterns of the environments that the token may touch. Empty means all
+	// environments, and also what belongs to no environment.
 	Environments []string `json:"environments,omitempty"`
-	// Ceiling bounds what a token with Environments may ask for.
+	// Ceiling bounds what a token with Environments may request.
 	Ceiling   Ceiling   `json:"ceiling,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by,omitempty"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
-	// LastUsedAt is known to the minute.
+	// LastUsedAt is accurate to one minute.
 	LastUsedAt time.Time `json:"last_used_at,omitzero"`
 	RevokedAt  time.Time `json:"revoked_at,omitzero"`
 	RevokedBy  string    `json:"revoked_by,omitempty"`
 }
 
-// Live reports whether the token is accepted at a moment.
+// Live reports whether the token is valid at now.
 func (t Token) Live(now time.Time) bool {
 	return t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || now.Before(t.ExpiresAt))
 }
 
-// CreateToken asks for a token.
+// CreateToken asks for a new token.
 type CreateToken struct {
-	Name         string   `json:"name" doc:"Who will have it: 1 to 63 letters, digits, '.', '_' and '-'."`
-	Scopes       []Scope  `json:"scopes" nullable:"false" doc:"read, lease, conditions, admin. lease holds read, admin holds all."`
-	Environments []string `json:"environments,omitempty" doc:"Patterns such as catan-* of the environments that it may touch. Default: all, and what belongs to none."`
-	Ceiling      Ceiling  `json:"ceiling,omitzero" doc:"What a token with environments may ask for beyond what is safe without a decision."`
-	// ExpiresAt is when it stops being accepted; zero means never.
-	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"When it stops being accepted. Default: never."`
+	Name         string   `json:"name" doc:"Name of the token's holder: 1 to 63 letters, digits, '.', '_' and '-'."`
+	Scopes       []Scope  `json:"scopes" nullable:"false" doc:"read, lease, conditions, admin. lease includes read; admin includes all."`
+	Environments []string `json:"environments,omitempty" doc:"Patterns, such as catan-*, of the environments that the token may touch. Default: all environments, and what belongs to none."`
+	Ceiling      Ceiling  `json:"ceiling,omitzero" doc:"Raises the safe default limits of a token that is limited to environments."`
+	// ExpiresAt is when the token expires; zero means never.
+	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"When the token expires. Default: never."`
 }
 
-// TokenIDPrefix begins every token's id, and no token's name.
+// TokenIDPrefix starts the id of every token. No token name may start with it.
 const TokenIDPrefix = "tok_" // #nosec G101 -- not a credential
 
-// IsTokenName reports whether a token may have the name.
+// IsTokenName reports whether name is a valid token name.
 func IsTokenName(name string) bool {
 	return tokenName.MatchString(name) && !strings.HasPrefix(name, TokenIDPrefix)
 }
 
-// IsEnvironmentPattern reports whether a text is a pattern of environment ids, such as catan-*.
+// IsEnvironmentPattern reports whether pattern is a valid pattern of environment ids, such as catan-*.
 func IsEnvironmentPattern(pattern string) bool {
 	_, err := path.Match(pattern, "")
 	return err == nil && pattern != ""
@@ -86,7 +86,7 @@ func IsEnvironmentPattern(pattern string) bool {
 
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// Validate checks what can be wrong without the ledger. Errors: Invalid.
+// Validate checks everything that does not need the ledger. Errors: Invalid.
 func (c CreateToken) Validate(now time.Time) error {
 	var fields []Field
 	wrong := func(name, format string, args ...any) {
@@ -96,11 +96,11 @@ func (c CreateToken) Validate(now time.Time) error {
 		wrong("name", "must be 1 to 63 letters, digits, '.', '_' and '-', and not begin with %s", TokenIDPrefix)
 	}
 	if len(c.Scopes) == 0 {
-		wrong("scopes", "must name one at least of %v", Scopes())
+		wrong("scopes", "must name at least one of %v", Scopes())
 	}
 	for _, s := range c.Scopes {
 		if !slices.Contains(Scopes(), s) {
-			wrong("scopes", "%q is none of %v", s, Scopes())
+			wrong("scopes", "%q must be one of %v", s, Scopes())
 		}
 	}
 	for _, pattern := range c.Environments {
@@ -110,43 +110,43 @@ func (c CreateToken) Validate(now time.Time) error {
 	}
 	fields = append(fields, ceilingFields(c.Ceiling, c.Environments)...)
 	if !c.ExpiresAt.IsZero() && !c.ExpiresAt.After(now) {
-		wrong("expires_at", "must lie in the future")
+		wrong("expires_at", "must be in the future")
 	}
 	return InvalidFields("token", fields)
 }
 
-// Unlimited reports whether patterns of environments limit nothing: there are none, or one matches every id.
+// Unlimited reports whether the patterns match every environment: the list is empty, or contains "*".
 func Unlimited(patterns []string) bool { return len(patterns) == 0 || slices.Contains(patterns, "*") }
 
-// ceilingFields returns what is wrong with the ceiling of a token for environments.
+// ceilingFields returns the problems of a ceiling for a token with these environments.
 func ceilingFields(c Ceiling, environments []string) []Field {
 	if !c.IsZero() && Unlimited(environments) {
-		return []Field{{"ceiling", "needs a token that is limited to environments: any other may ask for everything"}}
+		return []Field{{"ceiling", "requires a token with environments: a token without them has no limits"}}
 	}
 	return c.fields()
 }
 
-// CheckCeiling refuses a ceiling that a token for environments cannot have. Errors: Invalid.
+// CheckCeiling rejects a ceiling that a token with these environments cannot have. Errors: Invalid.
 func CheckCeiling(c Ceiling, environments []string) error {
 	return InvalidFields("token", ceilingFields(c, environments))
 }
 
-// RotateToken asks for a token that follows another under its name, with its scopes and environments.
+// RotateToken asks for a successor of a token, with the same name, scopes and environments.
 type RotateToken struct {
 	Name string
-	// Ceiling is that of the next token; nil means that of the one before.
+	// Ceiling is the ceiling of the new token; nil keeps the previous one.
 	Ceiling *Ceiling
-	// Overlap is how long the tokens that the name has are still accepted; zero ends them at once.
+	// Overlap is how long the existing tokens of the name stay valid; zero revokes them at once.
 	Overlap Duration
 }
 
-// CreatedToken is a new token. Its text is told this once.
+// CreatedToken is a new token. Only this answer contains its text.
 type CreatedToken struct {
 	Token
 	Text Secret `json:"token"`
 }
 
-// TokenChange is what an event tells of a token.
+// TokenChange is the data of the token.* events.
 type TokenChange struct {
 	ID           string    `json:"id"`
 	Name         string    `json:"name"`

@@ -2,37 +2,36 @@ package sandbox
 
 import "time"
 
-// Budget bounds what the sandboxes of one environment may cost in a calendar month, UTC.
+// Budget limits what the sandboxes of one environment may cost in a calendar month (UTC).
 type Budget struct {
-	// Monthly is gross, at the list prices of the environment's backend. An acquire is refused when
-	// what is spent, what living leases may still cost until they expire, and what the new one may
-	// cost exceed it. A living lease is never ended for it: leases that are used on and on, and what
-	// waits in a warm pool, can exceed it.
-	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that the leases of a calendar month (UTC) may cost at list price; an acquire that could exceed it is refused. On Docker everything is free unless a price book is configured."`
+	// Monthly is gross, at the list prices of the environment's backend. An acquire is refused if the sum of
+	// three amounts exceeds it: what is spent, what live leases may still cost until they expire, and what the
+	// new lease may cost. A budget never ends a live lease. So leases that are renewed again and again, and
+	// sandboxes that wait in a warm pool, can exceed it.
+	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that leases may cost in a calendar month (UTC), at list price. An acquire that could exceed it is refused. Docker costs nothing unless a price book is configured."`
 }
 
-// BudgetUse is where an environment stands in its budget of the current month.
+// BudgetUse is how much of its budget an environment has used in the current month.
 type BudgetUse struct {
 	Month   string  `json:"month"` // 2006-01, UTC
 	Monthly NanoUSD `json:"monthly_usd"`
 	// Spent is the gross cost so far.
 	Spent NanoUSD `json:"spent_usd"`
-	// Reserved is what the living leases cost at most until they expire or the month ends.
+	// Reserved is the most that live leases can still cost until they expire or the month ends.
 	Reserved NanoUSD `json:"reserved_usd"`
 }
 
-// Left is what neither is spent nor reserved; it is not negative.
+// Left returns what is neither spent nor reserved, at least zero.
 func (u BudgetUse) Left() NanoUSD { return max(u.Monthly-u.Spent-u.Reserved, 0) }
 
-// MonthOf returns the beginning of the calendar month, UTC, in which a moment lies.
+// MonthOf returns the start of the calendar month (UTC) that contains t.
 func MonthOf(t time.Time) time.Time {
 	t = t.UTC()
 	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 }
 
-// ProjectMonth returns what a calendar month will have cost by its end if what was spent since its
-// beginning, or since the given moment if that is later, goes on at the same rate. It is an estimate:
-// exact to a millionth.
+// ProjectMonth projects the cost of the whole calendar month from what was spent since its start, or since the
+// given time if that is later. It assumes a constant rate. It is an estimate: exact to a millionth.
 func ProjectMonth(spent NanoUSD, since, now time.Time) NanoUSD {
 	month := MonthOf(now)
 	if since.Before(month) {
@@ -45,19 +44,17 @@ func ProjectMonth(spent NanoUSD, since, now time.Time) NanoUSD {
 	return spent + NanoUSD(float64(spent)*(float64(left)/float64(passed)))
 }
 
-// BudgetThresholds are the parts of a month's budget, in percent, that are told of when they are
-// spent.
+// BudgetThresholds are the percentages of a month's budget that raise EventBudgetReached.
 var BudgetThresholds = [...]int64{80, 100}
 
-// Reached reports whether so many percent of the budget are spent.
+// Reached reports whether at least percent of the budget is spent.
 func (u BudgetUse) Reached(percent int64) bool {
 	part := u.Monthly/100*NanoUSD(percent) + (u.Monthly%100*NanoUSD(percent)+99)/100
 	return u.Spent >= part
 }
 
-// BudgetReached is the data of EventBudgetReached. It is raised once for an environment, a month, an
-// amount of its budget and a threshold: a budget that is changed is another one, whose thresholds
-// are told of for themselves.
+// BudgetReached is the data of EventBudgetReached. The event is raised once for each environment, month, budget
+// amount and threshold. After a change of the budget, its thresholds can be reached again.
 type BudgetReached struct {
 	Month   string  `json:"month"` // 2006-01, UTC
 	Percent int64   `json:"percent"`

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Ceiling bounds what a tenant may ask for. It is the one place that says so. What it leaves out has the bound that
-// is safe without an operator's decision; a size that it leaves out is bounded by the backend's default.
+// Ceiling bounds what a tenant may request. No other type defines such bounds. A field that is left out has the
+// bound that is safe without an operator's decision; for a size this is the backend's default.
 type Ceiling struct {
-	Network        NetworkMode `json:"network,omitempty" enum:"none,restricted,full" doc:"The widest network. Default restricted."`
+	Network        NetworkMode `json:"network,omitempty" enum:"none,restricted,full" doc:"Widest network mode. Default restricted."`
 	Root           bool        `json:"root,omitempty" doc:"Sandboxes may run as root. Default false."`
-	Seccomp        bool        `json:"seccomp,omitempty" doc:"Environments may name a seccomp profile of their own. Default false."`
-	WritableMounts bool        `json:"writable_mounts,omitempty" doc:"Directories of the host may be mounted writable, where the service allows the directory. Default false."`
-	Runtimes       []string    `json:"runtimes,omitempty" doc:"Container runtimes that environments may name. Default: none, which leaves the engine's own."`
+	Seccomp        bool        `json:"seccomp,omitempty" doc:"Environments may set their own seccomp profile. Default false."`
+	WritableMounts bool        `json:"writable_mounts,omitempty" doc:"Environments may mount host directories writable, if the service allows the directory. Default false."`
+	Runtimes       []string    `json:"runtimes,omitempty" doc:"Container runtimes that environments may name. Default: none, so that only the engine's default runtime is used."`
 	MemoryMB       int64       `json:"memory_mb,omitempty" minimum:"0" doc:"Largest memory_mb. Default: the default size of the backend."`
 	CPUMillis      int64       `json:"cpu_millis,omitempty" minimum:"0" doc:"Largest cpu_millis. Default: the default size of the backend."`
 	PIDs           int64       `json:"pids_limit,omitempty" minimum:"0" doc:"Largest pids_limit. Default: the default size of the backend."`
@@ -23,33 +23,41 @@ type Ceiling struct {
 	TmpMB          int64       `json:"tmp_mb,omitempty" minimum:"0" doc:"Largest tmp_mb. Default 512."`
 	RunMB          int64       `json:"run_mb,omitempty" minimum:"0" doc:"Largest run_mb. Default 16."`
 	OpenFiles      int64       `json:"open_files,omitempty" minimum:"0" doc:"Largest open_files. Default 16384."`
-	StateMB        int64       `json:"state_mb,omitempty" minimum:"0" doc:"Largest state.size_limit_mb. Default 256."`
-	Environments   int64       `json:"environments,omitempty" minimum:"0" doc:"How many environments there may be that the token may touch. Default: no bound."`
-	Leases         int64       `json:"leases,omitempty" minimum:"0" doc:"How many leases an environment may have at once, and how many sandboxes may wait in its pool. Default: no bound."`
+	SnapshotMB     int64       `json:"state_mb,omitempty" minimum:"0" doc:"Largest state.size_limit_mb. Default 256."`
+	Environments   int64       `json:"environments,omitempty" minimum:"0" doc:"Largest number of environments that match the token's patterns. Default: no limit."`
+	Leases         int64       `json:"leases,omitempty" minimum:"0" doc:"Largest number of leases that an environment may have at once, and of sandboxes in its warm pool. Default: no limit."`
 }
 
-// networks are the modes from the narrowest to the widest.
+// networks lists the modes from the narrowest to the widest.
 var networks = []NetworkMode{NetworkNone, NetworkRestricted, NetworkFull}
 
-// IsZero reports whether the defaults alone bound.
+// IsZero reports whether only the default bounds apply.
 func (c Ceiling) IsZero() bool { return reflect.ValueOf(c).IsZero() }
 
-// numbers are the bounds that are counts and sizes, by their names.
+// numbers returns the numeric bounds by JSON name.
 func (c Ceiling) numbers() map[string]int64 {
 	return map[string]int64{
-		"memory_mb": c.MemoryMB, "cpu_millis": c.CPUMillis, "pids_limit": c.PIDs, "disk_mb": c.DiskMB, "tmp_mb": c.TmpMB, "run_mb": c.RunMB,
-		"open_files": c.OpenFiles, "state_mb": c.StateMB, "environments": c.Environments, "leases": c.Leases,
+		"memory_mb":    c.MemoryMB,
+		"cpu_millis":   c.CPUMillis,
+		"pids_limit":   c.PIDs,
+		"disk_mb":      c.DiskMB,
+		"tmp_mb":       c.TmpMB,
+		"run_mb":       c.RunMB,
+		"open_files":   c.OpenFiles,
+		"state_mb":     c.SnapshotMB,
+		"environments": c.Environments,
+		"leases":       c.Leases,
 	}
 }
 
-// fields returns what is wrong with a ceiling.
+// fields returns the problems of a ceiling.
 func (c Ceiling) fields() (f []Field) {
 	if c.Network != "" && !slices.Contains(networks, c.Network) {
 		f = append(f, Field{"ceiling.network", fmt.Sprintf("must be none, restricted or full, not %q", c.Network)})
 	}
 	for _, name := range c.Runtimes {
 		if !runtimeName.MatchString(name) {
-			f = append(f, Field{"ceiling.runtimes", fmt.Sprintf("%q is not a name of a runtime", name)})
+			f = append(f, Field{"ceiling.runtimes", fmt.Sprintf("%q is not a valid runtime name", name)})
 		}
 	}
 	numbers := c.numbers()
@@ -61,7 +69,7 @@ func (c Ceiling) fields() (f []Field) {
 	return f
 }
 
-// withDefaults fills in the bounds of what an environment asks for. Counts have none.
+// withDefaults fills in the bounds of sizes and network. Counts have no default bound.
 func (c Ceiling) withDefaults(b Backend) Ceiling {
 	size := defaultResources(b)
 	orDefault(&c.Network, NetworkRestricted)
@@ -72,12 +80,12 @@ func (c Ceiling) withDefaults(b Backend) Ceiling {
 	orDefault(&c.TmpMB, defaultTmpMB)
 	orDefault(&c.RunMB, defaultRunMB)
 	orDefault(&c.OpenFiles, defaultOpenFiles)
-	orDefault(&c.StateMB, DefaultStateLimitMB)
+	orDefault(&c.SnapshotMB, DefaultSnapshotLimitMB)
 	return c
 }
 
-// Check refuses an environment, whose defaults are filled in, that asks for more than the tenant may have. The
-// operator, who is no tenant, may have everything. Errors: Forbidden with ReasonCeilingExceeded, naming each field.
+// Check rejects an environment that exceeds the tenant's ceiling. Its defaults must be filled in. A nil tenant
+// is the operator, who has no ceiling. Errors: Forbidden with ReasonCeilingExceeded, naming each field.
 func (t *Tenant) Check(s EnvironmentSpec) error {
 	if t == nil {
 		return nil
@@ -85,20 +93,24 @@ func (t *Tenant) Check(s EnvironmentSpec) error {
 	return t.refuse("environment", t.Ceiling.exceeded(s))
 }
 
-// CheckEnvironments refuses one more environment beside those that there are. Errors: as Check.
+// CheckEnvironments rejects one more environment if there already are as many as allowed. Errors: as Check.
 func (t *Tenant) CheckEnvironments(there int64) error {
 	if t == nil || t.Ceiling.Environments == 0 || there < t.Ceiling.Environments {
 		return nil
 	}
-	return t.refuse("environment", []Field{{"id", fmt.Sprintf("there are %d environments that the token may touch, and its ceiling is %d (environments)", there, t.Ceiling.Environments)}})
+	return t.refuse("environment",
+		[]Field{{"id", fmt.Sprintf("the token's patterns already match %d environments, and its ceiling is %d (environments)",
+			there, t.Ceiling.Environments)}})
 }
 
-// CheckLeases refuses one more lease in an environment beside those that it has. Errors: as Check.
+// CheckLeases rejects one more lease in an environment that has as many as allowed. Errors: as Check.
 func (t *Tenant) CheckLeases(there int64) error {
 	if t == nil || t.Ceiling.Leases == 0 || there < t.Ceiling.Leases {
 		return nil
 	}
-	return t.refuse("lease", []Field{{"environment_id", fmt.Sprintf("the environment has %d leases whose sandboxes are not deleted, and the token's ceiling is %d (leases)", there, t.Ceiling.Leases)}})
+	return t.refuse("lease", []Field{{"environment_id",
+		fmt.Sprintf("the environment has %d leases whose sandboxes are not deleted, and the token's ceiling is %d (leases)",
+			there, t.Ceiling.Leases)}})
 }
 
 func (t *Tenant) refuse(what string, fields []Field) error {
@@ -106,11 +118,12 @@ func (t *Tenant) refuse(what string, fields []Field) error {
 		return nil
 	}
 	return &Error{Code: Forbidden, Reason: ReasonCeilingExceeded, Fields: fields, Message: fmt.Sprintf(
-		"token %s is limited to the environments %s and may not have this %s: ask for less, or have the operator raise the ceiling of the token (token rotate %s --ceiling name=value)",
+		"token %s is limited to the environments %s and this %s exceeds its ceiling: request less, or ask "+
+			"the operator to raise the ceiling (token rotate %s --ceiling name=value)",
 		t.Name, strings.Join(t.Environments, ", "), what, t.Name)}
 }
 
-// exceeded returns the fields of an environment that lie above the ceiling.
+// exceeded returns the fields of an environment that exceed the ceiling.
 func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 	c = c.withDefaults(s.Backend)
 	above := func(isAbove bool, field, ceiling, problem string, args ...any) {
@@ -122,12 +135,15 @@ func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 		above(asked > most, field, ceiling, "must be at most %d, not %d", most, asked)
 	}
 	uid, gid, named := s.Confinement.ids()
-	above(slices.Index(networks, s.Network) > slices.Index(networks, c.Network), "network", "network", "must be at most %s, not %s", c.Network, s.Network)
-	above(!c.Root && s.Confinement.AllowRoot, "confinement.allow_root", "root", "must be left out")
+	above(c.Network == NetworkNone && len(s.LLM) > 0, "llm", "network",
+		"must not be set with the ceiling %s: a route reaches its upstream", c.Network)
+	above(slices.Index(networks, s.Network) > slices.Index(networks, c.Network), "network", "network",
+		"must be at most %s, not %s", c.Network, s.Network)
+	above(!c.Root && s.Confinement.AllowRoot, "confinement.allow_root", "root", "must not be set")
 	above(!c.Root && named && (uid == 0 || gid == 0), "confinement.user", "root", "must not be root")
-	above(!c.Seccomp && s.Confinement.SeccompProfile != "", "confinement.seccomp_profile", "seccomp", "must be left out")
-	above(s.Confinement.Runtime != "" && !slices.Contains(c.Runtimes, s.Confinement.Runtime), "confinement.runtime", "runtimes",
-		"must be left out, or one of %q", c.Runtimes)
+	above(!c.Seccomp && s.Confinement.SeccompProfile != "", "confinement.seccomp_profile", "seccomp", "must not be set")
+	above(s.Confinement.Runtime != "" && !slices.Contains(c.Runtimes, s.Confinement.Runtime), "confinement.runtime",
+		"runtimes", "must not be set, or must be one of %q", c.Runtimes)
 	for i, m := range s.Mounts {
 		above(m.Writable && !c.WritableMounts, fmt.Sprintf("mounts[%d].writable", i), "writable_mounts", "must be false")
 	}
@@ -138,8 +154,8 @@ func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 	most("confinement.tmp_mb", "tmp_mb", s.Confinement.TmpMB, c.TmpMB)
 	most("confinement.run_mb", "run_mb", s.Confinement.RunMB, c.RunMB)
 	most("confinement.open_files", "open_files", s.Confinement.OpenFiles, c.OpenFiles)
-	if s.State != nil {
-		most("state.size_limit_mb", "state_mb", s.State.SizeLimitMB, c.StateMB)
+	if s.Snapshot != nil {
+		most("state.size_limit_mb", "state_mb", s.Snapshot.SizeLimitMB, c.SnapshotMB)
 	}
 	if s.WarmPool != nil && c.Leases > 0 {
 		most("warm_pool.size", "leases", s.WarmPool.Size, c.Leases)

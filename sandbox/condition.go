@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Condition says that something happened in a game that ends leases: of one agent, or of every
-// lease of the environment whose expiry conditions contain it.
+// Condition reports an event in a game that ends leases: those of one agent, or all leases of the environment
+// whose expiry conditions contain its type.
 type Condition struct {
 	// Type is its dotted name, such as game.finished.
 	Type string `json:"type"`
-	// Timestamp is when it happened. It ends only generations leased before.
+	// Timestamp is when it happened. It ends only generations that were leased before.
 	Timestamp time.Time     `json:"timestamp"`
 	Data      ConditionData `json:"data"`
 }
 
-// ConditionData says to whom a condition applies.
+// ConditionData says which leases a condition applies to.
 type ConditionData struct {
 	EnvironmentID string `json:"environment_id"`
 	// AgentDID limits the condition to one agent's lease; required for agent.* conditions.
 	AgentDID string `json:"agent_did,omitempty"`
-	// Generation limits it to one generation of that agent's lease.
+	// Generation limits the condition to one generation of that agent's lease.
 	Generation int64  `json:"generation,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 }
@@ -38,9 +38,10 @@ func (c Condition) Validate() error {
 	case c.Data.AgentDID != "":
 		f = checkAgentDID(f, "data.agent_did", c.Data.AgentDID)
 	case strings.HasPrefix(c.Type, "agent."):
-		f = append(f, Field{"data.agent_did", "is required for " + c.Type + ": one agent's condition must not end every agent's lease"})
+		f = append(f,
+			Field{"data.agent_did", "is required for " + c.Type + ": without it, the condition would end every agent's lease"})
 	case c.Data.Generation != 0:
-		f = append(f, Field{"data.generation", "needs data.agent_did"})
+		f = append(f, Field{"data.generation", "requires data.agent_did"})
 	}
 	if c.Data.Generation < 0 {
 		f = append(f, Field{"data.generation", "must not be negative"})
@@ -51,73 +52,73 @@ func (c Condition) Validate() error {
 	return InvalidFields("condition", f)
 }
 
-// Delivery is a condition as it arrived at the webhook.
+// Delivery is a condition as the webhook received it.
 type Delivery struct {
-	// ID is the sender's id of the message; a second delivery of it changes nothing.
+	// ID is the sender's message id. A second delivery with the same id changes nothing.
 	ID string
-	// Body is the message as received, kept as bytes.
+	// Body is the message exactly as received.
 	Body []byte
-	// Source says who was authenticated, such as "secret:5f2a90c1" or "token:game-server".
+	// Source is the authenticated sender, such as "secret:5f2a90c1" or "token:game-server".
 	Source    string
 	Condition Condition
 }
 
-// DeliveryStatus is what a delivery did.
+// DeliveryStatus is the effect of a delivery.
 type DeliveryStatus string
 
 // The delivery statuses.
 const (
 	DeliveryApplied   DeliveryStatus = "applied"   // it ended leases or closed the environment
-	DeliveryStale     DeliveryStatus = "stale"     // it only concerned generations that began after it
-	DeliveryUnmatched DeliveryStatus = "unmatched" // no such environment, or no lease that has the condition
+	DeliveryStale     DeliveryStatus = "stale"     // all matching generations began after it
+	DeliveryUnmatched DeliveryStatus = "unmatched" // the environment does not exist, or no lease has the condition
 )
 
-// Receipt is the answer to a delivery. It is given only once the delivery is durable.
+// Receipt is the answer to a delivery. The service sends it only after the delivery is durable.
 type Receipt struct {
 	ID     string         `json:"id"`
 	Status DeliveryStatus `json:"status" enum:"applied,stale,unmatched"`
-	// Duplicate: this delivery had been stored before, and nothing changed now.
+	// Duplicate: the delivery was already stored, and nothing changed now.
 	Duplicate bool `json:"duplicate"`
-	// Matched counts the leases that it ended.
+	// Matched is the number of leases that it ended.
 	Matched int `json:"matched"`
 }
 
-// DeliveryStatuses are all statuses of deliveries.
+// DeliveryStatuses lists all delivery statuses.
 var DeliveryStatuses = []DeliveryStatus{DeliveryApplied, DeliveryStale, DeliveryUnmatched}
 
-// StoredDelivery is a delivery as it is kept, and what it did.
+// StoredDelivery is a delivery as stored, with its effect.
 type StoredDelivery struct {
 	ID         string    `json:"id"`
 	ReceivedAt time.Time `json:"received_at"`
-	// Source says who was authenticated, such as "secret:5f2a90c1" or "token:game-server".
+	// Source is the authenticated sender, such as "secret:5f2a90c1" or "token:game-server".
 	Source string `json:"source"`
-	// Type, OccurredAt, EnvironmentID, AgentDID and Generation are the condition's.
+	// Type, OccurredAt, EnvironmentID, AgentDID and Generation are copied from the condition.
 	Type          string         `json:"type"`
 	OccurredAt    time.Time      `json:"occurred_at"`
 	EnvironmentID string         `json:"environment_id"`
 	AgentDID      string         `json:"agent_did,omitempty"`
 	Generation    int64          `json:"generation,omitempty"`
 	Status        DeliveryStatus `json:"status" enum:"applied,stale,unmatched"`
-	// Matched counts the leases that it ended; their events condition.applied name the delivery.
-	Matched int    `json:"matched" doc:"How many leases it ended; their events condition.applied name the delivery."`
-	Body    string `json:"body" doc:"The message as it was received."`
+	// Matched is the number of leases that it ended. Their condition.applied events name the delivery.
+	Matched int    `json:"matched" doc:"Number of leases that it ended. Their condition.applied events name the delivery."`
+	Body    string `json:"body" doc:"The message as received."`
 }
 
-// MaxDeliveryPage bounds a page of deliveries, whose bodies have up to 64 KiB each.
+// MaxDeliveryPage limits a page of deliveries. Each body has up to 64 KiB.
 const MaxDeliveryPage = 100
 
-// DeliveryFilter selects deliveries, the latest first; empty fields select all.
+// DeliveryFilter selects deliveries, newest first. An empty field selects all.
 type DeliveryFilter struct {
 	ID            string
 	EnvironmentID string
 	Status        DeliveryStatus
-	// Before is the id of the last delivery of the page before; after one that is not kept there is nothing.
+	// Before is the id of the last delivery of the previous page. If it is no longer stored, the page is empty.
 	Before string
 	// Limit is the page size, 1 to MaxDeliveryPage; zero means MaxDeliveryPage.
 	Limit int
 }
 
-// Validate checks status and page size. Errors: Invalid, naming what there is.
+// Validate checks status and page size. Errors: Invalid, listing the valid values.
 func (f DeliveryFilter) Validate() error {
 	var fields []Field
 	if f.Status != "" && !slices.Contains(DeliveryStatuses, f.Status) {

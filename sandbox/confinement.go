@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// DiskLimit says what disk_mb is.
+// DiskLimit says how disk_mb is applied.
 type DiskLimit string
 
 // The disk limits.
 const (
-	// DiskBilled: disk_mb is the size that is billed. It bounds each single file, and /workspace and /data together:
-	// a sandbox that keeps more has its programs ended.
+	// DiskBilled: disk_mb is the billed size. It limits each single file, and /workspace and /data together. If
+	// a sandbox exceeds it, its programs are killed.
 	DiskBilled DiskLimit = "billed"
-	// DiskEnforced: besides, a quota bounds /workspace and /data to disk_mb each. A backend that cannot hold that
+	// DiskEnforced: in addition, a quota limits /workspace and /data to disk_mb each. A backend without quotas
 	// refuses the environment.
 	DiskEnforced DiskLimit = "enforced"
 )
 
-// Confinement is what an environment decides about how its sandboxes are shut in. What it does not
-// name is not to be decided: no capabilities, no new privileges, a read-only root, no devices.
+// Confinement holds what an environment may decide about the isolation of its sandboxes. The rest is fixed: no
+// capabilities, no new privileges, a read-only root, no devices.
 type Confinement struct {
-	User           string    `json:"user,omitempty" doc:"Numeric user and group that the code of every sandbox runs as, as uid:gid. Sandboxes with the same user share the kernel's limits for it. Default: a user of its own for each sandbox."`
-	AllowRoot      bool      `json:"allow_root,omitempty" doc:"Permit user to name user or group 0. Without capabilities even root may do little; it is refused unless this says so."`
-	Runtime        string    `json:"runtime,omitempty" doc:"Container runtime, such as runsc, that the engine must have. Default: the engine's own."`
-	SeccompProfile string    `json:"seccomp_profile,omitempty" doc:"Seccomp profile, as its JSON text, in place of this program's own. It must deny what it does not name."`
-	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768, but at most half of the memory, against which it counts. Default 512."`
-	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024, but at most a sixteenth of the memory, against which it counts. Default 16."`
-	OpenFiles      int64     `json:"open_files,omitempty" doc:"Open files of one process, 64 to 1048576. Default 16384."`
-	DiskLimit      DiskLimit `json:"disk_limit,omitempty" enum:"billed,enforced" doc:"billed (default): disk_mb is billed, and programs that keep more in /workspace and /data together are ended. enforced: a quota bounds each of the two to disk_mb as well, and an engine that cannot hold that refuses the environment."`
+	User           string    `json:"user,omitempty" doc:"Numeric user and group that the code of every sandbox runs as, as uid:gid. Sandboxes with the same user share the kernel's limits for it. Default: a separate user for each sandbox."`
+	AllowRoot      bool      `json:"allow_root,omitempty" doc:"Permit user or group 0 in user. Even root has no capabilities here. Default false."`
+	Runtime        string    `json:"runtime,omitempty" doc:"Container runtime, such as runsc. The engine must have it. Default: the engine's default runtime."`
+	SeccompProfile string    `json:"seccomp_profile,omitempty" doc:"Seccomp profile as JSON text. It replaces the built-in profile and must deny by default."`
+	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768, at most half of the memory. Its content counts as memory. Default 512."`
+	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024, at most a sixteenth of the memory. Its content counts as memory. Default 16."`
+	OpenFiles      int64     `json:"open_files,omitempty" doc:"Largest number of open files of one process, 64 to 1048576. Default 16384."`
+	DiskLimit      DiskLimit `json:"disk_limit,omitempty" enum:"billed,enforced" doc:"billed (default): disk_mb is billed; if /workspace and /data together exceed it, the sandbox's programs are killed. enforced: in addition, a quota limits each of the two to disk_mb; an engine without quotas refuses the environment."`
 }
 
 // Defaults of a confinement.
@@ -41,10 +41,10 @@ const (
 	defaultOpenFiles = 16384
 )
 
-// maxProfile bounds a seccomp profile, in bytes; Docker's own has 15 KB.
+// maxProfile limits a seccomp profile, in bytes. Docker's own profile has 15 KB.
 const maxProfile = 128 << 10
 
-// maxUserID is the last id that every user namespace has.
+// maxUserID is the largest id that exists in every user namespace.
 const maxUserID = 65535
 
 var (
@@ -64,7 +64,7 @@ func (c Confinement) WithDefaults() Confinement {
 	return c
 }
 
-// ids reads the user; a group that is not named has the user's number.
+// ids parses User. The default group has the user's number.
 func (c Confinement) ids() (uid, gid int, ok bool) {
 	m := userPair.FindStringSubmatch(c.User)
 	if m == nil {
@@ -78,7 +78,7 @@ func (c Confinement) ids() (uid, gid int, ok bool) {
 	return uid, gid, uid <= maxUserID && gid <= maxUserID
 }
 
-// fields returns what is wrong with a confinement whose defaults are filled in.
+// fields returns the problems of a confinement. Its defaults must be filled in.
 func (c Confinement) fields() (f []Field) {
 	bad := func(name, problem string, args ...any) {
 		f = append(f, Field{"confinement." + name, fmt.Sprintf(problem, args...)})
@@ -105,7 +105,7 @@ func (c Confinement) fields() (f []Field) {
 	return f
 }
 
-// profileProblem says what is wrong with a seccomp profile, "" if nothing is.
+// profileProblem returns what is wrong with a seccomp profile, "" if nothing is.
 func profileProblem(text string) string {
 	if len(text) > maxProfile {
 		return fmt.Sprintf("must be at most %d bytes, not %d", maxProfile, len(text))
@@ -114,12 +114,13 @@ func profileProblem(text string) string {
 		DefaultAction string `json:"defaultAction"`
 	}
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return "must be the text of a profile in JSON, not a path and not unconfined: " + err.Error()
+		return "must be the JSON text of a profile, not a path or \"unconfined\": " + err.Error()
 	}
 	switch p.DefaultAction {
 	case "SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_KILL_PROCESS":
 		return ""
 	default:
-		return "must deny what it does not name: its defaultAction must be SCMP_ACT_ERRNO or one of SCMP_ACT_KILL…, not " + strconv.Quote(strings.TrimSpace(p.DefaultAction))
+		return "must deny by default: its defaultAction must be SCMP_ACT_ERRNO or one of SCMP_ACT_KILL…, not " +
+			strconv.Quote(strings.TrimSpace(p.DefaultAction))
 	}
 }

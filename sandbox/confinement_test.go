@@ -8,14 +8,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// put returns a request for an environment that is valid but for what change does.
+// put returns a request for an environment that is valid before change is applied.
 func put(change func(s *sandbox.EnvironmentSpec)) sandbox.PutEnvironment {
-	p := sandbox.PutEnvironment{ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone}}
+	p := sandbox.PutEnvironment{
+		ID:              "catan-7",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone},
+	}
 	change(&p.EnvironmentSpec)
 	return p.WithDefaults()
 }
 
-// wrongField returns the one field that is wrong, with its problem, "" when the request is valid.
+// wrongField returns the one wrong field and its problem, "" if the request is valid.
 func wrongField(t *testing.T, p sandbox.PutEnvironment) (name, problem string) {
 	t.Helper()
 	err := p.Validate()
@@ -36,28 +39,82 @@ func TestWhatDoesNotShutASandboxInIsRefusedByName(t *testing.T) {
 		c              sandbox.Confinement
 		field, problem string
 	}{
-		"nothing":                     {},
-		"a user":                      {c: sandbox.Confinement{User: "2000:3000"}},
-		"a user alone":                {c: sandbox.Confinement{User: "2000"}},
-		"root":                        {c: sandbox.Confinement{User: "0:0"}, field: "confinement.user", problem: "allow_root"},
-		"root's group":                {c: sandbox.Confinement{User: "1000:0"}, field: "confinement.user", problem: "allow_root"},
-		"root without its group":      {c: sandbox.Confinement{User: "0"}, field: "confinement.user", problem: "allow_root"},
-		"root that is allowed":        {c: sandbox.Confinement{User: "0:0", AllowRoot: true}},
-		"process 1":                   {c: sandbox.Confinement{User: "65533"}, field: "confinement.user", problem: "process 1"},
-		"a user by name":              {c: sandbox.Confinement{User: "node"}, field: "confinement.user", problem: "in numbers"},
-		"an id that no namespace has": {c: sandbox.Confinement{User: "70000:1000"}, field: "confinement.user", problem: "65535"},
-		"a runtime":                   {c: sandbox.Confinement{Runtime: "runsc"}},
-		"a path for a runtime":        {c: sandbox.Confinement{Runtime: "../runc"}, field: "confinement.runtime", problem: "name"},
-		"a profile":                   {c: sandbox.Confinement{SeccompProfile: `{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[]}`}},
+		"nothing":      {},
+		"a user":       {c: sandbox.Confinement{User: "2000:3000"}},
+		"a user alone": {c: sandbox.Confinement{User: "2000"}},
+		"root": {
+			c:       sandbox.Confinement{User: "0:0"},
+			field:   "confinement.user",
+			problem: "allow_root",
+		},
+		"root's group": {
+			c:       sandbox.Confinement{User: "1000:0"},
+			field:   "confinement.user",
+			problem: "allow_root",
+		},
+		"root without its group": {c: sandbox.Confinement{User: "0"}, field: "confinement.user", problem: "allow_root"},
+		"root that is allowed":   {c: sandbox.Confinement{User: "0:0", AllowRoot: true}},
+		"process 1": {
+			c:       sandbox.Confinement{User: "65533"},
+			field:   "confinement.user",
+			problem: "process 1",
+		},
+		"a user by name": {
+			c:       sandbox.Confinement{User: "node"},
+			field:   "confinement.user",
+			problem: "numeric",
+		},
+		"an id that not every namespace has": {
+			c:       sandbox.Confinement{User: "70000:1000"},
+			field:   "confinement.user",
+			problem: "65535",
+		},
+		"a runtime": {c: sandbox.Confinement{Runtime: "runsc"}},
+		"a path for a runtime": {
+			c:       sandbox.Confinement{Runtime: "../runc"},
+			field:   "confinement.runtime",
+			problem: "name",
+		},
+		"a profile": {
+			c: sandbox.Confinement{SeccompProfile: `{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[]}`},
+		},
 		"a profile that denies little": {c: sandbox.Confinement{SeccompProfile: allowByDefault},
 			field: "confinement.seccomp_profile", problem: "SCMP_ACT_ALLOW"},
-		"no profile":           {c: sandbox.Confinement{SeccompProfile: "unconfined"}, field: "confinement.seccomp_profile", problem: "JSON"},
-		"a profile's path":     {c: sandbox.Confinement{SeccompProfile: "/etc/profile.json"}, field: "confinement.seccomp_profile", problem: "path"},
-		"a profile too large":  {c: sandbox.Confinement{SeccompProfile: strings.Repeat(" ", 200_000)}, field: "confinement.seccomp_profile", problem: "bytes"},
-		"too large a /tmp":     {c: sandbox.Confinement{TmpMB: 32769}, field: "confinement.tmp_mb", problem: "between 1 and 32768"},
-		"a /run below nothing": {c: sandbox.Confinement{RunMB: -1}, field: "confinement.run_mb", problem: "between 1 and 1024"},
-		"too few open files":   {c: sandbox.Confinement{OpenFiles: 63}, field: "confinement.open_files", problem: "between 64"},
-		"another disk limit":   {c: sandbox.Confinement{DiskLimit: "maybe"}, field: "confinement.disk_limit", problem: "billed or enforced"},
+		"no profile": {
+			c:       sandbox.Confinement{SeccompProfile: "unconfined"},
+			field:   "confinement.seccomp_profile",
+			problem: "JSON",
+		},
+		"a profile's path": {
+			c:       sandbox.Confinement{SeccompProfile: "/etc/profile.json"},
+			field:   "confinement.seccomp_profile",
+			problem: "path",
+		},
+		"a profile too large": {
+			c:       sandbox.Confinement{SeccompProfile: strings.Repeat(" ", 200_000)},
+			field:   "confinement.seccomp_profile",
+			problem: "bytes",
+		},
+		"too large a /tmp": {
+			c:       sandbox.Confinement{TmpMB: 32769},
+			field:   "confinement.tmp_mb",
+			problem: "between 1 and 32768",
+		},
+		"a /run below nothing": {
+			c:       sandbox.Confinement{RunMB: -1},
+			field:   "confinement.run_mb",
+			problem: "between 1 and 1024",
+		},
+		"too few open files": {
+			c:       sandbox.Confinement{OpenFiles: 63},
+			field:   "confinement.open_files",
+			problem: "between 64",
+		},
+		"another disk limit": {
+			c:       sandbox.Confinement{DiskLimit: "maybe"},
+			field:   "confinement.disk_limit",
+			problem: "billed or enforced",
+		},
 	} {
 		field, problem := wrongField(t, put(func(s *sandbox.EnvironmentSpec) { s.Confinement = row.c }))
 		if field != row.field || !strings.Contains(problem, row.problem) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// PriceBook holds the list prices of one backend. Data, with source and date; see internal/pricing.
+// PriceBook holds the list prices of one backend, with their source and date. See internal/pricing.
 type PriceBook struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
@@ -15,10 +15,10 @@ type PriceBook struct {
 	MemoryGiBSecond NanoUSD `json:"memory_gib_second_usd"`
 	CPUSecond       NanoUSD `json:"cpu_second_usd"`
 	DiskGBSecond    NanoUSD `json:"disk_gb_second_usd"`
-	// The same while asleep; a backend whose sleeping sandboxes hold nothing charges nothing.
+	// Prices while asleep. A backend whose sleeping sandboxes hold nothing charges nothing.
 	AsleepMemoryGiBSecond NanoUSD `json:"asleep_memory_gib_second_usd"`
 	AsleepDiskGBSecond    NanoUSD `json:"asleep_disk_gb_second_usd"`
-	// PlanMonth is the flat fee per account and month; Included is what it covers.
+	// PlanMonth is the flat fee per account and month. Included is the usage that it covers.
 	PlanMonth NanoUSD   `json:"plan_month_usd"`
 	Included  Allotment `json:"included,omitzero"`
 }
@@ -30,13 +30,13 @@ type Allotment struct {
 	DiskGBSeconds    int64 `json:"disk_gb_seconds"`
 }
 
-// Charges is a gross cost by what it is for: memory and disk that were held and CPU that was used
-// while awake, and what was held while asleep.
+// Charges is a gross cost by purpose: memory and disk held while awake, CPU used while awake, and everything
+// held while asleep.
 type Charges struct {
 	Memory, CPU, Disk, Asleep NanoUSD
 }
 
-// Total returns the sum, at most what a NanoUSD can hold.
+// Total returns the sum, capped at the largest NanoUSD.
 func (c Charges) Total() NanoUSD {
 	var total NanoUSD
 	for _, n := range [...]NanoUSD{c.Memory, c.CPU, c.Disk, c.Asleep} {
@@ -48,33 +48,33 @@ func (c Charges) Total() NanoUSD {
 	return total
 }
 
-// Plus returns the charges of both.
+// Plus returns the sum of c and o.
 func (c Charges) Plus(o Charges) Charges {
 	return Charges{c.Memory + o.Memory, c.CPU + o.CPU, c.Disk + o.Disk, c.Asleep + o.Asleep}
 }
 
-// Minus returns the charges without those of o.
+// Minus returns c without o.
 func (c Charges) Minus(o Charges) Charges {
 	return Charges{c.Memory - o.Memory, c.CPU - o.CPU, c.Disk - o.Disk, c.Asleep - o.Asleep}
 }
 
-// Amounts is what usage costs: at list price, and after its share of what its account pays.
+// Amounts is the cost of usage at list price, and after its share of the account's plan.
 type Amounts struct {
 	// Gross is the sum of usage periods at list price.
 	Gross NanoUSD `json:"gross_usd" doc:"Sum of usage periods at list price."`
-	// Included is what the account's plan includes, PlanFee what it costs.
-	Included NanoUSD `json:"included_usd" doc:"Share of what the account's plan includes, which is taken off."`
+	// Included is what the account's plan includes. PlanFee is the plan's fee.
+	Included NanoUSD `json:"included_usd" doc:"Share of the usage that the account's plan includes; it is subtracted."`
 	PlanFee  NanoUSD `json:"plan_fee_usd" doc:"Share of the account's plan fee."`
 	// Net is Gross - Included + PlanFee.
 	Net NanoUSD `json:"net_usd" doc:"gross_usd - included_usd + plan_fee_usd"`
 }
 
-// Plus returns the sum of both.
+// Plus returns the sum of a and o.
 func (a Amounts) Plus(o Amounts) Amounts {
 	return Amounts{a.Gross + o.Gross, a.Included + o.Included, a.PlanFee + o.PlanFee, a.Net + o.Net}
 }
 
-// CostGroup says by what a cost report is grouped.
+// CostGroup says how a cost report groups usage.
 type CostGroup string
 
 // The groupings.
@@ -86,10 +86,10 @@ const (
 	CostByMonth       CostGroup = "month"
 )
 
-// CostQuery selects usage. Zero times mean: from the beginning, until now. From and To are exact as
-// long as single usage periods are kept; of what is older only UTC days are, and times within those
-// are Invalid. A report up to a past moment says what it said then, except that the CPU time of a
-// period is spread evenly over its length, which was not known before it ended.
+// CostQuery selects usage. Zero times mean: from the beginning, until now. From and To are exact while single
+// usage periods are kept. Older usage is kept by UTC day, and a time within such a day is Invalid. A report up
+// to a past time does not change later, with one exception: when a period ends, its CPU time is spread evenly
+// over its length.
 type CostQuery struct {
 	EnvironmentID string
 	AgentDID      string
@@ -97,35 +97,43 @@ type CostQuery struct {
 	GroupBy       CostGroup // zero means CostByLease
 }
 
-// CostRow is what one group has used and cost.
+// CostRow is the usage and the cost of one group.
 //
-// Gross is the sum over the UTC days of its usage periods, each charged to the nano-dollar. Included
-// and PlanFee are its share of its accounts' lines: they are computed over the account's whole
-// calendar month, up to To, and over everything on the account, whatever the query selects. The
-// shares of one resource's allotment are by what use of that resource cost, those of the fee by
-// gross cost, and equal while that is zero: first among leases, then among a lease's days. All
-// groupings of the same usage so agree to the nano-dollar.
+// Gross is the sum over the UTC days of its usage periods, each charged to the nano-dollar.
+//
+// Included and PlanFee are shares of the account's lines. They are computed over the account's whole calendar
+// month, up to To, and over everything on the account, whatever the query selects. An allotment is shared by
+// the gross cost of the use of its resource. The fee is shared by gross cost, or equally while the gross cost
+// is zero. Shares are split first among leases, then among the days of a lease. So all groupings of the same
+// usage agree to the nano-dollar.
 type CostRow struct {
 	EnvironmentID string `json:"environment_id,omitempty"`
 	AgentDID      string `json:"agent_did,omitempty"`
 	LeaseID       string `json:"lease_id,omitempty"`
 	Day           string `json:"day,omitempty"`
 	Month         string `json:"month,omitempty"`
-	// Generations counts the generations whose usage began in the row and the time of the query; one
-	// that began before does not count again. Usage in a warm pool is of no generation yet.
+	// Generations counts the generations whose usage began in this row within the query's time. Usage in a warm
+	// pool belongs to no generation.
 	Generations   int64   `json:"generations"`
 	AwakeSeconds  float64 `json:"awake_seconds"`
 	AsleepSeconds float64 `json:"asleep_seconds"`
 	CPUSeconds    float64 `json:"cpu_seconds"`
 	Amounts
-	// Shadow is what the same usage would cost on Cloudflare, if each account were one there.
-	Shadow Amounts `json:"shadow" doc:"What the same usage would cost on Cloudflare, if each account were one there."`
+	// LLM is what calls of models used that began in this row within the query's time, at list price. No plan includes
+	// any of it. Total is Net and its cost.
+	LLM   LLMUse  `json:"llm,omitzero" doc:"What calls of models used, at the list prices of their routes."`
+	Total NanoUSD `json:"total_usd" doc:"net_usd + llm.cost_usd"`
+	// Shadow is what the same usage would cost on Cloudflare if each account were a Cloudflare account.
+	Shadow Amounts `json:"shadow" doc:"What the same usage would cost on Cloudflare if each account were a Cloudflare account."`
 }
 
-// Resource is what an account line is for.
+// Spent returns the cost of sandboxes and of calls of models at list price, which budgets count.
+func (r CostRow) Spent() NanoUSD { return r.Gross + r.LLM.Cost }
+
+// Resource is what an account line charges for.
 type Resource string
 
-// The resources. Sleep is charged by some price books, and included in no allotment.
+// The resources. Some price books charge for sleep. No allotment includes it.
 const (
 	ResourceMemory Resource = "memory"
 	ResourceCPU    Resource = "cpu"
@@ -136,26 +144,25 @@ const (
 // AccountLine is what an account used of one resource in a month.
 type AccountLine struct {
 	Resource Resource `json:"resource" enum:"memory,cpu,disk,asleep"`
-	// Unit is that of Used and of Allotment: "GiB-hours", "vCPU-minutes", "GB-hours" or "hours".
+	// Unit is the unit of Used and Allotment: "GiB-hours", "vCPU-minutes", "GB-hours" or "hours".
 	Unit      string  `json:"unit" enum:"GiB-hours,vCPU-minutes,GB-hours,hours"`
 	Used      float64 `json:"used"`
-	Allotment float64 `json:"allotment" doc:"How much of it the plan includes in a month."`
+	Allotment float64 `json:"allotment" doc:"How much the plan includes in a month."`
 	Gross     NanoUSD `json:"gross_usd"`
-	Included  NanoUSD `json:"included_usd" doc:"What the allotment takes off."`
+	Included  NanoUSD `json:"included_usd" doc:"Amount that the allotment subtracts."`
 }
 
-// Statement is what an account owes for a month by one price book.
+// Statement is what an account owes for a month at the prices of one price book.
 type Statement struct {
 	PriceBook string        `json:"price_book" doc:"Name of the price book whose plan the account was on."`
-	Source    string        `json:"source" doc:"Where its prices are from."`
-	AsOf      string        `json:"as_of,omitempty" doc:"The date of its source."`
+	Source    string        `json:"source" doc:"Source of its prices."`
+	AsOf      string        `json:"as_of,omitempty" doc:"Date of its source."`
 	Lines     []AccountLine `json:"lines"`
 	Amounts
 }
 
-// AccountMonth is what one account, which is one backend instance, used in one calendar month, UTC,
-// up to the moment of its report. The plan's fee is owed in full as soon as anything is used in the
-// month; a month without use owes nothing.
+// AccountMonth is the usage of one account (one backend instance) in one calendar month (UTC), up to the time
+// of the report. Any usage in a month makes the full plan fee due; a month without usage costs nothing.
 type AccountMonth struct {
 	Backend  Backend `json:"backend"`
 	Instance string  `json:"instance"`
@@ -170,9 +177,9 @@ type CostReport struct {
 	AsOf  time.Time `json:"as_of"`
 	Rows  []CostRow `json:"rows"`
 	Total CostRow   `json:"total"`
-	// Accounts are the whole account months that the query touches. Without a filter, and over whole
-	// months, they sum up to Total.
-	Accounts []AccountMonth `json:"accounts" doc:"What each account owes for each calendar month that the report touches, whole, whatever else is selected. Empty for a token that is limited to environments."`
-	// PriceBooks are in force now, by backend.
+	// Accounts are the complete account months that the query touches. Without a filter and over whole months,
+	// they add up to Total.
+	Accounts []AccountMonth `json:"accounts" doc:"What each account owes for each whole calendar month that the report touches, whatever the query selects. Empty for a token that is limited to environments."`
+	// PriceBooks are the current ones, by backend.
 	PriceBooks map[Backend]PriceBook `json:"price_books"`
 }

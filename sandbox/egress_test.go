@@ -26,7 +26,10 @@ func TestEgressNamesEachFieldThatIsWrong(t *testing.T) {
 			{Host: "a\x00.github.com"}, {Host: strings.Repeat("a", 64) + ".example"},
 			{Host: "*.10.0.0.1"},
 		},
-		PrivateCIDRs: []string{"10.1.0.0/16", "10.1.0.1/16", "10.0.0.0/7", "127.0.0.0/8", "169.254.0.0/16", "8.8.8.0/24", "::ffff:10.0.0.0/104", "0.0.0.0/0", "fd00::/8", "ten"},
+		PrivateCIDRs: []string{
+			"10.1.0.0/16", "10.1.0.1/16", "10.0.0.0/7", "127.0.0.0/8", "169.254.0.0/16", "8.8.8.0/24", "::ffff:10.0.0.0/104",
+			"0.0.0.0/0", "fd00::/8", "ten",
+		},
 	}.Validate()
 	var e *sandbox.Error
 	if !errors.As(err, &e) || e.Code != sandbox.Invalid {
@@ -36,7 +39,9 @@ func TestEgressNamesEachFieldThatIsWrong(t *testing.T) {
 	for _, f := range e.Fields {
 		wrong[f.Name] = true
 	}
-	want := []string{"egress.allow[1].host", "egress.allow[2].ports[1]", "egress.allow[2].ports[2]", "egress.allow[2].ports[3]"}
+	want := []string{
+		"egress.allow[1].host", "egress.allow[2].ports[1]", "egress.allow[2].ports[2]", "egress.allow[2].ports[3]",
+	}
 	for i := 3; i < 22; i++ {
 		want = append(want, "egress.allow["+strconv.Itoa(i)+"].host")
 	}
@@ -82,11 +87,12 @@ func TestHostNamesAreComparedInOneForm(t *testing.T) {
 	}
 }
 
-// FuzzCanonicalHost looks for a text that is taken for a name here and for an address elsewhere.
+// FuzzCanonicalHost looks for a text that we accept as a name and another parser reads as an address.
 func FuzzCanonicalHost(f *testing.F) {
 	for _, seed := range []string{
 		"github.com", "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.1.", "0", "0x",
-		"::1", "[::1]", "::ffff:10.0.0.1", "fe80::1%eth0", "a\x00b", "a..b", "1.2.3.4.5", "1.0xg", "0B0", "ⅰ.com", "１２７.0.0.1", "127。0。0。1",
+		"::1", "[::1]", "::ffff:10.0.0.1", "fe80::1%eth0", "a\x00b", "a..b", "1.2.3.4.5", "1.0xg", "0B0", "ⅰ.com",
+		"１２７.0.0.1", "127。0。0。1",
 	} {
 		f.Add(seed)
 	}
@@ -115,3 +121,48 @@ func FuzzCanonicalHost(f *testing.F) {
 // ipv4 is the grammar of inet_aton, which many parsers follow: up to four numbers, each decimal,
 // octal or hexadecimal.
 var ipv4 = regexp.MustCompile(`^(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}$`)
+
+// TestWhatInterceptionCannotGiveIsRefusedOnCloudflare: the field names the rule that requests it.
+func TestWhatInterceptionCannotGiveIsRefusedOnCloudflare(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		egress *sandbox.Egress
+		field  string
+	}{
+		"the default": {nil, ""},
+		"nothing":     {&sandbox.Egress{Allow: []sandbox.EgressRule{}}, ""},
+		"the usual ports": {
+			&sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "a.test", Ports: []int{443, 80}}, {Host: "*.b.test"}}}, "",
+		},
+		"another port": {&sandbox.Egress{
+			Allow: []sandbox.EgressRule{{Host: "a.test"}, {Host: "b.test", Ports: []int{443, 5432}}},
+		}, "egress.allow[1].ports[1]"},
+		"a private range": {
+			&sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "a.test"}}, PrivateCIDRs: []string{"10.0.0.0/8"}},
+			"egress.private_cidrs",
+		},
+	} {
+		for _, backend := range []sandbox.Backend{sandbox.Docker, sandbox.Cloudflare} {
+			spec := sandbox.EnvironmentSpec{
+				Backend: backend,
+				Image:   "player",
+				Network: sandbox.NetworkRestricted,
+				Egress:  row.egress,
+			}.WithDefaults()
+			field := ""
+			if all := spec.Unsupported(); len(all) > 0 {
+				field = all[0].Name
+			}
+			want := row.field
+			if backend == sandbox.Docker {
+				want = ""
+			}
+			if field != want {
+				t.Errorf("%s on %s: the field %q is refused, want %q", name, backend, field, want)
+			}
+			if err := spec.Validate(); (err == nil) != (want == "") {
+				t.Errorf("%s on %s: %v", name, backend, err)
+			}
+		}
+	}
+}

@@ -4,101 +4,101 @@ import (
 	"time"
 )
 
-// EgressPosition names a line of the log of one environment's gateway. Lines of a later run of the
-// gateway, and in a run later lines, are greater.
-type EgressPosition struct {
+// GatewayPosition is the position of a line in one of the logs of an environment's gateway. Positions grow with the run
+// of the gateway and, within a run, with the line.
+type GatewayPosition struct {
 	Run int64
-	// Line counts a run's lines from 1 without gaps: where one is missing, it was not kept for long enough.
+	// Line numbers the lines of a run from 1 without gaps. A missing number is a line that was dropped before
+	// it was read.
 	Line int64
 }
 
 // After reports whether p comes after q.
-func (p EgressPosition) After(q EgressPosition) bool {
+func (p GatewayPosition) After(q GatewayPosition) bool {
 	return p.Run > q.Run || p.Run == q.Run && p.Line > q.Line
 }
 
-// EgressKind says what a line of a gateway's log tells.
+// EgressKind is the kind of a line in a gateway's log.
 type EgressKind string
 
-// The kinds. An attempt that gets out is opened and, with the same id, closed; one that does not is
-// closed alone.
+// The kinds. An allowed attempt has an opened line and later a closed line with the same id. A refused or
+// failed attempt has only a closed line.
 const (
 	EgressOpened EgressKind = "opened"
 	EgressClosed EgressKind = "closed"
-	// EgressDropped counts lines of a sandbox that the gateway left out.
+	// EgressDropped counts lines of a sandbox that the gateway did not log.
 	EgressDropped EgressKind = "dropped"
 )
 
-// EgressVerdict says what became of an attempt.
+// EgressVerdict is the result of an attempt.
 type EgressVerdict string
 
 // The verdicts.
 const (
 	EgressAllowed EgressVerdict = "allowed"
-	EgressRefused EgressVerdict = "refused" // by what the environment allows, or as not what it says it is
-	EgressFailed  EgressVerdict = "failed"  // allowed, but the other side could not be reached
+	EgressRefused EgressVerdict = "refused" // by the environment's rules, or because the protocol or name did not match
+	EgressFailed  EgressVerdict = "failed"  // allowed, but the host could not be reached
 )
 
-// EgressRecord is a line of a gateway's log.
+// EgressRecord is one line of a gateway's log.
 type EgressRecord struct {
-	EgressPosition
+	GatewayPosition
 	Kind      EgressKind
 	SandboxID string
 	Verdict   EgressVerdict
 	EgressAttempt
-	// Count is how many lines were dropped.
+	// Count is the number of dropped lines.
 	Count int64
 }
 
-// EgressSource says whose an event is that was read after the last event of its sandbox: its environment
-// tells of it then.
+// EgressSource names the sandbox of an event that the service read after the sandbox's last event. The event
+// then belongs to the environment.
 type EgressSource struct {
 	SandboxID  string `json:"sandbox_id"`
 	LeaseID    string `json:"lease_id,omitempty"`
 	Generation int64  `json:"generation,omitempty"`
 }
 
-// EgressAttempt is what the events egress.allowed, closed, denied and failed say.
+// EgressAttempt is the data of the events egress.allowed, closed, denied and failed.
 type EgressAttempt struct {
-	// Attempt is its id: egress.closed has that of an egress.allowed before it.
+	// Attempt is its id. An egress.closed has the id of its egress.allowed.
 	Attempt  string    `json:"attempt"`
 	At       time.Time `json:"at"` // by the gateway's clock
 	AgentDID string    `json:"agent_did,omitempty"`
 	Protocol string    `json:"protocol,omitempty"`
-	Host     string    `json:"host"` // as the sandbox wrote it where it is no name
+	Host     string    `json:"host"` // as the sandbox wrote it, if it is not a valid name
 	Port     int       `json:"port,omitempty"`
-	Address  string    `json:"address,omitempty"` // that was connected to
+	Address  string    `json:"address,omitempty"` // the address connected to
 	Reason   string    `json:"reason,omitempty"`
 	Detail   string    `json:"detail,omitempty"`
-	// Ended: the figures that follow are final. An egress.allowed that had not ended yet is followed by
-	// an egress.closed.
+	// Ended: the figures below are final. If false, an egress.closed follows this egress.allowed.
 	Ended         bool  `json:"ended"`
 	SentBytes     int64 `json:"sent_bytes"`     // from the sandbox
 	ReceivedBytes int64 `json:"received_bytes"` // to the sandbox
 	DurationMS    int64 `json:"duration_ms"`
-	// Of is set in an event of the environment.
+	// Of is set in events of the environment.
 	Of *EgressSource `json:"of,omitempty"`
 }
 
-// EgressSummary is what an event egress.summary says: attempts of a sandbox that made too many for each
-// to be an event of its own.
+// EgressSummary is the data of egress.summary: it sums the attempts of a sandbox that made too many for one
+// event each.
 type EgressSummary struct {
-	Allowed int64 `json:"allowed"` // attempts that got out
-	Closed  int64 `json:"closed"`  // of those, or of earlier ones, that ended
+	Allowed int64 `json:"allowed"` // allowed attempts
+	Closed  int64 `json:"closed"`  // allowed attempts, of these or earlier ones, that ended
 	Denied  int64 `json:"denied"`
 	Failed  int64 `json:"failed"`
-	// Unlogged are lines that the gateway itself left out, at most two for an attempt.
+	// Unlogged is the number of lines that the gateway itself dropped, at most two for each attempt.
 	Unlogged      int64     `json:"unlogged"`
 	SentBytes     int64     `json:"sent_bytes"`
 	ReceivedBytes int64     `json:"received_bytes"`
 	From          time.Time `json:"from"`
 	To            time.Time `json:"to"`
-	// Of is set in an event of the environment.
+	// Of is set in events of the environment.
 	Of *EgressSource `json:"of,omitempty"`
 }
 
-// EgressLost is what an event egress.lost of an environment says: lines of its gateway's log were
-// removed before they were read.
+// EgressLost is the data of egress.lost, an event of an environment: lines of its gateway's log were removed
+// before the service read them.
 type EgressLost struct {
 	Lines int64 `json:"lines"`
 }

@@ -20,7 +20,7 @@ const (
 // EnvironmentTypes lists the types in the order that documentation shows them.
 var EnvironmentTypes = []EnvironmentType{TypeRPG, TypeCatan, TypeCoding, TypeCustom}
 
-// DefaultExpiryConditions returns the conditions that end the leases of a type of environment.
+// DefaultExpiryConditions returns the default conditions that end leases in environments of a type.
 func DefaultExpiryConditions(t EnvironmentType) []string {
 	switch t {
 	case TypeRPG:
@@ -32,7 +32,7 @@ func DefaultExpiryConditions(t EnvironmentType) []string {
 	}
 }
 
-// Backend is the kind of engine that sandboxes run on.
+// Backend is the kind of system that runs sandboxes.
 type Backend string
 
 // The backends.
@@ -44,8 +44,7 @@ const (
 // SleepMode says how a sandbox sleeps.
 type SleepMode string
 
-// The sleep modes. Pause keeps processes and memory; stop ends processes and frees memory, and
-// keeps /workspace.
+// The sleep modes. Pause keeps processes and memory. Stop ends processes, frees memory and keeps /workspace.
 const (
 	SleepPause SleepMode = "pause"
 	SleepStop  SleepMode = "stop"
@@ -61,8 +60,7 @@ const (
 	NetworkFull       NetworkMode = "full"
 )
 
-// Defaults of leases. MaxLifetime always has a value because renewal may extend a lease's time
-// to live, but not for ever.
+// Defaults of leases. MaxLifetime always has a value, because renewals must not extend a lease for ever.
 const (
 	DefaultTTL         = Duration(24 * time.Hour)
 	DefaultSleepAfter  = Duration(5 * time.Minute)
@@ -72,40 +70,41 @@ const (
 	MaxPostMortem      = Duration(720 * time.Hour)
 )
 
-// EnvironmentSpec is what a user decides about an environment. Zero values take the defaults.
+// EnvironmentSpec is the configuration of an environment. Zero values take the defaults.
 type EnvironmentSpec struct {
 	Type             EnvironmentType   `json:"type" enum:"rpg,catan,coding,custom" doc:"Sets the default expiry conditions."`
 	Backend          Backend           `json:"backend" enum:"docker,cloudflare"`
-	Image            string            `json:"image" doc:"Image reference; pinned by digest or id where it can be."`
+	Image            string            `json:"image" doc:"Image reference, pinned by digest or id if possible."`
 	Resources        Resources         `json:"resources,omitzero"`
 	Network          NetworkMode       `json:"network" enum:"none,restricted,full"`
-	Egress           *Egress           `json:"egress,omitempty" doc:"What a restricted network lets out. Default: github.com, api.github.com, raw.githubusercontent.com and cdn.jsdelivr.net."`
+	Egress           *Egress           `json:"egress,omitempty" doc:"What sandboxes may reach in a restricted network. Default: github.com, api.github.com, raw.githubusercontent.com and cdn.jsdelivr.net."`
 	TTL              Duration          `json:"ttl,omitempty" doc:"A lease ends this long after its last activity. Default 24h."`
-	MaxLifetime      Duration          `json:"max_lifetime,omitempty" doc:"A lease ends this long after it began, whatever happens. Default 240h."`
-	SleepAfter       *Duration         `json:"sleep_after,omitempty" doc:"An unused sandbox sleeps after this time; 0s turns that off. Default 5m."`
+	MaxLifetime      Duration          `json:"max_lifetime,omitempty" doc:"A lease ends this long after it began, even if it is renewed. Default 240h."`
+	SleepAfter       *Duration         `json:"sleep_after,omitempty" doc:"An idle sandbox sleeps after this time; 0s disables sleep. Default 5m."`
 	SleepMode        SleepMode         `json:"sleep_mode,omitempty" enum:"pause,stop"`
 	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
-	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox; never secrets."`
-	Secrets          []string          `json:"secrets,omitempty" doc:"Names of the secrets that every sandbox finds as files in /run/secrets. A name needs a value in secret_values once; one that is left out is removed."`
-	Confinement      Confinement       `json:"confinement,omitzero" doc:"How sandboxes are shut in, beyond what every sandbox is."`
-	Labels           map[string]string `json:"labels,omitempty" doc:"Free labels of the environment; kept in the ledger."`
+	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox. Do not put secrets here."`
+	Secrets          []string          `json:"secrets,omitempty" doc:"Names of the secrets that every sandbox gets as files in /run/secrets. A new name requires a value in secret_values. A secret that is left out is deleted."`
+	Confinement      Confinement       `json:"confinement,omitzero" doc:"Isolation settings beyond those that every sandbox has."`
+	Labels           map[string]string `json:"labels,omitempty" doc:"Labels of the environment, stored in the ledger."`
 	HostAccess
-	Budget       *Budget           `json:"budget,omitempty" doc:"Acquires that could cost more in a calendar month are refused. Default: no limit."`
-	WarmPool     *WarmPool         `json:"warm_pool,omitempty" doc:"Sandboxes that wait for an acquire. Default: none."`
-	State        *StateSpec        `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data ends with its sandbox."`
-	InitialState map[string]string `json:"initial_state,omitempty" doc:"Text files, by path relative to /data, with which a sandbox begins that has no saved state."`
-	Processes    []ProcessSpec     `json:"processes,omitempty" doc:"Processes that run in every sandbox from the moment it is ready, at most 16. A change is for the generations that follow."`
-	Skills       map[string]string `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the beginning of each generation."`
-	PostMortem   *Duration         `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, to be looked at; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
-	PostStart    []PostStart       `json:"post_start,omitempty" doc:"Commands that are run once in each sandbox, one after the other, before its lease is ready. One that fails fails the lease."`
+	Budget      *Budget             `json:"budget,omitempty" doc:"Refuses acquires that could exceed a monthly amount. Default: no limit."`
+	WarmPool    *WarmPool           `json:"warm_pool,omitempty" doc:"Keeps sandboxes ready for the next acquires. Default: none."`
+	Snapshot    *SnapshotSpec       `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data is deleted with its sandbox."`
+	InitialData map[string]string   `json:"initial_state,omitempty" doc:"Initial text files, by path relative to /data, for sandboxes that start without a snapshot."`
+	Processes   []ProcessSpec       `json:"processes,omitempty" doc:"Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later generations."`
+	Skills      map[string]string   `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the start of each generation."`
+	LLM         map[string]LLMRoute `json:"llm,omitempty" doc:"Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. Docker only."`
+	PostMortem  *Duration           `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, for inspection; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
+	PostStart   []PostStart         `json:"post_start,omitempty" doc:"Commands that run once in each sandbox, one after another, before its lease is ready. If one fails, the lease fails."`
 }
 
-// WithDefaults returns the specification with every default filled in.
+// WithDefaults returns the specification with all defaults filled in.
 func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	orDefault(&s.Type, TypeCustom)
 	orDefault(&s.Backend, Docker)
 	network, sleep, size := NetworkRestricted, SleepPause, defaultResources(s.Backend)
-	if s.Backend == Cloudflare { // which has no gateway, and nothing that pauses
+	if s.Backend == Cloudflare { // which cannot pause
 		network, sleep = NetworkNone, SleepStop
 	}
 	orDefault(&s.Network, network)
@@ -126,15 +125,16 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	}
 	s.WarmPool = s.WarmPool.withDefaults()
 	s.Confinement = s.Confinement.WithDefaults()
-	s.State = s.State.withDefaults()
+	s.Snapshot = s.Snapshot.withDefaults()
 	s.PostStart = withPostStartDefaults(s.PostStart)
+	s.LLM = llmWithDefaults(s.LLM)
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
 	}
 	return s
 }
 
-// KeepFailed is how long a sandbox that failed after it was ready is kept.
+// KeepFailed returns how long a sandbox that failed after it was ready is kept.
 func (s EnvironmentSpec) KeepFailed() Duration { return *s.WithDefaults().PostMortem }
 
 func orDefault[T comparable](v *T, def T) {
@@ -144,7 +144,7 @@ func orDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Validate checks a specification whose defaults are filled in. Errors: Invalid, naming each field.
+// Validate checks a specification. Its defaults must be filled in. Errors: Invalid, naming each field.
 func (s EnvironmentSpec) Validate() error {
 	var f []Field
 	bad := func(name, problem string, args ...any) { f = append(f, Field{name, fmt.Sprintf(problem, args...)}) }
@@ -174,21 +174,22 @@ func (s EnvironmentSpec) Validate() error {
 	if s.Egress != nil {
 		f = append(f, s.Egress.fields()...)
 		if s.Network != NetworkRestricted {
-			bad("egress", "needs the network \"restricted\", not %q", s.Network)
+			bad("egress", "requires network \"restricted\", not %q", s.Network)
 		}
 	}
 	f = append(f, s.processFields()...)
 	f = append(f, s.WarmPool.fields()...)
-	f = append(f, s.State.fields()...)
-	f = append(f, s.seedFields()...)
+	f = append(f, s.Snapshot.fields()...)
+	f = append(f, s.initialDataFields()...)
 	f = append(f, s.postStartFields()...)
+	f = append(f, s.llmFields()...)
 	if s.Budget != nil && s.Budget.Monthly <= 0 {
-		bad("budget.monthly_usd", "must be more than 0; leave the budget out to set no limit")
+		bad("budget.monthly_usd", "must be more than 0; omit the budget to set no limit")
 	}
 	return InvalidFields("environment", f)
 }
 
-// Unsupported are the fields that ask for what the backend does not do.
+// Unsupported returns the fields that request what the backend cannot do.
 func (s EnvironmentSpec) Unsupported() []Field {
 	var f []Field
 	must := func(holds bool, name, problem string) {
@@ -197,11 +198,16 @@ func (s EnvironmentSpec) Unsupported() []Field {
 		}
 	}
 	if s.Backend == Cloudflare {
-		must(s.Network != NetworkRestricted, "network", "must be none or full on Cloudflare: it has no gateway that a restricted network goes out through")
-		must(s.SleepMode != SleepPause, "sleep_mode", "must be stop on Cloudflare, where nothing can be paused: what sleeps keeps /data only")
-		must(s.WarmPool == nil, "warm_pool", "must be left out on Cloudflare: a container that sleeps is stopped, and starts no faster than a new one")
-		must(len(s.Mounts) == 0, "mounts", "must be left out on Cloudflare: there is no host whose directories could be mounted")
-		must(s.Confinement.WithDefaults() == Confinement{}.WithDefaults(), "confinement", "must be left out on Cloudflare, which shuts each sandbox into a machine of its own")
+		must(s.SleepMode != SleepPause, "sleep_mode",
+			"must be stop on Cloudflare, which cannot pause: a sleeping sandbox keeps only /data")
+		must(s.WarmPool == nil, "warm_pool",
+			"must not be set on Cloudflare: a sleeping container is stopped and starts no faster than a new one")
+		must(len(s.Mounts) == 0, "mounts",
+			"must not be set on Cloudflare, which has no host directories to mount")
+		must(s.Confinement.WithDefaults() == Confinement{}.WithDefaults(), "confinement",
+			"must not be set on Cloudflare, which runs each sandbox in its own virtual machine")
+		must(len(s.LLM) == 0, "llm", "must not be set on Cloudflare: LLM routes exist on Docker only")
+		f = append(f, s.EgressRules().unsupportedOnCloudflare()...)
 	}
 	return f
 }
@@ -226,10 +232,10 @@ func (s EnvironmentSpec) leaseFields() []Field {
 	return f
 }
 
-// reservedEnv are the variables that every sandbox gets from the system.
+// reservedEnv are the variables that the system sets in every sandbox.
 var reservedEnv = []string{"IS_SANDBOXED", "AGENT_DID", "ENVIRONMENT_ID", "ENVIRONMENT_TYPE", "ALLOWED_ROOT_DIRECTORY"}
 
-// EnvironmentStatus says whether an environment gives out leases.
+// EnvironmentStatus says whether an environment grants leases.
 type EnvironmentStatus string
 
 // The environment statuses.
@@ -242,54 +248,55 @@ const (
 
 // Environment is a game, campaign or task whose agents lease sandboxes.
 type Environment struct {
-	// ID is the name that the user chose, because game servers must know it.
+	// ID is the name that the user chose. Game servers refer to it.
 	ID    string `json:"id"`
 	Owner string `json:"owner"`
 	EnvironmentSpec
-	// Instance is the backend instance on which the environment was provisioned.
+	// Instance is the backend instance on which the environment is deployed.
 	Instance string            `json:"instance,omitempty"`
 	Status   EnvironmentStatus `json:"status" enum:"open,ended,deleting,destroyed"`
-	// Epoch counts reopenings that were asked for by number (Terraform); raising it reopens.
+	// Epoch counts reopenings by number (Terraform). Raising it reopens the environment.
 	Epoch int64 `json:"epoch"`
-	// EndedBy is the condition that closed the environment, EndedAt when it was accepted.
+	// EndedBy is the condition that closed the environment. EndedAt is when the service accepted it.
 	EndedBy   string    `json:"ended_by,omitempty"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	// RetiredAt is since when no more is kept of a destroyed environment than its name.
-	RetiredAt time.Time `json:"retired_at,omitzero"`
-	// LastEventID is the ledger's latest event as of this reading: a reader that follows the events after it
-	// misses none and is told nothing twice.
-	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event as of this reading: follow after it."`
-	// Leases counts the environment's leases by where their sandboxes stand, OpenDrift the open findings about it.
+	// PurgedAt is when the details of a destroyed environment were purged. Only its name stays.
+	PurgedAt time.Time `json:"retired_at,omitzero"`
+	// LastEventID is the ledger's latest event when this was read. A reader that follows the events after it
+	// misses none and gets none twice.
+	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event when this was read: follow events after it."`
+	// Leases counts the environment's leases by the state of their sandboxes. OpenDrift counts its open drift
+	// findings.
 	Leases    LeaseCounts `json:"leases" doc:"The environment's leases whose sandboxes are not deleted, by sandbox_state."`
-	OpenDrift int64       `json:"open_drift" doc:"How many findings of drift are open."`
-	// BudgetUse is set where there is a budget, Pool where there is a warm pool.
+	OpenDrift int64       `json:"open_drift" doc:"Number of open drift findings."`
+	// BudgetUse is set if there is a budget, Pool if there is a warm pool.
 	BudgetUse *BudgetUse  `json:"budget_use,omitempty"`
 	Pool      *PoolStatus `json:"pool,omitempty"`
-	// Drift are the open findings about what the environment is deployed with, of GetEnvironment alone.
+	// Drift are the open findings about the environment's deployment. Only GetEnvironment returns them.
 	Drift []DriftFinding `json:"drift,omitempty"`
 }
 
-// PutEnvironment asks for an environment to be made or changed.
+// PutEnvironment creates or changes an environment.
 type PutEnvironment struct {
 	ID    string `json:"id"`
-	Owner string `json:"owner,omitempty" doc:"Who may change it; default is the caller's token."`
-	// Epoch above the stored one reopens an ended environment; below it is a conflict.
+	Owner string `json:"owner,omitempty" doc:"Owner, who may change it. Default: the caller's token."`
+	// An Epoch above the stored one reopens an ended environment. One below it is a conflict.
 	Epoch int64 `json:"epoch,omitempty"`
 	EnvironmentSpec
-	// SecretValues are the values of secrets that are new or changed, by name. No answer has them.
-	SecretValues map[string]Secret `json:"secret_values,omitempty" writeOnly:"true" doc:"Values of secrets that are new or changed, by name. They are kept encrypted and never shown."`
-	// CreateOnly makes an existing environment a conflict instead of a change.
+	// SecretValues are the values of new or changed secrets, by name. No answer contains them.
+	SecretValues map[string]Secret `json:"secret_values,omitempty" writeOnly:"true" doc:"Values of new or changed secrets, by name. They are stored encrypted and never shown."`
+	// CreateOnly makes it a conflict if the environment exists, instead of a change.
 	CreateOnly bool `json:"create_only,omitempty"`
-	// Tenant is who asks, nil for the operator. The service's face sets it; no request says it.
+	// Tenant is the caller, nil for the operator. The front end sets it; it is not part of the request's JSON.
 	Tenant *Tenant `json:"-"`
-	// Instance is the backend instance that the environment is to be on; empty means the one that it is on, and for a
-	// new environment the one that answers. Only by naming it, an environment moves from one instance to another.
-	Instance string `json:"instance,omitempty" doc:"Backend instance to be on. Naming another one than before moves the environment, which needs its leases to be over."`
+	// Instance is the backend instance to deploy to. Empty means the current one, and for a new environment the
+	// instance that answers. An environment moves to another instance only if this names it.
+	Instance string `json:"instance,omitempty" doc:"Backend instance to deploy to. Another instance than before moves the environment; its leases must have ended."`
 }
 
-// Validate checks the request after defaults are filled in. Errors: Invalid.
+// Validate checks the request. Its defaults must be filled in. Errors: Invalid.
 func (p PutEnvironment) Validate() error {
 	if f := checkEnvironmentID(nil, "id", p.ID); f != nil {
 		return InvalidFields("environment", f)
@@ -300,9 +307,11 @@ func (p PutEnvironment) Validate() error {
 	return p.EnvironmentSpec.Validate()
 }
 
-// DeleteEnvironment asks for an environment and its backend resources to be removed.
+// DeleteEnvironment removes an environment and its backend resources.
 type DeleteEnvironment struct {
 	ID string `json:"id"`
-	// Force ends the leases that are still active; without it they are a conflict.
+	// Owner must be the environment's owner. Empty skips the check.
+	Owner string `json:"owner,omitempty"`
+	// Force ends leases that are still active. Without it they are a conflict.
 	Force bool `json:"force,omitempty"`
 }

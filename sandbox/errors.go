@@ -8,52 +8,52 @@ import (
 	"strings"
 )
 
-// Code says what kind of failure an error is, so that callers can decide without
-// reading its text. Every error that leaves a Service or an Executor carries one.
+// Code is the kind of failure, so that callers can decide without reading the text. Every error that a Service
+// or an Executor returns has one.
 type Code string
 
-// The error codes. HTTP statuses are assigned in reconciler/api alone.
+// The error codes. Only reconciler/api maps them to HTTP statuses.
 const (
-	// Invalid: the request is wrong and will be wrong again. Error.Fields names the fields.
+	// Invalid: the request is wrong and a retry cannot succeed. Error.Fields names the fields.
 	Invalid Code = "invalid"
-	// NotFound: there is no such object on this ledger or backend instance.
+	// NotFound: the object does not exist on this ledger or backend instance.
 	NotFound Code = "not_found"
-	// Conflict: the object is in a state, or has an owner or settings, that forbid the request.
+	// Conflict: the object's state, owner or settings do not allow the request.
 	Conflict Code = "conflict"
-	// LeaseEnded: the lease has ended; acquire again to get its next generation.
+	// LeaseEnded: the lease has ended. Acquire it again to get its next generation.
 	LeaseEnded Code = "lease_ended"
-	// EnvironmentEnded: a condition closed the environment for leases until it is reopened.
+	// EnvironmentEnded: a condition closed the environment. It grants no leases until it is reopened.
 	EnvironmentEnded Code = "environment_ended"
 	// BudgetExceeded: the environment's monthly budget does not cover another lease.
 	BudgetExceeded Code = "budget_exceeded"
-	// CapacityExceeded: the backend has no room; retry later.
+	// CapacityExceeded: the backend has no room. Retry later.
 	CapacityExceeded Code = "capacity_exceeded"
-	// EventSequenceExpired: the events after the given sequence are no longer retained.
+	// EventSequenceExpired: not all events after the given sequence are retained.
 	EventSequenceExpired Code = "event_sequence_expired"
-	// OutputExpired: what the command or session wrote is no longer kept.
+	// OutputExpired: the output of the command or session is no longer kept.
 	OutputExpired Code = "output_expired"
-	// Unauthenticated: no or wrong credentials.
+	// Unauthenticated: credentials are missing or wrong.
 	Unauthenticated Code = "unauthenticated"
 	// Forbidden: the credentials do not allow this.
 	Forbidden Code = "forbidden"
-	// Unavailable: a backend, the ledger or the service cannot be reached, or another
-	// backend instance answers; nothing is known to have changed. Retry.
+	// Unavailable: a backend, the ledger or the service cannot be reached, or the wrong backend instance
+	// answered. Nothing is known to have changed. Retry.
 	Unavailable Code = "unavailable"
-	// UnknownOutcome: the request was sent and its result is not known. Retrying is safe
-	// for every operation of an Executor except Exec.
+	// UnknownOutcome: the request was sent and its result is unknown. A retry is safe for every operation of an
+	// Executor except Exec.
 	UnknownOutcome Code = "unknown_outcome"
-	// Timeout: the operation did not end within its deadline.
+	// Timeout: the operation timed out.
 	Timeout Code = "timeout"
-	// Failed: the operation was carried out and failed, for example an image that does not start.
+	// Failed: the operation ran and failed, for example because an image does not start.
 	Failed Code = "failed"
 	// Internal: a defect of this program.
 	Internal Code = "internal"
 )
 
-// Reason refines a code for programs; it is part of the API.
+// Reason refines a code for programs. It is part of the API.
 type Reason string
 
-// The reasons. The first thirteen are the error catalogue that this project began with.
+// The reasons. The first thirteen come from the project's original error catalogue.
 const (
 	ReasonSandboxNotFound       Reason = "sandbox_not_found"
 	ReasonCreationFailed        Reason = "sandbox_creation_failed"
@@ -69,67 +69,68 @@ const (
 	ReasonResourceLimitExceeded Reason = "sandbox_resource_limit_exceeded"
 	ReasonTimeout               Reason = "sandbox_timeout"
 
-	// Why a sandbox that was ready failed.
+	// Causes of failure of a sandbox that was ready.
 	ReasonCrashed     Reason = "sandbox_crashed"
 	ReasonOutOfMemory Reason = "sandbox_out_of_memory"
 	ReasonVanished    Reason = "sandbox_vanished"
-	// ReasonPartMissing: it lacks a resource that it needs, such as its network. It is not repaired.
+	// ReasonPartMissing: the sandbox lost a required resource, such as its network. It is not repaired.
 	ReasonPartMissing Reason = "sandbox_part_missing"
 
 	ReasonOtherOwner      Reason = "other_owner"
 	ReasonOtherSettings   Reason = "other_settings"
 	ReasonOtherGeneration Reason = "other_generation"
 	ReasonOtherInstance   Reason = "other_backend_instance"
-	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance, and waits for Adopt.
+	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance. Adopt resolves this.
 	ReasonLedgerBehind  Reason = "ledger_behind"
 	ReasonOtherBody     Reason = "other_body"
 	ReasonActiveLeases  Reason = "active_leases"
 	ReasonImageNotFound Reason = "image_not_found"
 	ReasonExecNotFound  Reason = "exec_not_found"
 	ReasonExecCancelled Reason = "exec_cancelled"
-	// ReasonVerifierRuns: the sandbox stood still, for a verifier or to be saved, for as long as the command had to end.
+	// ReasonVerifierRuns: the sandbox was frozen, for a verifier or a snapshot, during the command's whole
+	// timeout.
 	ReasonVerifierRuns    Reason = "verifier_runs"
 	ReasonProcessNotFound Reason = "process_not_found"
 	ReasonProcessEnded    Reason = "process_ended"
-	// ReasonPostStartFailed: a post-start command of the environment failed, and so its lease did not begin.
+	// ReasonPostStartFailed: a post-start command of the environment failed, so the lease did not begin.
 	ReasonPostStartFailed Reason = "post_start_failed"
 	ReasonSessionNotFound Reason = "session_not_found"
 	ReasonSessionClosed   Reason = "session_closed"
 	ReasonSessionBusy     Reason = "session_busy"
-	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: what a token lacks.
+	// ReasonScopeMissing and ReasonEnvironmentNotAllowed: the token lacks a right.
 	ReasonScopeMissing          Reason = "scope_missing"
 	ReasonEnvironmentNotAllowed Reason = "environment_not_allowed"
-	// ReasonCeilingExceeded: the operator lets the token have less. The fields name each ceiling.
+	// ReasonCeilingExceeded: the request exceeds the token's ceiling. The fields name each limit.
 	ReasonCeilingExceeded Reason = "ceiling_exceeded"
-	// What is wrong with credentials. A signature's reason says no more: its sender is not known.
+	// Problems of credentials. ReasonSignatureWrong gives no details, because the sender is unknown.
 	ReasonTokenMissing   Reason = "token_missing"
 	ReasonTokenUnknown   Reason = "token_unknown"
 	ReasonTokenExpired   Reason = "token_expired"
 	ReasonTokenRevoked   Reason = "token_revoked"
 	ReasonSignatureWrong Reason = "signature_wrong"
 	ReasonLoginEnded     Reason = "login_ended"
-	// ReasonRateLimited: the caller asks for more than its share.
+	// ReasonRateLimited: the caller sends more than its share of requests.
 	ReasonRateLimited Reason = "rate_limited"
-	// ReasonRegistryCredentials: a container registry, not the lease service, refuses the credentials.
+	// ReasonRegistryCredentials: a container registry, not this service, rejected the credentials.
 	ReasonRegistryCredentials Reason = "registry_credentials"
 )
 
-// Field is one field of a request that is wrong.
+// Field is a wrong field of a request.
 type Field struct {
 	// Name is the field's path in the request, such as "data.environment_id".
 	Name string `json:"name"`
-	// Problem says what is wrong and what is accepted.
+	// Problem says what is wrong and what is valid.
 	Problem string `json:"problem"`
 }
 
-// Error is the one error type of the program.
+// Error is the only error type of this program.
 type Error struct {
 	Code   Code
 	Reason Reason
 	// Message says what was tried, on which object, why it failed and what to do next.
 	Message string
 	Fields  []Field
-	// Err is the cause, whose text Message already holds; errors.Is and errors.As see it.
+	// Err is the cause. Message already contains its text. errors.Is and errors.As find it.
 	Err error
 }
 
@@ -143,7 +144,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf makes an error with a code. A %w verb sets its cause.
+// Errorf returns an error with a code. A %w verb sets its cause.
 func Errorf(code Code, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: wrapped.Error(), Err: errors.Unwrap(wrapped)}
@@ -155,7 +156,7 @@ func (e *Error) WithReason(r Reason) *Error {
 	return e
 }
 
-// InvalidFields makes an Invalid error out of a list of fields, and nil out of none.
+// InvalidFields returns an Invalid error with the fields, or nil if there are none.
 func InvalidFields(what string, fields []Field) error {
 	if len(fields) == 0 {
 		return nil
@@ -184,7 +185,7 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// IsRetryable reports whether the same request may succeed later without any change.
+// IsRetryable reports whether the same request may succeed later.
 func IsRetryable(err error) bool {
 	switch CodeOf(err) {
 	case Unavailable, UnknownOutcome, CapacityExceeded, Timeout:
@@ -194,15 +195,15 @@ func IsRetryable(err error) bool {
 	}
 }
 
-// PartialError is the error of a List that not every environment has answered. Its code is Unavailable.
+// PartialError is the error of a List that some environments did not answer. Its code is Unavailable.
 type PartialError struct {
-	// Missing says why each environment did not answer, by the name that its backend has for it. It is not empty.
+	// Missing holds each missing environment's error by the environment's backend name. It is never empty.
 	Missing map[string]error
-	// NameOf returns the name that the backend has for an environment.
+	// NameOf returns the backend name of an environment.
 	NameOf func(environmentID string) string
 }
 
-// Of returns why an environment did not answer, nil for one that did.
+// Of returns why an environment did not answer, nil if it did.
 func (p *PartialError) Of(environmentID string) error { return p.Missing[p.NameOf(environmentID)] }
 
 // Error implements error.

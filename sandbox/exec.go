@@ -1,64 +1,220 @@
 package sandbox
 
 import (
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
 	"time"
 )
 
-// MaxKeptOutput bounds what is kept of one stream of a command, in bytes. What it writes beyond is passed
-// on to who listens, and not kept.
+// Output limit of a command, and the exit code of a command that timed out (as timeout(1) defines it).
+const (
+	DefaultOutputLimit = 1 << 20 // bytes per stream
+	ExitTimeout        = 124
+)
+
+// Roots are the only directories that the file API and working directories may use.
+var Roots = []string{"/workspace", "/data"}
+
+// ExecRequest asks to run a command in a sandbox.
+type ExecRequest struct {
+	// ID names the command: 1 to 63 characters of a-z, 0-9, '.', '_' and '-', starting with a letter or digit.
+	// If empty, the service issues one. An id is never reused.
+	ID string
+	// Detach: the command continues when its caller disconnects. It takes no Stdin.
+	Detach bool
+	// Command is the program and its arguments, run without a shell.
+	Command []string
+	// Session is the session to run in, "" for none. The session provides the user, and the variables and the
+	// directory that the request does not set.
+	Session string
+	// Shell is a command line for the image's /bin/sh, instead of Command. The session keeps the variables that
+	// it exports and the directory in which it ends. It requires a session.
+	Shell string
+	// Source is the author of a command in a session. Default: SourceAgent.
+	Source EventSource
+	Env    map[string]string
+	// Cwd must be in one of Roots. Default: /workspace, or the session's directory.
+	Cwd string
+	// User is a numeric "uid" or "uid:gid". The default gid equals the uid. Default: the sandbox's user. Root
+	// is refused unless the environment's confinement allows it.
+	User string
+	// As is AsVerifier, or "" for a normal command.
+	As ExecAs
+	// Timeout ends the command and everything that it started. The exit code is then ExitTimeout. Default:
+	// DefaultExecTimeout. At most 24 h; no minimum, because probes may use a second.
+	Timeout Duration
+	// Stdin is read to its end if not nil.
+	Stdin io.Reader
+	// Stdout and Stderr receive output as it arrives. If nil, the result collects it, up to OutputLimit bytes
+	// per stream (default DefaultOutputLimit).
+	Stdout, Stderr io.Writer
+	OutputLimit    int
+}
+
+// Normalize fills in defaults and checks the request. Errors: Invalid.
+func (r ExecRequest) Normalize() (ExecRequest, error) {
+	if r.Session == "" {
+		orDefault(&r.Cwd, "/workspace")
+	}
+	orDefault(&r.Timeout, DefaultExecTimeout)
+	orDefault(&r.OutputLimit, DefaultOutputLimit)
+	var f []Field
+	if r.ID != "" && !isEnvironmentID(r.ID) {
+		f = append(f,
+			Field{"id", "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', and start with a letter or digit"})
+	}
+	if r.Detach && r.Stdin != nil {
+		f = append(f,
+			Field{"stdin", "must not be set for a detached command: write a file, and let the command read it"})
+	}
+	if r.Shell == "" && (len(r.Command) == 0 || r.Command[0] == "") {
+		f = append(f, Field{"command", "must name a program"})
+	}
+	if r.Cwd != "" {
+		clean, err := CleanPath(r.Cwd)
+		if err != nil {
+			f = append(f, Field{"cwd", err.Error()})
+		}
+		r.Cwd = clean
+	}
+	f = append(f, r.sessionFields()...)
+	f = append(f, r.asFields()...)
+	if r.Session != "" {
+		orDefault(&r.Source, SourceAgent)
+	}
+	if r.Timeout < 0 || r.Timeout > Duration(24*60*60*1e9) {
+		f = append(f, Field{"timeout", "must be between 0s and 24h"})
+	}
+	f = append(f, AnyRules().fields("", slices.Sorted(maps.Keys(r.Env)), r.User)...)
+	return r, InvalidFields("exec", f)
+}
+
+// CheckAttached refuses to wait for a detached command. Errors: Invalid.
+func (r ExecRequest) CheckAttached() error {
+	if !r.Detach {
+		return nil
+	}
+	return InvalidFields("exec", []Field{{
+		"detach", "must not be set when waiting for the command: start a detached command with StartExec",
+	}})
+}
+
+// CleanPath returns p as an absolute path in a sandbox; a relative p starts at /workspace. It refuses paths
+// outside of Roots. It cannot see symbolic links: the sandbox checks those.
+func CleanPath(p string) (string, error) {
+	if strings.ContainsRune(p, 0) {
+		return "", fmt.Errorf("must not contain a NUL byte")
+	}
+	if !path.IsAbs(p) {
+		p = "/workspace/" + p
+	}
+	p = path.Clean(p)
+	if !slices.ContainsFunc(Roots, func(root string) bool { return p == root || strings.HasPrefix(p, root+"/") }) {
+		return "", fmt.Errorf("%q is outside of /workspace and /data", p)
+	}
+	return p, nil
+}
+
+// ExecResult is the result of a command.
+type ExecResult struct {
+	// ExecID is the id under which the service keeps the command. A backend leaves it empty.
+	ExecID string
+	// ExitCode is the program's own, ExitTimeout after a timeout, 126 or 127 if the command could not start,
+	// 128 + n if signal n ended it.
+	ExitCode int
+	Stdout   []byte
+	Stderr   []byte
+	Duration Duration
+	TimedOut bool
+	// OOMKilled: the kernel killed a process of the sandbox for lack of memory while the command ran.
+	OOMKilled bool
+	// Truncated: output beyond the limit was dropped.
+	Truncated bool
+	// StdoutBytes and StderrBytes are the bytes that the command wrote, if the backend knows.
+	StdoutBytes, StderrBytes int64
+	// Shell is the state that a shell line left behind, nil if its shell did not report it. The service stores
+	// it in the session and does not return it.
+	Shell *ShellState
+	// CPUTime is what the whole sandbox has used since it started, at the end of the command; 0 if the backend
+	// does not know. The service accounts for it and does not return it.
+	CPUTime time.Duration
+}
+
+// Replay asks for the output of a command from given offsets, and follows it until the command ends.
+type Replay struct {
+	// ID is the command's.
+	ID string
+	// Stdout and Stderr receive the output after the first StdoutOffset and StderrOffset bytes.
+	Stdout, Stderr             io.Writer
+	StdoutOffset, StderrOffset int64
+	// Now returns only the output that exists already. The result is then empty.
+	Now bool
+	// Begins, if set, gets the offset of the next byte of Stdout: before the first byte, and after each gap of
+	// bytes that are no longer kept. Logs of processes have such gaps, and call it at once. Outputs of commands
+	// have none. An error from Begins fails the read.
+	Begins func(offset int64) error
+}
+
+// MaxKeptOutput limits the stored output per stream of a command, in bytes. Output beyond it reaches live
+// readers but is not stored.
 const MaxKeptOutput = 16 << 20
 
-// ExecState is where a command stands.
+// ExecState is the state of a command.
 type ExecState string
 
 // The states. The last three are final.
 const (
 	ExecRunning ExecState = "running"
-	// ExecFinished: it ended by itself or by its timeout, and it is known how.
+	// ExecFinished: it ended on its own or timed out, and the result is known.
 	ExecFinished ExecState = "finished"
-	// ExecFailed: it could not be run, or it is not known how it ended.
+	// ExecFailed: it could not run, or its result is unknown.
 	ExecFailed ExecState = "failed"
-	// ExecCancelled: it was ended, by CancelExec, by the end of its lease, or because its caller went away.
+	// ExecCancelled: CancelExec, the end of its lease, or the caller's disconnect ended it.
 	ExecCancelled ExecState = "cancelled"
 )
 
-// Exec is one command, as it stands. It is kept as long as its sandbox.
+// Exec is one command in its current state. It is kept as long as its sandbox.
 type Exec struct {
 	ID         string   `json:"id"`
 	LeaseID    string   `json:"lease_id"`
 	Generation int64    `json:"generation"`
 	SandboxID  string   `json:"sandbox_id"`
 	Command    []string `json:"command"`
-	// EnvNames are the variables that it was given; their values are not kept.
+	// EnvNames are the names of its variables. The values are not stored.
 	EnvNames []string `json:"env_names,omitempty"`
 	Cwd      string   `json:"cwd"`
 	User     string   `json:"user,omitempty"`
-	As       ExecAs   `json:"as,omitempty" enum:"verifier" doc:"verifier: it ran as the sandbox's verifier."`
+	As       ExecAs   `json:"as,omitempty" enum:"verifier" doc:"verifier: the command runs as the sandbox's verifier."`
 	Timeout  Duration `json:"timeout"`
 	Detached bool     `json:"detached,omitempty"`
-	// SessionID is the session that it is run in, "" for none.
+	// SessionID is the session that it runs in, "" for none.
 	SessionID string    `json:"session_id,omitempty"`
 	State     ExecState `json:"state" enum:"running,finished,failed,cancelled"`
-	// StartedAt is when it was accepted.
+	// StartedAt is when the service accepted it.
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at,omitzero"`
-	// ExitCode, TimedOut and OOMKilled are an ExecResult's, of a command that has finished.
+	// ExitCode, TimedOut and OOMKilled are those of ExecResult, once the command has finished.
 	ExitCode  int  `json:"exit_code"`
 	TimedOut  bool `json:"timed_out,omitempty"`
 	OOMKilled bool `json:"oom_killed,omitempty"`
-	// Error says why it failed or was cancelled, or why not all of its output is kept.
+	// Error says why it failed or was cancelled, or why its output is incomplete.
 	Error string `json:"error,omitempty"`
-	// StdoutBytes and StderrBytes are what it wrote, once it has ended. Truncated: not all of it is kept.
+	// StdoutBytes and StderrBytes are the bytes written, once it has ended. Truncated: not all of them are
+	// stored.
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
 	Truncated   bool  `json:"truncated,omitempty"`
-	// DroppedAt is since when its output is no longer kept, because newer output took its room.
-	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"Since when its output is no longer kept: newer output took its room."`
-	// LastEventSequence is the last event of the sandbox that this takes into account.
+	// DroppedAt is when its stored output was deleted to make room for newer output.
+	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"When its output was deleted to make room for newer output."`
+	// LastEventSequence is the latest event of the sandbox that this state includes.
 	LastEventSequence int64 `json:"last_event_sequence"`
 }
 
-// ExecRef names a command of a lease, in whichever generation.
+// ExecRef names a command of a lease, in any generation.
 type ExecRef struct {
 	LeaseID string
 	ID      string
@@ -67,15 +223,15 @@ type ExecRef struct {
 // ExecFilter selects the commands of a lease.
 type ExecFilter struct {
 	LeaseID string
-	// State selects those in one state; empty selects all.
+	// State selects commands in one state; empty selects all.
 	State ExecState
-	// Before is the id of the last command of the page before.
+	// Before is the id of the last command of the previous page.
 	Before string
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
 }
 
-// ExecStream is one of the streams that a command writes.
+// ExecStream is an output stream of a command.
 type ExecStream string
 
 // The streams.
@@ -84,12 +240,12 @@ const (
 	Stderr ExecStream = "stderr"
 )
 
-// OutputRequest asks for what a command wrote.
+// OutputRequest asks for the output of a command.
 type OutputRequest struct {
 	ExecRef
 	Stream ExecStream
-	// Offset is the first byte that is wanted, from 0.
+	// Offset is the first byte to return, from 0.
 	Offset int64
-	// Follow goes on to the command's end; without it there is what is there.
+	// Follow continues until the command ends. Without it, only existing output is returned.
 	Follow bool
 }

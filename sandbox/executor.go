@@ -1,14 +1,14 @@
 package sandbox
 
-// State is what a backend says a sandbox is doing.
+// State is the state of a sandbox as its backend reports it.
 type State string
 
 // The states.
 const (
-	StateCreated State = "created" // made, never started
+	StateCreated State = "created" // created, never started
 	StateRunning State = "running"
 	StatePaused  State = "paused"
 	StateStopped State = "stopped"
-	// StateRemoving: it is being removed; soon it is gone.
+	// StateRemoving: the removal has begun.
 	StateRemoving State = "removing"
 )

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// MaxFileBytes is the most that one file may have which is read or written by itself; tar streams
-// have no such limit.
+// MaxFileBytes is the largest file that can be read or written on its own. Tar streams have no such limit.
 const MaxFileBytes = 1 << 30
 
-// DefaultFileMode are the permissions of a file that is written without others.
+// DefaultFileMode are the default permissions of a written file.
 const DefaultFileMode fs.FileMode = 0o644
 
-// FileType is what lies under a path.
+// FileType is the type of a file.
 type FileType string
 
 // The file types.
@@ -26,22 +25,22 @@ const (
 	FileOther     FileType = "other" // a pipe, socket or device
 )
 
-// FileInfo describes what lies under a path. A link is described, not followed. Names and targets are
-// bytes as Linux has them, not always UTF-8.
+// FileInfo describes a file. A link is described, not followed. Names and targets are the bytes that Linux has,
+// not always UTF-8.
 type FileInfo struct {
 	Name string // the last element of the path
 	Type FileType
-	// Size is in bytes, of regular files only.
+	// Size is in bytes, for regular files only.
 	Size       int64
 	Mode       fs.FileMode // permissions
 	ModifiedAt time.Time
-	Target     string // of a symbolic link
+	Target     string // for symbolic links
 }
 
-// FileQuery selects what a directory holds.
+// FileQuery lists a directory.
 type FileQuery struct {
 	Path string
-	// After is the last name of the page before.
+	// After is the last name of the previous page.
 	After string
 	// Limit is the page size, 1 to MaxPage; zero means MaxPage.
 	Limit int
@@ -61,7 +60,7 @@ func (q FileQuery) Normalize() (FileQuery, error) {
 // FileRead asks for the content of one file.
 type FileRead struct {
 	Path string
-	// MaxBytes refuses a larger file (Invalid). Zero means MaxFileBytes, which is also the most.
+	// MaxBytes refuses a larger file (Invalid). Zero means MaxFileBytes, which is also the maximum.
 	MaxBytes int64
 }
 
@@ -73,12 +72,12 @@ func (r FileRead) Normalize() (FileRead, error) {
 	return r, InvalidFields("file", f)
 }
 
-// FileWrite says how one file is written.
+// FileWrite writes one file.
 type FileWrite struct {
 	Path string
 	// Mode are its permissions. Zero means DefaultFileMode.
 	Mode fs.FileMode
-	// MaxBytes refuses more content (Invalid). Zero means MaxFileBytes, which is also the most.
+	// MaxBytes refuses larger content (Invalid). Zero means MaxFileBytes, which is also the maximum.
 	MaxBytes int64
 }
 
@@ -97,10 +96,10 @@ func (w FileWrite) Normalize() (FileWrite, error) {
 	return w, InvalidFields("file", f)
 }
 
-// FileRemoval names what is to be removed.
+// FileRemoval removes a file or directory.
 type FileRemoval struct {
 	Path string
-	// Recursive removes a directory with all that it holds.
+	// Recursive removes a directory with its content.
 	Recursive bool
 }
 
@@ -109,13 +108,13 @@ func (r FileRemoval) Normalize() (FileRemoval, error) {
 	clean, f := cleanField(r.Path)
 	r.Path = clean
 	if isRoot(clean) {
-		f = append(f, Field{"path", clean + " itself cannot be removed, only what it holds"})
+		f = append(f, Field{"path", clean + " cannot be removed: remove its content"})
 	}
 	return r, InvalidFields("file", f)
 }
 
-// FileContent is the content of one file. It must be closed. A read that is not complete ends with an
-// error that is not io.EOF.
+// FileContent is the content of one file. The caller must close it. An incomplete read ends with an error other
+// than io.EOF.
 type FileContent struct {
 	io.ReadCloser
 	Size int64 // bytes
@@ -134,7 +133,8 @@ func isRoot(clean string) bool { return path.Dir(clean) == "/" }
 func sizeLimit(f []Field, n int64) (int64, []Field) {
 	orDefault(&n, MaxFileBytes)
 	if n < 0 || n > MaxFileBytes {
-		f = append(f, Field{"max_bytes", fmt.Sprintf("must be between 0 and %d; larger files go as a tar stream", MaxFileBytes)})
+		f = append(f,
+			Field{"max_bytes", fmt.Sprintf("must be between 0 and %d; transfer larger files as a tar stream", MaxFileBytes)})
 	}
 	return n, f
 }

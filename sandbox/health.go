@@ -4,13 +4,13 @@ import (
 	"time"
 )
 
-// DiskUsage is what files take up in a sandbox.
+// DiskUsage is the disk space that a sandbox's files use.
 type DiskUsage struct {
-	// Bytes are those that the files in Roots have on disk, without holes.
+	// Bytes is the space that the files in Roots use on disk, without holes.
 	Bytes int64 `json:"bytes"`
-	// Files counts everything in Roots.
+	// Files counts files and directories in Roots.
 	Files int64 `json:"files"`
-	// Complete: all of it was counted. There is a limit of a million files.
+	// Complete: everything was counted. Counting stops at a million files.
 	Complete bool `json:"complete"`
 }
 
@@ -19,53 +19,53 @@ type LeaseUsage struct {
 	LeaseID    string `json:"lease_id"`
 	Generation int64  `json:"generation"`
 	SandboxID  string `json:"sandbox_id"`
-	// State is what the backend says the sandbox is doing; one that is stopped uses nothing but disk.
+	// State is the state that the backend reports. A stopped sandbox uses only disk.
 	State       State    `json:"state"`
-	CPUTime     Duration `json:"cpu_time" doc:"Since the sandbox last started."`
+	CPUTime     Duration `json:"cpu_time" doc:"CPU time since the sandbox last started."`
 	MemoryBytes int64    `json:"memory_bytes"`
 	PIDs        int64    `json:"pids"`
-	// Limits are what it may use.
+	// Limits are the sandbox's limits.
 	Limits Resources `json:"limits"`
-	// Disk is nil while the sandbox sleeps: nothing in it runs that could count.
+	// Disk is nil while the sandbox sleeps, because nothing in it can count files.
 	Disk      *DiskUsage `json:"disk,omitempty"`
 	SampledAt time.Time  `json:"sampled_at"`
 }
 
-// What is kept of what leases' sandboxes used.
+// Retention of usage samples.
 const (
-	// UsageKept is how long: what happened today can be looked into, and the ledger's size stays bounded by how many
-	// sandboxes are awake.
+	// UsageKept is how long samples are kept: long enough to inspect today's events, and short enough that the
+	// number of awake sandboxes bounds the ledger's size.
 	UsageKept = 24 * time.Hour
-	// MaxUsageGap is the longest time between two samples that a mean spans: a sample may be missed.
+	// MaxUsageGap is the longest time between two samples for a mean. It allows for one missed sample.
 	MaxUsageGap = 3 * time.Minute
 )
 
-// UsageHistoryQuery selects samples of a lease's sandbox, from From to before To. Zero times mean: all that is
-// kept, until now.
+// UsageHistoryQuery selects samples of a lease's sandbox, from From until before To. Zero times mean: all
+// retained samples, until now.
 type UsageHistoryQuery struct {
 	LeaseRef
 	From, To time.Time
 }
 
-// Validate checks the query by itself. Errors: Invalid.
+// Validate checks the query without the ledger. Errors: Invalid.
 func (q UsageHistoryQuery) Validate() error {
 	if !q.To.IsZero() && q.To.Before(q.From) {
-		return InvalidFields("the usage asked for", []Field{{Name: "from", Problem: "must not be after to"}})
+		return InvalidFields("the usage query", []Field{{Name: "from", Problem: "must not be after to"}})
 	}
 	return nil
 }
 
-// UsageSample is what a sandbox used at one moment.
+// UsageSample is what a sandbox used at one time.
 type UsageSample struct {
 	At          time.Time `json:"at"`
-	CPUTime     Duration  `json:"cpu_time" doc:"Since the sandbox last started."`
-	CPUMillis   *int64    `json:"cpu_millis,omitempty" doc:"Mean since the sample before, in thousandths of a core. Absent where that is more than three minutes ago, or the sandbox has started since."`
+	CPUTime     Duration  `json:"cpu_time" doc:"CPU time since the sandbox last started."`
+	CPUMillis   *int64    `json:"cpu_millis,omitempty" doc:"Mean CPU use since the previous sample, in thousandths of a core. Absent if that sample is more than three minutes old, or the sandbox has started since."`
 	MemoryBytes int64     `json:"memory_bytes"`
 	PIDs        int64     `json:"pids"`
 }
 
-// Since returns the sample with its mean since another one, which is not known across a gap or a start of the
-// sandbox.
+// Since returns the sample with its mean CPU use since the sample before. The mean is nil across a gap or a
+// start of the sandbox.
 func (s UsageSample) Since(before UsageSample) UsageSample {
 	s.CPUMillis = nil
 	took, used := s.At.Sub(before.At), s.CPUTime.D()-before.CPUTime.D()
@@ -76,32 +76,32 @@ func (s UsageSample) Since(before UsageSample) UsageSample {
 	return s
 }
 
-// LeaseUsageHistory is what a lease's sandbox used while it was awake, sampled about once a minute and kept for
+// LeaseUsageHistory is what a lease's sandbox used while awake: about one sample a minute, retained for
 // UsageKept.
 type LeaseUsageHistory struct {
 	LeaseID    string `json:"lease_id"`
 	Generation int64  `json:"generation"`
 	SandboxID  string `json:"sandbox_id"`
-	// Limits are what it may use.
+	// Limits are the sandbox's limits.
 	Limits Resources `json:"limits"`
-	// Samples are the oldest first. While it slept, or its backend was out of reach, there are none.
+	// Samples are sorted oldest first. There are none for times of sleep or when the backend did not answer.
 	Samples []UsageSample `json:"samples"`
 }
 
-// LeaseHealth is whether a lease's sandbox can be used.
+// LeaseHealth says whether a lease's sandbox is usable.
 type LeaseHealth struct {
 	LeaseID    string      `json:"lease_id"`
 	Generation int64       `json:"generation"`
 	SandboxID  string      `json:"sandbox_id"`
 	Status     LeaseStatus `json:"status" enum:"pending,active,expired,destroyed"`
 	Phase      Phase       `json:"phase" enum:"pending,awake,asleep,gone"`
-	// Healthy: it takes commands, or it sleeps as it should and its backend has it.
+	// Healthy: it accepts commands, or it sleeps as intended and its backend has it.
 	Healthy bool `json:"healthy"`
 	// Problem says why it is not healthy.
 	Problem string `json:"problem,omitempty"`
-	// BackendReachable: its backend instance has answered.
+	// BackendReachable: its backend instance answered.
 	BackendReachable bool `json:"backend_reachable"`
-	// State is what the backend says the sandbox is doing, "" when it was not asked or has no sandbox.
+	// State is the state that the backend reports, "" if it was not asked or does not have the sandbox.
 	State     State     `json:"state,omitempty"`
 	CheckedAt time.Time `json:"checked_at"`
 }

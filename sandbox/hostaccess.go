@@ -7,39 +7,39 @@ import (
 	"strings"
 )
 
-// HostAccess is what an environment's sandboxes get of the machine that the service runs on. Each of
-// it must be allowed there: see host.Config.
+// HostAccess is what an environment's sandboxes get from the service's machine. The operator must allow each
+// item: see host.Config.
 type HostAccess struct {
-	EnvPassthrough []string `json:"env_passthrough,omitempty" doc:"Environment variables of the service that sandboxes get, read when a sandbox is made. env wins over them. They show in the engine: secrets belong in secrets."`
-	EnvBlocked     []string `json:"env_blocked,omitempty" doc:"Environment variables that no sandbox and no command may get, beside those that are always blocked."`
-	Mounts         []Mount  `json:"mounts,omitempty" doc:"Directories of the host in sandboxes, read-only unless writable."`
-	Copies         []Copy   `json:"copies,omitempty" doc:"Files and directories of the host that are copied into each sandbox when it is made."`
+	EnvPassthrough []string `json:"env_passthrough,omitempty" doc:"Environment variables of the service that are passed to sandboxes, read when a sandbox is created. env overrides them. The engine shows their values: use secrets for secrets."`
+	EnvBlocked     []string `json:"env_blocked,omitempty" doc:"Environment variables that no sandbox and no command may have, in addition to those that are always blocked."`
+	Mounts         []Mount  `json:"mounts,omitempty" doc:"Host directories mounted into sandboxes, read-only unless writable."`
+	Copies         []Copy   `json:"copies,omitempty" doc:"Host files and directories that are copied into each sandbox when it is created."`
 }
 
-// Mount is a directory of the host in a sandbox.
+// Mount is a host directory mounted into a sandbox.
 type Mount struct {
-	Source   string `json:"source" doc:"Absolute path on the service's machine, which must be the engine's."`
+	Source   string `json:"source" doc:"Absolute path on the service's machine. The engine must run on the same machine."`
 	Target   string `json:"target" doc:"Absolute path in the sandbox."`
 	Writable bool   `json:"writable,omitempty"`
 }
 
-// Copy is a file or directory of the host that is copied into a sandbox when it is made.
+// Copy is a host file or directory that is copied into a sandbox when it is created.
 type Copy struct {
 	Source string `json:"source" doc:"Absolute path on the service's machine."`
 	Target string `json:"target" doc:"Path of the file, or of the directory, under /workspace or /data."`
 }
 
-// maxHostPaths bounds the mounts of an environment, and its copies.
+// maxHostPaths limits the mounts of an environment, and also its copies.
 const maxHostPaths = 16
 
-// Equal reports whether two sandboxes get the same.
+// Equal reports whether a and b give sandboxes the same access.
 func (a HostAccess) Equal(b HostAccess) bool {
 	return slices.Equal(a.EnvPassthrough, b.EnvPassthrough) && slices.Equal(a.EnvBlocked, b.EnvBlocked) &&
 		slices.Equal(a.Mounts, b.Mounts) && slices.Equal(a.Copies, b.Copies)
 }
 
-// blockedEnv are the variables that no sandbox gets: the list that this project began with, and what
-// holds this program's own credentials. An environment adds to it with env_blocked.
+// blockedEnv are the variables that no sandbox gets: the project's original list, and variables with this
+// program's own credentials. An environment adds to it with env_blocked.
 var blockedEnv = []string{
 	"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
 	"DATABASE_URL", "DB_PASSWORD", "POSTGRES_PASSWORD", "MYSQL_PASSWORD", "REDIS_PASSWORD",
@@ -48,13 +48,13 @@ var blockedEnv = []string{
 	"PGPASSWORD", "SANDBOX_RECONCILER_TOKEN",
 }
 
-// EnvProblem says why a sandbox may not be given a variable, "" if it may. also names variables that
-// are blocked beside those that always are; the case of a name does not matter there.
+// EnvProblem returns why a sandbox may not have a variable, "" if it may. also names further blocked variables.
+// Blocked names match in any case.
 func EnvProblem(name string, also []string) string {
 	same := func(blocked string) bool { return strings.EqualFold(blocked, name) }
 	switch {
 	case !envName.MatchString(name):
-		return "is not a name of an environment variable"
+		return "is not a valid name of an environment variable"
 	case slices.Contains(reservedEnv, name):
 		return "is set by the system and cannot be changed"
 	case slices.ContainsFunc(blockedEnv, same):
@@ -65,7 +65,7 @@ func EnvProblem(name string, also []string) string {
 	return ""
 }
 
-// envFields returns what is wrong with the variables of an environment.
+// envFields returns the problems of the environment's variables.
 func (s EnvironmentSpec) envFields() (f []Field) {
 	for name := range s.Env {
 		if problem := EnvProblem(name, s.EnvBlocked); problem != "" {
@@ -79,19 +79,21 @@ func (s EnvironmentSpec) envFields() (f []Field) {
 	}
 	for i, name := range s.EnvBlocked {
 		if !envName.MatchString(name) {
-			f = append(f, Field{fmt.Sprintf("env_blocked[%d]", i), fmt.Sprintf("%q is not a name of an environment variable", name)})
+			f = append(f,
+				Field{fmt.Sprintf("env_blocked[%d]", i), fmt.Sprintf("%q is not a valid name of an environment variable", name)})
 		}
 	}
 	return f
 }
 
-// fields returns what is wrong with the paths, as far as that can be seen without the host.
+// fields returns the problems of the paths that are visible without access to the host.
 func (a HostAccess) fields() (f []Field) {
 	bad := func(list string, i int, name, problem string) {
 		f = append(f, Field{fmt.Sprintf("%s[%d].%s", list, i, name), problem})
 	}
 	if len(a.Mounts) > maxHostPaths || len(a.Copies) > maxHostPaths {
-		f = append(f, Field{"mounts", fmt.Sprintf("there may be at most %d mounts and %d copies", maxHostPaths, maxHostPaths)})
+		f = append(f,
+			Field{"mounts", fmt.Sprintf("must be at most %d mounts and %d copies", maxHostPaths, maxHostPaths)})
 	}
 	for i, m := range a.Mounts {
 		if problem := sourceProblem(m.Source); problem != "" {
@@ -102,7 +104,7 @@ func (a HostAccess) fields() (f []Field) {
 		}
 		for _, other := range a.Mounts[:i] {
 			if Within(m.Target, other.Target) || Within(other.Target, m.Target) {
-				bad("mounts", i, "target", fmt.Sprintf("%q and %q hide each other", other.Target, m.Target))
+				bad("mounts", i, "target", fmt.Sprintf("%q and %q overlap", other.Target, m.Target))
 			}
 		}
 	}
@@ -119,13 +121,16 @@ func (a HostAccess) fields() (f []Field) {
 
 func sourceProblem(p string) string {
 	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) {
-		return fmt.Sprintf("must be an absolute path without \".\", \"..\" and a slash at its end, not %q", p)
+		return fmt.Sprintf("must be an absolute path without \".\", \"..\" or a trailing slash, not %q", p)
 	}
 	return ""
 }
 
-// ownPaths are where a sandbox has what is the system's: no mount may hide it.
-var ownPaths = []string{"/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/.sandbox", "/.sandbox-lease", "/.sandbox-egress", "/.sandbox-channel", "/data"}
+// ownPaths are the system's own paths in a sandbox. No mount may hide them.
+var ownPaths = []string{
+	"/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/.sandbox", "/.sandbox-lease", "/.sandbox-egress",
+	"/.sandbox-channel", "/data",
+}
 
 func targetProblem(p string) string {
 	if problem := sourceProblem(p); problem != "" {
@@ -136,13 +141,13 @@ func targetProblem(p string) string {
 	}
 	for _, own := range ownPaths {
 		if Within(p, own) {
-			return fmt.Sprintf("must not lie in %s", own)
+			return fmt.Sprintf("must not be in %s", own)
 		}
 	}
 	return ""
 }
 
-// Within reports whether a clean path is another, or lies below it.
+// Within reports whether the clean path p is dir or is below it.
 func Within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }

@@ -14,22 +14,31 @@ func TestABlockedVariableIsRefusedWhereverItStands(t *testing.T) {
 		change         func(s *spec)
 		field, problem string
 	}{
-		"set and free":   {change: func(s *spec) { s.Env = map[string]string{"SEED": "42"} }},
-		"passed and set": {change: func(s *spec) { s.Env, s.EnvPassthrough = map[string]string{"LANG": "C"}, []string{"LANG"} }},
+		"set and free": {change: func(s *spec) { s.Env = map[string]string{"SEED": "42"} }},
+		"passed and set": {
+			change: func(s *spec) { s.Env, s.EnvPassthrough = map[string]string{"LANG": "C"}, []string{"LANG"} },
+		},
 		"set": {func(s *spec) { s.Env = map[string]string{"AWS_SECRET_ACCESS_KEY": "x"} },
 			"env.AWS_SECRET_ACCESS_KEY", "blocked in every sandbox"},
-		"set in small letters": {func(s *spec) { s.Env = map[string]string{"database_url": "x"} }, "env.database_url", "blocked"},
-		"passed":               {func(s *spec) { s.EnvPassthrough = []string{"LANG", "JWT_SECRET"} }, "env_passthrough[1]", "JWT_SECRET"},
-		"of this program":      {func(s *spec) { s.EnvPassthrough = []string{"SANDBOX_RECONCILER_TOKEN"} }, "env_passthrough[0]", "blocked"},
+		"set in small letters": {func(s *spec) { s.Env = map[string]string{"database_url": "x"} },
+			"env.database_url", "blocked"},
+		"passed": {func(s *spec) { s.EnvPassthrough = []string{"LANG", "JWT_SECRET"} },
+			"env_passthrough[1]", "JWT_SECRET"},
+		"of this program": {func(s *spec) { s.EnvPassthrough = []string{"SANDBOX_RECONCILER_TOKEN"} },
+			"env_passthrough[0]", "blocked"},
 		"blocked by the user": {func(s *spec) { s.Env, s.EnvBlocked = map[string]string{"SEED": "42"}, []string{"SEED"} },
 			"env.SEED", "env_blocked"},
-		"passed and blocked by the user": {func(s *spec) { s.EnvPassthrough, s.EnvBlocked = []string{"LANG"}, []string{"LANG"} },
+		"passed and blocked by the user": {func(s *spec) {
+			s.EnvPassthrough, s.EnvBlocked = []string{"LANG"}, []string{"LANG"}
+		},
 			"env_passthrough[0]", "env_blocked"},
-		"in a list that names others": {func(s *spec) { s.Env, s.EnvBlocked = map[string]string{"SECRET_KEY": "x"}, []string{"SEED"} },
+		"in a list that names others": {func(s *spec) {
+			s.Env, s.EnvBlocked = map[string]string{"SECRET_KEY": "x"}, []string{"SEED"}
+		},
 			"env.SECRET_KEY", "every sandbox"}, // the user's list does not stand for ours
-		"of the system":    {func(s *spec) { s.Env = map[string]string{"AGENT_DID": "x"} }, "env.AGENT_DID", "by the system"},
-		"no name":          {func(s *spec) { s.EnvPassthrough = []string{"A=B"} }, "env_passthrough[0]", "not a name"},
-		"no name to block": {func(s *spec) { s.EnvBlocked = []string{"A B"} }, "env_blocked[0]", "not a name"},
+		"of the system":       {func(s *spec) { s.Env = map[string]string{"AGENT_DID": "x"} }, "env.AGENT_DID", "by the system"},
+		"a bad name":          {func(s *spec) { s.EnvPassthrough = []string{"A=B"} }, "env_passthrough[0]", "not a valid name"},
+		"a bad name to block": {func(s *spec) { s.EnvBlocked = []string{"A B"} }, "env_blocked[0]", "not a valid name"},
 	} {
 		field, problem := wrongField(t, put(row.change))
 		if field != row.field || !strings.Contains(problem, row.problem) {
@@ -50,26 +59,30 @@ func TestPathsThatHideOrEscapeAreRefusedByName(t *testing.T) {
 		a     sandbox.HostAccess
 		field string
 	}{
-		"a mount":                       {a: mounts(sandbox.Mount{Source: "/srv/rules", Target: "/mnt/rules"})},
-		"a mount in the workspace":      {a: mounts(sandbox.Mount{Source: "/srv/rules", Target: "/workspace/rules"})},
-		"a relative source":             {mounts(sandbox.Mount{Source: "rules", Target: "/mnt"}), "mounts[0].source"},
-		"a source with ..":              {mounts(sandbox.Mount{Source: "/srv/../etc", Target: "/mnt"}), "mounts[0].source"},
-		"a target with ..":              {mounts(sandbox.Mount{Source: "/srv", Target: "/mnt/../proc"}), "mounts[0].target"},
-		"the root for a target":         {mounts(sandbox.Mount{Source: "/srv", Target: "/"}), "mounts[0].target"},
-		"the workspace itself":          {mounts(sandbox.Mount{Source: "/srv", Target: "/workspace"}), "mounts[0].target"},
-		"kept data":                     {mounts(sandbox.Mount{Source: "/srv", Target: "/data/x"}), "mounts[0].target"},
-		"over the guest":                {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox"}), "mounts[0].target"},
-		"over the channel":              {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox-channel"}), "mounts[0].target"},
-		"in the way out":                {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox-egress/x"}), "mounts[0].target"},
-		"over secrets":                  {mounts(sandbox.Mount{Source: "/srv", Target: "/run/secrets"}), "mounts[0].target"},
-		"over the kernel":               {mounts(sandbox.Mount{Source: "/srv", Target: "/proc/sys"}), "mounts[0].target"},
-		"one over another":              {mounts(sandbox.Mount{Source: "/a", Target: "/mnt"}, sandbox.Mount{Source: "/b", Target: "/mnt/b"}), "mounts[1].target"},
-		"a copy":                        {a: copies(sandbox.Copy{Source: "/srv/rules.txt", Target: "/workspace/rules.txt"})},
-		"a copy out of the workspace":   {copies(sandbox.Copy{Source: "/srv", Target: "/etc"}), "copies[0].target"},
-		"a copy of a relative source":   {copies(sandbox.Copy{Source: "srv", Target: "/data"}), "copies[0].source"},
-		"a copy to what is not written": {copies(sandbox.Copy{Source: "/srv", Target: "rules"}), "copies[0].target"},
+		"a mount":                  {a: mounts(sandbox.Mount{Source: "/srv/rules", Target: "/mnt/rules"})},
+		"a mount in the workspace": {a: mounts(sandbox.Mount{Source: "/srv/rules", Target: "/workspace/rules"})},
+		"a relative source":        {mounts(sandbox.Mount{Source: "rules", Target: "/mnt"}), "mounts[0].source"},
+		"a source with ..":         {mounts(sandbox.Mount{Source: "/srv/../etc", Target: "/mnt"}), "mounts[0].source"},
+		"a target with ..":         {mounts(sandbox.Mount{Source: "/srv", Target: "/mnt/../proc"}), "mounts[0].target"},
+		"the root for a target":    {mounts(sandbox.Mount{Source: "/srv", Target: "/"}), "mounts[0].target"},
+		"the workspace itself":     {mounts(sandbox.Mount{Source: "/srv", Target: "/workspace"}), "mounts[0].target"},
+		"kept data":                {mounts(sandbox.Mount{Source: "/srv", Target: "/data/x"}), "mounts[0].target"},
+		"over the guest":           {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox"}), "mounts[0].target"},
+		"over the channel": {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox-channel"}),
+			"mounts[0].target"},
+		"over the egress path": {mounts(sandbox.Mount{Source: "/srv", Target: "/.sandbox-egress/x"}),
+			"mounts[0].target"},
+		"over secrets":    {mounts(sandbox.Mount{Source: "/srv", Target: "/run/secrets"}), "mounts[0].target"},
+		"over the kernel": {mounts(sandbox.Mount{Source: "/srv", Target: "/proc/sys"}), "mounts[0].target"},
+		"one over another": {mounts(sandbox.Mount{Source: "/a", Target: "/mnt"},
+			sandbox.Mount{Source: "/b", Target: "/mnt/b"}), "mounts[1].target"},
+		"a copy":                      {a: copies(sandbox.Copy{Source: "/srv/rules.txt", Target: "/workspace/rules.txt"})},
+		"a copy out of the workspace": {copies(sandbox.Copy{Source: "/srv", Target: "/etc"}), "copies[0].target"},
+		"a copy of a relative source": {copies(sandbox.Copy{Source: "srv", Target: "/data"}), "copies[0].source"},
+		"a copy to a relative target": {copies(sandbox.Copy{Source: "/srv", Target: "rules"}), "copies[0].target"},
 	} {
-		if field, problem := wrongField(t, put(func(s *sandbox.EnvironmentSpec) { s.HostAccess = row.a })); field != row.field {
+		if field, problem := wrongField(t,
+			put(func(s *sandbox.EnvironmentSpec) { s.HostAccess = row.a })); field != row.field {
 			t.Errorf("%s: %q is wrong: %q; want %q", name, field, problem, row.field)
 		}
 	}

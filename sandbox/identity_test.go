@@ -27,7 +27,7 @@ func TestASandboxHasAUserOfItsOwn(t *testing.T) {
 	})
 }
 
-// Each of 2^27 pairs of ids is as likely as any other: 2,000 sandboxes make 0.015 pairs that share one.
+// All 2^27 pairs of ids are equally likely: among 2,000 sandboxes, 0.015 pairs share one.
 func TestFewSandboxesShareAUser(t *testing.T) {
 	t.Parallel()
 	seen, shared := map[int]bool{}, 0
@@ -46,7 +46,8 @@ func TestFewSandboxesShareAUser(t *testing.T) {
 func TestAFixedUserIsSharedAndKept(t *testing.T) {
 	t.Parallel()
 	for _, narrow := range []bool{false, true} {
-		if got, want := (sandbox.Confinement{User: "2000:3000"}).Identity("any", narrow), (sandbox.Identity{UID: 2000, GID: 3000}); got != want {
+		if got, want := (sandbox.Confinement{User: "2000:3000"}).Identity("any",
+			narrow), (sandbox.Identity{UID: 2000, GID: 3000}); got != want {
 			t.Errorf("the user is %+v, want %+v", got, want)
 		}
 	}

@@ -8,12 +8,12 @@ import (
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// The forms of names that arrive with every condition are checked by loops, which take a tenth of the time that regular
-// expressions take.
+// Loops check the names that arrive with every condition: they take a tenth of the time of regular expressions.
 
 // isEnvironmentID reports whether v matches [a-z0-9][a-z0-9._-]{0,62}.
 func isEnvironmentID(v string) bool {
-	return v != "" && len(v) <= 63 && isLower(v[0]) && all(v[1:], func(c byte) bool { return isLower(c) || c == '.' || c == '_' || c == '-' })
+	return v != "" && len(v) <= 63 && isLower(v[0]) &&
+		all(v[1:], func(c byte) bool { return isLower(c) || c == '.' || c == '_' || c == '-' })
 }
 
 // isAgentDID reports whether v matches did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}.
@@ -35,7 +35,7 @@ func isLower(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' 
 
 func isAlphanumeric(c byte) bool { return isLower(c) || c >= 'A' && c <= 'Z' }
 
-// all reports whether every byte of v is as is says.
+// all reports whether is holds for every byte of v.
 func all(v string, is func(c byte) bool) bool {
 	for i := range len(v) {
 		if !is(v[i]) {
@@ -45,10 +45,10 @@ func all(v string, is func(c byte) bool) bool {
 	return true
 }
 
-// base32 of RFC 4648 in lower case: safe in host names, container names and file names.
+// Base32 of RFC 4648 in lower case: safe in host names, container names and file names.
 const idAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
 
-// IDs issues identifiers. It is injected so that tests can foresee them.
+// IDs issues identifiers of n characters. It is injected, so that tests can predict them.
 type IDs func(n int) string
 
 // RandomIDs issues n random characters of [a-z2-7], 5 bits each.
@@ -63,8 +63,8 @@ func RandomIDs(n int) string {
 
 // Lengths of issued identifiers, in characters of 5 bits.
 const (
-	SandboxIDLength = 26 // 130 bits: never issued twice
-	LedgerIDLength  = 16 // 80 bits: tells the ledgers of one engine apart
+	SandboxIDLength = 26 // 130 bits: no collisions
+	LedgerIDLength  = 16 // 80 bits: distinguishes the ledgers of one engine
 )
 
 // LeaseID returns the id of an agent's lease in an environment: "<agent_did>::<environment_id>".
@@ -74,29 +74,33 @@ func LeaseID(agentDID, environmentID string) string { return agentDID + "::" + e
 func ParseLeaseID(id string) (agent, environment string, err error) {
 	i := strings.LastIndex(id, "::")
 	if i < 0 || !isAgentDID(id[:i]) || !isEnvironmentID(id[i+2:]) {
-		return "", "", Errorf(Invalid, "lease id %q is not of the form <agent_did>::<environment_id>, such as did:plc:abc::catan-7", id)
+		return "", "", Errorf(Invalid,
+			"lease id %q is not of the form <agent_did>::<environment_id>, such as did:plc:abc::catan-7", id)
 	}
 	return id[:i], id[i+2:], nil
 }
 
-// checkEnvironmentID, checkAgentDID and checkCondition append to fields what is wrong with a value.
+// checkEnvironmentID, checkAgentDID and checkCondition append the problem of a value to fields.
 func checkEnvironmentID(fields []Field, name, v string) []Field {
 	if !isEnvironmentID(v) {
-		return append(fields, Field{name, "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit"})
+		return append(fields,
+			Field{name, "must be 1 to 63 characters of a-z, 0-9, '.', '_' and '-', and start with a letter or digit"})
 	}
 	return fields
 }
 
 func checkAgentDID(fields []Field, name, v string) []Field {
 	if !isAgentDID(v) || strings.Contains(v, "::") {
-		return append(fields, Field{name, "must be a DID such as did:plc:abc, at most 200 characters after the method, without \"::\""})
+		return append(fields,
+			Field{name, "must be a DID such as did:plc:abc, at most 200 characters after the method, without \"::\""})
 	}
 	return fields
 }
 
 func checkCondition(fields []Field, name, v string) []Field {
 	if !isConditionName(v) || len(v) > 128 {
-		return append(fields, Field{name, "must be a dotted name such as game.finished, of letters, digits and '_', at most 128 characters"})
+		return append(fields,
+			Field{name, "must be a dotted name such as game.finished, of letters, digits and '_', at most 128 characters"})
 	}
 	return fields
 }

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestNamesHaveTheFormsThatTheDocumentationGives compares the loops with the regular expressions of the documentation, on names
-// and on what is nearly one.
+// TestNamesHaveTheFormsThatTheDocumentationGives compares the loops with the documented regular expressions,
+// on valid names and on near misses.
 func TestNamesHaveTheFormsThatTheDocumentationGives(t *testing.T) {
 	t.Parallel()
 	for expression, is := range map[string]func(string) bool{

@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// LeaseStatus is where a lease stands. It is derived from its sandbox: what is wanted and what was seen.
+// LeaseStatus is the status of a lease. It follows from the wanted and the observed state of its sandbox.
 type LeaseStatus string
 
 // The lease statuses.
 const (
-	// LeasePending: the sandbox is being made.
+	// LeasePending: the sandbox is being created.
 	LeasePending LeaseStatus = "pending"
 	// LeaseActive: the sandbox is ready, awake or asleep.
 	LeaseActive LeaseStatus = "active"
-	// LeaseExpired: a reason to end exists and the sandbox may still be there.
+	// LeaseExpired: the lease has ended, and the sandbox may still exist.
 	LeaseExpired LeaseStatus = "expired"
 	// LeaseDestroyed: the backend confirmed that the sandbox is gone.
 	LeaseDestroyed LeaseStatus = "destroyed"
 )
 
-// LeaseStatuses lists the statuses in the order that a lease goes through them.
+// LeaseStatuses lists the statuses in the order in which a lease goes through them.
 var LeaseStatuses = []LeaseStatus{LeasePending, LeaseActive, LeaseExpired, LeaseDestroyed}
 
-// Phase is what was last seen of a sandbox.
+// Phase is the last observed state of a sandbox.
 type Phase string
 
 // The phases.
 const (
-	PhasePending Phase = "pending" // not yet made, or not known to be
+	PhasePending Phase = "pending" // not created yet, or not known to be
 	PhaseAwake   Phase = "awake"
 	PhaseAsleep  Phase = "asleep"
 	PhaseGone    Phase = "gone" // confirmed by its backend instance
 )
 
-// EndedBy is the kind of reason for which a lease ended.
+// EndedBy is the kind of reason that ended a lease.
 type EndedBy string
 
 // The kinds of reasons.
@@ -46,13 +46,13 @@ const (
 	EndedByBudget      EndedBy = "budget"
 	EndedByRelease     EndedBy = "release"
 	EndedByFailed      EndedBy = "failed"      // never became ready
-	EndedByCrashed     EndedBy = "crashed"     // stopped, or ran out of memory, by itself
+	EndedByCrashed     EndedBy = "crashed"     // stopped on its own, or ran out of memory
 	EndedByVanished    EndedBy = "vanished"    // its backend instance no longer has it
 	EndedByEnvironment EndedBy = "environment" // the environment was destroyed
 	EndedByAdmin       EndedBy = "admin"
 )
 
-// EndedByRules reports whether a lease ended as it was meant to, rather than by drift.
+// EndedByRules reports whether a lease ended as intended, not through drift or failure.
 func (e EndedBy) EndedByRules() bool {
 	switch e {
 	case EndedByVanished, EndedByCrashed, EndedByFailed, "":
@@ -62,7 +62,7 @@ func (e EndedBy) EndedByRules() bool {
 	}
 }
 
-// LeaseSettings are what one lease may set instead of its environment. Nil and empty mean: as the environment.
+// LeaseSettings override settings of the environment for one lease. Nil and empty inherit.
 type LeaseSettings struct {
 	TTL              *Duration `json:"ttl,omitempty"`
 	SleepAfter       *Duration `json:"sleep_after,omitempty"`
@@ -70,7 +70,7 @@ type LeaseSettings struct {
 	ExpiryConditions []string  `json:"expiry_conditions,omitempty"`
 }
 
-// Apply returns the specification as it holds for a lease with these settings.
+// Apply returns spec with the lease's settings applied.
 func (s LeaseSettings) Apply(spec EnvironmentSpec) EnvironmentSpec {
 	if s.TTL != nil {
 		spec.TTL = *s.TTL
@@ -87,20 +87,20 @@ func (s LeaseSettings) Apply(spec EnvironmentSpec) EnvironmentSpec {
 	return spec
 }
 
-// Lease is the right of one agent to one sandbox in one environment, in its current generation.
+// Lease is the right of one agent to one sandbox in one environment. It describes the current generation.
 type Lease struct {
 	// ID is "<agent_did>::<environment_id>".
 	ID            string `json:"id"`
 	AgentDID      string `json:"agent_did"`
 	EnvironmentID string `json:"environment_id"`
-	// Owner is who may renew and release it: an API token, or one Terraform object.
+	// Owner may renew and release the lease. It is an API token or one Terraform object.
 	Owner string `json:"owner"`
-	// Generation counts the incarnations of the lease, from 1.
+	// Generation numbers the sandboxes of the lease, from 1.
 	Generation int64       `json:"generation"`
 	Status     LeaseStatus `json:"status" enum:"pending,active,expired,destroyed"`
 	SandboxID  string      `json:"sandbox_id"`
 	Phase      Phase       `json:"phase" enum:"pending,awake,asleep,gone"`
-	Standing
+	SandboxStatus
 	Backend  Backend `json:"backend"`
 	Instance string  `json:"instance,omitempty"`
 
@@ -112,58 +112,60 @@ type Lease struct {
 	SleepAfter       Duration    `json:"sleep_after"`
 	SleepMode        SleepMode   `json:"sleep_mode"`
 	ExpiryConditions []string    `json:"expiry_conditions"`
-	// Settings are the lease's own, where it differs from its environment.
+	// Settings are the lease's own settings, which override those of its environment.
 	Settings LeaseSettings `json:"settings,omitzero"`
 
 	LeasedAt     time.Time `json:"leased_at"`
 	ReadyAt      time.Time `json:"ready_at,omitzero"`
 	LastActivity time.Time `json:"last_activity"`
-	// ExpiresAt is min(last_activity + ttl, leased_at + max_lifetime); it moves with every use.
+	// ExpiresAt is min(last_activity + ttl, leased_at + max_lifetime). Each use moves it.
 	ExpiresAt time.Time `json:"expires_at"`
-	// Drift are the open findings about the sandbox: where the backend shows something else.
+	// Drift lists the open findings about the sandbox: differences between the backend and the ledger.
 	Drift []DriftFinding `json:"drift,omitempty"`
-	// ObservedAt is when the backend last said something about the sandbox.
+	// ObservedAt is when the backend last reported on the sandbox.
 	ObservedAt time.Time `json:"observed_at,omitzero"`
 
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	EndedBy   EndedBy   `json:"ended_by,omitempty"`
 	EndReason string    `json:"end_reason,omitempty"`
-	// KeptUntil is until when a sandbox that failed after it was ready is kept, stopped, to be looked at.
-	KeptUntil time.Time `json:"kept_until,omitzero" doc:"Until when a sandbox that failed is kept, stopped, for a post-mortem; releasing its generation removes it earlier."`
+	// KeptUntil is when a sandbox that failed after it was ready is removed. Until then it is kept, stopped,
+	// for inspection.
+	KeptUntil time.Time `json:"kept_until,omitzero" doc:"When a failed sandbox is removed; until then it is kept, stopped, for a post-mortem. Releasing its generation removes it earlier."`
 	// DestroyedAt is when the backend confirmed that the sandbox is gone.
 	DestroyedAt time.Time `json:"destroyed_at,omitzero"`
-	// State is where the state of /data stands, nil where the environment keeps none.
-	State *LeaseState `json:"state,omitempty"`
-	// Attempts counts failed tries of the step at hand; LastError is the last one's text.
+	// Snapshot is the status of the /data snapshot, nil if the environment keeps none.
+	Snapshot *LeaseSnapshot `json:"state,omitempty"`
+	// Attempts counts failed attempts of the current step. LastError is the text of the last failure.
 	Attempts  int64  `json:"attempts,omitempty"`
 	LastError string `json:"last_error,omitempty"`
 
-	// Cost is the gross cost of this generation so far, at its backend's prices.
+	// Cost is the gross cost of this generation so far, at the backend's prices.
 	Cost NanoUSD `json:"cost_usd"`
+	// LLM is what this generation's calls of models have used. Its cost is not part of Cost.
+	LLM LLMUse `json:"llm,omitzero" doc:"What calls of models have used, beside cost_usd."`
 	// LastSequence is the sequence of the sandbox's latest event.
 	LastSequence int64 `json:"last_sequence"`
-	// LastEventID is the ledger's latest event as of this reading: a reader that follows the events after it
+	// LastEventID is the ledger's latest event when this was read. A reader that follows the events after it
 	// misses none and gets none twice.
-	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event as of this reading: follow after it."`
-	// RetiredAt is when the details of a destroyed lease were purged. What stays is its owner, its generation,
-	// when and by what it ended, and what it cost.
-	RetiredAt time.Time `json:"retired_at,omitzero"`
+	LastEventID int64 `json:"last_event_id" doc:"The ledger's latest event when this was read: follow events after it."`
+	// PurgedAt is when the details of a destroyed lease were purged. Its owner, generation, end and cost stay.
+	PurgedAt time.Time `json:"retired_at,omitzero"`
 }
 
 // Acquire asks for an agent's lease in an environment.
 type Acquire struct {
 	AgentDID      string        `json:"agent_did"`
 	EnvironmentID string        `json:"environment_id"`
-	Owner         string        `json:"owner,omitempty" doc:"Default is the caller's token."`
+	Owner         string        `json:"owner,omitempty" doc:"Default: the caller's token."`
 	Settings      LeaseSettings `json:"settings,omitzero"`
-	// NoWait: the lease is wanted as soon as it is accepted, pending where its sandbox is not ready yet.
-	// It is no part of what is asked for: with it and without it, the same lease is acquired.
+	// NoWait returns the lease as soon as it is accepted, pending if its sandbox is not ready. It only affects
+	// the answer: the same lease is acquired with and without it.
 	NoWait bool `json:"-"`
-	// Tenant is who asks, nil for the operator. The service's face sets it; no request says it.
+	// Tenant is the caller, nil for the operator. The front end sets it; it is not part of the request's JSON.
 	Tenant *Tenant `json:"-"`
 }
 
-// Validate checks the request on its own. Errors: Invalid, naming each field.
+// Validate checks the request without the ledger. Errors: Invalid, naming each field.
 func (a Acquire) Validate() error { return InvalidFields("lease", a.fields()) }
 
 func (a Acquire) fields() []Field {
@@ -183,17 +185,17 @@ func (s LeaseSettings) fields() []Field {
 // Acquired is the answer to Acquire.
 type Acquired struct {
 	Lease Lease `json:"lease"`
-	// IsNew is true for exactly one of the callers that ask for the same generation.
+	// IsNew is true for exactly one of the callers that acquire the same generation.
 	IsNew bool `json:"is_new"`
 }
 
 // LeaseRef names a lease in a request.
 type LeaseRef struct {
 	ID string `json:"id"`
-	// Generation fences: a request for another generation than the current one is refused
-	// (Conflict, ReasonOtherGeneration). Zero means the current one.
+	// Generation is a fence: if it is not the current one, the request is refused (Conflict,
+	// ReasonOtherGeneration). Zero means the current one.
 	Generation int64 `json:"generation,omitempty"`
-	// Owner must be the lease's owner where a method says so. Empty means: do not check.
+	// Owner must be the lease's owner for methods that say so. Empty skips the check.
 	Owner string `json:"owner,omitempty"`
 }
 
@@ -204,14 +206,14 @@ func (r LeaseRef) String() string {
 	return fmt.Sprintf("%s generation %d", r.ID, r.Generation)
 }
 
-// Renew extends a lease and, with Settings, changes what it may change.
+// Renew extends a lease. With Settings, it also changes the lease's settings.
 type Renew struct {
 	LeaseRef
-	// Settings replace the lease's own settings when not nil. MaxLifetime cannot change.
+	// Settings replace the lease's own settings if not nil. MaxLifetime cannot change.
 	Settings *LeaseSettings `json:"settings,omitempty"`
 }
 
-// Validate checks the request on its own. Errors: Invalid.
+// Validate checks the request without the ledger. Errors: Invalid.
 func (r Renew) Validate() error {
 	if r.Settings == nil {
 		return nil
@@ -219,7 +221,7 @@ func (r Renew) Validate() error {
 	return InvalidFields("lease settings", r.Settings.fields())
 }
 
-// LeaseCounts is how many leases there are, by the state of their sandboxes. What is deleted does not count.
+// LeaseCounts counts leases by the state of their sandboxes. Deleted ones are not counted.
 type LeaseCounts struct {
 	Pending  int64 `json:"pending"`
 	Ready    int64 `json:"ready"`
@@ -229,12 +231,15 @@ type LeaseCounts struct {
 	Deleting int64 `json:"deleting"`
 }
 
-// Live is how many leases may be used.
+// Live returns the number of usable leases.
 func (c LeaseCounts) Live() int64 { return c.Pending + c.Ready + c.Asleep + c.Stopped }
 
-// Plus returns the sum of both.
+// Plus returns the sum of c and o.
 func (c LeaseCounts) Plus(o LeaseCounts) LeaseCounts {
-	return LeaseCounts{c.Pending + o.Pending, c.Ready + o.Ready, c.Asleep + o.Asleep, c.Stopped + o.Stopped, c.Failed + o.Failed, c.Deleting + o.Deleting}
+	return LeaseCounts{
+		c.Pending + o.Pending, c.Ready + o.Ready, c.Asleep + o.Asleep, c.Stopped + o.Stopped, c.Failed + o.Failed,
+		c.Deleting + o.Deleting,
+	}
 }
 
 // LeaseFilter selects leases; empty fields select all.
@@ -242,10 +247,12 @@ type LeaseFilter struct {
 	EnvironmentID string
 	AgentDID      string
 	Status        LeaseStatus
-	// After is the id of the last lease of the page before.
+	// After is the id of the last lease of the previous page.
 	After string
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
+	// Observe looks at the sandboxes on their backends first, and records what drifted.
+	Observe bool
 }
 
 // Validate checks a filter. Errors: Invalid.
@@ -253,8 +260,9 @@ func (f LeaseFilter) Validate() error {
 	if f.Status == "" || slices.Contains(LeaseStatuses, f.Status) {
 		return nil
 	}
-	return InvalidFields("the filter of leases", []Field{{Name: "status", Problem: fmt.Sprintf("must be one of %v, not %q", LeaseStatuses, f.Status)}})
+	return InvalidFields("the lease filter",
+		[]Field{{Name: "status", Problem: fmt.Sprintf("must be one of %v, not %q", LeaseStatuses, f.Status)}})
 }
 
-// Page sizes of all lists.
+// MaxPage is the largest page size of all lists.
 const MaxPage = 1000

@@ -4,20 +4,20 @@ import (
 	"time"
 )
 
-// SweepRequest asks for a sweep.
+// SweepRequest asks for a sweep: a comparison of the ledger with the backends.
 type SweepRequest struct {
-	// DryRun writes nothing and destroys nothing.
-	DryRun bool `json:"dry_run,omitempty" doc:"Report only: write nothing and destroy nothing."`
+	// DryRun changes nothing and destroys nothing.
+	DryRun bool `json:"dry_run,omitempty" doc:"Report only: change nothing and destroy nothing."`
 }
 
-// SweepAction is what a sweep does with something that it found or, in a dry run, would do.
+// SweepAction is what a sweep does with a finding or, in a dry run, would do.
 type SweepAction string
 
 // The actions.
 const (
-	SweepDestroy SweepAction = "destroy" // no row wants it
-	SweepRecord  SweepAction = "record"  // it is drift of a living sandbox
-	SweepKeep    SweepAction = "keep"    // Why says why
+	SweepDestroy SweepAction = "destroy" // an orphan: no row of the ledger wants it
+	SweepRecord  SweepAction = "record"  // drift of a live sandbox
+	SweepKeep    SweepAction = "keep"    // left as it is; Why says why
 )
 
 // SweepFinding is one difference between ledger and backend.
@@ -40,7 +40,7 @@ type InstanceSweep struct {
 	Backend  Backend        `json:"backend"`
 	Instance string         `json:"instance"`
 	Findings []SweepFinding `json:"findings" nullable:"false"`
-	// Error says what could not be looked at or removed.
+	// Error says what the sweep could not inspect or remove.
 	Error string `json:"error,omitempty"`
 }
 
@@ -51,16 +51,16 @@ type SweepReport struct {
 	Instances []InstanceSweep `json:"instances" nullable:"false"`
 }
 
-// AdoptRequest asks to take in the sandboxes that backends know under a ledger's label.
+// AdoptRequest takes over the sandboxes that backends hold under a ledger's label.
 type AdoptRequest struct {
-	// LedgerID is the label: this ledger's own after it was emptied or restored, or that of a ledger
-	// that is lost. Two living ledgers must never have the same sandbox.
-	LedgerID string `json:"ledger_id,omitempty" doc:"The ledger that made the sandboxes and is lost. Default: this ledger."`
-	// EnvironmentID, unless empty, leaves out what is of other environments.
+	// LedgerID is the label: this ledger's own after it was emptied or restored, or that of a lost ledger. Two
+	// live ledgers must never own the same sandbox.
+	LedgerID string `json:"ledger_id,omitempty" doc:"The lost ledger that created the sandboxes. Default: this ledger."`
+	// EnvironmentID limits the adoption to one environment. Empty means all.
 	EnvironmentID string `json:"environment_id,omitempty"`
-	// End ends the adopted leases at once, so that their sandboxes are destroyed in due form.
+	// End ends the adopted leases at once, so that the service destroys their sandboxes.
 	End bool `json:"end,omitempty" doc:"End the adopted leases at once."`
-	// DryRun writes nothing.
+	// DryRun changes nothing.
 	DryRun bool `json:"dry_run,omitempty" doc:"Report only."`
 }
 
@@ -69,10 +69,11 @@ func (r AdoptRequest) Validate() error {
 	if r.LedgerID == "" || len(r.LedgerID) == LedgerIDLength {
 		return nil
 	}
-	return InvalidFields("adopt", []Field{{Name: "ledger_id", Problem: "must be the id of a ledger, which is a label of its sandboxes"}})
+	return InvalidFields("adopt",
+		[]Field{{Name: "ledger_id", Problem: "must be a ledger id, which is a label of its sandboxes"}})
 }
 
-// Adoption says what became of one sandbox that was found.
+// Adoption is the result for one sandbox that was found.
 type Adoption struct {
 	SandboxID     string    `json:"sandbox_id"`
 	LeaseID       string    `json:"lease_id,omitempty"`
@@ -82,14 +83,14 @@ type Adoption struct {
 	Instance      string    `json:"instance"`
 	State         State     `json:"state"`
 	CreatedAt     time.Time `json:"created_at,omitzero"`
-	// Deadline is when the sandbox ends itself, as it was made.
+	// Deadline is when the sandbox ends itself. It was set when the sandbox was created.
 	Deadline time.Time `json:"deadline,omitzero"`
 	Adopted  bool      `json:"adopted"`
-	// Why says why it was not adopted, and what to do about it.
+	// Why says why it was not adopted and what to do.
 	Why string `json:"why,omitempty"`
 }
 
-// AdoptReport is the answer to an AdoptRequest. Sandboxes that this ledger has are left out.
+// AdoptReport is the answer to an AdoptRequest. It omits sandboxes that this ledger already has.
 type AdoptReport struct {
 	LedgerID  string     `json:"ledger_id"`
 	DryRun    bool       `json:"dry_run"`

@@ -5,45 +5,47 @@ import (
 	"time"
 )
 
-// DefaultPoolTTL is how long a sandbox waits in a warm pool before a fresh one takes its place.
+// DefaultPoolTTL is how long a sandbox waits in a warm pool before it is replaced.
 const DefaultPoolTTL = Duration(24 * time.Hour)
 
-// MaxPoolSize bounds a warm pool.
+// MaxPoolSize is the largest size of a warm pool.
 const MaxPoolSize = 100
 
-// PoolMode is how sandboxes of a warm pool wait.
+// PoolMode is the state in which sandboxes of a warm pool wait.
 type PoolMode string
 
-// The modes. PoolPaused is the default: what waits uses no CPU, runs no code, and costs what sleeps. A claim wakes it, which
-// is a call to the engine. PoolRunning needs no wake: a claim is a message, at the price of a sandbox that is awake.
+// The modes. PoolPaused is the default: a waiting sandbox is asleep. It uses no CPU, runs no code and costs
+// what a sleeping sandbox costs. A claim wakes it with a call to the engine. PoolRunning needs no wake: a claim
+// is one message to the sandbox, at the cost of an awake sandbox.
 const (
 	PoolPaused  PoolMode = "paused"
 	PoolRunning PoolMode = "running"
 )
 
-// WarmPool keeps sandboxes made, so that an acquire only has to claim one.
+// WarmPool keeps sandboxes ready, so that an acquire only claims one.
 type WarmPool struct {
-	Size    int64    `json:"size" doc:"How many sandboxes wait, 0 to 100." minimum:"0" maximum:"100"`
-	MaxSize int64    `json:"max_size,omitempty" doc:"The pool grows up to this size, at most 100, after many leases began within 10s of each other, and shrinks 10m later. Default: it does not grow." minimum:"0" maximum:"100"`
-	Mode    PoolMode `json:"mode,omitempty" enum:"paused,running" doc:"paused: what waits sleeps, by sleep_mode, and costs what sleeps; an acquire wakes it. running: it is awake, and costs so; an acquire wakes and starts nothing. Default paused."`
+	Size    int64    `json:"size" doc:"Number of sandboxes that wait, 0 to 100." minimum:"0" maximum:"100"`
+	MaxSize int64    `json:"max_size,omitempty" doc:"Largest size, at most 100. After a burst of leases within 10s the pool grows up to this size; it shrinks 10m later. Default: it does not grow." minimum:"0" maximum:"100"`
+	Mode    PoolMode `json:"mode,omitempty" enum:"paused,running" doc:"paused: waiting sandboxes sleep by sleep_mode and cost what sleeping sandboxes cost; an acquire wakes one. running: waiting sandboxes are awake and cost as such; an acquire needs no wake. Default paused."`
 	TTL     Duration `json:"ttl,omitempty" doc:"A waiting sandbox is replaced after this time. Default 24h."`
-	Paused  bool     `json:"paused,omitempty" doc:"Make no new ones; those that wait are still given out."`
+	Paused  bool     `json:"paused,omitempty" doc:"Create no new sandboxes; those that wait are still leased."`
 }
 
 const (
-	// PoolDemandWindow is how close together leases begin that a growing pool is to serve at once: about the time to refill.
+	// PoolDemandWindow is the length of a burst: leases that begin within it are served by one pool size. It is
+	// about the time of a refill.
 	PoolDemandWindow = 10 * time.Second
-	// PoolDemandMemory is how long a pool keeps the size that a burst gave it.
+	// PoolDemandMemory is how long a pool keeps its size after a burst.
 	PoolDemandMemory = 10 * time.Minute
 )
 
-// SizeFor returns how many sandboxes wait after a demand: the most leases that began within PoolDemandWindow of each other.
+// SizeFor returns the pool size for a demand: the most leases that began within one PoolDemandWindow.
 func (p *WarmPool) SizeFor(demand int64) int64 { return max(p.Size, min(demand, p.MaxSize)) }
 
-// Runs reports whether what waits is awake.
+// Runs reports whether waiting sandboxes are awake.
 func (p *WarmPool) Runs() bool { return p.Mode == PoolRunning }
 
-// withDefaults returns the pool with its defaults filled in; none stays none.
+// withDefaults returns the pool with its defaults filled in; nil stays nil.
 func (p *WarmPool) withDefaults() *WarmPool {
 	if p == nil {
 		return nil
@@ -54,7 +56,7 @@ func (p *WarmPool) withDefaults() *WarmPool {
 	return &filled
 }
 
-// fields returns what is wrong with a pool whose defaults are filled in.
+// fields returns the problems of a pool. Its defaults must be filled in.
 func (p *WarmPool) fields() (f []Field) {
 	if p == nil {
 		return nil
@@ -63,7 +65,8 @@ func (p *WarmPool) fields() (f []Field) {
 		f = append(f, Field{"warm_pool.size", fmt.Sprintf("must be between 0 and %d, not %d", MaxPoolSize, p.Size)})
 	}
 	if p.MaxSize != 0 && (p.MaxSize < p.Size || p.MaxSize > MaxPoolSize) {
-		f = append(f, Field{"warm_pool.max_size", fmt.Sprintf("must be between warm_pool.size (%d) and %d, not %d", p.Size, MaxPoolSize, p.MaxSize)})
+		f = append(f, Field{"warm_pool.max_size", fmt.Sprintf("must be between warm_pool.size (%d) and %d, not %d",
+			p.Size, MaxPoolSize, p.MaxSize)})
 	}
 	if p.Mode != PoolPaused && p.Mode != PoolRunning {
 		f = append(f, Field{"warm_pool.mode", fmt.Sprintf("must be paused or running, not %q", p.Mode)})
@@ -74,17 +77,17 @@ func (p *WarmPool) fields() (f []Field) {
 	return f
 }
 
-// PoolStatus is where an environment's warm pool stands.
+// PoolStatus is the status of an environment's warm pool.
 type PoolStatus struct {
-	// Ready sandboxes wait, Pending ones are being made.
+	// Ready counts sandboxes that wait, Pending those that are being created.
 	Ready   int64 `json:"ready"`
 	Pending int64 `json:"pending"`
-	// Failures counts sandboxes that could not be made, in a row. At MaxPoolFailures no more are
-	// tried until the environment is changed.
+	// Failures counts consecutive failed creations. At MaxPoolFailures the pool stops until the environment
+	// changes.
 	Failures  int64     `json:"failures,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	RetryAt   time.Time `json:"retry_at,omitzero"`
 }
 
-// MaxPoolFailures is after how many failures in a row a pool gives up.
+// MaxPoolFailures is the number of consecutive failures after which a pool gives up.
 const MaxPoolFailures = 8

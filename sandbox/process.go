@@ -11,54 +11,54 @@ import (
 
 // Limits of processes.
 const (
-	// MaxDeclaredProcesses and MaxProcesses bound those that an environment declares, and those of a
-	// sandbox that have not ended.
+	// MaxDeclaredProcesses limits the processes that an environment declares. MaxProcesses limits the processes
+	// of a sandbox that have not ended.
 	MaxDeclaredProcesses = 16
 	MaxProcesses         = 32
-	// MaxProcessLog is how much is kept of what a process writes, in bytes: the latest. A sandbox in
-	// which no file can be made keeps 1 MiB in memory.
+	// MaxProcessLog is the size of the retained end of a process's log, in bytes. A sandbox that cannot create
+	// files keeps 1 MiB in memory.
 	MaxProcessLog = 8 << 20
-	// MaxProcessWait bounds one wait, DefaultProcessWait is the default.
+	// MaxProcessWait is the longest wait, DefaultProcessWait the default.
 	MaxProcessWait     = Duration(time.Hour)
 	DefaultProcessWait = Duration(time.Minute)
-	// maxLogPattern bounds the expression that a wait looks for, in bytes.
+	// maxLogPattern limits the regular expression of a wait, in bytes.
 	maxLogPattern = 1024
 )
 
-// Restart says what becomes of a process that ends by itself.
+// Restart says what happens after a process exits on its own.
 type Restart string
 
-// The restarts. One that is started again has a growing pause before it, from half a second to 30 s, which
-// begins anew once it has run for 30 s.
+// The restarts. Before each restart there is a pause. It grows from half a second to 30 s, and is reset once
+// the process has run for 30 s.
 const (
 	RestartNo     Restart = "no"
 	RestartAlways Restart = "always"
 )
 
-// ProcessSpec is a process that runs as long as its sandbox does. It is not activity: it keeps no sandbox
-// awake and no lease alive, and it has no timeout.
+// ProcessSpec is a process that runs as long as its sandbox. It does not count as activity: it keeps no sandbox
+// awake and no lease alive. It has no timeout.
 type ProcessSpec struct {
-	// Name is 1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit.
-	Name    string            `json:"name" doc:"1 to 63 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit."`
-	Command []string          `json:"command" doc:"The program and its arguments; no shell is involved."`
-	Env     map[string]string `json:"env,omitempty" doc:"Environment variables beside those of the sandbox. They are kept in the ledger as long as the process may start: never secrets."`
-	Cwd     string            `json:"cwd,omitempty" doc:"Below /workspace or /data. Default /workspace."`
-	User    string            `json:"user,omitempty" doc:"uid or uid:gid in numbers; root needs the confinement's allow_root. Default: the sandbox's user."`
-	Restart Restart           `json:"restart,omitempty" enum:"no,always" doc:"What becomes of it when it ends by itself. Default no; a declared process starts again in any case when its sandbox was stopped meanwhile."`
+	// Name is 1 to 63 characters of a-z, 0-9, '.', '_' and '-', starting with a letter or digit.
+	Name    string            `json:"name" doc:"1 to 63 characters of a-z, 0-9, '.', '_' and '-', starting with a letter or digit."`
+	Command []string          `json:"command" doc:"The program and its arguments, run without a shell."`
+	Env     map[string]string `json:"env,omitempty" doc:"Environment variables in addition to those of the sandbox. The ledger stores them as long as the process may start: do not put secrets here."`
+	Cwd     string            `json:"cwd,omitempty" doc:"Working directory in /workspace or /data. Default /workspace."`
+	User    string            `json:"user,omitempty" doc:"Numeric uid or uid:gid. Root requires confinement.allow_root. Default: the sandbox's user."`
+	Restart Restart           `json:"restart,omitempty" enum:"no,always" doc:"Whether it restarts after it exits on its own. Default no. A declared process always restarts after its sandbox was stopped."`
 }
 
-// Normalize fills in defaults and checks a process by the rules of its sandbox. Errors: Invalid.
+// Normalize fills in defaults and checks a process by the rules of its environment. Errors: Invalid.
 func (p ProcessSpec) Normalize(rules CommandRules) (ProcessSpec, error) {
 	orDefault(&p.Cwd, "/workspace")
 	orDefault(&p.Restart, RestartNo)
 	f := p.fields("", rules)
 	if f == nil {
-		p.Cwd, _ = CleanPath(p.Cwd) // which fields has checked
+		p.Cwd, _ = CleanPath(p.Cwd) // fields has checked it
 	}
 	return p, InvalidFields("process", f)
 }
 
-// fields checks a process whose fields are named below prefix.
+// fields checks a process. Field names start with prefix.
 func (p ProcessSpec) fields(prefix string, rules CommandRules) []Field {
 	f := checkEnvironmentID(nil, prefix+"name", p.Name)
 	if len(p.Command) == 0 || p.Command[0] == "" {
@@ -85,25 +85,25 @@ func (s EnvironmentSpec) processFields() (f []Field) {
 		prefix := fmt.Sprintf("processes[%d].", i)
 		f = append(f, p.fields(prefix, s.Rules())...)
 		if seen[p.Name] {
-			f = append(f, Field{prefix + "name", fmt.Sprintf("%q is the name of another process", p.Name)})
+			f = append(f, Field{prefix + "name", fmt.Sprintf("%q is already the name of another process", p.Name)})
 		}
 		seen[p.Name] = true
 	}
 	return f
 }
 
-// ProcessState is where a process stands.
+// ProcessState is the state of a process.
 type ProcessState string
 
 // The states.
 const (
-	// ProcessPending: it is started once its sandbox is awake and NextStartAt has come.
+	// ProcessPending: it starts when its sandbox is awake and NextStartAt has passed.
 	ProcessPending ProcessState = "pending"
-	// ProcessRunning: the sandbox was told to run it. While the sandbox sleeps by pause, it stands still.
+	// ProcessRunning: the service started it. While the sandbox is paused, the process is frozen.
 	ProcessRunning ProcessState = "running"
-	// ProcessExited: it ended by itself. It is not started again.
+	// ProcessExited: it exited on its own and does not restart.
 	ProcessExited ProcessState = "exited"
-	// ProcessFailed: it could not be run, or it is not known how it ended.
+	// ProcessFailed: it could not run, or its result is unknown.
 	ProcessFailed ProcessState = "failed"
 	// ProcessKilled: KillProcess ended it.
 	ProcessKilled ProcessState = "killed"
@@ -111,35 +111,35 @@ const (
 	ProcessStopped ProcessState = "stopped"
 )
 
-// Live reports whether a process runs or will.
+// Live reports whether a process runs or will run.
 func (s ProcessState) Live() bool { return s == ProcessPending || s == ProcessRunning }
 
-// Process is a process of a lease's sandbox, as it stands. It is kept as long as its sandbox.
+// Process is a process of a lease's sandbox in its current state. It is kept as long as its sandbox.
 type Process struct {
 	Name       string   `json:"name"`
 	LeaseID    string   `json:"lease_id"`
 	Generation int64    `json:"generation"`
 	SandboxID  string   `json:"sandbox_id"`
 	Command    []string `json:"command"`
-	// EnvNames are the variables that it was given; answers hold no values.
+	// EnvNames are the names of its variables. Answers never contain the values.
 	EnvNames []string `json:"env_names,omitempty"`
 	Cwd      string   `json:"cwd"`
 	User     string   `json:"user,omitempty"`
 	Restart  Restart  `json:"restart" enum:"no,always"`
-	// Declared: its environment declared it when the lease's sandbox became ready.
+	// Declared: the environment declared it when the lease's sandbox became ready.
 	Declared bool         `json:"declared,omitempty"`
 	State    ProcessState `json:"state" enum:"pending,running,exited,failed,killed,stopped"`
-	// Starts counts how often it was started, StartedAt is when it was last.
+	// Starts is the number of starts, StartedAt the time of the latest.
 	Starts    int64     `json:"starts"`
 	StartedAt time.Time `json:"started_at,omitzero"`
-	// NextStartAt is the earliest moment at which a pending one is started.
+	// NextStartAt is the earliest next start of a pending process.
 	NextStartAt time.Time `json:"next_start_at,omitzero"`
-	// ExitedAt, ExitCode and OOMKilled are of its last end. 126 or 127: it could not be started; 128 + n:
-	// signal n ended it.
+	// ExitedAt, ExitCode and OOMKilled describe the latest exit. ExitCode is 126 or 127 if it could not start,
+	// and 128 + n if signal n ended it.
 	ExitedAt  time.Time `json:"exited_at,omitzero"`
 	ExitCode  int       `json:"exit_code"`
 	OOMKilled bool      `json:"oom_killed,omitempty"`
-	// Error says why it failed, or why it ended last.
+	// Error says why it failed, or why it last ended.
 	Error string `json:"error,omitempty"`
 }
 
@@ -149,17 +149,18 @@ type ProcessRef struct {
 	Name string
 }
 
-// ProcessWait asks to wait for a process. Exactly one of Log, Port and Exit is set.
+// ProcessWait asks to wait for a process. Exactly one of Log, Port and Exit must be set.
 type ProcessWait struct {
 	ProcessRef
-	// Log is a regular expression (RE2) that a line of its log has to match. Lines that were written before
-	// count. A line is up to 64 KiB, without its end; one that is longer is matched in pieces.
+	// Log is a regular expression (RE2) that a line of the log must match. Earlier lines count too. A line has
+	// up to 64 KiB, without its end; a longer line is matched in pieces.
 	Log string
-	// Port is a TCP port of the sandbox's 127.0.0.1 that must accept a connection, from any program.
+	// Port is a TCP port on the sandbox's 127.0.0.1 that must accept a connection. Any program may listen on
+	// it.
 	Port int
-	// Exit waits until it has ended and is not started again.
+	// Exit waits until the process has ended and will not restart.
 	Exit bool
-	// Timeout bounds the wait; default DefaultProcessWait, at most MaxProcessWait.
+	// Timeout limits the wait. Default DefaultProcessWait, at most MaxProcessWait.
 	Timeout Duration
 }
 
@@ -175,7 +176,7 @@ func (w ProcessWait) Normalize() (ProcessWait, *regexp.Regexp, error) {
 		}
 	}
 	if wanted != 1 {
-		f = append(f, Field{"until", "must be exactly one of log, port and exit"})
+		f = append(f, Field{"until", "must be exactly one of log, port or exit"})
 	}
 	if w.Log != "" {
 		var err error
@@ -194,34 +195,34 @@ func (w ProcessWait) Normalize() (ProcessWait, *regexp.Regexp, error) {
 	return w, pattern, InvalidFields("wait", f)
 }
 
-// ProcessWaited is what a wait came to.
+// ProcessWaited is the result of a wait.
 type ProcessWaited struct {
 	Process
-	// Line is the line that matched, and Offset where the log goes on after it.
+	// Line is the matching line. Offset is the position in the log after it.
 	Line   string `json:"line,omitempty"`
 	Offset int64  `json:"offset,omitempty"`
 }
 
-// LogRequest asks for the log of a process: what its latest start wrote to standard output and standard
-// error, as it came.
+// LogRequest asks for the log of a process: standard output and standard error of its latest start, in the
+// order written.
 type LogRequest struct {
 	ProcessRef
-	// Offset is the first byte that is wanted, from 0. Offsets count all that was written.
+	// Offset is the first byte to return, from 0. Offsets count everything that was written.
 	Offset int64
-	// Follow goes on to the process's end; without it there is what is there.
+	// Follow continues until the process ends. Without it, only existing output is returned.
 	Follow bool
 }
 
-// ProcessLog is a log that is read. It is to be closed.
+// ProcessLog is an open log. The caller must close it.
 type ProcessLog struct {
 	io.ReadCloser
-	// Offset is that of the first byte: later than the one that was asked for where that is no longer kept,
-	// and earlier where so much has not been written.
+	// Offset is the offset of the first byte. It is larger than requested if that byte is no longer kept, and
+	// smaller if less has been written.
 	Offset int64
 }
 
-// Differs names what is different in a process that exists, nil when nothing is. The values of its variables
-// are not compared: they may not be kept.
+// Differs returns the fields that differ from an existing process, nil if none does. It does not compare the
+// values of variables, because they may not be stored.
 func (p ProcessSpec) Differs(is Process) (f []Field) {
 	for _, c := range []struct {
 		name string
@@ -234,7 +235,7 @@ func (p ProcessSpec) Differs(is Process) (f []Field) {
 		{"restart", p.Restart == is.Restart},
 	} {
 		if !c.same {
-			f = append(f, Field{c.name, "is another one than that of the process that has the name"})
+			f = append(f, Field{c.name, "differs from that of the existing process with this name"})
 		}
 	}
 	return f

@@ -3,10 +3,11 @@ package sandbox
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
-// DriftKind says how the world differs from the ledger.
+// DriftKind is the kind of difference between the ledger and reality.
 type DriftKind string
 
 // The kinds of drift.
@@ -15,17 +16,19 @@ const (
 	DriftStopped     DriftKind = "stopped"
 	DriftOutOfMemory DriftKind = "out_of_memory"
 	DriftChanged     DriftKind = "changed"
-	DriftOrphan      DriftKind = "orphan" // labelled as ours, known to no row
+	DriftOrphan      DriftKind = "orphan" // has our label, but no row in the ledger
 	// DriftLeftover: a volume, network or helper of ours whose sandbox or environment is gone.
 	DriftLeftover DriftKind = "leftover"
-	// DriftUsage: the backend has counted another usage than the ledger, whose costs stay as they are.
+	// DriftUsage: the backend counted other usage than the ledger. The ledger's costs stay as they are.
 	DriftUsage DriftKind = "usage"
 )
 
-// DriftKinds are all kinds of drift.
-var DriftKinds = []DriftKind{DriftVanished, DriftStopped, DriftOutOfMemory, DriftChanged, DriftOrphan, DriftLeftover, DriftUsage}
+// DriftKinds lists all kinds of drift.
+var DriftKinds = []DriftKind{
+	DriftVanished, DriftStopped, DriftOutOfMemory, DriftChanged, DriftOrphan, DriftLeftover, DriftUsage,
+}
 
-// DriftFinding is one difference between ledger and backend, kept as a record.
+// DriftFinding is one recorded difference between ledger and backend.
 type DriftFinding struct {
 	ID            int64     `json:"id"`
 	Kind          DriftKind `json:"kind" enum:"vanished,stopped,out_of_memory,changed,orphan,leftover,usage"`
@@ -39,11 +42,19 @@ type DriftFinding struct {
 	FirstSeenAt   time.Time `json:"first_seen_at"`
 	LastSeenAt    time.Time `json:"last_seen_at"`
 	ResolvedAt    time.Time `json:"resolved_at,omitzero"`
-	// Resolution says how it was resolved or, while it is open, who has to do what.
+	// Resolution says how it was resolved or, while it is open, what must be done and by which party.
 	Resolution string `json:"resolution,omitempty"`
 }
 
-// Status says whether the finding is resolved.
+// SettingSchedulingPolicy is a deployment setting that cannot change after the environment was created.
+const SettingSchedulingPolicy = "scheduling_policy"
+
+// Kept reports a finding about a deployment that no apply resolves. Only a new environment can.
+func (f DriftFinding) Kept() bool {
+	return f.Kind == DriftChanged && strings.HasSuffix(f.Field, ": "+SettingSchedulingPolicy)
+}
+
+// Status returns whether the finding is open or resolved.
 func (f DriftFinding) Status() DriftStatus {
 	if f.ResolvedAt.IsZero() {
 		return DriftOpen
@@ -69,10 +80,10 @@ const (
 	DriftResolved DriftStatus = "resolved"
 )
 
-// DriftStatuses are all statuses of findings.
+// DriftStatuses lists all statuses of findings.
 var DriftStatuses = []DriftStatus{DriftOpen, DriftResolved}
 
-// Validate checks kind and status. Errors: Invalid, naming what there is.
+// Validate checks kind and status. Errors: Invalid, listing the valid values.
 func (f DriftFilter) Validate() error {
 	var fields []Field
 	if f.Kind != "" && !slices.Contains(DriftKinds, f.Kind) {
@@ -81,7 +92,7 @@ func (f DriftFilter) Validate() error {
 	if f.Status != "" && !slices.Contains(DriftStatuses, f.Status) {
 		fields = append(fields, Field{Name: "status", Problem: fmt.Sprintf("must be one of %v", DriftStatuses)})
 	}
-	return InvalidFields("the filter of drift", fields)
+	return InvalidFields("the drift filter", fields)
 }
 
 // LedgerInfo identifies the ledger behind a Service.
@@ -89,11 +100,12 @@ type LedgerInfo struct {
 	ID      string `json:"id"`
 	Version string `json:"version"`
 	// LastEventID is the id of the latest event.
-	LastEventID int64 `json:"last_event_id" doc:"The latest event: follow after it what happens from now on."`
-	// PurgedEventID: events up to it are not all retained any more; no reader can continue from before it.
-	PurgedEventID int64 `json:"purged_event_id,omitempty" doc:"Following cannot go on from before this event: not all are retained."`
-	// DetailSince is since when single usage periods are retained; of what was before there are UTC days.
+	LastEventID int64 `json:"last_event_id" doc:"The latest event: follow events after it."`
+	// PurgedEventID: some events up to this one are no longer retained. A reader cannot continue from before
+	// it.
+	PurgedEventID int64 `json:"purged_event_id,omitempty" doc:"Events up to this one are not all retained: a reader cannot continue from before it."`
+	// DetailSince is the start of the retained single usage periods. Older usage is kept by UTC day.
 	DetailSince time.Time `json:"detail_since,omitzero" doc:"Costs before this moment are kept by UTC day."`
-	// PriceBooks are in force, by backend.
+	// PriceBooks are the current ones, by backend.
 	PriceBooks map[Backend]PriceBook `json:"price_books"`
 }

@@ -8,20 +8,19 @@ import (
 	"slices"
 )
 
-// SecretsDir is where a sandbox finds its secrets, each a file that only its user may read.
+// SecretsDir holds a sandbox's secrets, one file each. Only the sandbox's user may read them.
 const SecretsDir = "/run/secrets"
 
 // Limits of an environment's secrets.
 const (
 	MaxSecrets     = 64
-	MaxSecretBytes = 64 << 10 // of one
+	MaxSecretBytes = 64 << 10 // per secret
 )
 
-// Secret is a value that must not be shown. Its JSON form is the value: it travels in requests, and
-// stands in no answer.
+// Secret is a value that must not be shown. Its JSON form is the value: requests contain it, answers never do.
 type Secret string
 
-// String hides the value from whatever prints it.
+// String hides the value from printing.
 func (Secret) String() string { return "(secret)" }
 
 // GoString hides the value from %#v.
@@ -32,14 +31,14 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 var secretName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$`)
 
-// WithDefaults returns the request with every default filled in, and every secret named that it has
-// a value for.
+// WithDefaults returns the request with all defaults filled in. Secrets then names each secret that has a
+// value.
 func (p PutEnvironment) WithDefaults() PutEnvironment {
 	p.EnvironmentSpec = p.EnvironmentSpec.WithDefaults()
 	return p.withSecretNames()
 }
 
-// withSecretNames returns the request with every secret named that it has a value for, in order.
+// withSecretNames adds the names of SecretValues to Secrets, sorted.
 func (p PutEnvironment) withSecretNames() PutEnvironment {
 	names := append(slices.Clone(p.Secrets), slices.Collect(maps.Keys(p.SecretValues))...)
 	slices.Sort(names)
@@ -47,11 +46,12 @@ func (p PutEnvironment) withSecretNames() PutEnvironment {
 	return p
 }
 
-// secretFields returns what is wrong with the secrets of a request. It never repeats a value.
+// secretFields returns the problems of the request's secrets. It never repeats a value.
 func (p PutEnvironment) secretFields() (f []Field) {
 	for _, name := range p.Secrets {
 		if !secretName.MatchString(name) {
-			f = append(f, Field{"secrets", fmt.Sprintf("%q is no name of a secret: it must be a file name of 1 to 63 letters, digits, '.', '_' and '-', that does not begin with '.' or '-'", name)})
+			f = append(f, Field{"secrets", fmt.Sprintf("%q is not a valid name: it must be a file name of 1 to 63 letters, "+
+				"digits, '.', '_' and '-', and not start with '.' or '-'", name)})
 		}
 	}
 	if len(p.Secrets) > MaxSecrets {

@@ -11,17 +11,17 @@ import (
 
 // Limits of a session.
 const (
-	// MaxSessionEnv bounds the variables of a session, names and values together, in bytes.
+	// MaxSessionEnv limits the variables of a session, names and values together, in bytes.
 	MaxSessionEnv = 32 << 10
-	// MaxShellLine bounds a line of the shell, in bytes.
+	// MaxShellLine limits a shell line, in bytes.
 	MaxShellLine = 64 << 10
-	// MaxSessionRecording bounds the recording of a session: the data of its events, and SessionEventCost
-	// for each.
+	// MaxSessionRecording limits the recording of a session, in bytes: the data of its events plus
+	// SessionEventCost per event.
 	MaxSessionRecording = 16 << 20
 	SessionEventCost    = 256
 )
 
-// SessionState is where a session stands.
+// SessionState is the state of a session.
 type SessionState string
 
 // The states of a session.
@@ -30,50 +30,51 @@ const (
 	SessionClosed SessionState = "closed"
 )
 
-// Session is a place in a lease's sandbox where commands are run one after the other, with variables and
-// a directory of their own, and a recording. No process lives for it: it is there when its sandbox sleeps,
-// has crashed and was started again, or the service was. It closes with its sandbox.
+// Session runs commands one after another in a lease's sandbox, with its own variables, directory and
+// recording. It is no process: it survives sleep, crash and restart of its sandbox, and a restart of the
+// service. It closes with its sandbox.
 type Session struct {
-	// ID names one session of its sandbox, for ever.
+	// ID names one session of its sandbox. It is never reused.
 	ID         string `json:"id"`
 	LeaseID    string `json:"lease_id"`
 	Generation int64  `json:"generation"`
 	SandboxID  string `json:"sandbox_id"`
-	// EnvNames are its variables; their values are not shown.
+	// EnvNames are the names of its variables. The values are not shown.
 	EnvNames []string `json:"env_names,omitempty"`
-	// Cwd is where its next command begins.
+	// Cwd is the directory in which the next command starts.
 	Cwd       string       `json:"cwd"`
 	User      string       `json:"user,omitempty"`
 	State     SessionState `json:"state" enum:"open,closed"`
 	CreatedAt time.Time    `json:"created_at"`
 	ClosedAt  time.Time    `json:"closed_at,omitzero"`
-	// ExecID is the command that runs in it, "" when none does.
+	// ExecID is the running command, "" if there is none.
 	ExecID string `json:"exec_id,omitempty"`
-	// LastSequence is its latest event.
+	// LastSequence is the sequence of its latest event.
 	LastSequence int64 `json:"last_sequence"`
-	// RecordedBytes is what counts of its recording; Full: there is no room for more.
+	// RecordedBytes is the size of its recording. Full: the recording has reached its limit.
 	RecordedBytes int64 `json:"recorded_bytes"`
 	Full          bool  `json:"full,omitempty"`
-	// DroppedAt is since when its recording is no longer kept, because newer output took its room. Nothing more is recorded.
-	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"Since when its recording is no longer kept: newer output took its room."`
+	// DroppedAt is when its recording was deleted to make room for newer output. Nothing is recorded after
+	// that.
+	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"When its recording was deleted to make room for newer output."`
 }
 
 // SessionRef names a session of a lease.
 type SessionRef struct {
 	LeaseID string
-	// Generation is the lease's at the time; zero means the latest that has had such a session.
+	// Generation is the lease's generation; zero means the latest one that has this session.
 	Generation int64
 	ID         string
 }
 
-// CreateSession asks for a session in a lease's sandbox.
+// CreateSession asks for a new session in a lease's sandbox.
 type CreateSession struct {
-	// ID is as ExecRequest's. It names one session of the sandbox for ever: the same request under it finds
-	// the same session. Without one the service issues it.
+	// ID is as in ExecRequest. A repeated request with the same ID returns the same session. If empty, the
+	// service issues one.
 	ID string
-	// Env are its variables at first. Their values lie sealed in the ledger.
+	// Env are the initial variables. The ledger stores their values sealed.
 	Env map[string]string
-	// Cwd and User are ExecRequest's.
+	// Cwd and User are as in ExecRequest.
 	Cwd, User string
 }
 
@@ -87,7 +88,8 @@ func (c CreateSession) Normalize() (CreateSession, error) {
 	c.Cwd = r.Cwd
 	var f []Field
 	if n := envBytes(c.Env); n > MaxSessionEnv {
-		f = append(f, Field{"env", fmt.Sprintf("is %d bytes, names and values together, and must be at most %d", n, MaxSessionEnv)})
+		f = append(f,
+			Field{"env", fmt.Sprintf("has %d bytes of names and values, but at most %d are allowed", n, MaxSessionEnv)})
 	}
 	return c, InvalidFields("session", f)
 }
@@ -99,57 +101,60 @@ func envBytes(env map[string]string) (n int) {
 	return n
 }
 
-// sessionFields returns what is wrong with what only commands of sessions have.
+// sessionFields returns the problems of the fields that only commands of sessions may have.
 func (r ExecRequest) sessionFields() (f []Field) {
 	bad := func(name, problem string) { f = append(f, Field{name, problem}) }
 	if r.Shell != "" {
 		switch {
 		case len(r.Command) > 0:
-			bad("shell", "takes the place of command: give one of them")
+			bad("shell", "replaces command: set only one of them")
 		case r.Session == "":
-			bad("shell", "needs a session: without one, run the command sh -c")
+			bad("shell", "requires a session: without one, run the command sh -c")
 		case len(r.Shell) > MaxShellLine:
 			bad("shell", fmt.Sprintf("must be at most %d bytes long, not %d", MaxShellLine, len(r.Shell)))
 		case strings.ContainsRune(r.Shell, 0) || !utf8.ValidString(r.Shell):
-			bad("shell", "must be text without NUL")
+			bad("shell", "must be UTF-8 text without NUL")
 		}
 	}
 	switch {
 	case r.Session == "" && r.Source != "":
-		bad("source", "is recorded in sessions only: name one")
+		bad("source", "requires a session: only sessions record it")
 	case r.Session != "" && r.User != "":
-		bad("user", "is the session's")
+		bad("user", "must not be set: the session sets the user")
 	case r.Source != "" && !slices.Contains([]EventSource{SourceUser, SourceAgent, SourceSystem}, r.Source):
 		bad("source", "must be user, agent or system")
 	}
 	return f
 }
 
-// ShellState is what a line of the shell has left behind, as against what it began with.
+// ShellState is what a shell line changed, compared with the state before it.
 type ShellState struct {
-	// Cwd is the directory that it ended in, "" when that lies outside of Roots; then Outside names it.
+	// Cwd is the directory in which it ended, "" if that is outside of Roots. Then Outside names it.
 	Cwd, Outside string
-	// Set are the variables that it exported, with another value or anew; Unset are those that it took away.
+	// Set are the variables that it exported, new or changed. Unset are those that it removed.
 	Set   map[string]string
 	Unset []string
-	// Problem is why there is nothing of all this, "" when that is not so.
+	// Problem says why the state could not be read, "" if it could.
 	Problem string
 }
 
-// Apply returns what variables and directory of a session are after a line of its shell, and what of the
-// line's is not kept and why, which holds no values. What the environment blocks is not kept, nor what
-// would be more than MaxSessionEnv. It may be given anything: it comes from a sandbox.
-func (s *ShellState) Apply(env map[string]string, cwd string, blocked []string) (newEnv map[string]string, newCwd string, problems []string) {
+// Apply returns the variables and the directory of a session after a shell line. problems says what was not
+// kept and why; it contains no values. Variables that the environment blocks are not kept, nor is an env larger
+// than MaxSessionEnv. s comes from a sandbox and is not trusted.
+func (s *ShellState) Apply(env map[string]string, cwd string,
+	blocked []string) (newEnv map[string]string, newCwd string, problems []string) {
 	if s == nil {
-		return env, cwd, []string{"what the line has set is not kept: its shell ended without telling (it was killed, has run another program in its place, or has its own trap on EXIT)"}
+		return env, cwd, []string{"the line's variables and directory are not kept: its shell did not report them " +
+			"(it was killed, replaced itself with exec, or set its own trap on EXIT)"}
 	}
 	if s.Problem != "" {
-		return env, cwd, []string{"what the line has set is not kept: " + s.Problem}
+		return env, cwd, []string{"the line's variables and directory are not kept: " + s.Problem}
 	}
 	if clean, err := CleanPath(s.Cwd); s.Cwd != "" && err == nil {
 		cwd = clean
 	} else {
-		problems = append(problems, fmt.Sprintf("the line ended in %q, which lies outside of %s: the next one begins in %s", s.Outside+s.Cwd, strings.Join(Roots, " and "), cwd))
+		problems = append(problems, fmt.Sprintf("the line ended in %q, which is outside of %s: the next one starts in %s",
+			s.Outside+s.Cwd, strings.Join(Roots, " and "), cwd))
 	}
 	newEnv = maps.Clone(env)
 	if newEnv == nil {
@@ -167,26 +172,28 @@ func (s *ShellState) Apply(env map[string]string, cwd string, blocked []string) 
 		newEnv[name] = s.Set[name]
 	}
 	if len(refused) > 0 {
-		problems = append(problems, fmt.Sprintf("these variables are not kept, they may not be set: %q", refused))
+		problems = append(problems, fmt.Sprintf(
+			"these variables are not kept, because they are blocked or not valid text: %q", refused))
 	}
 	if n := envBytes(newEnv); n > MaxSessionEnv {
-		return env, cwd, append(problems, fmt.Sprintf("the variables are %d bytes, and a session has at most %d: they are left as they were", n, MaxSessionEnv))
+		return env, cwd, append(problems, fmt.Sprintf(
+			"the variables have %d bytes, but a session allows %d: the line's changes are not kept", n, MaxSessionEnv))
 	}
 	return newEnv, cwd, problems
 }
 
-// SessionEventType is what an event of a session is.
+// SessionEventType is the type of an event of a session.
 type SessionEventType string
 
-// The types of a session's events.
+// The event types of a session.
 const (
 	SessionInput  SessionEventType = "input"  // a command, or its standard input
 	SessionOutput SessionEventType = "output" // its standard output
 	SessionError  SessionEventType = "error"  // its standard error
-	SessionSystem SessionEventType = "system" // what the service has to say
+	SessionSystem SessionEventType = "system" // a message of the service
 )
 
-// EventSource is who an event of a session comes from.
+// EventSource is the author of an event of a session.
 type EventSource string
 
 // The sources.
@@ -203,7 +210,7 @@ type SessionEvent struct {
 	At       time.Time
 	Type     SessionEventType
 	Source   EventSource
-	// ExecID is the command that it belongs to, "" when it belongs to none.
+	// ExecID is the command of the event, "" for none.
 	ExecID string
 	Data   []byte
 }
@@ -211,20 +218,20 @@ type SessionEvent struct {
 // SessionFilter selects the sessions of a lease.
 type SessionFilter struct {
 	LeaseID string
-	// State selects those in one state; empty selects all.
+	// State selects sessions in one state; empty selects all.
 	State SessionState
-	// Limit is how many, 1 to 1000; zero means 1000.
+	// Limit is the largest number of sessions, 1 to 1000; zero means 1000.
 	Limit int
 }
 
 // SessionEventFilter selects events of a session, in ascending order.
 type SessionEventFilter struct {
 	SessionRef
-	// After selects those after a sequence; 0 begins with the first.
+	// After selects events after this sequence; 0 starts with the first.
 	After int64
 	// Limit is the page size, 1 to MaxSessionPage; zero means MaxSessionPage.
 	Limit int
 }
 
-// MaxSessionPage bounds a page of a session's events, which hold up to 8 KiB each.
+// MaxSessionPage limits a page of a session's events, which hold up to 8 KiB each.
 const MaxSessionPage = 256

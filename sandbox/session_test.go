@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FuzzShellState: what a line of the shell leaves behind comes from a sandbox. Whatever it is, a session
-// stays one that a command can begin with.
+// FuzzShellState: the state that a shell line leaves behind comes from a sandbox. A session must stay usable
+// whatever it contains.
 func FuzzShellState(f *testing.F) {
 	f.Add(`{"Cwd":"/workspace/a","Set":{"A":"1"},"Unset":["B"]}`)
 	f.Add(`{"Cwd":"/workspace/../etc","Set":{"DB_PASSWORD":"1","A=B":"2","C":"a\u0000"}}`)

@@ -11,10 +11,10 @@ type Resources struct {
 	MemoryMB  int64 `json:"memory_mb" doc:"Memory limit in MiB." minimum:"0"`
 	CPUMillis int64 `json:"cpu_millis" doc:"CPU limit in thousandths of a core." minimum:"0"`
 	PIDs      int64 `json:"pids_limit" doc:"Largest number of processes and threads." minimum:"0"`
-	DiskMB    int64 `json:"disk_mb" doc:"Disk size in MB that is billed, and that /workspace and /data may take together." minimum:"0"`
+	DiskMB    int64 `json:"disk_mb" doc:"Billed disk size in MB, and the limit of /workspace and /data together." minimum:"0"`
 }
 
-// DefaultResources are the limits of a sandbox whose environment names none.
+// DefaultResources are the default limits of a sandbox.
 var DefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
 
 // InstanceType is a named size. The names and figures are those of Cloudflare Containers
@@ -24,10 +24,11 @@ type InstanceType struct {
 	Resources
 }
 
-// defaultResources are DefaultResources of a backend; Cloudflare has named sizes only, and few that one may choose.
+// defaultResources are the defaults of a backend. Cloudflare has only named sizes, so its default is one of
+// them.
 func defaultResources(b Backend) Resources {
 	if b == Cloudflare {
-		basic, _ := ResourcesOf("basic") // it is below
+		basic, _ := ResourcesOf("basic") // defined below
 		return basic
 	}
 	return DefaultResources
@@ -53,7 +54,7 @@ func ResourcesOf(instanceType string) (Resources, bool) {
 	return Resources{}, false
 }
 
-// Ranges of a sandbox's limits. Memory and CPU may be below theirs where both are those of a named size.
+// Ranges of a sandbox's limits. Memory and CPU may be smaller if they are exactly those of a named size.
 const (
 	MinMemoryMB, MaxMemoryMB   = 512, 32768
 	MinCPUMillis, MaxCPUMillis = 500, 16000
@@ -61,7 +62,7 @@ const (
 	MinDiskMB, MaxDiskMB       = 1024, 102400
 )
 
-// fields returns what is wrong with a size whose defaults are filled in.
+// fields returns the problems of a size. Its defaults must be filled in.
 func (r Resources) fields() []Field {
 	var f []Field
 	bad := func(name, problem string, args ...any) {
@@ -69,12 +70,14 @@ func (r Resources) fields() []Field {
 	}
 	below := func(low int64, of func(Resources) int64) func(string, string, ...any) {
 		return func(name, problem string, args ...any) {
-			bad(name, problem+"; smaller only as "+sizesBelow(low, of), args...)
+			bad(name, problem+"; smaller only with the values of "+sizesBelow(low, of), args...)
 		}
 	}
 	if !r.isNamed() {
-		checkRange(below(MinMemoryMB, func(r Resources) int64 { return r.MemoryMB }), "memory_mb", r.MemoryMB, MinMemoryMB, MaxMemoryMB)
-		checkRange(below(MinCPUMillis, func(r Resources) int64 { return r.CPUMillis }), "cpu_millis", r.CPUMillis, MinCPUMillis, MaxCPUMillis)
+		checkRange(below(MinMemoryMB, func(r Resources) int64 { return r.MemoryMB }), "memory_mb", r.MemoryMB,
+			MinMemoryMB, MaxMemoryMB)
+		checkRange(below(MinCPUMillis, func(r Resources) int64 { return r.CPUMillis }), "cpu_millis", r.CPUMillis,
+			MinCPUMillis, MaxCPUMillis)
 	}
 	checkRange(bad, "pids_limit", r.PIDs, MinPIDs, MaxPIDs)
 	checkRange(bad, "disk_mb", r.DiskMB, MinDiskMB, MaxDiskMB)
@@ -89,10 +92,11 @@ func checkRange(bad func(string, string, ...any), name string, v, low, high int6
 
 // isNamed reports whether memory and CPU are those of a named size.
 func (r Resources) isNamed() bool {
-	return slices.ContainsFunc(InstanceTypes, func(t InstanceType) bool { return t.MemoryMB == r.MemoryMB && t.CPUMillis == r.CPUMillis })
+	return slices.ContainsFunc(InstanceTypes,
+		func(t InstanceType) bool { return t.MemoryMB == r.MemoryMB && t.CPUMillis == r.CPUMillis })
 }
 
-// sizesBelow tells of the named sizes of which a figure is below a range.
+// sizesBelow lists the named sizes whose figure is smaller than low.
 func sizesBelow(low int64, figure func(Resources) int64) string {
 	var sizes []string
 	for _, t := range InstanceTypes {

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Tenant is a caller whose token is limited to environments. The operator, whose tokens have no limit, is none: nil.
+// Tenant is a caller whose token is limited to environments. Operators' tokens have no limit: a nil Tenant.
 type Tenant struct {
-	// Name is the token's.
+	// Name is the token's name.
 	Name string
-	// Environments are the patterns of the token: see Token.
+	// Environments are the token's patterns; see Token.
 	Environments []string
 	Ceiling      Ceiling
 }
 
-// MatchesEnvironment reports whether one of the patterns, as path.Match has them, matches an environment's id.
+// MatchesEnvironment reports whether one of the path.Match patterns matches an environment's id.
 func MatchesEnvironment(patterns []string, environmentID string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, environmentID)
@@ -25,13 +25,13 @@ func MatchesEnvironment(patterns []string, environmentID string) bool {
 	})
 }
 
-// StateNamespace says whose leases share the states of agents (ScopeAgent). It is the patterns of the token that
-// leases, sorted, and empty for the operator. So each environment whose state is in a namespace is one that every
-// token of the namespace may touch, and a token that may touch fewer, or others, has another namespace.
-type StateNamespace []string
+// SnapshotNamespace says which leases share the snapshots of agents (ScopeAgent). It holds the sorted patterns
+// of the leasing token and is empty for the operator. So every token of a namespace may touch each environment
+// whose snapshots are in it. A token that may touch fewer or other environments has another namespace.
+type SnapshotNamespace []string
 
-// StateNamespace is the namespace of what the tenant leases.
-func (t *Tenant) StateNamespace() StateNamespace {
+// SnapshotNamespace returns the namespace of the tenant's leases.
+func (t *Tenant) SnapshotNamespace() SnapshotNamespace {
 	if t == nil {
 		return nil
 	}
@@ -40,13 +40,13 @@ func (t *Tenant) StateNamespace() StateNamespace {
 	return slices.Compact(sorted)
 }
 
-// Allows reports whether the tokens of the namespace may touch an environment.
-func (n StateNamespace) Allows(environmentID string) bool {
+// Allows reports whether tokens of the namespace may touch an environment.
+func (n SnapshotNamespace) Allows(environmentID string) bool {
 	return len(n) == 0 || MatchesEnvironment(n, environmentID)
 }
 
-// key names the state of an agent in the namespace. No DID holds an "@".
-func (n StateNamespace) key(agentDID string) string {
+// key names the snapshot of an agent in the namespace. No DID contains "@".
+func (n SnapshotNamespace) key(agentDID string) string {
 	if len(n) == 0 {
 		return agentDID
 	}
@@ -62,8 +62,9 @@ func (n StateNamespace) key(agentDID string) string {
 	return agentDID + "@" + patterns
 }
 
-// escapeComma keeps a pattern with a comma apart from two patterns.
+// escapeComma makes a pattern with a comma distinct from two patterns.
 var escapeComma = strings.NewReplacer("%", "%25", ",", "%2C")
 
-// maxNamespaceText bounds the patterns in a key, which databases index; longer ones stand there by their hash.
+// maxNamespaceText limits the patterns in a key, because databases index it. Longer ones are replaced by their
+// hash.
 const maxNamespaceText = 512

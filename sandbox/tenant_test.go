@@ -8,19 +8,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Two sets of patterns have one key only where they are the same set.
+// Two sets of patterns have the same key only if they are equal.
 func TestKeysOfStatesTellSetsOfPatternsApart(t *testing.T) {
 	t.Parallel()
 	key := func(patterns ...string) string {
 		tenant := &sandbox.Tenant{Environments: patterns}
-		return (&sandbox.StateSpec{Scope: sandbox.ScopeAgent}).Key("did:plc:ann", "catan-1", tenant.StateNamespace())
+		return (&sandbox.SnapshotSpec{Scope: sandbox.ScopeAgent}).Key("did:plc:ann", "catan-1", tenant.SnapshotNamespace())
 	}
 	if a, b := key("rpg-*", "catan-*", "rpg-*"), key("catan-*", "rpg-*"); a != b || a != "did:plc:ann@catan-*,rpg-*" {
 		t.Errorf("one set has the keys %q and %q", a, b)
 	}
 	long := strings.Repeat("a", 600)
 	keys := []string{
-		"did:plc:ann", key("a", "b*"), key("a,b*"), key("a%2Cb*"), key("a"), key("b*"), key("catan-1"), key(long), key(long + "b"), key(long, "b"),
+		"did:plc:ann", key("a", "b*"), key("a,b*"), key("a%2Cb*"), key("a"), key("b*"), key("catan-1"), key(long),
+		key(long + "b"), key(long, "b"),
 	}
 	if distinct := slices.Compact(slices.Sorted(slices.Values(keys))); len(distinct) != len(keys) {
 		t.Errorf("of %d sets, these are the keys: %q", len(keys), distinct)
@@ -30,13 +31,14 @@ func TestKeysOfStatesTellSetsOfPatternsApart(t *testing.T) {
 			t.Errorf("a key has %d bytes", len(k))
 		}
 	}
-	own := (&sandbox.StateSpec{Scope: sandbox.ScopeAgentEnvironment}).Key("did:plc:ann", "catan-1", sandbox.StateNamespace{"catan-*"})
+	own := (&sandbox.SnapshotSpec{Scope: sandbox.ScopeAgentEnvironment}).Key("did:plc:ann", "catan-1",
+		sandbox.SnapshotNamespace{"catan-*"})
 	if own != sandbox.LeaseID("did:plc:ann", "catan-1") {
 		t.Errorf("in its environment alone it is %q", own)
 	}
 }
 
-// On Cloudflare the default size is another one.
+// Cloudflare has another default size.
 func TestACeilingIsTheBackendsDefaultSize(t *testing.T) {
 	t.Parallel()
 	tenant := &sandbox.Tenant{Name: "b", Environments: []string{"b*"}}
@@ -50,7 +52,8 @@ func TestACeilingIsTheBackendsDefaultSize(t *testing.T) {
 			t.Errorf("more than the default on %s: %v", backend, err)
 		}
 	}
-	if err := (*sandbox.Tenant)(nil).Check(sandbox.EnvironmentSpec{Network: sandbox.NetworkFull}.WithDefaults()); err != nil {
+	if err := (*sandbox.Tenant)(nil).
+		Check(sandbox.EnvironmentSpec{Network: sandbox.NetworkFull}.WithDefaults()); err != nil {
 		t.Errorf("the operator: %v", err)
 	}
 }

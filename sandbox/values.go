@@ -18,7 +18,7 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler; it accepts what time.ParseDuration does.
+// UnmarshalText implements encoding.TextUnmarshaler; it accepts what time.ParseDuration accepts.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	if err != nil {
@@ -28,8 +28,8 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// NanoUSD is an amount of money in billionths of a US dollar. Its text and JSON form is a
-// decimal string of dollars with up to nine digits after the point ("15.61", "0.000025").
+// NanoUSD is an amount of money in billionths of a US dollar. Its text and JSON form is a decimal string of
+// dollars with up to nine digits after the point ("15.61", "0.000025").
 type NanoUSD int64
 
 // USD is one US dollar.
@@ -61,8 +61,8 @@ func (n NanoUSD) Cents() string {
 // MarshalText implements encoding.TextMarshaler.
 func (n NanoUSD) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. More than nine digits after the point
-// are refused rather than rounded.
+// UnmarshalText implements encoding.TextUnmarshaler. It rejects more than nine digits after the point instead
+// of rounding.
 func (n *NanoUSD) UnmarshalText(b []byte) error {
 	r, ok := new(big.Rat).SetString(string(b))
 	if !ok || strings.ContainsAny(string(b), "eE/") {

@@ -65,7 +65,9 @@ func TestLeaseIDsComeApartAsTheyWerePutTogether(t *testing.T) {
 	if err != nil || agent != "did:web:example.com:ann" || environment != "catan-7" {
 		t.Errorf("%q, %q, %v", agent, environment, err)
 	}
-	for _, id := range []string{"", "::", "did:plc:ann", "ann::catan", "did:plc:ann::", "did:plc:ann::Catan", "did:plc:a/b::catan"} {
+	for _, id := range []string{
+		"", "::", "did:plc:ann", "ann::catan", "did:plc:ann::", "did:plc:ann::Catan", "did:plc:a/b::catan",
+	} {
 		if _, _, err := sandbox.ParseLeaseID(id); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%q: %v", id, err)
 		}

@@ -11,11 +11,14 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/action/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -24,13 +27,13 @@ var (
 	_ action.ActionWithValidateConfig = (*Action)(nil)
 )
 
-// timeout bounds one invocation, which waits until sandboxes are gone.
+// timeout limits one invocation, including the wait for the removal of sandboxes.
 const timeout = 5 * time.Minute
 
 // NewAction returns the action, not configured.
 func NewAction() action.Action { return &Action{} }
 
-// Action ends leases by a condition, as a game server does by its webhook. It needs Terraform 1.14.
+// Action ends leases by a condition, as a game server does with the webhook. It requires Terraform 1.14.
 type Action struct {
 	provider *configured.Provider
 }
@@ -51,15 +54,26 @@ func (a *Action) Metadata(_ context.Context, req action.MetadataRequest, resp *a
 // Schema describes the action.
 func (a *Action) Schema(_ context.Context, _ action.SchemaRequest, resp *action.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Ends leases by an expiry condition, as a game server does by the webhook, and waits until their sandboxes are gone, at most 5 minutes.",
+		MarkdownDescription: "Ends leases by an expiry condition, as a game server does with the webhook, and waits until " +
+			"their sandboxes are gone, at most 5 minutes.",
 		Attributes: map[string]schema.Attribute{
 			"environment_id": schema.StringAttribute{MarkdownDescription: "Name of the environment.", Required: true},
 			"agent_did": schema.StringAttribute{
-				MarkdownDescription: "End only this agent's lease, such as `did:plc:abc`. Without it, every lease of the environment ends whose `expiry_conditions` contain the condition, and the environment gives out no more until it is reopened. Required for `agent.*` conditions.",
-				Optional:            true,
+				MarkdownDescription: "End only this agent's lease, such as `did:plc:abc`. Without it, all leases of the " +
+					"environment whose `expiry_conditions` contain the condition end, and the environment grants no leases until " +
+					"it is reopened. Required for `agent.*` conditions.",
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
 			},
-			"condition": schema.StringAttribute{MarkdownDescription: "Dotted name of what happened, such as `agent.death` or `game.finished`.", Required: true},
-			"reason":    schema.StringAttribute{MarkdownDescription: "Why, for those who read the lease's end, at most 1024 bytes. Default: none.", Optional: true},
+			"condition": schema.StringAttribute{
+				MarkdownDescription: "Dotted name of the condition, such as `agent.death` or `game.finished`.",
+				Required:            true,
+			},
+			"reason": schema.StringAttribute{
+				MarkdownDescription: "Reason, recorded with the end of the lease, at most 1024 bytes. Default: none.",
+				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
+			},
 		},
 	}
 }
@@ -71,14 +85,19 @@ func (a *Action) Configure(_ context.Context, req action.ConfigureRequest, resp 
 	a.provider = p
 }
 
-// ValidateConfig applies the rules of the domain to what is known of the configuration.
-func (a *Action) ValidateConfig(ctx context.Context, req action.ValidateConfigRequest, resp *action.ValidateConfigResponse) {
+// ValidateConfig applies the domain's rules to the known values of the configuration.
+func (a *Action) ValidateConfig(ctx context.Context, req action.ValidateConfigRequest,
+	resp *action.ValidateConfigResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	for at, assumed := range map[*types.String]string{&m.EnvironmentID: "unknown", &m.AgentDID: "did:unknown:unknown", &m.Condition: "unknown.condition"} {
+	for at, assumed := range map[*types.String]string{
+		&m.EnvironmentID: "unknown",
+		&m.AgentDID:      "did:unknown:unknown",
+		&m.Condition:     "unknown.condition",
+	} {
 		if at.IsUnknown() {
 			*at = types.StringValue(assumed)
 		}
@@ -91,11 +110,15 @@ func (a *Action) ValidateConfig(ctx context.Context, req action.ValidateConfigRe
 func (m Model) expand(now time.Time) sandbox.Condition {
 	return sandbox.Condition{
 		Type: m.Condition.ValueString(), Timestamp: now,
-		Data: sandbox.ConditionData{EnvironmentID: m.EnvironmentID.ValueString(), AgentDID: m.AgentDID.ValueString(), Reason: m.Reason.ValueString()},
+		Data: sandbox.ConditionData{
+			EnvironmentID: m.EnvironmentID.ValueString(),
+			AgentDID:      m.AgentDID.ValueString(),
+			Reason:        m.Reason.ValueString(),
+		},
 	}
 }
 
-// paths says where a field of the condition stands in the configuration.
+// paths maps a field of the condition to its path in the configuration.
 func paths(field string) (path.Path, string, bool) {
 	name := strings.TrimPrefix(field, "data.")
 	if name == "type" {
@@ -104,8 +127,8 @@ func paths(field string) (path.Path, string, bool) {
 	return path.Root(name), name, true
 }
 
-// Invoke delivers the condition and waits until the sandboxes of the leases that ended are gone. That
-// none ended is a warning: the action may have been invoked before.
+// Invoke delivers the condition and waits until the sandboxes of the ended leases are gone. If no lease
+// ended, it warns: the action may have been invoked before.
 func (a *Action) Invoke(ctx context.Context, req action.InvokeRequest, resp *action.InvokeResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
@@ -122,8 +145,32 @@ func (a *Action) Invoke(ctx context.Context, req action.InvokeRequest, resp *act
 	case err != nil:
 		resp.Diagnostics.Append(diagnose.Failed("Expiring Leases Failed", err, paths)...)
 	case receipt.Status != sandbox.DeliveryApplied:
-		resp.Diagnostics.AddWarning(fmt.Sprintf("Condition %s Ended Nothing", c.Type), fmt.Sprintf(
-			"Condition %s in environment %s is recorded as %s: there is no such environment, or no living lease that it ends.", c.Type, c.Data.EnvironmentID, receipt.Status))
+		resp.Diagnostics.AddWarning(fmt.Sprintf("Condition %s Ended Nothing", c.Type),
+			fmt.Sprintf("Condition %s is recorded as %s: %s.", c.Type, receipt.Status,
+				a.why(ctx, receipt.Status, c.Data.EnvironmentID)))
+	}
+}
+
+// why says why a condition ended nothing in an environment.
+func (a *Action) why(ctx context.Context, status sandbox.DeliveryStatus, id string) string {
+	if status == sandbox.DeliveryStale {
+		return "every lease that it could end began after it; check the clocks of the ledger and of this machine"
+	}
+	svc, err := a.provider.Open(ctx)
+	var env sandbox.Environment
+	if err == nil {
+		env, err = svc.GetEnvironment(ctx, id)
+	}
+	switch {
+	case err != nil && sandbox.CodeOf(err) != sandbox.NotFound:
+		return fmt.Sprintf("environment %s could not be read (%s)", id, err)
+	case err != nil || env.Status == sandbox.EnvironmentDestroyed:
+		return fmt.Sprintf("environment %s does not exist", id)
+	case env.Status == sandbox.EnvironmentClosed:
+		return fmt.Sprintf("environment %s ended by %s at %s and has no live lease that ends on the condition",
+			id, env.EndedBy, value.Time(env.EndedAt).ValueString())
+	default:
+		return fmt.Sprintf("environment %s has no live lease that ends on it", id)
 	}
 }
 
@@ -136,7 +183,8 @@ func (a *Action) expire(ctx context.Context, c sandbox.Condition, progress func(
 	if err != nil {
 		return sandbox.Receipt{}, fmt.Errorf("encode condition %s: %w", c.Type, err)
 	}
-	receipt, err := svc.Deliver(ctx, sandbox.Delivery{ID: a.provider.NewMessage(), Body: body, Source: "terraform", Condition: c})
+	receipt, err := svc.Deliver(ctx,
+		sandbox.Delivery{ID: a.provider.NewMessage(), Body: body, Source: "terraform", Condition: c})
 	if err != nil {
 		return receipt, err
 	}
@@ -144,10 +192,15 @@ func (a *Action) expire(ctx context.Context, c sandbox.Condition, progress func(
 	return receipt, settle(ctx, svc, c.Data)
 }
 
-// settle waits until the ended leases that the condition is about have no sandbox any more. In process
-// it also sees to that, where no reconciler does.
+// settle waits until the ended leases of the condition have no sandbox. In process, where no reconciler runs,
+// it also drives their removal.
 func settle(ctx context.Context, svc service.Leases, about sandbox.ConditionData) error {
-	f := sandbox.LeaseFilter{EnvironmentID: about.EnvironmentID, AgentDID: about.AgentDID, Status: sandbox.LeaseExpired, Limit: sandbox.MaxPage}
+	f := sandbox.LeaseFilter{
+		EnvironmentID: about.EnvironmentID,
+		AgentDID:      about.AgentDID,
+		Status:        sandbox.LeaseExpired,
+		Limit:         sandbox.MaxPage,
+	}
 	for {
 		page, err := svc.ListLeases(ctx, f)
 		if err != nil {

@@ -7,23 +7,19 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource looks at one image on the Docker engine.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for one image on the Docker engine, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "container_image", Title: "Image", Schema: describe, Read: read,
+	})
 }
 
 // Model is the data source in configuration and state.
@@ -36,57 +32,46 @@ type Model struct {
 	Instance    types.String `tfsdk:"instance"`
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_container_image"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+func describe() schema.Schema {
 	text := func(description string) schema.Attribute {
 		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
 	}
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "An image that is on the Docker engine, whoever built or pulled it, to pin an environment to what a tag points to now. Nothing is pulled: an image that the engine does not have is an error.",
+	return schema.Schema{
+		MarkdownDescription: "An image on the Docker engine, however it got there. Use it to pin an environment to " +
+			"what a tag points to now. The data source does not pull: if the engine does not have the image, it fails.",
 		Attributes: map[string]schema.Attribute{
 			"name": schema.StringAttribute{
-				MarkdownDescription: "The image as Docker finds it: a name with or without a tag, such as `busybox:1.36`, a digest or an id.",
-				Required:            true,
-				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+				MarkdownDescription: "The image as Docker names it: a name with or without a tag, such as `busybox:1.36`, " +
+					"a digest or an id.",
+				Required:   true,
+				Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
-			"image_id":  text("Id of the image, `sha256:…`."),
-			"reference": text("What an environment's `image` takes to run exactly this image on this engine, whatever becomes of its tags."),
+			"image_id": text("Id of the image, `sha256:…`."),
+			"reference": text("Value for an environment's `image` to run exactly this image on this engine, even " +
+				"if its tags move."),
 			"references": schema.SetAttribute{
-				MarkdownDescription: "All names with tags that point to the image.", Computed: true, ElementType: types.StringType,
+				MarkdownDescription: "All `name:tag` references of the image.", Computed: true, ElementType: types.StringType,
 			},
-			"context_hash": text("What a `sandbox_container_image` built it from. Null when none did."),
+			"context_hash": text("Context hash of the `sandbox_container_image` that built it. Null if none did."),
 			"instance":     text("Id of the Docker engine."),
 		},
 	}
 }
 
-// Read looks at the image.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	var img image.Image
-	instance, err := d.Provider.Images.Instance(ctx)
-	if err == nil {
-		img, err = d.Provider.Images.Inspect(ctx, m.Name.ValueString())
-	}
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
+	instance, err := p.Images.Instance(ctx)
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Reading Image Failed", err, nil)...)
-		return
+		return nil, err
+	}
+	img, err := p.Images.Inspect(ctx, m.Name.ValueString())
+	if err != nil {
+		return nil, err
 	}
 	references, diags := types.SetValueFrom(ctx, types.StringType, append([]string{}, img.References...))
-	resp.Diagnostics.Append(diags...)
 	m.ImageID = types.StringValue(img.ID)
 	m.Reference = types.StringValue(img.ID)
 	m.References = references
 	m.ContextHash = value.String(img.ContextHash)
 	m.Instance = types.StringValue(instance)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	return diags, nil
 }

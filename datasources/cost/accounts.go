@@ -19,7 +19,7 @@ type Account struct {
 	Shadow Statement `tfsdk:"shadow"`
 }
 
-// Statement is what an account owes by one price book.
+// Statement is what an account owes at the prices of one price book.
 type Statement struct {
 	PriceBook types.String `tfsdk:"price_book"`
 	Source    types.String `tfsdk:"source"`
@@ -28,7 +28,7 @@ type Statement struct {
 	Amounts
 }
 
-// Line is what an account used of one resource.
+// Line is an account's usage of one resource.
 type Line struct {
 	Resource  types.String  `tfsdk:"resource"`
 	Unit      types.String  `tfsdk:"unit"`
@@ -55,9 +55,10 @@ func accountsAttribute() schema.Attribute {
 	}
 	maps.Copy(attributes, statementAttributes())
 	return schema.ListNestedAttribute{
-		MarkdownDescription: "What each account owes for each calendar month that the report touches, whole, whatever else is selected. Empty for a token that is limited to environments.",
-		Computed:            true,
-		NestedObject:        schema.NestedAttributeObject{Attributes: attributes},
+		MarkdownDescription: "What each account owes for each whole calendar month that the report touches, whatever the " +
+			"filters select. Empty for a token that is limited to environments.",
+		Computed:     true,
+		NestedObject: schema.NestedAttributeObject{Attributes: attributes},
 	}
 }
 
@@ -67,18 +68,18 @@ func statementAttributes() map[string]schema.Attribute {
 	}
 	attributes := map[string]schema.Attribute{
 		"price_book":   text("Name of the price book whose plan the account was on."),
-		"source":       text("Where its prices are from."),
-		"source_as_of": text("The date of its source."),
+		"source":       text("Source of its prices."),
+		"source_as_of": text("Date of its source."),
 		"lines": schema.ListNestedAttribute{
-			MarkdownDescription: "What was used of each resource.",
+			MarkdownDescription: "Usage by resource.",
 			Computed:            true,
 			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 				"resource":     text("`memory`, `cpu` or `disk` while awake, or `asleep`."),
 				"unit":         text("Unit of `used` and `allotment`: `GiB-hours`, `vCPU-minutes`, `GB-hours` or `hours`."),
-				"used":         number("How much was used."),
-				"allotment":    number("How much of it the plan includes in a month."),
-				"gross_usd":    text("What it costs at list price, in US dollars, exact."),
-				"included_usd": text("What the allotment takes off, in US dollars, exact."),
+				"used":         number("Quantity used."),
+				"allotment":    number("Quantity that the plan includes in a month."),
+				"gross_usd":    text("Exact cost at list price, in US dollars."),
+				"included_usd": text("Exact amount that the allotment subtracts, in US dollars."),
 			}},
 		},
 	}
@@ -106,5 +107,11 @@ func statement(s sandbox.Statement) Statement {
 			Gross: types.StringValue(l.Gross.String()), Included: types.StringValue(l.Included.String()),
 		}
 	}
-	return Statement{PriceBook: value.String(s.PriceBook), Source: value.String(s.Source), AsOf: value.String(s.AsOf), Lines: lines, Amounts: amounts(s.Amounts)}
+	return Statement{
+		PriceBook: value.String(s.PriceBook),
+		Source:    value.String(s.Source),
+		AsOf:      value.String(s.AsOf),
+		Lines:     lines,
+		Amounts:   amounts(s.Amounts),
+	}
 }

@@ -11,37 +11,34 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource sums what leases have used and cost.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for the usage and cost of leases, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "cost", Title: "Cost", Schema: describe, Read: read,
+	})
 }
 
 // Model is the data source in configuration and state.
 type Model struct {
-	EnvironmentID types.String `tfsdk:"environment_id"`
-	AgentDID      types.String `tfsdk:"agent_did"`
-	From          types.String `tfsdk:"from"`
-	To            types.String `tfsdk:"to"`
-	GroupBy       types.String `tfsdk:"group_by"`
-	AsOf          types.String `tfsdk:"as_of"`
-	Rows          []Row        `tfsdk:"rows"`
-	Total         *Total       `tfsdk:"total"`
-	Accounts      []Account    `tfsdk:"accounts"`
-	Environments  []Standing   `tfsdk:"environments"`
+	EnvironmentID types.String   `tfsdk:"environment_id"`
+	AgentDID      types.String   `tfsdk:"agent_did"`
+	From          types.String   `tfsdk:"from"`
+	To            types.String   `tfsdk:"to"`
+	GroupBy       types.String   `tfsdk:"group_by"`
+	AsOf          types.String   `tfsdk:"as_of"`
+	Rows          []Row          `tfsdk:"rows"`
+	Total         *Total         `tfsdk:"total"`
+	Accounts      []Account      `tfsdk:"accounts"`
+	Environments  []BudgetStatus `tfsdk:"environments"`
 }
 
 // Row is one group.
@@ -54,17 +51,31 @@ type Row struct {
 	Total
 }
 
-// Total is what a group has used and cost.
+// Total is the usage and cost of a group.
 type Total struct {
 	Generations types.Int64   `tfsdk:"generations"`
 	AwakeHours  types.Float64 `tfsdk:"awake_hours"`
 	AsleepHours types.Float64 `tfsdk:"asleep_hours"`
 	CPUHours    types.Float64 `tfsdk:"cpu_hours"`
 	Amounts
-	Shadow Amounts `tfsdk:"shadow"`
+	LLM    LLM          `tfsdk:"llm"`
+	Total  types.String `tfsdk:"total_usd"`
+	Shadow Amounts      `tfsdk:"shadow"`
 }
 
-// Amounts are what use costs, in US dollars.
+// LLM is what calls of models used.
+type LLM struct {
+	Calls        types.Int64  `tfsdk:"calls"`
+	Input        types.Int64  `tfsdk:"input_tokens"`
+	CachedInput  types.Int64  `tfsdk:"cached_input_tokens"`
+	CacheWrite   types.Int64  `tfsdk:"cache_write_tokens"`
+	Output       types.Int64  `tfsdk:"output_tokens"`
+	Cost         types.String `tfsdk:"cost_usd"`
+	UnknownCalls types.Int64  `tfsdk:"unknown_calls"`
+	Unknown      types.String `tfsdk:"unknown_usd"`
+}
+
+// Amounts are costs in US dollars.
 type Amounts struct {
 	Gross    types.String `tfsdk:"gross_usd"`
 	Included types.String `tfsdk:"included_usd"`
@@ -72,13 +83,7 @@ type Amounts struct {
 	Net      types.String `tfsdk:"net_usd"`
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_cost"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+func describe() schema.Schema {
 	moment := func(description string) schema.Attribute {
 		return schema.StringAttribute{
 			MarkdownDescription: description + " RFC 3339, such as `2026-01-31T00:00:00Z`.",
@@ -86,21 +91,29 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			Validators:          []validator.String{rfc3339{}},
 		}
 	}
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "What leases have used and cost: hours and US dollars, ended leases included and running ones up to now. " +
-			"`gross_usd` is the sum of the usage at list price. What an account's plan includes and what it costs are shared among all that used the account in a calendar month; see the [guide on costs](../guides/costs.md).",
+	return schema.Schema{
+		MarkdownDescription: "Usage and cost of leases: hours and US dollars, including ended leases, and running leases " +
+			"up to now. `gross_usd` is the sum of the usage at list price. All leases that used an account in a calendar " +
+			"month share the plan's allotment and fee; see the [guide on costs](../guides/costs.md).",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment. Default: of all.", Optional: true},
-			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent. Default: of all.", Optional: true},
-			"from":           moment("Only usage since then. Default: the beginning."),
-			"to":             moment("Only usage until then. Default: now."),
-			"group_by": schema.StringAttribute{
-				MarkdownDescription: "What a row stands for: `lease`, `environment`, `agent`, `day` or `month` (UTC). Default: `lease`.",
+			"environment_id": schema.StringAttribute{
+				MarkdownDescription: "Only leases of this environment. Default: all.",
 				Optional:            true,
+			},
+			"agent_did": schema.StringAttribute{
+				MarkdownDescription: "Only leases of this agent. Default: all.",
+				Optional:            true,
+			},
+			"from": moment("Only usage since this time. Default: the beginning."),
+			"to":   moment("Only usage until this time. Default: now."),
+			"group_by": schema.StringAttribute{
+				MarkdownDescription: "Group of a row: `lease`, `environment`, `agent`, `day` or `month` (UTC). " +
+					"Default: `lease`.",
+				Optional: true,
 				Validators: []validator.String{stringvalidator.OneOf(string(sandbox.CostByLease), string(sandbox.CostByEnvironment),
 					string(sandbox.CostByAgent), string(sandbox.CostByDay), string(sandbox.CostByMonth))},
 			},
-			"as_of": schema.StringAttribute{MarkdownDescription: "When the sums were made.", Computed: true},
+			"as_of": schema.StringAttribute{MarkdownDescription: "When the report was computed.", Computed: true},
 			"rows": schema.ListNestedAttribute{
 				MarkdownDescription: "The groups.",
 				Computed:            true,
@@ -112,14 +125,17 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				Attributes:          totalAttributes(),
 			},
 			"accounts":     accountsAttribute(),
-			"environments": standingAttribute(),
+			"environments": budgetStatusAttribute(),
 		},
 	}
 }
 
 func rowAttributes() map[string]schema.Attribute {
 	text := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description + " Null when the group has more than one.", Computed: true}
+		return schema.StringAttribute{
+			MarkdownDescription: description + " Null if the group has more than one.",
+			Computed:            true,
+		}
 	}
 	attributes := map[string]schema.Attribute{
 		"environment_id": text("Environment of the group."),
@@ -139,10 +155,19 @@ func totalAttributes() map[string]schema.Attribute {
 	attributes := map[string]schema.Attribute{
 		"generations":  schema.Int64Attribute{MarkdownDescription: "Number of generations of leases.", Computed: true},
 		"awake_hours":  hours("Hours that sandboxes were awake."),
-		"asleep_hours": hours("Hours that they slept."),
-		"cpu_hours":    hours("Hours of one CPU that they used."),
+		"asleep_hours": hours("Hours that sandboxes were asleep."),
+		"cpu_hours":    hours("CPU hours that sandboxes used."),
+		"llm": schema.SingleNestedAttribute{
+			MarkdownDescription: "What calls of models used, at the list prices of their routes.",
+			Computed:            true,
+			Attributes:          llmAttributes(),
+		},
+		"total_usd": schema.StringAttribute{
+			MarkdownDescription: "`net_usd` + `llm.cost_usd`. Exact, in US dollars.",
+			Computed:            true,
+		},
 		"shadow": schema.SingleNestedAttribute{
-			MarkdownDescription: "What the same usage would cost on Cloudflare, if each account were one there.",
+			MarkdownDescription: "What the same usage would cost on Cloudflare if each account were a Cloudflare account.",
 			Computed:            true,
 			Attributes:          amountAttributes(),
 		},
@@ -153,40 +178,50 @@ func totalAttributes() map[string]schema.Attribute {
 
 func amountAttributes() map[string]schema.Attribute {
 	amount := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description + " In US dollars, exact.", Computed: true}
+		return schema.StringAttribute{MarkdownDescription: description + " Exact, in US dollars.", Computed: true}
 	}
 	return map[string]schema.Attribute{
 		"gross_usd":    amount("Sum of the usage at list price."),
-		"included_usd": amount("Share of what the account's plan includes, which is taken off."),
+		"included_usd": amount("Share of the usage that the account's plan includes; it is subtracted."),
 		"plan_fee_usd": amount("Share of the account's plan fee."),
 		"net_usd":      amount("`gross_usd` - `included_usd` + `plan_fee_usd`."),
 	}
 }
 
-// Read sums the usage.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
+func llmAttributes() map[string]schema.Attribute {
+	count := func(description string) schema.Attribute {
+		return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
 	}
-	svc, err := d.Provider.Open(ctx)
-	var report sandbox.CostReport
-	if err == nil {
-		report, err = svc.Costs(ctx, m.query())
+	amount := func(description string) schema.Attribute {
+		return schema.StringAttribute{MarkdownDescription: description + " Exact, in US dollars.", Computed: true}
 	}
-	if err == nil {
-		m.Environments, err = standings(ctx, svc, m.EnvironmentID.ValueString(), report.AsOf)
+	return map[string]schema.Attribute{
+		"calls":               count("Number of calls that have ended."),
+		"input_tokens":        count("Input tokens that were neither read from the upstream's cache nor written to it."),
+		"cached_input_tokens": count("Input tokens read from the upstream's cache."),
+		"cache_write_tokens":  count("Input tokens written to the upstream's cache."),
+		"output_tokens":       count("Output tokens, those of reasoning included."),
+		"cost_usd":            amount("Cost of the calls."),
+		"unknown_calls":       count("Calls whose upstream did not tell what they used."),
+		"unknown_usd":         amount("Part of `cost_usd`: the most that those calls can have cost."),
 	}
-	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Reading Cost Failed", err, nil)...)
-		return
-	}
-	m.flatten(report)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// query returns the configured query, whose times were validated.
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
+	svc, err := p.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report, err := svc.Costs(ctx, m.query())
+	if err != nil {
+		return nil, err
+	}
+	m.Environments, err = budgetStatuses(ctx, svc, m.EnvironmentID.ValueString(), report.AsOf)
+	m.flatten(report)
+	return nil, err
+}
+
+// query returns the configured query. Its times are already validated.
 func (m *Model) query() sandbox.CostQuery {
 	from, _ := time.Parse(time.RFC3339, m.From.ValueString())
 	to, _ := time.Parse(time.RFC3339, m.To.ValueString())
@@ -217,7 +252,18 @@ func total(r sandbox.CostRow) Total {
 		AsleepHours: hours(r.AsleepSeconds),
 		CPUHours:    hours(r.CPUSeconds),
 		Amounts:     amounts(r.Amounts),
+		LLM:         llm(r.LLM),
+		Total:       types.StringValue(r.Total.String()),
 		Shadow:      amounts(r.Shadow),
+	}
+}
+
+func llm(u sandbox.LLMUse) LLM {
+	return LLM{
+		Calls: types.Int64Value(u.Calls), Input: types.Int64Value(u.Tokens.Input),
+		CachedInput: types.Int64Value(u.Tokens.CachedInput), CacheWrite: types.Int64Value(u.Tokens.CacheWrite),
+		Output: types.Int64Value(u.Tokens.Output), Cost: types.StringValue(u.Cost.String()),
+		UnknownCalls: types.Int64Value(u.UnknownCalls), Unknown: types.StringValue(u.Unknown.String()),
 	}
 }
 
@@ -226,12 +272,12 @@ func amounts(a sandbox.Amounts) Amounts {
 	return Amounts{Gross: text(a.Gross), Included: text(a.Included), PlanFee: text(a.PlanFee), Net: text(a.Net)}
 }
 
-// hours returns hours in millionths, which is 3.6 ms.
+// hours converts to hours, rounded to a millionth (3.6 ms).
 func hours(seconds float64) types.Float64 {
 	return types.Float64Value(math.Round(seconds/3600*1e6) / 1e6)
 }
 
-// rfc3339 accepts a time.
+// rfc3339 validates a time.
 type rfc3339 struct{}
 
 func (rfc3339) Description(context.Context) string {
@@ -245,6 +291,7 @@ func (v rfc3339) ValidateString(ctx context.Context, req validator.StringRequest
 		return
 	}
 	if _, err := time.Parse(time.RFC3339, req.ConfigValue.ValueString()); err != nil {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid Time", fmt.Sprintf("%s %s, not %q.", req.Path, v.Description(ctx), req.ConfigValue.ValueString()))
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid Time",
+			fmt.Sprintf("%s %s, not %q.", req.Path, v.Description(ctx), req.ConfigValue.ValueString()))
 	}
 }

@@ -7,23 +7,20 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource reads findings of drift.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for drift findings, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "drift", Title: "Drift", Schema: describe, Read: read,
+	})
 }
 
 // Model is the data source in configuration and state.
@@ -52,25 +49,27 @@ type Finding struct {
 	Resolution    types.String `tfsdk:"resolution"`
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_drift"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "Differences between ledger and backend, kept as records: the newest 1000, newest first. Without a reconciler they are found when Terraform reads a lease.",
+func describe() schema.Schema {
+	return schema.Schema{
+		MarkdownDescription: "Recorded differences between ledger and backend: the newest 1000, newest first. " +
+			"Without a reconciler, only a read of a lease by Terraform finds them.",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": schema.StringAttribute{MarkdownDescription: "Only findings in this environment. Default: in all.", Optional: true},
-			"lease_id":       schema.StringAttribute{MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`. Default: about all.", Optional: true},
-			"kind": schema.StringAttribute{
-				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan`, `leftover` or `usage`. Default: of all.",
+			"environment_id": schema.StringAttribute{
+				MarkdownDescription: "Only findings in this environment. Default: all.",
 				Optional:            true,
-				Validators:          []validator.String{oneOf(sandbox.DriftKinds)},
+			},
+			"lease_id": schema.StringAttribute{
+				MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`. Default: all.",
+				Optional:            true,
+			},
+			"kind": schema.StringAttribute{
+				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan`, " +
+					"`leftover` or `usage`. Default: all.",
+				Optional:   true,
+				Validators: []validator.String{oneOf(sandbox.DriftKinds)},
 			},
 			"status": schema.StringAttribute{
-				MarkdownDescription: "Only findings that are `open` or that are `resolved`. Default: both.",
+				MarkdownDescription: "Only `open` or only `resolved` findings. Default: both.",
 				Optional:            true,
 				Validators:          []validator.String{oneOf(sandbox.DriftStatuses)},
 			},
@@ -97,14 +96,15 @@ func attributes() map[string]schema.Attribute {
 	}
 	return map[string]schema.Attribute{
 		"id": schema.Int64Attribute{MarkdownDescription: "Number of the finding.", Computed: true},
-		"kind": text("`vanished` (the backend no longer has the sandbox), `stopped` (it ended by itself), `out_of_memory`, " +
-			"`changed` (a limit, the image or its state was changed), `orphan` (a container with this ledger's label that it does not know), " +
-			"`leftover` (a volume, network or helper of a sandbox or environment that is gone), " +
-			"or `usage` (the backend has counted another usage than the ledger; no cost changes)."),
+		"kind": text("`vanished` (the backend no longer has the sandbox), `stopped` (it stopped on its own), " +
+			"`out_of_memory`, `changed` (a limit, the image or its state has changed), `orphan` (a container with this " +
+			"ledger's label that the ledger does not know), `leftover` (a volume, network or helper of a sandbox or " +
+			"environment that is gone), or `usage` (the backend's usage figures differ from the ledger's; costs do not " +
+			"change)."),
 		"environment_id": text("Environment of the sandbox."),
 		"lease_id":       text("Lease of the sandbox."),
 		"sandbox_id":     text("The sandbox."),
-		"instance":       text("Backend instance that it was seen on."),
+		"instance":       text("Backend instance of the finding."),
 		"field":          text("What differs, such as `memory_mb`, `image` or `state`."),
 		"expected":       text("Value in the ledger."),
 		"observed":       text("Value on the backend."),
@@ -115,30 +115,23 @@ func attributes() map[string]schema.Attribute {
 	}
 }
 
-// Read reads the findings.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	svc, err := d.Provider.Open(ctx)
-	var found []sandbox.DriftFinding
-	if err == nil {
-		found, err = svc.ListDrift(ctx, sandbox.DriftFilter{
-			EnvironmentID: m.EnvironmentID.ValueString(), LeaseID: m.LeaseID.ValueString(),
-			Kind: sandbox.DriftKind(m.Kind.ValueString()), Status: sandbox.DriftStatus(m.Status.ValueString()), Limit: sandbox.MaxPage,
-		})
-	}
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
+	svc, err := p.Open(ctx)
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Reading Drift Failed", err, nil)...)
-		return
+		return nil, err
 	}
+	found, err := svc.ListDrift(ctx, sandbox.DriftFilter{
+		EnvironmentID: m.EnvironmentID.ValueString(),
+		LeaseID:       m.LeaseID.ValueString(),
+		Kind:          sandbox.DriftKind(m.Kind.ValueString()),
+		Status:        sandbox.DriftStatus(m.Status.ValueString()),
+		Limit:         sandbox.MaxPage,
+	})
 	m.Findings = make([]Finding, len(found))
 	for i, f := range found {
 		m.Findings[i] = flatten(f)
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	return nil, err
 }
 
 func flatten(f sandbox.DriftFinding) Finding {

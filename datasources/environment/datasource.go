@@ -11,24 +11,20 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	resource "github.com/sandbox-lease/terraform-provider-sandbox/resources/environment"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource reads one environment.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for one environment, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "environment", Title: "Environment", Schema: describe, Read: read,
+	})
 }
 
-// Model is an environment as the data sources show it.
+// Model is an environment in the data sources.
 type Model struct {
 	Name             types.String   `tfsdk:"name"`
 	Owner            types.String   `tfsdk:"owner"`
@@ -60,28 +56,26 @@ type Model struct {
 	resource.Settings
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_environment"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+func describe() schema.Schema {
 	attributes := Attributes()
 	attributes["name"] = schema.StringAttribute{MarkdownDescription: "Name of the environment.", Required: true}
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "An environment as the ledger has it, whoever made it.",
+	return schema.Schema{
+		MarkdownDescription: "An environment of the ledger, also one that another tool created.",
 		Attributes:          attributes,
 	}
 }
 
-// Attributes describes an environment as the data sources show it; all are computed.
+// Attributes returns the schema of an environment. All attributes are computed.
 func Attributes() map[string]schema.Attribute {
 	text := func(description string) schema.Attribute {
 		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
 	}
 	span := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description + " A duration such as `5m`.", Computed: true, CustomType: duration.Type{}}
+		return schema.StringAttribute{
+			MarkdownDescription: description + " A duration such as `5m`.",
+			Computed:            true,
+			CustomType:          duration.Type{},
+		}
 	}
 	figure := func(description string) schema.Attribute {
 		return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
@@ -91,10 +85,10 @@ func Attributes() map[string]schema.Attribute {
 	}
 	all := map[string]schema.Attribute{
 		"name":         text("Name of the environment."),
-		"owner":        text("Who may change it: an API token, or one Terraform object."),
+		"owner":        text("Owner, who may change it: an API token, or one Terraform object."),
 		"type":         text("`rpg`, `catan`, `coding` or `custom`."),
-		"backend":      text("Where sandboxes run."),
-		"instance":     text("Backend instance that the environment is on, for Docker the engine's id."),
+		"backend":      text("Kind of backend that runs the sandboxes."),
+		"instance":     text("Backend instance of the environment, for Docker the engine's id."),
 		"image":        text("Image of the sandboxes."),
 		"network":      text("What a sandbox may reach: `none`, `restricted` or `full`."),
 		"memory_mb":    figure("Memory limit of a sandbox in MiB."),
@@ -103,17 +97,21 @@ func Attributes() map[string]schema.Attribute {
 		"disk_mb":      figure("Disk size of a sandbox in MB."),
 		"ttl":          span("A lease ends this long after its last activity."),
 		"max_lifetime": span("A lease ends this long after it began."),
-		"sleep_after":  span("An unused sandbox sleeps after this time; `0s` is never."),
+		"sleep_after":  span("An idle sandbox sleeps after this time; `0s` means never."),
 		"sleep_mode":   text("`pause` or `stop`."),
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end leases of the environment.", Computed: true, ElementType: types.StringType,
 		},
-		"env":        texts("Environment variables of the sandboxes."),
-		"secrets":    schema.SetAttribute{MarkdownDescription: "Names of the secrets that sandboxes find in `/run/secrets`.", Computed: true, ElementType: types.StringType},
+		"env": texts("Environment variables of the sandboxes."),
+		"secrets": schema.SetAttribute{
+			MarkdownDescription: "Names of the secrets in `/run/secrets` of the sandboxes.",
+			Computed:            true,
+			ElementType:         types.StringType,
+		},
 		"budget":     budgetAttribute(),
 		"warm_pool":  poolAttribute(),
 		"labels":     texts("Labels of the environment."),
-		"epoch":      figure("Counts the reopenings that were asked for by number."),
+		"epoch":      figure("Number of the latest reopening by `epoch`."),
 		"status":     text("`open`, `ended` (by a condition), `deleting` or `destroyed`."),
 		"ended_by":   text("Condition that ended the environment."),
 		"ended_at":   text("When it ended. All times are RFC 3339 in UTC."),
@@ -124,28 +122,21 @@ func Attributes() map[string]schema.Attribute {
 	return all
 }
 
-// Read reads the environment.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	svc, err := d.Provider.Open(ctx)
-	var env sandbox.Environment
-	if err == nil {
-		env, err = svc.GetEnvironment(ctx, m.Name.ValueString())
-	}
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
+	svc, err := p.Open(ctx)
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Reading Environment Failed", err, nil)...)
-		return
+		return nil, err
 	}
-	m, diags := Flatten(ctx, env)
-	resp.Diagnostics.Append(diags...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	env, err := svc.GetEnvironment(ctx, m.Name.ValueString())
+	if err != nil {
+		return nil, err
+	}
+	var diags diag.Diagnostics
+	*m, diags = Flatten(ctx, env)
+	return diags, nil
 }
 
-// Flatten returns an environment as the data sources show it.
+// Flatten converts an environment to the model.
 func Flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnostics) {
 	spec := env.WithDefaults()
 	conditions, diags := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)

@@ -7,23 +7,20 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/datasources/environment"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource reads the environments that a filter selects.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for the environments that match filters, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "environments", Title: "Environments", Schema: describe, Read: read,
+	})
 }
 
 // Model is the data source in configuration and state.
@@ -33,18 +30,13 @@ type Model struct {
 	Environments []environment.Model `tfsdk:"environments"`
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_environments"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "The environments of a ledger, whoever made them. Without filters all are read that are not destroyed.",
+func describe() schema.Schema {
+	return schema.Schema{
+		MarkdownDescription: "The environments of the ledger, also those that other tools created. Without filters it " +
+			"contains all that are not destroyed.",
 		Attributes: map[string]schema.Attribute{
 			"type": schema.StringAttribute{
-				MarkdownDescription: "Only environments of this type: `rpg`, `catan`, `coding` or `custom`. Default: of all.",
+				MarkdownDescription: "Only environments of this type: `rpg`, `catan`, `coding` or `custom`. Default: all.",
 				Optional:            true,
 				Validators: []validator.String{stringvalidator.OneOf(
 					string(sandbox.TypeRPG), string(sandbox.TypeCatan), string(sandbox.TypeCoding), string(sandbox.TypeCustom))},
@@ -64,32 +56,26 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
-// Read reads the environments.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	svc, err := d.Provider.Open(ctx)
-	var all []sandbox.Environment
-	if err == nil {
-		all, err = svc.ListEnvironments(ctx)
-	}
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
+	svc, err := p.Open(ctx)
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Reading Environments Failed", err, nil)...)
-		return
+		return nil, err
 	}
+	all, err := svc.ListEnvironments(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var diags diag.Diagnostics
 	m.Environments = []environment.Model{}
 	for _, env := range all {
 		if !m.selects(env) {
 			continue
 		}
-		flat, diags := environment.Flatten(ctx, env)
-		resp.Diagnostics.Append(diags...)
+		flat, d := environment.Flatten(ctx, env)
+		diags.Append(d...)
 		m.Environments = append(m.Environments, flat)
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	return diags, nil
 }
 
 func (m *Model) selects(env sandbox.Environment) bool {

@@ -7,38 +7,30 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource reads one lease.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for one lease, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "lease", Title: "Lease", Schema: describe, Read: read,
+	})
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_lease"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+func describe() schema.Schema {
 	attributes := Attributes()
 	agent := path.MatchRoot("agent_did")
 	attributes["id"] = schema.StringAttribute{
-		MarkdownDescription: "`<agent_did>::<environment_id>`. Either this, or `agent_did` and `environment_id`, must be given.",
-		Optional:            true,
-		Computed:            true,
-		Validators:          []validator.String{stringvalidator.ExactlyOneOf(path.MatchRoot("id"), agent)},
+		MarkdownDescription: "`<agent_did>::<environment_id>`. Either this or `agent_did` and " +
+			"`environment_id` must be given.",
+		Optional:   true,
+		Computed:   true,
+		Validators: []validator.String{stringvalidator.ExactlyOneOf(path.MatchRoot("id"), agent)},
 	}
 	attributes["agent_did"] = schema.StringAttribute{
 		MarkdownDescription: "Agent that holds the lease, such as `did:plc:abc`. Required with `environment_id`.",
@@ -52,34 +44,28 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		Computed:            true,
 		Validators:          []validator.String{stringvalidator.AlsoRequires(agent)},
 	}
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "A lease in its current generation, ended ones included, with what moves as it is used: `expires_at`, `last_activity`, `phase` and `cost_usd`. " +
-			"Its sandbox is looked at on the backend first, without waking it.",
+	return schema.Schema{
+		MarkdownDescription: "A lease in its current generation, even if it has ended. It includes values that change " +
+			"with use: `expires_at`, `last_activity`, `phase` and `cost_usd`. The read first inspects the sandbox on the " +
+			"backend, without waking it.",
 		Attributes: attributes,
 	}
 }
 
-// Read reads the lease.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
 	id := m.ID.ValueString()
 	if m.ID.IsNull() {
 		id = sandbox.LeaseID(m.AgentDID.ValueString(), m.EnvironmentID.ValueString())
 	}
-	svc, err := d.Provider.Open(ctx)
-	var l sandbox.Lease
-	if err == nil {
-		l, err = svc.ObserveLease(ctx, id)
-	}
+	svc, err := p.Open(ctx)
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Reading Lease Failed", err, nil)...)
-		return
+		return nil, err
 	}
-	m, diags := Flatten(ctx, l)
-	resp.Diagnostics.Append(diags...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	l, err := svc.ObserveLease(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var diags diag.Diagnostics
+	*m, diags = Flatten(ctx, l)
+	return diags, nil
 }

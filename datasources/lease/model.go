@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Model is a lease as the data sources show it.
+// Model is a lease in the data sources.
 type Model struct {
 	ID               types.String   `tfsdk:"id"`
 	AgentDID         types.String   `tfsdk:"agent_did"`
@@ -52,7 +52,7 @@ type Model struct {
 	Cost             types.String   `tfsdk:"cost_usd"`
 }
 
-// Flatten returns a lease as the data sources show it.
+// Flatten converts a lease to the model.
 func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 	conditions, diags := types.SetValueFrom(ctx, types.StringType, l.ExpiryConditions)
 	return Model{
@@ -94,13 +94,17 @@ func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 	}, diags
 }
 
-// Attributes describes a lease as the data sources show it; all are computed.
+// Attributes returns the schema of a lease. All attributes are computed.
 func Attributes() map[string]schema.Attribute {
 	text := func(description string) schema.Attribute {
 		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
 	}
 	span := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description + " A duration such as `5m`.", Computed: true, CustomType: duration.Type{}}
+		return schema.StringAttribute{
+			MarkdownDescription: description + " A duration such as `5m`.",
+			Computed:            true,
+			CustomType:          duration.Type{},
+		}
 	}
 	figure := func(description string) schema.Attribute {
 		return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
@@ -109,42 +113,46 @@ func Attributes() map[string]schema.Attribute {
 		"id":             text("`<agent_did>::<environment_id>`."),
 		"agent_did":      text("Agent that holds the lease."),
 		"environment_id": text("Name of the environment."),
-		"owner":          text("Who may renew and release the lease: an API token, or one Terraform object."),
-		"generation":     figure("Counts the incarnations of the lease, from 1; this is the current one."),
-		"status":         text("`pending`, `active`, `expired` (ended, the sandbox may still be there) or `destroyed`."),
+		"owner":          text("Owner, who may renew and release the lease: an API token, or one Terraform object."),
+		"generation":     figure("Number of the current sandbox of the lease, from 1."),
+		"status":         text("`pending`, `active`, `expired` (ended, the sandbox may still exist) or `destroyed`."),
 		"sandbox_id":     text("Id of the sandbox."),
-		"phase":          text("What was last seen of the sandbox: `pending`, `awake`, `asleep` or `gone`."),
+		"phase":          text("Last observed state of the sandbox: `pending`, `awake`, `asleep` or `gone`."),
 		"backend":        text("Kind of the backend that runs the sandbox."),
 		"instance":       text("Backend instance that runs it, for Docker the engine's id."),
-		"image":          text("Image that the sandbox was made from."),
+		"image":          text("Image of the sandbox."),
 		"memory_mb":      figure("Memory limit in MiB."),
 		"cpus":           schema.Float64Attribute{MarkdownDescription: "CPU limit in cores.", Computed: true},
 		"pids_limit":     figure("Largest number of processes and threads."),
 		"ttl":            span("The lease ends this long after its last activity."),
 		"max_lifetime":   span("The lease ends this long after it began."),
-		"sleep_after":    span("The sandbox sleeps after it was not used for this long; `0s` is never."),
+		"sleep_after":    span("The sandbox sleeps after it was idle for this long; `0s` means never."),
 		"sleep_mode":     text("`pause` or `stop`."),
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end the lease.", Computed: true, ElementType: types.StringType,
 		},
 	}
 	maps.Copy(attributes, map[string]schema.Attribute{
-		"sandbox_state":    text("Where the sandbox stands: `pending`, `ready`, `asleep`, `stopped`, `failed`, `deleting` or `deleted`. The guide *Lifecycle* explains them."),
-		"state_changed_at": text("When `sandbox_state` became what it is."),
-		"stop_reason":      text("Why the sandbox is asleep or stopped: `idle_ttl`, `request`, `warm_pool`, `last_save` or `outside`."),
-		"error_code":       text("Why the sandbox failed, for programs, such as `sandbox_out_of_memory`."),
-		"error_message":    text("Why the sandbox failed, in words."),
-		"leased_at":        text("When this generation began. All times are RFC 3339 in UTC, and null when it has not happened."),
-		"ready_at":         text("When the sandbox first took commands."),
-		"last_activity":    text("When the sandbox was last used."),
-		"expires_at":       text("When the lease ends unless it is used before; it moves with every use."),
-		"observed_at":      text("When the backend last said something about the sandbox."),
-		"ended_at":         text("When the lease ended."),
-		"ended_by":         text("Kind of the reason: `condition`, `ttl`, `max_lifetime`, `budget`, `release`, `failed`, `crashed`, `vanished`, `environment` or `admin`."),
-		"end_reason":       text("The reason in words."),
-		"destroyed_at":     text("When the backend confirmed that the sandbox is gone."),
-		"last_error":       text("Error of the last try, while something is being tried again."),
-		"cost_usd":         text("What this generation has cost so far, in US dollars, at list price."),
+		"sandbox_state": text("State of the sandbox: `pending`, `ready`, `asleep`, `stopped`, `failed`, `deleting` " +
+			"or `deleted`. The guide *Lifecycle* explains them."),
+		"state_changed_at": text("When `sandbox_state` last changed."),
+		"stop_reason": text("Why the sandbox is asleep or stopped: `idle_ttl`, `request`, `warm_pool`, " +
+			"`last_save` or `outside`."),
+		"error_code":    text("Why the sandbox failed, as a code such as `sandbox_out_of_memory`."),
+		"error_message": text("Why the sandbox failed, as text."),
+		"leased_at": text("When this generation began. All times are RFC 3339 in UTC, and null if the event " +
+			"has not happened."),
+		"ready_at":      text("When the sandbox first accepted commands."),
+		"last_activity": text("When the sandbox was last used."),
+		"expires_at":    text("When the lease ends if it is not used before. Every use moves it."),
+		"observed_at":   text("When the backend last reported on the sandbox."),
+		"ended_at":      text("When the lease ended."),
+		"ended_by": text("Kind of reason: `condition`, `ttl`, `max_lifetime`, `budget`, `release`, `failed`, " +
+			"`crashed`, `vanished`, `environment` or `admin`."),
+		"end_reason":   text("The reason as text."),
+		"destroyed_at": text("When the backend confirmed that the sandbox is gone."),
+		"last_error":   text("Error of the last attempt, while the service retries."),
+		"cost_usd":     text("Cost of this generation so far, in US dollars, at list price."),
 	})
 	return attributes
 }

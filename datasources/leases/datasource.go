@@ -7,23 +7,21 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/datasources/lease"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource reads the leases that a filter selects.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for the leases that match filters, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "leases", Title: "Leases", Schema: describe, Read: read,
+	})
 }
 
 // Model is the data source in configuration and state.
@@ -34,23 +32,26 @@ type Model struct {
 	Leases        []lease.Model `tfsdk:"leases"`
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_leases"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "The leases of a ledger, each in its current generation, as the ledger has them. Without filters all are read, ended ones included.",
+func describe() schema.Schema {
+	return schema.Schema{
+		MarkdownDescription: "The leases of the ledger, each in its current generation. Without " +
+			"filters it contains all leases, including ended ones.",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment. Default: of all.", Optional: true},
-			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent. Default: of all.", Optional: true},
-			"status": schema.StringAttribute{
-				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. Default: with any.",
+			"environment_id": schema.StringAttribute{
+				MarkdownDescription: "Only leases of this environment. Default: all.",
 				Optional:            true,
+			},
+			"agent_did": schema.StringAttribute{
+				MarkdownDescription: "Only leases of this agent. Default: all.",
+				Optional:            true,
+			},
+			"status": schema.StringAttribute{
+				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. " +
+					"Default: any.",
+				Optional: true,
 				Validators: []validator.String{stringvalidator.OneOf(
-					string(sandbox.LeasePending), string(sandbox.LeaseActive), string(sandbox.LeaseExpired), string(sandbox.LeaseDestroyed))},
+					string(sandbox.LeasePending), string(sandbox.LeaseActive), string(sandbox.LeaseExpired),
+					string(sandbox.LeaseDestroyed))},
 			},
 			"leases": schema.ListNestedAttribute{
 				MarkdownDescription: "The leases, by id.",
@@ -61,35 +62,31 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
-// Read reads the leases.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	found, err := d.list(ctx, sandbox.LeaseFilter{
-		EnvironmentID: m.EnvironmentID.ValueString(), AgentDID: m.AgentDID.ValueString(), Status: sandbox.LeaseStatus(m.Status.ValueString()),
-	})
-	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Reading Leases Failed", err, nil)...)
-		return
-	}
-	m.Leases = make([]lease.Model, len(found))
-	for i, l := range found {
-		flat, diags := lease.Flatten(ctx, l)
-		resp.Diagnostics.Append(diags...)
-		m.Leases[i] = flat
-	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
-}
-
-// list reads all pages.
-func (d *DataSource) list(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
-	svc, err := d.Provider.Open(ctx)
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
+	svc, err := p.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
+	found, err := list(ctx, svc, sandbox.LeaseFilter{
+		EnvironmentID: m.EnvironmentID.ValueString(),
+		AgentDID:      m.AgentDID.ValueString(),
+		Status:        sandbox.LeaseStatus(m.Status.ValueString()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var diags diag.Diagnostics
+	m.Leases = make([]lease.Model, len(found))
+	for i, l := range found {
+		flat, d := lease.Flatten(ctx, l)
+		diags.Append(d...)
+		m.Leases[i] = flat
+	}
+	return diags, nil
+}
+
+// list reads all pages.
+func list(ctx context.Context, svc service.Leases, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
 	var all []sandbox.Lease
 	for f.Limit = sandbox.MaxPage; ; {
 		page, err := svc.ListLeases(ctx, f)

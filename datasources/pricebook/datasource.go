@@ -10,23 +10,20 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
-	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
-
-// NewDataSource returns the data source, not configured.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// DataSource reads the prices in force on one backend.
-type DataSource struct {
-	configured.DataSource
+// NewDataSource returns the data source for the current prices of one backend, not configured.
+func NewDataSource() datasource.DataSource {
+	return configured.NewDataSource(configured.DataSource[Model]{
+		Name: "price_book", Title: "Price Book", Schema: describe, Read: read,
+	})
 }
 
 // Model is the data source in configuration and state.
@@ -44,20 +41,14 @@ type Model struct {
 	Included     *Included    `tfsdk:"included"`
 }
 
-// Included is the usage that the plan's fee covers.
+// Included is the usage that the plan's fee includes.
 type Included struct {
 	MemoryGiBSeconds types.Int64 `tfsdk:"memory_gib_seconds"`
 	CPUSeconds       types.Int64 `tfsdk:"cpu_seconds"`
 	DiskGBSeconds    types.Int64 `tfsdk:"disk_gb_seconds"`
 }
 
-// Metadata names the data source.
-func (d *DataSource) Metadata(_ context.Context, req datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = req.ProviderTypeName + "_price_book"
-}
-
-// Schema describes the data source.
-func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+func describe() schema.Schema {
 	text := func(description string) schema.Attribute {
 		return schema.StringAttribute{MarkdownDescription: description, Computed: true}
 	}
@@ -65,9 +56,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	figure := func(description string) schema.Attribute {
 		return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
 	}
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "The prices that the lease service charges usage with from now on: those of the reconciler, or of this provider where it keeps the ledger itself. " +
-			"What was used before keeps the price that was in force then; see the [guide on costs](../guides/costs.md).",
+	return schema.Schema{
+		MarkdownDescription: "The prices that the lease service applies to usage from now on: those of the reconciler, " +
+			"or of this provider if it keeps the ledger itself. Earlier usage keeps the price that was valid " +
+			"then. See the [guide on costs](../guides/costs.md).",
 		Attributes: map[string]schema.Attribute{
 			"backend": schema.StringAttribute{
 				MarkdownDescription: "Backend whose prices to read: `docker` or `cloudflare`. Default: `docker`.",
@@ -75,8 +67,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				Computed:            true,
 				Validators:          []validator.String{stringvalidator.OneOf(string(sandbox.Docker), string(sandbox.Cloudflare))},
 			},
-			"name":                         text("Name of the price book; `free` where none is configured."),
-			"source":                       text("Where the prices are from."),
+			"name":                         text("Name of the price book; `free` if none is configured."),
+			"source":                       text("Source of the prices."),
 			"as_of":                        text("Date of the source, such as `2026-01-31`. Null without one."),
 			"memory_gib_second_usd":        dollars("One GiB of memory for a second, awake."),
 			"cpu_second_usd":               dollars("One second of one CPU, as used."),
@@ -97,34 +89,27 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	}
 }
 
-// Read reads the prices.
-func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var m Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
+func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnostics, error) {
 	backend := sandbox.Docker
 	if !m.Backend.IsNull() {
 		backend = sandbox.Backend(m.Backend.ValueString())
 	}
-	const failed = "Reading Price Book Failed"
-	svc, err := d.Provider.Open(ctx)
-	var info sandbox.LedgerInfo
-	if err == nil {
-		info, err = svc.Ledger(ctx)
-	}
+	svc, err := p.Open(ctx)
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
-		return
+		return nil, err
+	}
+	info, err := svc.Ledger(ctx)
+	if err != nil {
+		return nil, err
 	}
 	book, ok := info.PriceBooks[backend]
 	if !ok {
-		resp.Diagnostics.AddError(failed, fmt.Sprintf("The lease service runs no sandboxes on %s and has no prices for it, only for %v.", backend, slices.Sorted(maps.Keys(info.PriceBooks))))
-		return
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Reading Price Book Failed",
+			fmt.Sprintf("The lease service has no sandboxes on %s and so no prices for it, only for %v.",
+				backend, slices.Sorted(maps.Keys(info.PriceBooks))))}, nil
 	}
-	m = flatten(backend, book)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	*m = flatten(backend, book)
+	return nil, nil
 }
 
 func flatten(backend sandbox.Backend, b sandbox.PriceBook) Model {

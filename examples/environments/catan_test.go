@@ -16,19 +16,24 @@ func TestCatan(t *testing.T) {
 	w := newWorld(t, "catan")
 	w.apply(ada, brin)
 	table := map[string]any{
-		"hand": map[string]int{"brick": 1, "lumber": 1, "wool": 5}, "free_vertices": []any{map[string]any{"id": "V17", "pips": 10}},
+		"hand":          map[string]int{"brick": 1, "lumber": 1, "wool": 5},
+		"free_vertices": []any{map[string]any{"id": "V17", "pips": 10}},
 		"legal_actions": []string{"trade_bank", "offer_trade", "end_turn"},
 	}
 
 	// The first answer is no action that this turn allows; told so, the model gives another.
-	answers := []string{`{"action": "build_settlement", "vertex": "V17"}`, `{"action": "trade_bank", "give": {"wool": 4}, "receive": {"grain": 1}}`}
+	answers := []string{
+		`{"action": "build_settlement", "vertex": "V17"}`,
+		`{"action": "trade_bank", "give": {"wool": 4}, "receive": {"grain": 1}}`,
+	}
 	w.model.say(answers...)
 	record := w.tell(ada, "game.turn.notify", 3, table)
 	if got := compact(t, record.Record.Action); got != `{"action":"trade_bank","give":{"wool":4},"receive":{"grain":1}}` {
 		t.Errorf("the action is %s", got)
 	}
 	asked := w.model.questions()
-	if len(asked) != 2 || !strings.Contains(asked[0][0].Content, "# Skill: playing Catan") || !strings.Contains(asked[1][3].Content, "one of end_turn, offer_trade, trade_bank or skip_turn") {
+	if len(asked) != 2 || !strings.Contains(asked[0][0].Content, "# Skill: playing Catan") ||
+		!strings.Contains(asked[1][3].Content, "one of end_turn, offer_trade, trade_bank or skip_turn") {
 		t.Errorf("the model was asked %+v", asked)
 	}
 

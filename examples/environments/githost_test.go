@@ -46,7 +46,8 @@ func startGitHost(t *testing.T, o outside, files map[string]string) *gitHost {
 	}
 	g.run(t, tree, "init", "--quiet", "--initial-branch", "main")
 	g.run(t, tree, "add", "--all")
-	g.run(t, tree, "-c", "user.name=acme", "-c", "user.email=acme@localhost", "commit", "--quiet", "--message", "parser: begin")
+	g.run(t, tree, "-c", "user.name=acme", "-c", "user.email=acme@localhost", "commit", "--quiet",
+		"--message", "parser: begin")
 	g.run(t, tree, "clone", "--quiet", "--bare", ".", g.bare)
 	backend := filepath.Join(strings.TrimSpace(g.run(t, tree, "--exec-path")), "git-http-backend")
 	g.git = &cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}}
@@ -92,7 +93,8 @@ func (g *gitHost) open(w http.ResponseWriter, r *http.Request) {
 	defer g.mu.Unlock()
 	g.pulls = append(g.pulls, p)
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(map[string]any{"number": len(g.pulls), "html_url": g.url + "/acme/parser/pull/1"}) // who has gone reads nothing
+	// A client that has gone reads nothing.
+	_ = json.NewEncoder(w).Encode(map[string]any{"number": len(g.pulls), "html_url": g.url + "/acme/parser/pull/1"})
 }
 
 // opened are the pull requests so far.

@@ -1,5 +1,5 @@
-// Package environments_test plays the examples of this directory from end to end: the real Terraform applies them on the
-// real Docker Engine, beside a reconciler; the model, the relay and the git host are stand-ins on this machine.
+// Package environments_test plays the examples of this directory from end to end: the real Terraform applies them on
+// the real Docker Engine, beside a reconciler; the model, the relay and the git host are stand-ins on this machine.
 package environments_test
 
 import (
@@ -66,12 +66,13 @@ func TestPythonUnits(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			id := strings.TrimSpace(docker(t, "create", "--network", "none", "--env", "PYTHONPATH=/sources", "--env", "PYTHONDONTWRITEBYTECODE=1",
-				image, "python3", "-m", "unittest", "discover", "--start-directory", "/tests"))
+			id := strings.TrimSpace(docker(t, "create", "--network", "none", "--env", "PYTHONPATH=/sources", "--env",
+				"PYTHONDONTWRITEBYTECODE=1", image, "python3", "-m", "unittest", "discover", "--start-directory", "/tests"))
 			t.Cleanup(func() { docker(t, "rm", "--force", id) })
 			docker(t, "cp", filepath.Clean(c.sources)+"/.", id+":/sources")
 			docker(t, "cp", filepath.Clean(c.tests)+"/.", id+":/tests")
-			if said := docker(t, "start", "--attach", id); !strings.Contains(said, "\nOK") || strings.Contains(said, "Ran 0 tests") {
+			if said := docker(t, "start", "--attach", id); !strings.Contains(said, "\nOK") ||
+				strings.Contains(said, "Ran 0 tests") {
 				t.Errorf("the tests say\n%s", said)
 			}
 		})

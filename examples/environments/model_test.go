@@ -25,7 +25,10 @@ type model struct {
 // startModel starts a model that answers nothing yet.
 func startModel(t *testing.T, o outside) *model {
 	t.Helper()
-	m := &model{key: "sk-of-the-example", answer: func([]message) (int, string) { return http.StatusInternalServerError, "nothing to say" }}
+	m := &model{
+		key:    "sk-of-the-example",
+		answer: func([]message) (int, string) { return http.StatusInternalServerError, "nothing to say" },
+	}
 	m.url, m.host = o.serve(t, "llm.test", m)
 	return m
 }

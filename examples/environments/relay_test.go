@@ -22,8 +22,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// relay stands in for a relay of AT Protocol: a firehose over WebSocket, and the repositories that records are created in. It
-// believes nobody who does not sign as the DID.
+// relay stands in for a relay of AT Protocol: a firehose over WebSocket, and the repositories that records are created
+// in. It believes nobody who does not sign as the DID.
 type relay struct {
 	url, host, did string
 
@@ -58,7 +58,11 @@ type created struct {
 
 func startRelay(t *testing.T, o outside) *relay {
 	t.Helper()
-	r := &relay{did: "did:web:relay.test", keys: make(map[string]*ecdsa.PublicKey), subscribers: make(map[*websocket.Conn]subscription)}
+	r := &relay{
+		did:         "did:web:relay.test",
+		keys:        make(map[string]*ecdsa.PublicKey),
+		subscribers: make(map[*websocket.Conn]subscription),
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /relay/firehose", r.firehose)
 	mux.HandleFunc("POST /xrpc/com.atproto.repo.createRecord", r.create)
@@ -93,7 +97,8 @@ func (r *relay) caller(req *http.Request, method string) (string, error) {
 			return key, nil
 		}
 		return nil, fmt.Errorf("%q is nobody", claims.Issuer)
-	}, jwt.WithValidMethods([]string{"ES256"}), jwt.WithAudience(r.did), jwt.WithExpirationRequired(), jwt.WithLeeway(10*time.Second))
+	}, jwt.WithValidMethods([]string{"ES256"}), jwt.WithAudience(r.did), jwt.WithExpirationRequired(),
+		jwt.WithLeeway(10*time.Second))
 	if err == nil && claims.Method != method {
 		err = fmt.Errorf("the token is for %q", claims.Method)
 	}
@@ -143,7 +148,8 @@ func (r *relay) tell(t *testing.T, did, collection string, record map[string]any
 	t.Helper()
 	record["$type"] = collection
 	for _, conn := range r.listening(did, collection) {
-		if err := wsjson.Write(t.Context(), conn, map[string]any{"did": did, "collection": collection, "record": record}); err != nil {
+		if err := wsjson.Write(t.Context(), conn,
+			map[string]any{"did": did, "collection": collection, "record": record}); err != nil {
 			t.Logf("%s does not hear of %s: %v", did, collection, err)
 		}
 	}
@@ -183,18 +189,21 @@ func (r *relay) create(w http.ResponseWriter, req *http.Request) {
 	}
 	var c created
 	if err := json.NewDecoder(req.Body).Decode(&c); err != nil || c.Repo != agent {
-		http.Error(w, errors.Join(errors.New("an agent creates records in its own repository"), err).Error(), http.StatusForbidden)
+		http.Error(w, errors.Join(errors.New("an agent creates records in its own repository"), err).Error(),
+			http.StatusForbidden)
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.ContainsFunc(r.records, func(is created) bool { return is.Repo == c.Repo && is.Collection == c.Collection && is.Key == c.Key }) {
+	if slices.ContainsFunc(r.records,
+		func(is created) bool { return is.Repo == c.Repo && is.Collection == c.Collection && is.Key == c.Key }) {
 		http.Error(w, "the record is there", http.StatusConflict)
 		return
 	}
 	r.records = append(r.records, c)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"uri": "at://" + c.Repo + "/" + c.Collection + "/" + c.Key}) // a sandbox that is gone reads nothing
+	// A sandbox that is gone reads nothing.
+	_ = json.NewEncoder(w).Encode(map[string]string{"uri": "at://" + c.Repo + "/" + c.Collection + "/" + c.Key})
 }
 
 // posted are the records of an agent.

@@ -24,14 +24,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// outside is where the gateways of sandboxes find this machine: on the engine's bridge, under names that only they know.
+// outside is where the gateways of sandboxes find this machine: on the engine's bridge, under names that only they
+// know.
 type outside struct{ address, subnet string }
 
 func (o outside) hosts() []string {
 	return []string{"llm.test:" + o.address, "relay.test:" + o.address, "git.test:" + o.address, "evil.test:" + o.address}
 }
 
-// serve answers requests until the test ends. It returns the URL by which sandboxes call a name, and what they are to be allowed.
+// serve answers requests until the test ends. It returns the URL by which sandboxes call a name, and what they
+// are to be allowed.
 func (o outside) serve(t *testing.T, name string, h http.Handler) (url, host string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(o.address, "0"))
@@ -147,7 +149,8 @@ func (w *world) forceDestroy() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if err := w.service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: w.name, Force: true}); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+	if err := w.service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: w.name, Force: true}); err != nil &&
+		sandbox.CodeOf(err) != sandbox.NotFound {
 		w.Errorf("remove what is left of %s: %v", w.name, err)
 	}
 }
@@ -166,7 +169,8 @@ func (w *world) tryPython(stdin, script string, args ...string) (string, error) 
 	w.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(w.Context(), "python3", append([]string{"-B", filepath.Join("host", script)}, args...)...)
-	cmd.Env = append(os.Environ(), "SANDBOX_RECONCILER_URL="+w.URL, "SANDBOX_RECONCILER_TOKEN="+w.Token, "GIT_TOKEN="+gitToken)
+	cmd.Env = append(os.Environ(), "SANDBOX_RECONCILER_URL="+w.URL, "SANDBOX_RECONCILER_TOKEN="+w.Token,
+		"GIT_TOKEN="+gitToken)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("%s %v: %w: %s", script, args, err, stderr.String())
@@ -187,7 +191,8 @@ func (w *world) turn(agent string, state any, args ...string) map[string]any {
 	if err := json.Unmarshal([]byte(out), &action); err != nil {
 		w.Fatalf("turn.py prints %q: %v", out, err)
 	}
-	open, err := w.service.ListSessions(w.Context(), sandbox.SessionFilter{LeaseID: w.lease(agent), State: sandbox.SessionOpen})
+	open, err := w.service.ListSessions(w.Context(),
+		sandbox.SessionFilter{LeaseID: w.lease(agent), State: sandbox.SessionOpen})
 	must(w.T, err)
 	if len(open) > 0 {
 		w.Errorf("%d sessions of %s are left open", len(open), agent)
@@ -214,7 +219,8 @@ func (w *world) tell(agent, collection string, turn int, state map[string]any) c
 		}
 		return found.Key != ""
 	})
-	if want := fmt.Sprintf("%s.%d", w.name, turn); found.Key != want || found.Record.Environment != w.name || found.Record.Type != found.Collection {
+	if want := fmt.Sprintf("%s.%d", w.name, turn); found.Key != want || found.Record.Environment != w.name ||
+		found.Record.Type != found.Collection {
 		w.Errorf("the record is %+v, its key is to be %s", found, want)
 	}
 	return found
@@ -251,13 +257,16 @@ func (w *world) logs() (all string) {
 	return all
 }
 
-// send posts a condition as a game server does, signed, and waits until the sandboxes that it ends are gone: that of the agent, or, without
-// one, all of the environment.
+// send posts a condition as a game server does, signed, and waits until the sandboxes that it ends are gone: that of
+// the agent, or, without one, all of the environment.
 func (w *world) send(condition, agent string) {
 	w.Helper()
 	path, err := program()
 	must(w.T, err)
-	args := []string{"reconciler", "send", "--url", w.URL, "--webhook-secret-file", w.SecretFile, "--environment", w.name, "--type", condition, "--reason", "told by the test"}
+	args := []string{
+		"reconciler", "send", "--url", w.URL, "--webhook-secret-file", w.SecretFile, "--environment", w.name,
+		"--type", condition, "--reason", "told by the test",
+	}
 	if agent != "" {
 		args = append(args, "--agent", agent)
 	}
@@ -281,7 +290,8 @@ func (w *world) send(condition, agent string) {
 // shell says what a line of the shell prints in an agent's sandbox.
 func (w *world) shell(agent, line string) string {
 	w.Helper()
-	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: w.lease(agent)}, sandbox.ExecRequest{Command: []string{"sh", "-c", line}})
+	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: w.lease(agent)},
+		sandbox.ExecRequest{Command: []string{"sh", "-c", line}})
 	must(w.T, err)
 	return string(r.Stdout) + string(r.Stderr)
 }

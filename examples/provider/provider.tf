@@ -7,5 +7,9 @@ terraform {
   }
 }
 
-# A Docker engine is all that this needs: the provider keeps the ledger itself.
-provider "sandbox" {}
+# This needs only a Docker Engine: the provider keeps the ledger itself. Estimates use the price book.
+provider "sandbox" {
+  docker = {
+    price_book = "${path.module}/prices.json"
+  }
+}

@@ -1,14 +1,13 @@
-# With a reconciler, idle sandboxes go to sleep, leases end on time, and games post conditions to
-# its webhook. Its token comes from SANDBOX_RECONCILER_TOKEN.
+# A reconciler puts idle sandboxes to sleep, ends leases on time, and receives conditions from games.
+# Its token comes from SANDBOX_RECONCILER_TOKEN, and estimates use its prices.
 provider "sandbox" {
   alias = "games"
 
-  reconciler {
+  reconciler = {
     url = "https://reconciler.example.com"
   }
 
-  docker {
-    context    = "games"
-    price_book = "${path.module}/prices.json"
+  docker = {
+    context = "games"
   }
 }

@@ -1,5 +1,4 @@
-# Two games whose agents play in sandboxes of their own. `make quickstart` applies this and shows
-# what becomes of it.
+# Two games whose agents play in their own sandboxes. `make quickstart` applies this and shows the result.
 
 terraform {
   required_version = ">= 1.11"
@@ -10,9 +9,9 @@ terraform {
   }
 }
 
-# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN say which reconciler keeps the leases.
+# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN select the reconciler.
 provider "sandbox" {
-  docker {
+  docker = {
     price_book = "${path.module}/prices.json"
   }
 }
@@ -28,11 +27,11 @@ locals {
   heroes   = ["did:plc:kira", "did:plc:thorn"]
 }
 
-# What every agent runs: it reads the state of a game as JSON and answers with an action.
+# The agents' program: it reads the state of a game as JSON and answers with an action.
 resource "sandbox_container_image" "player" {
   name = "sandbox-quickstart/player"
 
-  build {
+  build = {
     context  = "${path.module}/player"
     platform = var.backend == "docker" ? null : "linux/amd64"
   }
@@ -46,11 +45,11 @@ resource "sandbox_environment" "catan" {
   image         = sandbox_container_image.player.reference
   instance_type = "basic"
 
-  network {
+  network = {
     mode = "none"
   }
 
-  expected_usage {
+  expected_usage = {
     leases            = length(local.settlers)
     hours_per_day     = 4
     cpu_share_percent = 10
@@ -64,7 +63,7 @@ resource "sandbox_lease" "settler" {
   agent_did      = each.key
 }
 
-# agent.death ends the lease of the one hero that it names.
+# agent.death ends only the lease of the hero that it names.
 resource "sandbox_environment" "rpg" {
   name          = "rpg-3"
   type          = "rpg"
@@ -72,7 +71,7 @@ resource "sandbox_environment" "rpg" {
   image         = sandbox_container_image.player.reference
   instance_type = "basic"
 
-  network {
+  network = {
     mode = "none"
   }
 }

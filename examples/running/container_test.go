@@ -70,7 +70,8 @@ func TestRunningInAContainer(t *testing.T) {
 	}
 	const image = "sandbox-test/reconciler"
 	bin := build(t)
-	run(t, "docker", "build", "--quiet", "--build-arg", "BASE=scratch", "--tag", image, "--file", "container/Dockerfile", bin)
+	run(t, "docker", "build", "--quiet", "--build-arg", "BASE=scratch", "--tag", image,
+		"--file", "container/Dockerfile", bin)
 	t.Cleanup(func() { run(t, "docker", "rmi", "--force", image) })
 
 	socket, group := engineSocket(t)
@@ -80,22 +81,27 @@ func TestRunningInAContainer(t *testing.T) {
 	})
 	credentials, games := directory(t, 0o700), directory(t, 0o755)
 	must(t, os.Chown(credentials, 65532, 65532))
-	must(t, os.WriteFile(filepath.Join(games, "rules.txt"), []byte("explore the dungeon\n"), 0o644)) // #nosec G306 -- others read it
+	// #nosec G306 -- others read it
+	must(t, os.WriteFile(filepath.Join(games, "rules.txt"), []byte("explore the dungeon\n"), 0o644))
 	address := freeAddress(t)
 	ledger := postgrestest.Start(t).URL(t)
-	s.Environment["SANDBOX_SERVE_LISTEN"], s.Environment["SANDBOX_SERVE_LEDGER"], s.Environment["SANDBOX_SERVE_MOUNT_ALLOW"] = address, ledger, games
+	s.Environment["SANDBOX_SERVE_LISTEN"], s.Environment["SANDBOX_SERVE_LEDGER"],
+		s.Environment["SANDBOX_SERVE_MOUNT_ALLOW"] = address, ledger, games
 	s.Volumes = []string{socket + ":/var/run/docker.sock", credentials + ":/credentials", games + ":" + games + ":ro"}
-	id := run(t, "docker", append(append([]string{"run", "--detach", "--network", "host"}, s.arguments()...), append([]string{image}, s.Command...)...)...)
+	id := run(t, "docker", append(append([]string{"run", "--detach", "--network", "host"}, s.arguments()...),
+		append([]string{image}, s.Command...)...)...)
 	cleanUp(t, id, "docker", "logs", id)
 	awaitReady(t, "http://"+address)
 
-	token := run(t, "docker", "exec", id, "/usr/local/bin/terraform-provider-sandbox", "reconciler", "token", "create", "ops", "--scope", "admin", "--ledger", ledger)
+	token := run(t, "docker", "exec", id, "/usr/local/bin/terraform-provider-sandbox", "reconciler", "token", "create",
+		"ops", "--scope", "admin", "--ledger", ledger)
 	g := playedBy(t, "http://"+address, token)
 	player := g.join(sandbox.HostAccess{
 		Mounts: []sandbox.Mount{{Source: games, Target: "/games"}},
 		Copies: []sandbox.Copy{{Source: filepath.Join(games, "rules.txt"), Target: "/workspace/rules.txt"}},
 	})
-	if got := g.exec(player, "cat", "/games/rules.txt", "/workspace/rules.txt"); got != "explore the dungeon\nexplore the dungeon\n" {
+	if got := g.exec(player, "cat", "/games/rules.txt",
+		"/workspace/rules.txt"); got != "explore the dungeon\nexplore the dungeon\n" {
 		t.Errorf("the sandbox has %q", got)
 	}
 	g.finish(player)

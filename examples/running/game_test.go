@@ -34,7 +34,8 @@ func (g game) join(access sandbox.HostAccess) sandbox.LeaseRef {
 	_, err := g.client.PutEnvironment(g.Context(), sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec})
 	must(g.T, err)
 	g.Cleanup(func() {
-		must(g.T, g.client.DeleteEnvironment(context.WithoutCancel(g.Context()), sandbox.DeleteEnvironment{ID: environment, Force: true}))
+		must(g.T, g.client.DeleteEnvironment(context.WithoutCancel(g.Context()),
+			sandbox.DeleteEnvironment{ID: environment, Force: true}))
 	})
 	got, err := g.client.Acquire(g.Context(), sandbox.Acquire{EnvironmentID: environment, AgentDID: "did:plc:ann"})
 	must(g.T, err)
@@ -55,7 +56,11 @@ func (g game) exec(player sandbox.LeaseRef, command ...string) string {
 // finish ends the game, and waits until the player's sandbox is gone.
 func (g game) finish(player sandbox.LeaseRef) {
 	g.Helper()
-	over := sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: environment}}
+	over := sandbox.Condition{
+		Type:      "game.finished",
+		Timestamp: time.Now(),
+		Data:      sandbox.ConditionData{EnvironmentID: environment},
+	}
 	_, err := g.client.Deliver(g.Context(), sandbox.Delivery{ID: "msg_" + sandbox.RandomIDs(20), Condition: over})
 	must(g.T, err)
 	eventually(g.T, "the lease is destroyed after the end of the game", func() bool {

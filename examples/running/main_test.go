@@ -39,11 +39,12 @@ func run(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// build builds the program, and returns the directory that it is in.
+// build builds the program as make build does, and returns the directory that it is in.
 func build(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
-	run(t, "go", "build", "-o", filepath.Join(bin, "terraform-provider-sandbox"), "../..")
+	program := filepath.Join(bin, "terraform-provider-sandbox")
+	run(t, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", program, "../..")
 	return bin
 }
 

@@ -23,7 +23,8 @@ func TestRunningUnderSystemdIsConfined(t *testing.T) {
 	must(t, err)
 	unit := filepath.Join(t.TempDir(), "sandbox-reconciler.service")
 	// What it starts is not installed here.
-	must(t, os.WriteFile(unit, bytes.ReplaceAll(text, []byte("/usr/local/bin/terraform-provider-sandbox"), []byte("/bin/true")), 0o600))
+	must(t, os.WriteFile(unit,
+		bytes.ReplaceAll(text, []byte("/usr/local/bin/terraform-provider-sandbox"), []byte("/bin/true")), 0o600))
 	run(t, "systemd-analyze", "verify", "--man=no", unit)
 	run(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", unit) // of 100, where 0 is best
 }
@@ -38,7 +39,8 @@ func TestRunningUnderSystemd(t *testing.T) {
 	address := freeAddress(t)
 	m := newMachine(t, address)
 	m.sh(installation(t))
-	if state, status := m.property("ActiveState"), m.property("StatusText"); state != "active" || status != "Serving on "+address {
+	if state, status := m.property("ActiveState"), m.property("StatusText"); state != "active" ||
+		status != "Serving on "+address {
 		t.Errorf("once it is started it is %s: %s", state, status)
 	}
 	m.wantConfined()
@@ -50,7 +52,8 @@ func TestRunningUnderSystemd(t *testing.T) {
 	m.sh("systemctl reload sandbox-reconciler")
 	first := m.property("MainPID")
 	m.sh("systemctl kill --signal KILL sandbox-reconciler")
-	eventually(t, "it has started again", func() bool { return m.property("ActiveState") == "active" && m.property("MainPID") != first })
+	eventually(t, "it has started again",
+		func() bool { return m.property("ActiveState") == "active" && m.property("MainPID") != first })
 	if got := g.exec(player, "cat", "/workspace/turn"); got != "3\n" {
 		t.Errorf("after the reconciler was killed the sandbox has %q", got)
 	}
@@ -95,8 +98,8 @@ func newMachine(t *testing.T, address string) machine {
 	socket, group := engineSocket(t)
 	m := machine{t, run(t, "docker", "run", "--detach", "--network", "host", "--stop-signal", "SIGRTMIN+3",
 		"--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
-		"--cgroupns", "private", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--tmpfs", "/run", "--tmpfs", "/tmp", "--env", "container=docker",
-		"--volume", socket+":/engine.sock", image, "/lib/systemd/systemd")}
+		"--cgroupns", "private", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--tmpfs", "/run", "--tmpfs", "/tmp",
+		"--env", "container=docker", "--volume", socket+":/engine.sock", image, "/lib/systemd/systemd")}
 	cleanUp(t, m.id, "docker", "exec", m.id, "journalctl", "--no-pager", "--lines", "100")
 	eventually(t, "systemd runs", func() bool {
 		out, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "systemctl", "is-system-running").Output()
@@ -137,7 +140,9 @@ func (m machine) wantConfined() {
 	m.Helper()
 	pid := m.property("MainPID")
 	status := m.sh("cat /proc/" + pid + "/status")
-	for _, line := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, line := range []string{
+		"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
+	} {
 		if !strings.Contains(status, line+"\n") {
 			m.Errorf("the reconciler's process has not %q:\n%s", line, status)
 		}

@@ -1,4 +1,4 @@
-"""Ends the game that it is given: python3 webhook.py ENVIRONMENT"""
+"""Ends a game: python3 webhook.py ENVIRONMENT"""
 
 import base64
 import datetime
@@ -14,7 +14,7 @@ import uuid
 
 
 def send(condition: dict, attempts: int = 5) -> dict:
-    """Sends a condition until it is stored: under one id, so that it is applied once."""
+    """Sends a condition until it is stored. The id stays the same, so it is applied once."""
     key = base64.b64decode(os.environ["SANDBOX_WEBHOOK_SECRET"].removeprefix("whsec_"))
     body = json.dumps(condition).encode()
     message = f"msg_{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-// Ends the game that it is given: node webhook.ts ENVIRONMENT (Node.js 22.18 or newer, Deno or Bun)
+// Ends a game: node webhook.ts ENVIRONMENT (Node.js 22.18 or newer, Deno or Bun)
 import { Buffer } from "node:buffer";
 import { createHmac, randomUUID } from "node:crypto";
 import process from "node:process";
@@ -6,7 +6,7 @@ import { setTimeout } from "node:timers/promises";
 
 type Receipt = { id: string; status: "applied" | "stale" | "unmatched"; matched: number; duplicate: boolean };
 
-/** Sends a condition until it is stored: under one id, so that it is applied once. */
+/** Sends a condition until it is stored. The id stays the same, so it is applied once. */
 async function send(condition: object, attempts = 5): Promise<Receipt> {
   const key = Buffer.from(process.env.SANDBOX_WEBHOOK_SECRET!.replace(/^whsec_/, ""), "base64");
   const body = JSON.stringify(condition);

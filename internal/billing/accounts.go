@@ -11,45 +11,45 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An account is one backend instance. What its plan includes and what the plan costs are lines of
-// the account, once per calendar month. They are shared among all that used it: first among leases,
-// then among a lease's days, then between the parts of a day that a query cuts. Each step divides
-// exactly (pricing.Share), so that whatever is summed or selected agrees to the nano-dollar.
+// An account is one backend instance. The allotment and the fee of its plan are lines of the account, once
+// per calendar month. They are shared among everything that used the account: first among leases, then among
+// a lease's days, then between the parts of a day that a query cuts. Each step divides exactly
+// (pricing.Share), so all sums agree to the nano-dollar.
 
-// accountKey names an account's month.
+// accountKey identifies a month of an account.
 type accountKey struct {
 	month    string // 2006-01
 	backend  sandbox.Backend
 	instance string
 }
 
-// leaseKey names what shares in an account. A pool has an environment only.
+// leaseKey identifies a sharer of an account. A warm pool has only an environment.
 type leaseKey struct{ environment, agent, lease string }
 
-// account is what was used of one account in one month.
+// account is the usage of one account in one month.
 type account struct {
 	key    accountKey
 	book   ledger.AccountDay // the latest
 	leases map[leaseKey]*leaseUse
 }
 
-// leaseUse is what one lease used of an account in a month.
+// leaseUse is one lease's usage of an account in a month.
 type leaseUse struct {
 	leaseKey
 	days []dayUse
 }
 
-// dayUse is what a lease used on one day, or in the whole month.
+// dayUse is a lease's usage on one day or in the whole month.
 type dayUse struct {
 	day    string // "" is the month
 	total  ledger.Usage
-	inside ledger.Usage // of it, in the time of the query
-	isIn   bool         // whether any is
+	inside ledger.Usage // the part within the query's time
+	isIn   bool         // whether there is such a part
 }
 
 type accounts map[accountKey]*account
 
-// of returns an account's month, which it makes as needed.
+// of returns an account's month and creates it if needed.
 func (as accounts) of(b sandbox.Backend, instance, month string) *account {
 	key := accountKey{month, b, instance}
 	a := as[key]
@@ -60,21 +60,22 @@ func (as accounts) of(b sandbox.Backend, instance, month string) *account {
 	return a
 }
 
-// sorted returns the accounts that were used, in the order of months and names.
+// sorted returns the used accounts, sorted by month and name.
 func (as accounts) sorted() []*account {
 	return slices.SortedFunc(maps.Values(as), func(x, y *account) int {
-		return cmp.Or(cmp.Compare(x.key.month, y.key.month), cmp.Compare(x.key.backend, y.key.backend), cmp.Compare(x.key.instance, y.key.instance))
+		return cmp.Or(cmp.Compare(x.key.month, y.key.month), cmp.Compare(x.key.backend, y.key.backend),
+			cmp.Compare(x.key.instance, y.key.instance))
 	})
 }
 
-// noteBook keeps the book with which usage was begun last: its plan is the month's.
+// noteBook keeps the book of the most recently begun usage: its plan applies to the month.
 func (a *account) noteBook(b ledger.AccountDay) {
 	if b.Later(a.book) {
 		a.book = b
 	}
 }
 
-// add adds usage, of which inside lies in the time of the query.
+// add adds usage; inside is the part within the query's time.
 func (a *account) add(u *ledger.LeaseUsage, inside ledger.Usage, isIn bool) {
 	key := leaseKey{u.EnvironmentID, u.AgentDID, u.LeaseID}
 	l := a.leases[key]
@@ -89,7 +90,7 @@ func (a *account) add(u *ledger.LeaseUsage, inside ledger.Usage, isIn bool) {
 	}
 }
 
-// on returns a day of a lease, which it makes as needed.
+// on returns a day of a lease and creates it if needed.
 func (l *leaseUse) on(day string) *dayUse {
 	for i := range l.days {
 		if l.days[i].day == day {
@@ -103,11 +104,11 @@ func (l *leaseUse) on(day string) *dayUse {
 // settledAccount is an account's month with its lines.
 type settledAccount struct {
 	key          accountKey
-	leases       []*leaseUse // in the order of their names
+	leases       []*leaseUse // sorted by name
 	cost, shadow statement
 }
 
-// settle computes an account's lines by its own plan and by Cloudflare's.
+// settle computes an account's lines for its own plan and for Cloudflare's.
 func (a *account) settle(books map[string]sandbox.PriceBook) *settledAccount {
 	s := &settledAccount{key: a.key}
 	s.leases = slices.SortedFunc(maps.Values(a.leases), func(x, y *leaseUse) int {
@@ -125,7 +126,7 @@ func (a *account) settle(books map[string]sandbox.PriceBook) *settledAccount {
 	return s
 }
 
-// month returns the account's lines as the domain knows them.
+// month converts the account's lines to the domain type.
 func (s *settledAccount) month() sandbox.AccountMonth {
 	return sandbox.AccountMonth{
 		Backend: s.key.backend, Instance: s.key.instance, Month: s.key.month,
@@ -133,14 +134,14 @@ func (s *settledAccount) month() sandbox.AccountMonth {
 	}
 }
 
-// leaseDay is what a lease used on a day in the time of the query, with its shares.
+// leaseDay is a lease's usage on a day within the query's time, with its shares.
 type leaseDay struct {
 	day          string
 	usage        ledger.Usage
 	cost, shadow sandbox.Amounts
 }
 
-// inside yields what lies in the time of the query, with its share of the account's lines.
+// inside yields the usage within the query's time, with its share of the account's lines.
 func (s *settledAccount) inside() iter.Seq2[*leaseUse, leaseDay] {
 	cost := func(u ledger.Usage) sandbox.Charges { return u.Cost }
 	shadow := func(u ledger.Usage) sandbox.Charges { return u.Shadow }
@@ -158,7 +159,7 @@ func (s *settledAccount) inside() iter.Seq2[*leaseUse, leaseDay] {
 	}
 }
 
-// charged says what of usage is looked at: its cost, or its cost on Cloudflare.
+// charged selects the cost of usage: at its own prices, or at Cloudflare's.
 type charged func(ledger.Usage) sandbox.Charges
 
 func (s *settledAccount) byLease(x lines, of charged) []lines {
@@ -179,7 +180,7 @@ func (l *leaseUse) byDay(x lines, of charged) []lines {
 	return x.divide(gross)
 }
 
-// part returns the amounts of what lies in the time of the query.
+// part returns the amounts of the usage within the query's time.
 func (d *dayUse) part(x lines, of charged) sandbox.Amounts {
 	inside := of(d.inside)
 	if d.inside != d.total {
@@ -188,21 +189,21 @@ func (d *dayUse) part(x lines, of charged) sandbox.Amounts {
 	return x.amounts(inside)
 }
 
-// lines are what an account's plan takes off and adds.
+// lines are the amounts that an account's plan subtracts and adds.
 type lines struct {
 	included sandbox.Charges
 	fee      sandbox.NanoUSD
 }
 
-// divide shares each resource's allotment by what use of that resource cost, and the fee by what all
-// use cost.
+// divide shares each resource's allotment by the cost of that resource's use, and the fee by the total cost.
 func (x lines) divide(gross []sandbox.Charges) []lines {
 	if len(gross) == 1 {
 		return []lines{x}
 	}
 	shares := make([]lines, len(gross))
 	weights := make([]sandbox.NanoUSD, len(gross))
-	by := func(amount sandbox.NanoUSD, weight func(c *sandbox.Charges) sandbox.NanoUSD, to func(share *lines) *sandbox.NanoUSD) {
+	by := func(amount sandbox.NanoUSD, weight func(c *sandbox.Charges) sandbox.NanoUSD,
+		to func(share *lines) *sandbox.NanoUSD) {
 		if amount == 0 {
 			return
 		}
@@ -213,9 +214,12 @@ func (x lines) divide(gross []sandbox.Charges) []lines {
 			*to(&shares[i]) = n
 		}
 	}
-	by(x.included.Memory, func(c *sandbox.Charges) sandbox.NanoUSD { return c.Memory }, func(s *lines) *sandbox.NanoUSD { return &s.included.Memory })
-	by(x.included.CPU, func(c *sandbox.Charges) sandbox.NanoUSD { return c.CPU }, func(s *lines) *sandbox.NanoUSD { return &s.included.CPU })
-	by(x.included.Disk, func(c *sandbox.Charges) sandbox.NanoUSD { return c.Disk }, func(s *lines) *sandbox.NanoUSD { return &s.included.Disk })
+	by(x.included.Memory, func(c *sandbox.Charges) sandbox.NanoUSD { return c.Memory },
+		func(s *lines) *sandbox.NanoUSD { return &s.included.Memory })
+	by(x.included.CPU, func(c *sandbox.Charges) sandbox.NanoUSD { return c.CPU },
+		func(s *lines) *sandbox.NanoUSD { return &s.included.CPU })
+	by(x.included.Disk, func(c *sandbox.Charges) sandbox.NanoUSD { return c.Disk },
+		func(s *lines) *sandbox.NanoUSD { return &s.included.Disk })
 	by(x.fee, (*sandbox.Charges).Total, func(s *lines) *sandbox.NanoUSD { return &s.fee })
 	return shares
 }
@@ -226,7 +230,7 @@ func (x lines) amounts(gross sandbox.Charges) sandbox.Amounts {
 	return a
 }
 
-// statement is what an account owes for a month by one price book.
+// statement is what an account owes for a month with one price book.
 type statement struct {
 	book  sandbox.PriceBook
 	used  ledger.Usage
@@ -236,7 +240,12 @@ type statement struct {
 
 func newStatement(book sandbox.PriceBook, used ledger.Usage, gross sandbox.Charges) statement {
 	volume := pricing.Volume{MemoryMiBMillis: used.Memory, CPUMicros: int64(used.CPU), DiskMBMillis: used.Disk}
-	return statement{book: book, used: used, gross: gross, lines: lines{included: pricing.Settle(book, volume, gross), fee: book.PlanMonth}}
+	return statement{
+		book:  book,
+		used:  used,
+		gross: gross,
+		lines: lines{included: pricing.Settle(book, volume, gross), fee: book.PlanMonth},
+	}
 }
 
 func (s *statement) domain() sandbox.Statement {
@@ -244,9 +253,30 @@ func (s *statement) domain() sandbox.Statement {
 	d := sandbox.Statement{
 		PriceBook: s.book.Name, Source: s.book.Source, AsOf: s.book.AsOf, Amounts: s.lines.amounts(s.gross),
 		Lines: []sandbox.AccountLine{
-			{Resource: sandbox.ResourceMemory, Unit: "GiB-hours", Used: float64(s.used.Memory) / (1024 * 3600e3), Allotment: float64(allotment.MemoryGiBSeconds) / 3600, Gross: s.gross.Memory, Included: included.Memory},
-			{Resource: sandbox.ResourceCPU, Unit: "vCPU-minutes", Used: s.used.CPU.Duration().D().Minutes(), Allotment: float64(allotment.CPUSeconds) / 60, Gross: s.gross.CPU, Included: included.CPU},
-			{Resource: sandbox.ResourceDisk, Unit: "GB-hours", Used: float64(s.used.Disk) / (1000 * 3600e3), Allotment: float64(allotment.DiskGBSeconds) / 3600, Gross: s.gross.Disk, Included: included.Disk},
+			{
+				Resource:  sandbox.ResourceMemory,
+				Unit:      "GiB-hours",
+				Used:      float64(s.used.Memory) / (1024 * 3600e3),
+				Allotment: float64(allotment.MemoryGiBSeconds) / 3600,
+				Gross:     s.gross.Memory,
+				Included:  included.Memory,
+			},
+			{
+				Resource:  sandbox.ResourceCPU,
+				Unit:      "vCPU-minutes",
+				Used:      s.used.CPU.Duration().D().Minutes(),
+				Allotment: float64(allotment.CPUSeconds) / 60,
+				Gross:     s.gross.CPU,
+				Included:  included.CPU,
+			},
+			{
+				Resource:  sandbox.ResourceDisk,
+				Unit:      "GB-hours",
+				Used:      float64(s.used.Disk) / (1000 * 3600e3),
+				Allotment: float64(allotment.DiskGBSeconds) / 3600,
+				Gross:     s.gross.Disk,
+				Included:  included.Disk,
+			},
 			{Resource: sandbox.ResourceAsleep, Unit: "hours", Used: s.used.Asleep.Duration().D().Hours(), Gross: s.gross.Asleep},
 		},
 	}

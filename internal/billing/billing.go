@@ -1,6 +1,6 @@
-// Package billing says what usage costs: it sums usage periods by day, month and sandbox, reports costs, keeps budgets, and
-// compares the ledger's usage with what backends have counted themselves. It reads what the lifecycle of sandboxes has
-// recorded and changes nothing in it.
+// Package billing computes the cost of usage. It sums usage periods by day, month and sandbox, reports costs,
+// enforces budgets, and compares the ledger's usage with the backends' own meters. It only reads what the
+// lifecycle recorded.
 package billing
 
 import (
@@ -17,7 +17,7 @@ type Service struct {
 	log   *slog.Logger
 }
 
-// New returns a Service. The books are in force for usage that begins from now on.
+// New returns a Service. The books apply to usage that begins from now on.
 func New(store *ledger.Store, books map[sandbox.Backend]sandbox.PriceBook, log *slog.Logger) *Service {
 	return &Service{store, books, log}
 }

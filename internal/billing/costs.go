@@ -10,15 +10,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Costs reports what usage costs. Whole days come from cost_days; what is not counted there yet,
-// and days that the query cuts, from usage periods; all from one snapshot. All that used the accounts
-// is read, whatever is selected, because it shares in their lines.
+// Costs reports the cost of usage. Whole days come from cost_days. Usage that is not there yet, and days that
+// the query cuts, come from usage periods. All reads use one snapshot of the ledger. It reads all usage of
+// the accounts, whatever the query selects, because all usage shares the accounts' lines.
 func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
 	q.GroupBy = cmp.Or(q.GroupBy, sandbox.CostByLease)
 	switch q.GroupBy {
 	case sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth:
 	default:
-		return sandbox.CostReport{}, sandbox.InvalidFields("cost query", []sandbox.Field{{Name: "group_by", Problem: "must be lease, environment, agent, day or month"}})
+		return sandbox.CostReport{}, sandbox.InvalidFields("cost query",
+			[]sandbox.Field{{Name: "group_by", Problem: "must be lease, environment, agent, day or month"}})
 	}
 	report := sandbox.CostReport{PriceBooks: b.books}
 	r := costReader{window: windowOf(q), byDay: q.GroupBy == sandbox.CostByDay}
@@ -30,6 +31,9 @@ func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostR
 		return sandbox.CostReport{}, err
 	}
 	t := costTable{query: q, rows: make(map[sandbox.CostRow]*costSum)}
+	for _, c := range r.calls {
+		t.addCalls(c)
+	}
 	for _, a := range r.accounts.sorted() {
 		s := a.settle(r.books)
 		report.Accounts = append(report.Accounts, s.month())
@@ -39,12 +43,12 @@ func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostR
 	return report, nil
 }
 
-// window is the time of a query. What is read begins with the month in which it begins.
+// window is the time of a query. Reading starts at the beginning of its first month.
 type window struct {
-	from, to ledger.Time // from 0 is the beginning, to Never has no end
+	from, to ledger.Time // from 0: the beginning; to Never: no end
 }
 
-// stretch is the time from one moment to just before another.
+// stretch is a half-open interval [from, to).
 type stretch struct{ from, to ledger.Time }
 
 func windowOf(q sandbox.CostQuery) window {
@@ -55,7 +59,7 @@ func windowOf(q sandbox.CostQuery) window {
 	return w
 }
 
-// month returns when the month begins in which the window begins.
+// month returns the start of the month that contains the start of the window.
 func (w window) month() ledger.Time {
 	if w.from == 0 {
 		return 0
@@ -64,7 +68,7 @@ func (w window) month() ledger.Time {
 	return begin
 }
 
-// lastMidnight returns when the day begins in which the window ends.
+// lastMidnight returns the start of the day that contains the end of the window.
 func (w window) lastMidnight() ledger.Time {
 	if w.to == ledger.Never {
 		return ledger.Never
@@ -72,7 +76,7 @@ func (w window) lastMidnight() ledger.Time {
 	return midnight(w.to)
 }
 
-// cutDays returns the days in which the window begins or ends, up to its end.
+// cutDays returns the days that the window cuts, up to its end.
 func (w window) cutDays() (days []stretch) {
 	first, last := midnight(w.from), w.lastMidnight()
 	if first != w.from {
@@ -84,14 +88,14 @@ func (w window) cutDays() (days []stretch) {
 	return days
 }
 
-// dayRange is a number of whole days, read by day or by month.
+// dayRange is a range of whole days, read by day or by month.
 type dayRange struct {
 	stretch
 	byDay bool
 }
 
-// wholeDays returns the days that the window does not cut. The month in which it begins within is
-// read by day, because a lease's share in it is divided by days.
+// wholeDays returns the days that the window does not cut. A month that the window cuts is read by day,
+// because a lease's share of it is divided by days.
 func (w window) wholeDays(byDay bool) (ranges []dayRange) {
 	month, begin, last := w.month(), midnight(w.from), w.lastMidnight()
 	end := begin
@@ -114,7 +118,7 @@ func (w window) wholeDays(byDay bool) (ranges []dayRange) {
 	return ranges
 }
 
-// check refuses to cut days of which single usage periods are not kept.
+// check rejects a window that cuts days whose single usage periods are no longer kept.
 func (w window) check(since ledger.Time) error {
 	var fields []sandbox.Field
 	for _, day := range w.cutDays() {
@@ -125,22 +129,33 @@ func (w window) check(since ledger.Time) error {
 		if day.from < w.from {
 			name = "from"
 		}
-		fields = append(fields, sandbox.Field{Name: name, Problem: "must be at midnight UTC: costs of days that began before " +
-			since.Time().Format(time.RFC3339) + " are kept by day"})
+		fields = append(fields, sandbox.Field{
+			Name: name,
+			Problem: "must be at midnight UTC: costs of days that began before " +
+				since.Time().Format(time.RFC3339) + " are kept by day",
+		})
 	}
 	return sandbox.InvalidFields("cost query", fields)
 }
 
-// costReader collects what accounts used.
+// costReader collects the usage of accounts.
 type costReader struct {
 	window   window
 	byDay    bool
 	now      ledger.Time
 	books    map[string]sandbox.PriceBook
 	accounts accounts
+	calls    []leaseCalls
 }
 
-// read collects what is counted by day, cut days, and what is not counted by day yet.
+// leaseCalls is what a lease's calls of models have used that began on one day.
+type leaseCalls struct {
+	leaseKey
+	day string
+	use sandbox.LLMUse
+}
+
+// read collects the days in cost_days, the cut days, and usage that is not in cost_days yet.
 func (r *costReader) read(tx *ledger.Tx) (err error) {
 	r.now, r.accounts = tx.Now, make(accounts)
 	since, err := tx.Accounting().DetailSince()
@@ -164,11 +179,43 @@ func (r *costReader) read(tx *ledger.Tx) (err error) {
 		r.addPeriods(periods, day)
 	}
 	periods, err := tx.Accounting().UnrolledPeriods()
+	if err != nil {
+		return err
+	}
 	r.addPeriods(periods, stretch{r.window.month(), r.window.to})
-	return err
+	return r.readCalls(tx)
 }
 
-// readDays collects whole days, and whose plans accounts were on.
+// readCalls collects the calls of models within the window. They have sums by day, so only the days that the window
+// cuts are read call by call.
+func (r *costReader) readCalls(tx *ledger.Tx) error {
+	cut := r.window.cutDays()
+	for _, day := range cut {
+		calls, err := tx.LLM().Between(max(day.from, r.window.from), day.to)
+		if err != nil {
+			return err
+		}
+		for i := range calls {
+			c := &calls[i]
+			r.calls = append(r.calls, leaseCalls{
+				leaseKey{c.EnvironmentID, c.AgentDID, c.LeaseID}, dayOf(c.StartedAt), c.Domain().Use(),
+			})
+		}
+	}
+	from := midnight(r.window.from)
+	if from != r.window.from {
+		from = from.Add(oneDay)
+	}
+	to := r.window.lastMidnight()
+	if from >= to {
+		return nil
+	}
+	return tx.LLM().Days(firstDay(from), endDay(to), func(d *ledger.LLMDay) {
+		r.calls = append(r.calls, leaseCalls{leaseKey{d.EnvironmentID, d.AgentDID, d.LeaseID}, d.Day, d.Use()})
+	})
+}
+
+// readDays collects whole days, and the plans of accounts.
 func (r *costReader) readDays(tx *ledger.Tx) error {
 	for _, days := range r.window.wholeDays(r.byDay) {
 		inside := days.from >= r.window.from
@@ -186,15 +233,27 @@ func (r *costReader) readDays(tx *ledger.Tx) error {
 	return err
 }
 
-// addPeriods adds what of usage periods lies in a stretch of time that begins at a midnight.
+// addPeriods adds the parts of usage periods within a stretch that starts at midnight.
 func (r *costReader) addPeriods(periods []ledger.UsagePeriod, in stretch) {
 	for i := range periods {
 		p := &periods[i]
 		for x, begins := range partsIn(p, in, r.now) {
 			book := r.books[p.PriceBookID]
-			u := ledger.LeaseUsage{EnvironmentID: p.EnvironmentID, AgentDID: p.AgentDID, LeaseID: p.LeaseID, Day: dayOf(x.from), Usage: x.usage(p, book)}
+			u := ledger.LeaseUsage{
+				EnvironmentID: p.EnvironmentID,
+				AgentDID:      p.AgentDID,
+				LeaseID:       p.LeaseID,
+				Day:           dayOf(x.from),
+				Usage:         x.usage(p, book),
+			}
 			a := r.accounts.of(p.Backend, p.Instance, monthName(u.Day))
-			a.noteBook(ledger.AccountDay{Instance: p.Instance, Day: u.Day, Backend: p.Backend, PriceBookID: p.PriceBookID, BegunAt: p.StartedAt})
+			a.noteBook(ledger.AccountDay{
+				Instance:    p.Instance,
+				Day:         u.Day,
+				Backend:     p.Backend,
+				PriceBookID: p.PriceBookID,
+				BegunAt:     p.StartedAt,
+			})
 			if begins {
 				u.Generations = p.Generations
 			}
@@ -223,39 +282,53 @@ func endDay(t ledger.Time) string {
 	return dayOf(t)
 }
 
-// monthName returns the month of a day, both by their names.
+// monthName returns the name of a day's month.
 func monthName(day string) string { return day[:len("2006-01")] }
 
 // costTable sums usage into the rows of a report.
 type costTable struct {
 	query sandbox.CostQuery
-	rows  map[sandbox.CostRow]*costSum // keyed by a row that holds its group's names only
+	rows  map[sandbox.CostRow]*costSum // keyed by a row with only the names of its group
 }
 
-// costSum is what a row comes to.
+// costSum is the sum of a row.
 type costSum struct {
 	usage        ledger.Usage
 	cost, shadow sandbox.Amounts
+	llm          sandbox.LLMUse
 }
 
 // add adds the selected part of a settled account.
 func (t *costTable) add(s *settledAccount) {
 	for l, d := range s.inside() {
-		if (t.query.EnvironmentID != "" && t.query.EnvironmentID != l.environment) || (t.query.AgentDID != "" && t.query.AgentDID != l.agent) {
-			continue
+		if sum := t.sum(l.leaseKey, s.key.month, d.day); sum != nil {
+			sum.usage = sum.usage.Plus(d.usage)
+			sum.cost, sum.shadow = sum.cost.Plus(d.cost), sum.shadow.Plus(d.shadow)
 		}
-		key := t.key(l.leaseKey, s.key.month, d.day)
-		sum := t.rows[key]
-		if sum == nil {
-			sum = new(costSum)
-			t.rows[key] = sum
-		}
-		sum.usage = sum.usage.Plus(d.usage)
-		sum.cost, sum.shadow = sum.cost.Plus(d.cost), sum.shadow.Plus(d.shadow)
 	}
 }
 
-// key returns the row to which usage belongs.
+// addCalls adds calls of models, if they are selected.
+func (t *costTable) addCalls(c leaseCalls) {
+	if sum := t.sum(c.leaseKey, monthName(c.day), c.day); sum != nil {
+		sum.llm = sum.llm.Plus(c.use)
+	}
+}
+
+// sum returns the sum of the row that usage belongs to, nil if the query does not select it.
+func (t *costTable) sum(l leaseKey, month, day string) *costSum {
+	if (t.query.EnvironmentID != "" && t.query.EnvironmentID != l.environment) ||
+		(t.query.AgentDID != "" && t.query.AgentDID != l.agent) {
+		return nil
+	}
+	key := t.key(l, month, day)
+	if t.rows[key] == nil {
+		t.rows[key] = new(costSum)
+	}
+	return t.rows[key]
+}
+
+// key returns the row that usage belongs to.
 func (t *costTable) key(l leaseKey, month, day string) sandbox.CostRow {
 	switch t.query.GroupBy {
 	case sandbox.CostByEnvironment:
@@ -271,7 +344,7 @@ func (t *costTable) key(l leaseKey, month, day string) sandbox.CostRow {
 	}
 }
 
-// report returns the rows in the order of their names, and their sum.
+// report returns the rows, sorted by name, and their sum.
 func (t *costTable) report() ([]sandbox.CostRow, sandbox.CostRow) {
 	rows := make([]sandbox.CostRow, 0, len(t.rows))
 	var total costSum
@@ -279,18 +352,22 @@ func (t *costTable) report() ([]sandbox.CostRow, sandbox.CostRow) {
 		rows = append(rows, sum.row(key))
 		total.usage = total.usage.Plus(sum.usage)
 		total.cost, total.shadow = total.cost.Plus(sum.cost), total.shadow.Plus(sum.shadow)
+		total.llm = total.llm.Plus(sum.llm)
 	}
 	slices.SortFunc(rows, func(x, y sandbox.CostRow) int {
-		return cmp.Or(cmp.Compare(x.EnvironmentID, y.EnvironmentID), cmp.Compare(x.AgentDID, y.AgentDID), cmp.Compare(x.Day, y.Day), cmp.Compare(x.Month, y.Month))
+		return cmp.Or(cmp.Compare(x.EnvironmentID, y.EnvironmentID), cmp.Compare(x.AgentDID, y.AgentDID),
+			cmp.Compare(x.Day, y.Day), cmp.Compare(x.Month, y.Month))
 	})
 	return rows, total.row(sandbox.CostRow{})
 }
 
-// row gives a row of names its figures.
+// row fills the figures into a row that has names only.
 func (s *costSum) row(names sandbox.CostRow) sandbox.CostRow {
 	u := &s.usage
 	names.Generations = u.Generations
-	names.AwakeSeconds, names.AsleepSeconds, names.CPUSeconds = u.Awake.Duration().D().Seconds(), u.Asleep.Duration().D().Seconds(), u.CPU.Duration().D().Seconds()
+	names.AwakeSeconds, names.AsleepSeconds, names.CPUSeconds = u.Awake.Duration().D().Seconds(), u.Asleep.Duration().
+		D().Seconds(), u.CPU.Duration().D().Seconds()
 	names.Amounts, names.Shadow = s.cost, s.shadow
+	names.LLM, names.Total = s.llm, s.cost.Net+s.llm.Cost
 	return names
 }

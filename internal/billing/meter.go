@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,33 +14,33 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Backends that bill by a meter of their own are asked for what they counted, of whole UTC days that have ended.
+// For backends with their own meter, billing compares whole UTC days that have ended.
 const (
-	// meterDays is how many of them: what is late is counted by then.
+	// meterDays is the number of days to compare. Late figures arrive within that time.
 	meterDays = 7
-	// meterLag is how long after a day's end its figures are taken for complete.
+	// meterLag is the time after a day's end at which its figures count as complete.
 	meterLag = ledger.Span(6 * time.Hour / time.Microsecond)
-	// meterTimeout bounds the questions about one environment.
-	meterTimeout = time.Minute
+	// meterTimeout limits the calls for all environments.
+	meterTimeout = 3 * time.Minute
 )
 
-// How findings about usage are resolved, and what is to be done about them while they are open.
+// Resolutions of findings about usage, and the advice while they are open.
 const (
-	resolvedMetered = "the backend has counted as the ledger has"
-	resolvedPast    = "its day is past: figures are compared for a week"
-	adviceMetered   = "costs stay as the ledger counted them: compare them with the backend's invoice"
+	resolvedMetered = "the backend's figures now agree with the ledger's"
+	resolvedPast    = "the day is more than a week ago and no longer compared"
+	adviceMetered   = "costs stay as the ledger computed them: compare them with the backend's invoice"
 )
 
-// meter is a figure that both have, and what it may differ by: a share of the larger one, and an amount that starts and
-// stops make up for.
+// meter is a figure that both sides count, and its tolerance: a share of the larger figure, and an absolute
+// amount that covers starts and stops.
 type meter struct {
 	name, unit string
-	// perUnit divides a figure, in seconds of CPU or MB-seconds, into what is shown.
+	// perUnit divides a figure, in CPU seconds or MB-seconds, into the displayed unit.
 	perUnit      float64
 	share, floor float64
 }
 
-// What a backend counts of CPU has the machine that runs the container in it, and the ledger's has not.
+// A backend's CPU figure includes the virtual machine around the container. The ledger's figure does not.
 var (
 	meterCPU    = meter{"CPU", "CPU hours", 3600, 0.25, 300}
 	meterMemory = meter{"memory", "GiB hours", 3600 * 1024, 0.10, 60 * 1024}
@@ -48,12 +49,12 @@ var (
 
 func (m meter) show(v float64) string { return fmt.Sprintf("%.2f %s", v/m.perUnit, m.unit) }
 
-// differ reports whether two figures are not the same but for what is tolerated.
+// differ reports whether two figures differ by more than the tolerance.
 func (m meter) differ(a, b float64) bool {
 	return math.Abs(a-b) > max(m.floor, m.share*max(a, b))
 }
 
-// figures are what was used on one day.
+// figures is the usage of one day.
 type figures struct{ cpu, memory, disk float64 }
 
 func figuresOfLedger(u ledger.Usage) figures {
@@ -64,13 +65,13 @@ func figuresOfBackend(m driver.Metered) figures {
 	return figures{m.CPU.Seconds(), m.MemoryMBSeconds, m.DiskMBSeconds}
 }
 
-// usageField names, in a finding, a figure of an environment's usage on a day; without figure and day, what such names
-// begin with.
+// usageField names a figure of an environment's usage on a day, in a finding. This is the prefix of such
+// names.
 func usageField(environmentID string) string { return "usage of environment " + environmentID + " on " }
 
-// CompareUsage compares the ledger's usage of the last days on an instance with what its backend has counted by a meter of
-// its own. A difference beyond the tolerance is a finding; no cost changes. It may run at any time, in any number of
-// processes. Errors: Forbidden when the credentials do not allow to read the meter.
+// CompareUsage compares the ledger's usage of the last days on an instance with the backend's own meter. A
+// difference beyond the tolerance becomes a finding. Costs do not change. Any number of processes may call it
+// at any time. Errors: Forbidden if the credentials may not read the meter.
 func (b *Service) CompareUsage(ctx context.Context, m driver.Meter, backend sandbox.Backend, instance string) error {
 	var (
 		days stretch
@@ -89,25 +90,44 @@ func (b *Service) CompareUsage(ctx context.Context, m driver.Meter, backend sand
 	if err != nil {
 		return err
 	}
+	envs = slices.DeleteFunc(envs, func(env ledger.Environment) bool {
+		serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
+		return !serves || env.Instance != instance || env.Backend != backend || firstMetered(&env, days) >= days.to
+	})
+	if len(envs) == 0 {
+		return nil
+	}
+	refs := make([]driver.EnvironmentRef, len(envs))
+	for i := range envs {
+		refs[i] = b.refOf(&envs[i])
+	}
+	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
+	defer cancel()
+	counted, err := m.Metered(bounded, refs, days.from.Time(), days.to.Time())
+	if err != nil {
+		return err
+	}
 	var failed []error
 	for i := range envs {
 		env := &envs[i]
-		serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
-		if !serves || env.Instance != instance || env.Backend != backend {
-			continue
-		}
-		err := b.reconcileEnvironment(ctx, m, env, days, used[env.ID])
-		if sandbox.CodeOf(err) == sandbox.Forbidden {
-			return err // the others would be refused, too
-		}
-		if err != nil {
+		if err := b.reconcileEnvironment(ctx, env, days, used[env.ID], counted); err != nil {
 			failed = append(failed, fmt.Errorf("comparing the usage of environment %s: %w", env.ID, err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// usageByDay returns what was used on an instance by environment and day, in whole days.
+func (b *Service) refOf(env *ledger.Environment) driver.EnvironmentRef {
+	return driver.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: env.ID, Instance: env.Instance}
+}
+
+// firstMetered is the first day on which an environment is compared. It skips the day of its creation, because an
+// earlier environment may have had the same name.
+func firstMetered(env *ledger.Environment, days stretch) ledger.Time {
+	return max(days.from, midnight(env.CreatedAt).Add(oneDay))
+}
+
+// usageByDay returns the usage on an instance by environment and whole day.
 func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[string]ledger.Usage, error) {
 	used := make(map[string]map[string]ledger.Usage)
 	add := func(environment, day string, u ledger.Usage) {
@@ -135,19 +155,14 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 	return used, err
 }
 
-// reconcileEnvironment compares one environment. The day on which it was made is left out: there may have been another
-// one of its name.
-func (b *Service) reconcileEnvironment(ctx context.Context, m driver.Meter, env *ledger.Environment, days stretch, used map[string]ledger.Usage) error {
-	days.from = max(days.from, midnight(env.CreatedAt).Add(oneDay))
-	if days.from >= days.to {
-		return nil
+// reconcileEnvironment compares one environment with the backend's figures.
+func (b *Service) reconcileEnvironment(ctx context.Context, env *ledger.Environment, days stretch,
+	used map[string]ledger.Usage, counted map[driver.EnvironmentRef][]driver.Metered) error {
+	list, there := counted[b.refOf(env)]
+	if !there {
+		return sandbox.Errorf(sandbox.NotFound, "the backend has nothing of this environment")
 	}
-	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
-	defer cancel()
-	list, err := m.Metered(bounded, driver.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: env.ID, Instance: env.Instance}, days.from.Time(), days.to.Time())
-	if err != nil {
-		return err
-	}
+	days.from = firstMetered(env, days)
 	billed := make(map[string]figures)
 	for _, d := range list {
 		billed[d.Day.UTC().Format(time.DateOnly)] = figuresOfBackend(d)
@@ -160,7 +175,7 @@ func (b *Service) reconcileEnvironment(ctx context.Context, m driver.Meter, env 
 	return b.recordUsage(ctx, env, dayOf(days.from), found)
 }
 
-// compareUsage returns in what one day differs. Pure.
+// compareUsage returns the differences of one day. It is a pure function.
 func compareUsage(env *ledger.Environment, day string, ours, theirs figures) (found []ledger.DriftFinding) {
 	for _, c := range []struct {
 		meter
@@ -168,16 +183,23 @@ func compareUsage(env *ledger.Environment, day string, ours, theirs figures) (fo
 	}{{meterCPU, ours.cpu, theirs.cpu}, {meterMemory, ours.memory, theirs.memory}, {meterDisk, ours.disk, theirs.disk}} {
 		if c.differ(c.ours, c.theirs) {
 			found = append(found, ledger.DriftFinding{
-				Kind: sandbox.DriftUsage, EnvironmentID: env.ID, Instance: env.Instance, Field: usageField(env.ID) + day + ": " + c.name,
-				Expected: c.show(c.ours), Observed: c.show(c.theirs), Resolution: adviceMetered,
+				Kind:          sandbox.DriftUsage,
+				EnvironmentID: env.ID,
+				Instance:      env.Instance,
+				Field:         usageField(env.ID) + day + ": " + c.name,
+				Expected:      c.show(c.ours),
+				Observed:      c.show(c.theirs),
+				Resolution:    adviceMetered,
 			})
 		}
 	}
 	return found
 }
 
-// recordUsage records what was found of days from a first one on, and resolves what agrees or is past.
-func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, first string, found []ledger.DriftFinding) error {
+// recordUsage records the findings of days from first on, and resolves findings that now agree or are too
+// old.
+func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, first string,
+	found []ledger.DriftFinding) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		seen := make(map[string]bool)
 		for _, f := range found {
@@ -187,7 +209,8 @@ func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, firs
 				return err
 			}
 			if isNew {
-				b.log.Warn("billing: the backend has counted another usage", "environment", env.ID, "field", f.Field, "expected", f.Expected, "observed", f.Observed)
+				b.log.Warn("billing: the backend's usage differs from the ledger's", "environment", env.ID, "field", f.Field,
+					"expected", f.Expected, "observed", f.Observed)
 			}
 		}
 		open, err := tx.Findings().OpenDrift(env.Instance)

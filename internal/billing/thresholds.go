@@ -10,11 +10,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// lookBack is how long a month that has ended is still looked at: what its last moments cost is known only
-// after them.
+// lookBack is how long a month is still checked after its end, because its last costs are only known
+// afterwards.
 const lookBack = ledger.Span(time.Hour / time.Microsecond)
 
-// watchedMonths returns this month, and the last one for as long as it may be news.
+// watchedMonths returns this month and, within lookBack, the previous one.
 func watchedMonths(now ledger.Time) []stretch {
 	this := monthOf(now)
 	if now >= this.from.Add(lookBack) {
@@ -23,8 +23,8 @@ func watchedMonths(now ledger.Time) []stretch {
 	return []stretch{monthOf(this.from - 1), this}
 }
 
-// CheckBudgets records the thresholds that the budgets of all environments have reached in this month, by an event each.
-// It may run at any time, in any number of processes: each threshold has one event.
+// CheckBudgets records an event for each threshold that an environment's budget has reached this month. Any
+// number of processes may call it at any time: each threshold has one event.
 func (b *Service) CheckBudgets(ctx context.Context) error {
 	var reached []string
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
@@ -50,7 +50,7 @@ func (b *Service) CheckBudgets(ctx context.Context) error {
 	return err
 }
 
-// hasReached reports whether an environment's budget has reached a threshold that was not told of yet.
+// hasReached reports whether an environment's budget has reached a threshold that has no event yet.
 func hasReached(tx *ledger.Tx, env *ledger.Environment) (bool, error) {
 	for _, month := range watchedMonths(tx.Now) {
 		use, err := budgetSpent(tx, env, month)
@@ -65,8 +65,8 @@ func hasReached(tx *ledger.Tx, env *ledger.Environment) (bool, error) {
 	return false, nil
 }
 
-// CheckBudget records, by an event each, the thresholds that one environment's budget has reached and that no event
-// tells of yet.
+// CheckBudget records an event for each threshold that one environment's budget has reached, unless it
+// exists.
 func (b *Service) CheckBudget(ctx context.Context, environmentID string) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		env, err := tx.Environment(environmentID)
@@ -86,7 +86,7 @@ func (b *Service) CheckBudget(ctx context.Context, environmentID string) error {
 	})
 }
 
-// newThresholds returns the thresholds that are reached and not told of yet.
+// newThresholds returns the reached thresholds without an event.
 func newThresholds(tx *ledger.Tx, environmentID string, use *sandbox.BudgetUse) (percents []int64, err error) {
 	for _, percent := range sandbox.BudgetThresholds {
 		if use != nil && use.Reached(percent) {
@@ -100,14 +100,20 @@ func newThresholds(tx *ledger.Tx, environmentID string, use *sandbox.BudgetUse) 
 	return slices.DeleteFunc(percents, func(p int64) bool { return slices.Contains(told, p) }), err
 }
 
-// noteThresholds tells of the thresholds that are reached and not told of yet.
+// noteThresholds records events for the reached thresholds without one.
 func noteThresholds(tx *ledger.Tx, environmentID string, use *sandbox.BudgetUse) error {
 	percents, err := newThresholds(tx, environmentID, use)
 	if err != nil {
 		return err
 	}
 	for _, percent := range percents {
-		told := ledger.BudgetThreshold{EnvironmentID: environmentID, Month: use.Month, Monthly: use.Monthly, Percent: percent, Spent: use.Spent}
+		told := ledger.BudgetThreshold{
+			EnvironmentID: environmentID,
+			Month:         use.Month,
+			Monthly:       use.Monthly,
+			Percent:       percent,
+			Spent:         use.Spent,
+		}
 		if err := tx.Accounting().KeepThreshold(told); err != nil {
 			return err
 		}

@@ -15,17 +15,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The cost of a usage period is the sum of the costs of its UTC days, each rounded for itself:
-// whatever costs are grouped by, they agree to the nano-dollar, and a day that has passed is
-// counted once and for all.
+// The cost of a usage period is the sum of the costs of its UTC days, each rounded separately. So all
+// groupings agree to the nano-dollar, and a day that has passed is counted once.
 
-// part is a stretch of a usage period.
+// part is a part of a usage period.
 type part struct {
 	from, to ledger.Time
 	cpu      ledger.Span
 }
 
-// whole returns all of a period, an open one up to now.
+// whole returns a whole period; an open one ends now.
 func whole(p *ledger.UsagePeriod, now ledger.Time) part {
 	end := p.EndedAt
 	if end == 0 {
@@ -34,7 +33,7 @@ func whole(p *ledger.UsagePeriod, now ledger.Time) part {
 	return part{from: p.StartedAt, to: end, cpu: p.CPU}
 }
 
-// split cuts a part at a moment; CPU time is shared by length, and none is lost.
+// split cuts a part at a time. CPU time is divided by length, without loss.
 func (x part) split(at ledger.Time) (before, after part) {
 	at = min(max(at, x.from), x.to)
 	before, after = part{from: x.from, to: at}, part{from: at, to: x.to, cpu: x.cpu}
@@ -47,7 +46,7 @@ func (x part) split(at ledger.Time) (before, after part) {
 	return before, after
 }
 
-// days yields the parts of a period by UTC day; a period without length has one part.
+// days yields the parts of a period by UTC day; a period of length zero has one part.
 func days(p *ledger.UsagePeriod, now ledger.Time) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		rest := whole(p, now)
@@ -63,14 +62,14 @@ func days(p *ledger.UsagePeriod, now ledger.Time) iter.Seq[part] {
 
 const oneDay = ledger.Span(24 * time.Hour / time.Microsecond)
 
-// midnight returns the beginning of a moment's UTC day.
+// midnight returns the start of the UTC day that contains t.
 func midnight(t ledger.Time) ledger.Time { return t - t%ledger.Time(oneDay) }
 
-// dayOf names a moment's UTC day.
+// dayOf returns the name of the UTC day that contains t.
 func dayOf(t ledger.Time) string { return t.Time().Format(time.DateOnly) }
 
-// partsIn yields the parts of a period by UTC day that lie in a stretch of time, up to now, and
-// whether the period begins with it. A stretch begins at a midnight.
+// partsIn yields the parts of a period by UTC day within a stretch, up to now, and whether the part is the
+// first of the period. The stretch must start at midnight.
 func partsIn(p *ledger.UsagePeriod, in stretch, now ledger.Time) iter.Seq2[part, bool] {
 	return func(yield func(part, bool) bool) {
 		begins := true
@@ -85,7 +84,7 @@ func partsIn(p *ledger.UsagePeriod, in stretch, now ledger.Time) iter.Seq2[part,
 	}
 }
 
-// usage returns what a part of one day comes to.
+// usage returns the usage of a part within one day.
 func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage {
 	awake, asleep := x.lengths(p)
 	u := ledger.Usage{Awake: awake, Asleep: asleep, CPU: x.cpu}
@@ -95,7 +94,7 @@ func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage 
 	return u
 }
 
-// cost returns the gross cost of a part of one day.
+// cost returns the gross cost of a part within one day.
 func (x part) cost(p *ledger.UsagePeriod, book sandbox.PriceBook) sandbox.NanoUSD {
 	return x.charge(p, book).Total()
 }
@@ -105,7 +104,7 @@ func (x part) charge(p *ledger.UsagePeriod, book sandbox.PriceBook) sandbox.Char
 	return pricing.Charge(book, p.Resources(), awake.Duration().D(), asleep.Duration().D(), x.cpu.Duration().D())
 }
 
-// lengths returns for how long a part was awake and asleep, one of which is 0.
+// lengths returns how long a part was awake and asleep. One of them is 0.
 func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
 	if p.State == sandbox.PhaseAwake {
 		return ledger.Span(x.to - x.from), 0
@@ -113,8 +112,8 @@ func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
 	return 0, ledger.Span(x.to - x.from)
 }
 
-// CostsOf returns the gross cost so far of each of the given sandboxes: the sum of the periods that have ended, and what
-// is not in that sum yet.
+// CostsOf returns the gross cost of each sandbox so far: the stored sum of ended periods, plus usage that is
+// not in the sum yet.
 func CostsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
 	costs, err := tx.Accounting().SandboxCosts(sandboxIDs)
 	if err != nil {
@@ -127,7 +126,7 @@ func CostsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, er
 	return costs, addCosts(tx, costs, periods)
 }
 
-// addCosts adds what usage periods cost to the sums of their sandboxes.
+// addCosts adds the cost of usage periods to the sums of their sandboxes.
 func addCosts(tx *ledger.Tx, costs map[string]sandbox.NanoUSD, periods []ledger.UsagePeriod) error {
 	if len(periods) == 0 {
 		return nil
@@ -142,11 +141,11 @@ func addCosts(tx *ledger.Tx, costs map[string]sandbox.NanoUSD, periods []ledger.
 	return err
 }
 
-// rollUpBatch bounds one write, so that no other write waits long for it.
+// rollUpBatch limits one write, so that other writes do not wait long.
 const rollUpBatch = 2000
 
-// RollUp adds the usage that has ended since it last ran to the sums of its days, months and sandboxes. It may run at
-// any time, in any number of processes: each period is counted once.
+// RollUp adds usage that ended since the last call to the sums of days, months and sandboxes. Any number of
+// processes may call it at any time: each period is counted once.
 func (b *Service) RollUp(ctx context.Context) error {
 	for _, step := range []func(*ledger.Tx) (int, error){rollUp, settleEarlier} {
 		for {
@@ -166,7 +165,7 @@ func (b *Service) RollUp(ctx context.Context) error {
 	return nil
 }
 
-// rollUp counts a batch of usage periods, and returns how many.
+// rollUp counts a batch of usage periods and returns their number.
 func rollUp(tx *ledger.Tx) (int, error) {
 	periods, err := tx.Accounting().TakeUnrolled(rollUpBatch)
 	if err != nil || len(periods) == 0 {
@@ -177,10 +176,12 @@ func rollUp(tx *ledger.Tx) (int, error) {
 		return 0, err
 	}
 	byDay, bySandbox := sumUp(periods, books)
-	return len(periods), errors.Join(tx.Accounting().AddCostDays(byDay, accountDays(periods)), tx.Accounting().AddSandboxCosts(bySandbox))
+	return len(periods), errors.Join(tx.Accounting().AddCostDays(byDay, accountDays(periods)),
+		tx.Accounting().AddSandboxCosts(bySandbox))
 }
 
-// settleEarlier adds a batch of periods, which a program without sums of sandboxes has counted by day, to these sums.
+// settleEarlier adds a batch of periods to the sums of sandboxes, which an earlier version counted only by
+// day.
 func settleEarlier(tx *ledger.Tx) (int, error) {
 	periods, err := tx.Accounting().TakeUnsettled(rollUpBatch)
 	if err != nil {
@@ -191,7 +192,8 @@ func settleEarlier(tx *ledger.Tx) (int, error) {
 }
 
 // sumUp sums ended periods by day, lease and account, and their gross cost by sandbox.
-func sumUp(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) ([]ledger.CostDay, map[string]sandbox.NanoUSD) {
+func sumUp(periods []ledger.UsagePeriod,
+	books map[string]sandbox.PriceBook) ([]ledger.CostDay, map[string]sandbox.NanoUSD) {
 	sums, costs := make(map[[4]string]*ledger.CostDay), make(map[string]sandbox.NanoUSD)
 	for i := range periods {
 		p := &periods[i]
@@ -200,8 +202,15 @@ func sumUp(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) ([]
 			key := [4]string{dayOf(x.from), p.EnvironmentID, p.LeaseID, p.Instance}
 			sum := sums[key]
 			if sum == nil {
-				sum = &ledger.CostDay{Month: monthName(key[0]), Day: key[0], EnvironmentID: p.EnvironmentID, LeaseID: p.LeaseID, Instance: p.Instance,
-					AgentDID: p.AgentDID, Backend: p.Backend}
+				sum = &ledger.CostDay{
+					Month:         monthName(key[0]),
+					Day:           key[0],
+					EnvironmentID: p.EnvironmentID,
+					LeaseID:       p.LeaseID,
+					Instance:      p.Instance,
+					AgentDID:      p.AgentDID,
+					Backend:       p.Backend,
+				}
 				sums[key] = sum
 			}
 			u := x.usage(p, books[p.PriceBookID])
@@ -211,19 +220,25 @@ func sumUp(periods []ledger.UsagePeriod, books map[string]sandbox.PriceBook) ([]
 		}
 	}
 	byDay := slices.SortedFunc(values(sums), func(a, b ledger.CostDay) int {
-		return cmp.Or(strings.Compare(a.Month, b.Month), strings.Compare(a.EnvironmentID, b.EnvironmentID), strings.Compare(a.LeaseID, b.LeaseID),
-			strings.Compare(a.Instance, b.Instance), strings.Compare(a.Day, b.Day))
+		return cmp.Or(strings.Compare(a.Month, b.Month), strings.Compare(a.EnvironmentID, b.EnvironmentID),
+			strings.Compare(a.LeaseID, b.LeaseID), strings.Compare(a.Instance, b.Instance), strings.Compare(a.Day, b.Day))
 	})
 	return byDay, costs
 }
 
-// accountDays returns the price books with which the usage of each day was begun last.
+// accountDays returns, for each day, the price book of the most recently begun usage.
 func accountDays(periods []ledger.UsagePeriod) []ledger.AccountDay {
 	latest := make(map[[2]string]*ledger.AccountDay)
 	for i := range periods {
 		p := &periods[i]
 		for x := range days(p, p.EndedAt) {
-			d := ledger.AccountDay{Instance: p.Instance, Day: dayOf(x.from), Backend: p.Backend, PriceBookID: p.PriceBookID, BegunAt: p.StartedAt}
+			d := ledger.AccountDay{
+				Instance:    p.Instance,
+				Day:         dayOf(x.from),
+				Backend:     p.Backend,
+				PriceBookID: p.PriceBookID,
+				BegunAt:     p.StartedAt,
+			}
 			key := [2]string{d.Instance, d.Day}
 			if have := latest[key]; have == nil || d.Later(*have) {
 				latest[key] = &d

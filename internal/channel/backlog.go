@@ -1,5 +1,10 @@
 package channel
 
+import (
+	"math/bits"
+	"sync"
+)
+
 // backlog holds the bytes of a session from the first that is not acknowledged on. It is a ring that grows as needed
 // and shrinks, and holds no memory while it is empty.
 type backlog struct {
@@ -10,6 +15,25 @@ type backlog struct {
 }
 
 const minRing = 1 << 10
+
+// rings keeps rings for reuse, by the binary logarithm of their size: a busy session empties and fills its ring
+// with each command.
+var rings [bits.UintSize]sync.Pool
+
+// newRing returns a ring of a size that is a power of two.
+func newRing(size int) []byte {
+	if ring, ok := rings[bits.Len(uint(size))].Get().(*[]byte); ok {
+		return *ring
+	}
+	return make([]byte, size)
+}
+
+// recycle keeps a ring that is not used any more.
+func recycle(ring []byte) {
+	if len(ring) > 0 {
+		rings[bits.Len(uint(len(ring)))].Put(&ring)
+	}
+}
 
 // end is the offset after the last byte.
 func (b *backlog) end() int64 { return b.first + int64(b.n) }
@@ -33,8 +57,9 @@ func (b *backlog) add(p []byte) {
 }
 
 func (b *backlog) resize(size int) {
-	ring := make([]byte, size)
+	ring := newRing(size)
 	b.copyFrom(b.first, ring)
+	recycle(b.ring)
 	b.ring, b.head = ring, 0
 }
 
@@ -58,6 +83,7 @@ func (b *backlog) release(offset int64) {
 	k := int(offset - b.first)
 	b.first, b.n = offset, b.n-k
 	if b.n == 0 {
+		recycle(b.ring)
 		b.ring, b.head = nil, 0
 		return
 	}

@@ -73,7 +73,8 @@ func BenchmarkOutput(b *testing.B) {
 	b.SetBytes(bulk)
 	for b.Loop() {
 		got := 0
-		result, err := c.Call(b.Context(), channel.Request{Op: channel.OpGet}, channel.Streams{Stdout: writer(func(p []byte) { got += len(p) })})
+		result, err := c.Call(b.Context(), channel.Request{Op: channel.OpGet},
+			channel.Streams{Stdout: writer(func(p []byte) { got += len(p) })})
 		if err != nil || result.Problem != "" || got != bulk {
 			b.Fatal(result, err, got)
 		}
@@ -106,7 +107,8 @@ func TestIdleSessionTakesLittleMemory(t *testing.T) {
 	use := func(dial channel.Dial) {
 		c := newClient(t, dial)
 		in := bytes.Repeat([]byte("x"), 1<<18)
-		if _, err := c.Call(t.Context(), channel.Request{Op: channel.OpPut, ID: "a"}, channel.Streams{Stdin: bytes.NewReader(in)}); err != nil {
+		if _, err := c.Call(t.Context(), channel.Request{Op: channel.OpPut, ID: "a"},
+			channel.Streams{Stdin: bytes.NewReader(in)}); err != nil {
 			t.Fatal(err)
 		}
 	}

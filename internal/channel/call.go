@@ -13,13 +13,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// opened is what opening a stream gave.
+// opened is the result of opening a stream.
 type opened struct {
 	stream *yamux.Stream
 	err    error
 }
 
-// call carries an operation over the session. It gives the caller's slot back once its stream is closed.
+// call carries out an operation over the session. It returns the caller's slot after its stream is closed.
 func (l *link) call(ctx context.Context, request []byte, s Streams) (wire.Result, error) {
 	first := appendRequest(make([]byte, 0, 4+len(request)+inputHeader), request)
 	if s.Stdin == nil {
@@ -44,7 +44,7 @@ func (l *link) call(ctx context.Context, request []byte, s Streams) (wire.Result
 	return l.receive(ctx, o.stream, s)
 }
 
-// finish closes a stream and gives the caller's slot back.
+// finish closes a stream and returns the caller's slot.
 func (l *link) finish(o opened) {
 	if o.err == nil {
 		o.stream.Close() //nolint:errcheck // the session reports its end
@@ -52,7 +52,7 @@ func (l *link) finish(o opened) {
 	<-l.client.slots
 }
 
-// open opens a stream and sends the request. It may have to wait for the guest, which its caller need not.
+// open opens a stream and sends the request. It may block on the guest; its caller need not wait for it.
 func (l *link) open(ctx context.Context, opening chan<- opened, first []byte, stdin io.Reader) {
 	stream, err := l.mux.OpenStream()
 	opening <- opened{stream, err}
@@ -61,15 +61,15 @@ func (l *link) open(ctx context.Context, opening chan<- opened, first []byte, st
 	}
 	out := paced{ctx, l.session, stream}
 	if _, err := out.Write(first); err != nil || stdin == nil {
-		return // the reader of the stream learns of its end
+		return // the reader of the stream sees its end
 	}
-	// The caller owns what may block here, see Streams. The reader of the stream learns of its end.
+	// The caller owns a reader that may block here, see Streams. The reader of the stream sees its end.
 	go sendInput(out, stdin) //nolint:errcheck // see above
 }
 
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// receive takes the answer of the guest apart.
+// receive parses the guest's answer.
 func (l *link) receive(ctx context.Context, stream *yamux.Stream, s Streams) (wire.Result, error) {
 	defer context.AfterFunc(ctx, func() {
 		stream.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it always returns nil
@@ -83,7 +83,7 @@ func (l *link) receive(ctx context.Context, stream *yamux.Stream, s Streams) (wi
 			return wire.Result{}, ctx.Err()
 		}
 		if _, err := answer.Write(piece[:n]); err != nil {
-			return wire.Result{}, fmt.Errorf("take the answer of the guest: %w", err)
+			return wire.Result{}, fmt.Errorf("read the guest's answer: %w", err)
 		}
 		if result, ok := answer.Result(); ok {
 			return result, nil

@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// The kinds of frames on a carrier. A frame is a byte of kind, four bytes of length (big endian) and the payload.
-// A reader skips kinds that it does not know.
+// The kinds of frames on a carrier. A frame is one byte of kind, four bytes of length (big endian) and the
+// payload. A reader skips unknown kinds.
 const (
-	frameData byte = 1 // eight bytes of offset, and the bytes of the session from there on
-	frameAck  byte = 2 // eight bytes: how many bytes of the session the sender has
+	frameData byte = 1 // eight bytes of offset, and the bytes of the session from that offset
+	frameAck  byte = 2 // eight bytes: the number of bytes of the session that the sender has
 	framePing byte = 3 // empty; asks for a pong
 	framePong byte = 4 // empty
-	frameBye  byte = 5 // text: the session ends, and why
+	frameBye  byte = 5 // text: why the session ends
 )
 
 const (
@@ -25,44 +25,45 @@ const (
 	offsetSize  = 8
 )
 
-// errFenced ends the use of a carrier that another one has replaced.
-var errFenced = errors.New("another carrier has taken over")
+// errFenced ends the use of a carrier that was replaced.
+var errFenced = errors.New("another carrier has replaced this one")
 
-// fatal is an error that another carrier cannot mend: it ends the session.
+// fatal is an error that another carrier cannot fix. It ends the session.
 type fatal struct{ what string }
 
 func (f fatal) Error() string { return f.what }
 
-// violationf returns the error of a peer that does not keep to the protocol.
+// violationf returns the error of a peer that violates the protocol.
 func violationf(format string, args ...any) error {
-	return fatal{"the other side broke the protocol: " + fmt.Sprintf(format, args...)}
+	return fatal{"the other side violated the protocol: " + fmt.Sprintf(format, args...)}
 }
 
-// carrier is one connection of a session. Its session's mutex guards what is due.
+// carrier is one connection of a session. The session's mutex guards what is due.
 type carrier struct {
 	conn net.Conn
 	gone chan struct{} // closed when the session has dropped it
-	why  error         // set before
+	why  error         // set before gone is closed
 
 	pingDue, pongDue, byeDue bool
 	bye                      string
 
-	// One goroutine reads.
+	// Only one goroutine reads.
 	in     *bufio.Reader
 	header [frameHeader + offsetSize]byte
-	left   int // what is still to read of a data frame
+	left   int // unread bytes of a data frame
 }
 
 func newCarrier(conn net.Conn) *carrier {
 	return &carrier{conn: conn, in: bufio.NewReaderSize(conn, 4<<10), gone: make(chan struct{})}
 }
 
-// scratch holds what a writer writes at once: one frame of each kind. A writer needs it only while it writes.
+// scratch holds what a writer writes at once: one frame of each kind. A writer needs it only during the
+// write.
 type scratch [frameHeader + maxFrame + 4*(frameHeader+offsetSize) + maxBye]byte
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// appendHead appends the head of a frame whose payload is of a size.
+// appendHead appends the head of a frame with a payload of a size.
 func appendHead(b []byte, kind byte, size int) []byte {
 	return binary.BigEndian.AppendUint32(append(b, kind), uint32(size))
 }
@@ -71,7 +72,7 @@ func appendOffset(b []byte, offset int64) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(offset))
 }
 
-// frame is the head of a frame. offset belongs to data and acknowledgements; left is what follows.
+// frame is the head of a frame. offset belongs to data and acknowledgements; left is the length of the rest.
 type frame struct {
 	kind   byte
 	offset int64

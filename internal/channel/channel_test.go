@@ -97,7 +97,8 @@ func TestOperationTakesInputAndGivesOutputAndResult(t *testing.T) {
 			id := fmt.Sprint("op-", i)
 			result, err := c.Call(t.Context(), channel.Request{Op: channel.OpPut, ID: id},
 				channel.Streams{Stdin: strings.NewReader(in), Stdout: &out, Stderr: &errOut})
-			if err != nil || result.Problem != "" || out.String() != in || errOut.String() != id || result.StdoutBytes != int64(len(in)) {
+			if err != nil || result.Problem != "" || out.String() != in || errOut.String() != id ||
+				result.StdoutBytes != int64(len(in)) {
 				t.Errorf("%+v, %v; %d of %d bytes, stderr %q", result, err, out.Len(), len(in), errOut.String())
 			}
 		})
@@ -208,7 +209,8 @@ func TestGuestThatStartsAnewLosesTheSession(t *testing.T) {
 	if err := <-lost; !errors.Is(err, channel.ErrLost) {
 		t.Errorf("%v, want %v", err, channel.ErrLost)
 	}
-	if result, err := c.Call(t.Context(), channel.Request{Op: channel.OpUsage}, channel.Streams{}); err != nil || result.ExitCode != 7 {
+	if result, err := c.Call(t.Context(), channel.Request{Op: channel.OpUsage}, channel.Streams{}); err != nil ||
+		result.ExitCode != 7 {
 		t.Errorf("the next operation: %+v, %v", result, err)
 	}
 }

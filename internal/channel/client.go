@@ -15,23 +15,24 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// ClientConfig configures a Client. Zero values take the documented defaults; Dial is required.
+// ClientConfig configures a Client. Zero values take the documented defaults. Dial is required.
 type ClientConfig struct {
 	Dial Dial
-	// Name names this program and its release in logs of the guest.
+	// Name names this program and its release in the guest's logs.
 	Name string
-	// Heartbeat is how often the client asks for a sign of life while operations are pending, 5 s by default. After Silence,
-	// 15 s by default, it takes the carrier for dead and dials another; it is also the limit of each dial.
+	// Heartbeat is how often the client asks for a sign of life while operations are pending, 5 s by default.
+	// After Silence, 15 s by default, it considers the carrier dead and dials another. Silence is also the
+	// limit of each dial.
 	Heartbeat, Silence time.Duration
-	// Redial delays the dials after the first.
+	// Redial is the delay of dials after the first.
 	Redial Backoff
 	Log    *slog.Logger
 
 	versions versions
 }
 
-// Backoff is the delay between dials: it doubles from Min, 50 ms by default, to Max, 5 s by default, and varies by half
-// at random. It begins anew after a carrier that lasted longer than Max.
+// Backoff is the delay between dials: it doubles from Min, 50 ms by default, to Max, 5 s by default, and half
+// of it is random. A carrier that lasted longer than Max resets it.
 type Backoff struct{ Min, Max time.Duration }
 
 func (b Backoff) delay(failures int) time.Duration {
@@ -57,20 +58,20 @@ func (cfg ClientConfig) withDefaults() ClientConfig {
 	return cfg
 }
 
-// Client is the reconciler's side of the protocol, for one sandbox. It takes the guest for hostile.
+// Client is the reconciler's side of the protocol for one sandbox. It assumes that the guest is hostile.
 type Client struct {
 	cfg    ClientConfig
 	ctx    context.Context
 	cancel context.CancelFunc
 	slots  chan struct{}
-	wg     sync.WaitGroup // goroutines, and calls of Call
+	wg     sync.WaitGroup // goroutines and calls of Call
 
 	mu        sync.Mutex
 	closed    bool
 	suspended bool
 	pending   int
-	failures  int   // dials in a row that gave no lasting carrier
-	link      *link // the present session, nil before the first operation
+	failures  int   // consecutive dials without a lasting carrier
+	link      *link // the current session, nil before the first operation
 }
 
 // NewClient returns a Client. It dials at the first Call.
@@ -79,12 +80,14 @@ func NewClient(cfg ClientConfig) *Client {
 	return &Client{cfg: cfg.withDefaults(), ctx: ctx, cancel: cancel, slots: make(chan struct{}, maxCalls)}
 }
 
-// Call makes the guest carry out an operation. It returns when the result has come and all output before it is written.
+// Call asks the guest to carry out an operation. It returns when the result has arrived and all earlier
+// output is written.
 //
-// When ctx ends first, Call gives the operation up and returns an error that wraps ctx.Err(), after a Write to s.Stdout or
-// s.Stderr under way. The guest then ends the operation's context; a command goes on until a request with OpEnd. An error
-// that wraps ErrLost leaves open whether the operation was carried out. OpShutdown takes a carrier of its own, waits
-// for no other operation, and returns when the guest has taken it and the carrier broke or the result came.
+// If ctx ends first, Call gives the operation up after a current Write to s.Stdout or s.Stderr, and returns
+// an error that wraps ctx.Err(). The guest then ends the operation's context; a command continues until a
+// request with OpEnd. After an error that wraps ErrLost, it is unknown whether the operation was carried out.
+// OpShutdown uses a separate carrier, waits for no other operation, and returns when the guest has accepted
+// it and the carrier has broken or the result has arrived.
 func (c *Client) Call(ctx context.Context, r Request, s Streams) (wire.Result, error) {
 	if r.Op == OpShutdown {
 		return c.shutdown(ctx, r)
@@ -94,7 +97,8 @@ func (c *Client) Call(ctx context.Context, r Request, s Streams) (wire.Result, e
 		return wire.Result{}, fmt.Errorf("encode the request for %s: %w", r.Op, err)
 	}
 	if len(request) > maxRequest {
-		return wire.Result{}, fmt.Errorf("the request for %s has %d bytes, at most %d are allowed", r.Op, len(request), maxRequest)
+		return wire.Result{}, fmt.Errorf("the request for %s has %d bytes, at most %d are allowed",
+			r.Op, len(request), maxRequest)
 	}
 	if err := c.enter(); err != nil {
 		return wire.Result{}, err
@@ -141,7 +145,7 @@ func (c *Client) leave() {
 	c.wg.Done()
 }
 
-// kick makes the link look at what has changed. The mutex is held.
+// kick makes the link check what has changed. The caller must hold the mutex.
 func (c *Client) kick() {
 	if c.link == nil {
 		return
@@ -152,8 +156,8 @@ func (c *Client) kick() {
 	}
 }
 
-// ready returns a session that has a carrier. It waits for one, and begins a new session when the present one ends
-// meanwhile: nothing of the caller's operation is lost with that.
+// ready returns a session with a carrier. It waits for one, and begins a new session if the current one ends
+// meanwhile: the caller's operation has not started, so nothing is lost.
 func (c *Client) ready(ctx context.Context) (*link, error) {
 	for {
 		l, err := c.present()
@@ -176,7 +180,7 @@ func (c *Client) ready(ctx context.Context) (*link, error) {
 	}
 }
 
-// present returns the present session, or begins one.
+// present returns the current session, or begins one.
 func (c *Client) present() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,10 +199,11 @@ func (c *Client) present() (*link, error) {
 	return l, nil
 }
 
-// Suspend says that the sandbox is paused: until Resume, silence of the guest means nothing, and no carrier is dialed.
+// Suspend says that the sandbox is paused: until Resume, the guest's silence means nothing, and the client
+// does not dial.
 func (c *Client) Suspend() { c.suspend(true) }
 
-// Resume ends Suspend. The guest gets the whole of Silence to give a sign of life.
+// Resume ends Suspend. The guest then has the whole Silence for a sign of life.
 func (c *Client) Resume() { c.suspend(false) }
 
 func (c *Client) suspend(suspended bool) {
@@ -210,35 +215,36 @@ func (c *Client) suspend(suspended bool) {
 	}
 }
 
-// Idle tells whether no operation is pending.
+// Idle reports whether no operation is pending.
 func (c *Client) Idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pending == 0
 }
 
-// active tells whether the client wants a carrier that works.
+// active reports whether the client needs a working carrier.
 func (c *Client) active() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pending > 0 && !c.suspended && !c.closed
 }
 
-// Close gives pending operations up, ends the session, and waits for the client's goroutines and for each Call to return.
+// Close gives up pending operations, ends the session, and waits for the client's goroutines and for all
+// calls of Call.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	l := c.link
 	c.mu.Unlock()
 	if l != nil {
-		l.leave("the client ends")
+		l.leave("the client closes")
 	}
 	c.cancel()
 	c.wg.Wait()
 	return nil
 }
 
-// shutdown ends the sandbox over a carrier of its own: bulk data of the session cannot delay it, nor a session that is full.
+// shutdown ends the sandbox over a separate carrier: neither bulk data nor a full session can delay it.
 func (c *Client) shutdown(ctx context.Context, r Request) (wire.Result, error) {
 	if err := c.enter(); err != nil {
 		return wire.Result{}, err
@@ -251,8 +257,8 @@ func (c *Client) shutdown(ctx context.Context, r Request) (wire.Result, error) {
 	if err != nil {
 		return wire.Result{}, fmt.Errorf("dial the sandbox to end it: %w", err)
 	}
-	defer conn.Close()                                      //nolint:errcheck // whatever it says, the carrier is not used again
-	defer context.AfterFunc(ctx, func() { conn.Close() })() // which ends a Read or Write under way
+	defer conn.Close()                                      //nolint:errcheck // the carrier is not used again
+	defer context.AfterFunc(ctx, func() { conn.Close() })() // this ends a current Read or Write
 	if _, err := c.greet(conn, clientHello{Shutdown: &r}); err != nil {
 		return wire.Result{}, errors.Join(ctx.Err(), err)
 	}
@@ -264,6 +270,6 @@ func (c *Client) shutdown(ctx context.Context, r Request) (wire.Result, error) {
 	if ctx.Err() != nil {
 		return wire.Result{}, ctx.Err()
 	}
-	c.cfg.Log.Debug("the carrier of a shutdown broke", "error", err) // which is its answer
+	c.cfg.Log.Debug("the carrier of a shutdown broke", "error", err) // this is the expected answer
 	return wire.Result{}, nil
 }

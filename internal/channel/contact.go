@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Contact is how a client stands with its guest.
+// Contact is the state of a client's contact with its guest.
 type Contact struct {
-	// Connected: the session has a carrier. Suspended: as Client.Suspend says.
+	// Connected: the session has a carrier. Suspended: see Client.Suspend.
 	Connected, Suspended bool
-	// Heard is when the guest last gave a sign of life, zero before the first.
+	// Heard is the time of the guest's latest sign of life, zero before the first.
 	Heard time.Time
 }
 
-// Contact returns how the client stands with the guest. It sends nothing.
+// Contact returns the state of the contact. It sends nothing.
 func (c *Client) Contact() Contact {
 	c.mu.Lock()
 	l, suspended := c.link, c.suspended
@@ -25,7 +25,7 @@ func (c *Client) Contact() Contact {
 	return Contact{Connected: l.attachedTo() != nil, Suspended: suspended, Heard: l.lastHeard()}
 }
 
-// Ping returns once the guest gives a sign of life. It dials where there is no carrier. Errors: as Call.
+// Ping returns once the guest gives a sign of life. It dials if there is no carrier. Errors: as Call.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.enter(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	return l.awaitSign(ctx, began)
 }
 
-// awaitSign asks for a sign of life, on each carrier anew, and returns once there is one after a moment.
+// awaitSign asks for a sign of life on each new carrier, and returns once there is one later than after.
 func (s *session) awaitSign(ctx context.Context, after time.Time) error {
 	defer context.AfterFunc(ctx, func() {
 		s.mu.Lock()

@@ -14,7 +14,9 @@ import (
 
 func TestAPingIsASignOfLifeAndASilentGuestGivesNone(t *testing.T) {
 	t.Parallel()
-	server := channel.NewServer(func(context.Context, channel.Request, io.Reader, *wire.Writer) wire.Result { return wire.Result{} }, channel.ServerConfig{})
+	server := channel.NewServer(func(context.Context, channel.Request, io.Reader, *wire.Writer) wire.Result {
+		return wire.Result{}
+	}, channel.ServerConfig{})
 	defer server.Close()
 	client := channel.NewClient(channel.ClientConfig{Dial: func(ctx context.Context) (net.Conn, error) {
 		ours, theirs := net.Pipe()

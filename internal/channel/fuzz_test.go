@@ -17,7 +17,8 @@ import (
 // FuzzHello: a hello comes from the other side. It is taken whole, with no byte after it, or refused.
 func FuzzHello(f *testing.F) {
 	var good bytes.Buffer
-	if err := writeHello(&good, clientHello{Min: 1, Max: 1, Session: randomID(), Shutdown: &Request{Op: OpShutdown, ID: "x"}}); err != nil {
+	if err := writeHello(&good,
+		clientHello{Min: 1, Max: 1, Session: randomID(), Shutdown: &Request{Op: OpShutdown, ID: "x"}}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good.Bytes())
@@ -207,7 +208,8 @@ func FuzzGuest(f *testing.F) {
 	if err := wire.NewWriter(&answer).Result(wire.Result{}); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(bytes.Join([][]byte{muxed(0, 1, 2, 1, 0, ""), muxed(muxHeader, 0, 0, 1, uint32(answer.Len()), answer.String())}, nil))
+	f.Add(bytes.Join([][]byte{muxed(0, 1, 2, 1, 0, ""), muxed(muxHeader, 0, 0, 1, uint32(answer.Len()), answer.String())},
+		nil))
 	f.Add(muxed(0, 1, muxSYN, 2, 0, ""))
 	f.Add(muxed(0, 1, muxRST, 1, 0, ""))
 	f.Add(muxed(0, 1, muxFIN, 1, 0xffffffff, ""))

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// multiplex returns the configuration of the streams on a session. Its own keepalive and timeouts are off: a frozen guest
-// may thaw after any time, and the session decides when a carrier is dead.
+// multiplex returns the configuration of the streams on a session. Its own keepalive and timeouts are off: a
+// frozen guest may thaw at any time, and the session decides when a carrier is dead.
 func multiplex() *yamux.Config {
 	return &yamux.Config{
 		AcceptBacklog: maxStreams, KeepAliveInterval: never, ConnectionWriteTimeout: never,
@@ -19,7 +19,7 @@ func multiplex() *yamux.Config {
 	}
 }
 
-// The frames of yamux: a byte of version, one of type, two of flags, four of stream id and four of length, big endian.
+// The frames of yamux: one byte version, one type, two flags, four stream id and four length, big endian.
 // Only data frames have a payload.
 const (
 	muxHeader  = 12
@@ -32,19 +32,19 @@ const (
 	muxRST     = 8
 )
 
-// guard checks the frames of the multiplexer before that acts on them, and tells which streams begin and end: the
-// multiplexer tells only what a reader of the stream has come to. It hands on whole frames, because the multiplexer
-// holds a stream's lock while it reads one.
+// guard checks the frames of the multiplexer before the multiplexer handles them, and reports the start and
+// end of streams; the multiplexer only reports what a reader of the stream has reached. It passes on whole
+// frames, because the multiplexer holds a stream's lock while it reads one.
 type guard struct {
 	*session
-	// opens gets the ids of streams that the other side opens, and closes those of streams that it will write no more to.
-	// An error of opens ends the session.
+	// opens gets the ids of streams that the other side opens, closes those of streams that it will not write
+	// to again. An error of opens ends the session.
 	opens  func(id uint32) error
 	closes func(id uint32)
 
 	header [muxHeader]byte
-	memory *muxFrame // of a frame with a payload
-	whole  []byte    // what is left of a frame, in header or memory
+	memory *muxFrame // a frame with a payload
+	whole  []byte    // the rest of a frame, in header or memory
 }
 
 type muxFrame [muxHeader + maxMuxData]byte

@@ -8,13 +8,13 @@ import (
 	"io"
 )
 
-// magic begins each hello, in both directions, in every version of the protocol.
+// magic starts each hello, in both directions and in every version of the protocol.
 const magic = "SBXCHAN\n"
 
-// versions is a range of protocol versions, both ends included.
+// versions is a range of protocol versions, inclusive.
 type versions struct{ Min, Max int }
 
-// spoken are the versions that this release speaks.
+// spoken are the versions that this release supports.
 var spoken = versions{Min: 1, Max: 1}
 
 func (v versions) String() string {
@@ -24,7 +24,7 @@ func (v versions) String() string {
 	return fmt.Sprintf("versions %d to %d", v.Min, v.Max)
 }
 
-// common returns the highest version of both ranges, or 0.
+// common returns the highest version in both ranges, or 0.
 func (v versions) common(w versions) int {
 	highest := min(v.Max, w.Max)
 	if highest < v.Min || highest < w.Min || highest < 1 {
@@ -33,17 +33,18 @@ func (v versions) common(w versions) int {
 	return highest
 }
 
-// clientHello is the first message on a carrier. Fields are added, never changed; a reader ignores unknown ones.
+// clientHello is the first message on a carrier. Fields are added, never changed. A reader ignores unknown
+// ones.
 type clientHello struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
-	// Session is 32 hexadecimal digits, chosen at random by the client.
+	// Session has 32 random hexadecimal digits, chosen by the client.
 	Session string `json:"session,omitempty"`
-	// Attempt rises with each carrier of a session. It tells a late carrier from the latest.
+	// Attempt grows with each carrier of a session. It distinguishes a late carrier from the latest.
 	Attempt uint64 `json:"attempt,omitempty"`
-	// Resume: the guest has known the session before. One that does not any more must not begin it again.
+	// Resume: the guest already knew the session. If it no longer does, it must not begin the session again.
 	Resume bool `json:"resume,omitempty"`
-	// Received counts the bytes of the session that the client has from the guest.
+	// Received counts the bytes of the session that the client has received.
 	Received int64 `json:"received,omitempty"`
 	// Client names the client and its release, for logs.
 	Client string `json:"client,omitempty"`
@@ -51,22 +52,22 @@ type clientHello struct {
 	Shutdown *Request `json:"shutdown,omitempty"`
 }
 
-// guestHello answers.
+// guestHello is the answer.
 type guestHello struct {
-	// Version is the one to speak, 0 when the ranges have none in common.
+	// Version is the version to use, 0 if there is none in common.
 	Version int `json:"version"`
 	Min     int `json:"min"`
 	Max     int `json:"max"`
-	// Release is the guest's, for logs. Boot changes when the guest starts anew, and with it all sessions are gone.
+	// Release is the guest's, for logs. Boot changes when the guest restarts, which ends all sessions.
 	Release string `json:"release,omitempty"`
 	Boot    string `json:"boot,omitempty"`
-	// Life changes when the sandbox starts anew, and with it all commands are forgotten.
+	// Life changes when the sandbox restarts, which forgets all commands.
 	Life string `json:"life,omitempty"`
-	// Known is false when a session to resume is gone.
+	// Known is false if a session to resume is gone.
 	Known bool `json:"known,omitempty"`
-	// Received counts the bytes of the session that the guest has from the client.
+	// Received counts the bytes of the session that the guest has received.
 	Received int64 `json:"received,omitempty"`
-	// Refused says why the carrier is not taken, although version and session are good.
+	// Refused says why the carrier is refused although version and session are valid.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -107,7 +108,7 @@ func readHello(r io.Reader, hello any) error {
 	return nil
 }
 
-// validSession tells whether an id has the form of one.
+// validSession reports whether an id has a valid form.
 func validSession(id string) bool {
 	if len(id) != 32 {
 		return false

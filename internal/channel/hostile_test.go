@@ -119,8 +119,8 @@ func TestHelloOfAnotherProtocolIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestCallReturnsAlthoughTheGuestTakesNothing: neither a full session nor a guest that stops in the middle of a frame can
-// hold a call back.
+// TestCallReturnsAlthoughTheGuestTakesNothing: neither a full session nor a guest that stops in the middle of a frame
+// can hold a call back.
 func TestCallReturnsAlthoughTheGuestTakesNothing(t *testing.T) {
 	half := muxed(0, 0, 0, 1, 1000) // and none of the 1000 bytes
 	c := newClient(t, actor(t, goodHello, func(conn net.Conn) {
@@ -129,7 +129,8 @@ func TestCallReturnsAlthoughTheGuestTakesNothing(t *testing.T) {
 	for i := range 8 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		began := time.Now()
-		_, err := c.Call(ctx, channel.Request{Op: channel.OpPut, ID: fmt.Sprint(i)}, channel.Streams{Stdin: bytes.NewReader(make([]byte, 8<<20))})
+		_, err := c.Call(ctx, channel.Request{Op: channel.OpPut, ID: fmt.Sprint(i)},
+			channel.Streams{Stdin: bytes.NewReader(make([]byte, 8<<20))})
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
 			t.Errorf("call %d: %v after %s", i, err, time.Since(began))
 		}

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 )
 
-// The kinds of frames of an operation's input, laid out as frames on a carrier are. A reader skips kinds that it does
-// not know. A stream that ends before inputEnd was given up.
+// The kinds of frames of an operation's input, with the layout of carrier frames. A reader skips unknown
+// kinds. A stream that ends before inputEnd was given up.
 const (
 	inputData   byte = 1
 	inputEnd    byte = 2 // empty
@@ -18,16 +19,20 @@ const (
 
 const inputHeader = 5
 
-// ErrInput is what a Handler reads when the client could not read the operation's input to its end.
+// ErrInput: the client could not read the operation's input to its end.
 var ErrInput = errors.New("the client could not read the input")
 
 func appendRequest(b, request []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(request))), request...)
 }
 
-// sendInput frames what r reads, to its end.
+var inputPieces = sync.Pool{New: func() any { return new([inputHeader + 32<<10]byte) }}
+
+// sendInput sends everything that r returns as frames.
 func sendInput(w io.Writer, r io.Reader) error {
-	b := make([]byte, inputHeader+32<<10)
+	memory := inputPieces.Get().(*[inputHeader + 32<<10]byte) //nolint:forcetypeassert // the pool's only type
+	defer inputPieces.Put(memory)
+	b := memory[:]
 	for {
 		n, err := r.Read(b[inputHeader:])
 		if n > 0 {
@@ -48,7 +53,7 @@ func sendInput(w io.Writer, r io.Reader) error {
 	}
 }
 
-// input reads what sendInput wrote.
+// input reads the frames of sendInput.
 type input struct {
 	r    io.Reader
 	left int

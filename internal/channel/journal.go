@@ -6,37 +6,38 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Journal keeps which operations have begun and how they ended, so that an operation is carried out at most once. Its
-// methods are safe for concurrent use. One that outlives the guest makes the promise outlive it too.
+// Journal records which operations have begun and how they ended, so that an operation is carried out at most
+// once. Its methods are safe for concurrent use. A journal that outlives the guest extends the promise. It
+// may omit what a Handler itself refuses to repeat.
 type Journal interface {
-	// Begin records that an operation begins, before it returns: what is recorded outlives the guest where the journal does.
-	// It returns nil, or what is recorded when one of that id has begun before.
+	// Begin records the start of an operation before it returns. It returns nil, or the existing record if an
+	// operation with that id has begun.
 	Begin(id string, op Op) (*Record, error)
 	// End records the result of an operation that has begun.
-	End(id string, result wire.Result) error
-	// Forget takes an operation that was not carried out from the journal: it may begin again.
-	Forget(id string) error
+	End(id string, op Op, result wire.Result) error
+	// Forget removes an operation that was not carried out: it may begin again.
+	Forget(id string, op Op) error
 }
 
-// Record is what a Journal knows of an operation.
+// Record is a Journal's record of an operation.
 type Record struct {
 	Op Op
-	// Ended: Result is its result. An operation that began and did not end is under way, or was when its guest ended.
+	// Ended: Result is the result. An operation without it is running, or was running when its guest ended.
 	Ended  bool
 	Result wire.Result
 }
 
-// journalled is how many ended operations the journal in memory remembers.
+// journalled is the number of ended operations in the memory journal.
 const journalled = 4096
 
-// NewJournal returns a journal in memory. It remembers operations under way and the 4096 that ended last, which takes
-// at most about 4 MiB: the texts of results are cut to 1 KiB.
+// NewJournal returns a journal in memory. It holds running operations and the latest 4096 ended ones, in at
+// most about 4 MiB: it cuts the texts of results to 1 KiB.
 func NewJournal() Journal { return &memory{records: map[string]*Record{}} }
 
 type memory struct {
 	mu      sync.Mutex
 	records map[string]*Record
-	ended   []string // a ring, the oldest at next once it is full
+	ended   []string // a ring; once full, the oldest is at next
 	next    int
 }
 
@@ -53,7 +54,7 @@ func (m *memory) Begin(id string, op Op) (*Record, error) {
 }
 
 // End implements Journal.
-func (m *memory) End(id string, result wire.Result) error {
+func (m *memory) End(id string, _ Op, result wire.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.records[id]
@@ -74,7 +75,7 @@ func (m *memory) End(id string, result wire.Result) error {
 }
 
 // Forget implements Journal.
-func (m *memory) Forget(id string) error {
+func (m *memory) Forget(id string, _ Op) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.records[id]; r != nil && !r.Ended {

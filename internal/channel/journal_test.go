@@ -48,7 +48,8 @@ func TestRepeatedOperationIsNotCarriedOutAgain(t *testing.T) {
 	if call(channel.OpExec, "exec"); call(channel.OpExec, "exec").Problem != wire.ProblemConflict {
 		t.Error("a command was started again")
 	}
-	if result := call(channel.OpPut, "before"); result.Problem != wire.ProblemUnknown || !strings.Contains(result.Message, "not known") {
+	if result := call(channel.OpPut, "before"); result.Problem != wire.ProblemUnknown ||
+		!strings.Contains(result.Message, "not known") {
 		t.Errorf("an operation of the guest before: %+v", result)
 	}
 	for range 2 {
@@ -89,7 +90,8 @@ func TestOperationGivenUpBeforeItWasCarriedOutMayBeRepeated(t *testing.T) {
 	}
 	in.Close()
 	for {
-		result, err := c.Call(t.Context(), channel.Request{Op: channel.OpPut, ID: "x"}, channel.Streams{Stdin: strings.NewReader("all of it")})
+		result, err := c.Call(t.Context(), channel.Request{Op: channel.OpPut, ID: "x"},
+			channel.Streams{Stdin: strings.NewReader("all of it")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,14 +125,15 @@ func TestJournalForgetsTheOldest(t *testing.T) {
 		if prior, err := j.Begin(id, channel.OpPut); prior != nil || err != nil {
 			t.Fatal(prior, err)
 		}
-		if err := j.End(id, wire.Result{Message: strings.Repeat("x", 2000)}); err != nil {
+		if err := j.End(id, channel.OpPut, wire.Result{Message: strings.Repeat("x", 2000)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if prior, err := j.Begin("0", channel.OpPut); prior != nil || err != nil {
 		t.Errorf("the oldest: %+v, %v", prior, err)
 	}
-	if prior, err := j.Begin("1", channel.OpPut); prior == nil || !prior.Ended || len(prior.Result.Message) != 1<<10 || err != nil {
+	if prior, err := j.Begin("1", channel.OpPut); prior == nil || !prior.Ended ||
+		len(prior.Result.Message) != 1<<10 || err != nil {
 		t.Errorf("the second: %+v, %v", prior, err)
 	}
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// link is a session on the client's side, with the goroutine that keeps it on a carrier.
+// link is the client's side of a session, with the goroutine that keeps it on a carrier.
 type link struct {
 	*session
 	client *Client
 	mux    *yamux.Session
-	kicked chan struct{} // the client's state has changed
+	kicked chan struct{} // signals that the client's state has changed
 	done   chan struct{} // closed when run ends
 
-	dials uint64 // of run only
-	known bool   // of run only: the guest has answered once
+	dials uint64 // only for run
+	known bool   // only for run: the guest has answered once
 
 	stateMu sync.Mutex
 	up      chan struct{} // closed while there is a carrier
 	last    error         // why the last dial failed
-	fatal   error         // what no new session would change
-	life    string        // as the guest says
+	fatal   error         // an error that no new session would fix
+	life    string        // from the guest
 }
 
-// begin starts a session. The client's mutex is held.
+// begin starts a session. The caller must hold the client's mutex.
 func (c *Client) begin() (*link, error) {
 	l := &link{
 		session: newSession(randomID(), maxUnacknowledged), client: c,
@@ -62,10 +62,10 @@ func (l *link) failure() error {
 	return l.last
 }
 
-// over tells whether the session has ended.
+// over reports whether the session has ended.
 func (l *link) over() bool { return l.reason() != nil || l.mux.IsClosed() }
 
-// final returns the error that a new session would meet too, or nil.
+// final returns the error that a new session would also get, or nil.
 func (l *link) final() error {
 	l.stateMu.Lock()
 	defer l.stateMu.Unlock()
@@ -94,7 +94,7 @@ func (l *link) run() {
 	close(l.done)
 }
 
-// await waits until a carrier is wanted and its time has come, and returns false when it should look again.
+// await waits until a carrier is wanted and its time has come, and returns false if run should check again.
 func (l *link) await(ctx context.Context) bool {
 	if !l.client.active() {
 		select {
@@ -109,14 +109,14 @@ func (l *link) await(ctx context.Context) bool {
 		select {
 		case <-delay.C:
 			return l.client.active()
-		case <-l.kicked: // an operation more changes nothing
+		case <-l.kicked: // another operation changes nothing
 		case <-ctx.Done():
 			return false
 		}
 	}
 }
 
-// carry dials a carrier, and stays until it is gone.
+// carry dials a carrier, and returns when it is gone.
 func (l *link) carry(ctx context.Context) {
 	c, err := l.dial(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (l *link) carry(ctx context.Context) {
 	l.client.cfg.Log.Debug("a carrier is gone", "session", l.id, "error", c.why)
 }
 
-// failed notes why there is no carrier, and ends the session when no other carrier can help.
+// failed records why there is no carrier, and ends the session if no other carrier can help.
 func (l *link) failed(err error) {
 	_, broken := errors.AsType[fatal](err)
 	final := errors.Is(err, ErrGone) || errors.Is(err, errVersion)
@@ -155,7 +155,7 @@ func (l *link) failed(err error) {
 	}
 }
 
-// errVersion means that client and guest speak no version of the protocol in common.
+// errVersion: client and guest have no protocol version in common.
 var errVersion = errors.New("no version of the protocol in common")
 
 // dial opens a carrier and attaches it.
@@ -169,14 +169,14 @@ func (l *link) dial(ctx context.Context) (*carrier, error) {
 	l.dials++
 	c, err := l.greeted(ctx, conn)
 	if err != nil {
-		conn.Close() //nolint:errcheck // the carrier is of no use
+		conn.Close() //nolint:errcheck // the carrier is unusable
 		return nil, errors.Join(err, ctx.Err())
 	}
 	return c, nil
 }
 
 func (l *link) greeted(ctx context.Context, conn net.Conn) (*carrier, error) {
-	stop := context.AfterFunc(ctx, func() { conn.Close() }) // which ends a Read or Write under way
+	stop := context.AfterFunc(ctx, func() { conn.Close() }) // this ends a current Read or Write
 	defer stop()
 	received, err := l.fence(l.dials)
 	if err != nil {
@@ -187,7 +187,7 @@ func (l *link) greeted(ctx context.Context, conn net.Conn) (*carrier, error) {
 		return nil, err
 	}
 	if !answer.Known {
-		return nil, fatal{"the guest does not know the session any more"}
+		return nil, fatal{"the guest no longer knows the session"}
 	}
 	l.known = true
 	l.stateMu.Lock()
@@ -218,19 +218,20 @@ func (c *Client) greet(conn net.Conn, hello clientHello) (guestHello, error) {
 			older = "the sandbox"
 		}
 		return guestHello{}, fmt.Errorf("%w: this program speaks %s, the sandbox (release %q) speaks %s; "+
-			"%s is too old, replace it by a newer one", errVersion, c.cfg.versions, cut(answer.Release, maxID), theirs, older)
+			"%s is too old: replace it with a newer one", errVersion, c.cfg.versions, cut(answer.Release, maxID), theirs, older)
 	case answer.Version != common:
-		return guestHello{}, violationf("it chose version %d where %d is the highest in common", answer.Version, common)
+		return guestHello{}, violationf("it chose version %d, but %d is the highest in common", answer.Version, common)
 	case answer.Refused != "":
 		return guestHello{}, fmt.Errorf("the guest refused the carrier: %s", cut(answer.Refused, maxBye))
 	}
 	return answer, nil
 }
 
-// watch waits until a carrier is gone, and drops it when the guest is silent for too long while operations are pending.
+// watch waits until a carrier is gone. It drops the carrier if the guest is silent for too long while
+// operations are pending.
 func (l *link) watch(ctx context.Context, c *carrier) {
 	cfg := l.client.cfg
-	var since time.Time // the silence of an idle guest says nothing: it counts from here
+	var since time.Time // silence of an idle guest means nothing, so it counts from here
 	tick, ticking := time.NewTimer(cfg.Heartbeat), false
 	defer tick.Stop()
 	for {
@@ -266,7 +267,7 @@ func (l *link) watch(ctx context.Context, c *carrier) {
 	}
 }
 
-// delay is how long the next dial waits.
+// delay returns how long the next dial waits.
 func (c *Client) delay() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// served is a session on the guest's side.
+// served is the guest's side of a session.
 type served struct {
 	*session
 	server *Server
@@ -25,17 +25,17 @@ type served struct {
 	cancel context.CancelFunc
 
 	opsMu  sync.Mutex
-	ops    map[uint32]*operation // by the id of its stream
-	expiry *time.Timer           // runs while there is no carrier
+	ops    map[uint32]*operation // by stream id
+	expiry *time.Timer           // running while there is no carrier
 }
 
-// operation is a stream of a session: its context ends when the client gives it up.
+// operation is a stream of a session. Its context ends when the client gives it up.
 type operation struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// begin starts a session. The server's mutex is held.
+// begin starts a session. The caller must hold the server's mutex.
 func (s *Server) begin(id string) (*served, error) {
 	session := &served{session: newSession(id, s.cfg.ResendBuffer), server: s, ops: map[uint32]*operation{}}
 	session.ctx, session.cancel = context.WithCancel(s.ctx)
@@ -50,12 +50,12 @@ func (s *Server) begin(id string) (*served, error) {
 	return session, nil
 }
 
-// opens makes a stream's context before its first byte is read: what the client says of the stream next may end it.
+// opens creates a stream's context before its first byte is read, because the client's next frame may end it.
 func (s *served) opens(id uint32) error {
 	s.opsMu.Lock()
 	defer s.opsMu.Unlock()
 	if len(s.ops) >= maxStreams || s.ops[id] != nil {
-		return violationf("stream %d was opened beside %d others", id, len(s.ops))
+		return violationf("stream %d was opened in addition to %d others", id, len(s.ops))
 	}
 	op := new(operation)
 	op.ctx, op.cancel = context.WithCancel(s.ctx)
@@ -63,7 +63,7 @@ func (s *served) opens(id uint32) error {
 	return nil
 }
 
-// closes ends an operation: a client writes to its streams no more once it has the result, or gives up.
+// closes ends an operation: a client closes its stream once it has the result or gives up.
 func (s *served) closes(id uint32) {
 	s.opsMu.Lock()
 	defer s.opsMu.Unlock()
@@ -95,7 +95,7 @@ func (s *served) run() {
 	}
 }
 
-// expire starts or stops the time that the session is kept without a carrier.
+// expire starts or stops the timer of a session without a carrier.
 func (s *served) expire(start bool) {
 	s.opsMu.Lock()
 	defer s.opsMu.Unlock()
@@ -112,7 +112,8 @@ func (s *served) expire(start bool) {
 	}
 }
 
-// staler tells which of two sessions makes room first: one without a carrier, else the one heard of less recently.
+// staler reports whether s makes room before t: sessions without a carrier come first, then those heard from
+// less recently.
 func (s *served) staler(t *served) bool {
 	if detached, other := s.attachedTo() == nil, t.attachedTo() == nil; detached != other {
 		return detached
@@ -133,7 +134,7 @@ func (s *served) carryOut(op *operation, stream *yamux.Stream, busy bool) {
 		stream.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // it always returns nil
 	})()
 	out := wire.NewWriter(paced{op.ctx, s.session, stream})
-	result := wire.Result{Problem: wire.ProblemFailed, Message: "the guest has too many operations under way"}
+	result := wire.Result{Problem: wire.ProblemFailed, Message: "the guest has too many running operations"}
 	if !busy {
 		r, err := readRequest(stream, s.server.cfg.MaxRequest)
 		if op.ctx.Err() != nil {
@@ -150,7 +151,7 @@ func (s *served) carryOut(op *operation, stream *yamux.Stream, busy bool) {
 	}
 }
 
-// ServeOperation works on one connection that carries a single operation, and closes it. The connection is authenticated.
+// ServeOperation serves an authenticated connection that carries a single operation, and closes it.
 func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	s.mu.Lock()
 	if s.closed {
@@ -161,7 +162,7 @@ func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	s.wg.Add(1)
 	s.mu.Unlock()
 	defer s.wg.Done()
-	defer conn.Close() //nolint:errcheck // whatever it says, the connection is not used again
+	defer conn.Close() //nolint:errcheck // the connection is not used again
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -175,7 +176,7 @@ func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	return errors.Join(err, linger(conn))
 }
 
-// linger reads what is left of the input until the client closes: a connection that is closed before may lose its output.
+// linger reads the rest of the input until the client closes: an earlier close may lose output.
 func linger(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(streamCloseLimit)); err != nil {
 		return err
@@ -199,7 +200,7 @@ func readRequest(r io.Reader, limit int) (Request, error) {
 	if size > int64(limit) {
 		return Request{}, fmt.Errorf("read the request: it claims %d bytes, at most %d are allowed", size, limit)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, size)) // which takes memory for what has come, not for what is claimed
+	text, err := io.ReadAll(io.LimitReader(r, size)) // this allocates memory for received bytes, not for the claimed size
 	if err == nil && int64(len(text)) < size {
 		err = io.ErrUnexpectedEOF
 	}
@@ -212,7 +213,7 @@ func readRequest(r io.Reader, limit int) (Request, error) {
 	}
 	switch {
 	case request.Op == OpShutdown:
-		return Request{}, errors.New("a shutdown needs a carrier of its own")
+		return Request{}, errors.New("a shutdown requires a separate carrier")
 	case len(request.ID) > maxID:
 		return Request{}, fmt.Errorf("the request's id has %d bytes, at most %d are allowed", len(request.ID), maxID)
 	case request.ID == "" && request.changes():
@@ -221,7 +222,7 @@ func readRequest(r io.Reader, limit int) (Request, error) {
 	return request, nil
 }
 
-// carryOut carries out one request, at most once for its id when it changes something.
+// carryOut carries out one request. If it changes something, it runs at most once for its id.
 func (s *Server) carryOut(ctx context.Context, r Request, in io.Reader, out *wire.Writer) wire.Result {
 	if !r.changes() {
 		return s.handle(ctx, r, in, out)
@@ -229,7 +230,7 @@ func (s *Server) carryOut(ctx context.Context, r Request, in io.Reader, out *wir
 	s.mu.Lock()
 	if s.running[r.ID] {
 		s.mu.Unlock()
-		return wire.Result{Problem: wire.ProblemConflict, Message: fmt.Sprintf("operation %s is under way", r.ID)}
+		return wire.Result{Problem: wire.ProblemConflict, Message: fmt.Sprintf("operation %s is already running", r.ID)}
 	}
 	s.running[r.ID] = true
 	s.mu.Unlock()
@@ -240,40 +241,52 @@ func (s *Server) carryOut(ctx context.Context, r Request, in io.Reader, out *wir
 	}()
 	prior, err := s.cfg.Journal.Begin(r.ID, r.Op)
 	if err != nil {
-		return wire.Result{Problem: wire.ProblemFailed, Message: fmt.Sprintf("record operation %s: %v; nothing was done", r.ID, err)}
+		return wire.Result{
+			Problem: wire.ProblemFailed,
+			Message: fmt.Sprintf("record operation %s: %v; nothing was done", r.ID, err),
+		}
 	}
 	if prior != nil {
-		return repeated(r, *prior)
+		return Repeated(r, *prior)
 	}
 	result := s.handle(ctx, r, in, out)
-	if result.Problem != "" && ctx.Err() != nil && !r.runs() {
+	if result.Problem != "" && ctx.Err() != nil && !r.Op.Runs() {
 		// The client gave up before the operation was complete, so a repetition must be able to complete it.
-		err = s.cfg.Journal.Forget(r.ID)
+		err = s.cfg.Journal.Forget(r.ID, r.Op)
 	} else {
-		err = s.cfg.Journal.End(r.ID, result)
+		err = s.cfg.Journal.End(r.ID, r.Op, result)
 	}
-	if err != nil { // the result holds; a repetition learns less
+	if err != nil { // the result is valid; a repetition gets less information
 		s.cfg.Log.Error("record the end of an operation", "operation", r.ID, "error", err)
 	}
 	return result
 }
 
-// repeated answers a request whose id has begun before.
-func repeated(r Request, prior Record) wire.Result {
+// Repeated answers a request whose id has already begun.
+func Repeated(r Request, prior Record) wire.Result {
 	switch {
 	case prior.Op != r.Op:
-		return wire.Result{Problem: wire.ProblemInvalid, Message: fmt.Sprintf("the id %s is that of an operation %s", r.ID, prior.Op)}
-	case r.runs():
-		return wire.Result{Problem: wire.ProblemConflict, Message: fmt.Sprintf("command %s was started before; follow it", r.ID)}
+		return wire.Result{
+			Problem: wire.ProblemInvalid,
+			Message: fmt.Sprintf("the id %s belongs to an operation %s", r.ID, prior.Op),
+		}
+	case r.Op.Runs():
+		return wire.Result{
+			Problem: wire.ProblemConflict,
+			Message: fmt.Sprintf("command %s was started before; follow it", r.ID),
+		}
 	case prior.Ended:
 		return prior.Result
 	default:
-		return wire.Result{Problem: wire.ProblemUnknown, Message: fmt.Sprintf("operation %s began before the guest started anew; "+
-			"whether it was carried out is not known", r.ID)}
+		return wire.Result{
+			Problem: wire.ProblemUnknown,
+			Message: fmt.Sprintf("operation %s began before the guest restarted; "+
+				"it is not known whether it was carried out", r.ID),
+		}
 	}
 }
 
-// bounded is a result that fits its frame.
+// bounded returns a result that fits its frame.
 func bounded(result wire.Result) wire.Result {
 	result.Message = cut(result.Message, maxMessage)
 	return result

@@ -18,19 +18,20 @@ import (
 
 // ServerConfig configures a Server. Zero values take the documented defaults.
 type ServerConfig struct {
-	// Release names the guest's release in logs of clients. Boot changes when the guest starts anew; the default is random.
+	// Release names the guest's release in clients' logs. Boot changes when the guest restarts; the default
+	// is random.
 	Release, Boot string
-	// Life changes when the sandbox starts anew; "" where a request must not be repeated with Request.Life.
+	// Life changes when the sandbox restarts; "" if requests must not be repeated with Request.Life.
 	Life string
-	// Journal remembers operations; the default is NewJournal().
+	// Journal records operations; the default is NewJournal().
 	Journal Journal
-	// MaxSessions bounds the sessions kept, 16 by default. Beyond, the one heard of least recently ends.
+	// MaxSessions limits the sessions, 16 by default. Beyond it, the one heard from least recently ends.
 	MaxSessions int
-	// MaxStreams bounds the operations under way in each session, 192 by default and 256 at most.
+	// MaxStreams limits the concurrent operations of each session, 192 by default and 256 at most.
 	MaxStreams int
-	// MaxRequest bounds a request, 4 MiB by default.
+	// MaxRequest limits a request, 4 MiB by default.
 	MaxRequest int
-	// ResendBuffer bounds what a session keeps of its output until the client acknowledges it, 1 MiB by default.
+	// ResendBuffer limits a session's unacknowledged output, 1 MiB by default.
 	ResendBuffer int
 	// Detached is how long a session without a carrier is kept, 10 minutes by default.
 	Detached time.Duration
@@ -63,7 +64,7 @@ func randomID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Server is the guest's side of the protocol: it carries out what clients ask for.
+// Server is the guest's side of the protocol: it carries out clients' requests.
 type Server struct {
 	cfg    ServerConfig
 	handle Handler
@@ -74,14 +75,19 @@ type Server struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[string]*served
-	running  map[string]bool // ids of operations under way that change something
+	running  map[string]bool // ids of running operations that change something
 }
 
 // NewServer returns a Server. It starts nothing before Serve.
 func NewServer(h Handler, cfg ServerConfig) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Server{
-		cfg: cfg.withDefaults(), handle: h, ctx: ctx, cancel: cancel, sessions: map[string]*served{}, running: map[string]bool{},
+		cfg:      cfg.withDefaults(),
+		handle:   h,
+		ctx:      ctx,
+		cancel:   cancel,
+		sessions: map[string]*served{},
+		running:  map[string]bool{},
 	}
 }
 
@@ -94,7 +100,7 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	var leaving sync.WaitGroup
 	for _, session := range all {
-		leaving.Go(func() { session.leave("the guest ends") })
+		leaving.Go(func() { session.leave("the guest is closing") })
 	}
 	leaving.Wait()
 	s.cancel()
@@ -102,8 +108,9 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Serve works on one carrier, which it closes, until the carrier breaks, its session ends or ctx does. It waits without
-// limit for the first byte: a carrier may be parked until a client wants it. An error says why the carrier was not used.
+// Serve serves one carrier until the carrier breaks, its session ends or ctx ends, and closes it. It waits
+// without a limit for the first byte: a carrier may be parked until a client needs it. An error says why the
+// carrier was not used.
 func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 	s.mu.Lock()
 	if s.closed {
@@ -114,7 +121,7 @@ func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 	s.wg.Add(1)
 	s.mu.Unlock()
 	defer s.wg.Done()
-	defer conn.Close() //nolint:errcheck // whatever it says, the carrier is not used again
+	defer conn.Close() //nolint:errcheck // the carrier is not used again
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer context.AfterFunc(s.ctx, func() { conn.Close() })()
 
@@ -123,21 +130,27 @@ func (s *Server) Serve(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	defer limit.Stop()
-	answer := guestHello{Min: s.cfg.versions.Min, Max: s.cfg.versions.Max, Release: s.cfg.Release, Boot: s.cfg.Boot, Life: s.cfg.Life}
+	answer := guestHello{
+		Min:     s.cfg.versions.Min,
+		Max:     s.cfg.versions.Max,
+		Release: s.cfg.Release,
+		Boot:    s.cfg.Boot,
+		Life:    s.cfg.Life,
+	}
 	answer.Version = s.cfg.versions.common(versions{hello.Min, hello.Max})
 	switch {
 	case answer.Version == 0:
-		return errors.Join(errors.New("the client speaks no version of this guest"), writeHello(conn, answer))
+		return errors.Join(errors.New("the client supports no protocol version of this guest"), writeHello(conn, answer))
 	case hello.Shutdown != nil:
 		return s.shutdown(conn, limit, answer, *hello.Shutdown)
 	case !validSession(hello.Session) || hello.Received < 0:
-		answer.Refused = "the hello names no session"
+		answer.Refused = "the hello contains no session"
 		return errors.Join(errors.New(answer.Refused), writeHello(conn, answer))
 	}
 	return s.resume(conn, limit, hello, answer)
 }
 
-// greet reads the client's hello. The timer that it returns closes the carrier helloLimit after the first byte.
+// greet reads the client's hello. The returned timer closes the carrier helloLimit after the first byte.
 func greet(conn net.Conn) (clientHello, *time.Timer, error) {
 	var first [1]byte
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
@@ -152,7 +165,7 @@ func greet(conn net.Conn) (clientHello, *time.Timer, error) {
 	return hello, limit, nil
 }
 
-// oneByte gives back a byte that was read to wait for it.
+// oneByte returns a byte that was read to wait for it.
 type oneByte struct {
 	b    byte
 	done bool
@@ -167,14 +180,14 @@ func (o *oneByte) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// shutdown ends the sandbox. It comes on a carrier of its own, so that no other operation can delay it.
+// shutdown ends the sandbox. It arrives on a separate carrier, so that no other operation can delay it.
 func (s *Server) shutdown(conn net.Conn, limit *time.Timer, answer guestHello, r Request) error {
 	answer.Known = true
 	if r.Op != OpShutdown {
 		answer.Refused = "a carrier without a session is for shutdown only"
 		return errors.Join(errors.New(answer.Refused), writeHello(conn, answer))
 	}
-	if err := writeHello(conn, answer); err != nil { // the client may have gone; what it asked for holds
+	if err := writeHello(conn, answer); err != nil { // the client may be gone; its request is carried out anyway
 		s.cfg.Log.Warn("answer a shutdown", "error", err)
 	}
 	limit.Stop()
@@ -189,7 +202,7 @@ type eof struct{}
 // Read implements io.Reader.
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 
-// resume puts a session on a new carrier, and waits until that is gone.
+// resume continues a session on a new carrier, and waits until the carrier is gone.
 func (s *Server) resume(conn net.Conn, limit *time.Timer, hello clientHello, answer guestHello) error {
 	session, err := s.find(hello)
 	if err != nil {
@@ -197,7 +210,7 @@ func (s *Server) resume(conn net.Conn, limit *time.Timer, hello clientHello, ans
 		return errors.Join(err, writeHello(conn, answer))
 	}
 	if session == nil {
-		return writeHello(conn, answer) // not known
+		return writeHello(conn, answer) // the session is unknown
 	}
 	defer session.expire(true)
 	answer.Known = true
@@ -210,7 +223,7 @@ func (s *Server) resume(conn net.Conn, limit *time.Timer, hello clientHello, ans
 		return err
 	}
 	if !limit.Stop() {
-		return errors.New("the client did not take the answer to its hello in time")
+		return errors.New("the client did not read the answer to its hello in time")
 	}
 	c := newCarrier(conn)
 	if err := session.attach(c, hello.Attempt, hello.Received); err != nil {
@@ -224,7 +237,7 @@ func (s *Server) resume(conn net.Conn, limit *time.Timer, hello clientHello, ans
 	return nil
 }
 
-// find returns the session of a hello: a new one, or nil when it is to be resumed and gone.
+// find returns the session of a hello: an existing or new one, or nil if it should be resumed but is gone.
 func (s *Server) find(hello clientHello) (*served, error) {
 	s.mu.Lock()
 	if session := s.sessions[hello.Session]; session != nil || hello.Resume || s.closed {
@@ -246,7 +259,8 @@ func (s *Server) find(hello clientHello) (*served, error) {
 	}
 	s.mu.Unlock()
 	if oldest != nil {
-		s.cfg.Log.Warn("a session made room for another", "session", oldest.id, "client", hello.Client)
+		s.cfg.Log.Warn("the session limit is reached: ended the session heard from least recently",
+			"session", oldest.id, "client", hello.Client)
 		oldest.end(errors.New("the guest has too many sessions"))
 	}
 	return session, err

@@ -68,7 +68,8 @@ func TestClientThatClosesEndsItsOperations(t *testing.T) {
 	if err := <-gaveUp; !errors.Is(err, channel.ErrClosed) && !errors.Is(err, channel.ErrLost) {
 		t.Errorf("%v, want %v", err, channel.ErrClosed)
 	}
-	if _, err := c.Call(t.Context(), channel.Request{Op: channel.OpUsage}, channel.Streams{}); !errors.Is(err, channel.ErrClosed) {
+	if _, err := c.Call(t.Context(), channel.Request{Op: channel.OpUsage},
+		channel.Streams{}); !errors.Is(err, channel.ErrClosed) {
 		t.Errorf("after Close: %v, want %v", err, channel.ErrClosed)
 	}
 	g.Close() //nolint:errcheck // it always returns nil

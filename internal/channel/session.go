@@ -9,30 +9,31 @@ import (
 	"time"
 )
 
-// session is a connection that outlives its carriers: each byte written arrives once, in order, however often a carrier
-// breaks. It implements io.ReadWriteCloser for the multiplexer, which reads in one goroutine and writes in another.
+// session is a connection that outlives its carriers: each written byte arrives once, in order, however often
+// carriers break. It implements io.ReadWriteCloser for the multiplexer, which reads in one goroutine and
+// writes in another.
 //
-// Each direction counts its bytes. The sender keeps what the receiver has not acknowledged; with a new carrier it
-// continues after what the receiver says it has.
+// Each direction counts its bytes. The sender keeps bytes until the receiver acknowledges them. On a new
+// carrier it continues where the receiver says it is.
 type session struct {
 	id string
 
 	mu       sync.Mutex
-	work     sync.Cond // the carrier's writer has work, or its carrier has gone
+	work     sync.Cond // the carrier's writer has work, or its carrier is gone
 	space    sync.Cond // pace may continue
 	attached sync.Cond // Read may continue
-	signs    sync.Cond // the other side was heard, or the session or its carrier has changed
-	carrier  *carrier  // nil without
-	attempt  uint64    // of the latest carrier
+	signs    sync.Cond // the other side gave a sign of life, or the session or its carrier has changed
+	carrier  *carrier  // nil: none
+	attempt  uint64    // attempt of the latest carrier
 	received int64     // bytes that Read has returned
-	told     int64     // bytes that the other side knows we have
+	told     int64     // bytes that we have acknowledged
 	out      backlog
-	buffer   int   // what pace keeps out near
+	buffer   int   // limit that pace keeps out close to
 	sent     int64 // the offset that the carrier's writer continues with
 	heard    time.Time
-	ended    error // why the session is over
+	ended    error // why the session has ended
 
-	wg sync.WaitGroup // writers and closings of carriers
+	wg sync.WaitGroup // writers and closers of carriers
 }
 
 func newSession(id string, buffer int) *session {
@@ -41,8 +42,8 @@ func newSession(id string, buffer int) *session {
 	return s
 }
 
-// fence ends the use of the present carrier, and of every attempt before this one. It returns what this side has
-// received: no byte of an earlier carrier is taken after that.
+// fence ends the use of the current carrier and of every earlier attempt. It returns the number of bytes
+// received so far: no byte of an earlier carrier is accepted after that.
 func (s *session) fence(attempt uint64) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +58,8 @@ func (s *session) fence(attempt uint64) (int64, error) {
 	return s.received, nil
 }
 
-// attach continues on a carrier after both sides have said what they received. attempt is that of the fence.
+// attach continues on a carrier after both sides have exchanged what they received. attempt is that of the
+// fence.
 func (s *session) attach(c *carrier, attempt uint64, peerReceived int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,25 +81,26 @@ func (s *session) attach(c *carrier, attempt uint64, peerReceived int64) error {
 	return nil
 }
 
-// detach closes a carrier and leaves the session waiting for the next one.
+// detach closes a carrier. The session then waits for the next one.
 func (s *session) detach(c *carrier, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(c, why)
 }
 
-// drop is detach with the lock held. Closing a carrier may take time, as with a closing handshake: fencing does not wait.
+// drop is detach with the lock held. Closing a carrier may take time, for example for a closing handshake;
+// fencing does not wait for it.
 func (s *session) drop(c *carrier, why error) {
 	if c == nil || s.carrier != c {
 		return
 	}
 	s.carrier, c.why = nil, why
-	s.wg.Go(func() { c.conn.Close() }) //nolint:errcheck // whatever it says, the carrier is not used again
+	s.wg.Go(func() { c.conn.Close() }) //nolint:errcheck // the carrier is not used again
 	close(c.gone)
 	s.work.Broadcast()
 }
 
-// end ends the session for good.
+// end ends the session permanently.
 func (s *session) end(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,14 +113,14 @@ func (s *session) finish(why error) {
 		s.ended = why
 	}
 	s.drop(s.carrier, why)
-	s.out = backlog{first: s.out.end()}
+	s.out.release(s.out.end())
 	s.sent = s.out.first
 	s.space.Broadcast()
 	s.attached.Broadcast()
 	s.signs.Broadcast()
 }
 
-// leave ends the session and says so to the other side, when a carrier takes the message within byeLimit.
+// leave ends the session and tells the other side, if a carrier accepts the message within byeLimit.
 func (s *session) leave(why string) {
 	s.mu.Lock()
 	c := s.carrier
@@ -153,7 +156,7 @@ func (s *session) ping(c *carrier) {
 	s.work.Broadcast()
 }
 
-// lastHeard is when the other side last gave a sign of life.
+// lastHeard returns the time of the other side's latest sign of life.
 func (s *session) lastHeard() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +170,8 @@ func (s *session) Close() error {
 	return nil
 }
 
-// Write implements io.Writer. It keeps p for sending and never waits: the multiplexer holds locks meanwhile that a call must
-// take to return. Senders of bulk data wait before, in pace.
+// Write implements io.Writer. It stores p for sending and never blocks, because the multiplexer holds locks
+// that a call needs to return. Senders of bulk data block before, in pace.
 func (s *session) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +186,7 @@ func (s *session) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pace waits while too much is not acknowledged, or until ctx ends.
+// pace waits until enough is acknowledged, or until ctx ends.
 func (s *session) pace(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +204,7 @@ func (s *session) pace(ctx context.Context) error {
 	return errors.Join(s.ended, ctx.Err())
 }
 
-// paced writes to a stream of a session in pieces that fit a frame of the multiplexer.
+// paced writes to a stream of a session in pieces that fit a multiplexer frame.
 type paced struct {
 	ctx    context.Context
 	s      *session
@@ -223,8 +226,8 @@ func (p paced) Write(b []byte) (int, error) {
 	}
 }
 
-// write sends what is due on one carrier, until that is gone. Only this goroutine writes to it: the reader never waits
-// for a carrier that takes nothing.
+// write sends what is due on one carrier until the carrier is gone. Only this goroutine writes to it: the
+// reader never waits for a carrier that accepts nothing.
 func (s *session) write(c *carrier) {
 	for {
 		batch, ok := s.nextBatch(c)
@@ -285,12 +288,12 @@ func (s *session) nextBatch(c *carrier) (batch, bool) {
 	return batch{memory, b, last}, true
 }
 
-// due tells whether a carrier's writer has something to send. Acknowledgements of little wait for company.
+// due reports whether a carrier's writer has something to send. Small acknowledgements wait for other frames.
 func (s *session) due(c *carrier) bool {
 	return s.sent < s.out.end() || c.pingDue || c.pongDue || c.byeDue || s.received-s.told >= ackEvery
 }
 
-// Read implements io.Reader. It is for one goroutine. Without a carrier it waits for the next one.
+// Read implements io.Reader, for one goroutine. Without a carrier it waits for the next one.
 func (s *session) Read(p []byte) (int, error) {
 	for {
 		c, err := s.await()
@@ -340,7 +343,7 @@ func (s *session) readFrom(c *carrier, p []byte) (int, error) {
 	c.left -= n
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.carrier != c { // the other side sends these bytes again
+	if s.carrier != c { // the other side will send these bytes again
 		return 0, errFenced
 	}
 	s.received += int64(n)
@@ -352,7 +355,7 @@ func (s *session) readFrom(c *carrier, p []byte) (int, error) {
 	return n, nil
 }
 
-// take acts on the head of a frame.
+// take handles the head of a frame.
 func (s *session) take(c *carrier, f frame) error {
 	bye := ""
 	if f.kind == frameBye {
@@ -389,7 +392,7 @@ func (s *session) take(c *carrier, f frame) error {
 	return nil
 }
 
-// attachedTo returns the present carrier, or nil.
+// attachedTo returns the current carrier, or nil.
 func (s *session) attachedTo() *carrier {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,8 @@ func TestTheProgramLinksNothingOfTheEngine(t *testing.T) {
 // TestTheStatementIsOfTheVersionInUse fails when the module changes its version and the statement does not.
 func TestTheStatementIsOfTheVersionInUse(t *testing.T) {
 	t.Parallel()
-	version, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", "github.com/docker/docker").Output()
+	version, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}",
+		"github.com/docker/docker").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

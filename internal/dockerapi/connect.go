@@ -45,7 +45,8 @@ func Connect(host, context string) (*Client, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "docker: set up the client of %s: %w", found.host, err)
 	}
-	api, err := client.NewClientWithOpts(append(options, client.WithVersionFromEnv(), client.WithAPIVersionNegotiation())...)
+	api, err := client.NewClientWithOpts(append(options, client.WithVersionFromEnv(),
+		client.WithAPIVersionNegotiation())...)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "docker: set up the client of %s: %w", found.host, err)
 	}
@@ -75,7 +76,8 @@ func find(host, context string) (endpoint, error) {
 		return e, nil
 	}
 	var err error
-	e.tls, err = dcontext.TLSDataFromFiles(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
+	e.tls, err = dcontext.TLSDataFromFiles(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"),
+		filepath.Join(dir, "key.pem"))
 	e.skipVerify = os.Getenv(client.EnvTLSVerify) == ""
 	return e, err
 }
@@ -109,14 +111,19 @@ func (e endpoint) options() ([]client.Opt, error) {
 	}
 	if helper != nil {
 		through := &http.Client{Transport: &http.Transport{DialContext: helper.Dialer}} // without TLS and proxy
-		return []client.Opt{client.WithHTTPClient(through), client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}, nil
+		return []client.Opt{
+			client.WithHTTPClient(through), client.WithHost(helper.Host), client.WithDialContext(helper.Dialer),
+		}, nil
 	}
 	encrypted, err := e.tlsConfig()
 	if err != nil || encrypted == nil {
 		return []client.Opt{client.WithHost(e.host)}, err
 	}
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
-	own := &http.Client{Transport: &http.Transport{TLSClientConfig: encrypted, DialContext: dialer.DialContext}, CheckRedirect: client.CheckRedirect}
+	own := &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: encrypted, DialContext: dialer.DialContext},
+		CheckRedirect: client.CheckRedirect,
+	}
 	return []client.Opt{client.WithHTTPClient(own), client.WithHost(e.host)}, nil
 }
 

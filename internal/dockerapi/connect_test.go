@@ -35,7 +35,9 @@ type cli struct {
 // newCLI gives a test an environment without a Docker engine.
 func newCLI(t *testing.T) cli {
 	t.Helper()
-	for _, name := range []string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_API_VERSION"} {
+	for _, name := range []string{
+		"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_API_VERSION",
+	} {
 		t.Setenv(name, "")
 	}
 	before := config.Dir()
@@ -61,7 +63,8 @@ func (c cli) context(name, host string, files map[string][]byte) {
 	c.Helper()
 	sum := sha256.Sum256([]byte(name))
 	id := hex.EncodeToString(sum[:])
-	c.write("contexts/meta/"+id+"/meta.json", fmt.Appendf(nil, `{"Name":%q,"Metadata":{},"Endpoints":{"docker":{"Host":%q,"SkipTLSVerify":false}}}`, name, host))
+	c.write("contexts/meta/"+id+"/meta.json",
+		fmt.Appendf(nil, `{"Name":%q,"Metadata":{},"Endpoints":{"docker":{"Host":%q,"SkipTLSVerify":false}}}`, name, host))
 	for file, content := range files {
 		c.write("contexts/tls/"+id+"/docker/"+file, content)
 	}
@@ -136,8 +139,14 @@ func serve(t *testing.T, pair tls.Certificate) string {
 	t.Helper()
 	trusted := x509.NewCertPool()
 	trusted.AddCert(pair.Leaf)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Api-Version", "1.41") }))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusted}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+	}))
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    trusted,
+	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
@@ -151,8 +160,13 @@ func certificate(t *testing.T) (files map[string][]byte, pair tls.Certificate) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber:          big.NewInt(1),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -163,7 +177,11 @@ func certificate(t *testing.T) (files map[string][]byte, pair tls.Certificate) {
 		t.Fatal(err)
 	}
 	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	files = map[string][]byte{"ca.pem": public, "cert.pem": public, "key.pem": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})}
+	files = map[string][]byte{
+		"ca.pem":   public,
+		"cert.pem": public,
+		"key.pem":  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
+	}
 	if pair, err = tls.X509KeyPair(files["cert.pem"], files["key.pem"]); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +208,8 @@ func TestAnEngineIsReachedThroughSSH(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := string(called); !strings.Contains(got, "-l ops") || !strings.Contains(got, "engine.example.com docker system dial-stdio") {
+	if got := string(called); !strings.Contains(got, "-l ops") ||
+		!strings.Contains(got, "engine.example.com docker system dial-stdio") {
 		t.Errorf("ssh was called with %s", got)
 	}
 }

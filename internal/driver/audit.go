@@ -6,10 +6,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Auditor inspects how sandboxes are shut in, as they are now and not as they were asked for.
+// Auditor inspects the actual confinement of sandboxes, not the requested one.
 type Auditor interface {
-	// Audit holds every sandbox with the ledger's label on this instance, and what sandboxes go out
-	// through, against every rule for it. It starts
-	// and changes nothing.
+	// Audit checks every sandbox with the ledger's label on this instance, and the gateways and relays,
+	// against all rules that apply. It starts and changes nothing.
 	Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error)
 }

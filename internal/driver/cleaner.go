@@ -5,50 +5,48 @@ import (
 	"time"
 )
 
-// LeftoverKind says what an object on a backend is for.
-type LeftoverKind string
+// DependentKind is the purpose of an object on a backend.
+type DependentKind string
 
-// The kinds of objects that belong to a sandbox or to an environment, beside the sandbox itself.
+// The kinds of objects that belong to a sandbox or an environment, besides the sandbox itself.
 const (
-	LeftoverCarrier   LeftoverKind = "carrier" // a container that only fills volumes
-	LeftoverWorkspace LeftoverKind = "workspace"
-	LeftoverData      LeftoverKind = "data"
-	LeftoverLease     LeftoverKind = "lease"   // says whose a sandbox of a warm pool is
-	LeftoverNetwork   LeftoverKind = "network" // of a sandbox whose network is full
-	LeftoverGuest     LeftoverKind = "guest"
-	LeftoverSeed      LeftoverKind = "seed"
-	// Of an environment whose network is restricted.
-	LeftoverGateway      LeftoverKind = "gateway"
-	LeftoverEgress       LeftoverKind = "egress"
-	LeftoverGatewayImage LeftoverKind = "gateway-image"
-	// Of a ledger, which has them while it has anything else.
-	LeftoverRelay      LeftoverKind = "relay"    // carries connections to sandboxes
-	LeftoverChannels   LeftoverKind = "channels" // holds the sockets of sandboxes
-	LeftoverRelayImage LeftoverKind = "relay-image"
-	// LeftoverChannel is the directory of one sandbox among them. It does not say when it was made, nor of which environment.
-	LeftoverChannel LeftoverKind = "channel"
+	DependentPopulator DependentKind = "carrier" // a container that only fills volumes
+	DependentWorkspace DependentKind = "workspace"
+	DependentData      DependentKind = "data"
+	DependentLease     DependentKind = "lease"   // holds the lease of a sandbox from a warm pool
+	DependentNetwork   DependentKind = "network" // of a sandbox with network full
+	DependentGuest     DependentKind = "guest"
+	DependentTemplate  DependentKind = "seed"
+	// Of an environment with a restricted network.
+	DependentGateway      DependentKind = "gateway"
+	DependentEgress       DependentKind = "egress"
+	DependentGatewayImage DependentKind = "gateway-image"
+	// Of a ledger. They exist as long as the ledger has any other object.
+	DependentRelay      DependentKind = "relay"    // carries connections to sandboxes
+	DependentChannels   DependentKind = "channels" // holds the sockets of sandboxes
+	DependentRelayImage DependentKind = "relay-image"
+	// DependentChannel is one sandbox's directory among them. Its creation time and environment are unknown.
+	DependentChannel DependentKind = "channel"
 )
 
-// Leftover is an object on a backend that belongs to a sandbox or to an environment, and is left
-// over once that is gone.
-type Leftover struct {
-	// Handle has no SandboxID where the object is shared by an environment, and no EnvironmentID where the whole ledger
-	// shares it.
+// Dependent is an object on a backend that belongs to a sandbox or an environment. It is an orphan once its
+// owner is gone.
+type Dependent struct {
+	// Handle has no SandboxID if the sandboxes of an environment share the object, and no EnvironmentID if
+	// the whole ledger shares it.
 	Handle
-	Kind LeftoverKind
-	// Name is how the backend knows it. It is unique among the kind.
+	Kind DependentKind
+	// Name is the backend's name of it, unique within the kind.
 	Name      string
 	CreatedAt time.Time
 }
 
-// Cleaner finds and removes what sandboxes and environments have beside themselves. It judges
-// nothing: whether an object is wanted is its caller's to know.
+// Cleaner lists and removes dependents. The caller decides which of them are orphans.
 type Cleaner interface {
-	// Leftovers returns every object on this instance that carries the ledger's label and is no
-	// sandbox, those of living sandboxes and environments included.
-	Leftovers(ctx context.Context, ledgerID string) ([]Leftover, error)
-	// RemoveLeftover removes an object after it has seen that its labels are still those that l
-	// says; absent is success. Errors: Conflict when something uses it, or when something else has
-	// its name now.
-	RemoveLeftover(ctx context.Context, l Leftover) error
+	// Dependents returns every object on this instance that has the ledger's label and is not a sandbox,
+	// including those of live sandboxes and environments.
+	Dependents(ctx context.Context, ledgerID string) ([]Dependent, error)
+	// RemoveDependent removes an object if its labels still match d. Absent is success. Errors: Conflict if
+	// the object is in use, or if another object now has its name.
+	RemoveDependent(ctx context.Context, d Dependent) error
 }

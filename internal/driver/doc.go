@@ -1,3 +1,3 @@
-// Package driver is what a backend implements: Executor, and the interfaces of what only some backends can do. The domain
-// (package sandbox) is public; this is not, because it changes with every backend that is added.
+// Package driver declares what a backend implements: Executor, and interfaces for optional abilities. The
+// domain (package sandbox) is public. This package is internal, because it changes with every new backend.
 package driver

@@ -5,18 +5,17 @@ import (
 	"io"
 )
 
-// Exporter reads what a sandbox keeps.
+// Exporter reads the data that a sandbox keeps.
 type Exporter interface {
-	// Export returns a tar stream of the sandbox's /data, with names relative to /data, in whatever
-	// state it is: awake, paused, stopped.
+	// Export returns a tar stream of the sandbox's /data with names relative to /data. The sandbox may be
+	// awake, paused or stopped.
 	//
-	// No code of the sandbox runs while it is read, so the archive is one moment's: an awake sandbox
-	// is frozen for it, and goes on when the stream was read to its end, or is closed. Until then
-	// other calls for this sandbox may wait, or find it paused. If it runs after all before the end,
-	// because another caller wakes it, the stream ends with Conflict. A caller that dies in between
-	// leaves the sandbox frozen: Wake thaws it.
+	// The archive is consistent, because no code of the sandbox runs during the read: an awake sandbox is
+	// frozen until the stream was read to its end or is closed. Until then other calls for this sandbox may
+	// wait, or find it paused. If another caller wakes the sandbox before the end, the stream ends with
+	// Conflict. A caller that dies leaves the sandbox frozen; Wake thaws it.
 	//
-	// ctx bounds the stream. A stream that is not complete ends with an error that is not io.EOF.
-	// Close returns the error of letting the sandbox go on. Errors: NotFound, Failed.
+	// ctx bounds the stream. An incomplete stream ends with an error other than io.EOF. Close returns the
+	// error of thawing the sandbox. Errors: NotFound, Failed.
 	Export(ctx context.Context, h Handle) (io.ReadCloser, error)
 }

@@ -2,16 +2,18 @@ package driver
 
 import "context"
 
-// Witnesser is an Executor of a backend whose instance id is no identity: a cloned machine reports the id of the
-// machine that it was cloned from. So each ledger leaves a number on every instance that it uses, its witness, and
-// only ever raises it. An instance that lacks the number is another machine, or an older copy of it.
+// Witnesser is an Executor of a backend whose instance id does not identify a machine: a cloned machine
+// reports the original's id. So each ledger leaves a number, its witness, on every instance that it uses, and
+// only raises it. An instance without the number is another machine, or an older copy.
 type Witnesser interface {
-	// Witness returns the highest number that a ledger left on an instance, 0 when there is none. From then on this
-	// executor answers Unavailable, and never NotFound, while that number is missing. Errors: as Executor.
+	// Witness returns the highest number that a ledger left on an instance, 0 if there is none. From then on,
+	// while that number is missing, this executor returns Unavailable and never NotFound. Errors: as
+	// Executor.
 	Witness(ctx context.Context, ledgerID, instance string) (int64, error)
-	// LeaveWitness leaves a number and removes lower ones. Leaving it again is success. From then on this number must
-	// be there, as after Witness. Errors: as Executor; Failed.
+	// LeaveWitness stores a number and removes lower ones. It is idempotent. From then on the number is
+	// required, as after Witness. Errors: as Executor; Failed.
 	LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error
-	// RemoveWitness removes a number and all lower ones, which need not be there any more. Errors: as Executor; Failed.
+	// RemoveWitness removes a number and all lower ones. They may already be absent. Errors: as Executor;
+	// Failed.
 	RemoveWitness(ctx context.Context, ledgerID, instance string, n int64) error
 }

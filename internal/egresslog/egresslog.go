@@ -1,10 +1,11 @@
-// Package egresslog makes events of what restricted sandboxes try to reach. A gateway keeps its log for some time, and the
-// ledger knows how much of it is recorded: the events and that position change in one transaction. So each line counts
-// once, whichever process reads it and whenever one dies.
+// Package egresslog turns the logs of gateways into events: what restricted sandboxes try to reach. A gateway
+// keeps its log for some time. The ledger stores the position up to which it is recorded, in the same
+// transaction as the events. So each line counts once, even if several processes read it or one dies.
 package egresslog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,26 +18,29 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Up to burst attempts of a sandbox are recorded one by one, and then one for each interval. The others are counted in one
-// event for each reading: a sandbox that tries thousands of times a second costs the ledger no more than a few rows.
+// The first burst attempts of a sandbox are recorded one by one, then one per interval. Each read sums the
+// others in one event. So a sandbox with thousands of attempts a second costs the ledger only a few rows.
 const (
 	burst    = 300
 	interval = 2 * time.Second
-	// readTimeout bounds the reading of one gateway's log, and maxLines how much of it is recorded in one transaction.
+	// readTimeout limits the read of one gateway's log. maxLines limits the lines recorded in one
+	// transaction.
 	readTimeout = 20 * time.Second
 	maxLines    = 10_000
-	// readers bounds the logs that are read at the same time.
+	// readers limits the logs that are read concurrently.
 	readers = 8
-	// maxLimiters is how many sandboxes' rates are remembered before those at rest are forgotten.
+	// maxLimiters is the number of remembered rates, above which those of idle sandboxes are dropped.
 	maxLimiters = 1000
 )
 
-// Source is where gateways keep their logs.
+// Source provides the logs of gateways.
 type Source interface {
-	// EgressLogs returns the environments of a ledger whose gateways have a log.
+	// EgressLogs returns the environments of a ledger that have a log. If it returns an error, some may be
+	// missing.
 	EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error)
 	// EgressLog returns lines after a position, none at the end of the log.
-	EgressLog(ctx context.Context, ref driver.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error)
+	EgressLog(ctx context.Context, ref driver.EnvironmentRef,
+		after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error)
 }
 
 // Collector records the logs of gateways. It is safe for concurrent use, by any number of processes on one ledger.
@@ -52,22 +56,20 @@ func New(store *ledger.Store) *Collector {
 	return &Collector{store: store, limiters: make(map[string]*rate.Limiter)}
 }
 
-// Collect records what the gateways of an instance have logged since the last time. A gateway that does not answer delays
-// no other. It returns the errors of all gateways.
+// Collect records what the gateways of an instance have logged since the last call. A gateway that does not
+// answer does not delay the others. It returns the errors of all gateways.
 func (c *Collector) Collect(ctx context.Context, from Source, instance string) error {
-	refs, err := from.EgressLogs(ctx, c.store.ID())
-	if err != nil {
-		return err
-	}
-	return parallel.Each(readers, refs, func(ref *driver.EnvironmentRef) error {
+	refs, unlisted := from.EgressLogs(ctx, c.store.ID())
+	unread := parallel.Each(readers, refs, func(ref *driver.EnvironmentRef) error {
 		for more := ref.Instance == instance; more && ctx.Err() == nil; {
 			var err error
 			if more, err = c.collect(ctx, from, *ref); err != nil {
-				return fmt.Errorf("what sandboxes of environment %s tried to reach: %w", ref.EnvironmentID, err)
+				return fmt.Errorf("reading the egress log of environment %s: %w", ref.EnvironmentID, err)
 			}
 		}
 		return nil
 	})
+	return errors.Join(unlisted, unread)
 }
 
 // collect records a part of a gateway's log, and reports whether there may be more.
@@ -92,7 +94,7 @@ func (c *Collector) collect(ctx context.Context, from Source, ref driver.Environ
 			break
 		}
 		lines = append(lines, page...)
-		at = page[len(page)-1].EgressPosition
+		at = page[len(page)-1].GatewayPosition
 	}
 	if len(lines) == 0 {
 		return false, nil
@@ -114,7 +116,8 @@ func (c *Collector) record(tx *ledger.Tx, ref driver.EnvironmentRef, lines []san
 		return nil
 	}
 	if n := missing(cursor.Position(), lines); n > 0 {
-		if err := tx.AppendEnvironmentEvent(ref.EnvironmentID, sandbox.EventEgressLost, sandbox.EgressLost{Lines: n}); err != nil {
+		if err := tx.AppendEnvironmentEvent(ref.EnvironmentID, sandbox.EventEgressLost,
+			sandbox.EgressLost{Lines: n}); err != nil {
 			return err
 		}
 	}
@@ -128,19 +131,20 @@ func (c *Collector) record(tx *ledger.Tx, ref driver.EnvironmentRef, lines []san
 	return tx.SaveEgressCursor(cursor)
 }
 
-// missing counts the lines that were removed before they were read. It cannot count those of a run that left no line.
-func missing(at sandbox.EgressPosition, lines []sandbox.EgressRecord) (n int64) {
+// missing counts the lines that were removed before they were read. It cannot count lines of a run that left
+// none.
+func missing(at sandbox.GatewayPosition, lines []sandbox.EgressRecord) (n int64) {
 	for _, l := range lines {
 		if l.Run != at.Run {
 			at.Line = 0
 		}
 		n += l.Line - at.Line - 1
-		at = l.EgressPosition
+		at = l.GatewayPosition
 	}
 	return n
 }
 
-// sandboxesOf lists the sandboxes in the order in which they come first.
+// sandboxesOf returns the sandboxes in the order of their first line.
 func sandboxesOf(lines []sandbox.EgressRecord) (ids []string) {
 	seen := make(map[string]bool)
 	for _, l := range lines {
@@ -152,10 +156,11 @@ func sandboxesOf(lines []sandbox.EgressRecord) (ids []string) {
 	return ids
 }
 
-// recordSandbox records one sandbox's lines. Those of a sandbox that the ledger has purged are dropped.
-func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref driver.EnvironmentRef, lines []sandbox.EgressRecord) error {
+// recordSandbox records one sandbox's lines. Lines of a purged sandbox are dropped.
+func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref driver.EnvironmentRef,
+	lines []sandbox.EgressRecord) error {
 	s, err := tx.Sandbox(id)
-	if err != nil || s == nil || s.Retired != nil || s.EnvironmentID != ref.EnvironmentID {
+	if err != nil || s == nil || s.Tombstone != nil || s.EnvironmentID != ref.EnvironmentID {
 		return err
 	}
 	single, rest := c.ration(id, tx.Now.Time(), attempts(id, lines))
@@ -175,8 +180,8 @@ func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref driver.Environme
 	})
 }
 
-// recordLate records the attempts of a destroyed sandbox as events of its environment: a sandbox has no event after its
-// last one.
+// recordLate records the attempts of a destroyed sandbox as events of its environment, because a sandbox has
+// no events after its last one.
 func recordLate(tx *ledger.Tx, s *ledger.Sandbox, single []attempt, rest sandbox.EgressSummary) error {
 	of := &sandbox.EgressSource{SandboxID: s.ID, LeaseID: s.Lease(), Generation: s.Generation}
 	for _, a := range single {
@@ -192,13 +197,13 @@ func recordLate(tx *ledger.Tx, s *ledger.Sandbox, single []attempt, rest sandbox
 	return tx.AppendEnvironmentEvent(s.EnvironmentID, sandbox.EventEgressSummary, rest)
 }
 
-// attempt is what one or two lines tell of an attempt, or a line of how many were dropped.
+// attempt is one attempt from one or two lines, or a line that counts dropped lines.
 type attempt struct {
 	sandbox.EgressRecord
 	event sandbox.EventType
 }
 
-// attempts puts a sandbox's lines together: one that was opened and closed within them is one.
+// attempts pairs a sandbox's lines: an opened and its closed line become one attempt.
 func attempts(id string, lines []sandbox.EgressRecord) []attempt {
 	var all []attempt
 	opened := make(map[string]int)
@@ -225,7 +230,7 @@ func attempts(id string, lines []sandbox.EgressRecord) []attempt {
 	return all
 }
 
-// ration divides attempts into those that are recorded one by one and the sum of the others.
+// ration splits attempts into those that are recorded one by one and the sum of the others.
 func (c *Collector) ration(id string, now time.Time, all []attempt) (single []attempt, rest sandbox.EgressSummary) {
 	limiter := c.limiter(id, now)
 	for _, a := range all {
@@ -255,7 +260,7 @@ func (c *Collector) ration(id string, now time.Time, all []attempt) (single []at
 	return single, rest
 }
 
-// limiter returns the rate of one sandbox.
+// limiter returns the rate limiter of a sandbox.
 func (c *Collector) limiter(id string, now time.Time) *rate.Limiter {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// embedded holds gateway-linux-amd64 and gateway-linux-arm64 once internal/guest/build.sh has built
-// them; a clean clone has only its README there, so that it compiles.
+// embedded holds gateway-linux-amd64 and gateway-linux-arm64 after internal/guest/build.sh has built them. A
+// clean clone has only a README there, so that it compiles.
 //
 //go:embed embedded
 var embedded embed.FS
 
-// Where the gateway and what it keeps are inside of its container, whose user it runs as.
+// Paths of the gateway and its data in its container, and the user that it runs as.
 const (
 	Path    = "/gateway"
 	Root    = "/run/egress"

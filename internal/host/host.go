@@ -35,7 +35,9 @@ type Host struct {
 
 // forbidden are directories that no sandbox may get, nor what they lie in: with them, or the engine's
 // socket in them, the machine is given away.
-var forbidden = []string{"/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var/lib/containerd", "/var/lib/docker", "/var/run"}
+var forbidden = []string{
+	"/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var/lib/containerd", "/var/lib/docker", "/var/run",
+}
 
 // New returns the machine as c allows it. Errors: Invalid, naming a directory that is none, or that
 // must never be given.
@@ -53,7 +55,8 @@ func New(c Config) (*Host, error) {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: it is no directory", dir)
 		}
 		if secret := forbiddenBy(target); secret != "" {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: no sandbox may have %s", dir, secret)
+			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: no sandbox may have %s",
+				dir, secret)
 		}
 		h.directories = append(h.directories, target)
 	}
@@ -90,7 +93,8 @@ func (h *Host) Check(what string, a sandbox.HostAccess) error {
 		if _, problem := h.allowed(m.Source); problem != "" {
 			f = append(f, sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: problem})
 		} else if info, err := os.Stat(m.Source); err != nil || !info.IsDir() {
-			f = append(f, sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: fmt.Sprintf("%q is no directory", m.Source)})
+			f = append(f,
+				sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: fmt.Sprintf("%q is no directory", m.Source)})
 		}
 	}
 	for i, c := range a.Copies {
@@ -115,7 +119,8 @@ func (h *Host) variableProblem(name string) string {
 
 // allowed returns a path without links if it lies in an allowed directory, or what is wrong with it.
 func (h *Host) allowed(p string) (target, problem string) {
-	refused := fmt.Sprintf("%q lies in no directory that is allowed: the reconciler must be started with --mount-allow for it", p)
+	refused := fmt.Sprintf(
+		"%q lies in no directory that is allowed: the reconciler must be started with --mount-allow for it", p)
 	if h == nil || len(h.directories) == 0 {
 		return "", refused
 	}

@@ -50,7 +50,8 @@ func newHost(t *testing.T, c host.Config) *host.Host {
 func wantRefused(t *testing.T, err error, field, says string) {
 	t.Helper()
 	var e *sandbox.Error
-	if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != field || !strings.Contains(e.Fields[0].Problem, says) {
+	if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != field ||
+		!strings.Contains(e.Fields[0].Problem, says) {
 		t.Errorf("the error is %v, want %s: %s", err, field, says)
 	}
 }
@@ -64,12 +65,19 @@ func copies(source, target string) sandbox.Copy { return sandbox.Copy{Source: so
 func TestNothingIsAllowedUnlessItIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, "file", "sub/")
-	for name, h := range map[string]*host.Host{"no host": nil, "an empty one": newHost(t, host.Config{}), "another directory": newHost(t, host.Config{Directories: []string{t.TempDir()}})} {
+	for name, h := range map[string]*host.Host{
+		"no host":           nil,
+		"an empty one":      newHost(t, host.Config{}),
+		"another directory": newHost(t, host.Config{Directories: []string{t.TempDir()}}),
+	} {
 		wantRefused(t, h.Check(name, mounts(dir)), "mounts[0].source", "--mount-allow")
-		wantRefused(t, h.Check(name, sandbox.HostAccess{Copies: []sandbox.Copy{copies(dir, "/data")}}), "copies[0].source", "--mount-allow")
-		wantRefused(t, h.Check(name, sandbox.HostAccess{EnvPassthrough: []string{"PATH"}}), "env_passthrough[0]", "--env-allow PATH")
+		wantRefused(t, h.Check(name, sandbox.HostAccess{Copies: []sandbox.Copy{copies(dir, "/data")}}),
+			"copies[0].source", "--mount-allow")
+		wantRefused(t, h.Check(name, sandbox.HostAccess{EnvPassthrough: []string{"PATH"}}),
+			"env_passthrough[0]", "--env-allow PATH")
 	}
-	if err := newHost(t, host.Config{Directories: []string{dir}}).Check("", mounts(filepath.Join(dir, "sub"))); err != nil {
+	if err := newHost(t, host.Config{Directories: []string{dir}}).Check("",
+		mounts(filepath.Join(dir, "sub"))); err != nil {
 		t.Error(err)
 	}
 }
@@ -88,7 +96,8 @@ func TestALinkLeadsToNothingThatIsNotAllowed(t *testing.T) {
 		t.Errorf("an allowed link is %v: %v", resolved, err)
 	}
 	// A link that is put there after the environment was.
-	if err := errors.Join(os.Remove(filepath.Join(dir, "sub")), os.Symlink(outside, filepath.Join(dir, "sub"))); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, "sub")),
+		os.Symlink(outside, filepath.Join(dir, "sub"))); err != nil {
 		t.Fatal(err)
 	}
 	_, err = h.Mounts(mounts(filepath.Join(dir, "sub")))
@@ -98,7 +107,10 @@ func TestALinkLeadsToNothingThatIsNotAllowed(t *testing.T) {
 func TestWhatGivesTheMachineAwayCannotBeAllowed(t *testing.T) {
 	t.Parallel()
 	link := tree(t, "etc -> /etc")
-	for _, dir := range []string{"/", "/etc", "/etc/ssl", "/proc", "/var", "/var/run", "/run", filepath.Join(link, "etc"), "relative", filepath.Join(link, "absent")} {
+	for _, dir := range []string{
+		"/", "/etc", "/etc/ssl", "/proc", "/var", "/var/run", "/run", filepath.Join(link, "etc"),
+		"relative", filepath.Join(link, "absent"),
+	} {
 		if _, err := host.New(host.Config{Directories: []string{dir}}); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%s is allowed: %v", dir, err)
 		}
@@ -116,7 +128,8 @@ func TestVariablesAreReadWhereTheServiceRuns(t *testing.T) {
 	if err != nil || len(env) != 2 || env["LANG"] != "C" {
 		t.Errorf("they are %v: %v", env, err)
 	}
-	wantRefused(t, h.Check("", sandbox.HostAccess{EnvPassthrough: []string{"LANG", "UNSET"}}), "env_passthrough[1]", "not set")
+	wantRefused(t, h.Check("", sandbox.HostAccess{EnvPassthrough: []string{"LANG", "UNSET"}}),
+		"env_passthrough[1]", "not set")
 	all := newHost(t, host.Config{Variables: []string{"*"}, LookupEnv: lookup})
 	if env, err := all.Env(sandbox.HostAccess{EnvPassthrough: []string{"LANG"}}); err != nil || env["LANG"] != "C" {
 		t.Errorf("of all that are allowed: %v: %v", env, err)
@@ -154,7 +167,9 @@ func TestACopyIsThatOfItsSourceAlone(t *testing.T) {
 	dir := tree(t, "rules/a", "rules/deep/b", "rules/out -> "+outside+"/secret", "neighbour")
 	h := newHost(t, host.Config{Directories: []string{dir}})
 	at, entries := unpacked(t, h, copies(filepath.Join(dir, "rules"), "/workspace/rules"))
-	if want := []string{"a content of rules/a", "deep", "deep/b content of rules/deep/b", "out " + outside + "/secret"}; at != "/workspace/rules" || !slices.Equal(entries, want) {
+	if want := []string{
+		"a content of rules/a", "deep", "deep/b content of rules/deep/b", "out " + outside + "/secret",
+	}; at != "/workspace/rules" || !slices.Equal(entries, want) {
 		t.Errorf("into %s: %q, want %q", at, entries, want)
 	}
 	at, entries = unpacked(t, h, copies(filepath.Join(dir, "neighbour"), "/data/other"))

@@ -19,7 +19,9 @@ import (
 func TestABaseImageThatNeedsAPassword(t *testing.T) {
 	byEach(t, func(t *testing.T, kind string) {
 		r := registrytest.Start(t, registrytest.Options{Auth: true})
-		login := registry.New(map[string]registry.Credentials{r.Host: {Username: registrytest.Username, Password: registrytest.Password}})
+		login := registry.New(map[string]registry.Credentials{
+			r.Host: {Username: registrytest.Username, Password: registrytest.Password},
+		})
 		base := r.Host + "/base:v1"
 		pushBase(t, login, base)
 		cli := engine(t)
@@ -29,7 +31,9 @@ func TestABaseImageThatNeedsAPassword(t *testing.T) {
 
 		for what, registries := range map[string]*registry.Client{
 			"no credentials": nil,
-			"wrong ones":     registry.New(map[string]registry.Credentials{r.Host: {Username: registrytest.Username, Password: "opensesame"}}),
+			"wrong ones": registry.New(map[string]registry.Credentials{
+				r.Host: {Username: registrytest.Username, Password: "opensesame"},
+			}),
 		} {
 			spec.Registries = registries
 			if _, err := b.Build(t.Context(), spec, mustHash(t, spec), nil); sandbox.CodeOf(err) != sandbox.Failed {

@@ -13,13 +13,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// LogTail is how many lines of a failed build's log its error holds.
+// LogTail is the number of lines of a failed build's log in its error.
 const LogTail = 40
 
-// Build builds an image from the context that has this hash, and returns its id. It has no name but spec.Reference.
-// log, when not nil, receives the build's log line by line. When ctx ends, the engine stops.
-// Errors: Invalid (context, Dockerfile or options); Conflict, when the context no longer has the
-// hash: nothing was built then; Failed, with the end of the log; Unavailable.
+// Build builds an image from the context with this hash, and returns its id. Its only name is spec.Reference.
+// log, if not nil, receives the build's log line by line. The engine stops when ctx ends. Errors: Invalid
+// (context, Dockerfile or options); Conflict, if the context no longer has the hash (nothing is built then);
+// Failed, with the end of the log; Unavailable.
 func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(line string)) (id string, err error) {
 	engine, err := b.connect()
 	if err != nil {
@@ -40,11 +40,11 @@ func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(li
 	return by(ctx, engine, spec, hash, log)
 }
 
-// lookupAttempts is how often a build is begun whose look into the engine's cache was disturbed.
+// lookupAttempts is the number of attempts of a build whose cache lookup was disturbed.
 const lookupAttempts = 5
 
-// byClassic builds with the engine's classic builder. It builds again where an image was removed while the engine
-// looked through its cache: the engine then fails the build, whatever image that was.
+// byClassic builds with the engine's classic builder. It retries if an image was removed during the engine's
+// cache lookup: the engine then fails the build, even if the image was unrelated.
 func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
 	for range lookupAttempts {
 		var failed *buildError
@@ -56,7 +56,7 @@ func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log f
 	return id, err
 }
 
-// disturbed begins what the engine says of an image that was removed while it looked through its cache.
+// disturbed starts the engine's error for an image that was removed during its cache lookup.
 const disturbed = `unable to find image "sha256:`
 
 // classic sends the context to the engine's classic builder as an archive.
@@ -77,7 +77,8 @@ func classic(ctx context.Context, engine Engine, spec Spec, hash string, log fun
 }
 
 // carryOut starts a build and follows it to its end.
-func carryOut(ctx context.Context, engine Engine, spec Spec, body io.Reader, options dockerapi.BuildOptions, log func(string)) (id string, err error) {
+func carryOut(ctx context.Context, engine Engine, spec Spec, body io.Reader, options dockerapi.BuildOptions,
+	log func(string)) (id string, err error) {
 	resp, err := engine.ImageBuild(ctx, body, options)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -85,14 +86,14 @@ func carryOut(ctx context.Context, engine Engine, spec Spec, body io.Reader, opt
 	case err != nil:
 		return "", coded(err, "build image from %s", spec.Context)
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end
+	defer func() { _ = resp.Body.Close() }() // the body was read to its end
 	if id, err = readLog(resp.Body, log); err != nil {
 		return "", buildFailed(ctx, spec, err)
 	}
 	return id, nil
 }
 
-// buildOptions are what both builders take.
+// buildOptions returns the options for both builders.
 func (s Spec) buildOptions(hash string) dockerapi.BuildOptions {
 	labels := map[string]string{}
 	for k, v := range s.Labels {
@@ -117,14 +118,13 @@ func (s Spec) buildOptions(hash string) dockerapi.BuildOptions {
 	}
 }
 
-// sending is a context on its way to the engine.
+// sending is the upload of a context to the engine.
 type sending struct {
 	body *io.PipeReader
-	done chan error // one value: why the context could not be sent, nil if the engine has it all
+	done chan error // one value: why the upload failed, nil if it is complete
 }
 
-// send begins to write the context. The stream breaks before its end when the context turns out
-// not to have the hash.
+// send starts to write the context. If its hash differs, the stream breaks before its end.
 func (s Spec) send(hash string) sending {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
@@ -151,13 +151,15 @@ func (s Spec) sendTo(w io.Writer, want string) error {
 	return out.Flush()
 }
 
-// changed is the error for a context that is not the planned one.
+// changed is the error for a context that differs from the planned one.
 func (s Spec) changed(want, got string) error {
-	return sandbox.Errorf(sandbox.Conflict, "build context %s changed after it was planned: its hash was %s and is now %s. Nothing was built; plan again", s.Context, want, got)
+	return sandbox.Errorf(sandbox.Conflict,
+		"build context %s changed after it was planned: its hash was %s and is now %s. Nothing was built; plan again",
+		s.Context, want, got)
 }
 
-// stop ends the sending and returns what was wrong with the context. That the engine did not want
-// the rest is for the engine's answer to tell.
+// stop ends the upload and returns the error of the context. If the engine closed the stream early, its
+// answer says why.
 func (s sending) stop() error {
 	_ = s.body.Close() // never fails
 	err := <-s.done
@@ -175,7 +177,7 @@ func pointers(m map[string]string) map[string]*string {
 	return p
 }
 
-// buildError is a build that the engine carried out and that failed.
+// buildError is the failure of a build on the engine.
 type buildError struct {
 	message string
 	tail    []string
@@ -185,7 +187,8 @@ func (e *buildError) Error() string {
 	if len(e.tail) == 0 {
 		return e.message
 	}
-	return fmt.Sprintf("%s\n\nThe last %d lines of the build's log:\n\n%s", e.message, len(e.tail), strings.Join(e.tail, "\n"))
+	return fmt.Sprintf("%s\n\nThe last %d lines of the build's log:\n\n%s",
+		e.message, len(e.tail), strings.Join(e.tail, "\n"))
 }
 
 func buildFailed(ctx context.Context, spec Spec, err error) error {
@@ -194,13 +197,16 @@ func buildFailed(ctx context.Context, spec Spec, err error) error {
 	case errors.As(err, &failed):
 		return sandbox.Errorf(sandbox.Failed, "build image from %s: %w", spec.Context, err)
 	case ctx.Err() != nil:
-		return sandbox.Errorf(sandbox.Timeout, "build image from %s: stopped before its end (%w); raise the timeout if it needs longer", spec.Context, context.Cause(ctx))
+		return sandbox.Errorf(sandbox.Timeout,
+			"build image from %s: stopped before its end (%w); raise the timeout if the build needs more time",
+			spec.Context, context.Cause(ctx))
 	default:
-		return sandbox.Errorf(sandbox.Unavailable, "build image from %s: the engine's answer broke off: %w", spec.Context, err)
+		return sandbox.Errorf(sandbox.Unavailable, "build image from %s: the engine's answer was cut off: %w",
+			spec.Context, err)
 	}
 }
 
-// readLog reads the engine's answer to its end and returns the id of the image.
+// readLog reads the engine's answer to its end and returns the image's id.
 func readLog(body io.Reader, log func(string)) (id string, err error) {
 	lines := &tail{log: log}
 	steps := &trace{lines, map[string]bool{}}
@@ -208,7 +214,7 @@ func readLog(body io.Reader, log func(string)) (id string, err error) {
 		var m dockerapi.Message
 		switch err := d.Decode(&m); {
 		case errors.Is(err, io.EOF) && id == "":
-			return "", errors.New("no image id was given")
+			return "", errors.New("the engine returned no image id")
 		case errors.Is(err, io.EOF):
 			return id, nil
 		case err != nil:
@@ -235,7 +241,7 @@ func readLog(body io.Reader, log func(string)) (id string, err error) {
 	}
 }
 
-// tail passes complete lines on and keeps the last LogTail of them.
+// tail forwards complete lines and keeps the last LogTail of them.
 type tail struct {
 	log     func(string)
 	partial string

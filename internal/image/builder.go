@@ -15,15 +15,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ContextHashLabel is the label of a built image that holds its context hash.
+// ContextHashLabel is the label of a built image with its context hash.
 const ContextHashLabel = "io.sandbox-lease.context-hash"
 
-// Every call ends within this time, but a build, a push and a pull.
+// callTimeout limits every call except builds, pushes and pulls. A removal uses the deadline of its caller if there is
+// one: an engine under load takes minutes for one.
 const callTimeout = time.Minute
 
-// Engine is the part of a Docker Engine's API that images need; *client.Client has it.
+// Engine is the part of the Docker Engine API that images need. *client.Client implements it.
 type Engine interface {
-	ImageBuild(ctx context.Context, buildContext io.Reader, options dockerapi.BuildOptions) (dockerapi.BuildResponse, error)
+	ImageBuild(ctx context.Context, buildContext io.Reader,
+		options dockerapi.BuildOptions) (dockerapi.BuildResponse, error)
 	BuildCancel(ctx context.Context, id string) error
 	DialHijack(ctx context.Context, url, proto string, meta map[string][]string) (net.Conn, error)
 	ImageInspect(ctx context.Context, ref string, options ...dockerapi.ImageInspectOption) (dockerapi.ImageInspect, error)
@@ -31,21 +33,22 @@ type Engine interface {
 	ImagePush(ctx context.Context, ref string, options dockerapi.ImagePushOptions) (io.ReadCloser, error)
 	ImagePull(ctx context.Context, ref string, options dockerapi.ImagePullOptions) (io.ReadCloser, error)
 	ImageSave(ctx context.Context, refs []string, options ...dockerapi.ImageSaveOption) (io.ReadCloser, error)
-	ImageRemove(ctx context.Context, ref string, options dockerapi.ImageRemoveOptions) ([]dockerapi.ImageDeleteResponse, error)
+	ImageRemove(ctx context.Context, ref string,
+		options dockerapi.ImageRemoveOptions) ([]dockerapi.ImageDeleteResponse, error)
 	Info(ctx context.Context) (dockerapi.Info, error)
 	Ping(ctx context.Context) (dockerapi.Ping, error)
 }
 
-// Builder builds images on one engine and looks after them. It is safe for concurrent use.
+// Builder builds images on one engine and manages them. It is safe for concurrent use.
 type Builder struct {
 	connect func() (Engine, error)
-	// cache keeps removals away from builds: removing an image takes the cached steps along that
-	// only it has used, and a build that is just using one of these fails.
+	// cache separates removals from builds. Removing an image also removes cached steps that only it used,
+	// and a build that is using such a step fails.
 	cache sync.RWMutex
 }
 
-// NewBuilder returns a builder. connect is called for every operation and should remember the
-// connection; its errors carry a code.
+// NewBuilder returns a builder. It calls connect for every operation; connect should cache the connection.
+// Errors of connect must carry a code.
 func NewBuilder(connect func() (Engine, error)) *Builder { return &Builder{connect: connect} }
 
 // Instance returns the id of the engine that answers now. Errors: Unavailable.
@@ -58,7 +61,7 @@ func (b *Builder) Instance(ctx context.Context) (string, error) {
 	}
 	info, err := engine.Info(ctx)
 	if err != nil {
-		return "", coded(err, "ask the Docker engine for its id")
+		return "", coded(err, "get the id of the Docker engine")
 	}
 	return info.ID, nil
 }
@@ -67,21 +70,19 @@ func (b *Builder) Instance(ctx context.Context) (string, error) {
 type Image struct {
 	// ID pins the image on this engine: "sha256:…".
 	ID string
-	// ContextHash is what the image was built from, empty when this package did not build it.
+	// ContextHash is the hash of the context it was built from, empty if this package did not build it.
 	ContextHash string
-	// References are the names with tags that point to the image.
+	// References are the name:tag references of the image.
 	References []string
-	// Pinned are the names with digests under which registries have the image: it was pushed there or
-	// pulled from there.
+	// Pinned are the name@digest references of the image: it was pushed there or pulled from there.
 	Pinned []string
-	// Size is that of the unpacked layers, in bytes.
+	// Size is the size of the unpacked layers, in bytes.
 	Size int64
-	// Layers are the digests of the unpacked layers, the lowest first.
+	// Layers are the digests of the unpacked layers, lowest first.
 	Layers []string
 }
 
-// Digest returns the digest that the registry of a name has the image under, "" when the engine
-// knows of none.
+// Digest returns the image's digest in the registry of a name, "" if the engine knows none.
 func (i Image) Digest(name string) string {
 	for _, ref := range i.Pinned {
 		if n, digest, ok := strings.Cut(ref, "@"); ok && sameName(n, name) {
@@ -115,7 +116,13 @@ func (b *Builder) Inspect(ctx context.Context, ref string) (Image, error) {
 	if err != nil {
 		return Image{}, coded(err, "inspect image %s", ref)
 	}
-	img := Image{ID: found.ID, References: found.RepoTags, Pinned: found.RepoDigests, Size: found.Size, Layers: found.RootFS.Layers}
+	img := Image{
+		ID:         found.ID,
+		References: found.RepoTags,
+		Pinned:     found.RepoDigests,
+		Size:       found.Size,
+		Layers:     found.RootFS.Layers,
+	}
 	if found.Config != nil {
 		img.ContextHash = found.Config.Labels[ContextHashLabel]
 	}
@@ -136,9 +143,9 @@ func (b *Builder) Tag(ctx context.Context, id, name, tag string) error {
 	return nil
 }
 
-// Untag removes name:tag if it still points to the image with this id; a name that is gone or has
-// moved on is success. The engine removes an image with its last name. Errors: Conflict, when a
-// container was made from the image by this name, which is its last one; Unavailable.
+// Untag removes name:tag if it still points to the image with this id. Otherwise it succeeds and does
+// nothing. The engine removes an image with its last name. Errors: Conflict, if it is the last name and a
+// container was created with it; Unavailable.
 func (b *Builder) Untag(ctx context.Context, id, name, tag string) error {
 	ref := name + ":" + tag
 	found, err := b.Inspect(ctx, ref)
@@ -153,8 +160,8 @@ func (b *Builder) Untag(ctx context.Context, id, name, tag string) error {
 	return b.remove(ctx, ref)
 }
 
-// Delete removes every name of an image and with them the image. Absent is success. Errors:
-// Conflict, when a container was made from it; Unavailable.
+// Delete removes all names of an image, and so the image. Absent is success. Errors: Conflict, if a container
+// was created from it; Unavailable.
 func (b *Builder) Delete(ctx context.Context, id string) error {
 	found, err := b.Inspect(ctx, id)
 	switch {
@@ -171,8 +178,7 @@ func (b *Builder) Delete(ctx context.Context, id string) error {
 	return b.remove(ctx, id)
 }
 
-// DeleteUnnamed removes an image that no name points to any more, and leaves one that has a name.
-// Errors: as Delete.
+// DeleteUnnamed removes an image that has no name. It keeps an image with a name. Errors: as Delete.
 func (b *Builder) DeleteUnnamed(ctx context.Context, id string) error {
 	found, err := b.Inspect(ctx, id)
 	switch {
@@ -190,10 +196,13 @@ func (b *Builder) DeleteUnnamed(ctx context.Context, id string) error {
 }
 
 func (b *Builder) remove(ctx context.Context, ref string) error {
-	b.cache.Lock() // outside of the call's own time
+	b.cache.Lock() // does not count towards the call's timeout
 	defer b.cache.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+	}
 	engine, err := b.connect()
 	if err != nil {
 		return err
@@ -205,11 +214,12 @@ func (b *Builder) remove(ctx context.Context, ref string) error {
 	return nil
 }
 
-// coded gives an error of the engine its code.
+// coded gives an error of the engine a code.
 func coded(err error, format string, args ...any) error {
 	code := sandbox.Failed
 	switch {
-	case dockerapi.IsConnectionFailed(err), cerrdefs.IsUnavailable(err), cerrdefs.IsDeadlineExceeded(err), cerrdefs.IsCanceled(err):
+	case dockerapi.IsConnectionFailed(err), cerrdefs.IsUnavailable(err), cerrdefs.IsDeadlineExceeded(err),
+		cerrdefs.IsCanceled(err):
 		code = sandbox.Unavailable
 	case cerrdefs.IsNotFound(err):
 		code = sandbox.NotFound

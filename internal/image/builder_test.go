@@ -158,7 +158,8 @@ func TestBuildsAndRemovalsAtOnce(t *testing.T) {
 			wg.Go(func() {
 				for round := range 6 {
 					spec := image.Spec{Builder: kind, Context: buildContext(t, map[string]string{
-						"Dockerfile": "FROM scratch\nLABEL name=" + name + "\nLABEL shared=step\nCOPY . /\n", "id.txt": fmt.Sprint(name, i, round),
+						"Dockerfile": "FROM scratch\nLABEL name=" + name + "\nLABEL shared=step\nCOPY . /\n",
+						"id.txt":     fmt.Sprint(name, i, round),
 					})}
 					hash, err := spec.Hash()
 					if err != nil {
@@ -186,7 +187,8 @@ type disturbed struct {
 	left *atomic.Int32
 }
 
-func (d disturbed) ImageBuild(ctx context.Context, from io.Reader, o dockerapi.BuildOptions) (dockerapi.BuildResponse, error) {
+func (d disturbed) ImageBuild(ctx context.Context, from io.Reader,
+	o dockerapi.BuildOptions) (dockerapi.BuildResponse, error) {
 	if d.left.Add(-1) < 0 {
 		return d.Engine.ImageBuild(ctx, from, o)
 	}
@@ -209,7 +211,8 @@ func TestABuildIsBegunAgainWhenAnImageIsRemovedBesideIt(t *testing.T) {
 			build(t, b, spec)
 			continue
 		}
-		if _, err := b.Build(t.Context(), spec, mustHash(t, spec), nil); err == nil || !strings.Contains(err.Error(), "unable to find image") {
+		if _, err := b.Build(t.Context(), spec, mustHash(t, spec), nil); err == nil ||
+			!strings.Contains(err.Error(), "unable to find image") {
 			t.Errorf("building with an engine that finds no image: %v", err)
 		}
 	}
@@ -222,10 +225,12 @@ func TestImageInUseIsAConflict(t *testing.T) {
 	spec, name := unique(t)
 	id := build(t, b, spec)
 	must(t, b.Tag(t.Context(), id, name, "latest"))
-	made, err := cli.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
+	made, err := cli.ContainerCreate(t.Context(),
+		&dockerapi.ContainerConfig{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
 	must(t, err)
 	t.Cleanup(func() {
-		must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
+		must(t,
+			cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	})
 	if err := b.Untag(t.Context(), id, name, "latest"); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("untag: %v", err)
@@ -266,7 +271,10 @@ func TestFailedClassicBuildShowsTheEndOfItsLog(t *testing.T) {
 		dockerfile += fmt.Sprintf("LABEL %s=%d\n", name, i)
 	}
 	removeUnnamed(t, cli, name)
-	spec := image.Spec{Builder: image.Classic, Context: buildContext(t, map[string]string{"Dockerfile": dockerfile + "COPY missing /\n"})}
+	spec := image.Spec{
+		Builder: image.Classic,
+		Context: buildContext(t, map[string]string{"Dockerfile": dockerfile + "COPY missing /\n"}),
+	}
 	_, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
 	if sandbox.CodeOf(err) != sandbox.Failed {
 		t.Fatalf("got %v", err)
@@ -311,7 +319,11 @@ func TestInlineDockerfile(t *testing.T) {
 			must(t, cli.ContainerRemove(context.WithoutCancel(t.Context()), made.ID, dockerapi.ContainerRemoveOptions{}))
 		})
 		for path, want := range map[string]bool{
-			"/main.txt": true, "/debug.log": false, "/.dockerfile.inline": false, "/secrets/key": false, "/secrets/public/a": true,
+			"/main.txt":           true,
+			"/debug.log":          false,
+			"/.dockerfile.inline": false,
+			"/secrets/key":        false,
+			"/secrets/public/a":   true,
 		} {
 			_, err := cli.ContainerStatPath(t.Context(), made.ID, path)
 			if got := err == nil; got != want {

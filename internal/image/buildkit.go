@@ -17,24 +17,24 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// cancelTimeout bounds how long the engine may take to give up a build.
+// cancelTimeout limits how long the engine may take to cancel a build.
 const cancelTimeout = 10 * time.Second
 
-// traceID marks the messages of an answer in which BuildKit tells what it does.
+// traceID marks BuildKit's progress messages in an answer.
 const traceID = "moby.buildkit.trace"
 
-// minBuildKitAPI is the first version of the engine's API by which BuildKit builds in a session.
+// minBuildKitAPI is the first API version in which BuildKit builds in a session:
 // https://docs.docker.com/reference/api/engine/version-history/#v139-api-changes
 const minBuildKitAPI = "1.39"
 
-// builderOf returns the builder to take: BuildKit where the engine has it. What it says of its builder is no help:
-// an older one leaves it empty, for what its own command then chooses.
+// builderOf returns the builder to use: BuildKit if the engine has it. The engine's own report does not help:
+// older engines leave it empty, so that the docker command chooses.
 func builderOf(ctx context.Context, engine Engine) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	ping, err := engine.Ping(ctx)
 	if err != nil {
-		return "", coded(err, "ask the Docker engine for its version")
+		return "", coded(err, "get the version of the Docker engine")
 	}
 	if ping.OSType == "linux" && dockerapi.VersionAtLeast(ping.APIVersion, minBuildKitAPI) {
 		return BuildKit, nil
@@ -42,8 +42,7 @@ func builderOf(ctx context.Context, engine Engine) (string, error) {
 	return Classic, nil
 }
 
-// byBuildKit carries a build out in a session of its own, by which BuildKit asks for the files of the context
-// that it does not have yet.
+// byBuildKit builds in a session. BuildKit uses it to request the files of the context that it does not have.
 func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {
 	listed, err := spec.list()
 	if err != nil {
@@ -54,7 +53,7 @@ func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log 
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	files := spec.offer(listed, stop)
+	files := spec.buildContext(listed, stop)
 	s, err := openSession(ctx, engine, spec, files)
 	if err != nil {
 		return "", err
@@ -69,20 +68,20 @@ func byBuildKit(ctx context.Context, engine Engine, spec Spec, hash string, log 
 	if sessionErr := s.close(); err != nil && ctx.Err() == nil && sessionErr != nil {
 		err = errors.Join(err, sessionErr)
 	}
-	if broken := files.broken(); broken != nil { // which was the cause
+	if broken := files.broken(); broken != nil { // the actual cause
 		return "", broken
 	}
 	return id, err
 }
 
-// buildSession is the connection by which BuildKit asks for files and secrets.
+// buildSession is the connection over which BuildKit requests files and secrets.
 type buildSession struct {
 	*session.Session
 	ended chan error // one value, when the connection has ended
 }
 
 // openSession opens a session that ends with ctx or by close.
-func openSession(ctx context.Context, engine Engine, spec Spec, files *offer) (*buildSession, error) {
+func openSession(ctx context.Context, engine Engine, spec Spec, files *buildContext) (*buildSession, error) {
 	s, err := session.NewSession(ctx, files.key)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "open a session with BuildKit: %w", err)
@@ -105,13 +104,13 @@ func openSession(ctx context.Context, engine Engine, spec Spec, files *offer) (*
 	return opened, nil
 }
 
-// close ends the session and returns why it failed before, if it did.
+// close ends the session and returns its earlier error, if any.
 func (s *buildSession) close() error {
-	_ = s.Close() // of a connection that may be gone already
+	_ = s.Close() // the connection may already be closed
 	return <-s.ended
 }
 
-// cancelBuild has the engine give up a build whose caller has gone.
+// cancelBuild cancels a build whose caller is gone.
 func cancelBuild(ctx context.Context, engine Engine, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
@@ -121,21 +120,21 @@ func cancelBuild(ctx context.Context, engine Engine, id string) error {
 	return nil
 }
 
-// trace turns what BuildKit tells into lines of a log: the name of each step that begins, its
-// output, and its error.
+// trace converts BuildKit's progress into log lines: the name of each step that starts, its output, and its
+// error.
 type trace struct {
 	lines *tail
-	begun map[string]bool // by digest of the step
+	begun map[string]bool // by step digest
 }
 
 func (t *trace) read(m dockerapi.Message) error {
 	var encoded []byte
 	if err := json.Unmarshal(*m.Aux, &encoded); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "read what BuildKit does: %w", err)
+		return sandbox.Errorf(sandbox.Unavailable, "read BuildKit's progress: %w", err)
 	}
 	var status control.StatusResponse
 	if err := proto.Unmarshal(encoded, &status); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "read what BuildKit does: %w", err)
+		return sandbox.Errorf(sandbox.Unavailable, "read BuildKit's progress: %w", err)
 	}
 	for _, step := range status.Vertexes {
 		if step.Started != nil && !t.begun[step.Digest] {

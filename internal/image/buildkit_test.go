@@ -26,7 +26,8 @@ func byBuildKit(t *testing.T, run string) image.Spec {
 func TestBuildKitGivesSecretsToOneStep(t *testing.T) {
 	t.Parallel()
 	b := builder(t, engine(t))
-	spec := byBuildKit(t, `--mount=type=secret,id=token test "$(cat /run/secrets/token)" = hunter2 && echo the secret was right`)
+	spec := byBuildKit(t,
+		`--mount=type=secret,id=token test "$(cat /run/secrets/token)" = hunter2 && echo the secret was right`)
 	spec.Secrets = map[string]sandbox.Secret{"token": "hunter2"}
 	var log []string
 	id, err := b.Build(t.Context(), spec, mustHash(t, spec), func(line string) { log = append(log, line) })
@@ -74,7 +75,8 @@ type meddler struct {
 	meddle func()
 }
 
-func (m meddler) ImageBuild(ctx context.Context, body io.Reader, options dockerapi.BuildOptions) (dockerapi.BuildResponse, error) {
+func (m meddler) ImageBuild(ctx context.Context, body io.Reader,
+	options dockerapi.BuildOptions) (dockerapi.BuildResponse, error) {
 	m.meddle()
 	return m.Client.ImageBuild(ctx, body, options)
 }
@@ -94,7 +96,8 @@ func TestBuildKitRefusesAContextThatChangesWhileItIsSent(t *testing.T) {
 				return meddler{cli, func() { must(t, meddle(spec.Context+"/main.txt")) }}, nil
 			})
 			id, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
-			if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "changed while it was sent") || id != "" {
+			if sandbox.CodeOf(err) != sandbox.Conflict ||
+				!strings.Contains(err.Error(), "changed during the upload") || id != "" {
 				t.Errorf("got image %q, %v", id, err)
 			}
 		})
@@ -154,7 +157,8 @@ func TestBuildKitTakesStepsOfOtherImages(t *testing.T) {
 	id, err := b.Build(t.Context(), spec, mustHash(t, spec), func(line string) { log = append(log, line) })
 	must(t, err)
 	t.Cleanup(func() { must(t, b.Delete(context.WithoutCancel(t.Context()), id)) })
-	if text := strings.Join(log, "\n"); !strings.Contains(text, "importing cache manifest from 127.0.0.1:1/player:cached") {
+	if text := strings.Join(log,
+		"\n"); !strings.Contains(text, "importing cache manifest from 127.0.0.1:1/player:cached") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

@@ -23,26 +23,25 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ignoreFile names what a build does not get.
+// ignoreFile lists the files that are not part of a build.
 const ignoreFile = ".dockerignore"
 
-// inlineDockerfile is what a Dockerfile that is not in the context is called there. The rules of
-// .dockerignore keep it from COPY.
+// inlineDockerfile is the name of an inline Dockerfile in the sent context. A rule in .dockerignore hides it
+// from COPY.
 const inlineDockerfile = ".dockerfile.inline"
 
-// Hash returns the context hash: it changes when the build would get other files, paths, modes,
-// contents, Dockerfile, arguments, target, platform or labels, and not when only times or owners
-// do. Files are read on all processors at once. Errors: Invalid, when the context cannot be read or
-// has no Dockerfile.
+// Hash returns the context hash. It changes if the build would get other files, paths, modes, contents,
+// Dockerfile, arguments, target, platform or labels. It does not change with times or owners. It reads files
+// on all processors in parallel. Errors: Invalid, if the context cannot be read or has no Dockerfile.
 func (s Spec) Hash() (string, error) {
 	listed, err := s.list()
 	return listed.hash, err
 }
 
-// listing is a context as it was found: what a build gets.
+// listing is a snapshot of the context: the files of a build.
 type listing struct {
 	entries []entry
-	sums    [][]byte // of the entries
+	sums    [][]byte // one per entry
 	hash    string
 }
 
@@ -81,8 +80,7 @@ func (s Spec) list() (listing, error) {
 	return listing{entries, sums, sum(h)}, nil
 }
 
-// writeTar writes the context as the engine gets it and returns its hash. The trailer is left to
-// finishTar.
+// writeTar writes the context as the engine receives it, and returns its hash. finishTar writes the trailer.
 func (s Spec) writeTar(w io.Writer) (hash string, err error) {
 	entries, err := s.entries()
 	if err != nil {
@@ -107,22 +105,22 @@ func (s Spec) writeTar(w io.Writer) (hash string, err error) {
 	return sum(all), out.Flush()
 }
 
-// entry is a file, directory or link of a context, as the engine gets it.
+// entry is a file, directory or link of a context, as the engine receives it.
 type entry struct {
 	header *tar.Header
-	// path is the file to read, "" when content is what it holds.
+	// path is the file to read, "" if content holds the data.
 	path    string
 	content string
 }
 
-// newHash returns a hash that has taken in everything of an entry but its content.
+// newHash returns a hash over an entry without its content.
 func (e entry) newHash() hash.Hash {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %o %c %q %d\n", e.header.Name, e.header.Mode, e.header.Typeflag, e.header.Linkname, e.header.Size)
 	return h
 }
 
-// copyTo writes the content of a file, and nothing of what has none.
+// copyTo writes the content of a file; other entries have none.
 func (e entry) copyTo(w io.Writer, buffer []byte) error {
 	if e.header.Typeflag != tar.TypeReg {
 		return nil
@@ -131,7 +129,7 @@ func (e entry) copyTo(w io.Writer, buffer []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // only read from
+	defer func() { _ = f.Close() }() // read only
 	_, err = io.CopyBuffer(w, struct{ io.Reader }{f}, buffer)
 	return err
 }
@@ -144,7 +142,7 @@ func (e entry) open() (io.ReadCloser, error) {
 	return os.Open(e.path)
 }
 
-// entries lists the context in the order that the engine gets it in.
+// entries lists the context in the order of the stream.
 func (s Spec) entries() ([]entry, error) {
 	matcher, err := s.ignored()
 	if err != nil {
@@ -163,7 +161,7 @@ func (s Spec) entries() ([]entry, error) {
 	return withInline(c.found, s)
 }
 
-// withInline adds the inline Dockerfile, and a rule that keeps it from being copied.
+// withInline adds the inline Dockerfile and a rule that hides it from COPY.
 func withInline(found []entry, s Spec) ([]entry, error) {
 	rules := ""
 	if text, err := os.ReadFile(filepath.Join(s.Context, ignoreFile)); err == nil {
@@ -171,21 +169,27 @@ func withInline(found []entry, s Spec) ([]entry, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, asInvalid(err, "read build context %s", s.Context)
 	}
-	found = slices.DeleteFunc(found, func(e entry) bool { return e.header.Name == ignoreFile || e.header.Name == inlineDockerfile })
+	found = slices.DeleteFunc(found,
+		func(e entry) bool { return e.header.Name == ignoreFile || e.header.Name == inlineDockerfile })
 	return append(found, written(ignoreFile, rules+inlineDockerfile+"\n"), written(inlineDockerfile, s.Inline)), nil
 }
 
 // written is an entry for a file that is not on disk.
 func written(name, content string) entry {
 	return entry{content: content, header: &tar.Header{
-		Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(content)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
+		Name:     name,
+		Typeflag: tar.TypeReg,
+		Mode:     0o600,
+		Size:     int64(len(content)),
+		ModTime:  time.Unix(0, 0),
+		Format:   tar.FormatPAX,
 	}}
 }
 
 // finishTar writes the two empty blocks that end an archive.
 func finishTar(w io.Writer) error { return tar.NewWriter(w).Close() }
 
-// ignored reads .dockerignore, after making sure that there is something to build.
+// ignored reads .dockerignore after checking that the context exists.
 func (s Spec) ignored() (*patternmatcher.PatternMatcher, error) {
 	if info, err := os.Stat(s.Context); err != nil {
 		return nil, asInvalid(err, "read build context %s", s.Context)
@@ -206,13 +210,15 @@ func (s Spec) ignored() (*patternmatcher.PatternMatcher, error) {
 	return matcher, nil
 }
 
-// checkDockerfile makes sure that there is a Dockerfile in the context, if it is to be there.
+// checkDockerfile checks that the Dockerfile is in the context, unless it is inline.
 func (s Spec) checkDockerfile() error {
 	if s.Inline != "" {
 		return nil
 	}
 	if !filepath.IsLocal(s.dockerfile()) {
-		return sandbox.Errorf(sandbox.Invalid, "Dockerfile %s lies outside of the build context %s; move it inside, or choose a larger context", s.dockerfile(), s.Context)
+		return sandbox.Errorf(sandbox.Invalid,
+			"Dockerfile %s is outside of the build context %s; move it inside, or choose a larger context",
+			s.dockerfile(), s.Context)
 	}
 	dockerfile := filepath.Join(s.Context, s.dockerfile())
 	if info, err := os.Stat(dockerfile); err != nil {
@@ -230,7 +236,7 @@ func readIgnoreFile(path string) ([]string, error) {
 	} else if err != nil {
 		return nil, asInvalid(err, "read %s", path)
 	}
-	defer func() { _ = f.Close() }() // only read from
+	defer func() { _ = f.Close() }() // read only
 	patterns, err := ignorefile.ReadAll(f)
 	if err != nil {
 		return nil, asInvalid(err, "read %s", path)
@@ -238,15 +244,14 @@ func readIgnoreFile(path string) ([]string, error) {
 	return patterns, nil
 }
 
-// contextWalk visits a context in lexical order and finds what is not ignored.
+// contextWalk visits a context in lexical order and collects what is not ignored.
 type contextWalk struct {
 	root    string
 	found   []entry
 	matcher *patternmatcher.PatternMatcher
-	// always are the files that the engine needs even when they are ignored; it drops them itself
-	// before COPY sees them.
+	// always are files that the engine needs even if they are ignored. It drops them itself before COPY.
 	always map[string]bool
-	// parent holds the match of each directory visited, which decides about what is in it.
+	// parent holds the match of each visited directory. It decides about its content.
 	parent map[string]patternmatcher.MatchInfo
 }
 
@@ -278,8 +283,8 @@ func (c *contextWalk) visit(path string, file fs.DirEntry, err error) error {
 	return c.add(path, name, file)
 }
 
-// mayHoldWanted reports whether something below an ignored directory can still be wanted: through
-// a pattern that begins with '!', or because the Dockerfile lies there.
+// mayHoldWanted reports whether an ignored directory can contain a wanted file: through a pattern that starts
+// with '!', or because the Dockerfile is in it.
 func (c *contextWalk) mayHoldWanted(dir string) bool {
 	for file := range c.always {
 		if strings.HasPrefix(file, dir+"/") {
@@ -287,7 +292,7 @@ func (c *contextWalk) mayHoldWanted(dir string) bool {
 		}
 	}
 	for _, p := range c.matcher.Patterns() {
-		// A wildcard may stand for the directory, so only a plain pattern can be ruled out.
+		// A wildcard may match the directory, so only a plain pattern can be ruled out.
 		pattern := filepath.ToSlash(p.String())
 		if p.Exclusion() && (strings.ContainsAny(pattern, `*?[\`) || strings.HasPrefix(pattern+"/", dir+"/")) {
 			return true
@@ -308,7 +313,9 @@ func (c *contextWalk) add(path, name string, file fs.DirEntry) error {
 			return err
 		}
 	case !info.Mode().IsRegular() && !info.IsDir():
-		return sandbox.Errorf(sandbox.Invalid, "build context: %s is neither a file, a directory nor a symbolic link (%s); name it in .dockerignore", path, info.Mode().Type())
+		return sandbox.Errorf(sandbox.Invalid,
+			"build context: %s is neither a file, a directory nor a symbolic link (%s); name it in .dockerignore",
+			path, info.Mode().Type())
 	}
 	header, err := tar.FileInfoHeader(info, filepath.ToSlash(target))
 	if err != nil {
@@ -325,7 +332,7 @@ func (c *contextWalk) add(path, name string, file fs.DirEntry) error {
 	return nil
 }
 
-// asInvalid gives an error without a code the code Invalid and says what was tried.
+// asInvalid gives an error without a code the code Invalid, and says what failed.
 func asInvalid(err error, format string, args ...any) error {
 	var coded *sandbox.Error
 	if errors.As(err, &coded) {

@@ -63,7 +63,9 @@ func TestHashChangesWithWhatTheBuildGets(t *testing.T) {
 		"content of same size": func(t *testing.T, s *image.Spec) { write(t, s.Context+"/main.txt", "hallo") },
 		"new file":             func(t *testing.T, s *image.Spec) { write(t, s.Context+"/new.txt", "") },
 		"wanted again":         func(t *testing.T, s *image.Spec) { write(t, s.Context+"/secrets/public/a", "other") },
-		"Dockerfile":           func(t *testing.T, s *image.Spec) { write(t, s.Context+"/Dockerfile", "FROM scratch\nCOPY . /x\n") },
+		"Dockerfile": func(t *testing.T, s *image.Spec) {
+			write(t, s.Context+"/Dockerfile", "FROM scratch\nCOPY . /x\n")
+		},
 		"rename": func(t *testing.T, s *image.Spec) {
 			must(t, os.Rename(s.Context+"/main.txt", s.Context+"/main2.txt"))
 		},
@@ -178,7 +180,14 @@ func TestNames(t *testing.T) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	for tag, ok := range map[string]bool{"latest": true, "v1.2_3-x": true, "": false, "a b": false, "-a": false, strings.Repeat("a", 129): false} {
+	for tag, ok := range map[string]bool{
+		"latest":                 true,
+		"v1.2_3-x":               true,
+		"":                       false,
+		"a b":                    false,
+		"-a":                     false,
+		strings.Repeat("a", 129): false,
+	} {
 		if err := image.CheckTag(tag); (err == nil) != ok {
 			t.Errorf("tag %q: %v", tag, err)
 		}

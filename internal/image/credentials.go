@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 )
 
-// credentials answers BuildKit's questions for what it pulls base images with.
+// credentials answers BuildKit's requests for registry credentials to pull base images.
 type credentials struct {
 	auth.UnimplementedAuthServer // the engine fetches tokens itself
 
@@ -21,7 +21,7 @@ type credentials struct {
 // Register makes it a session.Attachable.
 func (c credentials) Register(s *grpc.Server) { auth.RegisterAuthServer(s, c) }
 
-// Credentials returns those of a registry; empty ones are anonymous.
+// Credentials returns the credentials of a registry; empty ones mean anonymous.
 func (c credentials) Credentials(ctx context.Context, req *auth.CredentialsRequest) (*auth.CredentialsResponse, error) {
 	found, err := c.registries.ForPull(ctx, req.GetHost())
 	if err != nil {

@@ -15,21 +15,24 @@ import (
 )
 
 // ignorable are the files of the context that rules are tried on.
-var ignorable = []string{"Dockerfile", "a", "b.log", "d/a", "d/b.log", "d/e/a", "d/e/f/a", "x/y/z", "node_modules/p/q", "!odd"}
+var ignorable = []string{
+	"Dockerfile", "a", "b.log", "d/a", "d/b.log", "d/e/a", "d/e/f/a", "x/y/z", "node_modules/p/q", "!odd",
+}
 
 // FuzzIgnoreRules holds the walk, which leaves out directories that it need not look into, against one
 // that looks everywhere, as the engine's own client would.
 func FuzzIgnoreRules(f *testing.F) {
 	for _, rules := range []string{
-		"", "*.log\n", "d\n!d/e/f/a\n", "**\n!d\nd/e\n", "*/a\n", "d/**\n!**/a\n", "# c\n\n  d/  \n", "/d/../x\n", "!odd\n\\!odd\n",
-		"[a-b]\n", "d/[e\n", "x/*/z\n!x/y\n", "\xef\xbb\xbfa\n", "*\n!*\n", "Dockerfile\n.dockerignore\n",
+		"", "*.log\n", "d\n!d/e/f/a\n", "**\n!d\nd/e\n", "*/a\n", "d/**\n!**/a\n", "# c\n\n  d/  \n", "/d/../x\n",
+		"!odd\n\\!odd\n", "[a-b]\n", "d/[e\n", "x/*/z\n!x/y\n", "\xef\xbb\xbfa\n", "*\n!*\n", "Dockerfile\n.dockerignore\n",
 	} {
 		f.Add(rules)
 	}
 	dir := f.TempDir()
 	for _, name := range ignorable {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("FROM scratch\n"), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte("FROM scratch\n"), 0o600)); err != nil {
 			f.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Saved is an image that was taken off an engine. It is read from a file, which Close removes.
+// Saved is an image that was saved from an engine to a file. Close removes the file.
 type Saved struct {
 	v1.Image
 	file string
@@ -22,10 +22,10 @@ type Saved struct {
 // Close removes the file.
 func (s *Saved) Close() error { return os.Remove(s.file) }
 
-// Save takes an image off the engine, by reference or id, into a file in the directory for temporary files. There is
-// no time limit but ctx. Errors: NotFound; Failed, when there is no room for it; Unavailable, Timeout.
+// Save saves an image of the engine, by reference or id, to a file in the temporary directory. Only ctx
+// limits its time. Errors: NotFound; Failed, if the disk is full; Unavailable, Timeout.
 func (b *Builder) Save(ctx context.Context, ref string) (_ *Saved, err error) {
-	found, err := b.Inspect(ctx, ref) // what the engine saves of what it does not have is no error everywhere
+	found, err := b.Inspect(ctx, ref) // not every engine returns an error when it saves a missing image
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (b *Builder) Save(ctx context.Context, ref string) (_ *Saved, err error) {
 	if err != nil {
 		return nil, coded(err, "save image %s", ref)
 	}
-	defer func() { _ = stream.Close() }() // read to its end, or given up
+	defer func() { _ = stream.Close() }() // read to its end, or abandoned
 	file, err := os.CreateTemp("", "sandbox-image-")
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Failed, "save image %s: %w", ref, err)
@@ -52,13 +52,13 @@ func (b *Builder) Save(ctx context.Context, ref string) (_ *Saved, err error) {
 	}
 	img, err := tarball.ImageFromPath(file.Name(), nil)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "save image %s: what the engine sent is not whole: %w", ref, err)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "save image %s: the engine's stream is incomplete: %w", ref, err)
 	}
 	return &Saved{img, file.Name()}, nil
 }
 
-// errStore is a failure to store, as opposed to one to receive.
-var errStore = errors.New("no file for it can be written; TMPDIR names another directory for it")
+// errStore is a failure to write the file, not to receive the image.
+var errStore = errors.New("the temporary file cannot be written; set TMPDIR to a directory with more space")
 
 func fill(file *os.File, stream io.Reader) error {
 	_, err := io.Copy(storing{file}, stream)

@@ -25,7 +25,8 @@ func TestASavedImageIsTheEnginesOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.OS != "linux" || len(config.RootFS.DiffIDs) != len(found.Layers) || config.RootFS.DiffIDs[0].String() != found.Layers[0] {
+	if config.OS != "linux" || len(config.RootFS.DiffIDs) != len(found.Layers) ||
+		config.RootFS.DiffIDs[0].String() != found.Layers[0] {
 		t.Errorf("it has layers %v for %s, the engine %v", config.RootFS.DiffIDs, config.OS, found.Layers)
 	}
 	if err := saved.Close(); err != nil {
@@ -38,7 +39,8 @@ func TestASavedImageIsTheEnginesOne(t *testing.T) {
 			}
 		}
 	}
-	if _, err := b.Save(t.Context(), "sandbox-test/none:1"); sandbox.CodeOf(err) != sandbox.NotFound || !strings.Contains(err.Error(), "sandbox-test/none:1") {
+	if _, err := b.Save(t.Context(), "sandbox-test/none:1"); sandbox.CodeOf(err) != sandbox.NotFound ||
+		!strings.Contains(err.Error(), "sandbox-test/none:1") {
 		t.Errorf("an image that there is not: %v", err)
 	}
 }

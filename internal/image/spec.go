@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// DefaultDockerfile is the Dockerfile's path in the context when none is given.
+// DefaultDockerfile is the default path of the Dockerfile in the context.
 const DefaultDockerfile = "Dockerfile"
 
 // The builders of an engine.
@@ -22,34 +22,35 @@ const (
 	BuildKit = "buildkit"
 )
 
-// Spec says how an image is built.
+// Spec describes a build.
 type Spec struct {
-	// Context is the directory that is sent to the engine.
+	// Context is the directory to send to the engine.
 	Context string
-	// Dockerfile is a path relative to Context, and inside of it. Default: DefaultDockerfile.
+	// Dockerfile is a path relative to Context and inside it. Default: DefaultDockerfile.
 	Dockerfile string
-	// Inline is the text of a Dockerfile that takes the place of one in the context.
+	// Inline is the text of a Dockerfile, used instead of one in the context.
 	Inline string
 	Args   map[string]string
-	// Target is the stage to build; empty is the last one.
+	// Target is the stage to build; empty means the last one.
 	Target string
-	// Platform is os/arch[/variant]; empty is the engine's.
+	// Platform is os/arch[/variant]; empty means the engine's.
 	Platform string
 	Labels   map[string]string
-	// NoCache has every step carried out again. It is how to build and not what, so no part of the hash.
+	// NoCache runs every step again. It does not change the result, so it is not part of the hash.
 	NoCache bool
-	// CacheFrom names images whose steps need not be carried out again: those on the engine, and for BuildKit also
-	// those of a registry that were built with their cache inline. No part of the hash.
+	// CacheFrom names images whose steps may be reused: images on the engine and, for BuildKit, registry
+	// images with an inline cache. Not part of the hash.
 	CacheFrom []string
-	// Builder is what of the engine builds: BuildKit or Classic. Empty is BuildKit where the engine has it.
-	// No part of the hash.
+	// Builder is the engine's builder to use: BuildKit or Classic. Empty means BuildKit if the engine has it.
+	// Not part of the hash.
 	Builder string
-	// Registries has the credentials that base images are pulled with; nil is none. No part of the hash.
+	// Registries has the credentials to pull base images; nil means none. Not part of the hash.
 	Registries *registry.Client
-	// Reference is a name:tag that the image gets as soon as it is there; empty leaves it without a name. The engine removes
-	// an image with its last name, also when another build made the same one. No part of the hash.
+	// Reference is a name:tag that the image gets as soon as it exists; empty means no name. The engine
+	// removes an image with its last name, even if another build produced the same image. Not part of the
+	// hash.
 	Reference string
-	// Secrets are what RUN --mount=type=secret,id=… finds. They need BuildKit and are no part of the hash.
+	// Secrets are available to RUN --mount=type=secret,id=…. They require BuildKit. Not part of the hash.
 	Secrets map[string]sandbox.Secret
 }
 
@@ -63,12 +64,12 @@ func (s Spec) dockerfile() string {
 	return filepath.ToSlash(filepath.Clean(s.Dockerfile))
 }
 
-// hashVersion changes whenever the same inputs would give another hash.
+// hashVersion changes whenever the hash of the same inputs changes.
 const hashVersion = "context-hash/2"
 
-// newHash returns a hash that has taken in everything but the context's files.
+// newHash returns a hash over everything except the context's files.
 func (s Spec) newHash() (hash.Hash, error) {
-	options, err := json.Marshal(struct { // keys of maps are sorted
+	options, err := json.Marshal(struct { // the encoder sorts the keys of maps
 		Version, Dockerfile, Target, Platform string
 		Args, Labels                          map[string]string
 	}{hashVersion, s.dockerfile(), s.Target, s.Platform, nonNil(s.Args), nonNil(s.Labels)})
@@ -93,7 +94,8 @@ func sum(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(nil))
 func CheckName(name string) error {
 	ref, err := reference.ParseNormalizedNamed(name)
 	if err != nil || !reference.IsNameOnly(ref) {
-		return sandbox.Errorf(sandbox.Invalid, "must be the name of an image without tag and digest, such as catan-player or registry.example.com/games/catan-player, not %q", name)
+		return sandbox.Errorf(sandbox.Invalid, "must be an image name without tag and digest, such as catan-player "+
+			"or registry.example.com/games/catan-player, not %q", name)
 	}
 	return nil
 }
@@ -101,20 +103,22 @@ func CheckName(name string) error {
 // CheckTag checks a tag. Errors: Invalid.
 func CheckTag(tag string) error {
 	if !reference.TagRegexp.MatchString(tag) || reference.TagRegexp.FindString(tag) != tag {
-		return sandbox.Errorf(sandbox.Invalid, "must be a tag such as latest or v1.2: letters, digits, '_', '.' and '-', at most 128, not %q", tag)
+		return sandbox.Errorf(sandbox.Invalid,
+			"must be a tag such as latest or v1.2: letters, digits, '_', '.' and '-', at most 128, not %q", tag)
 	}
 	return nil
 }
 
-// Split divides a reference into name, as the user wrote it, and tag ("latest" when it has none).
-// Errors: Invalid.
+// Split divides a reference into the name, as written, and the tag ("latest" if there is none). Errors:
+// Invalid.
 func Split(ref string) (name, tag string, err error) {
 	parsed, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return "", "", sandbox.Errorf(sandbox.Invalid, "%q is not an image reference such as catan-player:latest", ref)
 	}
 	if _, ok := parsed.(reference.Digested); ok {
-		return "", "", sandbox.Errorf(sandbox.Invalid, "%q names a digest; give the name and tag of an image on the engine, such as catan-player:latest", ref)
+		return "", "", sandbox.Errorf(sandbox.Invalid,
+			"%q contains a digest; use the name and tag of an image on the engine, such as catan-player:latest", ref)
 	}
 	tagged, ok := reference.TagNameOnly(parsed).(reference.NamedTagged)
 	if !ok {
@@ -123,7 +127,7 @@ func Split(ref string) (name, tag string, err error) {
 	return reference.FamiliarName(parsed), tagged.Tag(), nil
 }
 
-// sameName reports whether two names mean the same repository, such as "catan" and
+// sameName reports whether two names refer to the same repository, such as "catan" and
 // "docker.io/library/catan".
 func sameName(a, b string) bool {
 	refA, errA := reference.ParseNormalizedNamed(a)
@@ -134,12 +138,13 @@ func sameName(a, b string) bool {
 // CheckReference checks a reference, with a tag or digest or neither. Errors: Invalid.
 func CheckReference(ref string) error {
 	if _, err := reference.ParseNormalizedNamed(ref); err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "must be an image reference such as busybox:1.36 or ghcr.io/acme/player@sha256:…, not %q", ref)
+		return sandbox.Errorf(sandbox.Invalid,
+			"must be an image reference such as busybox:1.36 or ghcr.io/acme/player@sha256:…, not %q", ref)
 	}
 	return nil
 }
 
-// Repository returns a well-formed reference without tag and digest, as the user writes it.
+// Repository returns a valid reference without tag and digest, as written.
 func Repository(ref string) string {
 	parsed, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -148,7 +153,7 @@ func Repository(ref string) string {
 	return reference.FamiliarName(parsed)
 }
 
-// DigestOf returns the digest of a well-formed reference, "" when it has none.
+// DigestOf returns the digest of a valid reference, "" if it has none.
 func DigestOf(ref string) string {
 	if parsed, err := reference.ParseNormalizedNamed(ref); err == nil {
 		if pinned, ok := parsed.(reference.Digested); ok {

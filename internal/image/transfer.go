@@ -10,9 +10,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Push has the engine send name:tag to its registry and returns the digest it has there. auth is
-// what registry.Client.EngineAuth returns. There is no time limit but ctx. Errors: NotFound, when the
-// engine has no such image; Failed, with the registry's answer; Unavailable.
+// Push lets the engine send name:tag to its registry, and returns the digest there. auth comes from
+// registry.Client.EngineAuth. Only ctx limits its time. Errors: NotFound, if the engine does not have the
+// image; Failed, with the registry's answer; Unavailable.
 func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest string, err error) {
 	engine, err := b.connect()
 	if err != nil {
@@ -28,14 +28,14 @@ func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest stri
 		return "", sandbox.Errorf(sandbox.CodeOf(err), "push image %s: %w", ref, err)
 	}
 	if digest == "" {
-		return "", sandbox.Errorf(sandbox.Failed, "push image %s: the engine did not tell its digest", ref)
+		return "", sandbox.Errorf(sandbox.Failed, "push image %s: the engine did not return a digest", ref)
 	}
 	return digest, nil
 }
 
-// Pull has the engine fetch an image by a reference with a digest, and returns the image. auth is
-// what registry.Client.EngineAuth returns. There is no time limit but ctx. Errors: NotFound, Failed,
-// with the registry's answer; Unavailable.
+// Pull lets the engine fetch an image by a reference with a digest, and returns the image. auth comes from
+// registry.Client.EngineAuth. Only ctx limits its time. Errors: NotFound, Failed, with the registry's answer;
+// Unavailable.
 func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) {
 	engine, err := b.connect()
 	if err != nil {
@@ -53,10 +53,10 @@ func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) 
 	return b.Inspect(ctx, pinned)
 }
 
-// followTransfer reads the answer to a push or pull to its end: what fails does so within it. It
-// returns the digest that the answer tells, if any. Errors: Failed, Unavailable, Timeout.
+// followTransfer reads the answer of a push or pull to its end, because it contains the error. It returns the
+// digest in the answer, if any. Errors: Failed, Unavailable, Timeout.
 func followTransfer(ctx context.Context, answer io.ReadCloser) (digest string, err error) {
-	defer func() { _ = answer.Close() }() // read to its end
+	defer func() { _ = answer.Close() }() // the answer was read to its end
 	for d := json.NewDecoder(answer); ; {
 		var m dockerapi.Message
 		switch err := d.Decode(&m); {
@@ -65,7 +65,7 @@ func followTransfer(ctx context.Context, answer io.ReadCloser) (digest string, e
 		case ctx.Err() != nil:
 			return "", sandbox.Errorf(sandbox.Timeout, "stopped before its end: %w", context.Cause(ctx))
 		case err != nil:
-			return "", sandbox.Errorf(sandbox.Unavailable, "the engine's answer broke off: %w", err)
+			return "", sandbox.Errorf(sandbox.Unavailable, "the engine's answer was cut off: %w", err)
 		case m.Error != nil:
 			return "", sandbox.Errorf(sandbox.Failed, "%s", m.Error.Message)
 		}

@@ -30,7 +30,9 @@ func (b *bill) checkGroupsAgree() {
 	for range 2 {
 		q := b.query()
 		want := b.costs(q)
-		for _, q.GroupBy = range []sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
+		for _, q.GroupBy = range []sandbox.CostGroup{
+			sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth,
+		} {
 			got := b.costs(q)
 			if got.Total != want.Total {
 				b.Fatalf("%+v: the total is %+v, grouped otherwise %+v", q, got.Total, want.Total)
@@ -61,7 +63,8 @@ func (b *bill) checkAccounts() {
 		}
 	}
 	if all.Total.Amounts != cost || all.Total.Shadow != shadow {
-		b.Fatalf("until %v the total is %+v, %+v; the accounts owe %+v, %+v", q.To, all.Total.Amounts, all.Total.Shadow, cost, shadow)
+		b.Fatalf("until %v the total is %+v, %+v; the accounts owe %+v, %+v",
+			q.To, all.Total.Amounts, all.Total.Shadow, cost, shadow)
 	}
 	var parts sandbox.Amounts
 	for _, q.EnvironmentID = range []string{"e1", "e2"} {
@@ -120,7 +123,8 @@ func (m *month) wantEightTimes(q sandbox.CostQuery) {
 		Net:      1_951_285_000,
 	}
 	for _, row := range report.Rows {
-		if row.Amounts != each || row.Shadow != each || row.Net.Cents() != "1.95" || row.AwakeSeconds != 120*3600 || row.AsleepSeconds != 30*86400-120*3600-9*3600 {
+		if row.Amounts != each || row.Shadow != each || row.Net.Cents() != "1.95" || row.AwakeSeconds != 120*3600 ||
+			row.AsleepSeconds != 30*86400-120*3600-9*3600 {
 			m.Errorf("by %s: %+v, want %+v", q.GroupBy, row, each)
 		}
 	}
@@ -145,7 +149,8 @@ func TestSharesFollowUse(t *testing.T) {
 	m := newMonth(t, begin.AddDate(0, 0, 40))
 	m.book = sandbox.PriceBook{Name: "rack", MemoryGiBSecond: 1000, CPUSecond: 1_000_000, PlanMonth: 10 * sandbox.USD,
 		Included: sandbox.Allotment{MemoryGiBSeconds: 3600, CPUSeconds: 1e6}}
-	big, small := m.sandbox("did:plc:big", sandbox.Resources{MemoryMB: 3072}), m.sandbox("did:plc:small", sandbox.Resources{MemoryMB: 1024})
+	big, small := m.sandbox("did:plc:big", sandbox.Resources{MemoryMB: 3072}), m.sandbox("did:plc:small",
+		sandbox.Resources{MemoryMB: 1024})
 	m.awake(big, begin, begin.Add(time.Hour), 0)
 	m.awake(small, begin, begin.Add(time.Hour), time.Minute)
 	m.gone(big, begin.Add(2*time.Hour))
@@ -165,7 +170,8 @@ func TestSharesFollowUse(t *testing.T) {
 		}
 	}
 	// On the second day somebody slept, for nothing: it shares in no line, and the fee was owed before.
-	if got := m.costs(sandbox.CostQuery{From: begin.AddDate(0, 0, 1)}); got.Total.Net != 0 || got.Total.AsleepSeconds != 7200 || len(got.Accounts) != 1 {
+	if got := m.costs(sandbox.CostQuery{From: begin.AddDate(0, 0, 1)}); got.Total.Net != 0 ||
+		got.Total.AsleepSeconds != 7200 || len(got.Accounts) != 1 {
 		m.Errorf("the second day is %+v", got)
 	}
 }
@@ -185,7 +191,11 @@ func TestAnAccountOwesThePlanOfItsLatestPriceBook(t *testing.T) {
 		if rolled {
 			m.rollUp()
 		}
-		for to, want := range map[time.Time]string{begin.AddDate(0, 0, 10): "old", begin.Add(10*24*time.Hour + time.Minute): "new", begin.AddDate(0, 0, 31): "new"} {
+		for to, want := range map[time.Time]string{
+			begin.AddDate(0, 0, 10):                  "old",
+			begin.Add(10*24*time.Hour + time.Minute): "new",
+			begin.AddDate(0, 0, 31):                  "new",
+		} {
 			got := m.costs(sandbox.CostQuery{To: to}).Accounts
 			if len(got) == 0 || got[0].PriceBook != want {
 				m.Errorf("until %s, counted by day %t: %+v, want the plan of %s", to, rolled, got, want)
@@ -224,10 +234,14 @@ func newMonth(t *testing.T, now time.Time) *month {
 	t.Helper()
 	m := &month{T: t, book: pricing.Cloudflare()}
 	var err error
-	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: func() time.Time { return now }}); err != nil {
+	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"),
+		ledger.Options{Now: func() time.Time { return now }}); err != nil {
 		t.Fatal(err)
 	}
-	if m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []driver.Executor{fake.New("engine", nil)}}); err != nil {
+	if m.engine, err = leasing.New(leasing.Config{
+		Store:     m.store,
+		Executors: []driver.Executor{fake.New("engine", nil)},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

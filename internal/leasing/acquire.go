@@ -6,8 +6,9 @@ import (
 	"errors"
 	"reflect"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -31,9 +32,9 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 		return sandbox.Acquired{}, err
 	}
 	if !a.NoWait {
-		return e.bring(ctx, a, begun)
+		return e.awaitReady(ctx, a, begun)
 	}
-	if err := e.bringLater(a, begun); err != nil {
+	if err := e.awaitReadyInBackground(a, begun); err != nil {
 		return sandbox.Acquired{}, err
 	}
 	l, err := e.readView(ctx, begun.sandboxID)
@@ -51,13 +52,13 @@ var (
 // takes it or it has to wait.
 type beginning struct {
 	sandboxID string
-	first     *task
+	first     *lifecycle.Task
 	isNew     bool
 }
 
 // accept returns the agent's living lease, or stores its next generation.
 func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
-	err = e.reaching(ctx, func() error {
+	err = e.Reaching(ctx, func() error {
 		return e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 			b, err = e.findOrBegin(tx, a, "", warm)
 			return err
@@ -72,18 +73,18 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 	if err != nil {
 		return beginning{}, err
 	}
-	e.keep(b.first)
+	e.KeepClaim(b.first)
 	return b, nil
 }
 
 // poolTries is how many sandboxes of a pool an acquire tries before it makes one.
 const poolTries = 2
 
-// bring brings an accepted lease to where its sandbox can be used. In place of what a pool has lost it takes the next one,
-// and in the end makes one, as without a pool. What another request's batch has taken back is made anew.
-func (e *Engine) bring(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+// awaitReady brings an accepted lease to where its sandbox can be used. In place of what a pool has lost it takes the
+// next one, and in the end makes one, as without a pool. What another request's batch has taken back is made anew.
+func (e *Engine) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	for lost := 0; ; {
-		got, err := e.bringOnce(ctx, b)
+		got, err := e.awaitReadyOnce(ctx, b)
 		switch {
 		case errors.Is(err, errLostFromPool) && lost < poolTries:
 			lost++
@@ -96,35 +97,37 @@ func (e *Engine) bring(ctx context.Context, a sandbox.Acquire, b beginning) (san
 	}
 }
 
-// bringLater does so without a waiting caller. Should this process die, the loop does.
-func (e *Engine) bringLater(a sandbox.Acquire, b beginning) error {
+// awaitReadyInBackground does so without a waiting caller. Should this process die, the loop does.
+func (e *Engine) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
 	if b.first == nil {
 		return nil // others do, and otherwise the loop
 	}
-	began := e.background(func() {
-		if _, err := e.bring(e.life, a, b); err != nil {
-			e.log.Warn("leasing: a lease that nobody waits for is not ready", aboutLease(sandbox.LeaseID(a.AgentDID, a.EnvironmentID), b.sandboxID), "error", err)
+	began := e.Background(func() {
+		if _, err := e.awaitReady(e.Life(), a, b); err != nil {
+			e.log.Warn("leasing: a lease that was acquired in the background is not ready",
+				lifecycle.AboutLease(sandbox.LeaseID(a.AgentDID, a.EnvironmentID), b.sandboxID), "error", err)
 		}
 	})
 	if !began {
-		e.release(b.first)
-		return errClosing
+		e.ReleaseClaim(b.first)
+		return lifecycle.ErrClosing
 	}
 	return nil
 }
 
-func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
+func (e *Engine) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
 	if t := b.first; t != nil {
 		// An assign that failed for good is seen on the row, and made good by a sandbox of its own.
-		if err := e.run(ctx, t); err != nil && (t.action != actAssign || ctx.Err() != nil || sandbox.IsRetryable(err)) {
-			return sandbox.Acquired{}, asError(err)
+		if err := e.TakeStep(ctx, t); err != nil &&
+			(t.Action != lifecycle.Assign || ctx.Err() != nil || sandbox.IsRetryable(err)) {
+			return sandbox.Acquired{}, lifecycle.AsError(err)
 		}
 	}
 	var (
 		s *ledger.Sandbox
 		l sandbox.Lease
 	)
-	err := e.await(ctx, b.sandboxID, func(tx *ledger.Tx, row *ledger.Sandbox) (isDone bool, err error) {
+	err := e.Await(ctx, b.sandboxID, func(tx *ledger.Tx, row *ledger.Sandbox) (isDone bool, err error) {
 		if row.Phase == sandbox.PhasePending && row.Desired == ledger.Present {
 			return false, nil
 		}
@@ -133,19 +136,22 @@ func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, 
 		return true, err
 	})
 	if err != nil {
-		return sandbox.Acquired{}, asError(err)
+		return sandbox.Acquired{}, lifecycle.AsError(err)
 	}
-	if s.Standing.ErrorCode == sandbox.ReasonPostStartFailed {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.Ending.Reason).WithReason(s.Standing.ErrorCode)
+	if s.Status.ErrorCode == sandbox.ReasonPostStartFailed {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.Ending.Reason).
+			WithReason(s.Status.ErrorCode)
 	}
 	if takenBack(s) {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Unavailable, "lease %s: %w", s.Lease(), errTakenBack)
 	}
-	if isLostFromPool(s) {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", subject(s), errLostFromPool, s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
+	if warmpool.Lost(s) {
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "%s: %w: %s", s.Subject(), errLostFromPool,
+			s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
 	}
 	if s.Ending.By == sandbox.EndedByFailed {
-		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s", s.Lease(), s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
+		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: the sandbox did not start: %s",
+			s.Lease(), s.Ending.Reason).WithReason(sandbox.ReasonCreationFailed)
 	}
 	return sandbox.Acquired{Lease: l, IsNew: b.isNew}, nil
 }
@@ -153,7 +159,7 @@ func (e *Engine) bringOnce(ctx context.Context, b beginning) (sandbox.Acquired, 
 // findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim
 // for its first step, in a batch unless its id is "". warm permits to take it from a pool.
 func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, warm bool) (b beginning, err error) {
-	env, err := mustEnvironment(tx, a.EnvironmentID)
+	env, err := tx.KnownEnvironment(a.EnvironmentID)
 	if err != nil {
 		return b, err
 	}
@@ -164,15 +170,15 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 	}
 	var last int64
 	if l != nil {
-		s, held, err := currentOf(tx, leaseID)
+		s, held, err := lifecycle.CurrentOf(tx, leaseID)
 		if err != nil {
 			return b, err
 		}
-		if live(s, held, tx.Now) {
+		if s.Live(held, tx.Now) {
 			return beginning{sandboxID: s.ID}, sameLease(s, a)
 		}
-		if end := timeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
-			if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return e.endLease(tx, s, *end) }); err != nil {
+		if end := lifecycle.TimeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
+			if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return e.End(tx, s, *end) }); err != nil {
 				return b, err
 			}
 		}
@@ -191,7 +197,8 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 }
 
 // mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
-func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire, last int64) (*ledger.Sandbox, error) {
+func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire,
+	last int64) (*ledger.Sandbox, error) {
 	spec := a.Settings.Apply(env.Spec)
 	if err := mayLease(env, spec); err != nil {
 		return nil, err
@@ -199,7 +206,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	if err := mayHold(tx, env.ID, a.Tenant); err != nil {
 		return nil, err
 	}
-	if err := e.answers(env.Backend, env.Instance); err != nil {
+	if err := e.Answers(env.Backend, env.Instance); err != nil {
 		return nil, err
 	}
 	generation, err := tx.Witnesses().NextGeneration(env.Instance, last)
@@ -208,7 +215,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	}
 	leaseID := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
 	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
-	return next, e.billing.Admit(tx, env, next, expiresAt(next, 0, tx.Now))
+	return next, e.billing.Admit(tx, env, next, next.ExpiresAt(0, tx.Now))
 }
 
 // mayHold refuses a tenant one more lease than its ceiling in an environment.
@@ -226,9 +233,10 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 
 // begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first
 // step, nil where that has to wait.
-func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox, warm bool) (t *task, row *ledger.Sandbox, err error) {
+func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox,
+	warm bool) (t *lifecycle.Task, row *ledger.Sandbox, err error) {
 	if warm {
-		if row, err = findInPool(tx, want, env); err != nil {
+		if row, err = warmpool.Find(tx, want, env); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -237,7 +245,7 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sand
 		if err := tx.AppendSandboxEvent(want, sandbox.EventAccepted, accepted); err != nil {
 			return nil, nil, err
 		}
-		if t, err = e.take(tx, want, actSpawn); err != nil {
+		if t, err = e.ClaimStep(tx, want, lifecycle.Spawn); err != nil {
 			return nil, nil, err
 		}
 		return t, want, tx.CreateSandbox(want)
@@ -245,14 +253,14 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sand
 	accepted["from_pool"] = true
 	awake := row.Phase == sandbox.PhaseAwake // then it need not be woken
 	err = tx.UpdateRow(row, func(s *ledger.Sandbox) error {
-		if err := takeFromPool(tx, s, want); err != nil {
+		if err := warmpool.Take(tx, s, want); err != nil {
 			return err
 		}
 		if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, accepted); err != nil {
 			return err
 		}
-		if t, err = e.take(tx, s, actAssign); t != nil {
-			t.awake = awake
+		if t, err = e.ClaimStep(tx, s, lifecycle.Assign); t != nil {
+			t.Awake = awake
 		}
 		return err
 	})
@@ -260,7 +268,8 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sand
 }
 
 // newSandbox is the row of a sandbox for a lease, or for none yet.
-func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire, leaseID *string, generation int64) *ledger.Sandbox {
+func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
+	leaseID *string, generation int64) *ledger.Sandbox {
 	s := &ledger.Sandbox{
 		ID: e.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,
 		Container: ledger.NewContainer(in.Type, spec),
@@ -269,7 +278,7 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 		Desired:   ledger.Present, Phase: sandbox.PhasePending, Schedule: ledger.Schedule{DueAt: now},
 	}
 	if leaseID != nil {
-		s.Snapshot = ledger.NewSnapshot(spec.State, a.AgentDID, in.ID, a.Tenant.StateNamespace())
+		s.Snapshot = ledger.NewSnapshot(spec.Snapshot, a.AgentDID, in.ID, a.Tenant.SnapshotNamespace())
 	}
 	return s
 }
@@ -277,14 +286,18 @@ func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbo
 // sameLease refuses an acquire that asks for something else than the living lease is.
 func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 	if a.Owner != s.Owner {
-		return sandbox.Errorf(sandbox.Conflict, "lease %s is held by %s: release it there, or wait until it ends", s.Lease(), s.Owner).WithReason(sandbox.ReasonOtherOwner)
+		return sandbox.Errorf(sandbox.Conflict, "lease %s is held by %s: release it there, or wait until it ends",
+			s.Lease(), s.Owner).WithReason(sandbox.ReasonOtherOwner)
 	}
 	var fields []sandbox.Field
 	differs := func(name string, have, asked any) {
 		if !reflect.DeepEqual(have, asked) {
 			h, _ := json.Marshal(have)
 			q, _ := json.Marshal(asked)
-			fields = append(fields, sandbox.Field{Name: "settings." + name, Problem: "is " + string(h) + " on the living lease, and " + string(q) + " is asked for"})
+			fields = append(fields, sandbox.Field{
+				Name:    "settings." + name,
+				Problem: "is " + string(h) + " on the living lease, and " + string(q) + " is asked for",
+			})
 		}
 	}
 	differs("ttl", s.Settings.TTL, a.Settings.TTL)
@@ -298,32 +311,4 @@ func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 	}
 	return &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: fields,
 		Message: "lease " + s.Lease() + " lives with other settings: renew it with new ones, or release it first"}
-}
-
-// spec is everything the backend needs to make a sandbox.
-func (e *Engine) spec(s *ledger.Sandbox) driver.SandboxSpec {
-	var config []byte
-	if !pooled(s) {
-		config = configFile(s)
-	}
-	return driver.SandboxSpec{
-		Handle: e.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
-		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
-		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: deadline(s).Time(), AsOf: e.store.Now(), Config: config,
-		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions,
-	}
-}
-
-// configFile is /workspace/config.json: what the code in a sandbox may know about its lease.
-func configFile(s *ledger.Sandbox) []byte {
-	b, err := json.MarshalIndent(map[string]any{
-		"agent_did": s.AgentDID, "environment_id": s.EnvironmentID, "environment_type": s.EnvironmentType,
-		"lease_id": s.Lease(), "generation": s.Generation, "sandbox_id": s.ID,
-		"leased_at": s.LeasedAt.Time(), "ends_at_latest": deadline(s).Time(),
-		"expiry_conditions": s.ExpiryConditions, "allowed_root_directory": "/workspace",
-	}, "", "  ")
-	if err != nil {
-		panic(err) // strings, numbers and times always encode
-	}
-	return append(b, '\n')
 }

@@ -34,8 +34,12 @@ func warmAcquire(b *testing.B, url string) {
 		b.Fatal(err)
 	}
 	defer func() { _ = engine.Close() }()
-	_, err = engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{ID: game, Owner: "bench", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, WarmPool: &sandbox.WarmPool{Size: 1}}})
+	_, err = engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: "bench",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, WarmPool: &sandbox.WarmPool{Size: 1}},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -59,7 +63,7 @@ func warmAcquire(b *testing.B, url string) {
 // fillPool makes what is missing of the pool and puts it to sleep.
 func fillPool(b *testing.B, engine *leasing.Engine) {
 	b.Helper()
-	if err := engine.TendPools(b.Context()); err != nil {
+	if err := engine.ReconcilePools(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	ids, _, err := engine.Due(b.Context(), sandbox.Docker, 100)

@@ -49,7 +49,12 @@ var everything = map[string]func(*machine){
 }
 
 func (m *machine) acquire() {
-	a := sandbox.Acquire{AgentDID: m.agent(), EnvironmentID: m.game(), Owner: "test", NoWait: rapid.Bool().Draw(m.T, "at once")}
+	a := sandbox.Acquire{
+		AgentDID:      m.agent(),
+		EnvironmentID: m.game(),
+		Owner:         "test",
+		NoWait:        rapid.Bool().Draw(m.T, "at once"),
+	}
 	id := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
 	before, began := m.shown(id), m.now()
 	m.Logf("acquire %s (at once: %v)", id, a.NoWait)
@@ -64,7 +69,8 @@ func (m *machine) acquire() {
 	living := before != nil && (before.Status == sandbox.LeasePending || before.Status == sandbox.LeaseActive)
 	switch {
 	case got.IsNew && living && m.now().Equal(began):
-		m.Fatalf("%s was %s in generation %d, and generation %d began", id, before.Status, before.Generation, got.Lease.Generation)
+		m.Fatalf("%s was %s in generation %d, and generation %d began",
+			id, before.Status, before.Generation, got.Lease.Generation)
 	case !got.IsNew && (before == nil || got.Lease.Generation == before.Generation && !living):
 		m.Fatalf("%s did not live, and is said to be known in generation %d", id, got.Lease.Generation)
 	}
@@ -81,7 +87,8 @@ func (m *machine) batch() {
 		b.Items = append(b.Items, sandbox.BatchItem{AgentDID: fmt.Sprintf("did:plc:a%d", 3-i)})
 	}
 	began := m.now()
-	m.Logf("acquire a batch of %d in %s (at once: %v, all or none: %v)", len(b.Items), b.EnvironmentID, b.NoWait, b.AllOrNone)
+	m.Logf("acquire a batch of %d in %s (at once: %v, all or none: %v)",
+		len(b.Items), b.EnvironmentID, b.NoWait, b.AllOrNone)
 	var got []sandbox.AcquireResult
 	err := m.call(func(ctx context.Context) (err error) {
 		got, err = m.at.engine.AcquireBatch(ctx, b)
@@ -104,7 +111,8 @@ func (m *machine) batch() {
 func (m *machine) checkBudget() {
 	at := m.now()
 	month := time.Date(at.UTC().Year(), at.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
-	spent, err := m.at.engine.Costs(m.Context(), sandbox.CostQuery{EnvironmentID: budgetedGame, From: month, To: month.AddDate(0, 1, 0)})
+	spent, err := m.at.engine.Costs(m.Context(),
+		sandbox.CostQuery{EnvironmentID: budgetedGame, From: month, To: month.AddDate(0, 1, 0)})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -116,12 +124,19 @@ func (m *machine) checkBudget() {
 	sum.Gross = spent.Total.Gross
 	adder := &bill{now: at, books: map[string]sandbox.PriceBook{"": m.host.book}}
 	for _, l := range leases {
-		if l.Status != sandbox.LeasePending && l.Status != sandbox.LeaseActive || l.ExpiresAt.UTC().Month() != at.UTC().Month() {
+		if l.Status != sandbox.LeasePending && l.Status != sandbox.LeaseActive ||
+			l.ExpiresAt.UTC().Month() != at.UTC().Month() {
 			continue
 		}
 		left := ledger.SpanOf(sandbox.Duration(l.ExpiresAt.Sub(at)))
-		adder.addUp(&sum, &ledger.UsagePeriod{State: sandbox.PhaseAwake, StartedAt: ledger.At(at), EndedAt: ledger.At(l.ExpiresAt),
-			MemoryMB: l.Resources.MemoryMB, DiskMB: l.Resources.DiskMB, CPU: left * ledger.Span(l.Resources.CPUMillis) / 1000}, sandbox.CostQuery{})
+		adder.addUp(&sum, &ledger.UsagePeriod{
+			State:     sandbox.PhaseAwake,
+			StartedAt: ledger.At(at),
+			EndedAt:   ledger.At(l.ExpiresAt),
+			MemoryMB:  l.Resources.MemoryMB,
+			DiskMB:    l.Resources.DiskMB,
+			CPU:       left * ledger.Span(l.Resources.CPUMillis) / 1000,
+		}, sandbox.CostQuery{})
 	}
 	if budget := m.env[budgetedGame].Budget.Monthly + sandbox.NanoUSD(len(leases)); sum.Gross > budget { // each is rounded
 		m.Fatalf("a lease was given, and the budget of $%s may be used for $%s", budget, sum.Gross)
@@ -164,7 +179,9 @@ func (m *machine) use() {
 // detach starts a command that may outlive its reconciler, its sandbox's sleep and its lease.
 func (m *machine) detach() {
 	r := m.lease()
-	req := sandbox.ExecRequest{Command: []string{"sleep", fmt.Sprintf("%ds", rapid.IntRange(0, 100).Draw(m.T, "seconds")), "done"}}
+	req := sandbox.ExecRequest{
+		Command: []string{"sleep", fmt.Sprintf("%ds", rapid.IntRange(0, 100).Draw(m.T, "seconds")), "done"},
+	}
 	if rapid.Bool().Draw(m.T, "named") {
 		req.ID = m.issue(sandbox.SandboxIDLength)
 	}
@@ -378,7 +395,10 @@ func (m *machine) crash() {
 	m.rest()
 }
 
-var operations = []fake.Op{fake.OpSpawn, fake.OpKill, fake.OpSleep, fake.OpWake, fake.OpAssign, fake.OpExec, fake.OpFollow, fake.OpEndExec, fake.OpInspect, fake.OpList}
+var operations = []fake.Op{
+	fake.OpSpawn, fake.OpKill, fake.OpSleep, fake.OpWake, fake.OpAssign, fake.OpExec, fake.OpFollow, fake.OpEndExec,
+	fake.OpInspect, fake.OpList,
+}
 
 func (m *machine) arm(calls int, kinds ...fault) {
 	op := rapid.SampledFrom(operations).Draw(m.T, "op")

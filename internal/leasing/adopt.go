@@ -8,6 +8,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,53 +23,55 @@ func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Ado
 	report := sandbox.AdoptReport{LedgerID: r.LedgerID, DryRun: r.DryRun, Sandboxes: []sandbox.Adoption{}}
 	backends := e.Backends()
 	slices.Sort(backends)
-	var found []foundling
+	var found []adoptionCandidate
 	for _, b := range backends {
-		more, err := e.foundlings(ctx, b, r)
+		more, err := e.adoptionCandidates(ctx, b, r)
 		if err != nil {
-			return sandbox.AdoptReport{}, asError(fmt.Errorf("adopt: %w", err))
+			return sandbox.AdoptReport{}, lifecycle.AsError(fmt.Errorf("adopt: %w", err))
 		}
 		found = append(found, more...)
 	}
-	for _, f := range found {
-		known, err := f.adopt(ctx)
+	for _, c := range found {
+		known, err := c.adopt(ctx)
 		if err != nil {
-			return report, asError(fmt.Errorf("adopt sandbox %s of environment %s: %w", f.seen.SandboxID, f.seen.EnvironmentID, err))
+			return report, lifecycle.AsError(fmt.Errorf("adopt sandbox %s of environment %s: %w",
+				c.seen.SandboxID, c.seen.EnvironmentID, err))
 		}
 		if !known {
-			report.Sandboxes = append(report.Sandboxes, f.report())
+			report.Sandboxes = append(report.Sandboxes, c.report())
 		}
 	}
 	if r.DryRun || r.EnvironmentID != "" || r.LedgerID != e.store.ID() {
 		return report, nil
 	}
 	for _, b := range backends {
-		if err := e.acceptInstance(ctx, e.backends[b]); err != nil {
-			return report, asError(fmt.Errorf("adopt: %w", err))
+		if err := e.AcceptInstance(ctx, b); err != nil {
+			return report, lifecycle.AsError(fmt.Errorf("adopt: %w", err))
 		}
 	}
 	return report, nil
 }
 
-// foundling is a sandbox on a backend that may be adopted.
-type foundling struct {
+// adoptionCandidate is a sandbox on a backend that may be adopted.
+type adoptionCandidate struct {
 	engine   *Engine
 	request  sandbox.AdoptRequest
-	x        *backend
+	x        *lifecycle.Backend
 	instance string
 	seen     driver.Observation
-	used     outcome // the CPU time before this ledger pays for it
-	why      string  // it was not adopted
+	used     *driver.Usage // before this ledger pays for it; nil: unknown
+	why      string        // it was not adopted
 }
 
-// foundlings lists what a backend's instance has under the label. Of several generations of a lease
+// adoptionCandidates lists what a backend's instance has under the label. Of several generations of a lease
 // the newest comes first; if all are to end, the oldest, so that each can be recorded.
-func (e *Engine) foundlings(ctx context.Context, b sandbox.Backend, r sandbox.AdoptRequest) ([]foundling, error) {
-	x, err := e.backendFor(b)
+func (e *Engine) adoptionCandidates(ctx context.Context, b sandbox.Backend,
+	r sandbox.AdoptRequest) ([]adoptionCandidate, error) {
+	x, err := e.BackendFor(b)
 	if err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, killTimeout)
+	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
 	defer cancel()
 	instance, err := x.Executor.Instance(bounded) // also one that is not recognized
 	if err != nil {
@@ -77,13 +81,13 @@ func (e *Engine) foundlings(ctx context.Context, b sandbox.Backend, r sandbox.Ad
 	if err != nil {
 		return nil, err
 	}
-	var found []foundling
+	var found []adoptionCandidate
 	for _, o := range listed {
 		if o.Instance == instance && (r.EnvironmentID == "" || o.EnvironmentID == r.EnvironmentID) {
-			found = append(found, foundling{engine: e, request: r, x: x, instance: instance, seen: o})
+			found = append(found, adoptionCandidate{engine: e, request: r, x: x, instance: instance, seen: o})
 		}
 	}
-	slices.SortFunc(found, func(a, b foundling) int {
+	slices.SortFunc(found, func(a, b adoptionCandidate) int {
 		newer := cmp.Compare(b.seen.Generation, a.seen.Generation)
 		if r.End {
 			newer = -newer
@@ -95,18 +99,23 @@ func (e *Engine) foundlings(ctx context.Context, b sandbox.Backend, r sandbox.Ad
 
 // adopt makes a row for the sandbox unless something is in the way, which it keeps in why. It
 // reports whether the ledger has the sandbox already.
-func (f *foundling) adopt(ctx context.Context) (known bool, err error) {
-	running := f.seen.State == sandbox.StateRunning || f.seen.State == sandbox.StatePaused
-	if running && !f.request.DryRun {
-		f.used = f.engine.sample(ctx, f.x, f.seen.Handle)
+func (c *adoptionCandidate) adopt(ctx context.Context) (known bool, err error) {
+	running := c.seen.State == sandbox.StateRunning || c.seen.State == sandbox.StatePaused
+	if running && !c.request.DryRun {
+		used, err := lifecycle.Sample(ctx, c.x, c.seen.Handle)
+		if err == nil {
+			c.used = &used
+		} else {
+			c.engine.log.DebugContext(ctx, "leasing: sampling usage", "sandbox", c.seen.SandboxID, "error", err)
+		}
 	}
-	run := f.engine.store.Write
-	if f.request.DryRun {
-		run = f.engine.store.Read
+	run := c.engine.store.Write
+	if c.request.DryRun {
+		run = c.engine.store.Read
 	}
 	err = run(ctx, func(tx *ledger.Tx) error {
 		known = false
-		row, err := tx.Sandbox(f.seen.SandboxID)
+		row, err := tx.Sandbox(c.seen.SandboxID)
 		if err != nil {
 			return err
 		}
@@ -114,26 +123,26 @@ func (f *foundling) adopt(ctx context.Context) (known bool, err error) {
 			return nil
 		}
 		if row != nil {
-			f.why = "this ledger has it as destroyed: the sweep removes it"
+			c.why = "this ledger has it as destroyed: the sweep removes it"
 			return nil
 		}
-		s, l, err := f.newRow(tx)
-		if err != nil || f.why != "" || f.request.DryRun {
+		s, l, err := c.newRow(tx)
+		if err != nil || c.why != "" || c.request.DryRun {
 			return err
 		}
-		return f.take(tx, s, l)
+		return c.take(tx, s, l)
 	})
 	return known, err
 }
 
 // newRow returns the row that the sandbox gets and its lease, nil when that is new; or says why not.
-func (f *foundling) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error) {
-	o := f.seen
+func (c *adoptionCandidate) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error) {
+	o := c.seen
 	env, err := tx.Environment(o.EnvironmentID)
 	if err != nil {
 		return nil, nil, err
 	}
-	if f.why = f.refusal(env); f.why != "" {
+	if c.why = c.refusal(env); c.why != "" {
 		return nil, nil, nil
 	}
 	l, err := tx.Lease(o.LeaseID)
@@ -141,45 +150,48 @@ func (f *foundling) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error
 		return nil, nil, err
 	}
 	if l != nil {
-		current, held, err := currentOf(tx, l.ID)
+		current, held, err := lifecycle.CurrentOf(tx, l.ID)
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case live(current, held, tx.Now):
-			f.why = fmt.Sprintf("its lease lives in generation %d, in sandbox %s: release that first", l.Generation, current.ID)
+		case current.Live(held, tx.Now):
+			c.why = fmt.Sprintf("its lease lives in generation %d, in sandbox %s: release that first", l.Generation, current.ID)
 		case o.Generation <= l.Generation:
-			f.why = fmt.Sprintf("it is generation %d of its lease, and this ledger has given out generation %d: remove it by hand", o.Generation, l.Generation)
+			c.why = fmt.Sprintf("it is generation %d of its lease, and this ledger has given out generation %d: "+
+				"remove it by hand", o.Generation, l.Generation)
 		}
 	}
-	return f.row(tx.Now, env), l, nil
+	return c.row(tx.Now, env), l, nil
 }
 
 // fromPool reports whether the sandbox was made for a warm pool: its labels name no lease, also when it has one since.
-func (f *foundling) fromPool() bool {
-	return f.seen.LeaseID == "" && f.seen.AgentDID == "" && f.seen.Generation == 0
+func (c *adoptionCandidate) fromPool() bool {
+	return c.seen.LeaseID == "" && c.seen.AgentDID == "" && c.seen.Generation == 0
 }
 
 // refusal says why a sandbox cannot be adopted into an environment, "" when it can.
-func (f *foundling) refusal(env *ledger.Environment) string {
-	o := f.seen
+func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
+	o := c.seen
 	switch {
-	case !f.fromPool() && (o.AgentDID == "" || o.Generation <= 0 || o.LeaseID != sandbox.LeaseID(o.AgentDID, o.EnvironmentID)):
+	case !c.fromPool() &&
+		(o.AgentDID == "" || o.Generation <= 0 || o.LeaseID != sandbox.LeaseID(o.AgentDID, o.EnvironmentID)):
 		return "its labels name no lease: remove it by hand"
 	case env == nil || env.Status == sandbox.EnvironmentDestroyed || env.Status == sandbox.EnvironmentDeleting:
 		return fmt.Sprintf("there is no environment %s on this ledger: create it first", o.EnvironmentID)
-	case env.Instance != f.instance:
+	case env.Instance != c.instance:
 		return fmt.Sprintf("environment %s is on instance %s", env.ID, env.Instance)
 	case o.State == sandbox.StateRemoving:
 		return "it is being removed"
 	case o.Hangs:
 		return "its backend does not answer about it: try again"
-	case f.request.End:
+	case c.request.End:
 		return ""
-	case f.fromPool():
-		return "it was made for a warm pool, and whether a lease has had it since is not known: adopt it with end, which destroys it"
+	case c.fromPool():
+		return "it was made for a warm pool, and whether a lease has had it since is not known: adopt it with " +
+			"end, which destroys it"
 	case o.State != sandbox.StateRunning && o.State != sandbox.StatePaused && env.Spec.SleepMode != sandbox.SleepStop:
 		return fmt.Sprintf("it is %s, and its processes are lost: adopt it with end, which destroys it", o.State)
-	case !f.request.DryRun && !f.used.sampled && o.State == sandbox.StateRunning && f.x.Capabilities().CPUTime:
+	case !c.request.DryRun && c.used == nil && o.State == sandbox.StateRunning && c.x.Capabilities().CPUTime:
 		return "its CPU time so far could not be read: try again"
 	}
 	if err := mayLease(env, env.Spec); err != nil {
@@ -189,84 +201,94 @@ func (f *foundling) refusal(env *ledger.Environment) string {
 }
 
 // row is the sandbox as it was found. Its lifetime ends with the deadline that it was made with.
-func (f *foundling) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbox {
-	o := f.seen
+func (c *adoptionCandidate) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbox {
+	o := c.seen
 	lease, owner := &o.LeaseID, env.Owner
-	if f.fromPool() {
-		lease, owner = nil, poolOwner
+	if c.fromPool() {
+		lease, owner = nil, warmpool.Owner
 	}
 	// Which token has leased it is not known: its state goes no further than its environment.
 	tenant := &sandbox.Tenant{Environments: []string{env.ID}}
-	s := f.engine.newSandbox(now, env, env.Spec, sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
+	s := c.engine.newSandbox(now, env, env.Spec,
+		sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
 	s.ID, s.Container = o.SandboxID, s.Container.Found(o)
 	if made := ledger.At(o.CreatedAt); made > 0 && made < now {
 		s.LeasedAt = made
 	}
-	s.Origin = f.origin(s.LeasedAt)
+	s.Origin = c.origin(s.LeasedAt)
 	if end := s.Origin.HardDeadline; end > 0 {
 		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(end-s.LeasedAt))
 	}
 	s.ReadyAt, s.ObservedAt = now, now
-	s.Meter = ledger.Meter{Incarnation: o.Incarnation, CPUMark: ledger.SpanOf(f.used.reading.CPUTime)}
+	s.Meter = ledger.Meter{Boot: o.Boot}
+	if c.used != nil {
+		s.Meter.CPUMark = ledger.SpanOf(c.used.CPUTime)
+	}
 	return s
 }
 
 // origin says where the sandbox comes from, which was made at a moment.
-func (f *foundling) origin(made ledger.Time) ledger.Origin {
-	origin := ledger.Origin{HardDeadline: ledger.At(f.seen.Deadline)}
-	if f.seen.LedgerID != f.engine.store.ID() {
-		origin.LedgerID = f.seen.LedgerID
+func (c *adoptionCandidate) origin(made ledger.Time) ledger.Origin {
+	origin := ledger.Origin{HardDeadline: ledger.At(c.seen.Deadline)}
+	if c.seen.LedgerID != c.engine.store.ID() {
+		origin.LedgerID = c.seen.LedgerID
 	}
-	if f.fromPool() {
+	if c.fromPool() {
 		origin.PooledAt = made
 	}
 	return origin
 }
 
 // take stores the row. Usage counts from now on.
-func (f *foundling) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) error {
+func (c *adoptionCandidate) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lease) error {
 	phase := sandbox.PhaseAsleep
-	if f.seen.State == sandbox.StateRunning {
+	if c.seen.State == sandbox.StateRunning {
 		phase = sandbox.PhaseAwake
 	}
-	s.Standing = ledger.Standing{State: standsAs(f.seen.State), Since: tx.Now}
+	s.Status = ledger.Status{State: lifecycle.StandsAs(c.seen.State), Since: tx.Now}
 	if phase == sandbox.PhaseAsleep {
-		s.Standing.StopReason = sandbox.StopOutside
+		s.Status.StopReason = sandbox.StopOutside
 	}
-	if err := f.engine.adoptState(tx, s); err != nil {
+	if err := c.engine.snapshots.Adopt(tx, s); err != nil {
 		return err
 	}
 	if err := tx.CreateSandbox(s); err != nil { // its usage refers to it
 		return err
 	}
-	data := map[string]any{"owner": s.Owner, "generation": s.Generation, "ledger_id": f.seen.LedgerID, "state": f.seen.State}
+	data := map[string]any{
+		"owner":      s.Owner,
+		"generation": s.Generation,
+		"ledger_id":  c.seen.LedgerID,
+		"state":      c.seen.State,
+	}
 	err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := f.engine.enterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil || !f.request.End {
+		if err := c.engine.EnterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil || !c.request.End {
 			return err
 		}
-		return f.engine.endLease(tx, s, ending{by: sandbox.EndedByAdmin, reason: "it was adopted to be destroyed", at: tx.Now})
+		return c.engine.End(tx, s,
+			lifecycle.Ending{By: sandbox.EndedByAdmin, Reason: "it was adopted to be destroyed", At: tx.Now})
 	})
 	if err != nil {
 		return err
 	}
-	if err := tx.Findings().ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || f.fromPool() {
+	if err := tx.Findings().ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || c.fromPool() {
 		return err
 	}
 	return tx.BeginGeneration(l, s)
 }
 
-func (f *foundling) report() sandbox.Adoption {
-	o := f.seen
+func (c *adoptionCandidate) report() sandbox.Adoption {
+	o := c.seen
 	return sandbox.Adoption{
 		SandboxID: o.SandboxID, LeaseID: o.LeaseID, EnvironmentID: o.EnvironmentID, Generation: o.Generation,
-		Backend: f.x.Backend(), Instance: o.Instance, State: o.State, CreatedAt: o.CreatedAt, Deadline: o.Deadline,
-		Adopted: f.why == "", Why: f.why,
+		Backend: c.x.Backend(), Instance: o.Instance, State: o.State, CreatedAt: o.CreatedAt, Deadline: o.Deadline,
+		Adopted: c.why == "", Why: c.why,
 	}
 }
 
 // deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their
 // former ledgers. Where such a ledger has sandboxes still, which were not adopted, it is left to them.
-func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, id, instance string) error {
+func (e *Engine) deprovisionAdopted(ctx context.Context, x *lifecycle.Backend, id, instance string) error {
 	var labels []string
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		labels, err = tx.AdoptedFrom(id)
@@ -278,11 +300,12 @@ func (e *Engine) deprovisionAdopted(ctx context.Context, x *backend, id, instanc
 	for _, label := range labels {
 		err := x.Deprovision(ctx, driver.EnvironmentRef{LedgerID: label, EnvironmentID: id, Instance: instance})
 		if sandbox.CodeOf(err) == sandbox.Conflict {
-			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays", "environment", id, "ledger", label, "error", err)
+			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays",
+				"environment", id, "ledger", label, "error", err)
 			continue
 		}
 		if err == nil {
-			err = x.withdrawLost(ctx, label, instance)
+			err = x.WithdrawLost(ctx, label, instance)
 		}
 		if err != nil {
 			return err

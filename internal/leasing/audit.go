@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -28,26 +29,27 @@ func (e *Engine) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.Aud
 		report.Instances = append(report.Instances, audit)
 	}
 	if reached == 0 {
-		return sandbox.AuditReport{}, asError(fmt.Errorf("audit: %w", away))
+		return sandbox.AuditReport{}, lifecycle.AsError(fmt.Errorf("audit: %w", away))
 	}
 	return report, nil
 }
 
 // auditInstance audits what an instance has under this ledger's label and those of adopted sandboxes.
-func (e *Engine) auditInstance(ctx context.Context, b sandbox.Backend, r sandbox.AuditRequest) (sandbox.InstanceAudit, error) {
+func (e *Engine) auditInstance(ctx context.Context, b sandbox.Backend,
+	r sandbox.AuditRequest) (sandbox.InstanceAudit, error) {
 	audit := sandbox.InstanceAudit{Backend: b, Checks: []sandbox.AuditCheck{}}
-	x, err := e.backendFor(b)
+	x, err := e.BackendFor(b)
 	if err != nil {
 		return audit, err
 	}
-	if audit.Instance, err = x.reach(ctx); err != nil {
+	if audit.Instance, err = x.Reach(ctx); err != nil {
 		return audit, err
 	}
 	labels, err := e.labelsOn(ctx, audit.Instance)
 	if err != nil {
 		return audit, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	ctx, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
 	defer cancel()
 	for _, label := range labels {
 		checks, err := x.Audit(ctx, label)
@@ -63,12 +65,15 @@ func (e *Engine) auditInstance(ctx context.Context, b sandbox.Backend, r sandbox
 	return audit, nil
 }
 
+// labelsPage bounds the rows that are held in memory while labels are read.
+const labelsPage = 500
+
 // labelsOn returns the ledger ids under which an instance may have this ledger's sandboxes.
 func (e *Engine) labelsOn(ctx context.Context, instance string) ([]string, error) {
 	labels := []string{e.store.ID()}
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		for after := ""; ; {
-			rows, err := tx.InstanceSandboxes(instance, after, surveyPage)
+			rows, err := tx.InstanceSandboxes(instance, after, labelsPage)
 			if err != nil {
 				return err
 			}
@@ -77,7 +82,7 @@ func (e *Engine) labelsOn(ctx context.Context, instance string) ([]string, error
 					labels = append(labels, id)
 				}
 			}
-			if len(rows) < surveyPage {
+			if len(rows) < labelsPage {
 				return nil
 			}
 			after = rows[len(rows)-1].ID

@@ -38,8 +38,12 @@ func TestABackupUnderLoadLosesNothing(t *testing.T) {
 			t.Parallel()
 			url := c.from(t)
 			e := openEngine(t, url)
-			if _, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-				Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}); err != nil {
+			if _, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+				ID:    game,
+				Owner: "test",
+				EnvironmentSpec: sandbox.EnvironmentSpec{
+					Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone},
+			}); err != nil {
 				t.Fatal(err)
 			}
 			play := startPlay(t, e)
@@ -73,6 +77,7 @@ func withoutShares(r sandbox.CostRow) sandbox.CostRow {
 	for _, a := range []*sandbox.Amounts{&r.Amounts, &r.Shadow} {
 		a.Included, a.PlanFee, a.Net = 0, 0, 0
 	}
+	r.Total = r.LLM.Cost
 	return r
 }
 
@@ -285,7 +290,8 @@ func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file s
 			w.Errorf("a lease that has ended since is %s by %q", l.Status, l.EndedBy)
 		}
 		w.wantThere(true, newer.SandboxID)
-		if f := w.findings(sandbox.DriftOrphan, sandbox.DriftVanished); !strings.Contains(f[0].Resolution, "reconciler adopt") {
+		if f := w.findings(sandbox.DriftOrphan,
+			sandbox.DriftVanished); !strings.Contains(f[0].Resolution, "reconciler adopt") {
 			w.Errorf("the finding does not say what to do: %+v", f)
 		}
 		if _, err := w.engine.Adopt(w.Context(), sandbox.AdoptRequest{}); err != nil {
@@ -301,7 +307,8 @@ func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file s
 	})
 }
 
-// TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody: a lease may have had it since, and with it what an agent left there.
+// TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody: a lease may have had it since, and with it what an
+// agent left there.
 func TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

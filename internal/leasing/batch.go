@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A batch is accepted in one transaction and made at once. Where it leases all or none, its new rows carry its id, and the
-// ledger keeps the promise whichever process works on them: the transaction that records that one cannot begin ends the
-// others. So it needs no owner: a process that dies leaves rows that are worked on like all others.
+// A batch is accepted in one transaction and made at once. Where it leases all or none, its new rows carry its id, and
+// the ledger keeps the promise whichever process works on them: the transaction that records that one cannot begin ends
+// the others. So it needs no owner: a process that dies leaves rows that are worked on like all others.
 
-// endBatchLimit is how long a batch that failed waits until its sandboxes are gone. After that the loop goes on with them.
+// endBatchLimit is how long a batch that failed waits until its sandboxes are gone. After that the loop
+// goes on with them.
 const endBatchLimit = time.Minute
 
 // leaseBatch is a batch in the making.
@@ -60,9 +62,10 @@ func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sa
 		return nil, err
 	case i < 0:
 		return results, nil
-	case e.life.Err() != nil || b.unreleased != nil:
+	case e.Life().Err() != nil || b.unreleased != nil:
 		cause := cmp.Or(b.unreleased, results[i].Err)
-		return nil, sandbox.Errorf(sandbox.Unavailable, "the batch goes on, because its end could not be recorded: ask again: %w", cause)
+		return nil, sandbox.Errorf(sandbox.Unavailable,
+			"the batch goes on, because its end could not be recorded: ask again: %w", cause)
 	}
 	return nil, r.ItemError(i, results[i].Err)
 }
@@ -74,7 +77,8 @@ func (b *leaseBatch) firstFailure() int {
 
 // firstCause returns the first item that failed by itself, else the first that failed, else -1.
 func firstCause(results []sandbox.AcquireResult) int {
-	byItself := slices.IndexFunc(results, func(r sandbox.AcquireResult) bool { return r.Err != nil && !errors.Is(r.Err, errTakenBack) })
+	byItself := slices.IndexFunc(results,
+		func(r sandbox.AcquireResult) bool { return r.Err != nil && !errors.Is(r.Err, errTakenBack) })
 	if byItself >= 0 {
 		return byItself
 	}
@@ -82,7 +86,8 @@ func firstCause(results []sandbox.AcquireResult) int {
 }
 
 // acceptBatch accepts the items in one commit. Those that are refused have failed; where all or none are leased the
-// first one undoes the commit. An environment that is being created, or whose instance was not reached yet, is waited for.
+// first one undoes the commit. An environment that is being created, or whose instance was not reached
+// yet, is waited for.
 func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
 	barred := make(map[string]error) // environments that give out no lease now, and why
 	asked := make(map[string]bool)   // environments that were waited for
@@ -100,7 +105,7 @@ func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) er
 		e.noteBudgets(ctx, b)
 		if err == nil {
 			for i := range b.begun {
-				e.keep(b.begun[i].first)
+				e.KeepClaim(b.begun[i].first)
 			}
 		}
 		if b.id != "" && b.firstFailure() >= 0 {
@@ -112,12 +117,12 @@ func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) er
 
 // isMomentary reports whether an environment may give out leases in a moment.
 func isMomentary(err error) bool {
-	var away *awayError
+	var away *lifecycle.AwayError
 	return errors.As(err, &away) || errors.Is(err, errUnmade)
 }
 
-// findOrBeginEach does findOrBegin for each item. stopped is the environment that has to be waited for, with an error that
-// undoes the transaction.
+// findOrBeginEach does findOrBegin for each item. stopped is the environment that has to be waited for, with an error
+// that undoes the transaction.
 func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
 	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
 	for i, a := range b.asked {
@@ -152,12 +157,12 @@ func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string
 // awaitLeasable waits until an environment may give out leases that gave out none for a moment, as Acquire does, and
 // returns why it still cannot, nil where another try may succeed.
 func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
-	var away *awayError
+	var away *lifecycle.AwayError
 	if errors.As(cause, &away) {
 		if again {
 			return sandbox.Errorf(sandbox.Unavailable, "%w: the connection broke; try again", cause)
 		}
-		return e.mustReach(ctx, away.backend, away.instance)
+		return e.MustReach(ctx, away.Backend, away.Instance)
 	}
 	if noWait {
 		return cause
@@ -193,10 +198,10 @@ func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.Acquir
 		}
 		working.Go(func() {
 			if b.id == "" {
-				results[i].Acquired, results[i].Err = e.bring(ctx, a, b.begun[i])
+				results[i].Acquired, results[i].Err = e.awaitReady(ctx, a, b.begun[i])
 				return
 			}
-			results[i].Acquired, results[i].Err = e.bringMember(ctx, a, b.begun[i])
+			results[i].Acquired, results[i].Err = e.awaitMember(ctx, a, b.begun[i])
 			if err := results[i].Err; err != nil {
 				b.release.Do(func() { b.unreleased = e.releaseBatch(ctx, b, err) })
 			}
@@ -206,16 +211,16 @@ func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.Acquir
 	return results
 }
 
-// bringMember is bring for a lease of a batch of all or none. What a pool has lost was replaced when that was recorded; what
-// another batch has taken back is not begun anew, because this one may have ended by now.
-func (e *Engine) bringMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
-	got, err := e.bringOnce(ctx, b)
+// awaitMember is awaitReady for a lease of a batch of all or none. What a pool has lost was replaced when that was
+// recorded; what another batch has taken back is not begun anew, because this one may have ended by now.
+func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+	got, err := e.awaitReadyOnce(ctx, b)
 	if !errors.Is(err, errLostFromPool) {
 		return got, err
 	}
 	var next *ledger.Sandbox
 	readErr := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		next, _, err = currentOf(tx, sandbox.LeaseID(a.AgentDID, a.EnvironmentID))
+		next, _, err = lifecycle.CurrentOf(tx, sandbox.LeaseID(a.AgentDID, a.EnvironmentID))
 		return err
 	})
 	if readErr != nil {
@@ -224,14 +229,14 @@ func (e *Engine) bringMember(ctx context.Context, a sandbox.Acquire, b beginning
 	if next.ID == b.sandboxID {
 		return sandbox.Acquired{}, err
 	}
-	return e.bringOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
+	return e.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
 }
 
 // bringWhole brings a batch of all or none to its end, also when its caller leaves.
 func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	done := make(chan []sandbox.AcquireResult, 1)
 	detached := context.WithoutCancel(ctx)
-	began := e.background(func() {
+	began := e.Background(func() {
 		results := e.bringBatch(detached, b)
 		if firstCause(results) >= 0 {
 			e.awaitReleased(detached, b)
@@ -240,7 +245,7 @@ func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.Acqui
 	})
 	if !began {
 		b.giveBack(e)
-		return nil, errClosing
+		return nil, lifecycle.ErrClosing
 	}
 	select {
 	case results := <-done:
@@ -253,18 +258,19 @@ func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.Acqui
 // bringBatchLater does so for a caller that does not wait, and returns the leases as they were accepted. Should this
 // process die, the loop goes on with them.
 func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
-	began := e.background(func() {
-		results := e.bringBatch(e.life, b)
+	began := e.Background(func() {
+		results := e.bringBatch(e.Life(), b)
 		for i := range results {
 			if err := results[i].Err; err != nil && b.failed[i] == nil {
 				e.log.Warn("leasing: a lease of a batch that is not waited for is not ready",
-					aboutLease(sandbox.LeaseID(b.asked[i].AgentDID, b.asked[i].EnvironmentID), b.begun[i].sandboxID), "error", err)
+					lifecycle.AboutLease(sandbox.LeaseID(b.asked[i].AgentDID, b.asked[i].EnvironmentID), b.begun[i].sandboxID),
+					"error", err)
 			}
 		}
 	})
 	if !began {
 		b.giveBack(e)
-		return nil, errClosing
+		return nil, lifecycle.ErrClosing
 	}
 	results := make([]sandbox.AcquireResult, len(b.asked))
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
@@ -272,7 +278,7 @@ func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.
 			if results[i] = (sandbox.AcquireResult{Err: b.failed[i]}); results[i].Err != nil {
 				continue
 			}
-			s, err := mustSandbox(tx, b.begun[i].sandboxID)
+			s, err := lifecycle.MustSandbox(tx, b.begun[i].sandboxID)
 			if err != nil {
 				return err
 			}
@@ -290,18 +296,19 @@ func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.
 func (b *leaseBatch) giveBack(e *Engine) {
 	for i := range b.begun {
 		if t := b.begun[i].first; t != nil {
-			e.release(t)
+			e.ReleaseClaim(t)
 		}
 	}
 }
 
-// releaseBatch ends what a batch of all or none has begun. The step that failed has mostly done so already. An engine that
-// closes leaves the batch to others.
+// releaseBatch ends what a batch of all or none has begun. The step that failed has mostly done so already. An engine
+// that closes leaves the batch to others.
 func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
-	if e.life.Err() != nil {
+	if e.Life().Err() != nil {
 		return nil //nolint:nilerr // see above
 	}
-	return e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error { return e.endBatch(tx, b.id, cause.Error()) })
+	return e.store.Write(context.WithoutCancel(ctx),
+		func(tx *ledger.Tx) error { return e.endBatch(tx, b.id, cause.Error()) })
 }
 
 // awaitReleased waits until what a batch has begun is gone.
@@ -310,7 +317,7 @@ func (e *Engine) awaitReleased(ctx context.Context, b *leaseBatch) {
 	defer cancel()
 	var waiting sync.WaitGroup
 	for _, one := range b.begun {
-		if !one.isNew || e.life.Err() != nil {
+		if !one.isNew || e.Life().Err() != nil {
 			continue
 		}
 		waiting.Go(func() {

@@ -88,7 +88,8 @@ func TestABatchIsAcceptedInOneCommit(t *testing.T) {
 // TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem: for good, and for now.
 func TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem(t *testing.T) {
 	for name, cause := range map[string]*sandbox.Error{
-		"ForGood": sandbox.Errorf(sandbox.Failed, "exec format error"), "ForNow": sandbox.Errorf(sandbox.CapacityExceeded, "no room"),
+		"ForGood":    sandbox.Errorf(sandbox.Failed, "exec format error"),
+		"ForNow":     sandbox.Errorf(sandbox.CapacityExceeded, "no room"),
 		"AnswerLost": sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,9 +102,10 @@ func TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem(t *testing.T) {
 				b.Items = append(b.Items, sandbox.BatchItem{AgentDID: ann})
 				_, err := w.engine.AcquireBatch(w.Context(), b)
 				e, ok := errors.AsType[*sandbox.Error](err)
-				if !ok || e.Code != cause.Code || len(e.Fields) != 1 || !slices.ContainsFunc(b.Items, func(i sandbox.BatchItem) bool {
-					return e.Fields[0].Problem == "lease "+sandbox.LeaseID(i.AgentDID, game)+" could not begin"
-				}) {
+				if !ok || e.Code != cause.Code || len(e.Fields) != 1 ||
+					!slices.ContainsFunc(b.Items, func(i sandbox.BatchItem) bool {
+						return e.Fields[0].Problem == "lease "+sandbox.LeaseID(i.AgentDID, game)+" could not begin"
+					}) {
 					t.Fatalf("the batch is answered with %v", err)
 				}
 				w.wantAllGone(8)
@@ -159,7 +161,8 @@ func TestABatchTellsOfTheOneItemThatTheBackendFails(t *testing.T) {
 
 func TestABatchOfAllOrNoneReplacesWhatThePoolHasLost(t *testing.T) {
 	for name, cause := range map[string]error{
-		"Broken": sandbox.Errorf(sandbox.Failed, "it was broken"), "Vanished": sandbox.Errorf(sandbox.NotFound, "it was removed"),
+		"Broken":   sandbox.Errorf(sandbox.Failed, "it was broken"),
+		"Vanished": sandbox.Errorf(sandbox.NotFound, "it was removed"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -248,7 +251,10 @@ func (w *world) dieAmid(b sandbox.AcquireBatch, made int32) (closed func()) {
 
 // TestABatchComesToItsEndWhenItsCallerLeaves: what was accepted begins, or ends, also if its caller has gone.
 func TestABatchComesToItsEndWhenItsCallerLeaves(t *testing.T) {
-	for name, cause := range map[string]error{"Begins": nil, "Fails": sandbox.Errorf(sandbox.Failed, "exec format error")} {
+	for name, cause := range map[string]error{
+		"Begins": nil,
+		"Fails":  sandbox.Errorf(sandbox.Failed, "exec format error"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.environment()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -14,28 +16,28 @@ func takenBack(s *ledger.Sandbox) bool {
 	return s.BatchID != "" && s.ReadyAt == 0 && s.Ending.By == sandbox.EndedByRelease
 }
 
-// settleMember ends the batch of a lease that could not begin, once the transaction has recorded that. What a pool has
-// lost is replaced instead.
-func (e *Engine) settleMember(tx *ledger.Tx, t *task, cause error) error {
-	isFirst := t.action == actSpawn || t.action == actAssign
-	if t.row.BatchID == "" || !isFirst {
+// StepFailed implements lifecycle.StepFailer: it ends the batch of a lease that could not begin. What a pool has lost
+// is replaced instead.
+func (e *Engine) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error {
+	isFirst := t.Action == lifecycle.Spawn || t.Action == lifecycle.Assign
+	if t.Row.BatchID == "" || !isFirst {
 		return nil
 	}
-	s, err := mustSandbox(tx, t.row.ID)
+	s, err := lifecycle.MustSandbox(tx, t.Row.ID)
 	if err != nil || s.Desired == ledger.Gone && s.Ending.By.EndedByRules() {
 		return err
 	}
-	if isLostFromPool(s) {
+	if warmpool.Lost(s) {
 		replaced, err := e.replaceLost(tx, s)
 		if replaced || err != nil {
 			return err
 		}
 	}
 	err = tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := e.endLease(tx, s, failedToBegin(cause, tx.Now)); err != nil {
+		if err := e.End(tx, s, lifecycle.FailedToBegin(cause, tx.Now)); err != nil {
 			return err
 		}
-		return scheduleNext(tx, s)
+		return e.ScheduleNext(tx, s)
 	})
 	if err != nil {
 		return err
@@ -43,11 +45,11 @@ func (e *Engine) settleMember(tx *ledger.Tx, t *task, cause error) error {
 	return e.endBatch(tx, s.BatchID, fmt.Sprintf("lease %s could not begin: %s", s.Lease(), cause))
 }
 
-// replaceLost begins the next generation of a lease whose sandbox from a pool was lost, with a sandbox of its own, unless
-// that is refused now. It is one lease as before, so the ceiling of its tenant is not asked again.
+// replaceLost begins the next generation of a lease whose sandbox from a pool was lost, with a sandbox of its own,
+// unless that is refused now. It is one lease as before, so the ceiling of its tenant is not asked again.
 func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
 	refused, err := tx.Part(func(tx *ledger.Tx) error {
-		env, err := mustEnvironment(tx, s.EnvironmentID)
+		env, err := tx.KnownEnvironment(s.EnvironmentID)
 		if err != nil {
 			return err
 		}
@@ -57,7 +59,7 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 			return err
 		}
 		next.BatchID = s.BatchID
-		next.Snapshot = ledger.NewSnapshot(env.Spec.State, next.AgentDID, next.EnvironmentID, s.Snapshot.Namespace)
+		next.Snapshot = ledger.NewSnapshot(env.Spec.Snapshot, next.AgentDID, next.EnvironmentID, s.Snapshot.Namespace)
 		accepted := map[string]any{"owner": next.Owner, "generation": next.Generation}
 		if err := tx.AppendSandboxEvent(next, sandbox.EventAccepted, accepted); err != nil {
 			return err
@@ -72,7 +74,8 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 		return tx.BeginGeneration(l, next)
 	})
 	if refused != nil {
-		e.log.Warn("leasing: a lease of a batch whose sandbox from the pool was lost cannot have another", about(s), "error", refused)
+		e.log.Warn("leasing: a lease of a batch whose sandbox from the pool was lost cannot have another",
+			lifecycle.About(s), "error", refused)
 	}
 	return refused == nil, err
 }
@@ -83,6 +86,6 @@ func (e *Engine) endBatch(tx *ledger.Tx, batchID, why string) error {
 	if err != nil {
 		return err
 	}
-	end := ending{by: sandbox.EndedByRelease, reason: "its batch leases all or none: " + why, at: tx.Now}
-	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return e.endLease(tx, s, end) })
+	end := lifecycle.Ending{By: sandbox.EndedByRelease, Reason: "its batch leases all or none: " + why, At: tx.Now}
+	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return e.End(tx, s, end) })
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestBatchesNeverLeaseMoreThanAllowed lets batches, each and all or none, come at once to two engines on one ledger, on a
-// backend that fails now and then. The events tell how many leases there were at once.
+// TestBatchesNeverLeaseMoreThanAllowed lets batches, each and all or none, come at once to two engines on one ledger,
+// on a backend that fails now and then. The events tell how many leases there were at once.
 func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
@@ -29,10 +29,15 @@ func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 			basic, _ := sandbox.ResourcesOf("basic")
 			c.environment(sandbox.PutEnvironment{ID: "catan-1"})
 			hour := sandbox.Duration(time.Hour)
-			const cost = sandbox.NanoUSD(28_008_000) // of an hour of 1 GiB, 4 GB and a quarter of a core, at Cloudflare's list price
+			// The cost of an hour of 1 GiB, 4 GB and a quarter of a core, at Cloudflare's list price.
+			const cost = sandbox.NanoUSD(28_008_000)
 			c.environment(sandbox.PutEnvironment{ID: "catan-2", EnvironmentSpec: sandbox.EnvironmentSpec{
 				TTL: hour, Resources: basic, Budget: &sandbox.Budget{Monthly: covered*cost + cost/2}}})
-			tenant := &sandbox.Tenant{Name: "catan", Environments: []string{"catan-*"}, Ceiling: sandbox.Ceiling{Leases: ceiling}}
+			tenant := &sandbox.Tenant{
+				Name:         "catan",
+				Environments: []string{"catan-*"},
+				Ceiling:      sandbox.Ceiling{Leases: ceiling},
+			}
 
 			var players sync.WaitGroup
 			for n := range 8 {

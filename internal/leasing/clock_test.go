@@ -40,14 +40,24 @@ func TestClockThatIsSetEndsNoLeaseAndLetsNoneLiveOn(t *testing.T) {
 		}
 	}
 	never := sandbox.Duration(0)
-	_, err = engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: sandbox.Duration(time.Hour), SleepAfter: &never}})
+	_, err = engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type:       sandbox.TypeRPG,
+			Image:      "player",
+			Network:    sandbox.NetworkNone,
+			TTL:        sandbox.Duration(time.Hour),
+			SleepAfter: &never,
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const leases = 20
 	for i := range leases {
-		if _, err := engine.Acquire(t.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", i), EnvironmentID: game, Owner: "test"}); err != nil {
+		if _, err := engine.Acquire(t.Context(),
+			sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", i), EnvironmentID: game, Owner: "test"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,8 +31,12 @@ func BenchmarkCommand(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = engine.Close() }()
-			_, err = engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{ID: game, Owner: "bench", EnvironmentSpec: sandbox.EnvironmentSpec{
-				Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}})
+			_, err = engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{
+				ID:    game,
+				Owner: "bench",
+				EnvironmentSpec: sandbox.EnvironmentSpec{
+					Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone},
+			})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -43,7 +47,8 @@ func BenchmarkCommand(b *testing.B) {
 			before := cpuTime(b)
 			for b.Loop() {
 				backend.Burn(l.Lease.SandboxID, time.Millisecond)
-				if _, err := engine.Exec(b.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"true"}}); err != nil {
+				if _, err := engine.Exec(b.Context(), sandbox.LeaseRef{ID: annLease},
+					sandbox.ExecRequest{Command: []string{"true"}}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -114,12 +115,14 @@ func distinct(ids []string) []string {
 func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 	if old, ok := b.known[d.ID]; ok {
 		if !bytes.Equal(old.Body, d.Body) {
-			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
+			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give "+
+				"every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
 		}
 		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched}, nil
 	}
 	if d.Condition.Timestamp.After(b.tx.Now.Time().Add(maxAhead)) {
-		return sandbox.Receipt{}, sandbox.InvalidFields("condition", []sandbox.Field{{Name: "timestamp", Problem: "lies more than 5 minutes in the future"}})
+		return sandbox.Receipt{}, sandbox.InvalidFields("condition",
+			[]sandbox.Field{{Name: "timestamp", Problem: "lies more than 5 minutes in the future"}})
 	}
 	status, matched, err := b.apply(d)
 	if err != nil {
@@ -166,7 +169,8 @@ func (b *batch) apply(d sandbox.Delivery) (sandbox.DeliveryStatus, int, error) {
 	case m.stale:
 		return sandbox.DeliveryStale, 0, nil
 	}
-	return sandbox.DeliveryUnmatched, 0, b.tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID, sandbox.EventConditionUnmatched, m.data())
+	return sandbox.DeliveryUnmatched, 0, b.tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID,
+		sandbox.EventConditionUnmatched, m.data())
 }
 
 // match is the application of one delivery.
@@ -224,14 +228,15 @@ func (m *match) all() error {
 // sandbox ends one generation if the condition applies to it.
 func (m *match) sandbox(s *ledger.Sandbox) error {
 	c, tx := m.delivery.Condition, m.batch.tx
-	if isKept(s) {
+	if s.Kept() {
 		return m.kept(s)
 	}
-	if !slices.Contains(s.ExpiryConditions, c.Type) || !live(s, m.batch.held[s.ID], tx.Now) {
+	if !slices.Contains(s.ExpiryConditions, c.Type) || !s.Live(m.batch.held[s.ID], tx.Now) {
 		return nil
 	}
 	m.changes(s)
-	if c.Data.Generation != 0 && c.Data.Generation != s.Generation || c.Data.Generation == 0 && s.LeasedAt >= ledger.At(c.Timestamp) {
+	if c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
+		c.Data.Generation == 0 && s.LeasedAt >= ledger.At(c.Timestamp) {
 		m.stale = true
 		return tx.AppendSandboxEvent(s, sandbox.EventConditionStale, m.data())
 	}
@@ -243,17 +248,18 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 		reason += ": " + c.Data.Reason
 	}
 	m.ended++
-	return m.batch.engine.endLease(tx, s, ending{by: sandbox.EndedByCondition, reason: reason, at: tx.Now})
+	return m.batch.engine.End(tx, s, lifecycle.Ending{By: sandbox.EndedByCondition, Reason: reason, At: tx.Now})
 }
 
 // kept removes what is left of a generation that has failed, where the condition would have ended it.
 func (m *match) kept(s *ledger.Sandbox) error {
 	c := m.delivery.Condition
-	if !slices.Contains(s.ExpiryConditions, c.Type) || c.Data.Generation != 0 && c.Data.Generation != s.Generation || s.LeasedAt >= ledger.At(c.Timestamp) {
+	if !slices.Contains(s.ExpiryConditions, c.Type) || c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
+		s.LeasedAt >= ledger.At(c.Timestamp) {
 		return nil
 	}
 	m.changes(s)
-	return bury(m.batch.tx, s, string(sandbox.EndedByCondition))
+	return lifecycle.EndRetention(m.batch.tx, s, string(sandbox.EndedByCondition))
 }
 
 // changes notes that a sandbox is to be stored.

@@ -31,7 +31,9 @@ func BenchmarkCostsOfAMonth(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Logf("rolling up %d periods took %s", benchPeriods, time.Since(began))
-	for _, group := range []sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
+	for _, group := range []sandbox.CostGroup{
+		sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth,
+	} {
 		b.Run(string(group), func(b *testing.B) {
 			before := cpuTime(b)
 			for b.Loop() {
@@ -51,7 +53,8 @@ func BenchmarkCostsOfAMonth(b *testing.B) {
 // benchLedger makes an engine on a ledger with a month of closed periods.
 func benchLedger(b *testing.B, month time.Time) *leasing.Engine {
 	path := filepath.Join(b.TempDir(), "ledger.db")
-	store, err := ledger.Open(b.Context(), "sqlite://"+path, ledger.Options{Now: func() time.Time { return month.AddDate(0, 0, 40) }})
+	store, err := ledger.Open(b.Context(), "sqlite://"+path,
+		ledger.Options{Now: func() time.Time { return month.AddDate(0, 0, 40) }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -94,8 +97,8 @@ func fillMonth(b *testing.B, path string, month time.Time) {
 		SELECT (SELECT id FROM sandboxes), 'lease' || (i % ?), 'environment' || (i % 50), 'agent' || (i % ?), 'docker', 'engine',
 			(SELECT id FROM price_books), 1024, 250, 4000, CASE WHEN i / ? % 2 = 0 THEN 'awake' ELSE 'asleep' END,
 			? + i % ? % 28 * 24 * ? + i / ? * ? * 9 / 10, ? + i % ? % 28 * 24 * ? + (i / ? + 1) * ? * 9 / 10, 60000000, i < ? FROM n`,
-		benchPeriods, benchLeases, benchLeases, benchLeases,
-		month.UnixMicro(), benchLeases, hour, benchLeases, hour, month.UnixMicro(), benchLeases, hour, benchLeases, hour, benchLeases); err != nil {
+		benchPeriods, benchLeases, benchLeases, benchLeases, month.UnixMicro(), benchLeases, hour, benchLeases, hour,
+		month.UnixMicro(), benchLeases, hour, benchLeases, hour, benchLeases); err != nil {
 		b.Fatal(err)
 	}
 }

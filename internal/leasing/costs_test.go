@@ -124,7 +124,10 @@ func newBill(t *testing.T, r *rapid.T) *bill {
 	if b.store, err = ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{Now: shown}); err != nil {
 		r.Fatal(err)
 	}
-	if b.engine, err = leasing.New(leasing.Config{Store: b.store, Executors: []driver.Executor{fake.New("engine", nil)}}); err != nil {
+	if b.engine, err = leasing.New(leasing.Config{
+		Store:     b.store,
+		Executors: []driver.Executor{fake.New("engine", nil)},
+	}); err != nil {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() {
@@ -195,7 +198,9 @@ func (b *bill) use() {
 					return err
 				}
 			}
-			state := rapid.SampledFrom([]sandbox.Phase{sandbox.PhaseAwake, sandbox.PhaseAwake, sandbox.PhaseAsleep, sandbox.PhaseGone}).Draw(b.T, "state")
+			state := rapid.SampledFrom([]sandbox.Phase{
+				sandbox.PhaseAwake, sandbox.PhaseAwake, sandbox.PhaseAsleep, sandbox.PhaseGone,
+			}).Draw(b.T, "state")
 			if err := tx.Accounting().EnterState(s, state, tx.Now, row); err != nil {
 				return err
 			}
@@ -220,14 +225,17 @@ func (b *bill) query() sandbox.CostQuery {
 			return time.Date(2026, 8, 29+rapid.IntRange(0, 20).Draw(t, "day"), 0, 0, 0, 0, time.UTC)
 		default:
 			start := time.Date(2026, 8, 30, 0, 0, 0, 0, time.UTC)
-			return start.Add(time.Duration(rapid.Int64Range(0, int64(20*24*time.Hour/time.Microsecond)).Draw(t, "moment")) * time.Microsecond)
+			return start.Add(
+				time.Duration(rapid.Int64Range(0, int64(20*24*time.Hour/time.Microsecond)).Draw(t, "moment")) * time.Microsecond)
 		}
 	})
 	return sandbox.CostQuery{
 		EnvironmentID: rapid.SampledFrom([]string{"", "", "e1"}).Draw(b.T, "environment"),
 		AgentDID:      rapid.SampledFrom([]string{"", "", "did:plc:a1"}).Draw(b.T, "agent"),
 		From:          moment.Draw(b.T, "from"), To: moment.Draw(b.T, "to"),
-		GroupBy: rapid.SampledFrom([]sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth}).Draw(b.T, "group"),
+		GroupBy: rapid.SampledFrom([]sandbox.CostGroup{
+			sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth,
+		}).Draw(b.T, "group"),
 	}
 }
 
@@ -257,7 +265,8 @@ func (b *bill) check(q sandbox.CostQuery) sandbox.CostRow {
 	}
 	got := report.Total
 	if got.Gross != want.Gross || got.Generations != want.Generations {
-		b.Fatalf("%+v: the total is %s of %d generations; want %s of %d", q, got.Gross, got.Generations, want.Gross, want.Generations)
+		b.Fatalf("%+v: the total is %s of %d generations; want %s of %d",
+			q, got.Gross, got.Generations, want.Gross, want.Generations)
 	}
 	if rows.Amounts != got.Amounts || rows.Shadow != got.Shadow || rows.Generations != got.Generations {
 		b.Fatalf("%+v: the rows sum up to %+v, the total is %+v", q, rows, got)
@@ -290,7 +299,8 @@ func (b *bill) checkSums() {
 	}
 	month := time.Date(b.now.Year(), b.now.Month(), 1, 0, 0, 0, 0, time.UTC)
 	if want := b.gross(sandbox.CostQuery{EnvironmentID: "e1", From: month}); env.BudgetUse.Spent != want {
-		b.Fatalf("of the budget of %s %s are spent; the usage periods cost %s", env.BudgetUse.Month, env.BudgetUse.Spent, want)
+		b.Fatalf("of the budget of %s %s are spent; the usage periods cost %s",
+			env.BudgetUse.Month, env.BudgetUse.Spent, want)
 	}
 }
 
@@ -396,7 +406,9 @@ func (b *bill) addPart(sum *sandbox.CostRow, p *ledger.UsagePeriod, length time.
 		}
 		sum.Gross += sandbox.NanoUSD(new(big.Int).Quo(cost.Num(), cost.Denom()).Int64())
 	}
-	memory, disk := [3]int64{p.MemoryMB * perGiB, length.Microseconds(), 1024e6}, [3]int64{p.DiskMB * perGB, length.Microseconds(), 1000e6}
+	memory, disk := [3]int64{p.MemoryMB * perGiB, length.Microseconds(), 1024e6}, [3]int64{
+		p.DiskMB * perGB, length.Microseconds(), 1000e6,
+	}
 	charge([3]int64{perCPU, cpuMicros, 1e6})
 	if p.State == sandbox.PhaseAsleep {
 		charge(memory, disk)

@@ -26,7 +26,8 @@ func (w *world) standing(state sandbox.SandboxState, failed sandbox.Reason) sand
 	w.Helper()
 	l := w.lease(annLease)
 	if l.SandboxState != state || l.ErrorCode != failed {
-		w.Fatalf("the sandbox is %s, failed by %q (%s), want %s, %q", l.SandboxState, l.ErrorCode, l.ErrorMessage, state, failed)
+		w.Fatalf("the sandbox is %s, failed by %q (%s), want %s, %q",
+			l.SandboxState, l.ErrorCode, l.ErrorMessage, state, failed)
 	}
 	return l
 }
@@ -43,7 +44,8 @@ func TestSandboxThatStopsIsStartedAgainInPlace(t *testing.T) {
 				w.crash(l.SandboxID, kind == sandbox.DriftOutOfMemory)
 				later(time.Second)
 				again := w.standing(sandbox.SandboxReady, code)
-				if w.want(again, sandbox.LeaseActive, ""); again.SandboxID != l.SandboxID || w.backend.Spawned(l.SandboxID) != 1 || len(again.Drift) != 1 || again.Drift[0].Kind != kind {
+				if w.want(again, sandbox.LeaseActive, ""); again.SandboxID != l.SandboxID || w.backend.Spawned(l.SandboxID) != 1 ||
+					len(again.Drift) != 1 || again.Drift[0].Kind != kind {
 					t.Errorf("it is %+v", again)
 				}
 				later(time.Minute) // it runs, and all is well
@@ -69,7 +71,8 @@ func TestSandboxThatCannotBeStartedAgainFailsAfterFiveMinutes(t *testing.T) {
 		w.want(w.standing(sandbox.SandboxStopped, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
 		later(11 * time.Second)
 		ended := w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed)
-		if w.want(ended, sandbox.LeaseDestroyed, sandbox.EndedByCrashed); !strings.Contains(ended.EndReason, "exit code 137") {
+		if w.want(ended, sandbox.LeaseDestroyed,
+			sandbox.EndedByCrashed); !strings.Contains(ended.EndReason, "exit code 137") {
 			t.Errorf("it ended because %s", ended.EndReason)
 		}
 	})
@@ -128,7 +131,8 @@ func TestSandboxOfWhichAPartIsMissingIsNeverMadeAgain(t *testing.T) {
 		w.crash(l.SandboxID, false)
 		later(time.Second)
 		ended := w.standing(sandbox.SandboxDeleted, sandbox.ReasonPartMissing)
-		if w.want(ended, sandbox.LeaseDestroyed, sandbox.EndedByVanished); !strings.Contains(ended.EndReason, "its network is missing") {
+		if w.want(ended, sandbox.LeaseDestroyed,
+			sandbox.EndedByVanished); !strings.Contains(ended.EndReason, "its network is missing") {
 			t.Errorf("it ended because %s", ended.EndReason)
 		}
 		if w.backend.Spawned(l.SandboxID) != 1 {
@@ -207,7 +211,8 @@ func TestASilentRestartIsAFinding(t *testing.T) {
 			return all
 		}
 		open := found(sandbox.DriftOpen)
-		if len(open) != 1 || open[0].Kind != sandbox.DriftStopped || open[0].Field != "incarnation" || open[0].Expected != "1" || open[0].Observed != "2" {
+		if len(open) != 1 || open[0].Kind != sandbox.DriftStopped || open[0].Field != "incarnation" ||
+			open[0].Expected != "1" || open[0].Observed != "2" {
 			w.Fatalf("after a restart that nobody saw it is found that %+v", open)
 		}
 		w.want(w.lease(annLease), sandbox.LeaseActive, "")

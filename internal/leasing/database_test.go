@@ -64,7 +64,8 @@ func TestADatabaseThatMisbehavesLosesNothing(t *testing.T) {
 		fault.strike()
 		well := time.Now()
 		g.await(10)
-		t.Logf("%s: %d requests were put off, and 10 conditions were acknowledged %v after it was over", fault.name, g.refused()-before, time.Since(well))
+		t.Logf("%s: %d requests were put off, and 10 conditions were acknowledged %v after it was over",
+			fault.name, g.refused()-before, time.Since(well))
 		if took := time.Since(well); took > 10*time.Second {
 			t.Errorf("%s: it took %v until conditions were acknowledged again", fault.name, took)
 		}
@@ -127,8 +128,12 @@ func startGame(t *testing.T, url string) *brawl {
 	}
 	g := &brawl{T: t, store: store, engine: engine, lives: make(map[string]int), news: make(chan struct{}, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
-	_, err = engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone}})
+	_, err = engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +272,8 @@ func (g *brawl) check() {
 		for life := 1; life <= lives; life++ {
 			id, generation := fmt.Sprintf("%s-%d", agent, life), fmt.Sprintf("%s %d", sandbox.LeaseID(agent, game), life)
 			if applied[id] != 1 || ended[generation] != 1 {
-				g.Errorf("death %s was acknowledged, applied %d times, and %s ended %d times", id, applied[id], generation, ended[generation])
+				g.Errorf("death %s was acknowledged, applied %d times, and %s ended %d times",
+					id, applied[id], generation, ended[generation])
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func newDay(t *testing.T, url string) *day {
 	d.host = &host{
 		url: url, options: ledger.Options{Now: time.Now, Poll: 10 * time.Minute}, backend: fake.New("engine-1", nil),
 		faults: &faults{next: make(map[fake.Op][]fault), stray: func(string) {}}, ids: sandbox.RandomIDs, book: bookOfTests(),
-		loop: &loop.Config{Poll: 10 * time.Minute, SurveyEvery: 10 * time.Minute},
+		loop: &loop.Config{Poll: 10 * time.Minute, ResyncEvery: 10 * time.Minute},
 	}
 	d.at = d.host.start(t, 0, d.follow)
 	for i := range dayGames {
@@ -122,7 +122,8 @@ func (d *day) close() { d.at.bury() }
 func (d *day) must(err error) {
 	d.Helper()
 	switch sandbox.CodeOf(err) {
-	case "", sandbox.Unavailable, sandbox.UnknownOutcome, sandbox.Failed, sandbox.NotFound, sandbox.LeaseEnded, sandbox.EnvironmentEnded, sandbox.Conflict:
+	case "", sandbox.Unavailable, sandbox.UnknownOutcome, sandbox.Failed, sandbox.NotFound, sandbox.LeaseEnded,
+		sandbox.EnvironmentEnded, sandbox.Conflict:
 	default:
 		d.Errorf("%v (%s)", err, sandbox.CodeOf(err))
 	}
@@ -164,9 +165,17 @@ func (d *day) something() {
 		_, err := d.at.engine.Sleep(ctx, ref)
 		d.must(err)
 	case p < 97:
-		d.deliver(sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: agent}})
+		d.deliver(sandbox.Condition{
+			Type:      "agent.death",
+			Timestamp: time.Now(),
+			Data:      sandbox.ConditionData{EnvironmentID: game, AgentDID: agent},
+		})
 	case p < 98:
-		d.deliver(sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: game}})
+		d.deliver(sandbox.Condition{
+			Type:      "game.finished",
+			Timestamp: time.Now(),
+			Data:      sandbox.ConditionData{EnvironmentID: game},
+		})
 		_, err := d.at.engine.ReopenEnvironment(ctx, game)
 		d.must(err)
 	case p < 99:

@@ -80,7 +80,8 @@ func (w *world) acquireUntilRefused() {
 		if i > 1000 {
 			w.Fatal("no agent is refused")
 		}
-		_, err = w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:b%d", i), EnvironmentID: game, Owner: "test"})
+		_, err = w.engine.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:b%d", i), EnvironmentID: game, Owner: "test"})
 	}
 	if sandbox.CodeOf(err) != sandbox.Unavailable {
 		w.Errorf("an acquire was answered %v", err)
@@ -134,8 +135,8 @@ func (w *world) fill() (acknowledged, refused []sandbox.Delivery) {
 	return acknowledged, refused
 }
 
-// TestLeasesEndOnAFullDisk fills the disk of a ledger with a reserve: conditions and new leases are refused, and leases end
-// on time all the same.
+// TestLeasesEndOnAFullDisk fills the disk of a ledger with a reserve: conditions and new leases are refused, and leases
+// end on time all the same.
 func TestLeasesEndOnAFullDisk(t *testing.T) {
 	dir, _ := smallDisk(t, "16m")
 	inWorldOn(t, "sqlite://"+filepath.Join(dir, "ledger.db"), func(w *world) {
@@ -151,7 +152,8 @@ func TestLeasesEndOnAFullDisk(t *testing.T) {
 		}
 		filler := filepath.Join(dir, "filler")
 		ledgertest.FillDisk(t, filler)
-		if _, err := w.engine.Deliver(w.Context(), death("m-1", "did:plc:a0", strings.Repeat("x", 4<<20))); sandbox.CodeOf(err) != sandbox.Unavailable {
+		if _, err := w.engine.Deliver(w.Context(),
+			death("m-1", "did:plc:a0", strings.Repeat("x", 4<<20))); sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Fatalf("a large condition was answered %v", err)
 		}
 		w.acquireUntilRefused()

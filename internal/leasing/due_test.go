@@ -12,7 +12,7 @@ func TestLeaseEndsInTimeWhereTheHostsClockIsNotTheLedgers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close()
 		w.now, w.poll = func() time.Time { return time.Now().Add(3 * time.Hour) }, 24*time.Hour
-		w.survey = 24 * time.Hour
+		w.resync = 24 * time.Hour
 		w.open()
 		w.startLoop()
 		w.environment(func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(10 * time.Minute) })

@@ -9,7 +9,10 @@ import (
 
 func TestASandboxIsToldWhatItsEnvironmentLetsOut(t *testing.T) {
 	inWorld(t, func(w *world) {
-		rules := sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "model.internal", Ports: []int{8080}}}, PrivateCIDRs: []string{"10.20.0.0/16"}}
+		rules := sandbox.Egress{
+			Allow:        []sandbox.EgressRule{{Host: "model.internal", Ports: []int{8080}}},
+			PrivateCIDRs: []string{"10.20.0.0/16"},
+		}
 		for _, row := range []struct {
 			network sandbox.NetworkMode
 			egress  *sandbox.Egress
@@ -37,7 +40,8 @@ func TestAPoolFollowsWhatItsEnvironmentLetsOut(t *testing.T) {
 		w.environment(withPool(1), func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
 		later(time.Second)
 		rules := sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "github.com"}}}
-		w.environment(withPool(1), func(p *sandbox.PutEnvironment) { p.Network, p.Egress = sandbox.NetworkRestricted, &rules })
+		w.environment(withPool(1),
+			func(p *sandbox.PutEnvironment) { p.Network, p.Egress = sandbox.NetworkRestricted, &rules })
 		later(time.Minute)
 		if l := w.acquire(ann); !w.backend.Spec(l.SandboxID).Egress.Equal(rules) {
 			t.Errorf("the lease's sandbox was told %+v", w.backend.Spec(l.SandboxID).Egress)

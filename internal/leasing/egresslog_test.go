@@ -15,9 +15,17 @@ import (
 )
 
 // tried is one line of a gateway's log.
-func tried(sandboxID string, kind sandbox.EgressKind, verdict sandbox.EgressVerdict, id, host string) sandbox.EgressRecord {
+func tried(sandboxID string, kind sandbox.EgressKind, verdict sandbox.EgressVerdict,
+	id, host string) sandbox.EgressRecord {
 	r := sandbox.EgressRecord{Kind: kind, SandboxID: sandboxID, Verdict: verdict,
-		EgressAttempt: sandbox.EgressAttempt{Attempt: id, At: time.Now(), AgentDID: ann, Host: host, Port: 443, Ended: kind == sandbox.EgressClosed}}
+		EgressAttempt: sandbox.EgressAttempt{
+			Attempt:  id,
+			At:       time.Now(),
+			AgentDID: ann,
+			Host:     host,
+			Port:     443,
+			Ended:    kind == sandbox.EgressClosed,
+		}}
 	if r.Ended && verdict == sandbox.EgressAllowed {
 		r.SentBytes, r.ReceivedBytes = 10, 1000
 	}
@@ -75,7 +83,10 @@ func TestWhatASandboxTriesToReachIsAnEventOnce(t *testing.T) {
 			tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressAllowed, "a-1", "good.test"),
 			tried("somebody-else", sandbox.EgressClosed, sandbox.EgressRefused, "b-1", "evil.test"),
 		)
-		want := []string{"egress.allowed good.test 10/1000", "egress.denied evil.test\x00 0/0", "egress.failed away.test 0/0", "egress.allowed long.test 0/0"}
+		want := []string{
+			"egress.allowed good.test 10/1000", "egress.denied evil.test\x00 0/0", "egress.failed away.test 0/0",
+			"egress.allowed long.test 0/0",
+		}
 		for range 2 { // the second time there is nothing new
 			w.collectEgress()
 			w.wantEgress(want...)
@@ -103,10 +114,12 @@ func TestNothingFollowsOnASandboxsLastEvent(t *testing.T) {
 			w.Fatal(err)
 		}
 		for range 400 { // more than are recorded one by one
-			w.backend.LogEgress(w.gatewayRef(), tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, "a-1", "evil.test"))
+			w.backend.LogEgress(w.gatewayRef(),
+				tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, "a-1", "evil.test"))
 		}
 		w.collectEgress()
-		if told := w.told(l.SandboxID); told[len(told)-1] != sandbox.EventDeleted || w.lease(l.ID).LastSequence != int64(len(told)) {
+		if told := w.told(l.SandboxID); told[len(told)-1] != sandbox.EventDeleted ||
+			w.lease(l.ID).LastSequence != int64(len(told)) {
 			w.Errorf("the sandbox's events are %q", told)
 		}
 		events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game, Type: "egress.*"})
@@ -115,7 +128,8 @@ func TestNothingFollowsOnASandboxsLastEvent(t *testing.T) {
 		}
 		for _, e := range events {
 			var a struct{ Of sandbox.EgressSource }
-			if err := json.Unmarshal(e.Data, &a); err != nil || e.Sequence != 0 || a.Of != (sandbox.EgressSource{SandboxID: l.SandboxID, LeaseID: l.ID, Generation: 1}) {
+			if err := json.Unmarshal(e.Data, &a); err != nil || e.Sequence != 0 ||
+				a.Of != (sandbox.EgressSource{SandboxID: l.SandboxID, LeaseID: l.ID, Generation: 1}) {
 				w.Fatalf("an attempt is told of as %+v %s: %v", e, e.Data, err)
 			}
 		}
@@ -134,7 +148,8 @@ func TestSeveralEnginesRecordAnAttemptOnce(t *testing.T) {
 		}()
 		const lines = 200
 		for i := range lines {
-			w.backend.LogEgress(w.gatewayRef(), tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, fmt.Sprintf("a-%d", i), "evil.test"))
+			w.backend.LogEgress(w.gatewayRef(),
+				tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, fmt.Sprintf("a-%d", i), "evil.test"))
 		}
 		failed := make(chan error, 8)
 		for i := range cap(failed) {
@@ -159,9 +174,11 @@ func TestAFloodOfAttemptsIsCountedAndLeavesTheLedgerToOthers(t *testing.T) {
 		flooding, quiet := w.acquire(ann), w.acquire(bob)
 		const lines = 25_000
 		for i := range lines {
-			w.backend.LogEgress(w.gatewayRef(), tried(flooding.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, fmt.Sprintf("a-%d", i), "evil.test"))
+			w.backend.LogEgress(w.gatewayRef(),
+				tried(flooding.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, fmt.Sprintf("a-%d", i), "evil.test"))
 		}
-		w.backend.LogEgress(w.gatewayRef(), sandbox.EgressRecord{Kind: sandbox.EgressDropped, SandboxID: flooding.SandboxID, Count: 7},
+		w.backend.LogEgress(w.gatewayRef(),
+			sandbox.EgressRecord{Kind: sandbox.EgressDropped, SandboxID: flooding.SandboxID, Count: 7},
 			tried(quiet.SandboxID, sandbox.EgressOpened, sandbox.EgressAllowed, "b-1", "good.test"))
 		w.collectEgress()
 
@@ -182,14 +199,16 @@ func TestAFloodOfAttemptsIsCountedAndLeavesTheLedgerToOthers(t *testing.T) {
 			summed, unlogged = summed+s.Denied, unlogged+s.Unlogged
 		}
 		if single < 100 || single > 400 || single+summed != lines || unlogged != 7 || len(events) > 410 {
-			t.Errorf("%d attempts are %d events of their own and %d in summaries, %d were left out before; %d events in all", lines, single, summed, unlogged, len(events))
+			t.Errorf("%d attempts are %d events of their own and %d in summaries, %d were left out before; %d events in all",
+				lines, single, summed, unlogged, len(events))
 		}
 		if got := w.egress(); !slices.Contains(got, "egress.allowed good.test 0/0") {
 			t.Error("the quiet sandbox's attempt is not recorded")
 		}
 		// After a rest it is recorded again.
 		later(time.Minute)
-		w.backend.LogEgress(w.gatewayRef(), tried(flooding.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, "later", "later.test"))
+		w.backend.LogEgress(w.gatewayRef(),
+			tried(flooding.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, "later", "later.test"))
 		w.collectEgress()
 		if got := w.egress(); got[len(got)-1] != "egress.denied later.test 0/0" {
 			t.Errorf("after a rest the last event is %s", got[len(got)-1])
@@ -202,7 +221,8 @@ func TestWhatWasNotReadInTimeIsSaidToBeLost(t *testing.T) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
 		l := w.acquire(ann)
 		line := func(run, number int64) {
-			r := tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, fmt.Sprintf("a-%d-%d", run, number), "evil.test")
+			r := tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused,
+				fmt.Sprintf("a-%d-%d", run, number), "evil.test")
 			r.Run, r.Line = run, number
 			w.backend.LogEgress(w.gatewayRef(), r)
 		}
@@ -211,7 +231,8 @@ func TestWhatWasNotReadInTimeIsSaidToBeLost(t *testing.T) {
 		line(5, 4)
 		line(9, 3)
 		w.collectEgress()
-		w.wantEgress("egress.denied evil.test 0/0", "egress.lost", "egress.denied evil.test 0/0", "egress.denied evil.test 0/0")
+		w.wantEgress("egress.denied evil.test 0/0", "egress.lost", "egress.denied evil.test 0/0",
+			"egress.denied evil.test 0/0")
 		events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{Type: "egress.lost"})
 		if err != nil || len(events) != 1 || string(events[0].Data) != `{"lines":4}` {
 			t.Errorf("%+v, %v", events, err)
@@ -228,7 +249,8 @@ func TestTheLoopRecordsAttemptsAlsoOfASandboxThatIsGone(t *testing.T) {
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 			t.Fatal(err)
 		}
-		w.backend.LogEgress(w.gatewayRef(), tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, "a-1", "evil.test"))
+		w.backend.LogEgress(w.gatewayRef(),
+			tried(l.SandboxID, sandbox.EgressClosed, sandbox.EgressRefused, "a-1", "evil.test"))
 		later(20 * time.Second)
 		w.wantEgress()
 		w.backend.Fail(fake.OpEgressLog, nil)

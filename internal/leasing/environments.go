@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,73 +24,86 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err := p.Tenant.Check(p.EnvironmentSpec); err != nil {
 		return sandbox.Environment{}, err
 	}
-	x, err := e.backendFor(p.Backend)
+	x, err := e.BackendFor(p.Backend)
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	if p.State != nil && e.state == nil {
-		return sandbox.Environment{}, sandbox.InvalidFields("environment "+p.ID, []sandbox.Field{{Name: "state", Problem: errNoStore.Message}})
+	if err := e.snapshots.Check(p); err != nil {
+		return sandbox.Environment{}, err
 	}
-	instance, err := x.reach(ctx)
+	instance, err := x.Reach(ctx)
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
 	if p.Instance != "" && p.Instance != instance {
-		return sandbox.Environment{}, sandbox.Errorf(sandbox.Conflict, "environment %s is asked for on %s instance %s, and instance %s answers here: connect to that one, or ask a reconciler that reaches it",
+		return sandbox.Environment{}, sandbox.Errorf(sandbox.Conflict, "environment %s is asked for on %s instance %s, "+
+			"and instance %s answers here: connect to that one, or ask a reconciler that reaches it",
 			p.ID, p.Backend, p.Instance, instance).WithReason(sandbox.ReasonOtherInstance)
 	}
 	if err := e.host.Check("environment "+p.ID, p.HostAccess); err != nil {
 		return sandbox.Environment{}, err
 	}
-	sealed, err := e.sealSecrets(p)
+	sealed, err := e.secrets.Seal(p)
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
 	if err := e.checkEnvironment(ctx, x, p, instance); err != nil { // what is refused changes nothing
 		return sandbox.Environment{}, err
 	}
+	var before sandbox.EnvironmentSpec
 	claim, err := e.claimEnvironment(ctx, p.ID, func(tx *ledger.Tx, row *ledger.Environment) error {
 		var err error
-		if row == nil || row.Status == sandbox.EnvironmentDestroyed || isUnmade(row) {
+		if row != nil {
+			before = row.Spec
+		}
+		if row == nil || row.Status == sandbox.EnvironmentDestroyed || row.Unmade() {
 			err = createEnvironment(tx, row, p, instance)
 		} else {
 			err = e.changeEnvironment(tx, row, p, instance)
 		}
-		if err == nil && x.witness != nil {
+		if err == nil && x.HasWitness() {
 			err = tx.Witnesses().IssueWitness(instance)
 		}
 		if err != nil {
 			return err
 		}
-		return keepSecrets(tx, p, sealed)
+		if len(p.LLM) > 0 {
+			if err := tx.LLM().Begin(instance, p.ID); err != nil {
+				return err
+			}
+		}
+		return e.secrets.Keep(tx, p, before, sealed)
 	})
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	if err := e.provision(ctx, x, p, instance, claim); err != nil {
+	brokers := len(p.LLM) > 0 || len(before.LLM) > 0
+	if err := e.provision(ctx, x, p, brokers, instance, claim); err != nil {
 		return sandbox.Environment{}, err
 	}
 	return e.GetEnvironment(ctx, p.ID)
 }
 
-func (e *Engine) checkEnvironment(ctx context.Context, x *backend, p sandbox.PutEnvironment, instance string) error {
+func (e *Engine) checkEnvironment(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment,
+	instance string) error {
 	ctx, cancel := context.WithTimeout(ctx, provisionTimeout(x))
 	defer cancel()
-	return asError(x.Check(ctx, e.environmentRef(p.ID, instance), p.EnvironmentSpec))
+	return lifecycle.AsError(x.Check(ctx, e.EnvironmentRef(p.ID, instance), p.EnvironmentSpec))
 }
 
 // provisionTimeout bounds what a backend does to make an environment.
 func provisionTimeout(x driver.Executor) time.Duration {
 	if x.Capabilities().TakesImages {
-		return spawnTimeout + driver.ImageLimit
+		return lifecycle.SpawnTimeout + driver.ImageLimit
 	}
-	return spawnTimeout
+	return lifecycle.SpawnTimeout
 }
 
 // createEnvironment stores a new environment, or the next life of one that is destroyed or was never made.
 func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
-	if old != nil && isUnmade(old) && (old.Backend != p.Backend || old.Instance != instance) {
-		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, and may have left something there: delete it first", p.ID, old.Backend, old.Instance)
+	if old != nil && old.Unmade() && (old.Backend != p.Backend || old.Instance != instance) {
+		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, "+
+			"and may have left something there: delete it first", p.ID, old.Backend, old.Instance)
 	}
 	if err := mayCreate(tx, p.ID, p.Tenant); err != nil {
 		return err
@@ -99,7 +113,8 @@ func createEnvironment(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvi
 		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, Ended: ledger.EnvironmentEnd{Conditions: []string{}},
 		OpenedAt: tx.Now, CreatedAt: tx.Now, UpdatedAt: tx.Now, UnmadeSince: tx.Now,
 	}
-	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentCreated, map[string]any{"owner": p.Owner, "type": p.Type, "image": p.Image}); err != nil {
+	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentCreated,
+		map[string]any{"owner": p.Owner, "type": p.Type, "image": p.Image}); err != nil {
 		return err
 	}
 	if old == nil {
@@ -128,7 +143,8 @@ func mayCreate(tx *ledger.Tx, id string, t *sandbox.Tenant) error {
 
 // changeEnvironment stores new settings. Living leases follow in time and conditions, not in size
 // and image.
-func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
+func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment,
+	instance string) error {
 	conflict := func(format string, args ...any) *sandbox.Error {
 		return sandbox.Errorf(sandbox.Conflict, "environment "+p.ID+" "+format, args...)
 	}
@@ -136,14 +152,17 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p san
 	case row.Status == sandbox.EnvironmentDeleting:
 		return conflict("is being deleted: delete it again, which finishes that")
 	case p.CreateOnly:
-		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).WithReason(sandbox.ReasonOtherOwner)
+		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).
+			WithReason(sandbox.ReasonOtherOwner)
 	case row.Owner != p.Owner:
-		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, p.Owner).WithReason(sandbox.ReasonOtherOwner)
+		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, p.Owner).
+			WithReason(sandbox.ReasonOtherOwner)
 	case p.Epoch != 0 && p.Epoch < row.Epoch:
 		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, p.Epoch)
 	case p.Backend == row.Backend && instance != row.Instance && p.Instance == "":
-		return conflict("is on %s instance %s, and instance %s answers here: nothing was changed. Connect to that one, or ask a reconciler that reaches it; "+
-			"to move the environment, name %s as its instance", row.Backend, row.Instance, instance, instance).WithReason(sandbox.ReasonOtherInstance)
+		return conflict("is on %s instance %s, and instance %s answers here: nothing was changed. Connect to that one, "+
+			"or ask a reconciler that reaches it; to move the environment, name %s as its instance",
+			row.Backend, row.Instance, instance, instance).WithReason(sandbox.ReasonOtherInstance)
 	}
 	rows, err := tx.LeasedSandboxes(p.ID)
 	if err != nil {
@@ -154,7 +173,7 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p san
 			len(rows), row.Backend, row.Instance, p.Backend, instance).WithReason(sandbox.ReasonActiveLeases)
 	}
 	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
-		s.Snapshot.Follow(p.State)
+		s.Snapshot.Follow(p.Snapshot)
 		e.followEnvironment(tx, s, p.EnvironmentSpec)
 		return nil
 	})
@@ -183,7 +202,7 @@ func (e *Engine) followEnvironment(tx *ledger.Tx, s *ledger.Sandbox, spec sandbo
 	before := s.Terms.Limits()
 	s.Terms.Follow(spec)
 	if s.Terms.Limits() != before {
-		e.oweRenewal(tx, s)
+		e.OweRenewal(tx, s)
 	}
 	s.Schedule.DueAt = tx.Now
 }
@@ -200,7 +219,7 @@ func (e *Engine) GetEnvironment(ctx context.Context, id string) (sandbox.Environ
 // environment reads one from the ledger.
 func (e *Engine) environment(ctx context.Context, id string) (env sandbox.Environment, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		row, err := mustEnvironment(tx, id)
+		row, err := tx.KnownEnvironment(id)
 		if err != nil {
 			return err
 		}
@@ -251,7 +270,7 @@ func (e *Engine) environmentViews(tx *ledger.Tx, rows []ledger.Environment) ([]s
 		if envs[i].BudgetUse, err = e.billing.BudgetUse(tx, &rows[i]); err != nil {
 			return nil, err
 		}
-		if envs[i].Pool, err = e.poolStatus(tx, &rows[i]); err != nil {
+		if envs[i].Pool, err = e.pools.Status(tx, &rows[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -261,7 +280,7 @@ func (e *Engine) environmentViews(tx *ledger.Tx, rows []ledger.Environment) ([]s
 // ReopenEnvironment implements service.Environments.
 func (e *Engine) ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		row, err := mustEnvironment(tx, id)
+		row, err := tx.KnownEnvironment(id)
 		if err != nil {
 			return err
 		}
@@ -303,7 +322,7 @@ func (e *Engine) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 			return err
 		}
 	}
-	x, err := e.backendFor(row.Backend)
+	x, err := e.BackendFor(row.Backend)
 	if err != nil {
 		return err
 	}
@@ -325,10 +344,15 @@ func (e *Engine) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 }
 
 // beginDelete closes an environment for ever and ends its leases, and returns what is left to go.
-func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledger.Environment, []ledger.Sandbox, error) {
-	row, err := mustEnvironment(tx, d.ID)
+func (e *Engine) beginDelete(tx *ledger.Tx,
+	d sandbox.DeleteEnvironment) (*ledger.Environment, []ledger.Sandbox, error) {
+	row, err := tx.KnownEnvironment(d.ID)
 	if err != nil || row.Status == sandbox.EnvironmentDestroyed {
 		return row, nil, err
+	}
+	if d.Owner != "" && d.Owner != row.Owner {
+		return nil, nil, sandbox.Errorf(sandbox.Conflict, "delete environment %s: it belongs to %s, not to %s",
+			d.ID, row.Owner, d.Owner).WithReason(sandbox.ReasonOtherOwner)
 	}
 	rows, err := tx.LiveSandboxes(d.ID)
 	if err != nil {
@@ -340,20 +364,22 @@ func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledge
 		if err != nil {
 			return nil, nil, err
 		}
-		if !pooled(&rows[i]) && live(&rows[i], held, tx.Now) {
+		if !rows[i].Pooled() && rows[i].Live(held, tx.Now) {
 			active = append(active, rows[i].Lease()+" of "+rows[i].Owner)
 		}
 	}
 	if len(active) > 0 && !d.Force {
 		slices.Sort(active)
-		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has %d active leases: %s; release them first, or delete it with force", d.ID, len(active), strings.Join(active, ", ")).WithReason(sandbox.ReasonActiveLeases)
+		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has %d active leases: %s; release them first, "+
+			"or delete it with force", d.ID, len(active), strings.Join(active, ", ")).WithReason(sandbox.ReasonActiveLeases)
 	}
 	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
-		if err := e.endLease(tx, s, ending{by: sandbox.EndedByEnvironment, reason: "its environment was destroyed", at: tx.Now}); err != nil {
+		if err := e.End(tx, s,
+			lifecycle.Ending{By: sandbox.EndedByEnvironment, Reason: "its environment was destroyed", At: tx.Now}); err != nil {
 			return err
 		}
 		s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
-		return bury(tx, s, string(sandbox.EndedByEnvironment))
+		return lifecycle.EndRetention(tx, s, string(sandbox.EndedByEnvironment))
 	})
 	if err != nil {
 		return nil, nil, err
@@ -366,21 +392,14 @@ func (e *Engine) beginDelete(tx *ledger.Tx, d sandbox.DeleteEnvironment) (*ledge
 
 // awaitGone waits, working, until a sandbox is confirmed gone.
 func (e *Engine) awaitGone(ctx context.Context, sandboxID string) error {
-	err := e.await(ctx, sandboxID, func(_ *ledger.Tx, s *ledger.Sandbox) (bool, error) { return s.Phase == sandbox.PhaseGone, nil })
-	return asError(err)
-}
-
-func mustEnvironment(tx *ledger.Tx, id string) (*ledger.Environment, error) {
-	row, err := tx.Environment(id)
-	if err == nil && row == nil {
-		err = sandbox.Errorf(sandbox.NotFound, "there is no environment %q on this ledger: create it first", id)
-	}
-	return row, err
+	err := e.Await(ctx, sandboxID,
+		func(_ *ledger.Tx, s *ledger.Sandbox) (bool, error) { return s.Phase == sandbox.PhaseGone, nil })
+	return lifecycle.AsError(err)
 }
 
 // mayLease refuses leases of an environment that has ended for them.
 func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
-	if isUnmade(env) {
+	if env.Unmade() {
 		return sandbox.Errorf(sandbox.Unavailable, "environment %s: %w: ask again", env.ID, errUnmade)
 	}
 	switch env.Status {
@@ -389,7 +408,9 @@ func mayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
 	case sandbox.EnvironmentClosed:
 		for _, c := range env.Ended.Conditions {
 			if slices.Contains(spec.ExpiryConditions, c) {
-				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end with it: reopen it first (API, CLI, or a higher epoch in Terraform)", env.ID, c, env.Ended.At.Time().Format(timeFormat))
+				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end "+
+					"with it: reopen it first (API, CLI, or a higher epoch in Terraform)",
+					env.ID, c, env.Ended.At.Time().Format(time.RFC3339))
 			}
 		}
 		return nil
@@ -402,6 +423,6 @@ func environment(row *ledger.Environment) sandbox.Environment {
 	return sandbox.Environment{
 		ID: row.ID, Owner: row.Owner, EnvironmentSpec: row.Spec, Instance: row.Instance, Status: row.Status, Epoch: row.Epoch,
 		EndedBy: row.Ended.By, EndedAt: row.Ended.At.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
-		RetiredAt: row.RetiredAt.Time(),
+		PurgedAt: row.PurgedAt.Time(),
 	}
 }

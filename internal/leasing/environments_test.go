@@ -17,10 +17,16 @@ func TestSettingsThatTheBackendRefusesChangeNothing(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		wanted := sandbox.PutEnvironment{ID: game, Owner: "test", SecretValues: map[string]sandbox.Secret{"token": "new"}, EnvironmentSpec: sandbox.EnvironmentSpec{
-			Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, TTL: sandbox.Duration(time.Minute),
-			Confinement: sandbox.Confinement{Runtime: "unknown"}}}
-		refusal := sandbox.InvalidFields("environment "+game, []sandbox.Field{{Name: "confinement.runtime", Problem: "there is none of that name"}})
+		wanted := sandbox.PutEnvironment{
+			ID:           game,
+			Owner:        "test",
+			SecretValues: map[string]sandbox.Secret{"token": "new"},
+			EnvironmentSpec: sandbox.EnvironmentSpec{
+				Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, TTL: sandbox.Duration(time.Minute),
+				Confinement: sandbox.Confinement{Runtime: "unknown"}},
+		}
+		refusal := sandbox.InvalidFields("environment "+game,
+			[]sandbox.Field{{Name: "confinement.runtime", Problem: "there is none of that name"}})
 		w.backend.Fail(fake.OpCheck, refusal)
 		if _, err := w.engine.PutEnvironment(w.Context(), wanted); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("it was refused with %v", err)
@@ -29,7 +35,8 @@ func TestSettingsThatTheBackendRefusesChangeNothing(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if after.TTL != before.TTL || after.Confinement.Runtime != "" || after.LastEventID != before.LastEventID || len(after.Secrets) != 0 {
+		if after.TTL != before.TTL || after.Confinement.Runtime != "" || after.LastEventID != before.LastEventID ||
+			len(after.Secrets) != 0 {
 			t.Errorf("the environment is %+v, and was %+v", after, before)
 		}
 		if l := w.lease(annLease); l.TTL != before.TTL {
@@ -54,14 +61,16 @@ func TestAnEnvironmentThatCouldNotBeMadeIsKnownUntilNothingOfItIsLeft(t *testing
 		w.backend.Fail(fake.OpProvision, sandbox.Errorf(sandbox.Failed, "the disk is full"))
 		w.backend.Fail(fake.OpDeprovision, sandbox.Errorf(sandbox.Unavailable, "the engine is away"))
 		_, err := w.engine.PutEnvironment(w.Context(), put)
-		if sandbox.CodeOf(err) != sandbox.Failed || !strings.Contains(err.Error(), "the disk is full") || !strings.Contains(err.Error(), "the engine is away") {
+		if sandbox.CodeOf(err) != sandbox.Failed || !strings.Contains(err.Error(), "the disk is full") ||
+			!strings.Contains(err.Error(), "the engine is away") {
 			t.Errorf("it failed with %v", err)
 		}
 		if env, err := w.engine.GetEnvironment(w.Context(), game); err != nil || env.Status != sandbox.EnvironmentDeleting {
 			t.Errorf("it is %q (%v)", env.Status, err)
 		}
 		w.backend.Fail(fake.OpProvision, nil)
-		if _, err := w.engine.PutEnvironment(w.Context(), put); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "delete it again") {
+		if _, err := w.engine.PutEnvironment(w.Context(), put); sandbox.CodeOf(err) != sandbox.Conflict ||
+			!strings.Contains(err.Error(), "delete it again") {
 			t.Errorf("made anew over what is left: %v", err)
 		}
 		w.backend.Fail(fake.OpDeprovision, nil)

@@ -22,20 +22,20 @@ func deploymentField(environmentID, setting string) string {
 	return "deployment of environment " + environmentID + ": " + setting
 }
 
-// examineDeployment has the backend compare what an environment is deployed with, and returns the open findings about it. One
-// that does not answer says nothing: then they are those of before.
+// examineDeployment has the backend compare what an environment is deployed with, and returns the open findings about
+// it. One that does not answer says nothing: then they are those of before.
 func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment) ([]sandbox.DriftFinding, error) {
 	serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
 	if !serves || env.Instance == "" {
 		return nil, nil
 	}
-	x, err := e.backendFor(env.Backend)
+	x, err := e.BackendFor(env.Backend)
 	if err != nil {
 		return nil, nil //nolint:nilerr // an engine without this backend reads, and knows nothing of it
 	}
 	bounded, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
-	found, lookErr := x.Differences(bounded, e.environmentRef(env.ID, env.Instance), env.EnvironmentSpec)
+	found, lookErr := x.Differences(bounded, e.EnvironmentRef(env.ID, env.Instance), env.EnvironmentSpec)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -51,7 +51,8 @@ func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment)
 		return nil, err
 	}
 	if lookErr != nil {
-		e.log.WarnContext(ctx, "leasing: could not look at what an environment is deployed with", "environment", env.ID, "error", lookErr)
+		e.log.WarnContext(ctx, "leasing: could not look at what an environment is deployed with",
+			"environment", env.ID, "error", lookErr)
 		return findingsOf(open), nil
 	}
 	if len(found) == 0 && len(open) == 0 {
@@ -60,8 +61,17 @@ func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment)
 	return e.recordDeployment(ctx, env, found, open)
 }
 
+// remedyOf says what resolves a difference.
+func remedyOf(d driver.Difference) string {
+	if d.Kept {
+		return "the environment keeps it; to change it, replace the environment"
+	}
+	return "the next terraform apply deploys it again"
+}
+
 // recordDeployment records what was found, and resolves what is well again.
-func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, found []driver.Difference, open []ledger.DriftFinding) (all []sandbox.DriftFinding, err error) {
+func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, found []driver.Difference,
+	open []ledger.DriftFinding) (all []sandbox.DriftFinding, err error) {
 	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
 		all = nil
 		seen := make(map[string]bool)
@@ -69,7 +79,7 @@ func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, 
 			f, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{
 				Kind: sandbox.DriftChanged, EnvironmentID: env.ID, Instance: env.Instance,
 				Field: deploymentField(env.ID, d.Setting), Expected: d.Wanted, Observed: d.Found,
-				Resolution: "the next terraform apply deploys it again",
+				Resolution: remedyOf(d),
 			})
 			if err != nil {
 				return err

@@ -21,9 +21,11 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 		if env := get(); len(env.Drift) > 0 {
 			t.Errorf("nobody changed anything, and the findings are %+v", env.Drift)
 		}
-		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "image", Wanted: "ours", Found: "theirs"}, driver.Difference{Setting: "script", Wanted: "a", Found: "b"})
+		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "image", Wanted: "ours", Found: "theirs"},
+			driver.Difference{Setting: "script", Wanted: "a", Found: "b"})
 		first := get()
-		if len(first.Drift) != 2 || first.Drift[0].Kind != sandbox.DriftChanged || first.Drift[0].Expected != "ours" || first.Drift[0].Observed != "theirs" {
+		if len(first.Drift) != 2 || first.Drift[0].Kind != sandbox.DriftChanged || first.Drift[0].Expected != "ours" ||
+			first.Drift[0].Observed != "theirs" {
 			w.Fatalf("the findings are %+v", first.Drift)
 		}
 		if again := get(); len(again.Drift) != 2 || again.Drift[0].ID != first.Drift[0].ID {
@@ -36,7 +38,8 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 		}
 		w.backend.Fail(fake.OpDiffer, nil)
 
-		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "script", Wanted: "a", Found: "b"}) // the image was put right from outside
+		// The image was put right from outside.
+		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "script", Wanted: "a", Found: "b"})
 		if env := get(); len(env.Drift) != 1 || env.Drift[0].Observed != "b" {
 			t.Errorf("the findings are %+v", env.Drift)
 		}

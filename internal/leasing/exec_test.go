@@ -65,7 +65,8 @@ func TestACommandWhoseProcessDiesIsFollowedToItsEnd(t *testing.T) {
 			w.Errorf("its sandbox is %s", l.Phase)
 		}
 		later(time.Minute)
-		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.ExitCode != 0 || got.FinishedAt.Sub(got.StartedAt) > 62*time.Second {
+		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.ExitCode != 0 ||
+			got.FinishedAt.Sub(got.StartedAt) > 62*time.Second {
 			w.Errorf("it ended as %+v", got)
 		}
 	})
@@ -82,7 +83,8 @@ func TestACommandThatEndedUnfollowedIsSettledWithItsOutput(t *testing.T) {
 		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.StdoutBytes != 5 || got.Truncated {
 			w.Errorf("it ended as %+v", got)
 		}
-		r, err := other.engine.ReadExec(w.Context(), sandbox.OutputRequest{ExecRef: sandbox.ExecRef{LeaseID: annLease, ID: x.ID}, Stream: sandbox.Stdout})
+		r, err := other.engine.ReadExec(w.Context(),
+			sandbox.OutputRequest{ExecRef: sandbox.ExecRef{LeaseID: annLease, ID: x.ID}, Stream: sandbox.Stdout})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -123,7 +125,8 @@ func TestACommandThatItsSandboxForgotHasFailed(t *testing.T) {
 		w.cutOff()
 		l := other.lease(annLease)
 		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
-		if err := errors.Join(w.backend.Sleep(w.Context(), h, sandbox.SleepStop), w.backend.Wake(w.Context(), h)); err != nil {
+		if err := errors.Join(w.backend.Sleep(w.Context(), h, sandbox.SleepStop),
+			w.backend.Wake(w.Context(), h)); err != nil {
 			w.Fatal(err)
 		}
 		other.startLoop()
@@ -150,7 +153,8 @@ func TestACommandWhoseSandboxStopsHasEndedThen(t *testing.T) {
 		other.startLoop()
 		later(30 * time.Second)
 		got := other.wantExec(x.ID, sandbox.ExecFailed)
-		if !strings.Contains(got.Error, "its sandbox stopped while it ran") || got.FinishedAt.Sub(stopped).Abs() > time.Second {
+		if !strings.Contains(got.Error, "its sandbox stopped while it ran") ||
+			got.FinishedAt.Sub(stopped).Abs() > time.Second {
 			w.Errorf("its sandbox stopped at %s; it ended at %s: %s", stopped, got.FinishedAt, got.Error)
 		}
 		if l := other.lease(annLease); l.Phase != sandbox.PhaseAwake {
@@ -207,11 +211,13 @@ func TestOutputThatCannotBeStoredIsSaidToBeMissing(t *testing.T) {
 		w.acquire(ann)
 		w.bucket.fail(bucketDown)
 		text := strings.Repeat("x", 100_000)
-		r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader(text)})
+		r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease},
+			sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader(text)})
 		if err != nil || string(r.Stdout) != text || r.ExitCode != 0 {
 			w.Fatalf("%d bytes, exit code %d, %v", len(r.Stdout), r.ExitCode, err)
 		}
-		if x := w.wantExec(r.ExecID, sandbox.ExecFinished); !x.Truncated || x.StdoutBytes != 100_000 || !strings.Contains(x.Error, "the bucket is down") {
+		if x := w.wantExec(r.ExecID, sandbox.ExecFinished); !x.Truncated || x.StdoutBytes != 100_000 ||
+			!strings.Contains(x.Error, "the bucket is down") {
 			w.Errorf("the record is %+v", x)
 		}
 	})
@@ -222,7 +228,8 @@ func TestOutputOfRetiredCommandsIsDeleted(t *testing.T) {
 		w.environment()
 		w.acquire(ann)
 		for range 2 {
-			_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 100_000))})
+			_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease},
+				sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 100_000))})
 			if err != nil {
 				w.Fatal(err)
 			}

@@ -115,7 +115,8 @@ func TestAcceptedLeaseGetsReadyWhenTheProcessThatAcceptedItDies(t *testing.T) {
 		dead := make(chan struct{})
 		accepting := w.newEngine(w.store)
 		w.backend.Fault(fake.OpSpawn, func(context.Context) error { <-dead; return away })
-		got, err := accepting.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
+		got, err := accepting.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
 		if err != nil || !got.IsNew {
 			t.Fatalf("accepted %+v, %v", got, err)
 		}
@@ -131,7 +132,8 @@ func TestAcceptedLeaseGetsReadyWhenTheProcessThatAcceptedItDies(t *testing.T) {
 		l := w.lease(annLease)
 		w.want(l, sandbox.LeaseActive, "")
 		if l.SandboxID != got.Lease.SandboxID || w.backend.Spawned(l.SandboxID) != 1 {
-			t.Errorf("%s was accepted and %s is ready, made %d times", got.Lease.SandboxID, l.SandboxID, w.backend.Spawned(l.SandboxID))
+			t.Errorf("%s was accepted and %s is ready, made %d times",
+				got.Lease.SandboxID, l.SandboxID, w.backend.Spawned(l.SandboxID))
 		}
 		close(dead)
 		<-closed
@@ -166,7 +168,8 @@ func TestALeaseWaitsForRoom(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.backend.Fail(fake.OpWake, full)
-		if _, err := w.engine.Exec(w.Context(), ref, sandbox.ExecRequest{Command: []string{"echo"}}); sandbox.CodeOf(err) != sandbox.CapacityExceeded {
+		if _, err := w.engine.Exec(w.Context(), ref,
+			sandbox.ExecRequest{Command: []string{"echo"}}); sandbox.CodeOf(err) != sandbox.CapacityExceeded {
 			w.Fatalf("a command without room: %v", err)
 		}
 		w.backend.Fail(fake.OpWake, nil)
@@ -181,7 +184,8 @@ func TestAcquireThatDoesNotWaitIsMadeGoodWhenThePoolFails(t *testing.T) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 1} })
 		later(10 * time.Second)
 		w.backend.Fail(fake.OpAssign, sandbox.Errorf(sandbox.Failed, "it was broken"))
-		if _, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true}); err != nil {
+		if _, err := w.engine.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true}); err != nil {
 			t.Fatal(err)
 		}
 		later(time.Second)
@@ -341,7 +345,7 @@ func TestSurveyThatFailsHoldsNothingUp(t *testing.T) {
 		w.environment()
 		w.acquire(ann)
 		w.backend.Fail(fake.OpList, sandbox.Errorf(sandbox.Internal, "500"))
-		later(35 * time.Second) // a survey has failed
+		later(35 * time.Second) // a resync has failed
 		w.condition("game.finished", "")
 		later(time.Second)
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
@@ -381,7 +385,10 @@ func TestSleepThatNobodyRecordedIsSeen(t *testing.T) {
 
 // Whoever is told Unavailable asks again. A command must not run twice for it.
 func TestACommandThatRanIsNeverCalledUnavailable(t *testing.T) {
-	for name, answer := range map[string]error{"Done": nil, "AnswerLost": sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke")} {
+	for name, answer := range map[string]error{
+		"Done":       nil,
+		"AnswerLost": sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.environment()

@@ -58,7 +58,8 @@ func ends(e sandbox.Event) bool {
 }
 
 func sameEvent(a, b sandbox.Event) bool {
-	return a.ID == b.ID && a.Sequence == b.Sequence && a.SandboxID == b.SandboxID && a.Type == b.Type && a.At.Equal(b.At) && string(a.Data) == string(b.Data)
+	return a.ID == b.ID && a.Sequence == b.Sequence && a.SandboxID == b.SandboxID && a.Type == b.Type &&
+		a.At.Equal(b.At) && string(a.Data) == string(b.Data)
 }
 
 // feed is a ledger with two engines, as of two processes.
@@ -95,8 +96,12 @@ func (f *feed) engine() *leasing.Engine { return f.engines[f.turn.Add(1)%int64(l
 
 func (f *feed) environment(id string) {
 	f.Helper()
-	_, err := f.engine().PutEnvironment(f.Context(), sandbox.PutEnvironment{ID: id, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Image: "player", Network: sandbox.NetworkNone}})
+	_, err := f.engine().PutEnvironment(f.Context(), sandbox.PutEnvironment{
+		ID:    id,
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Image: "player", Network: sandbox.NetworkNone},
+	})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -173,7 +178,8 @@ func (f *feed) read(e *leasing.Engine) {
 			}
 			if ev.SandboxID != "" {
 				if want := sequences[ev.SandboxID] + 1; ev.Sequence != want {
-					f.Errorf("after the snapshot as of event %d, sandbox %s goes on with sequence %d, want %d", at, ev.SandboxID, ev.Sequence, want)
+					f.Errorf("after the snapshot as of event %d, sandbox %s goes on with sequence %d, want %d",
+						at, ev.SandboxID, ev.Sequence, want)
 				}
 				sequences[ev.SandboxID] = ev.Sequence
 			}
@@ -255,10 +261,11 @@ func TestQuietFollowerIsNotCutOff(t *testing.T) {
 		var seen []sandbox.EventType
 		done := make(chan error)
 		go func() {
-			done <- w.engine.FollowEvents(ctx, sandbox.EventFilter{LeaseID: sandbox.LeaseID(bob, game)}, func(e sandbox.Event) error {
-				seen = append(seen, e.Type)
-				return nil
-			})
+			done <- w.engine.FollowEvents(ctx, sandbox.EventFilter{LeaseID: sandbox.LeaseID(bob, game)},
+				func(e sandbox.Event) error {
+					seen = append(seen, e.Type)
+					return nil
+				})
 		}()
 		later(0)
 		w.acquire(ann)
@@ -272,7 +279,8 @@ func TestQuietFollowerIsNotCutOff(t *testing.T) {
 		if done, err := w.engine.Purge(w.Context(), retention.DefaultTTL); err != nil || done.Sandboxes != 1 {
 			t.Fatalf("retired %+v: %v", done, err)
 		}
-		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}}); err != nil {
+		if _, err := w.engine.Renew(w.Context(),
+			sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}}); err != nil {
 			t.Fatal(err)
 		}
 		later(0)
@@ -280,7 +288,9 @@ func TestQuietFollowerIsNotCutOff(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("it ended with %v", err)
 		}
-		if want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventRenewed}; !slices.Equal(seen, want) {
+		if want := []sandbox.EventType{
+			sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventRenewed,
+		}; !slices.Equal(seen, want) {
 			t.Errorf("it saw %v, want %v", seen, want)
 		}
 	})

@@ -37,7 +37,7 @@ func inTwoWorlds(t *testing.T, f func(b *besides)) {
 		b.ctx, b.cancel = context.WithCancel(context.Background())
 		w.close()
 		w.beside = []driver.Executor{elsewhere{b.healthy}}
-		w.workers, w.survey = 2, 5*time.Second
+		w.workers, w.resync = 2, 5*time.Second
 		w.open()
 		w.startLoop()
 		w.environment(func(p *sandbox.PutEnvironment) {
@@ -76,7 +76,8 @@ func (b *besides) use(round int) {
 		return err
 	})
 	b.call(func(ctx context.Context) error {
-		_, err := b.engine.Acquire(ctx, sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:new%d", round), EnvironmentID: game, Owner: "test"})
+		_, err := b.engine.Acquire(ctx,
+			sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:new%d", round), EnvironmentID: game, Owner: "test"})
 		return err
 	})
 	b.call(func(ctx context.Context) error {
@@ -101,7 +102,8 @@ func (b *besides) use(round int) {
 func (b *besides) endOne() time.Duration {
 	b.Helper()
 	began := time.Now()
-	if _, err := b.engine.Acquire(b.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: other, Owner: "test"}); err != nil {
+	if _, err := b.engine.Acquire(b.Context(),
+		sandbox.Acquire{AgentDID: ann, EnvironmentID: other, Owner: "test"}); err != nil {
 		b.Fatalf("acquiring on the healthy backend: %v", err)
 	}
 	if took := time.Since(began); took > time.Second {
@@ -110,8 +112,16 @@ func (b *besides) endOne() time.Duration {
 	later(time.Second) // a condition of the moment at which its lease began is older than the lease
 	b.n++
 	ended := time.Now()
-	_, err := b.engine.Deliver(b.Context(), sandbox.Delivery{ID: fmt.Sprintf("msg_%d", b.n), Body: []byte("x"), Source: "test",
-		Condition: sandbox.Condition{Type: "agent.death", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: other, AgentDID: ann}}})
+	_, err := b.engine.Deliver(b.Context(), sandbox.Delivery{
+		ID:     fmt.Sprintf("msg_%d", b.n),
+		Body:   []byte("x"),
+		Source: "test",
+		Condition: sandbox.Condition{
+			Type:      "agent.death",
+			Timestamp: time.Now(),
+			Data:      sandbox.ConditionData{EnvironmentID: other, AgentDID: ann},
+		},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -127,7 +137,7 @@ func (b *besides) probe(round int) {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 	defer cancel()
 	began := time.Now()
-	if _, err := b.engine.Census(ctx); err != nil {
+	if _, err := b.engine.Counts(ctx); err != nil {
 		b.Errorf("round %d: census: %v", round, err)
 	}
 	if err := b.engine.Ready(ctx); err != nil {
@@ -164,7 +174,7 @@ func TestOneBackendThatHangsDelaysNoOther(t *testing.T) {
 // TestASandboxThatHangsHoldsUpNoOther has the backend answer nothing about one of its sandboxes.
 func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey, w.workers = 30*time.Second, 2
+		w.resync, w.workers = 30*time.Second, 2
 		w.startLoop()
 		w.environment(func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })
 		stuck, well := w.acquire(ann), w.acquire(bob)
@@ -186,7 +196,7 @@ func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
 			return fields
 		}
 		if got := fields(); got[stuck.SandboxID] != "response" || got[well.SandboxID] != "memory_mb" {
-			w.Errorf("the survey found %v", got)
+			w.Errorf("the resync found %v", got)
 		}
 		if seen := w.lease(sandbox.LeaseID(bob, game)).ObservedAt; time.Since(seen) > 31*time.Second {
 			w.Errorf("the other one was seen %s ago", time.Since(seen))
@@ -214,7 +224,7 @@ func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
 // TestASandboxThatAnswersAgainHangsNoMore resolves the finding.
 func TestASandboxThatAnswersAgainHangsNoMore(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = 30 * time.Second
+		w.resync = 30 * time.Second
 		w.startLoop()
 		w.environment()
 		heal := w.backend.HangOne(w.acquire(ann).SandboxID)

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // healthLimit is how long a sandbox, or its backend, may take to answer.
 const healthLimit = 10 * time.Second
 
-// LeaseUsage implements service.Monitors.
+// LeaseUsage implements service.Health.
 func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
 	s, lease, err := e.watched(ctx, r)
 	if err != nil {
@@ -20,22 +21,31 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 	}
 	switch {
 	case lease.Status == sandbox.LeasePending:
-		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.Conflict, "lease %s: its sandbox is still being made: ask again", r.ID).WithReason(sandbox.ReasonInvalidState)
+		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.Conflict, "lease %s: its sandbox is still being made: ask again",
+			r.ID).WithReason(sandbox.ReasonInvalidState)
 	case lease.Status != sandbox.LeaseActive:
 		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.LeaseEnded, "lease %s has ended: acquire it again", r.ID)
 	}
-	x, h := e.backends[s.Backend], e.handle(s)
+	x, h, err := e.On(s)
+	if err != nil {
+		return sandbox.LeaseUsage{}, err
+	}
 	o, err := x.Inspect(ctx, h)
 	if err != nil {
-		return sandbox.LeaseUsage{}, asError(err)
+		return sandbox.LeaseUsage{}, lifecycle.AsError(err)
 	}
 	usage := sandbox.LeaseUsage{
-		LeaseID: lease.ID, Generation: lease.Generation, SandboxID: lease.SandboxID, State: o.State, Limits: lease.Resources, SampledAt: e.now(),
+		LeaseID:    lease.ID,
+		Generation: lease.Generation,
+		SandboxID:  lease.SandboxID,
+		State:      o.State,
+		Limits:     lease.Resources,
+		SampledAt:  e.now(),
 	}
 	if o.State == sandbox.StateRunning || o.State == sandbox.StatePaused {
 		used, err := x.Usage(ctx, h)
 		if err != nil {
-			return sandbox.LeaseUsage{}, asError(err)
+			return sandbox.LeaseUsage{}, lifecycle.AsError(err)
 		}
 		usage.CPUTime, usage.MemoryBytes, usage.PIDs = sandbox.Duration(used.CPUTime), used.MemoryBytes, used.PIDs
 	}
@@ -45,14 +55,15 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 		case err == nil:
 			usage.Disk = &disk
 		case sandbox.ReasonOf(err) != sandbox.ReasonInvalidState: // it has gone to sleep meanwhile
-			return sandbox.LeaseUsage{}, asError(err)
+			return sandbox.LeaseUsage{}, lifecycle.AsError(err)
 		}
 	}
 	return usage, nil
 }
 
-// LeaseUsageHistory implements service.Monitors.
-func (e *Engine) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
+// LeaseUsageHistory implements service.Health.
+func (e *Engine) LeaseUsageHistory(ctx context.Context,
+	q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
 	if err := q.Validate(); err != nil {
 		return sandbox.LeaseUsageHistory{}, err
 	}
@@ -60,7 +71,12 @@ func (e *Engine) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQu
 	if err != nil {
 		return sandbox.LeaseUsageHistory{}, err
 	}
-	h := sandbox.LeaseUsageHistory{LeaseID: lease.ID, Generation: lease.Generation, SandboxID: lease.SandboxID, Limits: lease.Resources}
+	h := sandbox.LeaseUsageHistory{
+		LeaseID:    lease.ID,
+		Generation: lease.Generation,
+		SandboxID:  lease.SandboxID,
+		Limits:     lease.Resources,
+	}
 	var rows []ledger.UsageSample
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		to := tx.Now + 1
@@ -82,14 +98,19 @@ func (e *Engine) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQu
 	return h, err
 }
 
-// LeaseHealth implements service.Monitors.
+// LeaseHealth implements service.Health.
 func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
 	s, lease, err := e.watched(ctx, r)
 	if err != nil {
 		return sandbox.LeaseHealth{}, err
 	}
 	health := sandbox.LeaseHealth{
-		LeaseID: lease.ID, Generation: lease.Generation, SandboxID: lease.SandboxID, Status: lease.Status, Phase: lease.Phase, CheckedAt: e.now(),
+		LeaseID:    lease.ID,
+		Generation: lease.Generation,
+		SandboxID:  lease.SandboxID,
+		Status:     lease.Status,
+		Phase:      lease.Phase,
+		CheckedAt:  e.now(),
 	}
 	switch lease.Status {
 	case sandbox.LeasePending:
@@ -106,10 +127,10 @@ func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 // watched reads a lease without changing anything.
 func (e *Engine) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, lease sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if s, _, err = currentOf(tx, r.ID); err != nil {
+		if s, _, err = lifecycle.CurrentOf(tx, r.ID); err != nil {
 			return err
 		}
-		if err := checkRef(s, r); err != nil {
+		if err := lifecycle.CheckRef(s, r); err != nil {
 			return err
 		}
 		lease, err = e.view(tx, s)
@@ -122,7 +143,11 @@ func (e *Engine) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.San
 func (e *Engine) examine(ctx context.Context, s *ledger.Sandbox, health *sandbox.LeaseHealth) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
-	x, h := e.backends[s.Backend], e.handle(s)
+	x, h, err := e.On(s)
+	if err != nil {
+		health.Problem = err.Error()
+		return
+	}
 	o, err := x.Inspect(ctx, h)
 	health.BackendReachable = err == nil || sandbox.CodeOf(err) == sandbox.NotFound
 	health.State = o.State

@@ -85,12 +85,23 @@ func newHistory(b *testing.B, long bool) *history {
 	}
 	b.Cleanup(func() { _ = store.Close() })
 	h := &history{b: b}
-	if h.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine-1", now)}}); err != nil {
+	if h.engine, err = leasing.New(leasing.Config{
+		Store:     store,
+		Executors: []driver.Executor{fake.New("engine-1", now)},
+	}); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = h.engine.Close() })
-	_, err = h.engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{ID: game, Owner: "bench", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, Budget: &sandbox.Budget{Monthly: 1e9 * sandbox.USD}}})
+	_, err = h.engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: "bench",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type:    sandbox.TypeCatan,
+			Image:   "player",
+			Network: sandbox.NetworkNone,
+			Budget:  &sandbox.Budget{Monthly: 1e9 * sandbox.USD},
+		},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -113,7 +124,8 @@ func (h *history) latest() string { return sandbox.LeaseID(fmt.Sprint("did:plc:"
 
 func (h *history) acquire() error {
 	h.next++
-	_, err := h.engine.Acquire(h.b.Context(), sandbox.Acquire{AgentDID: fmt.Sprint("did:plc:", h.next), EnvironmentID: game, Owner: "bench"})
+	_, err := h.engine.Acquire(h.b.Context(),
+		sandbox.Acquire{AgentDID: fmt.Sprint("did:plc:", h.next), EnvironmentID: game, Owner: "bench"})
 	return err
 }
 
@@ -137,7 +149,8 @@ func addHistory(b *testing.B, path string) {
 		b.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	insert := `INSERT INTO usage_periods (sandbox_id, lease_id, environment_id, agent_did, backend, instance, price_book_id,
+	insert :=
+		`INSERT INTO usage_periods (sandbox_id, lease_id, environment_id, agent_did, backend, instance, price_book_id,
 			memory_mb, cpu_millis, disk_mb, state, started_at, ended_at, cpu)
 		SELECT sandbox_id, %s, environment_id, agent_did, backend, instance, price_book_id, memory_mb, cpu_millis, disk_mb,
 			CASE i %% 2 WHEN 0 THEN 'awake' ELSE 'asleep' END, started_at - (i + 1) * ?, started_at - i * ?, 1000000
@@ -146,7 +159,8 @@ func addHistory(b *testing.B, path string) {
 	const minute, second = int64(time.Minute / time.Microsecond), int64(time.Second / time.Microsecond)
 	_, err = db.ExecContext(b.Context(), fmt.Sprintf(insert, "lease_id", "1 = 1"), minute, minute, 0, historyPeriods-1)
 	if err == nil {
-		_, err = db.ExecContext(b.Context(), fmt.Sprintf(insert, "'did:plc:past-' || i || '::' || environment_id", "id = 1"), second, second, 0, historyDays-1)
+		_, err = db.ExecContext(b.Context(), fmt.Sprintf(insert, "'did:plc:past-' || i || '::' || environment_id", "id = 1"),
+			second, second, 0, historyDays-1)
 	}
 	if err != nil {
 		b.Fatal(err)

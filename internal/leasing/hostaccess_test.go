@@ -30,7 +30,11 @@ func (w *world) allow(dir string, variables map[string]string) {
 	if err := w.engine.Close(); err != nil {
 		w.Fatal(err)
 	}
-	if w.engine, err = leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{w.backend}, Host: machine}); err != nil {
+	if w.engine, err = leasing.New(leasing.Config{
+		Store:     w.store,
+		Executors: []driver.Executor{w.backend},
+		Host:      machine,
+	}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -75,7 +79,8 @@ func TestACommandGetsNoVariableThatItsEnvironmentBlocks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.EnvBlocked = []string{"HOUSE_RULES"} })
 		l := w.acquire(ann)
-		_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ExecRequest{Command: []string{"echo"}, Env: map[string]string{"HOUSE_RULES": "x"}})
+		_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: l.ID},
+			sandbox.ExecRequest{Command: []string{"echo"}, Env: map[string]string{"HOUSE_RULES": "x"}})
 		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "env.HOUSE_RULES") {
 			w.Errorf("the error is %v", err)
 		}
@@ -102,11 +107,16 @@ func TestCopiesAreInASandboxBeforeItIsUsed(t *testing.T) {
 
 func TestWhatTheHostDoesNotAllowMakesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
-		_, err := w.engine.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-			Image: "player", Network: sandbox.NetworkNone,
-			HostAccess: sandbox.HostAccess{Mounts: []sandbox.Mount{{Source: "/srv", Target: "/mnt"}}},
-		}})
-		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "mounts[0].source") || w.backend.Environments() != 0 {
+		_, err := w.engine.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+			ID:    game,
+			Owner: "test",
+			EnvironmentSpec: sandbox.EnvironmentSpec{
+				Image: "player", Network: sandbox.NetworkNone,
+				HostAccess: sandbox.HostAccess{Mounts: []sandbox.Mount{{Source: "/srv", Target: "/mnt"}}},
+			},
+		})
+		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "mounts[0].source") ||
+			w.backend.Environments() != 0 {
 			w.Errorf("%d environments were made: %v", w.backend.Environments(), err)
 		}
 	})

@@ -161,7 +161,8 @@ func generationsAreFixed(p *picture, k *known) string {
 		if s == nil {
 			return k.before.name(id) + " has no row any more"
 		}
-		if was.LeaseID != nil && (s.Lease() != was.Lease() || s.Generation != was.Generation || s.AgentDID != was.AgentDID || s.Owner != was.Owner) {
+		if was.LeaseID != nil &&
+			(s.Lease() != was.Lease() || s.Generation != was.Generation || s.AgentDID != was.AgentDID || s.Owner != was.Owner) {
 			return k.before.name(id) + " became " + p.name(id)
 		}
 	}
@@ -174,7 +175,8 @@ func endedStaysEnded(p *picture, k *known) string {
 	}
 	for id, was := range k.before.rows {
 		s := p.rows[id]
-		if was.Desired == ledger.Gone && (s.Desired != ledger.Gone || s.Ending.By != was.Ending.By || s.Ending.At != was.Ending.At || s.Ending.Reason != was.Ending.Reason) {
+		if was.Desired == ledger.Gone && (s.Desired != ledger.Gone || s.Ending.By != was.Ending.By ||
+			s.Ending.At != was.Ending.At || s.Ending.Reason != was.Ending.Reason) {
 			return fmt.Sprintf("%s ended by %s, and now by %q", p.name(id), was.Ending.By, s.Ending.By)
 		}
 	}
@@ -307,7 +309,7 @@ func replayIsTheRow(p *picture, _ *known) string {
 			return p.name(id) + ": " + err.Error()
 		}
 		row := p.rows[id]
-		if is := (tale{row.Lease(), row.Generation, row.Phase, row.Ending.By, row.Standing.State}); told != is {
+		if is := (tale{row.Lease(), row.Generation, row.Phase, row.Ending.By, row.Status.State}); told != is {
 			return fmt.Sprintf("%s: its events tell %+v, its row %+v", p.name(id), told, is)
 		}
 	}
@@ -372,21 +374,27 @@ func batchIsWhole(p *picture, _ *known) string {
 
 func standsWhereItIs(p *picture, _ *known) string {
 	for id, s := range p.rows {
-		want := map[sandbox.Phase]sandbox.SandboxState{sandbox.PhasePending: sandbox.SandboxPending, sandbox.PhaseAwake: sandbox.SandboxReady,
-			sandbox.PhaseAsleep: sandbox.SandboxAsleep, sandbox.PhaseGone: sandbox.SandboxDeleted}[s.Phase]
+		want := map[sandbox.Phase]sandbox.SandboxState{
+			sandbox.PhasePending: sandbox.SandboxPending,
+			sandbox.PhaseAwake:   sandbox.SandboxReady,
+			sandbox.PhaseAsleep:  sandbox.SandboxAsleep,
+			sandbox.PhaseGone:    sandbox.SandboxDeleted,
+		}[s.Phase]
 		switch {
 		case s.Phase == sandbox.PhaseGone:
 		case s.Ending.KeptUntil != 0:
 			want = sandbox.SandboxFailed
 		case s.Desired == ledger.Gone:
 			want = sandbox.SandboxDeleting
-		case s.Standing.StopReason == sandbox.StopCrashed && s.Phase == sandbox.PhaseAsleep,
-			s.Phase == sandbox.PhaseAsleep && s.SleepMode == sandbox.SleepStop && s.Standing.StopReason != sandbox.StopOutside:
+		case s.Status.StopReason == sandbox.StopCrashed && s.Phase == sandbox.PhaseAsleep,
+			s.Phase == sandbox.PhaseAsleep && s.SleepMode == sandbox.SleepStop && s.Status.StopReason != sandbox.StopOutside:
 			want = sandbox.SandboxStopped
 		}
 		failed := s.Ending.By != "" && !s.Ending.By.EndedByRules()
-		if s.Standing.State != want || failed && s.Standing.ErrorCode == "" || s.Phase == sandbox.PhaseAsleep && s.Standing.StopReason == "" {
-			return fmt.Sprintf("%s is %s and wanted %s, and stands %s (%q, %q)", p.name(id), s.Phase, s.Desired, s.Standing.State, s.Standing.ErrorCode, s.Standing.StopReason)
+		if s.Status.State != want || failed && s.Status.ErrorCode == "" ||
+			s.Phase == sandbox.PhaseAsleep && s.Status.StopReason == "" {
+			return fmt.Sprintf("%s is %s and wanted %s, and stands %s (%q, %q)",
+				p.name(id), s.Phase, s.Desired, s.Status.State, s.Status.ErrorCode, s.Status.StopReason)
 		}
 	}
 	return ""
@@ -407,7 +415,8 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 			// It was last used when it was last there, and is only to be cleaned up.
 		case s.Desired == ledger.Gone && p.boxes[id].State == "" && len(open) == 0:
 			// A removal that failed has found it gone, and what is left of it is only to be cleaned up.
-		case s.Desired == ledger.Gone && s.Phase == sandbox.PhaseAwake && p.boxes[id].State != sandbox.StateRunning && len(open) == 1:
+		case s.Desired == ledger.Gone && s.Phase == sandbox.PhaseAwake &&
+			p.boxes[id].State != sandbox.StateRunning && len(open) == 1:
 			// What is to go and had stopped is counted so once a removal that failed has seen it.
 			want = open
 		case billed:
@@ -458,7 +467,11 @@ func costIsTheSumOfPeriods(p *picture, _ *known) string {
 	for _, r := range p.costs.Rows {
 		rows.Gross += r.Gross
 	}
-	for what, got := range map[string]sandbox.NanoUSD{"the total": p.costs.Total.Gross, "the sum of all leases": rows.Gross, "the sum of all days": p.byDay.Total.Gross} {
+	for what, got := range map[string]sandbox.NanoUSD{
+		"the total":             p.costs.Total.Gross,
+		"the sum of all leases": rows.Gross,
+		"the sum of all days":   p.byDay.Total.Gross,
+	} {
 		if got != want.Gross {
 			return fmt.Sprintf("%s is $%s, and the periods cost $%s", what, got, want.Gross)
 		}
@@ -498,7 +511,8 @@ func whatExistsIsWanted(p *picture, _ *known) string {
 func nothingIsLeftBehind(p *picture, _ *known) string {
 	for id, s := range p.rows {
 		if s.Schedule.Attempts != 0 || s.Claim.Until.Time().After(p.now) { // the name of a claim that ran out means nothing
-			return fmt.Sprintf("%s is claimed for %q after %d failures: %s", p.name(id), s.Claim.For, s.Schedule.Attempts, s.Schedule.LastError)
+			return fmt.Sprintf("%s is claimed for %q after %d failures: %s",
+				p.name(id), s.Claim.For, s.Schedule.Attempts, s.Schedule.LastError)
 		}
 		if p.held[id].Time().After(p.now) {
 			return p.name(id) + " is held"
@@ -528,8 +542,12 @@ func acknowledgedCommandHasRecord(p *picture, k *known) string {
 func commandIsItsEvents(p *picture, _ *known) string {
 	told := make(map[string][]sandbox.ExecState)
 	for _, e := range p.events {
-		state, ok := map[sandbox.EventType]sandbox.ExecState{sandbox.EventExecStarted: sandbox.ExecRunning, sandbox.EventExecFinished: sandbox.ExecFinished,
-			sandbox.EventExecFailed: sandbox.ExecFailed, sandbox.EventExecCancelled: sandbox.ExecCancelled}[e.Type]
+		state, ok := map[sandbox.EventType]sandbox.ExecState{
+			sandbox.EventExecStarted:   sandbox.ExecRunning,
+			sandbox.EventExecFinished:  sandbox.ExecFinished,
+			sandbox.EventExecFailed:    sandbox.ExecFailed,
+			sandbox.EventExecCancelled: sandbox.ExecCancelled,
+		}[e.Type]
 		if !ok {
 			continue
 		}

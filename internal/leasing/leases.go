@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // GetLease implements service.Leases.
 func (e *Engine) GetLease(ctx context.Context, id string) (l sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		s, _, err := currentOf(tx, id)
+		s, _, err := lifecycle.CurrentOf(tx, id)
 		if err != nil {
 			return err
 		}
@@ -23,7 +24,7 @@ func (e *Engine) GetLease(ctx context.Context, id string) (l sandbox.Lease, err 
 // readView returns the lease of a sandbox, of whatever generation.
 func (e *Engine) readView(ctx context.Context, sandboxID string) (l sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		s, err := mustSandbox(tx, sandboxID)
+		s, err := lifecycle.MustSandbox(tx, sandboxID)
 		if err != nil {
 			return err
 		}
@@ -37,6 +38,11 @@ func (e *Engine) readView(ctx context.Context, sandboxID string) (l sandbox.Leas
 func (e *Engine) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases []sandbox.Lease, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
+	}
+	if f.Observe {
+		if err := e.observeListed(ctx, f); err != nil {
+			return nil, err
+		}
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.CurrentSandboxes(f)
@@ -52,11 +58,11 @@ func (e *Engine) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases 
 // ObserveLease implements service.Leases.
 func (e *Engine) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
 	l, err := e.GetLease(ctx, id)
-	if err != nil || l.Phase == sandbox.PhasePending || l.Phase == sandbox.PhaseGone || !l.EndedAt.IsZero() {
+	if err != nil || !observes(l) {
 		return l, err
 	}
 	if err := e.Look(ctx, l.SandboxID); err != nil {
-		return sandbox.Lease{}, asError(err)
+		return sandbox.Lease{}, lifecycle.AsError(err)
 	}
 	return e.GetLease(ctx, id)
 }
@@ -69,15 +75,15 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 	var id string
 	owed := false
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
-		s, held, err := currentOf(tx, r.ID)
+		s, held, err := lifecycle.CurrentOf(tx, r.ID)
 		if err != nil {
 			return err
 		}
-		if err := checkRef(s, r.LeaseRef); err != nil {
+		if err := lifecycle.CheckRef(s, r.LeaseRef); err != nil {
 			return err
 		}
-		if !live(s, held, tx.Now) {
-			return errEnded(s, held, tx.Now)
+		if !s.Live(held, tx.Now) {
+			return lifecycle.ErrEnded(s, held, tx.Now)
 		}
 		id = s.ID
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
@@ -86,18 +92,18 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 					return err
 				}
 			}
-			owed = e.oweRenewal(tx, s)
-			if err := touch(tx, s); err != nil {
+			owed = e.OweRenewal(tx, s)
+			if err := e.Touch(tx, s); err != nil {
 				return err
 			}
-			return tx.AppendSandboxEvent(s, sandbox.EventRenewed, map[string]any{"expires_at": expiresAt(s, held, tx.Now).Time()})
+			return tx.AppendSandboxEvent(s, sandbox.EventRenewed, map[string]any{"expires_at": s.ExpiresAt(held, tx.Now).Time()})
 		})
 	})
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
 	if owed {
-		e.renewNow(ctx, r.ID, id)
+		e.RenewNow(ctx, r.ID, id)
 	}
 	return e.readView(ctx, id)
 }
@@ -105,26 +111,17 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 // changeSettings gives a living lease other settings of its own.
 func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
 	if settings.MaxLifetime != nil && ledger.SpanOf(*settings.MaxLifetime) != s.MaxLifetime {
-		return sandbox.InvalidFields("lease", []sandbox.Field{{Name: "settings.max_lifetime", Problem: "is fixed when a lease begins; it is " + s.MaxLifetime.Duration().String()}})
+		return sandbox.InvalidFields("lease", []sandbox.Field{
+			{Name: "settings.max_lifetime", Problem: "is fixed when a lease begins; it is " + s.MaxLifetime.Duration().String()},
+		})
 	}
-	env, err := mustEnvironment(tx, s.EnvironmentID)
+	env, err := tx.KnownEnvironment(s.EnvironmentID)
 	if err != nil {
 		return err
 	}
 	s.Settings = settings
 	e.followEnvironment(tx, s, env.Spec)
 	return nil
-}
-
-// touch records activity.
-func touch(tx *ledger.Tx, s *ledger.Sandbox) error {
-	s.LastActivity = tx.Now
-	if s.Claim.Holds(tx.Now) || s.Schedule.Attempts > 0 {
-		return nil // the step under way settles when it is due
-	}
-	held, err := tx.HeldUntil(s.ID)
-	_, s.Schedule.DueAt, _ = decide(s, held, tx.Now)
-	return err
 }
 
 // Release implements service.Leases.
@@ -139,16 +136,16 @@ func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 		if s.Phase == sandbox.PhaseGone {
 			return nil
 		}
-		end := timeUp(s, held, tx.Now)
+		end := lifecycle.TimeUp(s, held, tx.Now)
 		if end == nil {
-			end = &ending{by: sandbox.EndedByRelease, reason: "released by " + s.Owner, at: tx.Now}
+			end = &lifecycle.Ending{By: sandbox.EndedByRelease, Reason: "released by " + s.Owner, At: tx.Now}
 		}
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-			if err := e.endLease(tx, s, *end); err != nil {
+			if err := e.End(tx, s, *end); err != nil {
 				return err
 			}
 			s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
-			return bury(tx, s, string(sandbox.EndedByRelease))
+			return lifecycle.EndRetention(tx, s, string(sandbox.EndedByRelease))
 		})
 	})
 	if err != nil {
@@ -158,4 +155,77 @@ func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 		return sandbox.Lease{}, err
 	}
 	return e.readView(ctx, id)
+}
+
+// Sleep implements service.Leases.
+func (e *Engine) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	return e.rest(ctx, r, lifecycle.Sleep, sandbox.PhaseAsleep)
+}
+
+// Wake implements service.Leases. It counts as activity: a sandbox that is woken is to be used.
+func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	u, err := e.Hold(ctx, r, lifecycle.ClaimTTL, nil)
+	if err != nil {
+		return sandbox.Lease{}, err
+	}
+	u.Unseen = true
+	if err := u.Leave(ctx, true, nil); err != nil {
+		return sandbox.Lease{}, err
+	}
+	return e.readView(ctx, u.Row.ID)
+}
+
+// rest brings an unused sandbox into a phase.
+func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Action,
+	phase sandbox.Phase) (sandbox.Lease, error) {
+	for {
+		var id string
+		var reached bool
+		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+			s, held, err := lifecycle.CurrentOf(tx, r.ID)
+			if err != nil {
+				return err
+			}
+			if err := lifecycle.CheckRef(s, r); err != nil {
+				return err
+			}
+			id, reached = s.ID, s.Phase == phase
+			switch {
+			case !s.Live(held, tx.Now):
+				return lifecycle.ErrEnded(s, held, tx.Now)
+			case held > tx.Now && !reached:
+				return sandbox.Errorf(sandbox.Conflict, "lease %s: a command or stream is running in its sandbox: end it first",
+					r.ID).WithReason(sandbox.ReasonInvalidState)
+			}
+			return nil
+		})
+		if err != nil {
+			return sandbox.Lease{}, err
+		}
+		if reached {
+			return e.readView(ctx, id)
+		}
+		if err := e.Drive(ctx, id, want); err != nil {
+			return sandbox.Lease{}, err
+		}
+	}
+}
+
+// releasable returns the sandbox that a release names: the current one of its lease, or that of an earlier
+// generation which is kept. Errors: as currentOf and checkRef.
+func releasable(tx *ledger.Tx, r sandbox.LeaseRef) (*ledger.Sandbox, ledger.Time, error) {
+	s, held, err := lifecycle.CurrentOf(tx, r.ID)
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.Generation != 0 && r.Generation < s.Generation {
+		kept, err := tx.KeptSandbox(r.ID, r.Generation)
+		if err != nil {
+			return nil, 0, err
+		}
+		if kept != nil {
+			s, held = kept, 0
+		}
+	}
+	return s, held, lifecycle.CheckRef(s, r)
 }

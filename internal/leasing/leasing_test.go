@@ -9,7 +9,7 @@ import (
 
 func TestLeaseEndsWhenItsTTLHasPassed(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = time.Hour
+		w.resync = time.Hour
 		w.startSlowLoop()
 		w.environment()
 		l := w.acquire(ann)
@@ -28,7 +28,8 @@ func TestLeaseEndsWhenItsTTLHasPassed(t *testing.T) {
 		if n := len(w.backend.Sandboxes()); n != 0 {
 			t.Errorf("%d sandboxes are left", n)
 		}
-		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}}); sandbox.CodeOf(err) != sandbox.LeaseEnded {
+		if _, err := w.engine.Renew(w.Context(),
+			sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}}); sandbox.CodeOf(err) != sandbox.LeaseEnded {
 			t.Errorf("renewing an ended lease: %v", err)
 		}
 	})
@@ -36,7 +37,7 @@ func TestLeaseEndsWhenItsTTLHasPassed(t *testing.T) {
 
 func TestRenewalExtendsALeaseButNotForEver(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = time.Hour
+		w.resync = time.Hour
 		w.startSlowLoop()
 		w.environment()
 		l := w.acquire(ann)
@@ -180,8 +181,12 @@ func TestLateConditionDoesNotTouchTheNextLife(t *testing.T) {
 		w.acquire(ann)
 		deliver := func(id, kind, agent string, generation int64) sandbox.Receipt {
 			t.Helper()
-			r, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: id, Body: []byte(id), Condition: sandbox.Condition{Type: kind,
-				Timestamp: died, Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: agent, Generation: generation}}})
+			r, err := w.engine.Deliver(w.Context(), sandbox.Delivery{
+				ID:   id,
+				Body: []byte(id),
+				Condition: sandbox.Condition{Type: kind,
+					Timestamp: died, Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: agent, Generation: generation}},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

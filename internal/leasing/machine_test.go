@@ -34,17 +34,24 @@ func TestWhateverHappensEveryInvariantHolds(t *testing.T) {
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
-		left := 3
-		if os.Getenv("SANDBOX_TEST_LONG") != "" {
-			left = 30
-		}
-		rapid.Check(t, func(r *rapid.T) {
-			if left--; left < 0 && !t.Failed() {
-				return // a history takes seconds there
-			}
+		few(t, func(r *rapid.T) {
 			url := postgrestest.New(t) + "&synchronous_commit=off"
 			rapid.SyncTest(r, func(r *rapid.T) { newMachine(r, url).run() })
 		})
+	})
+}
+
+// few is rapid.Check with few cases: on PostgreSQL a history takes seconds.
+func few(t *testing.T, check func(*rapid.T)) {
+	t.Helper()
+	left := 3
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		left = 30
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		if left--; left >= 0 || t.Failed() {
+			check(r)
+		}
 	})
 }
 
@@ -91,11 +98,20 @@ const (
 
 func newMachine(r *rapid.T, url string) *machine {
 	clock := &stepper{}
-	m := &machine{T: r, clock: clock, known: known{sent: make(map[string]sandbox.Condition), outside: make(map[string]bool)}, env: make(map[string]sandbox.PutEnvironment)}
+	m := &machine{
+		T:     r,
+		clock: clock,
+		known: known{sent: make(map[string]sandbox.Condition), outside: make(map[string]bool)},
+		env:   make(map[string]sandbox.PutEnvironment),
+	}
 	m.host = &host{
-		url: url, options: ledger.Options{Now: clock.now, Boot: clock.boot, BootID: "boot", Poll: noticeEvery, NoListen: true},
-		backend: fake.New("engine-1", clock.now), faults: &faults{next: make(map[fake.Op][]fault), stray: m.stray},
-		ids: m.issue, book: bookOfTests(), loop: &loop.Config{Poll: time.Minute, SurveyEvery: 2 * time.Minute},
+		url:     url,
+		options: ledger.Options{Now: clock.now, Boot: clock.boot, BootID: "boot", Poll: noticeEvery, NoListen: true},
+		backend: fake.New("engine-1", clock.now),
+		faults:  &faults{next: make(map[fake.Op][]fault), stray: m.stray},
+		ids:     m.issue,
+		book:    bookOfTests(),
+		loop:    &loop.Config{Poll: time.Minute, ResyncEvery: 2 * time.Minute},
 	}
 	return m
 }
@@ -155,11 +171,26 @@ func (m *machine) begin() {
 	minutes := hour / 30
 	idle := hour / 6
 	m.put(sandbox.PutEnvironment{ID: pooledGame, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: hour, MaxLifetime: 5 * hour, SleepAfter: &idle, PostMortem: &never}})
+		Type:        sandbox.TypeRPG,
+		Image:       "player",
+		Network:     sandbox.NetworkNone,
+		TTL:         hour,
+		MaxLifetime: 5 * hour,
+		SleepAfter:  &idle,
+		PostMortem:  &never,
+	}})
 	m.put(sandbox.PutEnvironment{ID: budgetedGame, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: hour, MaxLifetime: 5 * hour, SleepAfter: &never,
-		PostMortem: &minutes, SleepMode: sandbox.SleepStop, Budget: &sandbox.Budget{Monthly: 400_000_000},
-		PostStart: []sandbox.PostStart{{Command: []string{"echo"}}, {Command: []string{"sleep", "20s"}}}}})
+		Type:        sandbox.TypeRPG,
+		Image:       "player",
+		Network:     sandbox.NetworkNone,
+		TTL:         hour,
+		MaxLifetime: 5 * hour,
+		SleepAfter:  &never,
+		PostMortem:  &minutes,
+		SleepMode:   sandbox.SleepStop,
+		Budget:      &sandbox.Budget{Monthly: 400_000_000},
+		PostStart:   []sandbox.PostStart{{Command: []string{"echo"}}, {Command: []string{"sleep", "20s"}}},
+	}})
 	m.rest()
 }
 
@@ -266,7 +297,13 @@ func (m *machine) check(all []invariant) {
 		m.Fatal(err)
 	}
 	m.mu.Lock()
-	k := known{before: m.known.before, live: append([]int64(nil), m.live...), sent: m.known.sent, outside: maps.Clone(m.known.outside), commands: m.known.commands}
+	k := known{
+		before:   m.known.before,
+		live:     append([]int64(nil), m.live...),
+		sent:     m.known.sent,
+		outside:  maps.Clone(m.known.outside),
+		commands: m.known.commands,
+	}
 	m.mu.Unlock()
 	for _, i := range all {
 		if broken := i.broken(p, &k); broken != "" {
@@ -285,8 +322,8 @@ func (m *machine) tell(p *picture) {
 		if box, ok := p.boxes[id]; ok {
 			state = string(box.State)
 		}
-		m.Logf("%s: wanted %s, %s, ended by %q, claimed for %q, due in %s; on its backend %s", p.name(id), s.Desired, s.Phase, s.Ending.By,
-			s.Claim.For, s.Schedule.DueAt.Time().Sub(p.now), state)
+		m.Logf("%s: wanted %s, %s, ended by %q, claimed for %q, due in %s; on its backend %s",
+			p.name(id), s.Desired, s.Phase, s.Ending.By, s.Claim.For, s.Schedule.DueAt.Time().Sub(p.now), state)
 	}
 	for _, e := range p.events {
 		m.Logf("event %d: %s %s %d %s", e.ID, e.Type, e.LeaseID, e.Sequence, e.Data)
@@ -298,7 +335,7 @@ func (m *machine) converge() {
 	m.Log("all is well again")
 	m.heal()
 	m.pass(m.youngest())
-	for range 6 { // until what is late has come, and then two surveys beyond the grace
+	for range 6 { // until what is late has come, and then two resyncs beyond the grace
 		m.pass(2*time.Minute + time.Second)
 	}
 	m.check(invariants)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/orphans"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,129 +19,84 @@ func (e *Engine) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.Swe
 	var away error
 	reached := 0
 	for _, b := range backends {
-		v, err := e.takeInventory(ctx, b)
+		found, err := e.sweepInstance(ctx, b, r.DryRun)
 		if err != nil {
 			away = errors.Join(away, err)
-			report.Instances = append(report.Instances, sandbox.InstanceSweep{Backend: b, Findings: []sandbox.SweepFinding{}, Error: err.Error()})
+			report.Instances = append(report.Instances,
+				sandbox.InstanceSweep{Backend: b, Findings: []sandbox.SweepFinding{}, Error: err.Error()})
 			continue
 		}
 		reached++
-		report.Instances = append(report.Instances, e.sweepInstance(ctx, b, v, r.DryRun))
+		report.Instances = append(report.Instances, found)
 	}
 	if reached == 0 {
-		return sandbox.SweepReport{}, asError(fmt.Errorf("sweep: %w", away))
+		return sandbox.SweepReport{}, lifecycle.AsError(fmt.Errorf("sweep: %w", away))
 	}
 	return report, nil
 }
 
-func (e *Engine) sweepInstance(ctx context.Context, b sandbox.Backend, v *inventory, dry bool) sandbox.InstanceSweep {
-	found := sandbox.InstanceSweep{Backend: b, Instance: v.instance, Findings: []sandbox.SweepFinding{}}
-	drifted, err := v.differences(ctx)
-	err = errors.Join(v.failure(), err)
-	found.Findings = append(found.Findings, drifted...)
-	var strays []swept
+// Resync compares everything on a backend's instance with the ledger: each living sandbox is
+// looked at, what it uses is sampled, and what carries our ledger's label and is wanted by no row is
+// destroyed on the second look (see package orphans). What sandboxes go out through is repaired. Unreachable is an
+// error, and never an observation. An environment that does not answer is named by the error, and keeps no other from
+// being looked at.
+func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
+	x, err := e.BackendFor(b)
+	if err != nil {
+		return err
+	}
+	v, err := e.takeInventory(ctx, x)
+	if err != nil {
+		return err
+	}
+	looked := e.LookAtAll(ctx, x, v)
+	repaired := v.Repair(ctx, provisionTimeout(x))
+	_, collected := v.Collect(ctx)
+	return errors.Join(v.Failure(), looked, repaired, collected)
+}
+
+// takeInventory lists what the instance has that a backend is connected to, which may have lost its witness since.
+func (e *Engine) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orphans.Inventory, error) {
+	instance, err := x.Reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
+	defer cancel()
+	if err := x.Recognize(bounded, instance); err != nil {
+		return nil, err
+	}
+	return e.orphans.Take(ctx, x, instance)
+}
+
+// sweepInstance sweeps the instance that a backend is connected to. Its errors are those of an instance that cannot be
+// listed; the report has the others.
+func (e *Engine) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool) (sandbox.InstanceSweep, error) {
+	x, err := e.BackendFor(b)
+	if err != nil {
+		return sandbox.InstanceSweep{}, err
+	}
+	v, err := e.takeInventory(ctx, x)
+	if err != nil {
+		return sandbox.InstanceSweep{}, err
+	}
+	found := sandbox.InstanceSweep{Backend: b, Instance: v.Instance(), Findings: []sandbox.SweepFinding{}}
+	drifted, err := e.Differences(ctx, x, v)
+	err = errors.Join(v.Failure(), err)
+	var unwanted []sandbox.SweepFinding
 	if dry {
 		var judged error
-		strays, judged = v.preview(ctx)
+		unwanted, judged = v.Preview(ctx)
 		err = errors.Join(err, judged)
 	} else {
-		looked := e.lookAtAll(ctx, v)
+		looked := e.LookAtAll(ctx, x, v)
 		var failed error
-		strays, failed = v.sweep(ctx)
+		unwanted, failed = v.Collect(ctx)
 		err = errors.Join(err, looked, failed)
 	}
-	for _, s := range strays {
-		found.Findings = append(found.Findings, s.report())
-	}
+	found.Findings = append(append(found.Findings, drifted...), unwanted...)
 	if err != nil {
 		found.Error = err.Error()
 	}
-	return found
-}
-
-// differences looks at the living sandboxes of the instance and writes nothing. One that cannot be
-// looked at hides no other.
-func (v *inventory) differences(ctx context.Context) ([]sandbox.SweepFinding, error) {
-	listed := make(map[string]driver.Observation, len(v.listed))
-	for _, o := range v.listed {
-		listed[o.SandboxID] = o
-	}
-	found := []sandbox.SweepFinding{}
-	err := v.eachPage(ctx, func(rows []ledger.Sandbox) error {
-		var failed []error
-		for i := range rows {
-			s := &rows[i]
-			o, ok := listed[s.ID]
-			if !observable(s, ledger.At(v.engine.now())) || ok && len(compare(s, o)) == 0 {
-				continue
-			}
-			if o.Hangs { // looking again would hang
-				found = append(found, sweepFinding(s, o, hangs))
-				continue
-			}
-			seen, err := v.differencesOf(ctx, s)
-			found, failed = append(found, seen...), append(failed, err)
-		}
-		return errors.Join(failed...)
-	})
-	return found, err
-}
-
-func (v *inventory) differencesOf(ctx context.Context, s *ledger.Sandbox) ([]sandbox.SweepFinding, error) {
-	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
-	defer cancel()
-	obs, err := v.x.Inspect(bounded, v.engine.handle(s))
-	var differences []difference
-	switch {
-	case sandbox.CodeOf(err) == sandbox.NotFound:
-		differences = []difference{{kind: sandbox.DriftVanished, expected: string(s.Phase), observed: "absent"}}
-	case err != nil:
-		return nil, err
-	case obs.State != sandbox.StateRemoving:
-		differences = compare(s, obs)
-	}
-	found := make([]sandbox.SweepFinding, len(differences))
-	for i, d := range differences {
-		found[i] = sweepFinding(s, obs, d)
-	}
 	return found, nil
-}
-
-func sweepFinding(s *ledger.Sandbox, o driver.Observation, d difference) sandbox.SweepFinding {
-	return sandbox.SweepFinding{
-		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
-		Field: d.field, Expected: d.expected, Observed: d.observed, CreatedAt: o.CreatedAt, Action: sandbox.SweepRecord,
-	}
-}
-
-// preview is sweep without writing or destroying anything.
-func (v *inventory) preview(ctx context.Context) ([]swept, error) {
-	if err := errors.Join(v.unlisted, v.unread); err != nil {
-		return nil, err
-	}
-	strays, spare, err := v.judge(ctx)
-	results := make([]swept, len(strays))
-	now := v.engine.now()
-	for i, s := range strays {
-		s.seen.Looks, s.seen.FirstSeenAt = 1, ledger.At(now)
-		for _, f := range v.open {
-			if f.Kind == s.seen.Kind && f.SandboxID == s.seen.SandboxID && f.Field == s.seen.Field {
-				s.seen.Looks, s.seen.FirstSeenAt = f.Looks+1, f.FirstSeenAt
-			}
-		}
-		results[i] = swept{stray: s, kept: keep(s, spare, now)}
-	}
-	return results, err
-}
-
-func (s swept) report() sandbox.SweepFinding {
-	f := sandbox.SweepFinding{
-		Kind: s.seen.Kind, SandboxID: s.seen.SandboxID, LeaseID: s.seen.LeaseID, EnvironmentID: s.seen.EnvironmentID,
-		Field: s.seen.Field, Expected: s.seen.Expected, Observed: s.seen.Observed,
-		CreatedAt: s.createdAt, FirstSeenAt: s.seen.FirstSeenAt.Time(), Action: sandbox.SweepDestroy, Why: s.kept,
-	}
-	if s.kept != "" {
-		f.Action = sandbox.SweepKeep
-	}
-	return f
 }

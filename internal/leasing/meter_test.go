@@ -45,8 +45,11 @@ func inMeteredWorld(t *testing.T, f func(m *metering)) {
 
 // day is what a backend counts of the nth day that is like a share of what the lease has used.
 func (m *metering) day(n int, share float64) driver.Metered {
-	return driver.Metered{Day: m.began.AddDate(0, 0, n),
-		MemoryMBSeconds: share * 86400 * float64(m.lease.Resources.MemoryMB), DiskMBSeconds: share * 86400 * float64(m.lease.Resources.DiskMB)}
+	return driver.Metered{
+		Day:             m.began.AddDate(0, 0, n),
+		MemoryMBSeconds: share * 86400 * float64(m.lease.Resources.MemoryMB),
+		DiskMBSeconds:   share * 86400 * float64(m.lease.Resources.DiskMB),
+	}
 }
 
 func (m *metering) reconcile() {
@@ -100,7 +103,8 @@ func TestUsageThatABackendHasCountedOtherwiseIsAFindingAndNoCost(t *testing.T) {
 		found := m.wantOpen(2, "a day has half as much again")
 		for _, f := range found {
 			about := "usage of environment " + game + " on " + m.began.AddDate(0, 0, 2).Format(time.DateOnly) + ": "
-			if f.EnvironmentID != game || !strings.HasPrefix(f.Field, about) || f.Expected == f.Observed || !strings.Contains(f.Expected, " hours") {
+			if f.EnvironmentID != game || !strings.HasPrefix(f.Field, about) || f.Expected == f.Observed ||
+				!strings.Contains(f.Expected, " hours") {
 				m.Errorf("the finding is %+v", f)
 			}
 		}
@@ -110,7 +114,8 @@ func TestUsageThatABackendHasCountedOtherwiseIsAFindingAndNoCost(t *testing.T) {
 
 		m.backend.Meter(m.day(2, 1))
 		m.reconcile()
-		if open := m.wantOpen(2, "a day of which nothing was counted is no usage, and what is late has come"); !strings.Contains(open[0].Field, m.began.AddDate(0, 0, 1).Format(time.DateOnly)) {
+		if open := m.wantOpen(2, "a day of which nothing was counted is no usage, and what "+
+			"is late has come"); !strings.Contains(open[0].Field, m.began.AddDate(0, 0, 1).Format(time.DateOnly)) {
 			m.Errorf("the findings are %+v", open)
 		}
 		m.backend.Meter(m.day(1, 1), m.day(2, 1))
@@ -148,7 +153,8 @@ func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
 		m.backend.Meter(all...)
 		m.reconcile()
 		m.wantOpen(0, "its day is long past")
-		if closed := m.findings(sandbox.DriftResolved); len(closed) != 2 || !strings.Contains(closed[0].Resolution, "past") {
+		if closed := m.findings(sandbox.DriftResolved); len(closed) != 2 ||
+			!strings.Contains(closed[0].Resolution, "more than a week ago") {
 			m.Errorf("the findings were closed as %+v", closed)
 		}
 	})

@@ -49,17 +49,21 @@ func TestAnObserverIsToldOfStepsAndOfHowLateSandboxesAreGone(t *testing.T) {
 		w.startLoop()
 		w.acquire(ann)
 		w.backend.Fail(fake.OpKill, away)
-		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); sandbox.CodeOf(err) != sandbox.Unavailable {
+		if _, err := w.engine.Release(w.Context(),
+			sandbox.LeaseRef{ID: annLease}); sandbox.CodeOf(err) != sandbox.Unavailable {
 			w.Fatalf("a release while nothing can be killed: %v", err)
 		}
 		later(time.Minute)
-		if c, err := w.engine.Census(w.Context()); err != nil || c.Ending[sandbox.Docker] < time.Minute || c.Ending[sandbox.Docker] > 2*time.Minute {
+		if c, err := w.engine.Counts(w.Context()); err != nil || c.Ending[sandbox.Docker] < time.Minute ||
+			c.Ending[sandbox.Docker] > 2*time.Minute {
 			w.Errorf("a minute later it is to go for %v: %v", c.Ending[sandbox.Docker], err)
 		}
 		w.backend.Fail(fake.OpKill, nil)
 		later(10 * time.Minute)
 		lines := slices.Compact(told.read())
-		if want := []string{"docker spawn ", "docker kill unavailable", "docker kill ", "docker gone by release"}; !slices.Equal(lines, want) {
+		if want := []string{
+			"docker spawn ", "docker kill unavailable", "docker kill ", "docker gone by release",
+		}; !slices.Equal(lines, want) {
 			w.Errorf("it was told %q, want %q", lines, want)
 		}
 		if len(told.gone) != 1 || told.gone[0] < time.Minute || told.gone[0] > 10*time.Minute {
@@ -78,7 +82,7 @@ func TestACensusCountsWhatThereIs(t *testing.T) {
 			w.Fatal(err)
 		}
 		later(time.Minute)
-		c, err := w.engine.Census(w.Context())
+		c, err := w.engine.Counts(w.Context())
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -87,7 +91,8 @@ func TestACensusCountsWhatThereIs(t *testing.T) {
 			counts[s] = true
 		}
 		for _, want := range []ledger.SandboxCount{
-			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, N: 1}, {Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 1},
+			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, N: 1},
+			{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 1},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2},
 		} {
 			if !counts[want] || len(counts) != 3 {
@@ -112,7 +117,7 @@ func TestACensusTellsOfWorkThatNobodyDoesAndOfDrift(t *testing.T) {
 			w.Fatal(err)
 		}
 		later(24 * time.Hour) // no loop runs
-		c, err := w.engine.Census(w.Context())
+		c, err := w.engine.Counts(w.Context())
 		if err != nil || c.Overdue < 12*time.Hour || c.Overdue > 24*time.Hour || c.Findings[sandbox.DriftChanged] != 1 {
 			w.Errorf("it is %+v: %v", c, err)
 		}

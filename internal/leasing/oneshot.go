@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -25,7 +26,10 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 	if err := e.admitRun(ctx, &r); err != nil {
 		return res, err
 	}
-	ref := sandbox.LeaseRef{ID: sandbox.LeaseID(r.AgentDID, r.EnvironmentID), Owner: path.Join(r.Owner, "run", e.ids(sandbox.LedgerIDLength))}
+	ref := sandbox.LeaseRef{
+		ID:    sandbox.LeaseID(r.AgentDID, r.EnvironmentID),
+		Owner: path.Join(r.Owner, "run", e.ids(sandbox.LedgerIDLength)),
+	}
 	defer func() { res.Lease = e.endRun(ctx, ref) }() // on every way out, a panic included
 	awake, life := sandbox.Duration(0), r.Timeout+r.Margin
 	_, err = e.Acquire(ctx, sandbox.Acquire{
@@ -51,15 +55,18 @@ func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	if r.AgentDID != "" {
 		return nil
 	}
-	if env.State != nil {
-		return sandbox.InvalidFields("run", []sandbox.Field{{Name: "agent_did", Problem: "must be named: environment " + r.EnvironmentID + " keeps a state for each agent"}})
+	if env.Snapshot != nil {
+		return sandbox.InvalidFields("run", []sandbox.Field{
+			{Name: "agent_did", Problem: "must be named: environment " + r.EnvironmentID + " keeps a state for each agent"},
+		})
 	}
 	r.AgentDID = "did:run:" + e.ids(sandbox.SandboxIDLength)
 	return nil
 }
 
 // runIn works in a run's sandbox.
-func (e *Engine) runIn(ctx context.Context, ref sandbox.LeaseRef, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
+func (e *Engine) runIn(ctx context.Context, ref sandbox.LeaseRef,
+	r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	if r.Files != nil {
 		if err := e.WriteFiles(ctx, ref, "/workspace", r.Files); err != nil {
 			return res, err
@@ -73,7 +80,8 @@ func (e *Engine) runIn(ctx context.Context, ref sandbox.LeaseRef, r sandbox.RunR
 }
 
 // collect writes paths as one tar stream, and returns those that are not there.
-func (e *Engine) collect(ctx context.Context, ref sandbox.LeaseRef, r sandbox.RunRequest) (missing []string, err error) {
+func (e *Engine) collect(ctx context.Context, ref sandbox.LeaseRef,
+	r sandbox.RunRequest) (missing []string, err error) {
 	out := tar.NewWriter(r.Collected)
 	for _, p := range r.Collect {
 		archive, err := e.ReadFiles(ctx, ref, p)
@@ -85,10 +93,10 @@ func (e *Engine) collect(ctx context.Context, ref sandbox.LeaseRef, r sandbox.Ru
 			return missing, err
 		}
 		if err := errors.Join(appendArchive(out, path.Dir(p), archive), archive.Close()); err != nil {
-			return missing, asError(err)
+			return missing, lifecycle.AsError(err)
 		}
 	}
-	return missing, asError(out.Close())
+	return missing, lifecycle.AsError(out.Close())
 }
 
 // appendArchive copies the entries of an archive whose names are relative to a directory.
@@ -126,7 +134,9 @@ func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease
 	case sandbox.CodeOf(err) == sandbox.NotFound, sandbox.CodeOf(err) == sandbox.Conflict:
 		return sandbox.Lease{} // it never was: what the agent has there is another's
 	}
-	e.log.WarnContext(ctx, "leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it", aboutLease(ref.ID, ""), "error", err)
+	e.log.WarnContext(ctx,
+		"leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it",
+		lifecycle.AboutLease(ref.ID, ""), "error", err)
 	if lease, err = e.GetLease(ctx, ref.ID); err != nil || lease.Owner != ref.Owner {
 		return sandbox.Lease{} // as in the log
 	}

@@ -9,7 +9,12 @@ import (
 )
 
 func runOf(args ...string) sandbox.RunRequest {
-	return sandbox.RunRequest{EnvironmentID: game, AgentDID: ann, Owner: "test", ExecRequest: sandbox.ExecRequest{Command: args}}
+	return sandbox.RunRequest{
+		EnvironmentID: game,
+		AgentDID:      ann,
+		Owner:         "test",
+		ExecRequest:   sandbox.ExecRequest{Command: args},
+	}
 }
 
 // panics is a writer that panics.

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// surveyPace is the pace of surveys: what is not known better ends when one has seen it last.
-const surveyPace = 30.0
+// resyncPace is the pace of resyncs: what is not known better ends when one has seen it last.
+const resyncPace = 30.0
 
 // used is what a world's leases are billed for, in seconds.
 func (w *world) used() float64 {
@@ -23,8 +23,8 @@ func (w *world) used() float64 {
 	return report.Total.AwakeSeconds + report.Total.AsleepSeconds
 }
 
-// TestUsageEndsWithTheSandboxAndNotWithTheOutage ends sandboxes while no reconciler can record it. A backend that remembers
-// when it removed one is believed to the second; elsewhere usage ends when the sandbox was last seen.
+// TestUsageEndsWithTheSandboxAndNotWithTheOutage ends sandboxes while no reconciler can record it. A backend that
+// remembers when it removed one is believed to the second; elsewhere usage ends when the sandbox was last seen.
 func TestUsageEndsWithTheSandboxAndNotWithTheOutage(t *testing.T) {
 	const outage = 10 * time.Minute
 	short := func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(3 * time.Minute) }
@@ -95,7 +95,7 @@ func TestUsageEndsWithTheSandboxAndNotWithTheOutage(t *testing.T) {
 					existed := 70.0
 					end.run(w, l)
 					w.want(w.lease(annLease), sandbox.LeaseDestroyed, end.by)
-					least := existed - surveyPace
+					least := existed - resyncPace
 					if remembers {
 						least = existed - 1
 					}
@@ -108,23 +108,24 @@ func TestUsageEndsWithTheSandboxAndNotWithTheOutage(t *testing.T) {
 	}
 }
 
-// TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain: that its removal succeeds says nothing about when it went.
+// TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain: that its removal succeeds says nothing
+// about when it went.
 func TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment()
 		w.acquire(ann)
 		later(time.Minute)
-		w.backend.Fail(fake.OpIncarnations, away)
+		w.backend.Fail(fake.OpBoots, away)
 		w.condition("game.finished", "")
 		later(10 * time.Minute)
 		if l := w.lease(annLease); l.Status != sandbox.LeaseExpired || l.LastError == "" {
 			t.Errorf("it is %s, last error %q", l.Status, l.LastError)
 		}
-		w.backend.Fail(fake.OpIncarnations, nil)
+		w.backend.Fail(fake.OpBoots, nil)
 		later(time.Minute)
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
-		if used := w.used(); used < 60-surveyPace || used > 61 {
+		if used := w.used(); used < 60-resyncPace || used > 61 {
 			t.Errorf("%.1f s are billed for a sandbox that existed for 60 s", used)
 		}
 	})
@@ -136,14 +137,14 @@ func TestALeaseThatEndsUnderAWatchIsUsedUntilThen(t *testing.T) {
 		w.startLoop()
 		w.environment()
 		l := w.acquire(ann)
-		later(25 * time.Second) // no survey has seen it yet
-		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpIncarnations} {
+		later(25 * time.Second) // no resync has seen it yet
+		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpBoots} {
 			w.backend.Fail(op, away)
 		}
 		w.condition("game.finished", "")
 		w.backend.Remove(l.SandboxID)
 		later(10 * time.Minute)
-		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpIncarnations} {
+		for _, op := range []fake.Op{fake.OpKill, fake.OpInspect, fake.OpBoots} {
 			w.backend.Fail(op, nil)
 		}
 		later(time.Minute)

@@ -24,21 +24,24 @@ func TestAnEnvironmentThatDoesNotAnswerHidesNoOther(t *testing.T) {
 		w.backend.Mute("mute", broken)
 		w.backend.Remove(seen.SandboxID)
 		var partial *sandbox.PartialError
-		err = w.engine.Survey(w.Context(), sandbox.Docker)
-		if !errors.As(err, &partial) || !errors.Is(partial.Of("mute"), broken) || partial.Of(game) != nil || sandbox.CodeOf(err) != sandbox.Unavailable {
-			t.Errorf("the survey returns %v", err)
+		err = w.engine.Resync(w.Context(), sandbox.Docker)
+		if !errors.As(err, &partial) || !errors.Is(partial.Of("mute"), broken) || partial.Of(game) != nil ||
+			sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("the resync returns %v", err)
 		}
 		later(10 * time.Minute)
-		if found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{LeaseID: seen.ID}); err != nil || len(found) != 1 || found[0].Kind != sandbox.DriftVanished {
+		if found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{LeaseID: seen.ID}); err != nil ||
+			len(found) != 1 || found[0].Kind != sandbox.DriftVanished {
 			t.Errorf("of the environment that answers it is found that %+v: %v", found, err)
 		}
-		if found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{LeaseID: unknown.ID}); err != nil || len(found) != 0 {
+		if found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{LeaseID: unknown.ID}); err != nil ||
+			len(found) != 0 {
 			t.Errorf("of the environment that does not answer it is found that %+v: %v", found, err)
 		}
 		w.want(w.lease(unknown.ID), sandbox.LeaseActive, "")
 		w.backend.Mute("mute", nil)
-		if err := w.engine.Survey(w.Context(), sandbox.Docker); err != nil {
-			t.Errorf("with everything in reach the survey returns %v", err)
+		if err := w.engine.Resync(w.Context(), sandbox.Docker); err != nil {
+			t.Errorf("with everything in reach the resync returns %v", err)
 		}
 		w.want(w.lease(unknown.ID), sandbox.LeaseActive, "")
 	})

@@ -2,9 +2,12 @@ package leasing
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -23,7 +26,7 @@ func (e *Engine) CheckBudgets(ctx context.Context) error { return e.billing.Chec
 // ReconcileUsage compares the ledger's usage of the last days with what a backend has counted by a meter of its own. A
 // backend without a meter has nothing to compare; one that refuses to be read is logged once.
 func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
-	x, err := e.backendFor(b)
+	x, err := e.BackendFor(b)
 	if err != nil {
 		return err
 	}
@@ -31,7 +34,7 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	if !ok || !x.Capabilities().Metered {
 		return nil
 	}
-	instance, err := x.reach(ctx)
+	instance, err := x.Reach(ctx)
 	if err != nil {
 		return err
 	}
@@ -39,13 +42,61 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	if sandbox.CodeOf(err) != sandbox.Forbidden {
 		return err
 	}
-	x.unmetered.Do(func() {
-		e.log.Warn("leasing: the ledger's usage is not compared with the backend's meter: the credentials do not allow to read it", "backend", b, "error", err)
+	e.unmetered[b].Do(func() {
+		e.log.Warn("leasing: the ledger's usage is not compared with the backend's meter: the credentials do not "+
+			"allow to read it", "backend", b, "error", err)
 	})
 	return nil
 }
 
-// Purge removes what ended more than ttl ago, sandboxes that are kept for a post-mortem included; see retention.Service.
+// ReconcilePools brings every warm pool to its size; see warmpool.Service.
+func (e *Engine) ReconcilePools(ctx context.Context) error { return e.pools.Reconcile(ctx) }
+
+// ListSnapshots implements service.Snapshots.
+func (e *Engine) ListSnapshots(ctx context.Context, f sandbox.SnapshotFilter) ([]sandbox.Snapshot, error) {
+	return e.snapshots.List(ctx, f)
+}
+
+// DeleteSnapshot implements service.Snapshots.
+func (e *Engine) DeleteSnapshot(ctx context.Context, key string) error {
+	return e.snapshots.Delete(ctx, key)
+}
+
+// CollectSnapshots deletes objects that nothing names any more; see snapshots.Service.
+func (e *Engine) CollectSnapshots(ctx context.Context) error { return e.snapshots.Collect(ctx) }
+
+// ResealSecrets seals anew what is sealed under an older key, secrets and the variables of sessions; see
+// secrets.Service.
+func (e *Engine) ResealSecrets(ctx context.Context) (int, error) {
+	n, err := e.secrets.Reseal(ctx, e.sessions.Reseal)
+	return n, lifecycle.AsError(err)
+}
+
+// TakeOverExecs follows the commands whose process has died; see commands.Service.
+func (e *Engine) TakeOverExecs(ctx context.Context) (time.Time, error) {
+	return e.commands.TakeOver(ctx)
+}
+
+// ReconcileProcesses starts the processes that are due; see processes.Service.
+func (e *Engine) ReconcileProcesses(ctx context.Context) (time.Time, error) {
+	return e.processes.Reconcile(ctx)
+}
+
+// BoundOutput drops the oldest output wherever too much is kept; see output.Store.
+func (e *Engine) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
+
+// Exec implements service.Leases.
+func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	return e.commands.Exec(ctx, r, req)
+}
+
+// ListLLMCalls implements service.Reports.
+func (e *Engine) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error) {
+	return e.llm.Calls(ctx, q)
+}
+
+// Purge removes what ended more than ttl ago, sandboxes that are kept for a post-mortem included; see
+// retention.Service.
 func (e *Engine) Purge(ctx context.Context, ttl time.Duration) (retention.Purged, error) {
 	return e.retention.Purge(ctx, ttl)
 }
@@ -53,15 +104,28 @@ func (e *Engine) Purge(ctx context.Context, ttl time.Duration) (retention.Purged
 // PurgeUsage removes old samples of usage; see retention.Service.
 func (e *Engine) PurgeUsage(ctx context.Context) error { return e.retention.PurgeUsage(ctx) }
 
-// CollectEgress records what the gateways of a backend have logged; see egresslog.Collector.
+// CollectEgress records what the gateways of a backend have logged, attempts to reach hosts and calls of models, and
+// tells them what calls may still cost; see egresslog.Collector and llm.Service.
 func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
-	x, err := e.backendFor(b)
+	x, err := e.BackendFor(b)
 	if err != nil {
 		return err
 	}
-	instance, err := x.reach(ctx)
+	instance, err := x.Reach(ctx)
 	if err != nil {
 		return err
 	}
-	return e.egress.Collect(ctx, x, instance)
+	return errors.Join(e.egress.Collect(ctx, x, instance), e.llm.Collect(ctx, x, instance))
+}
+
+// endedByCleanup is why the cleanup ttl ends a post-mortem.
+const endedByCleanup = "cleanup_ttl"
+
+// endOldRetentions ends the post-mortems of what failed before a moment, however long they were to last.
+func endOldRetentions(tx *ledger.Tx, before ledger.Time) (done retention.Purged, more bool, err error) {
+	rows, err := tx.KeptSandboxes(before, retention.Batch)
+	if err == nil {
+		err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return lifecycle.EndRetention(tx, s, endedByCleanup) })
+	}
+	return done, len(rows) == retention.Batch, err
 }

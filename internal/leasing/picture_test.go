@@ -29,8 +29,15 @@ type picture struct {
 }
 
 // look reads everything. It is for a moment at which nobody works.
-func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine, boxes map[string]driver.Observation) (*picture, error) {
-	p := &picture{now: store.Now(), rows: make(map[string]*ledger.Sandbox), periods: make(map[string][]ledger.UsagePeriod), boxes: boxes, execs: make(map[string]sandbox.Exec)}
+func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine,
+	boxes map[string]driver.Observation) (*picture, error) {
+	p := &picture{
+		now:     store.Now(),
+		rows:    make(map[string]*ledger.Sandbox),
+		periods: make(map[string][]ledger.UsagePeriod),
+		boxes:   boxes,
+		execs:   make(map[string]sandbox.Exec),
+	}
 	var err error
 	if p.leases, err = engine.ListLeases(ctx, sandbox.LeaseFilter{}); err != nil {
 		return nil, err
@@ -143,7 +150,8 @@ func (p *picture) eventsOf() map[string][]sandbox.Event {
 
 // steppedAfter reports whether the clock was stepped after an event.
 func (p *picture) steppedAfter(id int64) bool {
-	return slices.ContainsFunc(p.events, func(e sandbox.Event) bool { return e.ID > id && e.Type == sandbox.EventClockStepped })
+	return slices.ContainsFunc(p.events,
+		func(e sandbox.Event) bool { return e.ID > id && e.Type == sandbox.EventClockStepped })
 }
 
 // holds checks every invariant of a world at rest that has nothing before it.

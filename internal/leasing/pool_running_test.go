@@ -53,9 +53,14 @@ func TestARunningPoolIsClaimedByAMessageAlone(t *testing.T) {
 
 func TestARunningSandboxThatIsLostIsNotGivenOut(t *testing.T) {
 	for name, fault := range map[string]func(ctx context.Context) error{
-		"it stopped":         func(context.Context) error { return sandbox.Errorf(sandbox.Conflict, "it is stopped") },
-		"it vanished":        func(context.Context) error { return sandbox.Errorf(sandbox.NotFound, "there is no such sandbox") },
-		"it does not answer": func(ctx context.Context) error { <-ctx.Done(); return sandbox.Errorf(sandbox.Timeout, "%w", ctx.Err()) },
+		"it stopped": func(context.Context) error { return sandbox.Errorf(sandbox.Conflict, "it is stopped") },
+		"it vanished": func(context.Context) error {
+			return sandbox.Errorf(sandbox.NotFound, "there is no such sandbox")
+		},
+		"it does not answer": func(ctx context.Context) error {
+			<-ctx.Done()
+			return sandbox.Errorf(sandbox.Timeout, "%w", ctx.Err())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -131,7 +136,7 @@ func TestAPoolWhoseModeChangesIsReplaced(t *testing.T) {
 
 func TestWaitingAwakeCostsTheEnvironmentUntilTheClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = time.Hour
+		w.resync = time.Hour
 		w.startSlowLoop()
 		w.environment(withRunningPool(1))
 		later(2 * time.Hour)
@@ -148,7 +153,8 @@ func TestWaitingAwakeCostsTheEnvironmentUntilTheClaim(t *testing.T) {
 		for _, r := range report.Rows {
 			rows[r.LeaseID] = r
 		}
-		if r := rows[""]; r.AwakeSeconds < 2*3600-200 || r.AwakeSeconds > 2*3600+200 || r.AsleepSeconds != 0 || r.AgentDID != "" {
+		if r := rows[""]; r.AwakeSeconds < 2*3600-200 || r.AwakeSeconds > 2*3600+200 ||
+			r.AsleepSeconds != 0 || r.AgentDID != "" {
 			t.Errorf("what waited is %+v", r)
 		}
 		if r := rows[annLease]; r.AwakeSeconds < 3600 || r.AwakeSeconds > 3601 {

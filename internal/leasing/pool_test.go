@@ -64,11 +64,12 @@ func TestPoolIsFilledAndAnAcquireTakesFromIt(t *testing.T) {
 			t.Errorf("the lease got sandbox %s in generation %d, %s", a.Lease.SandboxID, a.Lease.Generation, a.Lease.Phase)
 		}
 		spec := w.backend.Spec(a.Lease.SandboxID)
-		if spec.AgentDID != ann || spec.LeaseID != annLease || !spec.Deadline.Equal(a.Lease.LeasedAt.Add(240*time.Hour)) || len(spec.Config) == 0 {
+		if spec.AgentDID != ann || spec.LeaseID != annLease || !spec.Deadline.Equal(a.Lease.LeasedAt.Add(240*time.Hour)) ||
+			len(spec.Config) == 0 {
 			t.Errorf("the sandbox was told %+v", spec)
 		}
-		w.wantEvents(a.Lease.SandboxID, sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventAsleep,
-			sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady)
+		w.wantEvents(a.Lease.SandboxID, sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady,
+			sandbox.EventAsleep, sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady)
 		w.backend.Fail(fake.OpSpawn, nil)
 		later(time.Minute)
 		w.wantPool(2, 0)
@@ -105,7 +106,8 @@ func TestManyTakeFromAPoolAndNobodyTwice(t *testing.T) {
 		got := make(chan sandbox.Lease)
 		for i := range 8 {
 			go func() {
-				a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", i), EnvironmentID: game, Owner: "test"})
+				a, err := w.engine.Acquire(w.Context(),
+					sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", i), EnvironmentID: game, Owner: "test"})
 				if err != nil {
 					t.Error(err)
 				}
@@ -138,7 +140,7 @@ func TestSeveralEnginesDoNotOverfillAPool(t *testing.T) {
 		for range 4 {
 			other := w.newEngine(w.store)
 			go func() {
-				err := other.TendPools(context.Background())
+				err := other.ReconcilePools(context.Background())
 				if e := other.Close(); err == nil {
 					err = e
 				}
@@ -156,7 +158,7 @@ func TestSeveralEnginesDoNotOverfillAPool(t *testing.T) {
 
 func TestWhatWaitsIsReplacedByTTL(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = time.Hour
+		w.resync = time.Hour
 		w.startLoop()
 		w.environment(func(p *sandbox.PutEnvironment) {
 			p.WarmPool = &sandbox.WarmPool{Size: 1, TTL: sandbox.Duration(2 * time.Hour)}
@@ -184,7 +186,7 @@ func TestWhatWaitsIsReplacedByTTL(t *testing.T) {
 
 func TestLeaseFromAPoolHasItsWholeMaxLifetime(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = time.Hour
+		w.resync = time.Hour
 		w.startSlowLoop()
 		w.environment(withPool(1))
 		later(23 * time.Hour)
@@ -382,7 +384,9 @@ func TestAcquireMakesAnewWhatThePoolHasLost(t *testing.T) {
 		"it cannot be assigned": func(w *world, _ string) {
 			w.backend.Fail(fake.OpAssign, sandbox.Errorf(sandbox.Failed, "the file is gone"))
 		},
-		"it does not wake any more": func(w *world, _ string) { w.backend.Fail(fake.OpWake, sandbox.Errorf(sandbox.Failed, "it stopped")) },
+		"it does not wake any more": func(w *world, _ string) {
+			w.backend.Fail(fake.OpWake, sandbox.Errorf(sandbox.Failed, "it stopped"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -400,7 +404,8 @@ func TestAcquireMakesAnewWhatThePoolHasLost(t *testing.T) {
 				}
 				w.want(a.Lease, sandbox.LeaseActive, "")
 				if a.Lease.Generation != 2 || a.Lease.SandboxID == lost {
-					t.Errorf("the lease is in generation %d with sandbox %s, want the second and another", a.Lease.Generation, a.Lease.SandboxID)
+					t.Errorf("the lease is in generation %d with sandbox %s, want the second and another",
+						a.Lease.Generation, a.Lease.SandboxID)
 				}
 				w.backend.Fail(fake.OpAssign, nil)
 				w.backend.Fail(fake.OpWake, nil)
@@ -415,7 +420,7 @@ func TestAcquireMakesAnewWhatThePoolHasLost(t *testing.T) {
 
 func TestWaitingCostsTheEnvironmentAndThenTheLease(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = time.Hour
+		w.resync = time.Hour
 		w.startSlowLoop()
 		w.environment(func(p *sandbox.PutEnvironment) {
 			p.WarmPool = &sandbox.WarmPool{Size: 1}

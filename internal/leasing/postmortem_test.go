@@ -40,21 +40,26 @@ func TestASandboxThatFailedIsKeptStoppedForAWhile(t *testing.T) {
 		l := w.failed()
 		kept := w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed)
 		w.want(kept, sandbox.LeaseExpired, sandbox.EndedByCrashed)
-		if until := kept.KeptUntil.Sub(kept.EndedAt); until != sandbox.DefaultPostMortem.D() || kept.ErrorMessage == "" || w.exists(l.SandboxID) != sandbox.StateStopped {
+		if until := kept.KeptUntil.Sub(kept.EndedAt); until != sandbox.DefaultPostMortem.D() || kept.ErrorMessage == "" ||
+			w.exists(l.SandboxID) != sandbox.StateStopped {
 			w.Errorf("it is kept for %s, %q, and is %q on its backend", until, kept.ErrorMessage, w.exists(l.SandboxID))
 		}
-		if _, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ExecRequest{Command: []string{"echo"}}); sandbox.CodeOf(err) != sandbox.LeaseEnded {
+		if _, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: l.ID},
+			sandbox.ExecRequest{Command: []string{"echo"}}); sandbox.CodeOf(err) != sandbox.LeaseEnded {
 			w.Errorf("a command in it: %v", err)
 		}
 		later(59 * time.Minute)
 		w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
 		later(time.Minute)
 		gone := w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed)
-		if w.want(gone, sandbox.LeaseDestroyed, sandbox.EndedByCrashed); !gone.KeptUntil.IsZero() || w.exists(l.SandboxID) != "" {
+		if w.want(gone, sandbox.LeaseDestroyed, sandbox.EndedByCrashed); !gone.KeptUntil.IsZero() ||
+			w.exists(l.SandboxID) != "" {
 			w.Errorf("it is kept until %v, and is %q on its backend", gone.KeptUntil, w.exists(l.SandboxID))
 		}
 		told := w.told(l.SandboxID)
-		if want := []sandbox.EventType{sandbox.EventFailed, sandbox.EventEnded, sandbox.EventDeleteRequested, sandbox.EventDeleted}; !slices.Equal(told[len(told)-4:], want) {
+		if want := []sandbox.EventType{
+			sandbox.EventFailed, sandbox.EventEnded, sandbox.EventDeleteRequested, sandbox.EventDeleted,
+		}; !slices.Equal(told[len(told)-4:], want) {
 			w.Errorf("its events end with %q, want %q", told[len(told)-4:], want)
 		}
 	})
@@ -62,7 +67,7 @@ func TestASandboxThatFailedIsKeptStoppedForAWhile(t *testing.T) {
 
 func TestWhatIsKeptIsStoppedWhoeverStartsIt(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = 30 * time.Second
+		w.resync = 30 * time.Second
 		l := w.failed()
 		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
 		later(35 * time.Second)
@@ -86,12 +91,13 @@ func TestWhatCannotBeStoppedIsNotKept(t *testing.T) {
 func TestWhatIsKeptHoldsUpNobody(t *testing.T) {
 	inWorld(t, func(w *world) {
 		first := w.failed(func(p *sandbox.PutEnvironment) {
-			p.State, p.InitialState = &sandbox.StateSpec{}, map[string]string{"map": "gold"}
+			p.Snapshot, p.InitialData = &sandbox.SnapshotSpec{}, map[string]string{"map": "gold"}
 		})
 		w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
 		next := w.acquire(ann)
-		if text, _ := w.backend.FileOf(next.SandboxID, "/data/map"); next.Generation != 2 || next.State.RestoredFrom == nil || text != "gold" {
-			w.Errorf("the next generation is %d, with %q, restored from %+v", next.Generation, text, next.State.RestoredFrom)
+		if text, _ := w.backend.FileOf(next.SandboxID, "/data/map"); next.Generation != 2 ||
+			next.Snapshot.RestoredFrom == nil || text != "gold" {
+			w.Errorf("the next generation is %d, with %q, restored from %+v", next.Generation, text, next.Snapshot.RestoredFrom)
 		}
 		if is := w.exists(first.SandboxID); is != sandbox.StateStopped {
 			w.Errorf("the one that failed is %q", is)
@@ -102,7 +108,8 @@ func TestWhatIsKeptHoldsUpNobody(t *testing.T) {
 		}
 		ref.Owner = "test"
 		gone, err := w.engine.Release(w.Context(), ref)
-		if err != nil || gone.Generation != 1 || gone.Status != sandbox.LeaseDestroyed || gone.EndedBy != sandbox.EndedByCrashed || w.exists(first.SandboxID) != "" {
+		if err != nil || gone.Generation != 1 || gone.Status != sandbox.LeaseDestroyed ||
+			gone.EndedBy != sandbox.EndedByCrashed || w.exists(first.SandboxID) != "" {
 			w.Errorf("released, it is %+v, %v", gone, err)
 		}
 		w.want(w.lease(annLease), sandbox.LeaseActive, "")
@@ -177,7 +184,8 @@ func TestWhatIsKeptCostsAsWhatSleeps(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if awake, asleep := after.Total.AwakeSeconds-before.Total.AwakeSeconds, after.Total.AsleepSeconds-before.Total.AsleepSeconds; awake != 0 || asleep != 1800 {
+		if awake, asleep := after.Total.AwakeSeconds-before.Total.AwakeSeconds,
+			after.Total.AsleepSeconds-before.Total.AsleepSeconds; awake != 0 || asleep != 1800 {
 			w.Errorf("in half an hour it was counted awake for %v s and asleep for %v s", awake, asleep)
 		}
 	})
@@ -190,7 +198,8 @@ func TestWhatIsGoneByTheRulesIsNotKept(t *testing.T) {
 		w.environment(rpgGame)
 		l := w.acquire(ann)
 		later(time.Minute)
-		w.backend.Fault(fake.OpWake, func(context.Context) error { return sandbox.Errorf(sandbox.Failed, "it does not start") })
+		w.backend.Fault(fake.OpWake,
+			func(context.Context) error { return sandbox.Errorf(sandbox.Failed, "it does not start") })
 		w.crash(l.SandboxID, false)
 		later(time.Minute)
 		w.condition("agent.death", ann)
@@ -209,13 +218,18 @@ func TestAConditionOfTheMomentOfALeaseLeavesWhatIsKept(t *testing.T) {
 			at   time.Time
 			left sandbox.State
 		}{{l.LeasedAt, sandbox.StateStopped}, {l.LeasedAt.Add(time.Microsecond), ""}} {
-			_, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: "m-" + string(c.left), Body: []byte(c.left), Condition: sandbox.Condition{
-				Type: "agent.death", Timestamp: c.at, Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: ann}}})
+			_, err := w.engine.Deliver(w.Context(), sandbox.Delivery{
+				ID:   "m-" + string(c.left),
+				Body: []byte(c.left),
+				Condition: sandbox.Condition{
+					Type: "agent.death", Timestamp: c.at, Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: ann}},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if later(time.Second); w.exists(l.SandboxID) != c.left {
-				w.Errorf("after a condition %s after the lease it is %q, want %q", c.at.Sub(l.LeasedAt), w.exists(l.SandboxID), c.left)
+				w.Errorf("after a condition %s after the lease it is %q, want %q",
+					c.at.Sub(l.LeasedAt), w.exists(l.SandboxID), c.left)
 			}
 		}
 	})

@@ -18,7 +18,8 @@ import (
 func begins(lines ...string) func(p *sandbox.PutEnvironment) {
 	return func(p *sandbox.PutEnvironment) {
 		for _, line := range lines {
-			p.PostStart = append(p.PostStart, sandbox.PostStart{Command: strings.Fields(line), Timeout: sandbox.Duration(time.Hour)})
+			p.PostStart = append(p.PostStart,
+				sandbox.PostStart{Command: strings.Fields(line), Timeout: sandbox.Duration(time.Hour)})
 		}
 	}
 }
@@ -26,7 +27,8 @@ func begins(lines ...string) func(p *sandbox.PutEnvironment) {
 // acquireLater begins ann's lease for nobody who waits.
 func (w *world) acquireLater() sandbox.Lease {
 	w.Helper()
-	a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
+	a, err := w.engine.Acquire(w.Context(),
+		sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -58,7 +60,7 @@ func count[T comparable](all []T, one T) (n int) {
 func TestPostStartCommandsAreRunOnceInOrderBeforeALeaseIsReady(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withSecret, begins("echo first", "sleep 1m second"), func(p *sandbox.PutEnvironment) {
-			p.SleepMode, p.InitialState = sandbox.SleepStop, map[string]string{"map": "gold"}
+			p.SleepMode, p.InitialData = sandbox.SleepStop, map[string]string{"map": "gold"}
 		})
 		calls := 0
 		w.backend.Fault(fake.OpExec, func(context.Context) error {
@@ -74,12 +76,15 @@ func TestPostStartCommandsAreRunOnceInOrderBeforeALeaseIsReady(t *testing.T) {
 			return nil
 		})
 		l := w.acquire(ann)
-		want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventExecStarted, sandbox.EventExecFinished,
-			sandbox.EventExecStarted, sandbox.EventExecFinished, sandbox.EventReady}
+		want := []sandbox.EventType{
+			sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventExecStarted, sandbox.EventExecFinished,
+			sandbox.EventExecStarted, sandbox.EventExecFinished, sandbox.EventReady,
+		}
 		if got := w.told(l.SandboxID); !slices.Equal(got, want) {
 			w.Errorf("its events are %q, want %q", got, want)
 		}
-		if x := w.wantExec(sandbox.PostStartID(l.SandboxID, 1), sandbox.ExecFinished); x.StdoutBytes != int64(len("second")) || !x.Detached {
+		if x := w.wantExec(sandbox.PostStartID(l.SandboxID, 1),
+			sandbox.ExecFinished); x.StdoutBytes != int64(len("second")) || !x.Detached {
 			w.Errorf("the second command is %+v", x)
 		}
 		if took := l.ReadyAt.Sub(l.LeasedAt); took != time.Minute {
@@ -150,8 +155,10 @@ func TestAPostStartCommandThatFailsFailsTheLease(t *testing.T) {
 		limit  time.Duration
 		why    []string
 	}{
-		{"exit 3 no such module: " + strings.Repeat("x", 9000) + " maps", time.Minute, []string{`post_start[1] ["exit" "3"`, "exit code 3", `xx maps"`}},
-		{"sleep 1h", time.Minute, []string{`post_start[1] ["sleep" "1h"]`, "ran out of its timeout of 1m0s", "wrote nothing to stderr"}},
+		{"exit 3 no such module: " + strings.Repeat("x", 9000) + " maps", time.Minute,
+			[]string{`post_start[1] ["exit" "3"`, "exit code 3", `xx maps"`}},
+		{"sleep 1h", time.Minute,
+			[]string{`post_start[1] ["sleep" "1h"]`, "ran out of its timeout of 1m0s", "wrote nothing to stderr"}},
 		{"no-such-program", time.Minute, []string{"exit code 127"}},
 	} {
 		t.Run(strings.Fields(c.second)[0], func(t *testing.T) {
@@ -181,11 +188,13 @@ func TestAPostStartCommandThatIsCancelledFailsTheLease(t *testing.T) {
 		w.environment(begins("sleep 1h"))
 		l := w.acquireLater()
 		later(time.Minute)
-		if _, err := w.engine.CancelExec(w.Context(), sandbox.ExecRef{LeaseID: l.ID, ID: sandbox.PostStartID(l.SandboxID, 0)}); err != nil {
+		if _, err := w.engine.CancelExec(w.Context(),
+			sandbox.ExecRef{LeaseID: l.ID, ID: sandbox.PostStartID(l.SandboxID, 0)}); err != nil {
 			w.Fatal(err)
 		}
 		later(time.Second)
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed, sandbox.EndedByFailed)
+		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed,
+			sandbox.EndedByFailed)
 	})
 }
 
@@ -212,7 +221,7 @@ func TestAPostStartCommandOutlivesItsReconciler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			twoProcesses(t, func(w, other *world) {
 				w.environment(begins("echo first", "sleep 2m", "echo last"), func(p *sandbox.PutEnvironment) {
-					p.InitialState = map[string]string{"map": "gold"}
+					p.InitialData = map[string]string{"map": "gold"}
 				})
 				if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
 					w.Fatal(err)
@@ -234,13 +243,15 @@ func TestAPostStartCommandOutlivesItsReconciler(t *testing.T) {
 				other.want(other.lease(annLease), sandbox.LeasePending, "")
 				later(2 * time.Minute)
 				other.want(other.lease(annLease), sandbox.LeaseActive, "")
-				if told := other.told(l.SandboxID); count(told, sandbox.EventExecStarted) != 3 || count(told, sandbox.EventExecFinished) != 3 {
+				if told := other.told(l.SandboxID); count(told, sandbox.EventExecStarted) != 3 ||
+					count(told, sandbox.EventExecFinished) != 3 {
 					w.Errorf("its events are %q", told)
 				}
 				if got, _ := w.backend.FileOf(l.SandboxID, "/data/map"); got != "silver" {
 					w.Errorf("what the first command had written is %q", got)
 				}
-				if x := other.wantExec(sandbox.PostStartID(l.SandboxID, 1), sandbox.ExecFinished); heard && x.FinishedAt.Sub(x.StartedAt) > 130*time.Second {
+				if x := other.wantExec(sandbox.PostStartID(l.SandboxID, 1), sandbox.ExecFinished); heard &&
+					x.FinishedAt.Sub(x.StartedAt) > 130*time.Second {
 					w.Errorf("the second command was run again: %+v", x)
 				}
 			})
@@ -259,7 +270,8 @@ func TestASandboxThatStopsUnderAPostStartCommandFailsTheLease(t *testing.T) {
 			w.Fatal(err)
 		}
 		later(10 * time.Second)
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed, sandbox.EndedByFailed)
+		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed,
+			sandbox.EndedByFailed)
 	})
 }
 
@@ -286,7 +298,8 @@ func TestASandboxOfAPoolRunsItsPostStartCommandsForItsLease(t *testing.T) {
 		synctest.Wait()
 		l := w.acquire(ann)
 		told := w.told(l.SandboxID)
-		if count(told, sandbox.EventExecFinished) != 1 || count(told, sandbox.EventAccepted) != 2 || told[len(told)-1] != sandbox.EventReady {
+		if count(told, sandbox.EventExecFinished) != 1 || count(told, sandbox.EventAccepted) != 2 ||
+			told[len(told)-1] != sandbox.EventReady {
 			w.Errorf("its events are %q", told)
 		}
 	})

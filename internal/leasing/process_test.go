@@ -55,8 +55,13 @@ func (h *host) start(t rapid.TB, after int64, follow func(sandbox.Event)) *proce
 	}
 	p := &process{store: store, parted: make(chan struct{}), closed: make(chan struct{})}
 	p.life, p.end = context.WithCancel(context.Background())
-	p.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{&wire{Executor: h.backend, from: p, faults: h.faults}},
-		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: h.book}, IDs: h.ids, Version: "test"})
+	p.engine, err = leasing.New(leasing.Config{
+		Store:      store,
+		Executors:  []driver.Executor{&wire{Executor: h.backend, from: p, faults: h.faults}},
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: h.book},
+		IDs:        h.ids,
+		Version:    "test",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +250,8 @@ func (w *wire) call(ctx context.Context, op fake.Op, id string, effect func(ctx 
 }
 
 // ask is call for what has an answer, which is lost when it comes too late.
-func ask[T any](ctx context.Context, w *wire, op fake.Op, id string, question func(ctx context.Context) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, w *wire, op fake.Op, id string,
+	question func(ctx context.Context) (T, error)) (T, error) {
 	answers := make(chan T, 1) // of one answer: each call has its effect at most once
 	err := w.call(ctx, op, id, func(ctx context.Context) error {
 		answer, err := question(ctx)
@@ -270,15 +276,18 @@ func (w *wire) hang(ctx context.Context) error {
 }
 
 func (w *wire) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
-	return w.call(ctx, fake.OpSpawn, spec.SandboxID, func(ctx context.Context) error { return w.Executor.Spawn(ctx, spec) })
+	return w.call(ctx, fake.OpSpawn, spec.SandboxID,
+		func(ctx context.Context) error { return w.Executor.Spawn(ctx, spec) })
 }
 
 func (w *wire) Sleep(ctx context.Context, h driver.Handle, mode sandbox.SleepMode) error {
-	return w.call(ctx, fake.OpSleep, h.SandboxID, func(ctx context.Context) error { return w.Executor.Sleep(ctx, h, mode) })
+	return w.call(ctx, fake.OpSleep, h.SandboxID,
+		func(ctx context.Context) error { return w.Executor.Sleep(ctx, h, mode) })
 }
 
 func (w *wire) Assign(ctx context.Context, spec driver.SandboxSpec) error {
-	return w.call(ctx, fake.OpAssign, spec.SandboxID, func(ctx context.Context) error { return w.Executor.Assign(ctx, spec) })
+	return w.call(ctx, fake.OpAssign, spec.SandboxID,
+		func(ctx context.Context) error { return w.Executor.Assign(ctx, spec) })
 }
 
 func (w *wire) Wake(ctx context.Context, h driver.Handle) error {
@@ -302,7 +311,8 @@ func (w *wire) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (s
 }
 
 func (w *wire) EndExec(ctx context.Context, h driver.Handle, id, user string) error {
-	return w.call(ctx, fake.OpEndExec, h.SandboxID, func(ctx context.Context) error { return w.Executor.EndExec(ctx, h, id, user) })
+	return w.call(ctx, fake.OpEndExec, h.SandboxID,
+		func(ctx context.Context) error { return w.Executor.EndExec(ctx, h, id, user) })
 }
 
 func (w *wire) Inspect(ctx context.Context, h driver.Handle) (driver.Observation, error) {
@@ -317,8 +327,9 @@ func (w *wire) List(ctx context.Context, ledgerID string) ([]driver.Observation,
 	})
 }
 
-func (w *wire) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
-	return w.call(ctx, fake.OpRemove, l.SandboxID, func(ctx context.Context) error { return w.Executor.RemoveLeftover(ctx, l) })
+func (w *wire) RemoveDependent(ctx context.Context, l driver.Dependent) error {
+	return w.call(ctx, fake.OpRemove, l.SandboxID,
+		func(ctx context.Context) error { return w.Executor.RemoveDependent(ctx, l) })
 }
 
 // bookOfTests has a price for everything, so that what is not counted is missed.

@@ -20,7 +20,11 @@ func declaring(p sandbox.ProcessSpec, change ...func(p *sandbox.PutEnvironment))
 	}
 }
 
-var relay = sandbox.ProcessSpec{Name: "relay", Command: []string{"say", "1000h", "ready"}, Env: map[string]string{"TOPIC": "games"}}
+var relay = sandbox.ProcessSpec{
+	Name:    "relay",
+	Command: []string{"say", "1000h", "ready"},
+	Env:     map[string]string{"TOPIC": "games"},
+}
 
 func stopping(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop }
 
@@ -119,7 +123,11 @@ func TestProcessesOfASandboxThatFailedAreNotSaidToBeComing(t *testing.T) {
 
 func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
 	inWorld(t, func(w *world) {
-		p := sandbox.ProcessSpec{Name: "relay", Command: []string{"crash", "1s", "1", "no use"}, Restart: sandbox.RestartAlways}
+		p := sandbox.ProcessSpec{
+			Name:    "relay",
+			Command: []string{"crash", "1s", "1", "no use"},
+			Restart: sandbox.RestartAlways,
+		}
 		never := sandbox.Duration(0)
 		w.environment(declaring(p, func(p *sandbox.PutEnvironment) { p.SleepAfter = &never }))
 		w.startLoop()
@@ -129,7 +137,8 @@ func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
 		later(3 * time.Second) // it runs for 1 s each time, and the pauses are 0.5, 1, 2, 4 and 8 s
 		w.wantProcess("relay", sandbox.ProcessPending, 2)
 		later(14 * time.Second)
-		if got := w.wantProcess("relay", sandbox.ProcessPending, 5); got.NextStartAt.Sub(got.ExitedAt) != 8*time.Second || got.ExitCode != 1 {
+		if got := w.wantProcess("relay", sandbox.ProcessPending, 5); got.NextStartAt.Sub(got.ExitedAt) != 8*time.Second ||
+			got.ExitCode != 1 {
 			w.Errorf("it is %+v", got)
 		}
 		later(time.Hour)
@@ -143,12 +152,15 @@ func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
 
 func TestAKilledProcessStaysSo(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.environment(declaring(sandbox.ProcessSpec{Name: "relay", Command: relay.Command, Restart: sandbox.RestartAlways}, stopping))
+		w.environment(declaring(sandbox.ProcessSpec{Name: "relay", Command: relay.Command, Restart: sandbox.RestartAlways},
+			stopping))
 		w.startLoop()
 		w.acquire(ann)
+		later(0) // the loop starts it: one that is killed before has no start
 		kill := func() {
 			w.Helper()
-			if _, err := w.engine.KillProcess(w.Context(), sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"}); err != nil {
+			if _, err := w.engine.KillProcess(w.Context(),
+				sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"}); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -208,7 +220,10 @@ func TestAProcessWhoseConnectionBreaksIsFollowedAndNotStartedTwice(t *testing.T)
 		w.startProcess(sandbox.ProcessSpec{Name: "relay", Command: []string{"crash", "90m", "3", "no use"}})
 		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Hour)
 		defer cancel()
-		wait := sandbox.ProcessWait{ProcessRef: sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"}, Log: "use"}
+		wait := sandbox.ProcessWait{
+			ProcessRef: sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"},
+			Log:        "use",
+		}
 		if got, err := w.engine.WaitProcess(ctx, wait); err != nil || got.Line != "no use" {
 			w.Fatal(got, err)
 		}

@@ -4,46 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // What an environment has on its backend is made, changed and removed by one request at a time, of whichever process:
-// the one that has the environment's claim. Others wait. So no request removes what another one has made, and each finds
-// the ledger and the backend as the one before has left them.
+// the one that has the environment's claim. Others wait. So no request removes what another one has made, and each
+// finds the ledger and the backend as the one before has left them.
 //
 //	PUT      claim, store the settings ──> Provision ──> settle: made
-//	                                          └ failed ─> never made: Deprovision, destroyed; or deleting, where that fails
+//	                                          └ failed ─> never made: Deprovision, destroyed; or deleting if that fails
 //	                                                      made before: the new settings stay
 //	DELETE   deleting, end leases, wait ──> claim ──> Deprovision ──> settle: destroyed
 //	loop     claim what is unclaimed and unmade or deleting ──> Deprovision ──> settle: destroyed
 //
 // An environment is unmade until its first Provision has succeeded: until then it gives out no lease, and so nothing
-// depends on it. A step goes on when its caller leaves, because a backend may carry out late what is cut off. A creation
-// with CreateOnly whose caller has left stays unmade: its next try finds the name free, and otherwise the loop removes it.
+// depends on it. A step goes on when its caller leaves, because a backend may carry out late what is cut off. A
+// creation with CreateOnly whose caller has left stays unmade: its next try finds the name free, and otherwise the
+// loop removes it.
+
+// errWorkedOn: another request works on the environment now.
+var errWorkedOn = errors.New("another request works on it")
 
 // errUnmade: the environment is being created.
 var errUnmade = errors.New("it is being created")
 
 // claimEnvironment reserves an environment, once no other request works on it, in the transaction in which begin
 // changes it. row is nil where there is none; begin may create it.
-func (e *Engine) claimEnvironment(ctx context.Context, id string, begin func(tx *ledger.Tx, row *ledger.Environment) error) (claim string, err error) {
+func (e *Engine) claimEnvironment(ctx context.Context, id string,
+	begin func(tx *ledger.Tx, row *ledger.Environment) error) (claim string, err error) {
 	for {
 		if _, err := e.awaitEnvironment(ctx, id); err != nil {
 			return "", err
 		}
 		claim, err := e.tryEnvironment(ctx, id, begin)
-		if !errors.Is(err, errClaimed) {
+		if !errors.Is(err, errWorkedOn) {
 			return claim, err
 		}
 	}
 }
 
-// tryEnvironment is claimEnvironment without waiting. Errors: errClaimed.
-func (e *Engine) tryEnvironment(ctx context.Context, id string, begin func(tx *ledger.Tx, row *ledger.Environment) error) (claim string, err error) {
+// tryEnvironment is claimEnvironment without waiting. Errors: errWorkedOn.
+func (e *Engine) tryEnvironment(ctx context.Context, id string,
+	begin func(tx *ledger.Tx, row *ledger.Environment) error) (claim string, err error) {
 	claim = e.ids(sandbox.LedgerIDLength)
 	return claim, e.store.Write(ctx, func(tx *ledger.Tx) error {
 		row, err := tx.Environment(id)
@@ -51,12 +57,12 @@ func (e *Engine) tryEnvironment(ctx context.Context, id string, begin func(tx *l
 			return err
 		}
 		if row != nil && row.Claim.Holds(tx.Now) {
-			return errClaimed
+			return errWorkedOn
 		}
 		if err := begin(tx, row); err != nil {
 			return err
 		}
-		return tx.ClaimEnvironment(id, claim, tx.Now.Add(ledger.SpanOf(claimTTL)))
+		return tx.ClaimEnvironment(id, claim, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL)))
 	})
 }
 
@@ -77,8 +83,9 @@ func (e *Engine) awaitEnvironment(ctx context.Context, id string) (waited bool, 
 			return waited, err
 		}
 		waited = true
-		if err := e.pause(ctx, changed, until); err != nil {
-			return true, asError(fmt.Errorf("environment %s: another request creates, changes or deletes it: %w", id, err))
+		if err := e.Pause(ctx, changed, until); err != nil {
+			return true, lifecycle.AsError(
+				fmt.Errorf("environment %s: another request creates, changes or deletes it: %w", id, err))
 		}
 	}
 }
@@ -88,11 +95,11 @@ func (e *Engine) awaitEnvironment(ctx context.Context, id string) (waited bool, 
 func (e *Engine) whileClaimed(ctx context.Context, id, claim string, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.life, cancel)()
+	defer context.AfterFunc(e.Life(), cancel)()
 	extending := make(chan struct{})
 	go func() {
 		defer close(extending)
-		tick := time.NewTicker(heartbeatEvery)
+		tick := time.NewTicker(lifecycle.HeartbeatEvery)
 		defer tick.Stop()
 		for {
 			select {
@@ -111,10 +118,11 @@ func (e *Engine) whileClaimed(ctx context.Context, id, claim string, do func(ctx
 	return err
 }
 
-// extendEnvironment extends a claim, and reports false once it is lost. While the ledger is away no other request gets it.
+// extendEnvironment extends a claim, and reports false once it is lost. While the ledger is away no other
+// request gets it.
 func (e *Engine) extendEnvironment(ctx context.Context, id, claim string) (held bool) {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(ledger.SpanOf(claimTTL)))
+		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL)))
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -125,14 +133,16 @@ func (e *Engine) extendEnvironment(ctx context.Context, id, claim string) (held 
 
 // settleEnvironment ends a claim in the transaction in which change records what was done under it. Where the claim
 // is lost, nothing is changed and another request has the environment. A nil change only ends it.
-func (e *Engine) settleEnvironment(ctx context.Context, id, claim string, change func(tx *ledger.Tx, row *ledger.Environment) error) error {
+func (e *Engine) settleEnvironment(ctx context.Context, id, claim string,
+	change func(tx *ledger.Tx, row *ledger.Environment) error) error {
 	return e.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
-		row, err := mustEnvironment(tx, id)
+		row, err := tx.KnownEnvironment(id)
 		if err != nil {
 			return err
 		}
 		if row.Claim.Token != claim {
-			return sandbox.Errorf(sandbox.Unavailable, "environment %s: another request took over what this one did not finish in time: ask again", id)
+			return sandbox.Errorf(sandbox.Unavailable,
+				"environment %s: another request took over what this one did not finish in time: ask again", id)
 		}
 		return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
 			row.Claim = ledger.EnvironmentClaim{}
@@ -145,19 +155,24 @@ func (e *Engine) settleEnvironment(ctx context.Context, id, claim string, change
 }
 
 // provision makes a claimed environment, past the end of ctx. It returns early, with ctx's error, when ctx ends.
-func (e *Engine) provision(ctx context.Context, x *backend, p sandbox.PutEnvironment, instance, claim string) error {
+// brokers: the environment has LLM routes, or had them.
+func (e *Engine) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment, brokers bool,
+	instance, claim string) error {
 	done := make(chan error, 1)
-	begun := e.background(func() {
+	begun := e.Background(func() {
 		detached := context.WithoutCancel(ctx)
 		err := e.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
 			bounded, cancel := context.WithTimeout(claimed, provisionTimeout(x))
 			defer cancel()
-			err := x.Provision(bounded, e.environmentRef(p.ID, instance), p.EnvironmentSpec)
+			err := x.Provision(bounded, e.EnvironmentRef(p.ID, instance), p.EnvironmentSpec)
+			if err == nil && brokers {
+				err = e.llm.Serve(bounded, x, p.ID, instance)
+			}
 			if err == nil {
-				_, err = x.attest(bounded, instance)
+				_, err = x.Attest(bounded, instance)
 			}
 			if err != nil {
-				return e.abandon(claimed, x, p.ID, instance, claim, asError(err))
+				return e.abandon(claimed, x, p.ID, instance, claim, lifecycle.AsError(err))
 			}
 			return nil
 		})
@@ -170,12 +185,13 @@ func (e *Engine) provision(ctx context.Context, x *backend, p sandbox.PutEnviron
 			})
 		}
 		if err != nil && ctx.Err() != nil {
-			e.log.WarnContext(detached, "leasing: making an environment whose caller has left", "environment", p.ID, "error", err)
+			e.log.WarnContext(detached, "leasing: making an environment whose caller has left",
+				"environment", p.ID, "error", err)
 		}
 		done <- err
 	})
 	if !begun {
-		return errors.Join(errClosing, e.settleEnvironment(ctx, p.ID, claim, nil))
+		return errors.Join(lifecycle.ErrClosing, e.settleEnvironment(ctx, p.ID, claim, nil))
 	}
 	select {
 	case err := <-done:
@@ -185,13 +201,13 @@ func (e *Engine) provision(ctx context.Context, x *backend, p sandbox.PutEnviron
 	}
 }
 
-// abandon answers for a Provision that failed, and ends its claim. What was made of an environment that never was ready is
-// removed again; where that fails too, or this engine closes, the loop or the next request goes on with it.
-func (e *Engine) abandon(claimed context.Context, x *backend, id, instance, claim string, cause error) error {
+// abandon answers for a Provision that failed, and ends its claim. What was made of an environment that never was ready
+// is removed again; where that fails too, or this engine closes, the loop or the next request goes on with it.
+func (e *Engine) abandon(claimed context.Context, x *lifecycle.Backend, id, instance, claim string, cause error) error {
 	ctx := context.WithoutCancel(claimed)
 	var unmade bool
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
-		row, err := mustEnvironment(tx, id)
+		row, err := tx.KnownEnvironment(id)
 		unmade = err == nil && row.UnmadeSince != 0
 		return err
 	})
@@ -200,7 +216,8 @@ func (e *Engine) abandon(claimed context.Context, x *backend, id, instance, clai
 	} else if err == nil {
 		err = e.deprovision(claimed, x, id, instance, claim)
 		if err != nil {
-			return asError(fmt.Errorf("%w; what was made of environment %s could not be removed either (%w): a running reconciler tries that again, and so does deleting it", cause, id, err))
+			return lifecycle.AsError(fmt.Errorf("%w; what was made of environment %s could not be removed either (%w): a "+
+				"running reconciler tries that again, and so does deleting it", cause, id, err))
 		}
 	}
 	if err != nil {
@@ -211,35 +228,52 @@ func (e *Engine) abandon(claimed context.Context, x *backend, id, instance, clai
 
 // deprovision removes what a claimed environment has on its backend, and ends the claim. What cannot be removed leaves
 // it as one that is being deleted.
-func (e *Engine) deprovision(ctx context.Context, x *backend, id, instance, claim string) error {
-	bounded, cancel := context.WithTimeout(ctx, killTimeout)
+func (e *Engine) deprovision(ctx context.Context, x *lifecycle.Backend, id, instance, claim string) error {
+	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
 	defer cancel()
-	failed := x.Deprovision(bounded, e.environmentRef(id, instance))
+	failed := e.drainLLM(bounded, x, id)
+	if failed == nil {
+		failed = x.Deprovision(bounded, e.EnvironmentRef(id, instance))
+	}
 	if failed == nil {
 		failed = e.deprovisionAdopted(bounded, x, id, instance)
 	}
 	if failed == nil {
-		failed = e.withdraw(bounded, x, instance, id)
+		failed = e.Withdraw(bounded, x, instance, id)
 	}
 	err := e.settleEnvironment(ctx, id, claim, func(tx *ledger.Tx, row *ledger.Environment) error {
 		if row.Status = sandbox.EnvironmentDeleting; failed != nil {
 			return tx.DeleteSecrets(id)
 		}
 		row.Status, row.UnmadeSince = sandbox.EnvironmentDestroyed, 0
-		return errors.Join(tx.DeleteSecrets(id), tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
+		return errors.Join(tx.DeleteSecrets(id), tx.LLM().ForgetCursors(id),
+			tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 	})
-	return asError(errors.Join(failed, err))
+	return lifecycle.AsError(errors.Join(failed, err))
 }
 
-// FinishEnvironments removes what creations and removals have left on a backend that did not come to their end, because
-// their process died or the backend failed. Each is its own: one that cannot be removed keeps no other. A backend out of
-// reach is left alone.
-func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
-	x, err := e.backendFor(b)
+// drainLLM records the calls of models that the ledger does not have yet, before their journal is removed.
+func (e *Engine) drainLLM(ctx context.Context, x *lifecycle.Backend, id string) error {
+	var env *ledger.Environment
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		env, err = tx.KnownEnvironment(id)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	instance := x.instance()
+	return e.llm.Drain(ctx, x, env)
+}
+
+// FinishEnvironments removes what creations and removals have left on a backend that did not come to their end, because
+// their process died or the backend failed. Each is its own: one that cannot be removed keeps no other. A backend out
+// of reach is left alone.
+func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
+	x, err := e.BackendFor(b)
+	if err != nil {
+		return err
+	}
+	instance := x.Connected()
 	if instance == "" {
 		return nil
 	}
@@ -259,7 +293,7 @@ func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) erro
 // errFinished: another request has gone on with the environment, or its sandboxes have yet to go.
 var errFinished = errors.New("nothing is to be finished")
 
-func (e *Engine) finishEnvironment(ctx context.Context, x *backend, seen *ledger.Environment) error {
+func (e *Engine) finishEnvironment(ctx context.Context, x *lifecycle.Backend, seen *ledger.Environment) error {
 	claim, err := e.tryEnvironment(ctx, seen.ID, func(tx *ledger.Tx, row *ledger.Environment) error {
 		if row == nil || row.Status != seen.Status || row.UnmadeSince != seen.UnmadeSince || row.Instance != seen.Instance {
 			return errFinished
@@ -270,7 +304,7 @@ func (e *Engine) finishEnvironment(ctx context.Context, x *backend, seen *ledger
 		}
 		return err
 	})
-	if errors.Is(err, errFinished) || errors.Is(err, errClaimed) {
+	if errors.Is(err, errFinished) || errors.Is(err, errWorkedOn) {
 		return nil
 	}
 	if err != nil {
@@ -279,9 +313,4 @@ func (e *Engine) finishEnvironment(ctx context.Context, x *backend, seen *ledger
 	return e.whileClaimed(ctx, seen.ID, claim, func(ctx context.Context) error {
 		return e.deprovision(ctx, x, seen.ID, seen.Instance, claim)
 	})
-}
-
-// isUnmade reports whether an environment of the ledger is being made for the first time.
-func isUnmade(row *ledger.Environment) bool {
-	return row.UnmadeSince != 0 && slices.Contains([]sandbox.EnvironmentStatus{sandbox.EnvironmentOpen, sandbox.EnvironmentClosed}, row.Status)
 }

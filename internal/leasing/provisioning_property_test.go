@@ -19,9 +19,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestRequestsAboutAnEnvironmentAreCarriedOutOneAfterTheOther lets clients of two replicas create, change, use and delete
-// one environment at once, give up, and the replicas and the backend fail. After every step no living lease is of an
-// environment that is being deleted or is not provisioned. In the end the backend has what the ledger says.
+// TestRequestsAboutAnEnvironmentAreCarriedOutOneAfterTheOther lets clients of two replicas create, change, use and
+// delete one environment at once, give up, and the replicas and the backend fail. After every step no living lease is
+// of an environment that is being deleted or is not provisioned. In the end the backend has what the ledger says.
 func TestRequestsAboutAnEnvironmentAreCarriedOutOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -49,7 +49,8 @@ type site struct {
 func newSite(r *rapid.T, path string) *site {
 	s := &site{T: r, path: path, backend: fake.New("engine-1", nil)}
 	var err error
-	if s.store, err = ledger.Open(context.Background(), "sqlite://"+path, ledger.Options{Now: time.Now, Poll: time.Hour}); err != nil {
+	if s.store, err = ledger.Open(context.Background(), "sqlite://"+path,
+		ledger.Options{Now: time.Now, Poll: time.Hour}); err != nil {
 		r.Fatal(err)
 	}
 	for i := range s.engines {
@@ -78,7 +79,11 @@ func (s *site) behave(ctx context.Context, how *string) error {
 }
 
 func (s *site) start(i int) {
-	e, err := leasing.New(leasing.Config{Store: s.store, Executors: []driver.Executor{s.backend}, Keys: seal.InFile(s.path+".key", true)})
+	e, err := leasing.New(leasing.Config{
+		Store:     s.store,
+		Executors: []driver.Executor{s.backend},
+		Keys:      seal.InFile(s.path+".key", true),
+	})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -213,7 +218,8 @@ func (s *site) check() {
 			continue
 		}
 		if row := s.stored(); row.Status != sandbox.EnvironmentOpen || s.backend.Environments() != 1 {
-			s.Fatalf("lease %s is %s, its environment is %s, and %d are provisioned", l.ID, l.Status, row.Status, s.backend.Environments())
+			s.Fatalf("lease %s is %s, its environment is %s, and %d are provisioned",
+				l.ID, l.Status, row.Status, s.backend.Environments())
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (w *world) firstProvision() (release chan<- error) {
 
 // plantGateway is what a Provision has made that was broken off.
 func (w *world) plantGateway() {
-	w.backend.PlantLeftover(driver.Leftover{Kind: driver.LeftoverGateway, Name: "gateway",
+	w.backend.PlantDependent(driver.Dependent{Kind: driver.DependentGateway, Name: "gateway",
 		Handle: driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, Instance: "engine-1"}})
 }
 
@@ -140,7 +140,8 @@ func takeNothing(w *world, createOnly bool, order []string, outcome error) {
 	w.want(w.lease(annLease), sandbox.LeaseActive, "")
 }
 
-// TestACreationThatBreaksOffLeavesNothing: no other caller asks for the environment, and the ledger never had a sandbox.
+// TestACreationThatBreaksOffLeavesNothing: no other caller asks for the environment, and the ledger never had a
+// sandbox.
 func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 	nothing := func(w *world) {
 		w.Helper()
@@ -204,7 +205,7 @@ func TestACreationThatBreaksOffLeavesNothing(t *testing.T) {
 			}
 			release <- nil
 			w.startLoop()
-			later(45 * time.Second) // a claim and a survey
+			later(45 * time.Second) // a claim and a resync
 			nothing(w)
 		})
 	})

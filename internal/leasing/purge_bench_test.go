@@ -90,8 +90,16 @@ func (s *senders) during(name string, act func()) {
 		wg.Go(func() {
 			for !over.Load() {
 				began := time.Now()
-				_, err := s.engine.Deliver(s.Context(), sandbox.Delivery{ID: strconv.FormatInt(s.n.Add(1), 10), Body: []byte("{}"), Source: "bench",
-					Condition: sandbox.Condition{Type: "game.finished", Timestamp: began, Data: sandbox.ConditionData{EnvironmentID: "none"}}})
+				_, err := s.engine.Deliver(s.Context(), sandbox.Delivery{
+					ID:     strconv.FormatInt(s.n.Add(1), 10),
+					Body:   []byte("{}"),
+					Source: "bench",
+					Condition: sandbox.Condition{
+						Type:      "game.finished",
+						Timestamp: began,
+						Data:      sandbox.ConditionData{EnvironmentID: "none"},
+					},
+				})
 				if err != nil {
 					s.Error(err)
 					return
@@ -120,7 +128,8 @@ func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 		at := tx.Now.Add(-2 * ledger.SpanOf(retention.DefaultTTL))
 		row := ledgertest.Sandbox(tx, "e", 1)
 		row.ID, row.LastSequence = "first", 4
-		row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, at, at
+		row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
+			sandbox.PhaseGone, at, at
 		_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		return errors.Join(err, ledgertest.Environment(tx, "e"), tx.CreateSandbox(row))
 	})
@@ -161,7 +170,8 @@ func copies(b *testing.B, db *sql.DB, n int, id string) string {
 	if err = errors.Join(err, rows.Err()); err != nil {
 		b.Fatal(err)
 	}
-	columns = slices.DeleteFunc(columns, func(c string) bool { return c == "wake_at" || c == "expires_at" }) // are computed
+	// The database computes these columns.
+	columns = slices.DeleteFunc(columns, func(c string) bool { return c == "wake_at" || c == "expires_at" })
 	values := slices.Clone(columns)
 	for i, c := range columns {
 		switch c {
@@ -173,6 +183,7 @@ func copies(b *testing.B, db *sql.DB, n int, id string) string {
 			values[i] = "destroyed_at + n"
 		}
 	}
-	return fmt.Sprintf("WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) INSERT INTO sandboxes (%s) SELECT %s FROM sandboxes, numbers",
+	return fmt.Sprintf("WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) "+
+		"INSERT INTO sandboxes (%s) SELECT %s FROM sandboxes, numbers",
 		n, strings.Join(columns, ", "), strings.Join(values, ", "))
 }

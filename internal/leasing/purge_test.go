@@ -32,14 +32,17 @@ func TestCostsAreTheSameAfterRetention(t *testing.T) {
 			for range 8 {
 				asked = append(asked, b.ask(b.query()))
 			}
-			if _, err := b.engine.Purge(b.Context(), time.Duration(rapid.IntRange(1, 50).Draw(r, "hours"))*time.Hour); err != nil {
+			if _, err := b.engine.Purge(b.Context(),
+				time.Duration(rapid.IntRange(1, 50).Draw(r, "hours"))*time.Hour); err != nil {
 				r.Fatal(err)
 			}
 			for _, before := range asked {
 				b.checkSame(before, b.ask(before.query))
 			}
 			total := b.costs(sandbox.CostQuery{}).Total
-			for _, group := range []sandbox.CostGroup{sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
+			for _, group := range []sandbox.CostGroup{
+				sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth,
+			} {
 				if by := b.costs(sandbox.CostQuery{GroupBy: group}).Total; by.Amounts != total.Amounts {
 					r.Fatalf("by %s it is %+v, by lease %+v", group, by, total)
 				}
@@ -84,7 +87,8 @@ func (b *bill) destroySome() {
 		var err error
 		for _, s := range b.sandboxes[len(b.sandboxes)-n:] {
 			err = errors.Join(err, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-				s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+				s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
+					sandbox.PhaseGone, tx.Now, tx.Now
 				return tx.Accounting().EnterState(s, sandbox.PhaseGone, tx.Now, nil)
 			}))
 		}
@@ -100,7 +104,8 @@ func (w *world) graveyard(sandboxes, events int) {
 		for range sandboxes {
 			s := ledgertest.Sandbox(tx, game, 0)
 			s.LeaseID = nil
-			s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+			s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
+				sandbox.PhaseGone, tx.Now, tx.Now
 			for range events {
 				if err := tx.AppendSandboxEvent(s, sandbox.EventRenewed, nil); err != nil {
 					return err
@@ -180,7 +185,7 @@ func TestOneBatchIsBounded(t *testing.T) {
 func TestLoopRetiresWhatIsOldEnough(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cleanup = 2 * time.Hour
-		w.survey = time.Minute
+		w.resync = time.Minute
 		w.startLoop()
 		w.environment()
 		w.acquire(ann)
@@ -188,11 +193,12 @@ func TestLoopRetiresWhatIsOldEnough(t *testing.T) {
 			t.Fatal(err)
 		}
 		later(2 * time.Hour)
-		if l := w.lease(annLease); !l.RetiredAt.IsZero() {
-			t.Errorf("it was retired at %s, and had ended at %s", l.RetiredAt, l.EndedAt)
+		if l := w.lease(annLease); !l.PurgedAt.IsZero() {
+			t.Errorf("it was retired at %s, and had ended at %s", l.PurgedAt, l.EndedAt)
 		}
 		later(10 * time.Minute)
-		if l := w.lease(annLease); l.RetiredAt.IsZero() || l.Status != sandbox.LeaseDestroyed || l.EndedBy != sandbox.EndedByRelease {
+		if l := w.lease(annLease); l.PurgedAt.IsZero() || l.Status != sandbox.LeaseDestroyed ||
+			l.EndedBy != sandbox.EndedByRelease {
 			t.Errorf("after that the lease is %+v", l)
 		}
 	})

@@ -46,8 +46,9 @@ func (r *receipts) deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Rec
 	case r.arrivals <- a:
 	case <-ctx.Done():
 		return sandbox.Receipt{}, sandbox.Errorf(sandbox.Unavailable, "message %q was not stored: %w", d.ID, ctx.Err())
-	case <-r.engine.life.Done():
-		return sandbox.Receipt{}, sandbox.Errorf(sandbox.Unavailable, "message %q was not stored: the lease engine is closing", d.ID)
+	case <-r.engine.Life().Done():
+		return sandbox.Receipt{}, sandbox.Errorf(sandbox.Unavailable,
+			"message %q was not stored: the lease engine is closing", d.ID)
 	}
 	<-a.done
 	return a.receipt, a.err
@@ -55,7 +56,6 @@ func (r *receipts) deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Rec
 
 // run stores deliveries until the engine ends.
 func (r *receipts) run() {
-	defer r.engine.wg.Done()
 	var (
 		answered []*arrival    // by the last write; their senders may send again at once
 		took     time.Duration // by the last write
@@ -68,7 +68,7 @@ func (r *receipts) run() {
 		}
 		if len(arrivals) == 0 {
 			select {
-			case <-r.engine.life.Done():
+			case <-r.engine.Life().Done():
 				return
 			case a := <-r.arrivals:
 				arrivals = append(arrivals, a)
@@ -147,7 +147,7 @@ func (r *receipts) write(arrivals []*arrival) error {
 	for i, a := range arrivals {
 		deliveries[i] = a.delivery
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.engine.life), batchTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.engine.Life()), batchTimeout)
 	defer cancel()
 	var err error
 	for range maxRaces {
@@ -171,5 +171,7 @@ func (r *receipts) write(arrivals []*arrival) error {
 			return err
 		}
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "storing %d messages: others stored the same ones at the same time, %d times in a row: %w; send them again", len(arrivals), maxRaces, err)
+	return sandbox.Errorf(sandbox.Unavailable,
+		"storing %d messages: others stored the same ones at the same time, %d times in a row: %w; send them again",
+		len(arrivals), maxRaces, err)
 }

@@ -65,7 +65,8 @@ func TestDeliveriesThatArriveTogetherAreEachAnsweredForThemselves(t *testing.T) 
 			first++ // it came before the two of that id
 		}
 		if first != agents || again+refused != agents+1 || refused == 0 {
-			t.Errorf("%d were applied, %d known and %d refused; want %d applied and %d of the others", first, again, refused, agents, agents+1)
+			t.Errorf("%d were applied, %d known and %d refused; want %d applied and %d of the others",
+				first, again, refused, agents, agents+1)
 		}
 		if last := receipts[2*agents+1]; errs[2*agents+1] != nil || last.Status != sandbox.DeliveryUnmatched {
 			t.Errorf("nobody's death was answered %+v, %v", last, errs[2*agents+1])

@@ -98,7 +98,10 @@ func TestARestIsSeenByALookAndIsNoDrift(t *testing.T) {
 
 // TestAUseOfWhatRestsWakesIt has a command be the first to find that a sandbox rests.
 func TestAUseOfWhatRestsWakesIt(t *testing.T) {
-	for name, rest := range map[string]time.Duration{"rests": restAfter + 2*keeperGrace, "is about to": restAfter + keeperGrace/2} {
+	for name, rest := range map[string]time.Duration{
+		"rests":       restAfter + 2*keeperGrace,
+		"is about to": restAfter + keeperGrace/2,
+	} {
 		t.Run(name, func(t *testing.T) {
 			inKeptWorld(t, func(w *world, l sandbox.Lease) {
 				later(rest)
@@ -109,7 +112,7 @@ func TestAUseOfWhatRestsWakesIt(t *testing.T) {
 				if rest > restAfter+keeperGrace {
 					starts = 2
 				}
-				if o := w.seen(l); o.State != sandbox.StateRunning || o.Incarnation != starts {
+				if o := w.seen(l); o.State != sandbox.StateRunning || o.Boot != starts {
 					w.Errorf("the backend says %+v, want start %d", o, starts)
 				}
 			})
@@ -125,13 +128,15 @@ func TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee(t *testing.T) {
 		"renew": func(w *world) error { _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: ref}); return err },
 		"wake":  func(w *world) error { _, err := w.engine.Wake(w.Context(), ref); return err },
 		"process": func(w *world) error {
-			_, err := w.engine.StartProcess(w.Context(), ref, sandbox.ProcessSpec{Name: "server", Command: []string{"serve", "1"}})
+			_, err := w.engine.StartProcess(w.Context(), ref,
+				sandbox.ProcessSpec{Name: "server", Command: []string{"serve", "1"}})
 			return err
 		},
 		"command": func(w *world) error { w.exec(annLease, "sleep", "6m"); return nil },
 		"settings": func(w *world) error {
 			long := sandbox.Duration(3 * restAfter)
-			_, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{SleepAfter: &long}})
+			_, err := w.engine.Renew(w.Context(),
+				sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{SleepAfter: &long}})
 			if later(2 * restAfter); err == nil && w.seen(w.lease(annLease)).State != sandbox.StateRunning {
 				w.Error("it rests by its old limits")
 			}
@@ -193,15 +198,16 @@ func TestALeaseThatEndsWhileNobodyWorksOnItEndsByItsTTL(t *testing.T) {
 func TestARenewalThatIsLostIsToldBeforeTheNextUse(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		later(endAfter - time.Minute)
-		w.backend.Fail(fake.OpRenew, away)
+		w.backend.Fail(fake.OpTouch, away)
 		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}}); err != nil {
 			w.Fatal(err)
 		}
 		later(10 * time.Minute) // the backend has ended it, and would not start it
-		if err := w.backend.Wake(w.Context(), driver.Handle{SandboxID: l.SandboxID}); sandbox.ReasonOf(err) != sandbox.ReasonStartFailed {
+		if err := w.backend.Wake(w.Context(),
+			driver.Handle{SandboxID: l.SandboxID}); sandbox.ReasonOf(err) != sandbox.ReasonStartFailed {
 			w.Fatalf("it wakes: %v", err)
 		}
-		w.backend.Fail(fake.OpRenew, nil)
+		w.backend.Fail(fake.OpTouch, nil)
 		w.exec(annLease, "echo")
 		w.want(w.standing(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
 		w.findings()
@@ -211,7 +217,7 @@ func TestARenewalThatIsLostIsToldBeforeTheNextUse(t *testing.T) {
 // TestABackendThatCannotBeToldHoldsUpNoUse has renewals refused for good, as by one that is older.
 func TestABackendThatCannotBeToldHoldsUpNoUse(t *testing.T) {
 	inKeptWorld(t, func(w *world, _ sandbox.Lease) {
-		w.backend.Fail(fake.OpRenew, sandbox.Errorf(sandbox.Invalid, "there is no such thing"))
+		w.backend.Fail(fake.OpTouch, sandbox.Errorf(sandbox.Invalid, "there is no such thing"))
 		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}}); err != nil {
 			w.Fatal(err)
 		}
@@ -224,7 +230,7 @@ func TestARenewalHoldsBeforeItsBackendAnswers(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		later(restAfter / 2)
 		answer := make(chan struct{})
-		w.backend.Fault(fake.OpRenew, func(ctx context.Context) error {
+		w.backend.Fault(fake.OpTouch, func(ctx context.Context) error {
 			select {
 			case <-answer:
 				return nil

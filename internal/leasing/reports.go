@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,7 +20,8 @@ func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events 
 // FollowEvents implements service.Reports. It holds one page of events, and none without a reader.
 func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	if f.Latest {
-		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})
+		return sandbox.InvalidFields("event filter",
+			[]sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})
 	}
 	f.Limit = 0
 	for {
@@ -48,14 +50,15 @@ func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.life.Done():
-			return errClosing
+		case <-e.Life().Done():
+			return lifecycle.ErrClosing
 		}
 	}
 }
 
 // nextEvents returns a page of events and the latest one's id, both as of one moment.
-func (e *Engine) nextEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, last int64, err error) {
+func (e *Engine) nextEvents(ctx context.Context,
+	f sandbox.EventFilter) (events []sandbox.Event, last int64, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		if events, err = tx.Events(f); err != nil {
 			return err
@@ -80,7 +83,8 @@ func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings
 }
 
 // ListDeliveries implements service.Reports.
-func (e *Engine) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) (list []sandbox.StoredDelivery, err error) {
+func (e *Engine) ListDeliveries(ctx context.Context,
+	f sandbox.DeliveryFilter) (list []sandbox.StoredDelivery, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}

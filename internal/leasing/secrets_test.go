@@ -28,24 +28,30 @@ func (w *world) wantSecret(sandboxID string, want sandbox.Secret) {
 	}
 }
 
+// wantNotInLedger searches the files of the ledger, WAL and key included.
+func (w *world) wantNotInLedger(secret string) {
+	w.Helper()
+	files, err := filepath.Glob(w.path + "*")
+	if err != nil || len(files) < 2 {
+		w.Fatalf("the ledger's files are %v: %v", files, err)
+	}
+	for _, f := range files {
+		content, err := os.ReadFile(f)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if bytes.Contains(content, []byte(secret)) {
+			w.Errorf("%s holds the secret", f)
+		}
+	}
+}
+
 func TestTheLedgerHoldsNoSecretInClear(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withSecret)
 		l := w.acquire(ann)
 		w.exec(l.ID, "echo")
-		files, err := filepath.Glob(w.path + "*") // WAL and key included
-		if err != nil || len(files) < 2 {
-			w.Fatalf("the ledger's files are %v: %v", files, err)
-		}
-		for _, f := range files {
-			content, err := os.ReadFile(f)
-			if err != nil {
-				w.Fatal(err)
-			}
-			if bytes.Contains(content, []byte(secretValue)) {
-				w.Errorf("%s holds the secret", f)
-			}
-		}
+		w.wantNotInLedger(secretValue)
 	})
 }
 
@@ -161,7 +167,8 @@ func TestWithoutItsKeyASecretWaits(t *testing.T) {
 		}
 		later(time.Minute)
 		l := w.acquire(ann)
-		if got := w.backend.Secrets(l.SandboxID); !maps.Equal(got, map[string]sandbox.Secret{"token": secretValue}) || l.Generation != 1 {
+		if got := w.backend.Secrets(l.SandboxID); !maps.Equal(got, map[string]sandbox.Secret{"token": secretValue}) ||
+			l.Generation != 1 {
 			w.Errorf("generation %d has %d secrets", l.Generation, len(got))
 		}
 	})

@@ -45,12 +45,17 @@ func record(b *testing.B, url string, commands int, recorded bool) {
 		b.Fatal(err)
 	}
 	defer func() { _ = engine.Close() }()
-	_, err = engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{ID: game, Owner: "bench", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}})
+	_, err = engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: "bench",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := engine.Acquire(b.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "bench"}); err != nil {
+	if _, err := engine.Acquire(b.Context(),
+		sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "bench"}); err != nil {
 		b.Fatal(err)
 	}
 	b.ResetTimer()
@@ -60,7 +65,8 @@ func record(b *testing.B, url string, commands int, recorded bool) {
 		req := sandbox.ExecRequest{Command: []string{"cat"}, Timeout: sandbox.Duration(time.Hour)}
 		if recorded {
 			req.Session = fmt.Sprintf("s-%d", i)
-			if _, err := engine.CreateSession(b.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.CreateSession{ID: req.Session}); err != nil {
+			if _, err := engine.CreateSession(b.Context(), sandbox.LeaseRef{ID: annLease},
+				sandbox.CreateSession{ID: req.Session}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -69,7 +69,12 @@ func TestASessionOutlivesSleepStopAndItsProcess(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.session(sandbox.CreateSession{ID: "s", Env: map[string]string{"TURN": "1"}})
 		w.line("cd maps; export ONLY=here")
-		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: w.lease(annLease).SandboxID, Instance: "engine-1"}
+		h := driver.Handle{
+			LedgerID:      w.store.ID(),
+			EnvironmentID: game,
+			SandboxID:     w.lease(annLease).SandboxID,
+			Instance:      "engine-1",
+		}
 		for _, mode := range []sandbox.SleepMode{sandbox.SleepPause, sandbox.SleepStop} {
 			if err := w.backend.Sleep(w.Context(), h, mode); err != nil {
 				w.Fatal(err)
@@ -99,7 +104,8 @@ func TestWhoTakesACommandOverGoesOnRecording(t *testing.T) {
 		other.startLoop()
 		later(time.Minute)
 		other.wantExec(x.ID, sandbox.ExecFinished)
-		if in, out := recording(w.T, other.engine, sandbox.SessionInput), recording(w.T, other.engine, sandbox.SessionOutput); in != "cd maps; echo hello; sleep 5s\n" || out != "hello\n" {
+		if in, out := recording(w.T, other.engine, sandbox.SessionInput), recording(w.T, other.engine,
+			sandbox.SessionOutput); in != "cd maps; echo hello; sleep 5s\n" || out != "hello\n" {
 			w.Errorf("recorded are %q and %q", in, out)
 		}
 		if got := other.line("pwd"); got != "/workspace/maps\n" {
@@ -183,19 +189,23 @@ func TestARecordingIsBounded(t *testing.T) {
 		w.acquire(ann)
 		w.session(sandbox.CreateSession{ID: "s"})
 		text := strings.Repeat("0123456789abcdef", 9<<16) // 9 MiB, which are input and output
-		r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: strings.NewReader(text), OutputLimit: len(text)})
+		r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease},
+			sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: strings.NewReader(text), OutputLimit: len(text)})
 		if err != nil || string(r.Stdout) != text {
 			w.Fatalf("%d bytes were written: %v", len(r.Stdout), err)
 		}
 		w.line("echo more")
 		s, err := w.engine.GetSession(w.Context(), sandbox.SessionRef{LeaseID: annLease, ID: "s"})
-		if err != nil || !s.Full || s.RecordedBytes > sandbox.MaxSessionRecording+1024 || s.RecordedBytes < sandbox.MaxSessionRecording-16<<10 {
+		if err != nil || !s.Full || s.RecordedBytes > sandbox.MaxSessionRecording+1024 ||
+			s.RecordedBytes < sandbox.MaxSessionRecording-16<<10 {
 			w.Errorf("the session is %+v, %v", s, err)
 		}
-		if in, out := recording(w.T, w.engine, sandbox.SessionInput), recording(w.T, w.engine, sandbox.SessionOutput); in != "cat\n"+text || !strings.HasPrefix(text, out) || out == text || out == "" {
+		if in, out := recording(w.T, w.engine, sandbox.SessionInput), recording(w.T, w.engine,
+			sandbox.SessionOutput); in != "cat\n"+text || !strings.HasPrefix(text, out) || out == text || out == "" {
 			w.Errorf("recorded are %d and %d bytes", len(in), len(out))
 		}
-		if said := recording(w.T, w.engine, sandbox.SessionSystem); !strings.Contains(said, "is full") || strings.Count(said, "\n") > 1 {
+		if said := recording(w.T, w.engine, sandbox.SessionSystem); !strings.Contains(said, "is full") ||
+			strings.Count(said, "\n") > 1 {
 			w.Errorf("it is said that %q", said)
 		}
 	})
@@ -213,7 +223,8 @@ func TestARecordingThatCannotBeWrittenHoldsUpNoShutdown(t *testing.T) {
 		typed := io.MultiReader(opened{begun}, strings.NewReader(strings.Repeat("x", 4<<20)))
 		go func() {
 			defer close(ended)
-			_, _ = w.engine.Exec(ctx, sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: typed})
+			_, _ = w.engine.Exec(ctx, sandbox.LeaseRef{ID: annLease},
+				sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: typed})
 		}()
 		<-begun
 		go func() {
@@ -247,7 +258,8 @@ func TestRecordingsOfRetiredSandboxesAreRemoved(t *testing.T) {
 		w.environment()
 		w.acquire(ann)
 		w.session(sandbox.CreateSession{ID: "s"})
-		_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 6<<20))})
+		_, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease},
+			sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", 6<<20))})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -257,10 +269,11 @@ func TestRecordingsOfRetiredSandboxesAreRemoved(t *testing.T) {
 		w.cleanup = time.Hour
 		w.startLoop()
 		later(2 * time.Hour)
-		if _, err := w.engine.GetSession(w.Context(), sandbox.SessionRef{LeaseID: annLease, ID: "s"}); sandbox.ReasonOf(err) != sandbox.ReasonSessionNotFound {
+		if _, err := w.engine.GetSession(w.Context(),
+			sandbox.SessionRef{LeaseID: annLease, ID: "s"}); sandbox.ReasonOf(err) != sandbox.ReasonSessionNotFound {
 			w.Errorf("the session is still there: %v", err)
 		}
-		if l := w.lease(annLease); l.RetiredAt.IsZero() {
+		if l := w.lease(annLease); l.PurgedAt.IsZero() {
 			w.Errorf("the sandbox is not retired: %+v", l)
 		}
 	})
@@ -294,7 +307,11 @@ func TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost(t *testing.T) 
 			t.Fatal(err)
 		}
 	}
-	_, err = e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}})
+	_, err = e.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:              game,
+		Owner:           "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone},
+	})
 	must(err)
 	_, err = e.Acquire(t.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
 	must(err)
@@ -313,7 +330,8 @@ func TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost(t *testing.T) 
 			time.Sleep(30 * time.Millisecond)
 		}
 	}()
-	r, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: typed})
+	r, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: annLease},
+		sandbox.ExecRequest{Session: "s", Command: []string{"cat"}, Stdin: typed})
 	must(err)
 	if got := recording(t, e, sandbox.SessionInput); got != "cat\n"+string(r.Stdout) || len(r.Stdout) < 2000 {
 		t.Errorf("typed were %d bytes, and %d are recorded", len(r.Stdout), len(got)-4)

@@ -24,7 +24,7 @@ func TestStateOfADeadAgentIsThereInItsNextLife(t *testing.T) {
 			t.Fatalf("generation %d", next.Generation)
 		}
 		w.remembers(next, "the dragon sleeps")
-		if from := next.State.RestoredFrom; from == nil || from.SandboxID != first.SandboxID || from.Generation != 1 {
+		if from := next.Snapshot.RestoredFrom; from == nil || from.SandboxID != first.SandboxID || from.Generation != 1 {
 			t.Errorf("restored from %+v", from)
 		}
 		later(time.Second)
@@ -56,7 +56,7 @@ func TestFirstGenerationBeginsWithTheInitialStateAndEachWithTheSkills(t *testing
 		seed := func(prompt string) func(p *sandbox.PutEnvironment) {
 			return func(p *sandbox.PutEnvironment) {
 				kept()(p)
-				p.InitialState = map[string]string{"memory/story.md": "once upon a time", "character.json": "{}"}
+				p.InitialData = map[string]string{"memory/story.md": "once upon a time", "character.json": "{}"}
 				p.Skills = map[string]string{"trade": prompt}
 			}
 		}
@@ -70,7 +70,7 @@ func TestFirstGenerationBeginsWithTheInitialStateAndEachWithTheSkills(t *testing
 		if got, _ := w.backend.FileOf(second.SandboxID, "/data/skills/trade/prompt.md"); got != "sell high" {
 			t.Errorf("the skill's prompt is %q", got)
 		}
-		for _, dir := range sandbox.StateLayout {
+		for _, dir := range sandbox.DataLayout {
 			if _, ok := w.backend.FileOf(second.SandboxID, "/data/"+dir); !ok {
 				t.Errorf("there is no %s", dir)
 			}
@@ -91,10 +91,11 @@ func TestNothingRunsOnceTheLeaseHasEnded(t *testing.T) {
 		}
 		ended := w.lease(annLease)
 		w.want(ended, sandbox.LeaseExpired, sandbox.EndedByCondition)
-		if st := ended.State; st.Error == "" || st.FailingSince.IsZero() || st.GivesUpAt.IsZero() || st.Role != sandbox.RoleHolder {
+		if st := ended.Snapshot; st.Error == "" || st.FailingSince.IsZero() || st.GivesUpAt.IsZero() ||
+			st.Role != sandbox.RoleHolder {
 			t.Errorf("the lease does not say what it waits for: %+v", st)
 		}
-		if n := w.count(l.SandboxID, sandbox.EventStateSaveFailed); n != 1 {
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaveFailed); n != 1 {
 			t.Errorf("%d events tell that it could not be saved, want 1", n)
 		}
 		costs, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
@@ -120,12 +121,12 @@ func TestFailedLastSaveIsMadeGoodWhenTheBucketIsBack(t *testing.T) {
 		if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), bucketDown.Message) {
 			t.Errorf("acquiring while the last state cannot be saved: %v", err)
 		}
-		if next := w.lease(annLease); next.Status != sandbox.LeasePending || next.State.Role != sandbox.RoleWaiting {
-			t.Errorf("the next generation is %s, %+v", next.Status, next.State)
+		if next := w.lease(annLease); next.Status != sandbox.LeasePending || next.Snapshot.Role != sandbox.RoleWaiting {
+			t.Errorf("the next generation is %s, %+v", next.Status, next.Snapshot)
 		}
 		w.bucket.fault(nil)
 		later(31 * time.Second)
-		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n != 1 {
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaved); n != 1 {
 			t.Errorf("it was saved %d times, want once", n)
 		}
 		w.remembers(w.acquire(ann), "kept")
@@ -134,10 +135,11 @@ func TestFailedLastSaveIsMadeGoodWhenTheBucketIsBack(t *testing.T) {
 
 func TestStateThatCanNeverBeSavedIsGivenUpAsWanted(t *testing.T) {
 	for name, tc := range map[string]struct {
-		spec  func(s *sandbox.StateSpec)
+		spec  func(s *sandbox.SnapshotSpec)
 		stays time.Duration
 	}{
-		"Retry":   {func(s *sandbox.StateSpec) { s.RetryFor = sandbox.Duration(2 * time.Hour) }, 2*time.Hour - time.Minute},
+		"Retry": {func(s *sandbox.SnapshotSpec) { s.RetryFor = sandbox.Duration(2 * time.Hour) },
+			2*time.Hour - time.Minute},
 		"Discard": {discard, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,17 +158,17 @@ func TestStateThatCanNeverBeSavedIsGivenUpAsWanted(t *testing.T) {
 				later(2 * time.Minute)
 				ended := w.lease(annLease)
 				w.want(ended, sandbox.LeaseDestroyed, sandbox.EndedByCondition)
-				if ended.State.Role != sandbox.RoleLost || !strings.Contains(ended.State.Error, bucketDown.Message) {
-					t.Errorf("the lease does not say what was lost: %+v", ended.State)
+				if ended.Snapshot.Role != sandbox.RoleLost || !strings.Contains(ended.Snapshot.Error, bucketDown.Message) {
+					t.Errorf("the lease does not say what was lost: %+v", ended.Snapshot)
 				}
-				if n := w.count(l.SandboxID, sandbox.EventStateLost); n != 1 {
+				if n := w.count(l.SandboxID, sandbox.EventSnapshotLost); n != 1 {
 					t.Errorf("%d events tell of the loss, want 1", n)
 				}
 				w.bucket.fault(nil)
 				next := w.acquire(ann)
 				w.remembers(next, "saved")
-				if next.State.RestoredFrom.SandboxID != first.SandboxID {
-					t.Errorf("restored from %+v", next.State.RestoredFrom)
+				if next.Snapshot.RestoredFrom.SandboxID != first.SandboxID {
+					t.Errorf("restored from %+v", next.Snapshot.RestoredFrom)
 				}
 			})
 		})
@@ -182,7 +184,7 @@ func TestCheckpointSurvivesACrash(t *testing.T) {
 		later(time.Minute)
 		w.write(annLease, "two") // within a minute of the last checkpoint
 		later(time.Minute)
-		if s := w.lease(annLease).State; s.SavedAt.IsZero() || !s.UnsavedSince.IsZero() {
+		if s := w.lease(annLease).Snapshot; s.SavedAt.IsZero() || !s.UnsavedSince.IsZero() {
 			t.Errorf("after a minute: %+v", s)
 		}
 		w.backend.Remove(l.SandboxID)
@@ -201,13 +203,13 @@ func TestCheckpointsKeepTheirPaceAndAreOnlyOfChanges(t *testing.T) {
 			w.exec(annLease, "exit", "0")
 			later(6 * time.Second)
 		}
-		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n < 10 || n > 12 {
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaved); n < 10 || n > 12 {
 			t.Errorf("%d checkpoints in 10 busy minutes, want one a minute", n)
 		}
 		later(time.Minute)
-		n := w.count(l.SandboxID, sandbox.EventStateSaved)
+		n := w.count(l.SandboxID, sandbox.EventSnapshotSaved)
 		later(20 * time.Minute)
-		if idle := w.count(l.SandboxID, sandbox.EventStateSaved) - n; idle != 0 {
+		if idle := w.count(l.SandboxID, sandbox.EventSnapshotSaved) - n; idle != 0 {
 			t.Errorf("%d checkpoints in 20 minutes without a command", idle)
 		}
 		later(15 * time.Minute)
@@ -227,16 +229,16 @@ func TestFailedCheckpointHarmsNobody(t *testing.T) {
 		later(30 * time.Minute)
 		now := w.lease(annLease)
 		w.want(now, sandbox.LeaseActive, "")
-		if now.Phase != sandbox.PhaseAsleep || now.State.Error == "" || now.Attempts != 0 {
-			t.Errorf("it is %s, %+v", now.Phase, now.State)
+		if now.Phase != sandbox.PhaseAsleep || now.Snapshot.Error == "" || now.Attempts != 0 {
+			t.Errorf("it is %s, %+v", now.Phase, now.Snapshot)
 		}
-		if n := w.count(l.SandboxID, sandbox.EventStateSaveFailed); n != 1 {
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaveFailed); n != 1 {
 			t.Errorf("%d events tell that it could not be saved, want 1", n)
 		}
 		w.exec(annLease, "echo", "still here")
 		w.bucket.fault(nil)
 		later(time.Minute)
-		if s := w.lease(annLease).State; s.Error != "" || s.SavedAt.IsZero() {
+		if s := w.lease(annLease).Snapshot; s.Error != "" || s.SavedAt.IsZero() {
 			t.Errorf("once the bucket is back: %+v", s)
 		}
 	})
@@ -245,17 +247,17 @@ func TestFailedCheckpointHarmsNobody(t *testing.T) {
 func TestStateThatIsTooLargeIsToldOnceAndSavedUnderALargerLimit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
-		w.environment(kept(func(s *sandbox.StateSpec) { s.SizeLimitMB = 1 }))
+		w.environment(kept(func(s *sandbox.SnapshotSpec) { s.SizeLimitMB = 1 }))
 		l := w.acquire(ann)
 		w.write(annLease, strings.Repeat("la", 1<<20))
 		later(10 * time.Minute)
 		w.die()
 		later(2 * time.Minute)
 		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
-		if n := w.count(l.SandboxID, sandbox.EventStateSaveFailed); n != 2 {
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaveFailed); n != 2 {
 			t.Errorf("%d events tell that it could not be saved, want one of the checkpoint and one of the end", n)
 		}
-		w.environment(kept(func(s *sandbox.StateSpec) { s.SizeLimitMB = 4 }))
+		w.environment(kept(func(s *sandbox.SnapshotSpec) { s.SizeLimitMB = 4 }))
 		later(31 * time.Second)
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
 		w.remembers(w.acquire(ann), strings.Repeat("la", 1<<20))
@@ -295,18 +297,19 @@ func TestSandboxIsNotFrozenWhileAnotherReplicaMayStartACommandInIt(t *testing.T)
 		other := w.newEngine(w.store)
 		running := make(chan error, 1)
 		command := func() {
-			_, err := other.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Command: []string{"sleep", "5m"}, Timeout: sandbox.Duration(time.Hour)})
+			_, err := other.Exec(w.Context(), sandbox.LeaseRef{ID: annLease},
+				sandbox.ExecRequest{Command: []string{"sleep", "5m"}, Timeout: sandbox.Duration(time.Hour)})
 			running <- err
 		}
 		go command()
 		synctest.Wait()
 		w.write(annLease, "one")
 		later(4 * time.Minute)
-		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n != 0 {
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaved); n != 0 {
 			t.Errorf("it was saved %d times while another replica's command ran", n)
 		}
 		later(2 * time.Minute)
-		if n := w.count(l.SandboxID, sandbox.EventStateSaved); n == 0 {
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaved); n == 0 {
 			t.Error("it was not saved when the command had ended")
 		}
 		if err := <-running; err != nil {
@@ -417,8 +420,8 @@ func TestProcessThatDiesDuringACheckpointLeavesNothingFrozen(t *testing.T) {
 		later(time.Minute)
 		now := w.lease(annLease)
 		w.want(now, sandbox.LeaseActive, "")
-		if now.Phase != sandbox.PhaseAwake || len(now.Drift) > 0 || now.State.SavedAt.IsZero() {
-			t.Errorf("it is %s with findings %+v, %+v", now.Phase, now.Drift, now.State)
+		if now.Phase != sandbox.PhaseAwake || len(now.Drift) > 0 || now.Snapshot.SavedAt.IsZero() {
+			t.Errorf("it is %s with findings %+v, %+v", now.Phase, now.Drift, now.Snapshot)
 		}
 		cancel()
 		<-closed
@@ -459,7 +462,7 @@ func TestLateSaveOfAnOlderGenerationReplacesNothing(t *testing.T) {
 func TestTwoLeasesOfOneAgentNeverSaveOneState(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
-		agents := func(s *sandbox.StateSpec) { s.Scope = sandbox.ScopeAgent }
+		agents := func(s *sandbox.SnapshotSpec) { s.Scope = sandbox.ScopeAgent }
 		w.environment(kept(agents))
 		w.environment(kept(agents), func(p *sandbox.PutEnvironment) { p.ID = "other" })
 		first := w.acquire(ann)
@@ -471,10 +474,10 @@ func TestTwoLeasesOfOneAgentNeverSaveOneState(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.remembers(a.Lease, "of the first game")
-		if a.Lease.State.Role != sandbox.RoleCopy || first.State.Role != sandbox.RoleHolder {
-			t.Errorf("roles %s and %s", first.State.Role, a.Lease.State.Role)
+		if a.Lease.Snapshot.Role != sandbox.RoleCopy || first.Snapshot.Role != sandbox.RoleHolder {
+			t.Errorf("roles %s and %s", first.Snapshot.Role, a.Lease.Snapshot.Role)
 		}
-		if n := w.count(a.Lease.SandboxID, sandbox.EventStateCopied); n != 1 {
+		if n := w.count(a.Lease.SandboxID, sandbox.EventSnapshotCopied); n != 1 {
 			t.Errorf("%d events tell that it is a copy, want 1", n)
 		}
 		w.write(other, "of the copy")
@@ -484,12 +487,13 @@ func TestTwoLeasesOfOneAgentNeverSaveOneState(t *testing.T) {
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
 			t.Fatal(err)
 		}
-		if a, err = w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: "other", Owner: "test"}); err != nil {
+		if a, err = w.engine.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: ann, EnvironmentID: "other", Owner: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		w.remembers(a.Lease, "of the first game")
-		if a.Lease.State.Role != sandbox.RoleHolder {
-			t.Errorf("alone it is %s, want the holder", a.Lease.State.Role)
+		if a.Lease.Snapshot.Role != sandbox.RoleHolder {
+			t.Errorf("alone it is %s, want the holder", a.Lease.Snapshot.Role)
 		}
 	})
 }
@@ -530,7 +534,7 @@ func TestStateThatIsMissingOrBrokenNeverBeginsEmpty(t *testing.T) {
 
 func TestPooledSandboxIsGivenTheStateOfWhoTakesIt(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.survey = time.Hour
+		w.resync = time.Hour
 		w.startLoop()
 		w.environment(kept(), func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 2} })
 		later(time.Second)
@@ -540,7 +544,7 @@ func TestPooledSandboxIsGivenTheStateOfWhoTakesIt(t *testing.T) {
 		next := w.acquire(ann)
 		w.remembers(next, "one")
 		w.remembers(w.acquire(bob), "")
-		if w.count(first.SandboxID, sandbox.EventStateSaved) == 0 {
+		if w.count(first.SandboxID, sandbox.EventSnapshotSaved) == 0 {
 			t.Error("the first one was not saved")
 		}
 		later(25 * time.Hour) // all end, and the pool is made anew
@@ -575,8 +579,12 @@ func TestStoreThatHangsLeavesTheRestAtWork(t *testing.T) {
 		w.condition("game.finished", "") // 30 saves hang
 		later(time.Second)
 		w.n++
-		if _, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: "other", Body: []byte("x"), Condition: sandbox.Condition{Type: "agent.death",
-			Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "other", AgentDID: ann}}}); err != nil {
+		if _, err := w.engine.Deliver(w.Context(), sandbox.Delivery{
+			ID:   "other",
+			Body: []byte("x"),
+			Condition: sandbox.Condition{Type: "agent.death",
+				Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "other", AgentDID: ann}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 		later(time.Second)

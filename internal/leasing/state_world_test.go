@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // bucket is a store of states whose calls can be made to fail or to wait.
 type bucket struct {
-	*state.Store
+	*snapshotstore.Store
 
 	mu      sync.Mutex // guards what follows
 	before  func(ctx context.Context) error
@@ -25,7 +25,7 @@ type bucket struct {
 
 func newBucket(t *testing.T) *bucket {
 	t.Helper()
-	s, err := state.Open(t.Context(), "mem://")
+	s, err := snapshotstore.Open(t.Context(), "mem://")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +54,13 @@ func (b *bucket) enter(ctx context.Context) error {
 }
 
 // Save reads all of the data before anything fails, as a bucket does that fails while it is written to.
-func (b *bucket) Save(ctx context.Context, object string, data io.Reader, limit int64) (state.Archive, error) {
+func (b *bucket) Save(ctx context.Context, object string, data io.Reader, limit int64) (snapshotstore.Archive, error) {
 	all, err := io.ReadAll(data)
 	if err != nil {
-		return state.Archive{}, err
+		return snapshotstore.Archive{}, err
 	}
 	if err := b.enter(ctx); err != nil {
-		return state.Archive{}, err
+		return snapshotstore.Archive{}, err
 	}
 	a, err := b.Store.Save(ctx, object, strings.NewReader(string(all)), limit)
 	if err == nil {
@@ -71,7 +71,7 @@ func (b *bucket) Save(ctx context.Context, object string, data io.Reader, limit 
 	return a, err
 }
 
-func (b *bucket) Load(ctx context.Context, a state.Archive) (io.ReadCloser, error) {
+func (b *bucket) Load(ctx context.Context, a snapshotstore.Archive) (io.ReadCloser, error) {
 	if err := b.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -105,18 +105,18 @@ func (b *bucket) names() []string {
 }
 
 // kept has an environment keep /data, with change to its defaults.
-func kept(change ...func(s *sandbox.StateSpec)) func(p *sandbox.PutEnvironment) {
+func kept(change ...func(s *sandbox.SnapshotSpec)) func(p *sandbox.PutEnvironment) {
 	return func(p *sandbox.PutEnvironment) {
-		p.Type, p.State = sandbox.TypeRPG, &sandbox.StateSpec{}
+		p.Type, p.Snapshot = sandbox.TypeRPG, &sandbox.SnapshotSpec{}
 		for _, c := range change {
-			c(p.State)
+			c(p.Snapshot)
 		}
 	}
 }
 
-func never(s *sandbox.StateSpec) { var d sandbox.Duration; s.CheckpointEvery = &d }
+func never(s *sandbox.SnapshotSpec) { var d sandbox.Duration; s.CheckpointEvery = &d }
 
-func discard(s *sandbox.StateSpec) { s.OnPersistFailure = sandbox.PersistDiscard }
+func discard(s *sandbox.SnapshotSpec) { s.OnPersistFailure = sandbox.PersistDiscard }
 
 const story = "/data/memory/story.md"
 

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestALoopKeepsUsageOfEveryMinuteForADay: at the loop's pace a sample of each minute is kept, beside another loop on the
-// ledger as well, and what is older than a day is removed, though what was destroyed is kept for ever.
+// TestALoopKeepsUsageOfEveryMinuteForADay: at the loop's pace a sample of each minute is kept, beside another loop on
+// the ledger as well, and what is older than a day is removed, though what was destroyed is kept for ever.
 func TestALoopKeepsUsageOfEveryMinuteForADay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)

@@ -14,7 +14,7 @@ var catan = &sandbox.Tenant{Name: "catan", Environments: []string{"catan-*"}}
 func inSharedWorld(t *testing.T, f func(w *world)) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
-		agents := func(s *sandbox.StateSpec) { s.Scope = sandbox.ScopeAgent }
+		agents := func(s *sandbox.SnapshotSpec) { s.Scope = sandbox.ScopeAgent }
 		w.environment(kept(agents))
 		w.environment(kept(agents), func(p *sandbox.PutEnvironment) { p.ID = "other" })
 		f(w)
@@ -24,7 +24,8 @@ func inSharedWorld(t *testing.T, f func(w *world)) {
 // leased leases ann's sandbox in an environment for the tenant, nil for the operator.
 func (w *world) leased(tenant *sandbox.Tenant, environment string) sandbox.Lease {
 	w.Helper()
-	a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: environment, Owner: "test", Tenant: tenant})
+	a, err := w.engine.Acquire(w.Context(),
+		sandbox.Acquire{AgentDID: ann, EnvironmentID: environment, Owner: "test", Tenant: tenant})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -45,8 +46,8 @@ func TestATenantBeginsWithWhatTheOperatorSavedInItsEnvironments(t *testing.T) {
 		w.leave(w.leased(nil, game), "the operator's")
 		l := w.leased(catan, game)
 		w.remembers(l, "the operator's")
-		if l.State.Role != sandbox.RoleHolder || l.State.Key != ann+"@catan-*" || l.State.RestoredFrom.Key != ann {
-			t.Errorf("its state is %+v", l.State)
+		if l.Snapshot.Role != sandbox.RoleHolder || l.Snapshot.Key != ann+"@catan-*" || l.Snapshot.RestoredFrom.Key != ann {
+			t.Errorf("its state is %+v", l.Snapshot)
 		}
 		w.leave(l, "the tenant's")
 		w.remembers(w.leased(nil, "other"), "the operator's")
@@ -60,8 +61,8 @@ func TestATenantBeginsWithoutWhatTheOperatorSavedElsewhere(t *testing.T) {
 		w.leave(w.leased(nil, "other"), "private")
 		l := w.leased(catan, game)
 		w.remembers(l, "")
-		if l.State.RestoredFrom != nil {
-			t.Errorf("it begins with %+v", l.State.RestoredFrom)
+		if l.Snapshot.RestoredFrom != nil {
+			t.Errorf("it begins with %+v", l.Snapshot.RestoredFrom)
 		}
 	})
 }
@@ -75,7 +76,8 @@ func TestATenantWaitsForWhatTheOperatorIsAboutToSave(t *testing.T) {
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Fatal(err)
 		}
-		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", Tenant: catan})
+		_, err := w.engine.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", Tenant: catan})
 		if sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Fatalf("while the state cannot be saved: %v", err)
 		}
@@ -88,13 +90,15 @@ func TestATenantWaitsForWhatTheOperatorIsAboutToSave(t *testing.T) {
 // Two leases of a tenant begin with one source; the second is a copy of the first as ever.
 func TestASourceIsOneForAllLeasesOfATenant(t *testing.T) {
 	inSharedWorld(t, func(w *world) {
-		w.environment(kept(func(s *sandbox.StateSpec) { s.Scope = sandbox.ScopeAgent }), func(p *sandbox.PutEnvironment) { p.ID = "catan-8" })
+		w.environment(kept(func(s *sandbox.SnapshotSpec) { s.Scope = sandbox.ScopeAgent }),
+			func(p *sandbox.PutEnvironment) { p.ID = "catan-8" })
 		w.leave(w.leased(nil, game), "the operator's")
 		first, second := w.leased(catan, game), w.leased(catan, "catan-8")
 		w.remembers(first, "the operator's")
 		w.remembers(second, "the operator's")
-		if first.State.Role != sandbox.RoleHolder || second.State.Role != sandbox.RoleCopy || second.State.Key != first.State.Key {
-			t.Errorf("their states are %+v and %+v", first.State, second.State)
+		if first.Snapshot.Role != sandbox.RoleHolder || second.Snapshot.Role != sandbox.RoleCopy ||
+			second.Snapshot.Key != first.Snapshot.Key {
+			t.Errorf("their states are %+v and %+v", first.Snapshot, second.Snapshot)
 		}
 	})
 }
@@ -108,15 +112,15 @@ func TestWhatAnAdoptedAgentHasGoesNoFurtherThanItsEnvironment(t *testing.T) {
 		w.url = "sqlite://" + w.path + ".new"
 		w.open()
 		w.startLoop()
-		agents := func(s *sandbox.StateSpec) { s.Scope = sandbox.ScopeAgent }
+		agents := func(s *sandbox.SnapshotSpec) { s.Scope = sandbox.ScopeAgent }
 		w.environment(kept(agents))
 		w.environment(kept(agents), func(p *sandbox.PutEnvironment) { p.ID = "other" })
 		if _, err := w.engine.Adopt(w.Context(), sandbox.AdoptRequest{LedgerID: lost, EnvironmentID: game}); err != nil {
 			t.Fatal(err)
 		}
 		l := w.lease(annLease)
-		if l.State == nil || l.State.Key != ann+"@"+game {
-			t.Fatalf("the adopted lease's state is %+v", l.State)
+		if l.Snapshot == nil || l.Snapshot.Key != ann+"@"+game {
+			t.Fatalf("the adopted lease's state is %+v", l.Snapshot)
 		}
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 			t.Fatal(err)

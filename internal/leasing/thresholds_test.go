@@ -78,7 +78,8 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if told := toldOf(t, engines[1]); len(told) != 2 || told[0].Percent != 80 || told[1].Percent != 100 || told[1].Spent < sandbox.USD || told[1].Month != "2026-08" {
+			if told := toldOf(t, engines[1]); len(told) != 2 || told[0].Percent != 80 || told[1].Percent != 100 ||
+				told[1].Spent < sandbox.USD || told[1].Month != "2026-08" {
 				t.Errorf("it was told of %+v, want 80 and 100 %%", told)
 			}
 		})
@@ -89,9 +90,9 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close() // so that nothing works meanwhile
-		later(time.Until(time.Date(2000, 1, 30, 0, 0, 0, 0, time.UTC)))
+		later(time.Until(time.Date(2000, 1, 31, 20, 0, 0, 0, time.UTC)))
 		w.open()
-		w.survey = 10 * time.Minute
+		w.resync = 10 * time.Minute
 		w.startLoop()
 		settings := func(budget *sandbox.Budget) func(p *sandbox.PutEnvironment) {
 			return func(p *sandbox.PutEnvironment) {
@@ -103,28 +104,28 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 		w.environment(settings(nil))
 		w.acquire(ann)
 		began := time.Now()
-		w.environment(settings(&sandbox.Budget{Monthly: 100_080_000})) // ten hours
+		w.environment(settings(&sandbox.Budget{Monthly: 20_016_000})) // two hours
 		var want []sandbox.BudgetReached
-		until := func(hours int, month string, percent int64) {
+		until := func(after time.Duration, month string, percent int64) {
 			t.Helper()
-			later(time.Until(began.Add(time.Duration(hours)*time.Hour - time.Minute)))
+			later(time.Until(began.Add(after - time.Minute)))
 			if got := toldOf(t, w.engine); len(got) != len(want) {
-				t.Fatalf("a minute before %d h it was told of %+v", hours, got)
+				t.Fatalf("a minute before %s it was told of %+v", after, got)
 			}
 			later(12 * time.Minute) // a minute, and the pace of the loop
 			want = append(want, sandbox.BudgetReached{Month: month, Percent: percent})
 			got := toldOf(t, w.engine)
 			if len(got) != len(want) || got[len(got)-1].Month != month || got[len(got)-1].Percent != percent {
-				t.Fatalf("after %d h it was told of %+v, want %+v at last", hours, got, want[len(want)-1])
+				t.Fatalf("after %s it was told of %+v, want %+v at last", after, got, want[len(want)-1])
 			}
 		}
-		until(8, "2000-01", 80)
-		until(10, "2000-01", 100)
-		until(48+8, "2000-02", 80)
-		until(48+10, "2000-02", 100)
-		later(24 * time.Hour)
+		until(96*time.Minute, "2000-01", 80)
+		until(2*time.Hour, "2000-01", 100)
+		until(4*time.Hour+96*time.Minute, "2000-02", 80)
+		until(6*time.Hour, "2000-02", 100)
+		later(4 * time.Hour)
 		if got := toldOf(t, w.engine); len(got) != 4 {
-			t.Errorf("a day later it was told of %+v", got)
+			t.Errorf("hours later it was told of %+v", got)
 		}
 	})
 }
@@ -134,9 +135,9 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close()
-		later(time.Until(time.Date(2000, 1, 30, 0, 5, 0, 0, time.UTC)))
+		later(time.Until(time.Date(2000, 1, 31, 20, 5, 0, 0, time.UTC)))
 		w.open()
-		w.survey = 10 * time.Minute
+		w.resync = 10 * time.Minute
 		w.startLoop()
 		settings := func(p *sandbox.PutEnvironment) {
 			never := sandbox.Duration(0)
@@ -146,7 +147,7 @@ func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
 		w.environment(settings)
 		w.acquire(ann)
 		w.environment(settings, func(p *sandbox.PutEnvironment) {
-			p.Budget = &sandbox.Budget{Monthly: 10_008_000 * 2873 / 48} // 80 % of it is 47 h 53 min
+			p.Budget = &sandbox.Budget{Monthly: 10_008_000 * 233 / 48} // 80 % of it is 3 h 53 min
 		})
 		later(time.Until(time.Date(2000, 1, 31, 23, 57, 0, 0, time.UTC)))
 		if got := toldOf(t, w.engine); len(got) > 0 {

@@ -21,8 +21,8 @@ import (
 
 // TestUsageIsWhatSandboxesUsed lets random things happen to leases and a warm pool (acquire and
 // release, sleep and wake, ends by themselves, crashes, kills that fail, clocks that are set, what is
-// long gone retired), and measures meanwhile on the backend how long each sandbox is awake and asleep and how much CPU it
-// uses. Usage says the same, no periods of a sandbox overlap, and costs are their sum.
+// long gone retired), and measures meanwhile on the backend how long each sandbox is awake and asleep and how much CPU
+// it uses. Usage says the same, no periods of a sandbox overlap, and costs are their sum.
 func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -122,14 +122,22 @@ type meter struct {
 }
 
 func newMeter(t *testing.T, r *rapid.T) *meter {
-	m := &meter{T: r, host: ledgertest.NewHost(), used: make(map[string]*sandbox.CostRow), seen: make(map[string]bool), steps: rapid.Bool().Draw(r, "steps")}
-	m.records = !m.steps && rapid.Bool().Draw(r, "records") // a record elsewhere stays as it is when this machine's clock is set
+	m := &meter{
+		T:     r,
+		host:  ledgertest.NewHost(),
+		used:  make(map[string]*sandbox.CostRow),
+		seen:  make(map[string]bool),
+		steps: rapid.Bool().Draw(r, "steps"),
+	}
+	// A record elsewhere stays as it is when this machine's clock is set.
+	m.records = !m.steps && rapid.Bool().Draw(r, "records")
 	m.backend = fake.New("engine-1", m.host.Now)
 	if m.records {
 		m.backend.Record()
 	}
 	var err error
-	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"), m.host.Options()); err != nil {
+	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"),
+		m.host.Options()); err != nil {
 		r.Fatal(err)
 	}
 	m.engine, err = leasing.New(leasing.Config{Store: m.store, Executors: []driver.Executor{m.backend},
@@ -142,9 +150,16 @@ func newMeter(t *testing.T, r *rapid.T) *meter {
 			t.Error(err)
 		}
 	})
-	_, err = m.engine.PutEnvironment(r.Context(), sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: sandbox.Duration(30 * time.Hour),
-		WarmPool: &sandbox.WarmPool{Size: int64(rapid.IntRange(1, 2).Draw(r, "pool")), TTL: sandbox.Duration(40 * time.Hour)}}})
+	_, err = m.engine.PutEnvironment(r.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkNone, TTL: sandbox.Duration(30 * time.Hour),
+			WarmPool: &sandbox.WarmPool{
+				Size: int64(rapid.IntRange(1, 2).Draw(r, "pool")),
+				TTL:  sandbox.Duration(40 * time.Hour),
+			}},
+	})
 	m.allow(err)
 	m.work()
 	return m
@@ -178,7 +193,7 @@ func (m *meter) acquire() {
 func (m *meter) work() {
 	m.Helper()
 	for {
-		m.allow(m.engine.TendPools(m.Context()))
+		m.allow(m.engine.ReconcilePools(m.Context()))
 		ids, _, err := m.engine.Due(m.Context(), sandbox.Docker, sandbox.MaxPage)
 		m.allow(err)
 		if len(ids) == 0 {
@@ -193,7 +208,8 @@ func (m *meter) work() {
 // pass lets time pass, in which sandboxes use what they use, and then everything be done that became
 // due in it.
 func (m *meter) pass() {
-	length := time.Duration(rapid.Int64Range(0, int64(20*time.Hour/time.Microsecond)).Draw(m.T, "passes")) * time.Microsecond
+	length := time.Duration(rapid.Int64Range(0, int64(20*time.Hour/time.Microsecond)).Draw(m.T,
+		"passes")) * time.Microsecond
 	active := make(map[string]bool) // the CPU time of others is read when their kills are tried
 	for _, l := range m.active() {
 		active[l.SandboxID] = true
@@ -217,7 +233,7 @@ func (m *meter) pass() {
 		}
 	}
 	m.host.Pass(length)
-	m.allow(m.engine.Survey(m.Context(), sandbox.Docker))
+	m.allow(m.engine.Resync(m.Context(), sandbox.Docker))
 	m.work()
 	m.check()
 }
@@ -291,7 +307,8 @@ func (m *meter) failKills(fail bool) {
 // step sets the clock forward or back, by up to two days and no less than what is called a step.
 func (m *meter) step() {
 	if m.steps {
-		m.host.Step(time.Duration(rapid.SampledFrom([]int64{-1, 1}).Draw(m.T, "way")*rapid.Int64Range(3e6, 2e11).Draw(m.T, "step")) * time.Microsecond)
+		m.host.Step(time.Duration(
+			rapid.SampledFrom([]int64{-1, 1}).Draw(m.T, "way")*rapid.Int64Range(3e6, 2e11).Draw(m.T, "step")) * time.Microsecond)
 		m.work()
 	}
 }
@@ -308,7 +325,9 @@ func (m *meter) check() {
 	report, err := m.engine.Costs(m.Context(), sandbox.CostQuery{})
 	m.allow(err)
 	m.checkUse(report.Rows)
-	for _, group := range []sandbox.CostGroup{sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
+	for _, group := range []sandbox.CostGroup{
+		sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth,
+	} {
 		other, err := m.engine.Costs(m.Context(), sandbox.CostQuery{GroupBy: group})
 		m.allow(err)
 		if other.Total != report.Total {
@@ -337,7 +356,7 @@ func (m *meter) checkLeases() {
 			for i := range periods {
 				sums.addUp(&want, &periods[i], sandbox.CostQuery{})
 			}
-			if l.RetiredAt.IsZero() && l.Cost != want.Gross {
+			if l.PurgedAt.IsZero() && l.Cost != want.Gross {
 				m.Fatalf("lease %s costs %s; its usage periods cost %s", l.ID, l.Cost, want.Gross)
 			}
 		}
@@ -355,7 +374,8 @@ func (m *meter) checkUse(rows []sandbox.CostRow) {
 		reported[row.LeaseID] = row
 	}
 	for lease, used := range m.used {
-		if got := reported[lease]; !near(got.AwakeSeconds, used.AwakeSeconds) || !near(got.AsleepSeconds, used.AsleepSeconds) || !near(got.CPUSeconds, used.CPUSeconds) {
+		if got := reported[lease]; !near(got.AwakeSeconds, used.AwakeSeconds) ||
+			!near(got.AsleepSeconds, used.AsleepSeconds) || !near(got.CPUSeconds, used.CPUSeconds) {
 			m.Fatalf("lease %q: reported %+v, measured %+v", lease, got, *used)
 		}
 	}
@@ -378,8 +398,8 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 			if err != nil {
 				return err
 			}
-			if s.Retired != nil {
-				total.Gross += s.Retired.Cost
+			if s.Tombstone != nil {
+				total.Gross += s.Tombstone.Cost
 				continue
 			}
 			periods, err := tx.Accounting().PeriodsOf([]string{id})
@@ -419,7 +439,8 @@ func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
 	}
 }
 
-// TestACommandTellsWhatItsSandboxHasUsed: CPU time is counted with a command's end, and the backend is not asked for it.
+// TestACommandTellsWhatItsSandboxHasUsed: CPU time is counted with a command's end, and the backend is
+// not asked for it.
 func TestACommandTellsWhatItsSandboxHasUsed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()

@@ -5,6 +5,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -14,7 +16,7 @@ func status(s *ledger.Sandbox, held, now ledger.Time) sandbox.LeaseStatus {
 	switch {
 	case s.Phase == sandbox.PhaseGone:
 		return sandbox.LeaseDestroyed
-	case !live(s, held, now):
+	case !s.Live(held, now):
 		return sandbox.LeaseExpired
 	case s.Phase == sandbox.PhasePending:
 		return sandbox.LeasePending
@@ -54,71 +56,59 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	if err != nil {
 		return nil, err
 	}
+	calls, err := llmUse(tx, rows)
+	if err != nil {
+		return nil, err
+	}
 	leases := make([]sandbox.Lease, len(rows))
 	for i := range rows {
 		s := &rows[i]
 		leases[i] = lease(s, held[s.ID], tx.Now)
+		leases[i].LLM = calls[s.ID]
 		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = costs[s.ID], drift[s.ID], feed.Last
-		if s.Retired != nil {
-			leases[i].Cost, leases[i].RetiredAt = s.Retired.Cost, s.Retired.RetiredAt.Time()
+		if s.Tombstone != nil {
+			leases[i].Cost, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.PurgedAt.Time()
 			leases[i].ExpiresAt = time.Time{}
 		}
 	}
 	return leases, nil
 }
 
+// llmUse returns what the calls of sandboxes have used, of those that have LLM routes.
+func llmUse(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]sandbox.LLMUse, error) {
+	var ids []string
+	for i := range rows {
+		if len(rows[i].LLM) > 0 {
+			ids = append(ids, rows[i].ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return tx.LLM().OfSandboxes(ids)
+}
+
 // lease is the pure part of view.
 func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 	l := sandbox.Lease{
 		ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Generation: s.Generation,
-		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, Standing: standing(s, now), Backend: s.Backend, Instance: s.Instance,
+		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, SandboxStatus: lifecycle.StatusOf(s, now),
+		Backend: s.Backend, Instance: s.Instance,
 		Image: s.Image, Resources: s.Resources(), Network: s.Network,
 		TTL: s.TTL.Duration(), MaxLifetime: s.MaxLifetime.Duration(), SleepAfter: s.SleepAfter.Duration(),
 		SleepMode: s.SleepMode, ExpiryConditions: s.ExpiryConditions, Settings: s.Settings,
 		LeasedAt: s.LeasedAt.Time(), ReadyAt: s.ReadyAt.Time(), LastActivity: s.LastActivity.Time(),
-		ExpiresAt: expiresAt(s, held, now).Time(), ObservedAt: s.ObservedAt.Time(),
-		EndedAt: s.Ending.At.Time(), EndedBy: s.Ending.By, EndReason: s.Ending.Reason, KeptUntil: s.Ending.KeptUntil.Time(), DestroyedAt: s.Ending.DestroyedAt.Time(),
-		State: leaseState(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError, LastSequence: s.LastSequence,
+		ExpiresAt: s.ExpiresAt(held, now).Time(), ObservedAt: s.ObservedAt.Time(),
+		EndedAt: s.Ending.At.Time(), EndedBy: s.Ending.By, EndReason: s.Ending.Reason, KeptUntil: s.Ending.KeptUntil.Time(),
+		DestroyedAt: s.Ending.DestroyedAt.Time(),
+		Snapshot:    snapshots.LeaseState(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError,
+		LastSequence: s.LastSequence,
 	}
 	if s.Desired == ledger.Present {
-		if end := timeUp(s, held, now); end != nil {
-			l.EndedAt, l.EndedBy, l.EndReason = end.at.Time(), end.by, end.reason
-			l.SandboxState, l.StateChangedAt, l.StopReason = sandbox.SandboxDeleting, end.at.Time(), ""
+		if end := lifecycle.TimeUp(s, held, now); end != nil {
+			l.EndedAt, l.EndedBy, l.EndReason = end.At.Time(), end.By, end.Reason
+			l.SandboxState, l.StateChangedAt, l.StopReason = sandbox.SandboxDeleting, end.At.Time(), ""
 		}
 	}
 	return l
-}
-
-// checkRef refuses a request that names another generation or owner than the lease's.
-func checkRef(s *ledger.Sandbox, r sandbox.LeaseRef) error {
-	if r.Generation != 0 && r.Generation != s.Generation {
-		return sandbox.Errorf(sandbox.Conflict, "lease %s is in generation %d, and the request is for generation %d: nothing was changed", r.ID, s.Generation, r.Generation).WithReason(sandbox.ReasonOtherGeneration)
-	}
-	if r.Owner != "" && r.Owner != s.Owner {
-		return sandbox.Errorf(sandbox.Conflict, "lease %s belongs to %s, and the request is by %s: nothing was changed", r.ID, s.Owner, r.Owner).WithReason(sandbox.ReasonOtherOwner)
-	}
-	return nil
-}
-
-// errEnded says that a lease has ended and why.
-func errEnded(s *ledger.Sandbox, held, now ledger.Time) error {
-	l := lease(s, held, now)
-	return sandbox.Errorf(sandbox.LeaseEnded, "lease %s generation %d ended at %s by %s (%s): acquire it again to get its next generation",
-		l.ID, l.Generation, l.EndedAt.Format(timeFormat), l.EndedBy, l.EndReason)
-}
-
-// currentOf returns a lease's current sandbox and the end of its last hold. Errors: NotFound, Invalid.
-func currentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, ledger.Time, error) {
-	if _, _, err := sandbox.ParseLeaseID(leaseID); err != nil {
-		return nil, 0, err
-	}
-	s, err := tx.Current(leaseID)
-	if err != nil {
-		return nil, 0, err
-	}
-	if s == nil {
-		return nil, 0, sandbox.Errorf(sandbox.NotFound, "there is no lease %s on this ledger: acquire it first", leaseID).WithReason(sandbox.ReasonSandboxNotFound)
-	}
-	held, err := tx.HeldUntil(s.ID)
-	return s, held, err
 }

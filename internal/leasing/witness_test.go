@@ -71,8 +71,9 @@ func TestACloneOfTheEngineEndsNothing(t *testing.T) {
 		w.refused("a command", err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
 		_, err = w.tryAcquire(bob)
 		w.refused("acquiring", err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
-		w.refused("a survey", w.engine.Survey(w.Context(), sandbox.Docker), sandbox.Unavailable, sandbox.ReasonOtherInstance)
-		if after := w.lastEvent(); after != before || len(w.backend.Sandboxes())+len(w.backend.Objects())+len(w.backend.Witnesses()) != 0 {
+		w.refused("a survey", w.engine.Resync(w.Context(), sandbox.Docker), sandbox.Unavailable, sandbox.ReasonOtherInstance)
+		if after := w.lastEvent(); after != before ||
+			len(w.backend.Sandboxes())+len(w.backend.Objects())+len(w.backend.Witnesses()) != 0 {
 			w.Errorf("the ledger went from event %d to %d, and the clone has %v", before, after, w.backend.Sandboxes())
 		}
 		back()
@@ -182,7 +183,8 @@ func TestALedgerOfAnOlderProgramLeavesItsWitness(t *testing.T) {
 	}
 }
 
-// TestALedgerPutBackByACopyIssuesNoGenerationTwice copies the ledger, goes on, and puts the copy back, without telling it.
+// TestALedgerPutBackByACopyIssuesNoGenerationTwice copies the ledger, goes on, and puts the copy back,
+// without telling it.
 func TestALedgerPutBackByACopyIssuesNoGenerationTwice(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const carol, dave = "did:plc:carol", "did:plc:dave"
@@ -377,7 +379,8 @@ func TestAnEnvironmentMovesToAnotherEngineOnlyWhenNamed(t *testing.T) {
 		if env, err := b.PutEnvironment(w.Context(), put); err != nil || env.Instance != "engine-2" {
 			w.Errorf("moved it is on %s: %v", env.Instance, err)
 		}
-		if a, err := b.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"}); err != nil || a.Lease.Generation != 2 {
+		if a, err := b.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"}); err != nil ||
+			a.Lease.Generation != 2 {
 			w.Errorf("the next lease is generation %d: %v", a.Lease.Generation, err)
 		}
 	})
@@ -420,7 +423,10 @@ func TestAReplicaBeginsNothingOnAnEngineThatItDoesNotReach(t *testing.T) {
 
 func TestTwoExecutorsOfOneKindAreRefused(t *testing.T) {
 	inWorld(t, func(w *world) {
-		e, err := leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{w.backend, fake.New("engine-2", nil)}})
+		e, err := leasing.New(leasing.Config{
+			Store:     w.store,
+			Executors: []driver.Executor{w.backend, fake.New("engine-2", nil)},
+		})
 		if err == nil {
 			err = e.Close()
 		}
@@ -433,7 +439,11 @@ func TestTwoExecutorsOfOneKindAreRefused(t *testing.T) {
 // replica returns a service on the world's ledger with an engine of its own.
 func (w *world) replica(instance string) (e *leasing.Engine, end func()) {
 	w.Helper()
-	e, err := leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{fake.New(instance, nil)}, Version: "test"})
+	e, err := leasing.New(leasing.Config{
+		Store:     w.store,
+		Executors: []driver.Executor{fake.New(instance, nil)},
+		Version:   "test",
+	})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
@@ -28,14 +30,14 @@ type world struct {
 	backend *fake.Executor
 	beside  []driver.Executor // other backends, of engines that are opened from now on
 	bucket  *bucket
-	observe leasing.Observer // of engines that are opened from now on
+	observe lifecycle.Observer // of engines that are opened from now on
 	engine  *leasing.Engine
 	stop    func()
 	now     func() time.Time // the ledger's clock
 	poll    time.Duration    // the loop's backstop
-	survey  time.Duration    // pace of surveys; zero is the loop's default
+	resync  time.Duration    // pace of resyncs; zero is the loop's default
 	workers int              // of the loop, for each backend; zero is the loop's default
-	bounds  leasing.OutputBounds
+	bounds  output.Bounds
 	cleanup time.Duration // how long a loop keeps what was destroyed; zero keeps it
 	reserve int64         // of the ledger's disk
 	n       int
@@ -69,7 +71,8 @@ func inWorldOn(t *testing.T, url string, f func(w *world)) {
 
 func (w *world) open() {
 	w.Helper()
-	store, err := ledger.Open(w.Context(), w.url, ledger.Options{Now: w.now, Poll: time.Hour, NoListen: true, Reserve: w.reserve})
+	store, err := ledger.Open(w.Context(), w.url,
+		ledger.Options{Now: w.now, Poll: time.Hour, NoListen: true, Reserve: w.reserve})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -79,9 +82,16 @@ func (w *world) open() {
 
 func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	w.Helper()
-	e, err := leasing.New(leasing.Config{Store: store, Executors: append([]driver.Executor{w.backend}, w.beside...), State: w.bucket,
-		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}, Version: "test",
-		Keys: seal.InFile(w.path+".key", true), Observer: w.observe, KeptOutput: w.bounds})
+	e, err := leasing.New(leasing.Config{
+		Store:      store,
+		Executors:  append([]driver.Executor{w.backend}, w.beside...),
+		State:      w.bucket,
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
+		Version:    "test",
+		Keys:       seal.InFile(w.path+".key", true),
+		Observer:   w.observe,
+		KeptOutput: w.bounds,
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -104,16 +114,18 @@ func (w *world) startLoop() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = loop.New(w.engine, loop.Config{Workers: w.workers, Poll: w.poll, SurveyEvery: w.survey, CleanupTTL: w.cleanup, EgressEvery: w.survey}).Run(ctx)
+		_ = loop.New(w.engine,
+			loop.Config{Workers: w.workers, Poll: w.poll, ResyncEvery: w.resync, CleanupTTL: w.cleanup, EgressEvery: w.resync}).
+			Run(ctx)
 	}()
 	w.stop = func() { cancel(); <-done; w.stop = func() {} }
 	synctest.Wait()
 }
 
-// startSlowLoop is startLoop for tests of days, to whom a survey every 30 s and a poll every minute
+// startSlowLoop is startLoop for tests of days, to whom a resync every 30 s and a poll every minute
 // would only be work.
 func (w *world) startSlowLoop() {
-	w.survey, w.poll = time.Hour, time.Hour
+	w.resync, w.poll = time.Hour, time.Hour
 	w.startLoop()
 }
 
@@ -150,7 +162,8 @@ func (w *world) lease(id string) sandbox.Lease {
 
 func (w *world) exec(id string, command ...string) sandbox.ExecResult {
 	w.Helper()
-	r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: id}, sandbox.ExecRequest{Command: command, Timeout: sandbox.Duration(23 * time.Hour)})
+	r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: id},
+		sandbox.ExecRequest{Command: command, Timeout: sandbox.Duration(23 * time.Hour)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -161,8 +174,16 @@ func (w *world) exec(id string, command ...string) sandbox.ExecResult {
 func (w *world) condition(kind, agent string) sandbox.Receipt {
 	w.Helper()
 	w.n++
-	r, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: fmt.Sprintf("msg_%d", w.n), Body: []byte(kind), Source: "test",
-		Condition: sandbox.Condition{Type: kind, Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: agent}}})
+	r, err := w.engine.Deliver(w.Context(), sandbox.Delivery{
+		ID:     fmt.Sprintf("msg_%d", w.n),
+		Body:   []byte(kind),
+		Source: "test",
+		Condition: sandbox.Condition{
+			Type:      kind,
+			Timestamp: time.Now(),
+			Data:      sandbox.ConditionData{EnvironmentID: game, AgentDID: agent},
+		},
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -173,7 +194,8 @@ func (w *world) condition(kind, agent string) sandbox.Receipt {
 func (w *world) want(l sandbox.Lease, status sandbox.LeaseStatus, by sandbox.EndedBy) {
 	w.Helper()
 	if l.Status != status || l.EndedBy != by {
-		w.Fatalf("lease is %s, ended by %q (%s, last error %q), want %s, ended by %q", l.Status, l.EndedBy, l.EndReason, l.LastError, status, by)
+		w.Fatalf("lease is %s, ended by %q (%s, last error %q), want %s, ended by %q",
+			l.Status, l.EndedBy, l.EndReason, l.LastError, status, by)
 	}
 }
 

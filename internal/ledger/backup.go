@@ -16,24 +16,26 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A backup is an embedded ledger in one file, whatever database it was taken from: so each is checked by the
-// same program, and what was taken from one database is restored to the other as well.
+// A backup is an embedded ledger in one file, whatever database it comes from. So the same program checks all
+// backups, and a backup of one database can be restored to the other.
 
-// Backup copies the ledger at a URL, as it is in one moment, to a new file that only its owner may read. The
-// ledger may be served meanwhile: no request waits. Of a PostgreSQL the schema must be this program's. Errors:
-// NotFound where there is no ledger, Conflict for a file that exists, Invalid, Unavailable.
-func Backup(ctx context.Context, rawURL, file string, o Options) (Contents, error) {
+// Backup copies a consistent snapshot of the ledger at a URL to a new file that only its owner may read. The
+// ledger may be in use; no request waits. A PostgreSQL ledger must have this program's schema. Errors:
+// NotFound if there is no ledger, Conflict if the file exists, Invalid, Unavailable.
+func Backup(ctx context.Context, rawURL, file string, o Options) (BackupInfo, error) {
 	o = o.withDefaults()
 	x, err := Examine(ctx, rawURL)
 	switch {
 	case err != nil:
-		return Contents{}, err
+		return BackupInfo{}, err
 	case x.ID == "":
-		return Contents{}, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", RedactURL(rawURL))
+		return BackupInfo{}, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", RedactURL(rawURL))
 	case x.MinReader > schemaVersion, x.Server != "" && x.Schema != schemaVersion:
-		return Contents{}, sandbox.Errorf(sandbox.Conflict, "the ledger has schema %d, and this program knows schema %d: back it up with the program that serves it", x.Schema, schemaVersion)
+		return BackupInfo{}, sandbox.Errorf(sandbox.Conflict,
+			"the ledger has schema %d, but this program needs schema %d: back it up with the program that serves it",
+			x.Schema, schemaVersion)
 	}
-	var c Contents
+	var c BackupInfo
 	err = writeNew(file, func(temporary string) (err error) {
 		if x.Server == "" {
 			err = copySQLite(ctx, x.Path, temporary)
@@ -52,7 +54,7 @@ func Backup(ctx context.Context, rawURL, file string, o Options) (Contents, erro
 	return c, err
 }
 
-// withDefaults fills in what backups are given by default.
+// withDefaults fills in the defaults for backups.
 func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -63,15 +65,17 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// writeNew makes a file, for its owner only, that is either whole or empty. It takes the name first, so that
-// nothing that exists is ever replaced. Errors: Conflict when the file exists; Unavailable.
+// writeNew creates a file, for its owner only, that is complete or does not exist. It reserves the name
+// first, so that it never replaces a file. Errors: Conflict if the file exists; Unavailable.
 func writeNew(file string, write func(temporary string) error) (err error) {
-	reserved, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // #nosec G304 -- the operator names the file
+	// #nosec G304 -- the operator names the file
+	reserved, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return sandbox.Errorf(sandbox.Conflict, "%s exists, and nothing is overwritten: name another file, or move it away", file)
+		return sandbox.Errorf(sandbox.Conflict, "%s exists and is not overwritten: use another file name, or move it away",
+			file)
 	}
 	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", file, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", file, err)
 	}
 	temporary := file + ".partial"
 	defer func() {
@@ -80,11 +84,11 @@ func writeNew(file string, write func(temporary string) error) (err error) {
 			err = errors.Join(err, removeAll(temporary, temporary+"-journal", temporary+"-wal", temporary+"-shm", file))
 		}
 	}()
-	if err := removeAll(temporary); err != nil { // of a program that was killed
+	if err := removeAll(temporary); err != nil { // left by a program that was killed
 		return err
 	}
 	if err := createPrivate(temporary); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", temporary, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", temporary, err)
 	}
 	if err := write(temporary); err != nil {
 		return err
@@ -104,7 +108,7 @@ func removeAll(files ...string) error {
 	return nil
 }
 
-// syncFile has a file, or what a directory lists, be on the disk.
+// syncFile syncs a file, or the entries of a directory, to the disk.
 func syncFile(path string) error {
 	f, err := os.Open(path) // #nosec G304 -- the operator names the file
 	if err != nil {
@@ -113,7 +117,7 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// open returns a connection to an embedded ledger's file, as it is.
+// openFile returns a connection to an embedded ledger's file without changing it.
 func openFile(file string, q url.Values) (*sql.DB, error) {
 	db, err := dial(file, q, 1)
 	if err != nil {
@@ -122,8 +126,8 @@ func openFile(file string, q url.Values) (*sql.DB, error) {
 	return db.DB()
 }
 
-// copySQLite copies an embedded ledger, as it is in one moment, to an empty file. Writers do not wait for it,
-// nor it for them.
+// copySQLite copies a consistent snapshot of an embedded ledger to an empty file. Neither it nor writers wait
+// for each other.
 func copySQLite(ctx context.Context, from, to string) (err error) {
 	db, err := openFile(from, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")"}})
 	if err != nil {
@@ -136,7 +140,7 @@ func copySQLite(ctx context.Context, from, to string) (err error) {
 	return nil
 }
 
-// markBackup notes when a backup was taken. A ledger of schema 1 has no place for that.
+// markBackup records the time of the backup. A ledger of schema 1 has no column for it.
 func markBackup(ctx context.Context, file string, now time.Time) (err error) {
 	db, err := openFile(file, nil)
 	if err != nil {
@@ -152,7 +156,7 @@ func markBackup(ctx context.Context, file string, now time.Time) (err error) {
 	return unavailable("marking the backup", err)
 }
 
-// savePostgres copies the ledger of a PostgreSQL, as it is in one moment, to an empty file.
+// savePostgres copies a consistent snapshot of a PostgreSQL ledger to an empty file.
 func savePostgres(ctx context.Context, rawURL, file string, o Options) (err error) {
 	config, err := postgresAt(rawURL)
 	if err != nil {
@@ -171,15 +175,16 @@ func savePostgres(ctx context.Context, rawURL, file string, o Options) (err erro
 	if err != nil {
 		return connecting(err)
 	}
-	defer func() { _ = snapshot.Rollback() }() // it only reads
+	defer func() { _ = snapshot.Rollback() }() // read only
 	return newCopy(ctx, file, o, func(to *sql.Tx) error { return copyFromPostgres(ctx, snapshot, to) })
 }
 
-// newCopy makes an embedded ledger of this program's schema and has it filled, its identity included.
+// newCopy creates an embedded ledger with this program's schema, and calls fill to fill it, including its
+// identity.
 func newCopy(ctx context.Context, file string, o Options, fill func(to *sql.Tx) error) (err error) {
 	db, err := dial(file, url.Values{"_pragma": {"foreign_keys(0)"}}, 1)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", file, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", file, err)
 	}
 	defer func() { err = errors.Join(err, closeDB(db)) }()
 	pool, err := db.DB()
@@ -193,7 +198,7 @@ func newCopy(ctx context.Context, file string, o Options, fill func(to *sql.Tx) 
 	if err != nil {
 		return unavailable("filling the backup", err)
 	}
-	defer func() { _ = to.Rollback() }() // without effect once it is committed
+	defer func() { _ = to.Rollback() }() // no effect after the commit
 	if _, err := to.ExecContext(ctx, "DELETE FROM ledgers"); err != nil {
 		return unavailable("filling the backup", err)
 	}
@@ -203,10 +208,10 @@ func newCopy(ctx context.Context, file string, o Options, fill func(to *sql.Tx) 
 	return unavailable("filling the backup", to.Commit())
 }
 
-// Restore makes the ledger at a URL, where there must be none, of a backup of either database. What happened
-// since the backup was taken is not in it; see comeToLife. Errors: Conflict where there is a ledger, Invalid
-// for a file that is no backup, Unavailable.
-func Restore(ctx context.Context, file, rawURL string, o Options) (Contents, error) {
+// Restore creates the ledger at a URL, where there must be none, from a backup of either database. Changes
+// since the backup are missing; see activate. Errors: Conflict if there is a ledger, Invalid if the file is
+// not a backup, Unavailable.
+func Restore(ctx context.Context, file, rawURL string, o Options) (BackupInfo, error) {
 	c, err := ExamineBackup(ctx, file)
 	if err != nil {
 		return c, err
@@ -226,13 +231,15 @@ func restoreSQLite(ctx context.Context, file string, u *url.URL, o Options) erro
 	if err != nil {
 		return err
 	}
-	for _, part := range []string{"", "-wal", "-shm", "-journal"} { // SQLite would take one for the new file's
+	for _, part := range []string{"", "-wal", "-shm", "-journal"} { // SQLite would apply it to the new file
 		if _, err := os.Lstat(path + part); !errors.Is(err, fs.ErrNotExist) {
-			return sandbox.Errorf(sandbox.Conflict, "%s exists, and nothing is overwritten: stop what uses that ledger, and move it away with all its files", path+part)
+			return sandbox.Errorf(sandbox.Conflict,
+				"%s exists and is not overwritten: stop the programs that use that ledger, and move it away with all its "+
+					"files", path+part)
 		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making the directory of ledger %s: %w", path, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating the directory of ledger %s: %w", path, err)
 	}
 	if err := refuseNetworkFileSystem(filepath.Dir(path)); err != nil {
 		return err
@@ -240,11 +247,11 @@ func restoreSQLite(ctx context.Context, file string, u *url.URL, o Options) erro
 	if err := writeNew(path, func(temporary string) error { return copySQLite(ctx, file, temporary) }); err != nil {
 		return err
 	}
-	return comeToLifeAt(ctx, u.String(), o)
+	return activateAt(ctx, u.String(), o)
 }
 
-// comeToLifeAt opens a restored ledger once, which brings its schema up to date.
-func comeToLifeAt(ctx context.Context, rawURL string, o Options) error {
+// activateAt opens a restored ledger once, which upgrades its schema.
+func activateAt(ctx context.Context, rawURL string, o Options) error {
 	s, err := Open(ctx, rawURL, o)
 	if err != nil {
 		return err
@@ -252,24 +259,24 @@ func comeToLifeAt(ctx context.Context, rawURL string, o Options) error {
 	return s.Close()
 }
 
-// restorePostgres brings a copy of the backup to this program's schema first.
+// restorePostgres first upgrades a copy of the backup to this program's schema.
 func restorePostgres(ctx context.Context, file, rawURL string, o Options) (err error) {
 	dir, err := os.MkdirTemp("", "ledger-*")
 	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making a directory for the backup: %w", err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating a directory for the backup: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	current := filepath.Join(dir, "ledger.db")
 	if err := createPrivate(current); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", current, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", current, err)
 	}
 	if err := copySQLite(ctx, file, current); err != nil {
 		return err
 	}
-	if err := comeToLifeAt(ctx, (&url.URL{Scheme: "sqlite", Path: current}).String(), o); err != nil {
+	if err := activateAt(ctx, (&url.URL{Scheme: "sqlite", Path: current}).String(), o); err != nil {
 		return err
 	}
-	if err := comeToLifeAt(ctx, rawURL, o); err != nil { // makes the tables
+	if err := activateAt(ctx, rawURL, o); err != nil { // creates the tables
 		return err
 	}
 	return fillPostgres(ctx, current, rawURL)
@@ -295,17 +302,19 @@ func fillPostgres(ctx context.Context, file, rawURL string) (err error) {
 	if err != nil {
 		return unavailable("restoring the ledger", err)
 	}
-	defer func() { _ = to.Rollback(context.WithoutCancel(ctx)) }() // without effect once it is committed
+	defer func() { _ = to.Rollback(context.WithoutCancel(ctx)) }() // no effect after the commit
 	var used bool
 	_, err = to.Exec(ctx, "SELECT begin_commit()")
 	if err == nil {
-		err = to.QueryRow(ctx, "SELECT EXISTS (SELECT FROM environments) OR EXISTS (SELECT FROM events) OR EXISTS (SELECT FROM tokens)").Scan(&used)
+		err = to.QueryRow(ctx,
+			"SELECT EXISTS (SELECT FROM environments) OR EXISTS (SELECT FROM events) OR EXISTS (SELECT FROM tokens)").Scan(&used)
 	}
 	switch {
 	case err != nil:
 		return unavailable("restoring the ledger", err)
 	case used:
-		return sandbox.Errorf(sandbox.Conflict, "the ledger at %s is in use, and nothing is overwritten: restore to another database or schema", RedactURL(rawURL))
+		return sandbox.Errorf(sandbox.Conflict,
+			"the ledger at %s already has data and is not overwritten: restore to another database or schema", RedactURL(rawURL))
 	}
 	if _, err := to.Exec(ctx, "DELETE FROM ledgers; DELETE FROM clocks"); err != nil {
 		return unavailable("restoring the ledger", err)

@@ -49,7 +49,7 @@ func TestABackupIsPrivateAndReplacesNothing(t *testing.T) {
 				t.Errorf("the backup has mode %v, %v", info.Mode(), err)
 			}
 			_, err = ledger.Backup(t.Context(), url, file, ledger.Options{})
-			wantCode(t, "another one to the same file", err, sandbox.Conflict, "nothing is overwritten")
+			wantCode(t, "another one to the same file", err, sandbox.Conflict, "is not overwritten")
 			_, err = ledger.Backup(t.Context(), newURL(t), file+"2", ledger.Options{})
 			wantCode(t, "one of no ledger", err, sandbox.NotFound, "no ledger")
 			entries, err := os.ReadDir(filepath.Dir(file))
@@ -57,7 +57,7 @@ func TestABackupIsPrivateAndReplacesNothing(t *testing.T) {
 				t.Errorf("beside the backup there is %v, %v", entries, err)
 			}
 			_, err = ledger.Restore(t.Context(), file, url, ledger.Options{})
-			wantCode(t, "restoring over a ledger", err, sandbox.Conflict, "nothing is overwritten")
+			wantCode(t, "restoring over a ledger", err, sandbox.Conflict, "is not overwritten")
 		})
 	}
 }
@@ -73,7 +73,12 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	for i := 5 * 4096; i < len(damaged); i++ {
 		damaged[i] ^= 0x55
 	}
-	for what, content := range map[string][]byte{"empty": {}, "text": []byte(strings.Repeat("not a ledger ", 1000)), "cut": whole[:len(whole)/2], "damaged": damaged} {
+	for what, content := range map[string][]byte{
+		"empty":   {},
+		"text":    []byte(strings.Repeat("not a ledger ", 1000)),
+		"cut":     whole[:len(whole)/2],
+		"damaged": damaged,
+	} {
 		broken := filepath.Join(t.TempDir(), "backup")
 		if err := os.WriteFile(broken, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -131,7 +136,8 @@ func TestALedgerPutBackByOtherMeansKnowsIt(t *testing.T) {
 				told, err = tx.Events(sandbox.EventFilter{Type: string(sandbox.EventRestored)})
 				return err
 			})
-			if err != nil || len(told) != 1 || !told[0].At.Equal(moments[0]) || !at.Time().Equal(moments[1]) || string(told[0].Data) != "{}" {
+			if err != nil || len(told) != 1 || !told[0].At.Equal(moments[0]) || !at.Time().Equal(moments[1]) ||
+				string(told[0].Data) != "{}" {
 				t.Errorf("it was restored at %s and tells %+v (%v); it was noted at %v", at.Time(), told, err, moments)
 			}
 		})
@@ -144,7 +150,8 @@ func TestABackupHasEveryTable(t *testing.T) {
 	url := sqliteURL(t)
 	openStore(t, url, ledger.Options{})
 	var want []string
-	for _, row := range query(t, "sqlite", strings.TrimPrefix(url, "sqlite://"))("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'goose_%' ORDER BY name") {
+	for _, row := range query(t, "sqlite", strings.TrimPrefix(url, "sqlite://"))("SELECT name FROM sqlite_master " +
+		"WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'goose_%' ORDER BY name") {
 		want = append(want, row[0])
 	}
 	if d := cmp.Diff(want, slices.Sorted(slices.Values(ledger.Tables))); d != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// sinceBoot is the time since the host booted, with the time that it was suspended.
+// sinceBoot is the time since the host booted, including suspended time.
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -19,7 +19,7 @@ func sinceBoot() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// thisBoot names the host's current boot; a name of its own where the host does not say.
+// thisBoot identifies the host's current boot; a random name if the host does not report one.
 func thisBoot() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

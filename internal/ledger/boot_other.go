@@ -10,9 +10,9 @@ import (
 
 var processStart = time.Now()
 
-// sinceBoot is the time since this process began: elsewhere than on Linux, time that the host was
-// suspended may count as a step of the clock, which prolongs leases by as much.
+// sinceBoot is the time since this process began. On systems other than Linux, suspended time may count as a
+// step of the clock, which prolongs leases by as much.
 func sinceBoot() time.Duration { return time.Since(processStart) }
 
-// thisBoot names this process: nothing is known of steps between two of them.
+// thisBoot names this process: steps between two processes are unknown.
 func thisBoot() string { return sandbox.RandomIDs(sandbox.SandboxIDLength) }

@@ -4,24 +4,26 @@ import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // BudgetEnvironments returns the environments that have a budget and are not destroyed.
 func (repo Accounting) BudgetEnvironments() ([]Environment, error) {
-	return find[Environment](repo.tx.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`, sandbox.EnvironmentDestroyed).Order("id"))
+	return find[Environment](repo.tx.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`, sandbox.EnvironmentDestroyed).
+		Order("id"))
 }
 
-// ThresholdsReached returns which thresholds of a month's budget were told of, in percent.
+// ThresholdsReached returns the thresholds of a month's budget that have an event, in percent.
 func (repo Accounting) ThresholdsReached(environmentID, month string, monthly sandbox.NanoUSD) ([]int64, error) {
 	var percents []int64
-	err := repo.tx.db.Model(&BudgetThreshold{}).Where("environment_id = ? AND month = ? AND monthly = ?", environmentID, month, monthly).
+	err := repo.tx.db.Model(&BudgetThreshold{}).
+		Where("environment_id = ? AND month = ? AND monthly = ?", environmentID, month, monthly).
 		Pluck("percent", &percents).Error
 	return percents, unavailable("reading budgets", err)
 }
 
-// KeepThreshold notes that a threshold was told of.
+// KeepThreshold records that a threshold has an event.
 func (repo Accounting) KeepThreshold(t BudgetThreshold) error {
 	t.ReachedAt = repo.tx.Now
 	return repo.tx.create(&t)
 }
 
-// TimeLeft is how long leases of one size have until they expire, in all.
+// TimeLeft is the total remaining time of leases of one size.
 type TimeLeft struct {
 	Backend                     sandbox.Backend
 	MemoryMB, CPUMillis, DiskMB int64
@@ -29,13 +31,15 @@ type TimeLeft struct {
 	Remaining                   Span
 }
 
-// TimeLeft sums for how long the leases of an environment may still live, at most until a moment, by their size.
+// TimeLeft sums the remaining times of an environment's leases, at most until a time, by size.
 func (repo Accounting) TimeLeft(environmentID string, until Time) (list []TimeLeft, err error) {
-	err = repo.tx.db.Raw(`SELECT backend, memory_mb, cpu_millis, disk_mb, count(*) AS n, CAST(sum((CASE WHEN ends < ? THEN ends ELSE ? END) - ?) AS bigint) AS remaining
+	err = repo.tx.db.Raw(`SELECT backend, memory_mb, cpu_millis, disk_mb, count(*) AS n,
+		CAST(sum((CASE WHEN ends < ? THEN ends ELSE ? END) - ?) AS bigint) AS remaining
 		FROM (SELECT backend, memory_mb, cpu_millis, disk_mb,
 			CASE WHEN NOT EXISTS (SELECT 1 FROM holds WHERE holds.sandbox_id = sandboxes.id AND holds.until > ?) THEN expires_at
 			WHEN ttl + ? < leased_at + max_lifetime THEN ttl + ? ELSE leased_at + max_lifetime END AS ends
-			FROM sandboxes WHERE environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL AND desired = 'present') AS leased
+			FROM sandboxes WHERE environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL
+			AND desired = 'present') AS leased
 		WHERE ends > ? GROUP BY backend, memory_mb, cpu_millis, disk_mb`,
 		until, until, repo.tx.Now, repo.tx.Now, repo.tx.Now, repo.tx.Now, environmentID, repo.tx.Now).Scan(&list).Error
 	return list, unavailable("reading how long leases may live", err)

@@ -8,17 +8,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// bulkRows bounds the rows, and so the variables and the texts, of one statement.
+// bulkRows limits the rows, and so the variables and texts, of one statement.
 const bulkRows = 128
 
-// bulk is a statement over many rows at once: what a commit of many small writes spends its time on is
-// statements, and not what they carry.
+// bulk is a statement over many rows: a commit of many small writes spends its time on statements, not on
+// their data.
 type bulk struct {
-	// head and tail stand before and after the list of rows, each of which is written as row.
+	// head and tail surround the list of rows, each of which is written as row.
 	head, row, tail string
 }
 
-// insertInto is the bulk that stores rows of a table.
+// insertInto returns the bulk that inserts rows into a table.
 func insertInto(table string, columns ...string) bulk {
 	return bulk{
 		head: "INSERT INTO " + table + " (" + strings.Join(columns, ", ") + ") VALUES ",
@@ -26,19 +26,19 @@ func insertInto(table string, columns ...string) bulk {
 	}
 }
 
-// onlyNew leaves out rows whose key is taken.
+// onlyNew skips rows whose key exists.
 func (b bulk) onlyNew() bulk {
 	b.tail = " ON CONFLICT DO NOTHING"
 	return b
 }
 
-// statement is the bulk over n rows.
+// statement returns the statement for n rows.
 func (b bulk) statement(n int) string {
 	return b.head + b.row + strings.Repeat(", "+b.row, n-1) + b.tail
 }
 
-// bulkExec runs a bulk over rows, and returns how many rows of the table it touched. values appends
-// those of one row, as types of database/sql/driver: others are converted by reflection, one by one.
+// bulkExec runs a bulk over rows, and returns the number of affected rows. values appends the values of one
+// row, as types of database/sql/driver: other types are converted by reflection, one by one.
 func bulkExec[T any](tx *Tx, what string, b bulk, rows []T, values func(list []any, row *T) []any) (int64, error) {
 	var touched int64
 	for some := range slices.Chunk(rows, bulkRows) {
@@ -55,8 +55,8 @@ func bulkExec[T any](tx *Tx, what string, b bulk, rows []T, values func(list []a
 	return touched, nil
 }
 
-// exec runs a statement, whose values are types of database/sql/driver, without GORM: it takes each '?' and its value
-// apart, which costs as much as storing them. It returns how many rows were touched.
+// exec runs a statement with values of database/sql/driver types, without GORM: GORM parses each '?' and its
+// value, which costs as much as storing them. It returns the number of affected rows.
 func (tx *Tx) exec(query string, values []any) (int64, error) {
 	s := tx.db.Statement
 	if tx.db.Name() == "postgres" {

@@ -11,14 +11,14 @@ import (
 	"gorm.io/gorm/schema"
 )
 
-// changes knows rows as a transaction has read and stored them, so that saving one stores only the columns that changed.
-// GORM stores all columns, and SQLite then writes every index of the table anew.
+// changes holds rows as a transaction has read and stored them, so that saving one stores only the changed
+// columns. GORM stores all columns, and SQLite then rewrites every index of the table.
 type changes map[any]stored
 
-// stored is what the database has of a row: the value of each field of fieldsOf.
+// stored is a row's content in the database: the value of each field of fieldsOf.
 type stored []driver.Value
 
-// know notes a row as it was read. Rows that are only read are not worth it.
+// know records a row as it was read. It is not worth it for rows that are only read.
 func (tx *Tx) know(row any) error {
 	if tx.changes == nil {
 		return nil
@@ -31,7 +31,7 @@ func (tx *Tx) know(row any) error {
 	return err
 }
 
-// save stores a row: what changed of one that this transaction has read or stored, all of another.
+// save stores a row: the changed columns if this transaction has read or stored it, otherwise all.
 func (tx *Tx) save(row any) error {
 	old, known := tx.changes[row]
 	if !known {
@@ -56,13 +56,13 @@ func (tx *Tx) save(row any) error {
 	return nil
 }
 
-// table is what GORM knows of the table of a row.
+// table is GORM's description of a row's table.
 type table struct {
 	name   string
 	fields []*schema.Field
 }
 
-// tableOf returns the table of a row, a pointer. GORM keeps what it once found out.
+// tableOf returns the table of a row, a pointer. GORM caches it.
 func tableOf(db *gorm.DB, row any) (table, error) {
 	s := gorm.Statement{DB: db}
 	if err := s.Parse(row); err != nil {
@@ -88,7 +88,7 @@ func (t table) values(ctx context.Context, row any) (stored, error) {
 	return values, nil
 }
 
-// update returns the statement that stores what changed of a row, without values where nothing did.
+// update returns the statement that stores a row's changes, without values if there are none.
 func (t table) update(old, now stored) (query string, values []any) {
 	var set, where strings.Builder
 	var keys []any
@@ -105,7 +105,8 @@ func (t table) update(old, now stored) (query string, values []any) {
 	if len(values) == 0 {
 		return "", nil
 	}
-	return "UPDATE " + t.name + " SET" + set.String()[1:] + " WHERE" + where.String()[len(" AND"):], append(values, keys...)
+	return "UPDATE " + t.name + " SET" + set.String()[1:] + " WHERE" + where.String()[len(" AND"):], append(values,
+		keys...)
 }
 
 func same(a, b driver.Value) bool {

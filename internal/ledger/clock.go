@@ -9,32 +9,32 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A clock that is stepped must not end leases in bulk, nor make them live longer. Every write first
-// compares how far the clock has come with how far the time since boot has, which counts suspended
-// time and which cannot be set. Where they differ, the clock was stepped, and in the same
-// transaction all that the old clock timed about what lives is moved by as much: what is left of a
-// lease, a retry, a claim or a usage period stays what it was. Time that passed while the host was
-// suspended or off is not a step.
+// A step of the clock must neither end leases in bulk nor prolong them. Every write first compares the
+// progress of the clock with that of the time since boot, which includes suspended time and cannot be set. If
+// they differ, the clock was stepped. The same transaction then moves all times that the old clock set for
+// live objects by the same amount: the remaining time of a lease, a retry, a claim or a usage period stays
+// the same. Time while the host was suspended or off is not a step.
 //
-// The sum of the steps is on the ledger, so that of several processes that see the same step one
-// moves the rows.
+// The ledger stores the sum of the steps, so that only one of several processes that see the same step moves
+// the rows.
 const (
-	// clockTolerance is what is not called a step, and what a slow answer or a correction of NTP may take.
+	// clockTolerance is the largest difference that is not a step. A slow answer or an NTP correction may
+	// cause it.
 	clockTolerance = 2 * time.Second
-	// clockSkew is one part in how many two uncorrected clocks may drift apart: 200 ppm, which
-	// is more than the quartz of any computer does.
+	// clockSkew is the inverse of the largest drift between two uncorrected clocks: 200 ppm, more than any
+	// computer's quartz.
 	clockSkew = 5000
-	// clockNotedEvery is how often the state is stored that a later process compares with.
+	// clockNotedEvery is the interval at which the state is stored for later processes to compare with.
 	clockNotedEvery = 10 * time.Second
 )
 
-// clock is what this process knows of the ledger's clock. Only the writer touches it.
+// clock is this process's knowledge of the ledger's clock. Only the writer uses it.
 type clock struct {
 	bootID string
 	boot   func() time.Duration
 
 	known bool
-	ahead Span // of the clock over the time since boot, when last looked
+	ahead Span // lead of the clock over the time since boot, at the last check
 	steps Span // the ledger's sum of steps then
 	noted Time // when that was last stored
 }
@@ -49,7 +49,7 @@ type clockRow struct {
 
 func (clockRow) TableName() string { return "clocks" }
 
-// look reads the time since boot as the ledger's clock shows now.
+// look returns the difference between the ledger's clock and the time since boot.
 func (c *clock) look(now Time) Span { return Span(now) - SpanOf(c.boot()) }
 
 // stepped reports whether the clock has been stepped since the last write.
@@ -61,8 +61,7 @@ func beyond(d Span, tolerance time.Duration) bool {
 	return d > SpanOf(tolerance) || -d > SpanOf(tolerance)
 }
 
-// check moves what the clock timed if it was stepped. It returns what this process knows of the
-// clock once the transaction is committed.
+// check moves all times if the clock was stepped. It returns the state of the clock after the commit.
 func (c *clock) check(tx *Tx) (clock, error) {
 	next := *c
 	next.ahead = c.look(tx.Now)
@@ -76,7 +75,7 @@ func (c *clock) check(tx *Tx) (clock, error) {
 		return next, unavailable("reading the ledger's clock", err)
 	}
 	if c.known {
-		jump -= self.ClockSteps - c.steps // what another process has dealt with
+		jump -= self.ClockSteps - c.steps // steps that another process has handled
 	} else {
 		var err error
 		if jump, err = next.sinceLastProcess(tx, &self); err != nil {
@@ -93,8 +92,8 @@ func (c *clock) check(tx *Tx) (clock, error) {
 	return next, next.note(tx)
 }
 
-// sinceLastProcess returns how far the clock was stepped while no process of this boot looked.
-// Across a reboot only a clock that went back is known to be wrong: how long the host was off is not.
+// sinceLastProcess returns the steps while no process of this boot was running. Across a reboot, only a clock
+// that went back is known to be wrong, because it is unknown how long the host was off.
 func (c *clock) sinceLastProcess(tx *Tx, self *identity) (Span, error) {
 	last, err := first[clockRow](tx, "boot_id = ?", c.bootID)
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *clock) sinceLastProcess(tx *Tx, self *identity) (Span, error) {
 	return jump, nil
 }
 
-// note stores what a later process compares with.
+// note stores the state for later processes to compare with.
 func (c *clock) note(tx *Tx) error {
 	err := tx.db.Model(&identity{}).Where("one = 1").
 		Updates(map[string]any{"clock_steps": c.steps, "clock_seen_at": tx.Now}).Error
@@ -122,8 +121,8 @@ func (c *clock) note(tx *Tx) error {
 	return unavailable("noting the ledger's clock", err)
 }
 
-// moveClock tells by the stepped clock what the old one timed about sandboxes that live, and what
-// is to happen later. Ended usage stays: it is as long as it was.
+// moveClock converts the old clock's times of live sandboxes, and future times, to the stepped clock. Ended
+// usage stays, because its length is right.
 func (tx *Tx) moveClock(step Span) error {
 	const living = "phase <> 'gone'"
 	moves := []struct {
@@ -136,7 +135,8 @@ func (tx *Tx) moveClock(step Span) error {
 		{"holds", "1 = 1", []string{"until"}},
 		{"execs", "state = 'running'", []string{"started_at", "cancel_at", "held_until"}},
 		{"processes", liveProcess, []string{"started_at", "exited_at", "kill_at", "due_at"}},
-		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")", []string{"started_at", "ended_at"}},
+		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")",
+			[]string{"started_at", "ended_at"}},
 		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
 		{"environments", "claimed_until > 0", []string{"claimed_until"}},
 		{"doomed_objects", "1 = 1", []string{"delete_at"}},
@@ -144,7 +144,7 @@ func (tx *Tx) moveClock(step Span) error {
 	}
 	for _, m := range moves {
 		set := make(map[string]any, len(m.columns))
-		for _, column := range m.columns { // 0 is "not yet", and stays so
+		for _, column := range m.columns { // 0 means "not yet" and stays
 			set[column] = gorm.Expr("CASE WHEN "+column+" = 0 THEN 0 ELSE "+column+" + ? END", int64(step))
 		}
 		if err := tx.db.Table(m.table).Where(m.where).Updates(set).Error; err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Container is what a sandbox's container is made with. It stays as it is for the sandbox's life, whatever lease the
-// sandbox goes to.
+// Container is the configuration of a sandbox's container. It is constant for the sandbox's life, whichever
+// lease the sandbox belongs to.
 type Container struct {
 	EnvironmentType sandbox.EnvironmentType
 	Image           string
@@ -17,32 +17,43 @@ type Container struct {
 	PIDs            int64 `gorm:"column:pids_limit"`
 	DiskMB          int64
 	Network         sandbox.NetworkMode
-	Egress          sandbox.Egress      `gorm:"serializer:json"` // the rules that its hosts file was made from
-	Env             map[string]string   `gorm:"serializer:json"`
-	Confinement     sandbox.Confinement `gorm:"serializer:json"`
-	Host            sandbox.HostAccess  `gorm:"column:host_access;serializer:json"`
-	SleepMode       sandbox.SleepMode
+	Egress          sandbox.Egress `gorm:"serializer:json"` // the rules that its hosts file was built from
+	// LLM are the protocols of its LLM routes, by name, which its variables were made from.
+	LLM         map[string]sandbox.LLMAPI `gorm:"column:llm;serializer:json"`
+	Env         map[string]string         `gorm:"serializer:json"`
+	Confinement sandbox.Confinement       `gorm:"serializer:json"`
+	Host        sandbox.HostAccess        `gorm:"column:host_access;serializer:json"`
+	SleepMode   sandbox.SleepMode
 }
 
-// NewContainer returns what an environment of the given type makes its sandboxes with.
+// NewContainer returns the container configuration of an environment of the given type.
 func NewContainer(t sandbox.EnvironmentType, spec sandbox.EnvironmentSpec) Container {
 	env := make(map[string]string, len(spec.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, spec.Env)
 	return Container{
-		EnvironmentType: t, Image: spec.Image,
-		MemoryMB: spec.Resources.MemoryMB, CPUMillis: spec.Resources.CPUMillis, PIDs: spec.Resources.PIDs, DiskMB: spec.Resources.DiskMB,
-		Network: spec.Network, Egress: spec.EgressRules(), Env: env, Confinement: spec.Confinement, Host: spec.HostAccess,
-		SleepMode: spec.SleepMode,
+		EnvironmentType: t,
+		Image:           spec.Image,
+		MemoryMB:        spec.Resources.MemoryMB,
+		CPUMillis:       spec.Resources.CPUMillis,
+		PIDs:            spec.Resources.PIDs,
+		DiskMB:          spec.Resources.DiskMB,
+		Network:         spec.Network,
+		Egress:          spec.EgressRules(),
+		LLM:             spec.LLMProtocols(),
+		Env:             env,
+		Confinement:     spec.Confinement,
+		Host:            spec.HostAccess,
+		SleepMode:       spec.SleepMode,
 	}
 }
 
-// Found returns the container as its backend shows it. A backend does not show the rest.
+// Found returns the container as its backend shows it. A backend does not show the other fields.
 func (c Container) Found(o driver.Observation) Container {
 	c.Image, c.MemoryMB, c.CPUMillis, c.PIDs = o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs
 	return c
 }
 
-// Rules returns the environment's rules for commands, as of the making of the sandbox.
+// Rules returns the environment's rules for commands at the creation of the sandbox.
 func (c *Container) Rules() sandbox.CommandRules {
 	return sandbox.EnvironmentSpec{HostAccess: c.Host, Confinement: c.Confinement}.Rules()
 }

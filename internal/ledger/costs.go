@@ -9,33 +9,34 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// UnrolledPeriods returns the usage periods that cost_days does not count yet: open ones, and those that have ended
-// since it was last rolled up.
+// UnrolledPeriods returns the usage periods that cost_days does not count yet: open ones, and those that
+// ended since the last roll-up.
 func (repo Accounting) UnrolledPeriods() ([]UsagePeriod, error) {
-	return find[UsagePeriod](repo.tx.db.Where("rolled_at = 0")) // few, and by an index of their own
+	return find[UsagePeriod](repo.tx.db.Where("rolled_at = 0")) // few, with a separate index
 }
 
-// UnrolledUse is UnrolledPeriods of one environment, with what costs are made of and no more: budgets are asked for
-// at each acquire.
+// UnrolledUse is UnrolledPeriods for one environment, with only the columns for costs: every acquire checks
+// budgets.
 func (repo Accounting) UnrolledUse(environmentID string) ([]UsagePeriod, error) {
-	return find[UsagePeriod](repo.tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state", "started_at", "ended_at", "cpu").
+	return find[UsagePeriod](repo.tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state",
+		"started_at", "ended_at", "cpu").
 		Where("rolled_at = 0 AND environment_id = ?", environmentID))
 }
 
-// RolledPeriods returns the usage periods that cost_days counts and that overlap [from, to).
+// RolledPeriods returns the usage periods counted in cost_days that overlap [from, to).
 func (repo Accounting) RolledPeriods(from, to Time) ([]UsagePeriod, error) {
 	return find[UsagePeriod](repo.tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
 }
 
-// DetailSince returns since when usage periods are kept; of what was before there are days only.
+// DetailSince returns the start of the retained usage periods; earlier usage is kept by day.
 func (repo Accounting) DetailSince() (Time, error) {
 	var since Time
 	err := repo.tx.db.Table("ledgers").Select("detail_since").Scan(&since).Error
 	return since, unavailable("reading the ledger", err)
 }
 
-// TakeUnrolled marks up to limit ended usage periods as counted in cost_days, and returns them for
-// their caller to count there in the same transaction. No period is returned to two callers.
+// TakeUnrolled marks up to limit ended usage periods as counted in cost_days, and returns them. The caller
+// must count them in the same transaction. No period is returned twice.
 func (repo Accounting) TakeUnrolled(limit int) ([]UsagePeriod, error) {
 	var rows []UsagePeriod
 	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = ? WHERE rolled_at = 0 AND ended_at <> 0
@@ -44,10 +45,10 @@ func (repo Accounting) TakeUnrolled(limit int) ([]UsagePeriod, error) {
 	return rows, unavailable("counting usage", err)
 }
 
-// costDayBatch bounds the variables of one INSERT.
+// costDayBatch limits the variables of one INSERT.
 const costDayBatch = 200
 
-// AddCostDays adds usage to the days that it belongs to, and to their months, and notes the price books of the days.
+// AddCostDays adds usage to its days and their months, and records the price books of the days.
 func (repo Accounting) AddCostDays(days []CostDay, books []AccountDay) error {
 	if len(days) == 0 {
 		return nil
@@ -59,8 +60,10 @@ func (repo Accounting) AddCostDays(days []CostDay, books []AccountDay) error {
 	}
 	if err == nil {
 		err = repo.tx.db.Clauses(clause.OnConflict{
-			Columns:   []clause.Column{{Name: "instance"}, {Name: "day"}},
-			Where:     clause.Where{Exprs: []clause.Expression{gorm.Expr("(excluded.begun_at, excluded.price_book_id) > (account_days.begun_at, account_days.price_book_id)")}},
+			Columns: []clause.Column{{Name: "instance"}, {Name: "day"}},
+			Where: clause.Where{Exprs: []clause.Expression{
+				gorm.Expr("(excluded.begun_at, excluded.price_book_id) > (account_days.begun_at, account_days.price_book_id)"),
+			}},
 			DoUpdates: clause.AssignmentColumns([]string{"price_book_id", "begun_at"}),
 		}).CreateInBatches(books, costDayBatch).Error
 	}
@@ -71,33 +74,34 @@ func (repo Accounting) AddCostDays(days []CostDay, books []AccountDay) error {
 var usageColumns = []string{"generations", "awake", "asleep", "cpu", "memory", "disk",
 	"cost_memory", "cost_cpu", "cost_disk", "cost_asleep", "shadow_memory", "shadow_cpu", "shadow_disk", "shadow_asleep"}
 
-// usageFields are plain integers, which are read without reflection on what they are called.
+// usageFields returns plain integer fields, which are read without reflection.
 func usageFields(u *Usage) []any {
 	return []any{&u.Generations, (*int64)(&u.Awake), (*int64)(&u.Asleep), (*int64)(&u.CPU), &u.Memory, &u.Disk,
 		(*int64)(&u.Cost.Memory), (*int64)(&u.Cost.CPU), (*int64)(&u.Cost.Disk), (*int64)(&u.Cost.Asleep),
 		(*int64)(&u.Shadow.Memory), (*int64)(&u.Shadow.CPU), (*int64)(&u.Shadow.Disk), (*int64)(&u.Shadow.Asleep)}
 }
 
-// LeaseUsage is what one lease used on one account in one month, or on one day of it. A pool's usage
-// has no lease and no agent.
+// LeaseUsage is the usage of one lease on one account in one month, or on one day. Usage in a pool has no
+// lease and no agent.
 type LeaseUsage struct {
 	EnvironmentID, AgentDID, LeaseID string
 	Backend                          sandbox.Backend
 	Instance                         string
 	Month                            string // 2006-01
-	Day                              string // 2006-01-02; "" is the whole month
+	Day                              string // 2006-01-02; "" means the whole month
 	Usage
 }
 
-// CostDays calls add with what cost_days counts from one day to before another ("2006-01-02", "" has
-// no bound): by month, or by day. It reads in the order of the table's key, and so sorts nothing.
+// CostDays calls add for everything in cost_days from one day until before another ("2006-01-02", "" for no
+// bound), by month or by day. It reads in key order, so it needs no sort.
 func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) error {
 	const lease = "month, environment_id, lease_id, instance"
 	db := repo.tx.db.Table("cost_days")
 	if byDay {
 		db = db.Select(lease + ", agent_did, backend, day, " + strings.Join(usageColumns, ", "))
 	} else { // a lease has one agent, and an instance one backend
-		db = db.Select(lease + ", MIN(agent_did), MIN(backend), '', CAST(SUM(" + strings.Join(usageColumns, ") AS BIGINT), CAST(SUM(") + ") AS BIGINT)").Group(lease)
+		db = db.Select(lease + ", MIN(agent_did), MIN(backend), '', CAST(SUM(" +
+			strings.Join(usageColumns, ") AS BIGINT), CAST(SUM(") + ") AS BIGINT)").Group(lease)
 	}
 	if from != "" {
 		db = db.Where("month >= ? AND day >= ?", monthOf(from), from)
@@ -109,9 +113,11 @@ func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsa
 	if err != nil {
 		return unavailable("reading costs", err)
 	}
-	defer func() { _ = rows.Close() }() // Err has told all there is to tell
+	defer func() { _ = rows.Close() }() // Err reports all errors
 	var u LeaseUsage
-	fields := append([]any{&u.Month, &u.EnvironmentID, &u.LeaseID, &u.Instance, &u.AgentDID, (*string)(&u.Backend), &u.Day}, usageFields(&u.Usage)...)
+	fields := append([]any{
+		&u.Month, &u.EnvironmentID, &u.LeaseID, &u.Instance, &u.AgentDID, (*string)(&u.Backend), &u.Day,
+	}, usageFields(&u.Usage)...)
 	for rows.Next() {
 		if err := rows.Scan(fields...); err != nil {
 			return unavailable("reading costs", err)
@@ -121,10 +127,10 @@ func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsa
 	return unavailable("reading costs", rows.Err())
 }
 
-// monthOf returns the month of a day, both by their names.
+// monthOf returns the name of a day's month.
 func monthOf(day string) string { return day[:len("2006-01")] }
 
-// AccountDays returns the price books of accounts from one day to before another; "" has no bound.
+// AccountDays returns the price books of accounts from one day until before another; "" for no bound.
 func (repo Accounting) AccountDays(from, to string) ([]AccountDay, error) {
 	db := repo.tx.db
 	if from != "" {

@@ -9,23 +9,24 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// StateDir is where a user's ledger and its reconciler's credentials are kept unless told
-// otherwise: $XDG_STATE_HOME/terraform-provider-sandbox, or ~/.local/state in its place.
-// Errors: Invalid when the user has no home directory.
+// StateDir is the default directory of a user's ledger and its reconciler's credentials:
+// $XDG_STATE_HOME/terraform-provider-sandbox, or the same in ~/.local/state. Errors: Invalid if the user has
+// no home directory.
 func StateDir() (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) { // the XDG specification has relative paths ignored
+	if !filepath.IsAbs(base) { // the XDG specification ignores relative paths
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", sandbox.Errorf(sandbox.Invalid, "finding a place for the ledger: %w; name one, as sqlite:///absolute/path/ledger.db", err)
+			return "", sandbox.Errorf(sandbox.Invalid,
+				"finding a directory for the ledger: %w; set the ledger URL, such as sqlite:///absolute/path/ledger.db", err)
 		}
 		base = filepath.Join(home, ".local", "state")
 	}
 	return filepath.Join(base, "terraform-provider-sandbox"), nil
 }
 
-// DefaultURL is the URL of the user's own embedded ledger. Provider and reconciler have the same.
-// Errors: as StateDir.
+// DefaultURL is the URL of the user's embedded ledger, the default of both provider and reconciler. Errors:
+// as StateDir.
 func DefaultURL() (string, error) {
 	dir, err := StateDir()
 	if err != nil {
@@ -34,10 +35,10 @@ func DefaultURL() (string, error) {
 	return (&url.URL{Scheme: "sqlite", Path: filepath.Join(dir, "ledger.db")}).String(), nil
 }
 
-// DefaultStateURL is where the state of sandboxes is kept unless told otherwise: in the directory
-// `state` beside an embedded ledger. Beside a PostgreSQL it is nowhere (""): its reconcilers run on
-// several machines, and state on the disk of one of them would be lost to the others.
-func DefaultStateURL(ledgerURL string) string {
+// DefaultSnapshotURL is the default location of /data snapshots: the directory `state` next to an embedded
+// ledger. With PostgreSQL there is none (""): its reconcilers run on several machines, and snapshots on the
+// disk of one are not available to the others.
+func DefaultSnapshotURL(ledgerURL string) string {
 	u, err := parseURL(ledgerURL)
 	if err != nil || u.Scheme != "sqlite" {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Deliveries returns those of the given webhook deliveries that are stored, by id.
+// Deliveries returns the stored ones of the given deliveries, by id.
 func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
 	known := make(map[string]Delivery)
 	for some := range slices.Chunk(ids, maxVariables) {
@@ -24,8 +24,8 @@ func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
 var createDeliveries = insertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
 	"agent_did", "generation", "occurred_at", "status", "matched").onlyNew()
 
-// CreateDeliveries stores deliveries and reports whether all their ids are new. It is for ids that
-// were looked for before: one that is not new was stored by another process meanwhile.
+// CreateDeliveries stores deliveries and reports whether all their ids are new. The caller has already looked
+// for the ids: one that is not new was stored by another process meanwhile.
 func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
 	n, err := bulkExec(tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
 		return append(list, d.ID, int64(d.ReceivedAt), d.Source, d.Body, d.Type, d.EnvironmentID,
@@ -34,7 +34,7 @@ func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
 	return n == int64(len(rows)), err
 }
 
-// DeliveriesBy returns the deliveries that a filter selects, the latest first.
+// DeliveriesBy returns the deliveries that a filter selects, newest first.
 func (tx *Tx) DeliveriesBy(f sandbox.DeliveryFilter) ([]Delivery, error) {
 	limit := f.Limit
 	if limit == 0 {
@@ -56,15 +56,24 @@ func (tx *Tx) DeliveriesBy(f sandbox.DeliveryFilter) ([]Delivery, error) {
 	return find[Delivery](q)
 }
 
-// Domain returns the delivery as the domain knows it.
+// Domain converts the delivery to the domain type.
 func (d *Delivery) Domain() sandbox.StoredDelivery {
 	return sandbox.StoredDelivery{
-		ID: d.ID, ReceivedAt: d.ReceivedAt.Time(), Source: d.Source, Body: string(d.Body), Status: d.Status, Matched: d.Matched,
-		Type: d.Type, OccurredAt: d.OccurredAt.Time(), EnvironmentID: d.EnvironmentID, AgentDID: d.AgentDID, Generation: d.Generation,
+		ID:            d.ID,
+		ReceivedAt:    d.ReceivedAt.Time(),
+		Source:        d.Source,
+		Body:          string(d.Body),
+		Status:        d.Status,
+		Matched:       d.Matched,
+		Type:          d.Type,
+		OccurredAt:    d.OccurredAt.Time(),
+		EnvironmentID: d.EnvironmentID,
+		AgentDID:      d.AgentDID,
+		Generation:    d.Generation,
 	}
 }
 
-// LastDeliveries returns when each source was received from last, of what is retained.
+// LastDeliveries returns when each source last delivered, among retained deliveries.
 func (tx *Tx) LastDeliveries() (map[string]Time, error) {
 	var rows []struct {
 		Source string

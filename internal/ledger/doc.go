@@ -2,20 +2,20 @@
 // deliveries and drift findings in a GORM database. It stores and finds; the rules of
 // leases are in internal/leasing.
 //
-// Every change goes through Store.Write. Writers that come at once are committed as one
-// transaction with one sync to disk, each in a savepoint of its own: one writer's failure
-// undoes only its own changes, and no caller gets a success before the disk has it.
+// Every change goes through Store.Write. Concurrent writers are committed in one transaction with one sync to
+// disk, each in its own savepoint: a failed writer rolls back only its own changes, and no caller gets a
+// success before the data is on disk.
 //
 //	Write(fn) ─┐
 //	Write(fn) ─┼─> writer goroutine: BEGIN IMMEDIATE; (SAVEPOINT; fn; RELEASE)…; COMMIT ─> all answered
 //	Write(fn) ─┘
 //
-// Reads run on connections of their own, each Read in one snapshot.
+// Reads use separate connections, each Read in one snapshot.
 //
-// On PostgreSQL, which several reconcilers share, a commit begins with the function begin_commit in
-// place of BEGIN IMMEDIATE. It takes a lock of the whole ledger and tells the database's clock and
-// the oldest program that may write. So commits are one after the other there as well: none waits
-// for another that waits for it, moments and event ids are in the order of commits, and who follows
-// events by id never skips one that commits late. A process that freezes with the lock is cut off
-// by the server after 5 s. Commits are announced by NOTIFY, once for all that are made together.
+// On PostgreSQL, which several reconcilers share, a commit starts with the function begin_commit instead of
+// BEGIN IMMEDIATE. It takes a lock on the whole ledger and returns the database's clock and the oldest
+// program that may write. So commits are serial there too: there are no deadlocks, times and event ids are in
+// commit order, and a reader that follows events by id never skips a late commit. The server cuts off a
+// process that freezes with the lock after 5 s. NOTIFY announces commits, once for all that are made
+// together.
 package ledger

@@ -2,10 +2,12 @@ package ledger
 
 import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
-// SeeDrift records a difference: a new finding, or one more look at an open one. It returns the
-// finding and whether it is new.
+// SeeDrift records a difference: a new finding, or another look at an open one. It returns the finding and
+// whether it is new.
 func (repo Findings) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
-	open, err := first[DriftFinding](repo.tx, "instance = ? AND sandbox_id = ? AND kind = ? AND field = ? AND resolved_at = 0", f.Instance, f.SandboxID, f.Kind, f.Field)
+	open, err := first[DriftFinding](repo.tx,
+		"instance = ? AND sandbox_id = ? AND kind = ? AND field = ? AND resolved_at = 0", f.Instance,
+		f.SandboxID, f.Kind, f.Field)
 	if err != nil {
 		return nil, false, err
 	}
@@ -20,8 +22,9 @@ func (repo Findings) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
 
 // ResolveDrift closes the open findings of a sandbox.
 func (repo Findings) ResolveDrift(sandboxID, resolution string) error {
-	_, err := rowCount("resolving drift", repo.tx.db.Model(&DriftFinding{}).Where("sandbox_id = ? AND resolved_at = 0", sandboxID).
-		Updates(map[string]any{"resolved_at": repo.tx.Now, "resolution": resolution}))
+	_, err := rowCount("resolving drift",
+		repo.tx.db.Model(&DriftFinding{}).Where("sandbox_id = ? AND resolved_at = 0", sandboxID).
+			Updates(map[string]any{"resolved_at": repo.tx.Now, "resolution": resolution}))
 	return err
 }
 

@@ -7,13 +7,13 @@ import (
 	"gorm.io/gorm"
 )
 
-// The loop asks these at every commit, so each is answered by an index however many sandboxes wait.
+// The loop runs these queries at every commit, so each one uses an index, however many sandboxes wait.
 
-// maxVariables bounds the values of one IN: a statement has 32,766 variables on SQLite, and 65,535
-// on PostgreSQL.
+// maxVariables limits the values of one IN: a statement has 32,766 variables on SQLite, and 65,535 on
+// PostgreSQL.
 const maxVariables = 500
 
-// waiting is the sandboxes of an instance that are not confirmed gone, by when to look again.
+// waiting selects the sandboxes of an instance that are not confirmed gone, by due time.
 func (tx *Tx) waiting(instance string) *gorm.DB {
 	return tx.db.Model(&Sandbox{}).Where("phase <> 'gone' AND instance = ?", instance).Order("wake_at")
 }
@@ -33,15 +33,15 @@ func (tx *Tx) NextDue(instance string) (Time, error) {
 	return first[0], nil
 }
 
-// RetryFailed makes the sandboxes of an instance due now whose last step failed.
+// RetryFailed makes the sandboxes of an instance whose last step failed due now.
 func (tx *Tx) RetryFailed(instance string) error {
 	_, err := rowCount("making sandboxes due", tx.db.Model(&Sandbox{}).
 		Where("phase <> 'gone' AND instance = ? AND attempts > 0", instance).Update("due_at", tx.Now))
 	return err
 }
 
-// ExtendClaims pushes the end of the claims that are still held to until. claims names the sandbox
-// of each. One that was given back after a failure is left on its row, with no end, and stays so.
+// ExtendClaims extends claims that are still held until a time. claims maps each claim to its sandbox. A
+// claim that was returned after a failure stays in its row without an end, and is not extended.
 func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(claims)), maxVariables) {
 		ids := make([]string, len(some))
@@ -57,15 +57,15 @@ func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
 	return nil
 }
 
-// InstanceSandboxes returns the sandboxes of a backend instance that are not confirmed gone, a page
-// by id after the given one, without what only their making needs: environment variables, settings,
-// conditions and post-start commands.
+// InstanceSandboxes returns a page of the instance's sandboxes that are not confirmed gone, by id after the
+// given one. It omits columns that only their creation needs: variables, settings, conditions and post-start
+// commands.
 func (tx *Tx) InstanceSandboxes(instance, after string, limit int) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions", "post_start").
 		Where("phase <> 'gone' AND instance = ? AND id > ?", instance, after).Order("id").Limit(limit))
 }
 
-// Touch changes something that means nothing, to see that the ledger can be written.
+// Touch changes an unused column, to verify that the ledger is writable.
 func (tx *Tx) Touch() error {
 	return unavailable("writing to the ledger", tx.db.Exec("UPDATE ledgers SET touched = touched + 1").Error)
 }

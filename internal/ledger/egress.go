@@ -2,7 +2,7 @@ package ledger
 
 import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
-// EgressCursor is a row of egress_cursors: how far the log of an environment's gateway is in the events.
+// EgressCursor is a row of egress_cursors: how far the log of an environment's gateway is recorded as events.
 type EgressCursor struct {
 	Instance      string `gorm:"primaryKey"`
 	EnvironmentID string `gorm:"primaryKey"`
@@ -10,13 +10,13 @@ type EgressCursor struct {
 	Line          int64
 }
 
-// Position returns the last line that was recorded.
-func (c EgressCursor) Position() sandbox.EgressPosition {
-	return sandbox.EgressPosition{Run: c.Run, Line: c.Line}
+// Position returns the last recorded line.
+func (c EgressCursor) Position() sandbox.GatewayPosition {
+	return sandbox.GatewayPosition{Run: c.Run, Line: c.Line}
 }
 
-// EgressCursor returns how far the log of an environment's gateway was recorded; the zero position when
-// none of it was.
+// EgressCursor returns how far the log of an environment's gateway is recorded; the zero position if nothing
+// is.
 func (tx *Tx) EgressCursor(instance, environmentID string) (EgressCursor, error) {
 	c, err := first[EgressCursor](tx, "instance = ? AND environment_id = ?", instance, environmentID)
 	if err != nil || c == nil {
@@ -25,5 +25,5 @@ func (tx *Tx) EgressCursor(instance, environmentID string) (EgressCursor, error)
 	return *c, nil
 }
 
-// SaveEgressCursor keeps how far it is recorded.
+// SaveEgressCursor stores how far it is recorded.
 func (tx *Tx) SaveEgressCursor(c EgressCursor) error { return tx.save(&c) }

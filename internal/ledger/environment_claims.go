@@ -2,23 +2,23 @@ package ledger
 
 import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
-// ClaimEnvironment gives a claim on an environment, which has none that holds.
+// ClaimEnvironment sets a claim on an environment without a valid one.
 func (tx *Tx) ClaimEnvironment(id, claim string, until Time) error {
 	_, err := rowCount("claiming an environment", tx.db.Model(&Environment{}).Where("id = ?", id).
 		UpdateColumns(map[string]any{"claim": claim, "claimed_until": until}))
 	return err
 }
 
-// ExtendEnvironmentClaim extends a claim, and reports whether it still held.
+// ExtendEnvironmentClaim extends a claim, and reports whether it was still held.
 func (tx *Tx) ExtendEnvironmentClaim(id, claim string, until Time) (held bool, err error) {
 	n, err := rowCount("extending the claim on an environment", tx.db.Model(&Environment{}).
 		Where("id = ? AND claim = ?", id, claim).UpdateColumn("claimed_until", until))
 	return n == 1, err
 }
 
-// UnfinishedEnvironments returns the environments on an instance whose creation or removal has not come to its
-// end and that have no claim that holds.
+// UnfinishedEnvironments returns the environments on an instance whose creation or removal is incomplete and
+// that have no valid claim.
 func (tx *Tx) UnfinishedEnvironments(instance string) ([]Environment, error) {
-	return find[Environment](tx.db.Where("instance = ? AND status <> ? AND (status = ? OR unmade_since > 0) AND claimed_until <= ?",
-		instance, sandbox.EnvironmentDestroyed, sandbox.EnvironmentDeleting, tx.Now).Order("id"))
+	return find[Environment](tx.db.Where("instance = ? AND status <> ? AND (status = ? OR unmade_since > 0) AND "+
+		"claimed_until <= ?", instance, sandbox.EnvironmentDestroyed, sandbox.EnvironmentDeleting, tx.Now).Order("id"))
 }

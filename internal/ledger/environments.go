@@ -6,12 +6,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Environment returns an environment, nil when there is none of that id.
+// Environment returns an environment, nil if it does not exist.
 func (tx *Tx) Environment(id string) (*Environment, error) {
 	return first[Environment](tx, "id = ?", id)
 }
 
-// EnvironmentsOf returns those of the given environments that exist, by id.
+// EnvironmentsOf returns the existing ones of the given environments, by id.
 func (tx *Tx) EnvironmentsOf(ids []string) (map[string]*Environment, error) {
 	known := make(map[string]*Environment)
 	for some := range slices.Chunk(ids, maxVariables) {
@@ -34,7 +34,7 @@ func (tx *Tx) Environments() ([]Environment, error) {
 // CreateEnvironment stores a new environment.
 func (tx *Tx) CreateEnvironment(e *Environment) error { return tx.create(e) }
 
-// ReplaceEnvironment stores the next life of an environment that is destroyed or was never made.
+// ReplaceEnvironment stores the next life of an environment that was destroyed or never created.
 func (tx *Tx) ReplaceEnvironment(e *Environment) error {
 	e.UpdatedAt = tx.Now
 	return tx.save(e)

@@ -9,14 +9,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// AppendSandboxEvent appends an event to a sandbox's sequence, within an update of the sandbox. Where the event leads to
-// another state, the sandbox then stands there.
+// AppendSandboxEvent appends an event to a sandbox's sequence, within an update of the sandbox. Where the event leads
+// to another state, the sandbox then stands there.
 func (tx *Tx) AppendSandboxEvent(s *Sandbox, t sandbox.EventType, data any) error {
 	if !tx.isUpdated(s) {
 		return sandbox.Errorf(sandbox.Internal, "event %s of sandbox %s is appended outside of an update", t, s.ID)
 	}
 	s.LastSequence++
-	s.Standing.Follow(t, tx.Now)
+	s.Status.Follow(t, tx.Now)
 	return tx.append(&Event{
 		EnvironmentID: s.EnvironmentID, LeaseID: s.Lease(), SandboxID: s.ID,
 		Generation: s.Generation, Sequence: s.LastSequence, Type: t,
@@ -41,7 +41,8 @@ func (tx *Tx) append(e *Event, data any) error {
 	return nil
 }
 
-var appendEvents = insertInto("events", "environment_id", "lease_id", "sandbox_id", "generation", "sequence", "type", "at", "actor", "address", "data")
+var appendEvents = insertInto("events", "environment_id", "lease_id", "sandbox_id", "generation", "sequence", "type",
+	"at", "actor", "address", "data")
 
 // flushEvents stores the events of a whole commit together: they are never read in the transaction
 // that appends them.
@@ -65,7 +66,8 @@ type Feed struct {
 // transaction has appended.
 func (tx *Tx) Feed() (Feed, error) {
 	var f Feed
-	err := tx.db.Raw("SELECT coalesce((SELECT max(id) FROM events), 0) AS last, purged_event_id AS purged FROM ledgers").Scan(&f).Error
+	err := tx.db.Raw("SELECT coalesce((SELECT max(id) FROM events), 0) AS last, purged_event_id AS purged FROM ledgers").
+		Scan(&f).Error
 	f.Last = max(f.Last, f.Purged)
 	return f, unavailable("reading events", err)
 }
@@ -93,7 +95,8 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 		q = q.Where("id < ?", f.BeforeID)
 	}
 	if f.SandboxID != "" {
-		q, order = q.Where("sandbox_id = ? AND sandbox_id <> '' AND sequence > ?", f.SandboxID, f.FromSequence), "sequence" // ids are in that order
+		// Ids are in that order.
+		q, order = q.Where("sandbox_id = ? AND sandbox_id <> '' AND sequence > ?", f.SandboxID, f.FromSequence), "sequence"
 	}
 	if f.LeaseID != "" {
 		q = q.Where("lease_id = ?", f.LeaseID)
@@ -119,24 +122,32 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 // retained.
 func (tx *Tx) checkAnchor(f sandbox.EventFilter) error {
 	if f.FromSequence != 0 && f.SandboxID == "" {
-		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "from_sequence", Problem: "needs sandbox_id: sequences belong to one sandbox"}})
+		return sandbox.InvalidFields("event filter",
+			[]sandbox.Field{{Name: "from_sequence", Problem: "needs sandbox_id: sequences belong to one sandbox"}})
 	}
 	if f.Latest && (f.FromSequence != 0 || f.AfterID != 0) {
-		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "latest", Problem: "goes back from the latest event, or from before_id: leave out from_sequence and after_id"}})
+		return sandbox.InvalidFields("event filter", []sandbox.Field{{
+			Name:    "latest",
+			Problem: "goes back from the latest event, or from before_id: leave out from_sequence and after_id",
+		}})
 	}
 	if f.BeforeID < 0 || f.BeforeID != 0 && !f.Latest {
-		return sandbox.InvalidFields("event filter", []sandbox.Field{{Name: "before_id", Problem: "must be the id of an event, and needs latest"}})
+		return sandbox.InvalidFields("event filter",
+			[]sandbox.Field{{Name: "before_id", Problem: "must be the id of an event, and needs latest"}})
 	}
 	feed, err := tx.Feed()
 	switch {
 	case err != nil:
 		return err
 	case f.AfterID < 0 || f.AfterID > feed.Last:
-		return sandbox.Errorf(sandbox.Invalid, "this ledger has issued event ids up to %d, and %d is not one of them: is it of another ledger?", feed.Last, f.AfterID)
+		return sandbox.Errorf(sandbox.Invalid,
+			"this ledger has issued event ids up to %d, and %d is not one of them: is it of another ledger?",
+			feed.Last, f.AfterID)
 	case f.SandboxID != "":
 		return tx.checkSequence(f)
 	case f.AfterID != 0 && f.AfterID < feed.Purged:
-		return sandbox.Errorf(sandbox.EventSequenceExpired, "the events after id %d are no longer all retained: read leases and environments anew, then follow from the last_event_id that they carry (now %d)", f.AfterID, feed.Last)
+		return sandbox.Errorf(sandbox.EventSequenceExpired, "the events after id %d are no longer all retained: read "+
+			"leases and environments anew, then follow from the last_event_id that they carry (now %d)", f.AfterID, feed.Last)
 	}
 	return nil
 }
@@ -149,22 +160,27 @@ func (tx *Tx) checkSequence(f sandbox.EventFilter) error {
 		return err
 	}
 	if s == nil {
-		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", f.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
+		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", f.SandboxID).
+			WithReason(sandbox.ReasonSandboxNotFound)
 	}
 	from := f.FromSequence
 	if from < 0 || from > s.LastSequence {
-		return sandbox.Errorf(sandbox.Invalid, "sandbox %s has issued sequences 1 to %d, and %d is not one of them", s.ID, s.LastSequence, from)
+		return sandbox.Errorf(sandbox.Invalid, "sandbox %s has issued sequences 1 to %d, and %d is not one of them",
+			s.ID, s.LastSequence, from)
 	}
-	if from == s.LastSequence || s.Retired != nil && f.AfterID >= s.Retired.LastEventID {
+	if from == s.LastSequence || s.Tombstone != nil && f.AfterID >= s.Tombstone.LastEventID {
 		return nil
 	}
 	var oldest int64
-	err = tx.db.Model(&Event{}).Select("coalesce(min(sequence), 0)").Where("sandbox_id = ? AND sandbox_id <> ''", s.ID).Scan(&oldest).Error
+	err = tx.db.Model(&Event{}).Select("coalesce(min(sequence), 0)").
+		Where("sandbox_id = ? AND sandbox_id <> ''", s.ID).Scan(&oldest).Error
 	if err != nil {
 		return unavailable("reading events", err)
 	}
 	if oldest == 0 || from+1 < oldest {
-		return sandbox.Errorf(sandbox.EventSequenceExpired, "the events of sandbox %s after sequence %d are no longer retained: read the lease, then follow from sequence %d", s.ID, from, s.LastSequence)
+		return sandbox.Errorf(sandbox.EventSequenceExpired,
+			"the events of sandbox %s after sequence %d are no longer retained: read the lease, then follow from sequence %d",
+			s.ID, from, s.LastSequence)
 	}
 	return nil
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Examination is what there is at a ledger's URL.
+// Examination describes what exists at a ledger's URL.
 type Examination struct {
-	// ID is "" where there is no ledger yet.
+	// ID is "" if there is no ledger yet.
 	ID string
-	// Schema is the ledger's; a program of an older one than MinReader must not use it.
+	// Schema is the ledger's schema. Programs with a schema older than MinReader must not use it.
 	Schema, MinReader int64
 	// Known is the newest schema of this program.
 	Known int64
-	// Server is the version of PostgreSQL, and Ahead by how much its clock is ahead of this machine's.
+	// Server is the version of PostgreSQL. Ahead is how far its clock is ahead of this machine's.
 	Server string
 	Ahead  time.Duration
-	// Path is SQLite's file, and Free how many bytes its file system has left; 0 where that is not known.
+	// Path is SQLite's file. Free is the free space of its file system in bytes, 0 if unknown.
 	Path string
 	Free uint64
 }
 
-// Examine looks at what there is at a ledger's URL, and makes and changes nothing. Errors: as Open.
+// Examine inspects what exists at a ledger's URL, and changes nothing. Errors: as Open.
 func Examine(ctx context.Context, rawURL string) (Examination, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -74,7 +74,7 @@ func examineSQLite(ctx context.Context, u *url.URL) (x Examination, err error) {
 	return x, x.read(ctx, db, "SELECT count(*) FROM sqlite_master WHERE name = 'ledgers'")
 }
 
-// nearest returns the path, or the nearest directory above it that exists.
+// nearest returns the path, or the nearest existing directory above it.
 func nearest(path string) (there string, exists bool, err error) {
 	for there = path; ; there = filepath.Dir(there) {
 		_, err = os.Stat(there)
@@ -100,8 +100,9 @@ func examinePostgres(ctx context.Context, u *url.URL) (x Examination, err error)
 	}
 	var now time.Time
 	asked := time.Now()
-	if err := conn.QueryRow(ctx, "SELECT clock_timestamp(), current_setting('server_version')").Scan(&now, &x.Server); err != nil {
-		return x, sandbox.Errorf(sandbox.Unavailable, "asking the ledger's server for its clock: %w", err)
+	if err := conn.QueryRow(ctx, "SELECT clock_timestamp(), current_setting('server_version')").Scan(&now,
+		&x.Server); err != nil {
+		return x, sandbox.Errorf(sandbox.Unavailable, "reading the clock of the ledger's server: %w", err)
 	}
 	x.Ahead = now.Sub(asked.Add(time.Since(asked) / 2))
 	db, err := dialPostgres(config, readerSettings, 1)
@@ -112,7 +113,7 @@ func examinePostgres(ctx context.Context, u *url.URL) (x Examination, err error)
 	return x, x.read(ctx, db, "SELECT count(*) FROM pg_class WHERE oid = to_regclass('ledgers')")
 }
 
-// read reads what the ledger says of itself, if its table is there.
+// read reads the ledger's description of itself, if its table exists.
 func (x *Examination) read(ctx context.Context, db *gorm.DB, hasLedger string) error {
 	var tables int64
 	db = db.WithContext(ctx)

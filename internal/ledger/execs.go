@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Flag is a truth value as it is stored, 0 or 1.
+// Flag is a boolean, stored as 0 or 1.
 type Flag bool
 
 // Value implements driver.Valuer.
@@ -24,7 +24,7 @@ func (f Flag) Value() (driver.Value, error) {
 func (f *Flag) Scan(v any) error {
 	n, ok := v.(int64)
 	if !ok {
-		return fmt.Errorf("%v is no flag", v)
+		return fmt.Errorf("%v is not a valid flag", v)
 	}
 	*f = n != 0
 	return nil
@@ -45,7 +45,7 @@ type Exec struct {
 	RunAs    string
 	Timeout  Span
 	Detached Flag
-	// SessionID is the session that it is run in, "" for none; IsShell: it is a line of its shell.
+	// SessionID is its session, "" for none. IsShell: it is a line of the session's shell.
 	SessionID string
 	IsShell   Flag `gorm:"column:shell"`
 	Source    sandbox.EventSource
@@ -60,12 +60,12 @@ type Exec struct {
 	Error      string
 	Stdout     Output `gorm:"embedded;embeddedPrefix:stdout_"`
 	Stderr     Output `gorm:"embedded;embeddedPrefix:stderr_"`
-	DroppedAt  Time   // since when nothing of its output is kept
+	DroppedAt  Time   // when its kept output was deleted
 
 	Holder    string
 	HeldUntil Time
 
-	counted int64 // of what is kept, as the row was read
+	counted int64 // counted bytes when the row was read
 }
 
 // AfterFind implements gorm's hook.
@@ -74,7 +74,7 @@ func (x *Exec) AfterFind(*gorm.DB) error {
 	return nil
 }
 
-// kept is how much is kept of a command that has ended, in bytes.
+// kept is the size of an ended command's kept output, in bytes.
 func (x *Exec) kept() int64 {
 	if x.State == sandbox.ExecRunning {
 		return 0
@@ -82,15 +82,15 @@ func (x *Exec) kept() int64 {
 	return x.Stdout.Kept + x.Stderr.Kept
 }
 
-// Output is what is known of one stream of a command that has ended.
+// Output describes one stream of an ended command.
 type Output struct {
 	Bytes int64
 	Kept  int64
-	// Inline is all that is kept, unless that is an object.
+	// Inline is the kept output, unless it is an object.
 	Inline []byte
 }
 
-// IsObject reports whether what is kept is an object.
+// IsObject reports whether the kept output is an object.
 func (o Output) IsObject() bool { return o.Kept > int64(len(o.Inline)) }
 
 // As returns the role of the command.
@@ -101,7 +101,7 @@ func (x *Exec) As() sandbox.ExecAs {
 	return ""
 }
 
-// User returns the user that was named for the command.
+// User returns the user requested for the command.
 func (x *Exec) User() string {
 	if x.As() != "" {
 		return ""
@@ -109,11 +109,12 @@ func (x *Exec) User() string {
 	return x.RunAs
 }
 
-// Domain returns the command as it stands at an event of its sandbox.
+// Domain returns the command as of an event of its sandbox.
 func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 	return sandbox.Exec{
 		ID: x.ID, LeaseID: x.LeaseID, Generation: x.Generation, SandboxID: x.SandboxID,
-		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.User(), As: x.As(), Timeout: x.Timeout.Duration(), Detached: bool(x.Detached), SessionID: x.SessionID,
+		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.User(), As: x.As(), Timeout: x.Timeout.Duration(),
+		Detached: bool(x.Detached), SessionID: x.SessionID,
 		State: x.State, StartedAt: x.StartedAt.Time(), FinishedAt: x.FinishedAt.Time(), ExitCode: x.ExitCode,
 		TimedOut: bool(x.TimedOut), OOMKilled: bool(x.OOMKilled), Error: x.Error,
 		StdoutBytes: x.Stdout.Bytes, StderrBytes: x.Stderr.Bytes,
@@ -123,36 +124,39 @@ func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 	}
 }
 
-// Exec returns a command, nil when there is none of that id.
+// Exec returns a command, nil if it does not exist.
 func (repo Commands) Exec(id string) (*Exec, error) { return first[Exec](repo.tx, "id = ?", id) }
 
 // CreateExec stores a new command. Errors: Conflict for an id that was ever used.
 func (repo Commands) CreateExec(x *Exec) error {
 	if x.Named {
 		var used int64
-		err := repo.tx.db.Raw("SELECT (SELECT count(*) FROM execs WHERE id = @id) + (SELECT count(*) FROM retired_execs WHERE id = @id)",
+		err := repo.tx.db.Raw("SELECT (SELECT count(*) FROM execs WHERE id = @id) + (SELECT count(*) "+
+			"FROM retired_execs WHERE id = @id)",
 			map[string]any{"id": x.ID}).Scan(&used).Error
 		if err != nil {
 			return unavailable("looking for a command", err)
 		}
 		if used > 0 {
-			return sandbox.Errorf(sandbox.Conflict, "the id %s was used for another command, and names no other one: choose another id", x.ID).WithReason(sandbox.ReasonOtherSettings)
+			return sandbox.Errorf(sandbox.Conflict, "the id %s was already used for another command: "+
+				"choose another id", x.ID).WithReason(sandbox.ReasonOtherSettings)
 		}
 	}
 	return repo.tx.create(x)
 }
 
-// SaveExec stores a changed command, and counts what is kept of one that has ended.
+// SaveExec stores a changed command, and counts the kept output of an ended one.
 func (repo Commands) SaveExec(x *Exec) error {
 	if err := repo.tx.save(x); err != nil {
 		return err
 	}
 	counted := x.counted
 	x.counted = x.kept()
-	return repo.tx.Commands().countKept(&KeptOutput{SandboxID: x.SandboxID, Kind: keptExec, ID: x.ID, LeaseID: x.LeaseID, Bytes: x.counted}, counted)
+	return repo.tx.Commands().countKept(
+		&KeptOutput{SandboxID: x.SandboxID, Kind: keptExec, ID: x.ID, LeaseID: x.LeaseID, Bytes: x.counted}, counted)
 }
 
-// ListExecs returns the commands of a lease, the latest first, without what they wrote.
+// ListExecs returns the commands of a lease, newest first, without their output.
 func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
 	q := repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("lease_id = ?", f.LeaseID).
 		Order("generation DESC, sequence DESC").Limit(pageSize(f.Limit))
@@ -165,36 +169,39 @@ func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
 			return nil, err
 		}
 		if last == nil || last.LeaseID != f.LeaseID {
-			return nil, sandbox.Errorf(sandbox.NotFound, "lease %s has no command %s: list from the latest", f.LeaseID, f.Before).WithReason(sandbox.ReasonExecNotFound)
+			return nil, sandbox.Errorf(sandbox.NotFound, "lease %s has no command %s: list from the latest",
+				f.LeaseID, f.Before).WithReason(sandbox.ReasonExecNotFound)
 		}
 		q = q.Where("(generation, sequence) < (?, ?)", last.Generation, last.Sequence)
 	}
 	return find[Exec](q)
 }
 
-// ExtendExecs pushes to until how long the commands that the given holders follow are theirs.
+// ExtendExecs extends the given holders' right to follow their commands until a time.
 func (repo Commands) ExtendExecs(holders []string, until Time) error {
-	_, err := rowCount("extending commands", repo.tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
+	_, err := rowCount("extending commands",
+		repo.tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
 	return err
 }
 
-// RunningExecs returns the commands of a sandbox that run.
+// RunningExecs returns the running commands of a sandbox.
 func (repo Commands) RunningExecs(sandboxID string) ([]Exec, error) {
 	return find[Exec](repo.tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
 }
 
-// OrphanedExecs returns running commands without a follower, the longest so first: those whose
-// sandbox is on one of the given instances, or is to be gone. Those of a sandbox that is being made are
-// left to its creator.
+// OrphanedExecs returns running commands without a follower, longest first, whose sandbox is on one of the
+// given instances or will be removed. It skips those of a sandbox that is being created: they belong to its
+// creator.
 func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
 	return find[Exec](repo.tx.db.Where("state = 'running' AND held_until <= ?", repo.tx.Now).
-		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR phase <> 'pending' AND instance IN ?))", instances).
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR phase <> "+
+			"'pending' AND instance IN ?))", instances).
 		Order("held_until").Limit(limit))
 }
 
-// retireExecs removes the commands of sandboxes that are retired, dooms what they wrote, and keeps the
-// ids that a caller chose.
-func (repo Commands) retireExecs(sandboxIDs []string, objects func(*Exec) []string) error {
+// purgeExecs removes the commands of purged sandboxes, marks their output for deletion, and keeps the ids
+// that callers chose.
+func (repo Commands) purgeExecs(sandboxIDs []string, objects func(*Exec) []string) error {
 	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
 	if err != nil || len(rows) == 0 {
 		return err
@@ -203,24 +210,25 @@ func (repo Commands) retireExecs(sandboxIDs []string, objects func(*Exec) []stri
 		x := &rows[i]
 		if x.Named {
 			if err := repo.tx.db.Exec("INSERT INTO retired_execs (id) VALUES (?)", x.ID).Error; err != nil {
-				return unavailable("retiring commands", err)
+				return unavailable("purging commands", err)
 			}
 		}
 		for _, object := range objects(x) {
-			if err := repo.tx.Snapshots().DoomObject(object, repo.tx.Now); err != nil {
+			if err := repo.tx.Snapshots().MarkForDeletion(object, repo.tx.Now); err != nil {
 				return err
 			}
 		}
 	}
-	_, err = rowCount("retiring commands", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
+	_, err = rowCount("purging commands", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
 	return err
 }
 
-// NextOrphan returns since when a running command has no follower, or when the first one will be
-// unless its holder lives; Never when none runs.
+// NextOrphan returns since when a running command has no follower, or when the first one will have none
+// unless its holder lives; Never if none runs.
 func (repo Commands) NextOrphan() (Time, error) {
 	var first []Time
-	err := repo.tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).Pluck("held_until", &first).Error
+	err := repo.tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).
+		Pluck("held_until", &first).Error
 	if err != nil || len(first) == 0 {
 		return Never, unavailable("looking for commands", err)
 	}

@@ -11,11 +11,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhatPostgreSQLSaysOfItselfIsAFault makes the server refuse some rows with the codes of a full disk, a standby and a
-// damaged page.
+// TestWhatPostgreSQLSaysOfItselfIsAFault makes the server refuse some rows with the codes of a full disk, a standby
+// and a damaged page.
 func TestWhatPostgreSQLSaysOfItselfIsAFault(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[string]ledger.Fault{"53100": ledger.FaultFull, "25006": ledger.FaultReadOnly, "XX001": ledger.FaultDamaged, "XX002": ledger.FaultDamaged} {
+	for code, want := range map[string]ledger.Fault{
+		"53100": ledger.FaultFull,
+		"25006": ledger.FaultReadOnly,
+		"XX001": ledger.FaultDamaged,
+		"XX002": ledger.FaultDamaged,
+	} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			url := postgresURL(t)
@@ -24,7 +29,8 @@ func TestWhatPostgreSQLSaysOfItselfIsAFault(t *testing.T) {
 			s := openStore(t, url, ledger.Options{Now: func() time.Time { return began.Add(time.Duration(passed.Load())) }})
 			postgrestest.Exec(t, url, fmt.Sprintf(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
 				'BEGIN RAISE EXCEPTION USING ERRCODE = ''%s'', MESSAGE = ''as the server says''; END'`, code))
-			postgrestest.Exec(t, url, "CREATE TRIGGER refuse BEFORE INSERT ON environments FOR EACH ROW WHEN (NEW.id = 'refused') EXECUTE FUNCTION refuse()")
+			postgrestest.Exec(t, url, "CREATE TRIGGER refuse BEFORE INSERT ON environments FOR EACH ROW "+
+				"WHEN (NEW.id = 'refused') EXECUTE FUNCTION refuse()")
 			must(t, s.Ready(t.Context()))
 			if err := remember(t, s, "refused"); sandbox.CodeOf(err) != sandbox.Unavailable {
 				t.Errorf("the write was answered %v", err)
@@ -37,7 +43,8 @@ func TestWhatPostgreSQLSaysOfItselfIsAFault(t *testing.T) {
 			}
 			passed.Store(int64(time.Minute))
 			err := remember(t, s, "stored")
-			if ready := s.Ready(t.Context()); (want == ledger.FaultDamaged) != (err != nil) || (want == ledger.FaultDamaged) != (ready != nil) {
+			if ready := s.Ready(t.Context()); (want == ledger.FaultDamaged) != (err != nil) ||
+				(want == ledger.FaultDamaged) != (ready != nil) {
 				t.Errorf("a minute later another write was answered %v, and it says of its readiness: %v", err, ready)
 			}
 		})
@@ -49,7 +56,8 @@ func TestAFullDiskIsAFaultForAWhile(t *testing.T) {
 	t.Parallel()
 	var passed atomic.Int64
 	began := time.Now()
-	s := openStore(t, sqliteURL(t), ledger.Options{Now: func() time.Time { return began.Add(time.Duration(passed.Load())) }})
+	s := openStore(t, sqliteURL(t),
+		ledger.Options{Now: func() time.Time { return began.Add(time.Duration(passed.Load())) }})
 	must(t, s.BoundPages(1))
 	err := s.Write(t.Context(), func(tx *ledger.Tx) error { return changeBoth(tx, "large", 1<<20) })
 	if sandbox.CodeOf(err) != sandbox.Unavailable {

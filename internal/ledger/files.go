@@ -15,12 +15,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// parts are the suffixes of an embedded ledger's files while it is open. The last two are the write-ahead log and its index.
+// parts are the suffixes of an embedded ledger's files while it is open. The last two are the write-ahead
+// log and its index.
 var parts = []string{"", "-wal", "-shm"}
 
-// prepare makes the ledger's file if there is none, and refuses one that cannot be a ledger. A program that is killed
-// meanwhile leaves no half-made ledger: an empty file is never ours. Its caller holds the lock.
-// Errors: Invalid, Conflict, Unavailable.
+// prepare creates the ledger's file if there is none, and refuses a file that cannot be a ledger. If the
+// program is killed meanwhile, no half-made ledger is left: an empty file is never ours. The caller must hold
+// the lock. Errors: Invalid, Conflict, Unavailable.
 func prepare(ctx context.Context, path string, o Options) error {
 	info, err := os.Stat(path)
 	switch {
@@ -35,12 +36,13 @@ func prepare(ctx context.Context, path string, o Options) error {
 // checkFile refuses an empty ledger and one that others may read. Errors: Invalid, Unavailable.
 func checkFile(path string, info fs.FileInfo) error {
 	if info.Size() == 0 {
-		return sandbox.Errorf(sandbox.Invalid, "ledger %s is an empty file, and a ledger never is: restore a backup. If it never held a ledger, remove it (`rm %s`) and start again", path, path)
+		return sandbox.Errorf(sandbox.Invalid, "ledger %s is an empty file, but a ledger is never empty: restore a "+
+			"backup. If it never held a ledger, remove it (`rm %s`) and start again", path, path)
 	}
 	for _, part := range parts {
 		info, err := os.Stat(path + part)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // the others are there while the ledger is open
+		case errors.Is(err, fs.ErrNotExist): // the other files exist while the ledger is open
 			continue
 		case err != nil:
 			return sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
@@ -52,11 +54,12 @@ func checkFile(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// create makes a ledger under another name first.
+// create creates a ledger, first under another name.
 func create(ctx context.Context, path string, o Options) (err error) {
-	for _, part := range []string{"-wal", "-journal"} { // SQLite would take them for the new file's
+	for _, part := range []string{"-wal", "-journal"} { // SQLite would apply them to the new file
 		if _, err := os.Lstat(path + part); !errors.Is(err, fs.ErrNotExist) {
-			return sandbox.Errorf(sandbox.Conflict, "ledger %s is missing, and %s is there, which holds its last changes: put the ledger back, or move %s away to begin a new one", path, path+part, path+part)
+			return sandbox.Errorf(sandbox.Conflict, "ledger %s is missing, but %s exists, which holds its last changes: "+
+				"restore the ledger's file, or move %s away to start a new ledger", path, path+part, path+part)
 		}
 	}
 	temporary := path + ".new"
@@ -65,27 +68,28 @@ func create(ctx context.Context, path string, o Options) (err error) {
 			err = errors.Join(err, removeAll(temporary))
 		}
 	}()
-	if err := removeAll(temporary); err != nil { // of a program that was killed
+	if err := removeAll(temporary); err != nil { // left by a program that was killed
 		return err
 	}
 	if err := createPrivate(temporary); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making ledger %s: %w", path, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", path, err)
 	}
 	if err := fill(ctx, temporary, o); err != nil {
 		return err
 	}
 	if err := errors.Join(syncFile(temporary), os.Rename(temporary, path), syncFile(filepath.Dir(path))); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making ledger %s: %w", path, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", path, err)
 	}
-	o.Logger.Info("ledger: made a new one", "file", path)
+	o.Logger.Info("ledger: created a new one", "file", path)
 	return nil
 }
 
-// fill makes the tables of a new ledger. The file counts only once it is whole, so SQLite need not write a journal.
+// fill creates the tables of a new ledger. The file counts only once it is complete, so SQLite needs no
+// journal.
 func fill(ctx context.Context, file string, o Options) (err error) {
 	db, err := dial(file, url.Values{"_pragma": {"journal_mode(MEMORY)", "synchronous(OFF)", "foreign_keys(1)"}}, 1)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "making ledger %s: %w", file, err)
+		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", file, err)
 	}
 	defer func() { err = errors.Join(err, closeDB(db)) }()
 	pool, err := db.DB()
@@ -96,7 +100,8 @@ func fill(ctx context.Context, file string, o Options) (err error) {
 	return err
 }
 
-// createPrivate makes a file before SQLite does, so that its mode, and that of the files SQLite puts beside it, is 0600.
+// createPrivate creates a file before SQLite does, so that its mode, and that of the files that SQLite
+// creates next to it, is 0600.
 func createPrivate(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -108,8 +113,8 @@ func createPrivate(path string) error {
 	return f.Close()
 }
 
-// locked runs fn under the ledger's file lock: without one, processes that make or migrate the same ledger at the same
-// time fail each other.
+// locked runs fn under the ledger's file lock. Without a lock, processes that create or migrate the same
+// ledger at once break each other.
 func locked(ctx context.Context, path string, fn func() error) error {
 	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
 	if _, err := lock.TryLockContext(ctx, lockRetry); err != nil {
@@ -125,7 +130,7 @@ type openFiles struct {
 	was  []fs.FileInfo // by part
 }
 
-// noteFiles remembers the files of a ledger that has just been opened.
+// noteFiles records the files of a newly opened ledger.
 func noteFiles(path string) (openFiles, error) {
 	f := openFiles{path: path}
 	for _, part := range parts {
@@ -138,21 +143,24 @@ func noteFiles(path string) (openFiles, error) {
 	return f, nil
 }
 
-// intact returns an error if a file was deleted or replaced since: what SQLite then writes is lost with this process.
+// intact returns an error if a file was deleted or replaced since: SQLite's writes would then be lost with
+// this process.
 func (f openFiles) intact() error {
 	for i, part := range parts {
 		info, err := os.Stat(f.path + part)
 		switch {
 		case err != nil:
-			return sandbox.Errorf(sandbox.Unavailable, "ledger %s: looking for its file %s: %w; nothing is written while it is missing", f.path, f.path+part, err)
+			return sandbox.Errorf(sandbox.Unavailable,
+				"ledger %s: looking for its file %s: %w; all writes are refused while it is missing", f.path, f.path+part, err)
 		case !os.SameFile(info, f.was[i]):
-			return sandbox.Errorf(sandbox.Unavailable, "ledger %s: its file %s was replaced beneath this program; nothing is written", f.path, f.path+part)
+			return sandbox.Errorf(sandbox.Unavailable,
+				"ledger %s: its file %s was replaced while this program used it; all writes are refused", f.path, f.path+part)
 		}
 	}
 	return nil
 }
 
-// rescue saves what this process has committed to files that are gone, and returns the new file.
+// rescue saves this process's committed data from files that are gone, and returns the new file.
 func (s *Store) rescue(path string) (file string, err error) {
 	file = path + ".rescued-" + s.now().UTC().Format("20060102T150405.000Z")
 	if err := createPrivate(file); err != nil {
@@ -164,12 +172,14 @@ func (s *Store) rescue(path string) (file string, err error) {
 	return file, syncFile(file)
 }
 
-// tellRescue saves what would be lost with this process, and says where it is.
-func (s *Store) tellRescue(path string) {
+// logRescue saves data that would be lost with this process, and logs where it is.
+func (s *Store) logRescue(path string) {
 	file, err := s.rescue(path)
 	if err != nil {
-		s.log.Error("ledger: what was committed could not be saved; while this program runs, its open files in /proc/PID/fd still hold it", "error", err)
+		s.log.Error("ledger: committed data could not be saved; while this program runs, its open files in "+
+			"/proc/PID/fd still hold it", "error", err)
 		return
 	}
-	s.log.Error("ledger: what was committed is saved; stop this program, remove what is left of "+path+" with its -wal and -shm, and move the saved file there", "file", file)
+	s.log.Error("ledger: committed data is saved; stop this program, remove the rest of "+path+
+		" with its -wal and -shm, and move the saved file there", "file", file)
 }

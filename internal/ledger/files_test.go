@@ -45,8 +45,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// TestALedgerWhoseFilesAreGoneAcknowledgesNothing takes files away beneath an open ledger. No write is acknowledged, and
-// what was acknowledged before is saved to another file.
+// TestALedgerWhoseFilesAreGoneAcknowledgesNothing takes files away beneath an open ledger. No write is acknowledged,
+// and what was acknowledged before is saved to another file.
 func TestALedgerWhoseFilesAreGoneAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(path string) error{
@@ -71,7 +71,7 @@ func TestALedgerWhoseFilesAreGoneAcknowledgesNothing(t *testing.T) {
 			if fault, err := s.Fault(); fault != ledger.FaultLost || err == nil {
 				t.Errorf("its fault is %q, %v", fault, err)
 			}
-			wantRescued(t, path, 2) // the refused one reached the old file, and may be stored
+			wantRescued(t, path, "before") // the refused one may have reached the old file in time, too
 		})
 	}
 }
@@ -84,15 +84,19 @@ func replaceByCopy(path string) error {
 	return errors.Join(os.WriteFile(path+".copy", content, 0o600), os.Rename(path+".copy", path))
 }
 
-// wantRescued waits for the saved file and looks into it.
-func wantRescued(t *testing.T, path string, n int) {
+// wantRescued waits for the saved file, which must hold an environment.
+func wantRescued(t *testing.T, path, id string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		saved, err := filepath.Glob(path + ".rescued-*Z")
 		must(t, err)
 		if len(saved) == 1 {
 			if info, err := os.Stat(saved[0]); err == nil && info.Size() > 0 {
-				wantRemembered(t, saved[0], n)
+				s := openStore(t, "sqlite://"+saved[0], ledger.Options{})
+				must(t, s.Read(t.Context(), func(tx *ledger.Tx) error {
+					_, err := tx.KnownEnvironment(id)
+					return err
+				}))
 				return
 			}
 		}
@@ -134,7 +138,7 @@ func TestAnEmptyFileIsNoLedger(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	must(t, os.WriteFile(path, nil, 0o600))
-	wantRefused(t, path, sandbox.Invalid, "is an empty file, and a ledger never is: restore a backup")
+	wantRefused(t, path, sandbox.Invalid, "is an empty file, but a ledger is never empty: restore a backup")
 	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
 		t.Errorf("the file was changed: %v, %v", info, err)
 	}
@@ -159,7 +163,7 @@ func TestALogWithoutItsLedgerIsKept(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	must(t, os.WriteFile(path+"-wal", []byte("changes"), 0o600))
-	wantRefused(t, path, sandbox.Conflict, "put the ledger back")
+	wantRefused(t, path, sandbox.Conflict, "restore the ledger's file")
 	if content, err := os.ReadFile(path + "-wal"); err != nil || string(content) != "changes" {
 		t.Errorf("the log is now %q, %v", content, err)
 	}
@@ -171,7 +175,8 @@ func TestALedgerThatOthersCanReadIsRefused(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "ledger.db")
 		s := openStore(t, "sqlite://"+path, ledger.Options{})
 		must(t, os.Chmod(filepath.Join(filepath.Dir(path), name), mode))
-		wantRefused(t, path, sandbox.Invalid, fmt.Sprintf("has mode %04o: only its owner may have access, run `chmod 600 %s`", mode, filepath.Join(filepath.Dir(path), name)))
+		wantRefused(t, path, sandbox.Invalid, fmt.Sprintf("has mode %04o: only its owner may have access, run `chmod 600 %s`",
+			mode, filepath.Join(filepath.Dir(path), name)))
 		must(t, os.Chmod(filepath.Join(filepath.Dir(path), name), 0o600), s.Close())
 		wantRemembered(t, path, 0)
 	}

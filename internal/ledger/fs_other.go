@@ -2,8 +2,8 @@
 
 package ledger
 
-// freeBytes does not know on this system.
+// freeBytes is unknown on this system.
 func freeBytes(string) (uint64, error) { return 0, nil }
 
-// refuseNetworkFileSystem cannot tell on this system: the operator must see to it.
+// refuseNetworkFileSystem cannot check on this system: the operator must.
 func refuseNetworkFileSystem(string) error { return nil }

@@ -8,44 +8,46 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Fault is what can be wrong with a ledger while it is open.
+// Fault is a problem of an open ledger.
 type Fault string
 
 // The faults.
 const (
 	FaultNone Fault = ""
-	// FaultLost: the files were deleted or replaced beneath this program. Every write is refused until they are back.
+	// FaultLost: the files were deleted or replaced while this program used them. All writes are refused
+	// until they are back.
 	FaultLost Fault = "lost"
-	// FaultDamaged: the database is damaged. Every write is refused until the program starts on a whole one.
+	// FaultDamaged: the database is damaged. All writes are refused until the program starts on an intact
+	// one.
 	FaultDamaged Fault = "damaged"
-	// FaultFull: the disk was full a moment ago. Where there is a reserve, all that is not essential is refused until there
-	// is room.
+	// FaultFull: the disk was full a moment ago. With a reserve, only essential writes are allowed until
+	// there is space.
 	FaultFull Fault = "full"
-	// FaultReadOnly: the database took no writes a moment ago.
+	// FaultReadOnly: the database accepted no writes a moment ago.
 	FaultReadOnly Fault = "read_only"
 )
 
-// Faults are all of them, for metrics.
+// Faults lists all faults, for metrics.
 var Faults = []Fault{FaultLost, FaultDamaged, FaultFull, FaultReadOnly}
 
-// faultFor is how long a refusal by the database counts as a fault after the last one. A small write can succeed on a
-// disk that has no room for others.
+// faultFor is how long a fault lasts after the database's last refusal. A small write can succeed on a disk
+// that has no space for others.
 const faultFor = 10 * time.Second
 
-// health is what a store knows of its faults.
+// health is the known faults of a store.
 type health struct {
 	mu      sync.Mutex // guards what follows
 	lost    error
 	damaged error
 	// low: the reserve is in use.
 	low bool
-	// passing is the last fault that ends by itself. It was seen at passingAt.
+	// passing is the latest transient fault, seen at passingAt.
 	passing      Fault
 	passingAt    time.Time
 	passingCause error
 }
 
-// Fault returns what is wrong with the ledger now, and why, or FaultNone and nil.
+// Fault returns the current fault and its cause, or FaultNone and nil.
 func (s *Store) Fault() (Fault, error) {
 	s.restoreReserve()
 	h := &s.health
@@ -64,9 +66,13 @@ func (s *Store) Fault() (Fault, error) {
 	return FaultNone, nil
 }
 
-var errLow = &sandbox.Error{Code: sandbox.Unavailable, Message: "the ledger's disk is full: only what ends leases is written; make room, and all else goes on by itself"}
+var errLow = &sandbox.Error{
+	Code: sandbox.Unavailable,
+	Message: "the ledger's disk is full: only writes that end leases are allowed; free disk space, and the rest " +
+		"resumes on its own",
+}
 
-// Ready reports whether the ledger can be read and written. Errors: Unavailable, saying why not.
+// Ready reports whether the ledger can be read and written. Errors: Unavailable, with the reason.
 func (s *Store) Ready(ctx context.Context) error {
 	if _, err := s.Fault(); err != nil {
 		return err
@@ -74,7 +80,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	return s.Write(ctx, func(tx *Tx) error { return tx.Touch() })
 }
 
-// refusal is why nothing may be written, nil while it may.
+// refusal returns why writes are refused, nil if they are allowed.
 func (s *Store) refusal() error {
 	s.health.mu.Lock()
 	lost, damaged := s.health.lost, s.health.damaged
@@ -88,7 +94,7 @@ func (s *Store) refusal() error {
 	return nil
 }
 
-// refusalOf is why one job may not be done, nil while it may.
+// refusalOf returns why one job is refused, nil if it is allowed.
 func (s *Store) refusalOf(ctx context.Context) error {
 	if isEssential(ctx) || !s.restoreReserve() {
 		return nil
@@ -96,7 +102,7 @@ func (s *Store) refusalOf(ctx context.Context) error {
 	return errLow
 }
 
-// checkFiles returns an error if the ledger's files were deleted or replaced beneath this program.
+// checkFiles returns an error if the ledger's files were deleted or replaced while this program used them.
 func (s *Store) checkFiles() error {
 	err := s.db.intact()
 	h := &s.health
@@ -106,14 +112,15 @@ func (s *Store) checkFiles() error {
 	h.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		s.log.Error("ledger: its files were deleted or replaced beneath this program; every write is refused", "error", err)
+		s.log.Error("ledger: its files were deleted or replaced while this program used them; all writes are refused",
+			"error", err)
 	case err == nil && was != nil:
 		s.log.Info("ledger: its files are back")
 	}
 	return err
 }
 
-// note remembers what a failure says of the database. It reports whether the database is damaged.
+// note records what a failure says about the database. It reports whether the database is damaged.
 func (s *Store) note(err error) (damaged bool) {
 	if err == nil {
 		return false
@@ -127,27 +134,30 @@ func (s *Store) note(err error) (damaged bool) {
 		return false
 	case FaultDamaged:
 		if h.damaged == nil {
-			h.damaged = sandbox.Errorf(sandbox.Unavailable, "the ledger is damaged: %w; nothing is written. Stop this program, restore a backup (reconciler restore), and start it again", err)
-			s.log.Error("ledger: it is damaged; every write is refused", "error", err)
+			h.damaged = sandbox.Errorf(sandbox.Unavailable, "the ledger is damaged: %w; all writes are refused. Stop this "+
+				"program, restore a backup (reconciler restore), and start it again", err)
+			s.log.Error("ledger: it is damaged; all writes are refused", "error", err)
 		}
 		return true
 	}
-	h.passing, h.passingAt, h.passingCause = fault, s.now(), sandbox.Errorf(sandbox.Unavailable, "the database refused a write less than %s ago: %w", faultFor, err)
+	h.passing, h.passingAt, h.passingCause = fault, s.now(), sandbox.Errorf(sandbox.Unavailable,
+		"the database refused a write less than %s ago: %w", faultFor, err)
 	if fault == FaultFull && !h.low && s.reserve.release() {
 		h.low = true
-		s.log.Error("ledger: the disk is full; only what ends leases is written until there is room", "error", err)
+		s.log.Error("ledger: the disk is full; only writes that end leases are allowed until there is space", "error", err)
 	}
 	return false
 }
 
-// restoreReserve makes the reserve again if it is in use and there is room. It reports whether the reserve is still in use.
+// restoreReserve creates the reserve again if it is in use and there is space. It reports whether the reserve
+// is still in use.
 func (s *Store) restoreReserve() (low bool) {
 	h := &s.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.low && s.reserve.restore() {
 		h.low, h.passing = false, FaultNone
-		s.log.Info("ledger: the disk has room again")
+		s.log.Info("ledger: the disk has space again")
 	}
 	return h.low
 }

@@ -74,8 +74,16 @@ func TestNoStatementOfALeaseReadsItsHistory(t *testing.T) {
 func newEngine(t *testing.T, store *ledger.Store) *leasing.Engine {
 	t.Helper()
 	engine := engineOn(t, store)
-	_, err := engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, Budget: &sandbox.Budget{Monthly: 1e6 * sandbox.USD}}})
+	_, err := engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID:    "catan-7",
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type:    sandbox.TypeCatan,
+			Image:   "player",
+			Network: sandbox.NetworkNone,
+			Budget:  &sandbox.Budget{Monthly: 1e6 * sandbox.USD},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

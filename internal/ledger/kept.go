@@ -4,10 +4,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What commands have written and what sessions have recorded is counted as it is kept: how much each lease, each
-// environment and the whole ledger have is read from one row, and the oldest is found by an index.
+// Output of commands and recordings of sessions are counted when they are stored. One row holds the total of
+// each lease, each environment and the whole ledger, and an index finds the oldest.
 
-// KeptScope says of what a sum is.
+// KeptScope is the scope of a sum.
 type KeptScope string
 
 // The scopes. The ledger's sum has the id "".
@@ -22,18 +22,18 @@ const (
 	keptSession = "session"
 )
 
-// KeptOutput is a row of kept_outputs: what is kept of a command that has ended, or of a session's recording.
+// KeptOutput is a row of kept_outputs: the kept output of an ended command, or of a session's recording.
 type KeptOutput struct {
 	SandboxID     string `gorm:"primaryKey"`
 	Kind          string `gorm:"primaryKey"`
 	ID            string `gorm:"primaryKey"`
 	LeaseID       string
 	EnvironmentID string
-	KeptAt        Time // when it was written last
+	KeptAt        Time // time of the last write
 	Bytes         int64
 }
 
-// KeptSum is a row of kept_sums. What was dropped is counted for the ledger alone.
+// KeptSum is a row of kept_sums. Only the ledger's sum counts dropped output.
 type KeptSum struct {
 	Scope          KeptScope `gorm:"primaryKey"`
 	ID             string    `gorm:"primaryKey"`
@@ -43,7 +43,7 @@ type KeptSum struct {
 	DroppedRecords int64
 }
 
-// KeptSum returns how much is kept, nothing where there is no row.
+// KeptSum returns how much is kept, zero if there is no row.
 func (repo Commands) KeptSum(scope KeptScope, id string) (KeptSum, error) {
 	row, err := first[KeptSum](repo.tx, "scope = ? AND id = ?", scope, id)
 	if err != nil || row == nil {
@@ -52,19 +52,20 @@ func (repo Commands) KeptSum(scope KeptScope, id string) (KeptSum, error) {
 	return *row, nil
 }
 
-// GrownSums returns the sums that have grown in the transaction since this was last asked.
+// GrownSums returns the sums that have grown in the transaction since the last call.
 func (repo Commands) GrownSums() []KeptSum {
 	grown := repo.tx.grown
 	repo.tx.grown = nil
 	return grown
 }
 
-// KeptBeyond returns a sum of more than so many bytes, nil where there is none.
+// KeptBeyond returns a sum above a number of bytes, nil if there is none.
 func (repo Commands) KeptBeyond(scope KeptScope, bytes int64) (*KeptSum, error) {
 	return first[KeptSum](repo.tx, "scope = ? AND bytes > ?", scope, bytes)
 }
 
-// countKept counts what is kept of a command or session beyond the bytes that are counted already. It never shrinks.
+// countKept counts the kept output of a command or session beyond the already counted bytes. It never
+// shrinks.
 func (repo Commands) countKept(k *KeptOutput, counted int64) (err error) {
 	if k.Bytes <= counted {
 		return nil
@@ -72,7 +73,8 @@ func (repo Commands) countKept(k *KeptOutput, counted int64) (err error) {
 	if _, k.EnvironmentID, err = sandbox.ParseLeaseID(k.LeaseID); err != nil {
 		return err
 	}
-	err = repo.tx.db.Exec(`INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes) VALUES (?, ?, ?, ?, ?, ?, ?)
+	err = repo.tx.db.Exec(`INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes)
+		VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (sandbox_id, kind, id) DO UPDATE SET kept_at = excluded.kept_at, bytes = excluded.bytes`,
 		k.SandboxID, k.Kind, k.ID, k.LeaseID, k.EnvironmentID, repo.tx.Now, k.Bytes).Error
 	if err != nil {
@@ -85,7 +87,7 @@ func (repo Commands) countKept(k *KeptOutput, counted int64) (err error) {
 	return repo.tx.Commands().addKept(k, k.Bytes-counted, records)
 }
 
-// resizeKept gives a row another size, and removes it when nothing is left.
+// resizeKept sets the size of a row, and removes it if nothing is left.
 func (repo Commands) resizeKept(k *KeptOutput, bytes int64) error {
 	by, records := bytes-k.Bytes, int64(0)
 	k.Bytes = bytes
@@ -102,15 +104,24 @@ func (repo Commands) resizeKept(k *KeptOutput, bytes int64) error {
 	return repo.tx.Commands().addKept(k, by, records)
 }
 
-// addKept adds to the sums that a row is in. A lease or environment that keeps nothing has none.
+// addKept adds to the sums of a row. A lease or environment without kept output has no sum.
 func (repo Commands) addKept(k *KeptOutput, bytes, records int64) error {
 	var sums []KeptSum
 	err := repo.tx.db.Raw(`INSERT INTO kept_sums (scope, id, bytes, records)
-		VALUES (@lease, @of_lease, @bytes, @records), (@environment, @of_environment, @bytes, @records), (@ledger, '', @bytes, @records)
-		ON CONFLICT (scope, id) DO UPDATE SET bytes = kept_sums.bytes + excluded.bytes, records = kept_sums.records + excluded.records
+		VALUES (@lease, @of_lease, @bytes, @records), (@environment, @of_environment, @bytes, @records),
+		(@ledger, '', @bytes, @records)
+		ON CONFLICT (scope, id) DO UPDATE SET bytes = kept_sums.bytes + excluded.bytes,
+		records = kept_sums.records + excluded.records
 		RETURNING *`,
-		map[string]any{"lease": KeptOfLease, "of_lease": k.LeaseID, "environment": KeptOfEnvironment, "of_environment": k.EnvironmentID,
-			"ledger": KeptOfLedger, "bytes": bytes, "records": records}).Scan(&sums).Error
+		map[string]any{
+			"lease":          KeptOfLease,
+			"of_lease":       k.LeaseID,
+			"environment":    KeptOfEnvironment,
+			"of_environment": k.EnvironmentID,
+			"ledger":         KeptOfLedger,
+			"bytes":          bytes,
+			"records":        records,
+		}).Scan(&sums).Error
 	if bytes > 0 {
 		repo.tx.grown = append(repo.tx.grown, sums...)
 	}
@@ -121,10 +132,11 @@ func (repo Commands) addKept(k *KeptOutput, bytes, records int64) error {
 	return unavailable("counting the output that is kept", err)
 }
 
-// DropKept drops the oldest of what a lease, an environment or the ledger keeps, until it keeps at most so many
-// bytes, and in one call at most limit rows. objects names what a command may have left in the bucket, which is
-// deleted at the given time.
-func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int, objects func(*Exec) []string, deleteAt Time) error {
+// DropKept drops the oldest output of a lease, an environment or the ledger until it keeps at most a number
+// of bytes, at most limit rows per call. objects returns the objects that a command may have left in the
+// bucket, which are deleted at the given time.
+func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int, objects func(*Exec) []string,
+	deleteAt Time) error {
 	sum, err := repo.tx.Commands().KeptSum(scope, id)
 	if err != nil || sum.Bytes <= bytes {
 		return err
@@ -146,14 +158,16 @@ func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int
 		var isGone bool
 		dropped, isGone, err = repo.tx.Commands().drop(&rows[i], objects, deleteAt)
 		if left -= dropped; !isGone {
-			break // the rest of a recording goes before anything newer
+			break // the rest of a recording is dropped before anything newer
 		}
 	}
 	return err
 }
 
-// drop drops what is kept of one command or session, or the beginning of a long recording. It returns how much.
-func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string, deleteAt Time) (bytes int64, isGone bool, err error) {
+// drop drops the kept output of one command or session, or the start of a long recording. It returns the
+// dropped amount.
+func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string,
+	deleteAt Time) (bytes int64, isGone bool, err error) {
 	was := k.Bytes
 	left := int64(0)
 	if k.Kind == keptSession {
@@ -171,19 +185,19 @@ func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string, deleteAt 
 	if left == 0 {
 		records = 1
 	}
-	err = repo.tx.db.Exec("UPDATE kept_sums SET dropped_bytes = dropped_bytes + ?, dropped_records = dropped_records + ? WHERE scope = ?",
-		was-left, records, KeptOfLedger).Error
+	err = repo.tx.db.Exec("UPDATE kept_sums SET dropped_bytes = dropped_bytes + ?, dropped_records = dropped_records + "+
+		"? WHERE scope = ?", was-left, records, KeptOfLedger).Error
 	return was - left, left == 0, unavailable("counting the output that is dropped", err)
 }
 
-// dropOutput has a command keep nothing of what it wrote.
+// dropOutput drops a command's kept output.
 func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt Time) error {
 	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
 	for _, object := range objects(&rows[0]) {
-		if err := repo.tx.Snapshots().DoomObject(object, deleteAt); err != nil {
+		if err := repo.tx.Snapshots().MarkForDeletion(object, deleteAt); err != nil {
 			return err
 		}
 	}
@@ -193,21 +207,23 @@ func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, del
 	return err
 }
 
-// dropEvents bounds the events of a recording that one transaction drops.
+// dropEvents limits the events of a recording that one transaction drops.
 const dropEvents = 500
 
-// dropRecording drops the beginning of a session's recording, and returns how many bytes are left. From then on it is
-// read no more.
+// dropRecording drops the start of a session's recording, and returns how many bytes are left. After that the
+// recording cannot be read.
 func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
-	_, err = rowCount("dropping a recording", repo.tx.db.Model(&Session{}).Where("sandbox_id = ? AND id = ? AND dropped_at = 0", k.SandboxID, k.ID).
-		UpdateColumn("dropped_at", repo.tx.Now))
+	_, err = rowCount("dropping a recording",
+		repo.tx.db.Model(&Session{}).Where("sandbox_id = ? AND id = ? AND dropped_at = 0", k.SandboxID, k.ID).
+			UpdateColumn("dropped_at", repo.tx.Now))
 	if err != nil {
 		return 0, err
 	}
 	var removed []int64
-	oldest := repo.tx.db.Model(&SessionEvent{}).Select("sequence").Where("sandbox_id = ? AND session_id = ?", k.SandboxID, k.ID).Order("sequence").Limit(dropEvents)
-	err = repo.tx.db.Raw("DELETE FROM session_events WHERE sandbox_id = ? AND session_id = ? AND sequence IN (?) RETURNING length(data)",
-		k.SandboxID, k.ID, oldest).Scan(&removed).Error
+	oldest := repo.tx.db.Model(&SessionEvent{}).Select("sequence").
+		Where("sandbox_id = ? AND session_id = ?", k.SandboxID, k.ID).Order("sequence").Limit(dropEvents)
+	err = repo.tx.db.Raw("DELETE FROM session_events WHERE sandbox_id = ? AND session_id = ? AND sequence IN (?) "+
+		"RETURNING length(data)", k.SandboxID, k.ID, oldest).Scan(&removed).Error
 	if err != nil || len(removed) < dropEvents {
 		return 0, unavailable("dropping a recording", err)
 	}
@@ -218,7 +234,7 @@ func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
 	return max(left, 1), nil
 }
 
-// forgetKept no longer counts what sandboxes keep that are retired.
+// forgetKept stops counting the kept output of purged sandboxes.
 func (repo Commands) forgetKept(sandboxIDs []string) error {
 	var sums []struct {
 		KeptOutput
@@ -227,9 +243,10 @@ func (repo Commands) forgetKept(sandboxIDs []string) error {
 	err := repo.tx.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
 		Where("sandbox_id IN ?", sandboxIDs).Group("lease_id, environment_id").Scan(&sums).Error
 	if err != nil {
-		return unavailable("counting the output of retired sandboxes", err)
+		return unavailable("counting the output of purged sandboxes", err)
 	}
-	if _, err := rowCount("no longer counting output", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&KeptOutput{})); err != nil {
+	if _, err := rowCount("no longer counting output",
+		repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&KeptOutput{})); err != nil {
 		return err
 	}
 	for i := range sums {

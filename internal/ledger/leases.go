@@ -8,10 +8,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Lease returns a lease, nil when there is none of that id.
+// Lease returns a lease, nil if it does not exist.
 func (tx *Tx) Lease(id string) (*Lease, error) { return first[Lease](tx, "id = ?", id) }
 
-// Current returns the sandbox of a lease's current generation, nil when there is no such lease.
+// Current returns the sandbox of a lease's current generation, nil if the lease does not exist.
 func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
 	l, err := tx.Lease(leaseID)
 	if err != nil || l == nil {
@@ -20,12 +20,13 @@ func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
 	return tx.Sandbox(l.SandboxID)
 }
 
-// CurrentOf returns the sandboxes of the current generations of the given leases, by lease id, without
-// what only their making needs: environment variables and settings.
+// CurrentOf returns the current sandboxes of the given leases, by lease id. It omits columns that only their
+// creation needs: variables and settings.
 func (tx *Tx) CurrentOf(leaseIDs []string) (map[string]*Sandbox, error) {
 	current := make(map[string]*Sandbox)
 	for some := range slices.Chunk(leaseIDs, maxVariables) {
-		rows, err := find[Sandbox](tx.db.Omit("env", "settings").Where("id IN (SELECT sandbox_id FROM leases WHERE id IN ?)", some))
+		rows, err := find[Sandbox](tx.db.Omit("env", "settings").
+			Where("id IN (SELECT sandbox_id FROM leases WHERE id IN ?)", some))
 		if err != nil {
 			return nil, err
 		}
@@ -46,10 +47,10 @@ func (tx *Tx) BeginGeneration(l *Lease, s *Sandbox) error {
 	return tx.save(l)
 }
 
-// CurrentSandboxes returns the sandboxes of the current generations that a filter selects, by
-// lease id.
+// CurrentSandboxes returns the current sandboxes that a filter selects, by lease id.
 func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
-	q := tx.db.Where("EXISTS (SELECT 1 FROM leases WHERE leases.id = sandboxes.lease_id AND leases.sandbox_id = sandboxes.id)").Order("lease_id").Limit(pageSize(f.Limit))
+	q := tx.db.Where("EXISTS (SELECT 1 FROM leases WHERE leases.id = sandboxes.lease_id AND leases.sandbox_id " +
+		"= sandboxes.id)").Order("lease_id").Limit(pageSize(f.Limit))
 	if f.EnvironmentID != "" {
 		q = q.Where("environment_id = ?", f.EnvironmentID)
 	}
@@ -62,8 +63,8 @@ func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 	return find[Sandbox](tx.whereStatus(q, f.Status))
 }
 
-// whereStatus narrows a query of sandboxes to a lease status, which is what is wanted and what
-// was seen, together with the time.
+// whereStatus restricts a query of sandboxes to a lease status, which follows from the wanted state, the
+// observed state and the time.
 func (tx *Tx) whereStatus(q *gorm.DB, s sandbox.LeaseStatus) *gorm.DB {
 	const live = "desired = 'present' AND expires_at > ?"
 	switch s {

@@ -4,15 +4,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-// Meter says how much of a sandbox's CPU time is counted. Backends count it from the last start of a sandbox.
+// Meter tracks how much of a sandbox's CPU time is counted. Backends count it from the sandbox's last start.
 type Meter struct {
-	// Incarnation is the backend's number of the start that usage was counted from last, 0 when none was.
-	Incarnation int64
-	// CPUMark is the last reading that is counted.
+	// Boot is the backend's number of the boot that usage was last counted for, 0 if none.
+	Boot int64 `gorm:"column:incarnation"`
+	// CPUMark is the last counted reading.
 	CPUMark Span
 }
 
-// Read counts a reading, and returns what was used since the last one. A lower reading is of a new start.
+// Read counts a reading, and returns the usage since the last one. A lower reading belongs to a new boot.
 func (m *Meter) Read(reading Span) (used Span) {
 	if used = reading - m.CPUMark; used < 0 {
 		used = reading
@@ -21,18 +21,19 @@ func (m *Meter) Read(reading Span) (used Span) {
 	return used
 }
 
-// Restart notes that the backend counts from zero again. Where it numbers its starts, its record tells that.
+// Restart records that the backend counts from zero again. If the backend numbers boots, its record shows
+// that.
 func (m *Meter) Restart() {
-	if m.Incarnation == 0 {
+	if m.Boot == 0 {
 		m.CPUMark = 0
 	}
 }
 
-// Begins notes a start that the backend has recorded, and reports whether it is a new one.
-func (m *Meter) Begins(i driver.Incarnation) bool {
-	if i.Number <= m.Incarnation {
+// Begins records a boot that the backend reported, and returns whether it is new.
+func (m *Meter) Begins(i driver.Boot) bool {
+	if i.Number <= m.Boot {
 		return false
 	}
-	*m = Meter{Incarnation: i.Number}
+	*m = Meter{Boot: i.Number}
 	return true
 }

@@ -16,18 +16,18 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// migrationsOf are the directories of migrations.
+// migrationsOf are the directories of the migrations.
 var migrationsOf = map[goose.Dialect]string{
 	goose.DialectSQLite3:  "migrations/sqlite",
 	goose.DialectPostgres: "migrations/postgres",
 }
 
-// schemaVersion is the newest migration of this program. A ledger whose min_reader is
-// higher has been changed in a way that this program would break.
-const schemaVersion = 7
+// schemaVersion is the newest migration of this program. A ledger with a higher min_reader has been changed
+// in a way that this program would break.
+const schemaVersion = 8
 
-// minReader is the oldest schema version whose program may write to a ledger of this one.
-const minReader = 7
+// minReader is the oldest schema version whose program may write to a ledger with this schema.
+const minReader = 8
 
 // identity is the one row of ledgers.
 type identity struct {
@@ -35,23 +35,23 @@ type identity struct {
 	ID        string
 	MinReader int64
 	CreatedAt Time `gorm:"autoCreateTime:false"`
-	// DetailSince: usage before it is kept by UTC day only.
+	// DetailSince: earlier usage is kept only by UTC day.
 	DetailSince Time
-	// PurgedEventID: events up to it are not all there any more.
+	// PurgedEventID: not all events up to this one are retained.
 	PurgedEventID int64
-	// ClockSteps is the sum of all steps of the clock so far, ClockSeenAt the latest moment noted.
+	// ClockSteps is the sum of all steps of the clock, ClockSeenAt the latest recorded time.
 	ClockSteps  Span
 	ClockSeenAt Time
-	// BackedUpAt is when a backup was taken, RestoredAt when the ledger was last made of one.
+	// BackedUpAt is when the backup was taken, RestoredAt when the ledger was last restored.
 	BackedUpAt Time
 	RestoredAt Time
-	// GenerationFloor: every generation from now on is above it.
+	// GenerationFloor: every later generation is above it.
 	GenerationFloor int64
 }
 
 func (identity) TableName() string { return "ledgers" }
 
-// migrate applies what is missing and returns the ledger's id. Its caller holds a lock.
+// migrate applies missing migrations and returns the ledger's id. The caller must hold a lock.
 func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.DB, o Options) (string, error) {
 	dir, err := fs.Sub(migrations, migrationsOf[dialect])
 	if err != nil {
@@ -67,13 +67,14 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 	}
 	if have < schemaVersion {
 		if _, err := p.Up(ctx); err != nil {
-			return "", sandbox.Errorf(sandbox.Unavailable, "migrating the ledger from schema %d to %d: %w", have, schemaVersion, err)
+			return "", sandbox.Errorf(sandbox.Unavailable, "migrating the ledger from schema %d to %d: %w",
+				have, schemaVersion, err)
 		}
 		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: minReader, CreatedAt: At(o.Now())}
 		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
-			return "", unavailable("making the ledger's identity", err)
+			return "", unavailable("creating the ledger's identity", err)
 		}
-		if err := tellNamespaces(ctx, db, have, o); err != nil {
+		if err := reportNamespaces(ctx, db, have, o); err != nil {
 			return "", err
 		}
 	}
@@ -82,12 +83,14 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 		return "", unavailable("reading the ledger's identity", err)
 	}
 	if self.MinReader > schemaVersion {
-		return "", sandbox.Errorf(sandbox.Conflict, "the ledger needs a program of schema %d or newer, and this one knows schema %d: upgrade this program", self.MinReader, schemaVersion)
+		return "", sandbox.Errorf(sandbox.Conflict,
+			"the ledger needs a program of schema %d or newer, but this one has schema %d: upgrade this program",
+			self.MinReader, schemaVersion)
 	}
 	if self.BackedUpAt != 0 {
 		return self.ID, db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
 			tx := &Tx{db: db, Now: At(o.Now())}
-			if err := errors.Join(comeToLife(tx), tx.tellRestored(restored{self.BackedUpAt.Time()})); err != nil {
+			if err := errors.Join(activate(tx), tx.emitRestored(restored{self.BackedUpAt.Time()})); err != nil {
 				return err
 			}
 			return tx.flushEvents()

@@ -8,35 +8,35 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// namespacesSince is the first schema whose programs keep the states of agents in namespaces.
+// namespacesSince is the first schema with namespaces for agents' snapshots.
 const namespacesSince = 4
 
-// maxKeysTold bounds the keys in one event.
+// maxKeysTold limits the keys in one event.
 const maxKeysTold = 100
 
-// tellNamespaces records, in a ledger that was upgraded, which saved states of agents were shared by all tokens.
-// They stay where they are.
-func tellNamespaces(ctx context.Context, db *gorm.DB, had int64, o Options) error {
+// reportNamespaces records, after an upgrade of the ledger, which agents' snapshots all tokens shared. They
+// stay where they are.
+func reportNamespaces(ctx context.Context, db *gorm.DB, had int64, o Options) error {
 	if had == 0 || had >= namespacesSince {
 		return nil
 	}
 	return db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
 		tx := &Tx{db: db, Now: At(o.Now())}
-		shared := db.Model(&SavedState{}).Where("key = agent_did")
-		var told sandbox.StatesKept
-		if err := shared.Session(&gorm.Session{}).Count(&told.States).Error; err != nil {
-			return unavailable("counting the saved states of agents", err)
+		shared := db.Model(&SavedSnapshot{}).Where("key = agent_did")
+		var told sandbox.SnapshotsKept
+		if err := shared.Session(&gorm.Session{}).Count(&told.Snapshots).Error; err != nil {
+			return unavailable("counting the snapshots of agents", err)
 		}
-		if told.States == 0 {
+		if told.Snapshots == 0 {
 			return nil
 		}
 		if err := shared.Session(&gorm.Session{}).Order("key").Limit(maxKeysTold).Pluck("key", &told.Keys).Error; err != nil {
-			return unavailable("reading the saved states of agents", err)
+			return unavailable("reading the snapshots of agents", err)
 		}
-		o.Logger.Warn("ledger: saved states of agents, which all tokens shared, belong to the operator now; "+
-			"a token limited to environments begins with one that was saved in an environment that it may touch",
-			"states", told.States, "event", sandbox.EventStatesKept)
-		if err := tx.append(&Event{Type: sandbox.EventStatesKept}, told); err != nil {
+		o.Logger.Warn("ledger: agents' snapshots that all tokens shared now belong to the operator; "+
+			"the lease of a limited token can start from one that was saved in an environment that the token may touch",
+			"states", told.Snapshots, "event", sandbox.EventSnapshotsKept)
+		if err := tx.append(&Event{Type: sandbox.EventSnapshotsKept}, told); err != nil {
 			return err
 		}
 		return tx.flushEvents()

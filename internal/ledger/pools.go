@@ -5,7 +5,8 @@ import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 // PoolSandboxes returns the sandboxes that wait in an environment's warm pool, or are being made for
 // it or taken from it, the longest waiting first.
 func (tx *Tx) PoolSandboxes(environmentID string) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NULL", environmentID).Order("pooled_at, id"))
+	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NULL", environmentID).
+		Order("pooled_at, id"))
 }
 
 // PoolEnvironments returns the environments that may have a warm pool or want one.
@@ -35,8 +36,10 @@ func (tx *Tx) PoolCounts(environmentID string) (map[sandbox.Phase]int64, error) 
 func (tx *Tx) LeasesBegun(environmentID string, since Time) ([]Time, error) {
 	var begun []Time
 	// Each part has an index: a generation that began since was destroyed since, or is there.
-	err := tx.db.Raw(`SELECT leased_at FROM sandboxes WHERE phase <> 'gone' AND environment_id = ? AND lease_id IS NOT NULL AND leased_at > ?
-		UNION ALL SELECT leased_at FROM sandboxes WHERE phase = 'gone' AND destroyed_at > ? AND environment_id = ? AND lease_id IS NOT NULL AND leased_at > ?
+	err := tx.db.Raw(`SELECT leased_at FROM sandboxes WHERE phase <> 'gone' AND environment_id = ? AND lease_id IS NOT NULL
+		AND leased_at > ?
+		UNION ALL SELECT leased_at FROM sandboxes WHERE phase = 'gone' AND destroyed_at > ? AND environment_id = ?
+		AND lease_id IS NOT NULL AND leased_at > ?
 		ORDER BY 1`, environmentID, since, since, environmentID, since).Scan(&begun).Error
 	return begun, unavailable("counting leases that began", err)
 }

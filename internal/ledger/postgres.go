@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,20 +20,20 @@ import (
 )
 
 const (
-	// postgresPoll finds the commits of others should their announcements not arrive.
+	// postgresPoll is the interval for finding others' commits if notifications do not arrive.
 	postgresPoll = 5 * time.Second
-	// connectTimeout bounds connecting, unless the URL's connect_timeout does.
+	// connectTimeout limits connecting, unless the URL sets connect_timeout.
 	connectTimeout = 5 * time.Second
-	// answerTimeout bounds a transaction from this side, when the server does not answer at all.
+	// answerTimeout limits a transaction on the client's side, in case the server does not answer at all.
 	answerTimeout = 75 * time.Second
-	// migrateTimeout bounds waiting for another replica's migration, and one's own.
+	// migrateTimeout limits the wait for another replica's migration, and this one's.
 	migrateTimeout = 5 * time.Minute
-	// connectionLife lets connections move to another server behind the same name.
+	// connectionLife allows connections to move to another server behind the same name.
 	connectionLife = time.Hour
 )
 
-// writerSettings are of the connection that writes. A replica that freezes while it holds the right
-// to write is cut off by the server, in less time than another needs to take over its work.
+// writerSettings are the settings of the writing connection. The server cuts off a replica that freezes while
+// it holds the write lock, sooner than another replica takes over its work.
 var writerSettings = map[string]string{
 	"idle_in_transaction_session_timeout": "5s",
 	"lock_timeout":                        "15s",
@@ -83,7 +84,7 @@ func openPostgres(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	return s.startWriting(ctx)
 }
 
-// postgresAt is postgresConfig of a URL that is not parsed yet.
+// postgresAt is postgresConfig for an unparsed URL.
 func postgresAt(rawURL string) (*pgx.ConnConfig, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -107,14 +108,14 @@ func postgresConfig(u *url.URL) (*pgx.ConnConfig, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "terraform-provider-sandbox"
 	}
-	if config.RuntimeParams["synchronous_commit"] == "" { // whatever the server's default is
+	if config.RuntimeParams["synchronous_commit"] == "" { // regardless of the server's default
 		config.RuntimeParams["synchronous_commit"] = "on"
 	}
 	return config, nil
 }
 
-// dialPostgres makes a pool. pgx keeps prepared statements per connection, so GORM does not: its own
-// would outlive the connection they were prepared on.
+// dialPostgres creates a pool. pgx caches prepared statements per connection, so GORM must not: its own would
+// outlive their connection.
 func dialPostgres(config *pgx.ConnConfig, settings map[string]string, connections int) (*gorm.DB, error) {
 	config = config.Copy()
 	for name, value := range settings {
@@ -128,8 +129,9 @@ func dialPostgres(config *pgx.ConnConfig, settings map[string]string, connection
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
 		// With SELECT *, a column that a newer program adds would break prepared statements.
-		QueryFields: true,
-		Logger:      logger.Discard,
+		QueryFields:    true,
+		NamingStrategy: naming{},
+		Logger:         logger.Discard,
 	})
 	if err != nil {
 		return nil, errors.Join(err, pool.Close())
@@ -137,8 +139,8 @@ func dialPostgres(config *pgx.ConnConfig, settings map[string]string, connection
 	return db, nil
 }
 
-// migratePostgres brings the schema up to date and returns the ledger's id. A lock keeps replicas
-// that start together apart.
+// migratePostgres upgrades the schema and returns the ledger's id. A lock serialises replicas that start
+// together.
 func migratePostgres(ctx context.Context, p *postgresDatabase, o Options) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 	defer cancel()
@@ -146,11 +148,12 @@ func migratePostgres(ctx context.Context, p *postgresDatabase, o Options) (id st
 	if err != nil {
 		return "", connecting(err)
 	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // frees the lock
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // releases the lock
 	if err := checkServer(ctx, conn); err != nil {
 		return "", err
 	}
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended('sandbox ledger ' || current_schema(), 0))"); err != nil {
+	if _, err := conn.Exec(ctx,
+		"SELECT pg_advisory_lock(hashtextextended('sandbox ledger ' || current_schema(), 0))"); err != nil {
 		return "", sandbox.Errorf(sandbox.Unavailable, "locking the ledger for its migration: %w", err)
 	}
 	if err := p.measure(ctx, conn); err != nil {
@@ -168,53 +171,59 @@ func migratePostgres(ctx context.Context, p *postgresDatabase, o Options) (id st
 	return migrate(ctx, goose.DialectPostgres, pool, db, o)
 }
 
-// checkServer refuses what only looks like PostgreSQL, or lacks what is needed.
+// checkServer rejects servers that only look like PostgreSQL, or lack a required feature.
 func checkServer(ctx context.Context, conn *pgx.Conn) error {
 	var version, encoding string
 	var number int
 	var schema *string
-	err := conn.QueryRow(ctx, "SELECT version(), current_setting('server_version_num')::int, current_setting('server_encoding'), current_schema()::text").
+	err := conn.QueryRow(ctx, "SELECT version(), current_setting('server_version_num')::int, "+
+		"current_setting('server_encoding'), current_schema()::text").
 		Scan(&version, &number, &encoding, &schema)
 	switch {
 	case err != nil:
-		return sandbox.Errorf(sandbox.Unavailable, "asking the ledger's server for its version: %w", err)
+		return sandbox.Errorf(sandbox.Unavailable, "reading the version of the ledger's server: %w", err)
 	case number < 13_00_00 || len(version) < 11 || version[:11] != "PostgreSQL ":
-		return sandbox.Errorf(sandbox.Invalid, "the ledger's server is %s, and PostgreSQL 13 or newer is needed", version)
+		return sandbox.Errorf(sandbox.Invalid, "the ledger's server is %s, but PostgreSQL 13 or newer is required", version)
 	case encoding != "UTF8":
-		return sandbox.Errorf(sandbox.Invalid, "the ledger's database has the encoding %s, and UTF8 is needed: create another with ENCODING 'UTF8' TEMPLATE template0", encoding)
+		return sandbox.Errorf(sandbox.Invalid, "the ledger's database has the encoding %s, but UTF8 is required: create "+
+			"another one with ENCODING 'UTF8' TEMPLATE template0", encoding)
 	case schema == nil:
-		return sandbox.Errorf(sandbox.Invalid, "the ledger's database has no schema of its search_path %q: create it first", conn.Config().RuntimeParams["search_path"])
+		return sandbox.Errorf(sandbox.Invalid, "the ledger's database has no schema for search_path %q: create it first",
+			conn.Config().RuntimeParams["search_path"])
 	}
 	return nil
 }
 
-// connecting gives an error of connecting its code. pgx keeps passwords out of its texts.
+// connecting gives a connection error a code. pgx keeps passwords out of its texts.
 func connecting(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
 		switch refused.Code {
 		case "28000", "28P01": // invalid authorization, invalid password
-			return sandbox.Errorf(sandbox.Invalid, "opening the ledger: the server does not accept the user or the password: %w", err)
+			return sandbox.Errorf(sandbox.Invalid, "opening the ledger: the server rejected the user or the password: %w",
+				err)
 		case "3D000": // invalid catalog name
-			return sandbox.Errorf(sandbox.Invalid, "opening the ledger: the server has no such database: %w; create it first", err)
+			return sandbox.Errorf(sandbox.Invalid, "opening the ledger: the server has no such database: %w; create it first",
+				err)
 		}
 	}
 	return sandbox.Errorf(sandbox.Unavailable, "opening the ledger: %w", err)
 }
 
-// isUnstorableText reports whether PostgreSQL refused a text that SQLite would store.
+// isUnstorableText reports whether PostgreSQL rejected a text that SQLite would store.
 func isUnstorableText(err error) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && refused.Code == "22021" // character_not_in_repertoire
 }
 
-// postgresDatabase is what is particular to PostgreSQL.
+// postgresDatabase holds what is specific to PostgreSQL.
 type postgresDatabase struct {
 	config  *pgx.ConnConfig
 	channel string // of announcements: the ledger's id
-	process string // "" when no session listens
+	process string // "" if no session listens
 	clock   serverTime
-	isClock bool // no other clock was given
+	isClock bool          // no other clock was given
+	writer  atomic.Uint32 // the server's process of this process's latest commit
 }
 
 func (*postgresDatabase) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -224,10 +233,12 @@ func (*postgresDatabase) bounded(ctx context.Context) (context.Context, context.
 func (p *postgresDatabase) begin(db *gorm.DB) (begun, error) {
 	var b begun
 	// The server announces the commit to the other processes once it is one.
-	if err := db.Raw("SELECT moment, oldest_program FROM begin_commit(), pg_notify(?, '')", p.channel).Scan(&b).Error; err != nil {
+	const query = "SELECT moment, oldest_program, pg_backend_pid() AS server_process FROM begin_commit(), pg_notify(?, '')"
+	if err := db.Raw(query, p.channel).Scan(&b).Error; err != nil {
 		return b, err
 	}
 	p.clock.set(b.Moment)
+	p.writer.Store(b.ServerProcess)
 	if !p.isClock {
 		b.Moment = 0
 	}
@@ -239,10 +250,11 @@ func (*postgresDatabase) committing(err error) error {
 	if errors.As(err, &refused) || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return unavailable("committing to the ledger", err)
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the server's answer was lost, so that the change may or may not be stored: %w (look, or retry)", err)
+	return sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the server's answer was lost, so the "+
+		"change may or may not be stored: %w (check, or retry)", err)
 }
 
-// intact: the server keeps its files.
+// intact: the server manages its files.
 func (*postgresDatabase) intact() error { return nil }
 
 // fault goes by the codes of https://www.postgresql.org/docs/current/errcodes-appendix.html.
@@ -262,7 +274,7 @@ func (*postgresDatabase) fault(err error) Fault {
 	return FaultNone
 }
 
-// snapshot has all that a transaction reads be of one moment.
+// snapshot makes all reads of a transaction consistent.
 func (*postgresDatabase) snapshot() *sql.TxOptions {
 	return &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 }

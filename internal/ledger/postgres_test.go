@@ -59,7 +59,8 @@ func TestOthersCommitsAreAnnouncedOnPostgreSQL(t *testing.T) {
 func TestOthersCommitsAreFoundWithoutAnnouncements(t *testing.T) {
 	t.Parallel()
 	at := postgresURL(t)
-	a, b := openStore(t, at, ledger.Options{Poll: 20 * time.Millisecond, NoListen: true}), openStore(t, at, ledger.Options{})
+	a, b := openStore(t, at, ledger.Options{Poll: 20 * time.Millisecond, NoListen: true}), openStore(t,
+		at, ledger.Options{})
 	changed := a.Changed()
 	makeEnvironment(t, b, "e")
 	select {
@@ -138,7 +139,8 @@ func TestAProgramOlderThanTheLedgerStops(t *testing.T) {
 			if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "upgrade") {
 				t.Errorf("while it runs: %v", err)
 			}
-			if _, err := ledger.Open(t.Context(), at, ledger.Options{}); sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "upgrade") {
+			if _, err := ledger.Open(t.Context(), at, ledger.Options{}); sandbox.CodeOf(err) != sandbox.Conflict ||
+				!strings.Contains(err.Error(), "upgrade") {
 				t.Errorf("as it starts: %v", err)
 			}
 		})
@@ -162,12 +164,15 @@ func TestErrorsOfPostgreSQLNeverHoldThePassword(t *testing.T) {
 		code sandbox.Code
 		says string
 	}{
-		"nobody listens":     {"postgres://u:" + secret + "@127.0.0.1:1/db", sandbox.Unavailable, "127.0.0.1:1"},
-		"wrong password":     {change(func(u *url.URL) { u.User = url.UserPassword("postgres", secret) }), sandbox.Invalid, "password"},
-		"missing database":   {change(func(u *url.URL) { u.Path = "/nowhere" }), sandbox.Invalid, "create it first"},
-		"missing schema":     {change(func(u *url.URL) { u.RawQuery = "search_path=nowhere" }), sandbox.Invalid, "create it first"},
-		"not a port":         {"postgres://u:" + secret + "@host:port/db", sandbox.Invalid, "port"},
-		"not an option":      {"postgres://u:" + secret + "@host/db?sslmode=odd&password=" + secret, sandbox.Invalid, "sslmode"},
+		"nobody listens": {"postgres://u:" + secret + "@127.0.0.1:1/db", sandbox.Unavailable, "127.0.0.1:1"},
+		"wrong password": {change(func(u *url.URL) { u.User = url.UserPassword("postgres", secret) }),
+			sandbox.Invalid, "password"},
+		"missing database": {change(func(u *url.URL) { u.Path = "/nowhere" }), sandbox.Invalid, "create it first"},
+		"missing schema": {change(func(u *url.URL) { u.RawQuery = "search_path=nowhere" }),
+			sandbox.Invalid, "create it first"},
+		"not a port": {"postgres://u:" + secret + "@host:port/db", sandbox.Invalid, "port"},
+		"not an option": {"postgres://u:" + secret + "@host/db?sslmode=odd&password=" + secret,
+			sandbox.Invalid, "sslmode"},
 		"of another program": {"mysql://u:" + secret + "@host/db", sandbox.Invalid, "postgres://"},
 	} {
 		_, err := ledger.Open(t.Context(), c.url, ledger.Options{})

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// measureEvery is how often the database's clock is read at least.
+	// measureEvery is the longest time between two readings of the database's clock.
 	measureEvery = 10 * time.Second
-	// askTimeout bounds one small question.
+	// askTimeout limits one small query.
 	askTimeout = 5 * time.Second
-	// listenFor is how long a connection is listened on before it is tried.
+	// listenFor is how long to listen on a connection before testing it.
 	listenFor = 30 * time.Second
-	// The pause before a lost connection is made again.
+	// The pauses before a lost connection is opened again.
 	firstPause, longestPause = 100 * time.Millisecond, 5 * time.Second
 )
 
-// startListening has the commits of other processes noticed from now on.
+// startListening starts watching for commits of other processes.
 func (s *Store) startListening(ctx context.Context, p *postgresDatabase, o Options) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (s *Store) startListening(ctx context.Context, p *postgresDatabase, o Optio
 	return nil
 }
 
-// look returns what changes with every commit on the server, and the server's clock.
+// look returns a value that changes with every commit on the server, and the server's clock.
 func (s *Store) look(ctx context.Context) (version string, at Time, err error) {
 	pool, err := s.reads.DB()
 	if err != nil {
@@ -67,8 +67,8 @@ func (p *postgresDatabase) measure(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// pollCommits finds commits whose announcement did not arrive, and keeps the clock measured. Commits
-// on other ledgers of the server are seen as well, which does no harm.
+// pollCommits finds commits whose notification did not arrive, and keeps the clock measured. It also sees
+// commits on other ledgers of the server, which is harmless.
 func (s *Store) pollCommits(ctx context.Context, p *postgresDatabase, poll time.Duration, last string) {
 	pace := poll
 	if p.isClock {
@@ -88,7 +88,7 @@ func (s *Store) pollCommits(ctx context.Context, p *postgresDatabase, poll time.
 		cancel()
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("ledger: watching for other processes", "error", err)
+				s.log.Warn("ledger: watching for other processes' commits failed", "error", err)
 			}
 			continue
 		}
@@ -98,16 +98,16 @@ func (s *Store) pollCommits(ctx context.Context, p *postgresDatabase, poll time.
 		}
 		looked = time.Now()
 		if version != last {
-			s.notify()
+			s.notify(false)
 		}
 		last = version
 	}
 }
 
-// openKey is the advisory lock that who listens on a ledger shares, as long as it does.
+// openKey is the advisory lock that all listeners on a ledger share.
 const openKey = "hashtextextended('sandbox ledger open ' || current_schema(), 0)"
 
-// isOpenPostgres reports whether any program has the ledger open, and listens on it.
+// isOpenPostgres reports whether any program has the ledger open and listens on it.
 func isOpenPostgres(ctx context.Context, rawURL string) (open bool, err error) {
 	config, err := postgresAt(rawURL)
 	if err != nil {
@@ -119,13 +119,13 @@ func isOpenPostgres(ctx context.Context, rawURL string) (open bool, err error) {
 	if err != nil {
 		return false, connecting(err)
 	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // frees the lock
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // releases the lock
 	var alone bool
 	err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock("+openKey+")").Scan(&alone)
 	return !alone, unavailable("locking the ledger", err)
 }
 
-// listen returns a connection that is told of commits.
+// listen returns a connection that receives notifications of commits.
 func (p *postgresDatabase) listen(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, p.config)
 	if err != nil {
@@ -144,22 +144,22 @@ func (p *postgresDatabase) listen(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// listenForCommits passes announcements on to Changed, and connects again when the connection is
-// lost. What was announced meanwhile is made up for by one call for all.
+// listenForCommits forwards notifications to Changed, and reconnects when the connection is lost. One call
+// covers all notifications missed meanwhile.
 func (s *Store) listenForCommits(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) {
 	for {
-		err := s.passOn(ctx, conn)
+		err := s.passOn(ctx, p, conn)
 		closing, cancel := context.WithTimeout(context.Background(), askTimeout)
-		_ = conn.Close(closing) // it is lost, or not needed any more
+		_ = conn.Close(closing) // it is lost or no longer needed
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn("ledger: no longer told of other processes' commits; connecting again", "error", err)
+		s.log.Warn("ledger: lost the notifications of other processes' commits; reconnecting", "error", err)
 		if conn = p.listenAgain(ctx); conn == nil {
 			return
 		}
-		s.notify()
+		s.notify(false)
 	}
 }
 
@@ -180,16 +180,18 @@ func (p *postgresDatabase) listenAgain(ctx context.Context) *pgx.Conn {
 	}
 }
 
-// passOn returns when the connection does not answer any more.
-func (s *Store) passOn(ctx context.Context, conn *pgx.Conn) error {
+// passOn returns when the connection no longer answers. The writer announces this process's own commits.
+func (s *Store) passOn(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, listenFor)
-		_, err := conn.WaitForNotification(bounded)
+		n, err := conn.WaitForNotification(bounded)
 		silent := bounded.Err() != nil
 		cancel()
 		switch {
 		case err == nil:
-			s.notify()
+			if n.PID != p.writer.Load() {
+				s.notify(false)
+			}
 			continue
 		case ctx.Err() != nil || !silent:
 			return err

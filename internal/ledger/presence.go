@@ -9,14 +9,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An open store shows that its process lives: on SQLite by a lock on a file beside the ledger, on PostgreSQL by an
-// advisory lock of the session that listens for commits. Whatever ends the process ends that lock, and nothing else
-// does on SQLite; a session may also break under a living process, which then goes on to extend its claims.
+// An open store proves that its process lives: on SQLite by a lock on a file next to the ledger, on
+// PostgreSQL by an advisory lock of the session that listens for commits. Any end of the process releases the
+// lock. On SQLite nothing else does. A PostgreSQL session may also break while the process lives; the process
+// then continues to extend its claims.
 
-// Process names this opening of the ledger, "" where nothing shows whether it lives. Claims begin with it.
+// Process names this opening of the ledger, "" if nothing proves that it lives. Its claims start with it.
 func (s *Store) Process() string { return s.process }
 
-// NewClaim returns a claim that no other process makes.
+// NewClaim returns a globally unique claim.
 func (s *Store) NewClaim(ids sandbox.IDs) string {
 	claim := ids(sandbox.LedgerIDLength)
 	if s.process != "" {
@@ -27,8 +28,8 @@ func (s *Store) NewClaim(ids sandbox.IDs) string {
 
 const claimSeparator = "-"
 
-// FreeClaims ends the claims of processes that have died, and returns how many. It takes none of a process that
-// lives: what was extended since the first look stays.
+// FreeClaims ends the claims of dead processes, and returns their number. It takes none of a live process:
+// claims that were extended since the first look stay.
 func (s *Store) FreeClaims(ctx context.Context) (freed int64, err error) {
 	if s.process == "" {
 		return 0, nil
@@ -55,7 +56,8 @@ func (s *Store) FreeClaims(ctx context.Context) (freed int64, err error) {
 		freed = 0
 		for _, p := range dead {
 			n, err := rowCount("freeing claims", tx.db.Model(&Sandbox{}).
-				Where("phase <> 'gone' AND claimed_until > ? AND claimed_until <= ? AND substr(claim, 1, ?) = ?", tx.Now, seen, len(p)+1, p+claimSeparator).
+				Where("phase <> 'gone' AND claimed_until > ? AND claimed_until <= ? AND substr(claim, 1, ?) = ?", tx.Now, seen,
+					len(p)+1, p+claimSeparator).
 				Update("claimed_until", tx.Now))
 			if err != nil {
 				return err
@@ -67,7 +69,7 @@ func (s *Store) FreeClaims(ctx context.Context) (freed int64, err error) {
 	return freed, err
 }
 
-// claimants returns the processes that have claims, and when the last of these claims ends.
+// claimants returns the processes with claims, and the end of the last of these claims.
 func (tx *Tx) claimants() (processes []string, until Time, err error) {
 	var rows []Sandbox
 	err = tx.db.Select("claim", "claimed_until").Where("phase <> 'gone' AND claimed_until > ?", tx.Now).Find(&rows).Error
@@ -83,6 +85,6 @@ func (tx *Tx) claimants() (processes []string, until Time, err error) {
 	return processes, until, nil
 }
 
-// confirmAfter is when a process is looked for again whose session is missing. A living one has extended its claims
-// by then.
+// confirmAfter is the time after which a process with a missing session is checked again. A live one has
+// extended its claims by then.
 const confirmAfter = 2500 * time.Millisecond

@@ -13,13 +13,13 @@ func (p *postgresDatabase) presenceKey(process string) string {
 	return "sandbox ledger process " + p.channel + " " + process
 }
 
-// show makes a session show that this process lives.
+// show makes a session prove that this process lives.
 func (p *postgresDatabase) show(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "SELECT pg_advisory_lock_shared(hashtextextended($1, 0))", p.presenceKey(p.process))
 	return err
 }
 
-// ended implements database. A session that is missing may have broken a moment ago: it is looked for twice.
+// ended implements database. A missing session may just have been lost, so it checks twice.
 func (p *postgresDatabase) ended(ctx context.Context, processes []string) (dead []string, forget func(), err error) {
 	forget = func() {}
 	for look := range 2 {
@@ -40,7 +40,7 @@ func (p *postgresDatabase) ended(ctx context.Context, processes []string) (dead 
 	return processes, forget, nil
 }
 
-// missing returns the processes that have no session.
+// missing returns the processes without a session.
 func (p *postgresDatabase) missing(ctx context.Context, processes []string) (missing []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -48,10 +48,11 @@ func (p *postgresDatabase) missing(ctx context.Context, processes []string) (mis
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // frees the locks
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // releases the locks
 	for _, process := range processes {
 		var free bool
-		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", p.presenceKey(process)).Scan(&free); err != nil {
+		if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", p.presenceKey(process)).
+			Scan(&free); err != nil {
 			return nil, err
 		}
 		if free {

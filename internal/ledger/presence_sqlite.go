@@ -15,13 +15,13 @@ import (
 
 const presenceSuffix = ".open"
 
-// presenceFile is what a process locks while it has the ledger open.
+// presenceFile is the file that a process locks while it has the ledger open.
 func presenceFile(path, process string) string { return path + "." + process + presenceSuffix }
 
-// showOn begins to show that this process lives, until leave is called.
+// showOn starts to prove that this process lives, until leave is called.
 func showOn(path, process string) (leave func() error, err error) {
 	file := presenceFile(path, process)
-	opening := file + "ing" // it has its name once it is locked: unlocked, it would tell of a death
+	opening := file + "ing" // renamed once it is locked: an unlocked file would mean a dead process
 	lock := flock.New(opening, flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
 	if err == nil && !locked {
@@ -35,14 +35,14 @@ func showOn(path, process string) (leave func() error, err error) {
 	}
 	return func() error {
 		err := os.Remove(file)
-		if errors.Is(err, fs.ErrNotExist) { // deleted beneath this process, with the ledger
+		if errors.Is(err, fs.ErrNotExist) { // deleted together with the ledger
 			err = nil
 		}
 		return errors.Join(err, lock.Close())
 	}, nil
 }
 
-// ended implements database: it looks at all processes that did not close the ledger.
+// ended implements database: it checks all processes that did not close the ledger.
 func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget func(), err error) {
 	files, err := filepath.Glob(escapeGlob(d.files.path) + ".*" + presenceSuffix)
 	if err != nil {
@@ -50,9 +50,9 @@ func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget 
 	}
 	var locks []*flock.Flock
 	for _, file := range files {
-		lock := flock.New(file, flock.SetFlag(os.O_RDWR)) // one that was removed meanwhile is not made again
+		lock := flock.New(file, flock.SetFlag(os.O_RDWR)) // do not recreate a file that was removed meanwhile
 		if locked, err := lock.TryLock(); err != nil || !locked {
-			_ = lock.Close() // it lives, or has just closed the ledger
+			_ = lock.Close() // the process lives, or has just closed the ledger
 			continue
 		}
 		locks = append(locks, lock)
@@ -60,7 +60,7 @@ func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget 
 	}
 	return dead, func() {
 		for _, lock := range locks {
-			_ = errors.Join(os.Remove(lock.Path()), lock.Close()) // the next look finds it again
+			_ = errors.Join(os.Remove(lock.Path()), lock.Close()) // the next check finds it again
 		}
 	}, nil
 }

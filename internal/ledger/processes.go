@@ -49,17 +49,31 @@ type Process struct {
 func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now Time) *Process {
 	env := make(map[string]string, len(p.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, p.Env)
-	return &Process{SandboxID: s.ID, Name: p.Name, LeaseID: s.Lease(), Generation: s.Generation, Declared: Flag(declared),
-		Command: p.Command, EnvNames: append([]string{}, slices.Sorted(maps.Keys(p.Env))...), Env: env, Cwd: p.Cwd, RunAs: p.User, Restart: p.Restart,
-		State: sandbox.ProcessPending, DueAt: now}
+	return &Process{
+		SandboxID:  s.ID,
+		Name:       p.Name,
+		LeaseID:    s.Lease(),
+		Generation: s.Generation,
+		Declared:   Flag(declared),
+		Command:    p.Command,
+		EnvNames:   append([]string{}, slices.Sorted(maps.Keys(p.Env))...),
+		Env:        env,
+		Cwd:        p.Cwd,
+		RunAs:      p.User,
+		Restart:    p.Restart,
+		State:      sandbox.ProcessPending,
+		DueAt:      now,
+	}
 }
 
 // Domain returns the process as the domain knows it.
 func (p *Process) Domain() sandbox.Process {
 	d := sandbox.Process{
-		Name: p.Name, LeaseID: p.LeaseID, Generation: p.Generation, SandboxID: p.SandboxID, Command: p.Command, EnvNames: p.EnvNames,
-		Cwd: p.Cwd, User: p.RunAs, Restart: p.Restart, Declared: bool(p.Declared), State: p.State, Starts: p.Starts,
-		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(), ExitCode: p.ExitCode, OOMKilled: bool(p.OOMKilled), Error: p.Error,
+		Name: p.Name, LeaseID: p.LeaseID, Generation: p.Generation, SandboxID: p.SandboxID, Command: p.Command,
+		EnvNames: p.EnvNames,
+		Cwd:      p.Cwd, User: p.RunAs, Restart: p.Restart, Declared: bool(p.Declared), State: p.State, Starts: p.Starts,
+		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(), ExitCode: p.ExitCode,
+		OOMKilled: bool(p.OOMKilled), Error: p.Error,
 	}
 	if p.State == sandbox.ProcessPending {
 		d.NextStartAt = p.DueAt.Time()
@@ -95,7 +109,8 @@ const liveProcess = "state IN ('pending', 'running')"
 // sandboxes that are awake on one of the given instances; those of one sandbox only unless sandboxID is empty.
 func (repo Commands) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
 	q := repo.tx.db.Where(liveProcess+" AND due_at <= ?", repo.tx.Now).
-		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = 'present' AND instance IN ?)", instances)
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = "+
+			"'present' AND instance IN ?)", instances)
 	if sandboxID != "" {
 		q = q.Where("sandbox_id = ?", sandboxID)
 	}
@@ -105,7 +120,8 @@ func (repo Commands) DueProcesses(instances []string, sandboxID string, limit in
 // NextProcess returns when the next process is due after now, Never when none will be.
 func (repo Commands) NextProcess() (Time, error) {
 	var next []Time
-	err := repo.tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).Pluck("due_at", &next).Error
+	err := repo.tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
+		Pluck("due_at", &next).Error
 	if err != nil || len(next) == 0 {
 		return Never, unavailable("looking for processes", err)
 	}
@@ -114,14 +130,22 @@ func (repo Commands) NextProcess() (Time, error) {
 
 // ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
 func (repo Commands) ExtendProcesses(holders []string, until Time) error {
-	_, err := rowCount("extending processes", repo.tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
+	_, err := rowCount("extending processes",
+		repo.tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
 	return err
 }
 
 // StopProcesses notes that the processes of a sandbox ended with it.
 func (repo Commands) StopProcesses(sandboxID, why string) error {
-	_, err := rowCount("stopping processes", repo.tx.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
-		Updates(map[string]any{"state": sandbox.ProcessStopped, "exited_at": repo.tx.Now, "error": why, "env": gorm.Expr("'{}'"), "holder": ""}))
+	_, err := rowCount("stopping processes",
+		repo.tx.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
+			Updates(map[string]any{
+				"state":     sandbox.ProcessStopped,
+				"exited_at": repo.tx.Now,
+				"error":     why,
+				"env":       gorm.Expr("'{}'"),
+				"holder":    "",
+			}))
 	return err
 }
 
@@ -130,8 +154,8 @@ func (repo Commands) RemoveProcess(p *Process) error {
 	return unavailable("removing a process", repo.tx.db.Delete(p).Error)
 }
 
-// retireProcesses removes the processes of sandboxes that are retired.
-func (repo Commands) retireProcesses(sandboxIDs []string) error {
-	_, err := rowCount("retiring processes", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
+// purgeProcesses removes the processes of sandboxes that are purged.
+func (repo Commands) purgeProcesses(sandboxIDs []string) error {
+	_, err := rowCount("purging processes", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
 	return err
 }

@@ -12,9 +12,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// reserve is a file beside an embedded ledger that takes up room on its disk. When the disk is full, the file is removed,
-// and what must go on uses its room: the program starts, and leases end. Everything else is refused until there is
-// room for the file again.
+// reserve is a file next to an embedded ledger that reserves disk space. When the disk is full, it is
+// removed, and essential work uses its space: the program starts, and leases end. Everything else is refused
+// until there is space for the file again.
 type reserve struct {
 	file string
 	size int64 // 0: no reserve
@@ -22,7 +22,7 @@ type reserve struct {
 
 func newReserve(path string, size int64) reserve { return reserve{path + ".reserve", size} }
 
-// fill makes the file unless it is whole. It fails on a disk that is full.
+// fill creates the file unless it is complete. It fails on a full disk.
 func (r reserve) fill() (err error) {
 	info, err := os.Stat(r.file)
 	switch {
@@ -36,7 +36,7 @@ func (r reserve) fill() (err error) {
 		return err
 	}
 	defer func() {
-		if err != nil { // a part of it would count as the whole
+		if err != nil { // a partial file would count as complete
 			err = errors.Join(err, os.Remove(r.file))
 		}
 	}()
@@ -48,16 +48,16 @@ func (r reserve) fill() (err error) {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// release frees the room and reports whether there was any.
+// release frees the space and reports whether there was any.
 func (r reserve) release() bool { return r.size > 0 && os.Remove(r.file) == nil }
 
-// restore makes the file again if the disk has room for it, and as much beside it.
+// restore creates the file again if the disk has twice its space.
 func (r reserve) restore() bool {
 	free, err := freeBytes(filepath.Dir(r.file))
 	return err == nil && (free == 0 || free >= 2*uint64(r.size)) && r.fill() == nil //nolint:gosec // a size is positive
 }
 
-// isFull reports whether SQLite found no room on its disk.
+// isFull reports whether SQLite found its disk full.
 func isFull(err error) bool {
 	failed, ok := errors.AsType[*sqlite.Error](err)
 	return ok && (failed.Code()&0xff == sqlite3.SQLITE_FULL || failed.Code() == sqlite3.SQLITE_IOERR_SHMSIZE)
@@ -65,7 +65,7 @@ func isFull(err error) bool {
 
 type essentialKey struct{}
 
-// Essential marks what must go on when the disk is full: its writes may use the reserve.
+// Essential marks work that must continue on a full disk: its writes may use the reserve.
 func Essential(ctx context.Context) context.Context {
 	return context.WithValue(ctx, essentialKey{}, true)
 }

@@ -48,7 +48,8 @@ func TestALedgerIsOpenedOnAFullDisk(t *testing.T) {
 	if err := remember(t, s, "refused"); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("a write was answered %v", err)
 	}
-	must(t, s.Write(ledger.Essential(context.Background()), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "essential") }))
+	must(t, s.Write(ledger.Essential(context.Background()),
+		func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "essential") }))
 	empty()
 	must(t, remember(t, s, "after"), s.Ready(t.Context()), s.Close())
 	if info, err := os.Stat(path + ".reserve"); err != nil || info.Size() != 2<<20 {
@@ -57,8 +58,8 @@ func TestALedgerIsOpenedOnAFullDisk(t *testing.T) {
 	wantRemembered(t, path, 3)
 }
 
-// TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull: from the first write that is refused on, none but essential ones is
-// acknowledged.
+// TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull: from the first write that is refused on, none but essential ones
+// is acknowledged.
 func TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull(t *testing.T) {
 	t.Parallel()
 	dir, fill := smallDisk(t, "16m")
@@ -71,7 +72,8 @@ func TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull(t *testing.T) {
 	if err := remember(t, s, "small"); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("a small write was answered %v", err)
 	}
-	must(t, s.Write(ledger.Essential(t.Context()), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "essential") }))
+	must(t,
+		s.Write(ledger.Essential(t.Context()), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "essential") }))
 	empty()
 	must(t, s.Ready(t.Context()), remember(t, s, "small"))
 }

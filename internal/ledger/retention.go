@@ -8,13 +8,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Retention removes what was destroyed long ago. Costs stay (cost_days), and a short record of each
-// sandbox, so that no id is given out twice and who asks for an old one is told what became of it.
+// Retention removes objects that were destroyed long ago. Costs stay (cost_days), and a short record of each
+// sandbox, so that no id is reused and a caller that asks for an old one gets its fate.
 
-// Retirement is a row of retired_sandboxes: what is left of a sandbox, for ever.
-type Retirement struct {
+// Tombstone is a row of retired_sandboxes: what is left of a purged sandbox, for ever.
+type Tombstone struct {
 	ID            string `gorm:"primaryKey"`
-	LeaseID       string // "" when it was never leased
+	LeaseID       string // "" if it was never leased
 	Generation    int64
 	EnvironmentID string
 	Owner         string
@@ -25,25 +25,25 @@ type Retirement struct {
 	EndedAt       Time
 	EndedBy       sandbox.EndedBy
 	DestroyedAt   Time
-	RetiredAt     Time
+	PurgedAt      Time `gorm:"column:retired_at"`
 	// Cost is the gross cost of the generation.
 	Cost sandbox.NanoUSD
 }
 
 // TableName implements gorm's Tabler.
-func (Retirement) TableName() string { return "retired_sandboxes" }
+func (Tombstone) TableName() string { return "retired_sandboxes" }
 
-// sandbox returns the row as far as it is known.
-func (r *Retirement) sandbox() *Sandbox {
+// sandbox returns the known columns of the row.
+func (r *Tombstone) sandbox() *Sandbox {
 	s := &Sandbox{
 		ID: r.ID, EnvironmentID: r.EnvironmentID,
 		Tenure:  Tenure{Generation: r.Generation, Owner: r.Owner, LeasedAt: r.LeasedAt},
 		Terms:   Terms{ExpiryConditions: []string{}},
 		Origin:  Origin{LedgerID: r.LedgerID},
 		Desired: Gone, Phase: sandbox.PhaseGone,
-		Standing: Standing{State: sandbox.SandboxDeleted, Since: r.DestroyedAt},
+		Status:   Status{State: sandbox.SandboxDeleted, Since: r.DestroyedAt},
 		Ending:   Ending{At: r.EndedAt, By: r.EndedBy, DestroyedAt: r.DestroyedAt},
-		Schedule: Schedule{DueAt: Never}, LastSequence: r.LastSequence, Retired: r,
+		Schedule: Schedule{DueAt: Never}, LastSequence: r.LastSequence, Tombstone: r,
 	}
 	if r.LeaseID != "" {
 		s.LeaseID = &r.LeaseID
@@ -52,25 +52,26 @@ func (r *Retirement) sandbox() *Sandbox {
 	return s
 }
 
-// retired returns what is left of a sandbox, nil when there never was one of that id.
-func (repo Retention) retired(id string) (*Sandbox, error) {
-	r, err := first[Retirement](repo.tx, "id = ?", id)
+// tombstone returns what is left of a sandbox, nil if it never existed.
+func (repo Retention) tombstone(id string) (*Sandbox, error) {
+	r, err := first[Tombstone](repo.tx, "id = ?", id)
 	if err != nil || r == nil {
 		return nil, err
 	}
 	return r.sandbox(), nil
 }
 
-// RetainedSince returns the moment before which what ended is no longer retained. When the clock was
-// set forward since, what it had timed before is retained for as much longer, so that a wrong clock
-// removes nothing early.
+// RetainedSince returns the time before which ended objects are no longer retained. If the clock was set
+// forward since, objects from before are retained for as much longer, so that a wrong clock removes nothing
+// early.
 func (repo Retention) RetainedSince(ttl Span) (Time, error) {
 	since := repo.tx.Now.Add(-ttl)
-	rows, err := find[Event](repo.tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).Order("id DESC"))
+	rows, err := find[Event](repo.tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).
+		Order("id DESC"))
 	if err != nil {
 		return 0, err
 	}
-	var sum, longer Span // of the steps after the one at hand, and the largest such sum
+	var sum, longer Span // sum of the steps after the current one, and the largest such sum
 	for _, e := range rows {
 		if e.At.Add(sum) < since {
 			break
@@ -85,26 +86,26 @@ func (repo Retention) RetainedSince(ttl Span) (Time, error) {
 	return since.Add(-longer), nil
 }
 
-// Retirable returns sandboxes that were destroyed before the given moment and whose usage is counted
-// by day, the longest gone first.
-func (repo Retention) Retirable(before Time, limit int) ([]Sandbox, error) {
+// Purgeable returns sandboxes that were destroyed before a time and whose usage is counted by day, oldest
+// first.
+func (repo Retention) Purgeable(before Time, limit int) ([]Sandbox, error) {
 	return find[Sandbox](repo.tx.db.Omit("env", "settings", "expiry_conditions").
 		Where("phase = 'gone' AND destroyed_at < ?", before).
 		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at <= 0)").
 		Order("destroyed_at").Limit(limit))
 }
 
-// PurgeEvents removes up to limit of a sandbox's events, the oldest first and never the last one, and
-// returns how many.
+// PurgeEvents removes up to limit of a sandbox's events, oldest first and never the last one, and returns the
+// number.
 func (repo Retention) PurgeEvents(s *Sandbox, limit int) (int64, error) {
-	return repo.tx.Retention().purge("id IN (SELECT id FROM events WHERE sandbox_id = ? AND sandbox_id <> '' AND sequence < ? ORDER BY sequence LIMIT ?)",
-		s.ID, s.LastSequence, limit)
+	return repo.tx.Retention().purge("id IN (SELECT id FROM events WHERE sandbox_id = ? AND sandbox_id <> '' AND "+
+		"sequence < ? ORDER BY sequence LIMIT ?)", s.ID, s.LastSequence, limit)
 }
 
-// RetireSandboxes removes destroyed sandboxes with their usage periods and events, and keeps what is
-// to stay of them, their commands and processes, and their sessions. Their recordings and samples of usage are purged
-// before. objects names what a command may have left in the bucket. It returns how many events it removed.
-func (repo Retention) RetireSandboxes(rows []Sandbox, objects func(*Exec) []string) (int64, error) {
+// PurgeSandboxes removes destroyed sandboxes with their usage periods, events, commands, processes and
+// sessions, and keeps a tombstone of each. Their recordings and usage samples must already be purged. objects
+// returns the objects that a command may have left in the bucket. It returns the number of removed events.
+func (repo Retention) PurgeSandboxes(rows []Sandbox, objects func(*Exec) []string) (int64, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -112,13 +113,13 @@ func (repo Retention) RetireSandboxes(rows []Sandbox, objects func(*Exec) []stri
 	if err := repo.tx.Commands().forgetKept(ids); err != nil {
 		return 0, err
 	}
-	if err := repo.tx.Commands().retireExecs(ids, objects); err != nil {
+	if err := repo.tx.Commands().purgeExecs(ids, objects); err != nil {
 		return 0, err
 	}
-	if err := repo.tx.Commands().retireSessions(ids); err != nil {
+	if err := repo.tx.Commands().purgeSessions(ids); err != nil {
 		return 0, err
 	}
-	if err := repo.tx.Commands().retireProcesses(ids); err != nil {
+	if err := repo.tx.Commands().purgeProcesses(ids); err != nil {
 		return 0, err
 	}
 	events, err := repo.tx.Retention().removeEvents("sandbox_id IN ? AND sandbox_id <> ''", ids)
@@ -129,30 +130,37 @@ func (repo Retention) RetireSandboxes(rows []Sandbox, objects func(*Exec) []stri
 	if err != nil {
 		return 0, err
 	}
-	if err := repo.tx.create(repo.tx.Retention().retirements(rows, events, usage.costs)); err != nil {
+	if err := repo.tx.create(repo.tx.Retention().tombstones(rows, events, usage.costs)); err != nil {
 		return 0, err
 	}
-	if _, err := rowCount("retiring sandboxes", repo.tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
+	if _, err := rowCount("purging sandboxes", repo.tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
 		return 0, err
 	}
 	return int64(len(events)), repo.tx.Retention().noteRemoved(events, usage.until)
 }
 
-// removedUsage is what matters of usage that was removed.
+// removedUsage describes removed usage.
 type removedUsage struct {
 	until Time // when the last of it ended
 	costs map[string]sandbox.NanoUSD
 }
 
-// removeUsage removes the usage periods of sandboxes, all of which their sums count, and the sums.
+// removeUsage removes the usage periods of sandboxes, which must be in the sums, and then the sums.
 func (repo Retention) removeUsage(sandboxIDs []string) (u removedUsage, err error) {
 	if u.costs, err = repo.tx.Accounting().SandboxCosts(sandboxIDs); err != nil {
 		return u, err
 	}
 	var ends []Time
-	err = repo.tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING ended_at", sandboxIDs).Scan(&ends).Error
+	err = repo.tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING ended_at", sandboxIDs).
+		Scan(&ends).Error
 	if err == nil {
 		err = repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&SandboxCost{}).Error
+	}
+	if err == nil {
+		var began []Time
+		err = repo.tx.db.Raw("DELETE FROM llm_calls WHERE sandbox_id IN ? AND outcome <> ? RETURNING started_at", sandboxIDs,
+			sandbox.LLMRunning).Scan(&began).Error
+		ends = append(ends, began...)
 	}
 	for _, at := range ends {
 		u.until = max(u.until, at)
@@ -160,25 +168,36 @@ func (repo Retention) removeUsage(sandboxIDs []string) (u removedUsage, err erro
 	return u, unavailable("removing usage", err)
 }
 
-// retirements are what stays of sandboxes.
-func (repo Retention) retirements(rows []Sandbox, events []removedEvent, costs map[string]sandbox.NanoUSD) *[]Retirement {
+// tombstones returns what stays of sandboxes.
+func (repo Retention) tombstones(rows []Sandbox, events []removedEvent, costs map[string]sandbox.NanoUSD) *[]Tombstone {
 	last := make(map[string]int64)
 	for _, e := range events {
 		last[e.SandboxID] = max(last[e.SandboxID], e.ID)
 	}
-	kept := make([]Retirement, len(rows))
+	kept := make([]Tombstone, len(rows))
 	for i := range rows {
 		s := &rows[i]
-		kept[i] = Retirement{
-			ID: s.ID, LeaseID: s.Lease(), Generation: s.Generation, EnvironmentID: s.EnvironmentID, Owner: s.Owner,
-			LedgerID: s.Origin.LedgerID, LastSequence: s.LastSequence, LastEventID: last[s.ID], LeasedAt: s.LeasedAt,
-			EndedAt: s.Ending.At, EndedBy: s.Ending.By, DestroyedAt: s.Ending.DestroyedAt, RetiredAt: repo.tx.Now, Cost: costs[s.ID],
+		kept[i] = Tombstone{
+			ID:            s.ID,
+			LeaseID:       s.Lease(),
+			Generation:    s.Generation,
+			EnvironmentID: s.EnvironmentID,
+			Owner:         s.Owner,
+			LedgerID:      s.Origin.LedgerID,
+			LastSequence:  s.LastSequence,
+			LastEventID:   last[s.ID],
+			LeasedAt:      s.LeasedAt,
+			EndedAt:       s.Ending.At,
+			EndedBy:       s.Ending.By,
+			DestroyedAt:   s.Ending.DestroyedAt,
+			PurgedAt:      repo.tx.Now,
+			Cost:          costs[s.ID],
 		}
 	}
 	return &kept
 }
 
-// removedEvent is what matters of an event that was removed.
+// removedEvent describes a removed event.
 type removedEvent struct {
 	ID        int64
 	SandboxID string
@@ -189,7 +208,7 @@ func (repo Retention) removeEvents(where string, args ...any) (events []removedE
 	return events, unavailable("removing events", err)
 }
 
-// purge removes events, and returns how many they were.
+// purge removes events, and returns their number.
 func (repo Retention) purge(where string, args ...any) (int64, error) {
 	events, err := repo.tx.Retention().removeEvents(where, args...)
 	if err != nil {
@@ -198,8 +217,8 @@ func (repo Retention) purge(where string, args ...any) (int64, error) {
 	return int64(len(events)), repo.tx.Retention().noteRemoved(events, 0)
 }
 
-// noteRemoved notes that not all events up to the last of these can be replayed, and that usage is
-// kept by day only up to a moment, 0 for none. Neither ever goes back.
+// noteRemoved records that not all events up to the last of these can be replayed, and that usage is kept
+// only by day up to a time, 0 for none. Neither ever moves back.
 func (repo Retention) noteRemoved(events []removedEvent, usage Time) error {
 	var purged int64
 	for _, e := range events {
@@ -219,15 +238,15 @@ func (repo Retention) noteRemoved(events []removedEvent, usage Time) error {
 	return err
 }
 
-// RetireEnvironments leaves no more of environments that were destroyed before the given moment than
-// their names: their leases count on from there. It returns how many of up to limit.
-func (repo Retention) RetireEnvironments(before Time, limit int) (int64, error) {
+// PurgeEnvironments reduces up to limit environments that were destroyed before a time to their names; their
+// leases continue to count generations from there. It returns the number.
+func (repo Retention) PurgeEnvironments(before Time, limit int) (int64, error) {
 	rows, err := find[Environment](repo.tx.db.Where("status = 'destroyed' AND retired_at = 0 AND updated_at < ?", before).
 		Order("updated_at").Limit(limit))
 	for i := range rows {
 		row := &rows[i]
 		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend}
-		row.Ended.Conditions, row.Pool.Error, row.RetiredAt = []string{}, "", repo.tx.Now
+		row.Ended.Conditions, row.Pool.Error, row.PurgedAt = []string{}, "", repo.tx.Now
 		if err := repo.tx.save(row); err != nil {
 			return 0, err
 		}
@@ -235,22 +254,23 @@ func (repo Retention) RetireEnvironments(before Time, limit int) (int64, error) 
 	return int64(len(rows)), err
 }
 
-// RemoveEnvironmentEvents removes up to limit events of environments from before the given moment,
-// and returns how many. Steps of the clock stay: RetainedSince needs them.
+// RemoveEnvironmentEvents removes up to limit events of environments from before a time, and returns the
+// number. Steps of the clock stay, because RetainedSince needs them.
 func (repo Retention) RemoveEnvironmentEvents(before Time, limit int) (int64, error) {
-	return repo.tx.Retention().purge("id IN (SELECT id FROM events WHERE sandbox_id = '' AND environment_id <> '' AND at < ? ORDER BY at LIMIT ?)", before, limit)
+	return repo.tx.Retention().purge("id IN (SELECT id FROM events WHERE sandbox_id = '' AND environment_id <> '' AND "+
+		"at < ? ORDER BY at LIMIT ?)", before, limit)
 }
 
-// RemoveDeliveries removes up to limit deliveries that were received before the given moment, and
-// returns how many. Their ids are as new then.
+// RemoveDeliveries removes up to limit deliveries received before a time, and returns the number. Their ids
+// then count as new.
 func (repo Retention) RemoveDeliveries(before Time, limit int) (int64, error) {
 	old := repo.tx.db.Model(&Delivery{}).Select("id").Where("received_at < ?", before).Order("received_at").Limit(limit)
 	return rowCount("removing deliveries", repo.tx.db.Where("id IN (?)", old).Delete(&Delivery{}))
 }
 
-// RemoveFindings removes up to limit drift findings that were resolved before the given moment, and
-// returns how many.
+// RemoveFindings removes up to limit drift findings resolved before a time, and returns the number.
 func (repo Retention) RemoveFindings(before Time, limit int) (int64, error) {
-	old := repo.tx.db.Model(&DriftFinding{}).Select("id").Where("resolved_at <> 0 AND resolved_at < ?", before).Order("resolved_at").Limit(limit)
+	old := repo.tx.db.Model(&DriftFinding{}).Select("id").Where("resolved_at <> 0 AND resolved_at < ?", before).
+		Order("resolved_at").Limit(limit)
 	return rowCount("removing drift findings", repo.tx.db.Where("id IN (?)", old).Delete(&DriftFinding{}))
 }

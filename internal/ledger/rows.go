@@ -8,10 +8,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Time is a moment in Unix microseconds UTC, as it is stored; 0 means not yet.
+// Time is a time in Unix microseconds, as stored; 0 means not yet.
 type Time int64
 
-// Never is later than every moment that is worked on.
+// Never is later than every due time.
 const Never = Time(1<<63 - 1)
 
 // At returns the stored form of t.
@@ -22,7 +22,7 @@ func At(t time.Time) Time {
 	return Time(t.UnixMicro())
 }
 
-// Time returns the moment in UTC, the zero time for 0.
+// Time returns the time in UTC, the zero time for 0.
 func (t Time) Time() time.Time {
 	if t == 0 {
 		return time.Time{}
@@ -30,10 +30,10 @@ func (t Time) Time() time.Time {
 	return time.UnixMicro(int64(t)).UTC()
 }
 
-// Add returns the moment d later.
+// Add returns the time d later.
 func (t Time) Add(d Span) Time { return t + Time(d) }
 
-// Span is a duration in microseconds, as it is stored.
+// Span is a duration in microseconds, as stored.
 type Span int64
 
 // SpanOf returns the stored form of d.
@@ -46,10 +46,10 @@ func (s Span) Duration() sandbox.Duration {
 	return sandbox.Duration(time.Duration(s) * time.Microsecond)
 }
 
-// Desired is what is wanted of a sandbox.
+// Desired is the wanted state of a sandbox.
 type Desired string
 
-// What can be wanted.
+// The wanted states.
 const (
 	Present Desired = "present"
 	Gone    Desired = "gone"
@@ -69,15 +69,15 @@ type Environment struct {
 	OpenedAt Time
 	Pool     PoolFailures     `gorm:"embedded;embeddedPrefix:pool_"`
 	Claim    EnvironmentClaim `gorm:"embedded"`
-	// UnmadeSince is since when it is being made for the first time, 0 once it was.
+	// UnmadeSince is when the first creation began, 0 once it has succeeded.
 	UnmadeSince Time
-	// RetiredAt is since when only its name is kept, 0 before.
-	RetiredAt Time
+	// PurgedAt is when the details were purged so that only the name is left, 0 before.
+	PurgedAt  Time `gorm:"column:retired_at"`
 	CreatedAt Time `gorm:"autoCreateTime:false"`
 	UpdatedAt Time `gorm:"autoUpdateTime:false"`
 }
 
-// EnvironmentEnd says which conditions have ended an environment since it was opened last.
+// EnvironmentEnd is the set of conditions that have ended an environment since it was last opened.
 type EnvironmentEnd struct {
 	Conditions []string `gorm:"serializer:json"`
 	// By is the last one of Conditions, At its time.
@@ -93,13 +93,14 @@ type PoolFailures struct {
 	DueAt Time
 }
 
-// EnvironmentClaim is the right of one request to make, change or remove what an environment has on its backend.
+// EnvironmentClaim is the right of one request to create, change or remove an environment's resources on its
+// backend.
 type EnvironmentClaim struct {
 	Token string `gorm:"column:claim"`
 	Until Time   `gorm:"column:claimed_until"`
 }
 
-// Holds reports whether the claim holds at a moment.
+// Holds reports whether the claim is valid at now.
 func (c *EnvironmentClaim) Holds(now Time) bool { return c.Until > now }
 
 // Lease is a row of leases.
@@ -134,11 +135,20 @@ type Event struct {
 	Data          string
 }
 
-// Domain returns the event as the domain knows it.
+// Domain converts the event to the domain type.
 func (e *Event) Domain() sandbox.Event {
 	return sandbox.Event{
-		ID: e.ID, Sequence: e.Sequence, SandboxID: e.SandboxID, LeaseID: e.LeaseID, Generation: e.Generation,
-		EnvironmentID: e.EnvironmentID, Type: e.Type, At: e.At.Time(), Actor: e.Actor, Address: e.Address, Data: json.RawMessage(e.Data),
+		ID:            e.ID,
+		Sequence:      e.Sequence,
+		SandboxID:     e.SandboxID,
+		LeaseID:       e.LeaseID,
+		Generation:    e.Generation,
+		EnvironmentID: e.EnvironmentID,
+		Type:          e.Type,
+		At:            e.At.Time(),
+		Actor:         e.Actor,
+		Address:       e.Address,
+		Data:          json.RawMessage(e.Data),
 	}
 }
 
@@ -165,7 +175,7 @@ type PriceBook struct {
 	AddedAt Time
 }
 
-// UsagePeriod is a row of usage_periods: one stretch of one sandbox in one billable state.
+// UsagePeriod is a row of usage_periods: a stretch of time that one sandbox spent in one billable state.
 type UsagePeriod struct {
 	ID            int64 `gorm:"primaryKey"`
 	SandboxID     string
@@ -182,9 +192,11 @@ type UsagePeriod struct {
 	StartedAt     Time
 	EndedAt       Time
 	CPU           Span
-	// RolledAt is since when cost_days and sandbox_costs count it, 0 before. It is negative when only cost_days does.
+	// RolledAt is when cost_days and sandbox_costs first counted it, 0 before. It is negative if only
+	// cost_days counts it.
 	RolledAt Time
-	// Generations is 1 when a generation's usage begins with it. A pool's usage is of none.
+	// Generations is 1 if a generation's usage begins with this period. Usage in a pool belongs to no
+	// generation.
 	Generations int64
 }
 
@@ -205,23 +217,23 @@ type CostDay struct {
 	Usage
 }
 
-// AccountDay is a row of account_days: the price book with which an account's usage of a UTC day was
-// begun last.
+// AccountDay is a row of account_days: the price book of the most recently begun usage of an account on a UTC
+// day.
 type AccountDay struct {
 	Instance    string `gorm:"primaryKey"`
 	Day         string `gorm:"primaryKey"`
 	Backend     sandbox.Backend
 	PriceBookID string
-	// BegunAt is when that usage began, which may be an earlier day.
+	// BegunAt is when that usage began, possibly on an earlier day.
 	BegunAt Time
 }
 
-// Later reports whether usage was begun with its book later than with the other's.
+// Later reports whether usage with its book began later than with the other's.
 func (d AccountDay) Later(o AccountDay) bool {
 	return cmp.Or(cmp.Compare(d.BegunAt, o.BegunAt), cmp.Compare(d.PriceBookID, o.PriceBookID)) > 0
 }
 
-// BudgetThreshold is a row of budget_thresholds: so many percent of a month's budget were spent.
+// BudgetThreshold is a row of budget_thresholds: a month's budget reached a percentage.
 type BudgetThreshold struct {
 	EnvironmentID string          `gorm:"primaryKey"`
 	Month         string          `gorm:"primaryKey"` // 2006-01
@@ -231,16 +243,16 @@ type BudgetThreshold struct {
 	ReachedAt     Time
 }
 
-// Usage is an amount of use and its price.
+// Usage is an amount of usage and its price.
 type Usage struct {
-	// Generations counts the generations whose usage began in it.
+	// Generations is the number of generations whose usage began in it.
 	Generations int64
 	Awake       Span
 	Asleep      Span
 	CPU         Span
 	Memory      int64 // MiB x milliseconds, awake
 	Disk        int64 // MB x milliseconds, awake
-	// Cost is gross, Shadow the same use at the list prices of Cloudflare.
+	// Cost is gross. Shadow is the cost at Cloudflare's list prices.
 	Cost   sandbox.Charges `gorm:"embedded;embeddedPrefix:cost_"`
 	Shadow sandbox.Charges `gorm:"embedded;embeddedPrefix:shadow_"`
 }
@@ -273,7 +285,7 @@ type DriftFinding struct {
 	Resolution    string
 }
 
-// Domain returns the finding as the domain knows it.
+// Domain converts the finding to the domain type.
 func (f *DriftFinding) Domain() sandbox.DriftFinding {
 	return sandbox.DriftFinding{
 		ID: f.ID, Kind: f.Kind, SandboxID: f.SandboxID, LeaseID: f.LeaseID, EnvironmentID: f.EnvironmentID,

@@ -17,16 +17,16 @@ type UsageSample struct {
 	PIDs        int64 `gorm:"column:pids"`
 }
 
-// Domain returns the sample as the domain knows it.
+// Domain converts the sample to the domain type.
 func (s *UsageSample) Domain() sandbox.UsageSample {
 	return sandbox.UsageSample{At: s.At.Time(), CPUTime: s.CPU.Duration(), MemoryBytes: s.MemoryBytes, PIDs: s.PIDs}
 }
 
 var keepUsageSamples = insertInto("usage_samples", "sandbox_id", "at", "cpu", "memory_bytes", "pids").onlyNew()
 
-// KeepUsageSamples keeps samples of sandboxes, at most one of each, but of those that have one that is younger
-// than apart. What was sampled later than now was so by a clock that has been set back since, and goes: times
-// of two clocks in one history would be wrong.
+// KeepUsageSamples stores samples, at most one for each sandbox, except for sandboxes with a stored sample
+// that is younger than apart. It removes samples from the future: the clock has been set back since, and a
+// history with the times of two clocks would be wrong.
 func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart Span) error {
 	ids := make([]string, len(rows))
 	for i := range rows {
@@ -35,11 +35,13 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart Span) error {
 	}
 	recent := make(map[string]bool)
 	for some := range slices.Chunk(ids, maxVariables) {
-		if _, err := rowCount("removing samples of usage", repo.tx.db.Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now).Delete(&UsageSample{})); err != nil {
+		if _, err := rowCount("removing samples of usage",
+			repo.tx.db.Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now).Delete(&UsageSample{})); err != nil {
 			return err
 		}
 		var have []string
-		err := repo.tx.db.Model(&UsageSample{}).Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now.Add(-apart)).Pluck("sandbox_id", &have).Error
+		err := repo.tx.db.Model(&UsageSample{}).Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now.Add(-apart)).
+			Pluck("sandbox_id", &have).Error
 		if err != nil {
 			return unavailable("reading samples of usage", err)
 		}
@@ -48,23 +50,24 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart Span) error {
 		}
 	}
 	rows = slices.DeleteFunc(rows, func(s UsageSample) bool { return recent[s.SandboxID] })
-	_, err := bulkExec(repo.tx, "keeping samples of usage", keepUsageSamples, rows, func(list []any, s *UsageSample) []any {
-		return append(list, s.SandboxID, s.At, s.CPU, s.MemoryBytes, s.PIDs)
-	})
+	_, err := bulkExec(repo.tx, "keeping samples of usage", keepUsageSamples, rows,
+		func(list []any, s *UsageSample) []any {
+			return append(list, s.SandboxID, s.At, s.CPU, s.MemoryBytes, s.PIDs)
+		})
 	return err
 }
 
-// UsageSamples returns what is kept of a sandbox's usage from from to before to, the oldest first.
+// UsageSamples returns the retained samples of a sandbox from from until before to, oldest first.
 func (repo Accounting) UsageSamples(sandboxID string, from, to Time) ([]UsageSample, error) {
 	return find[UsageSample](repo.tx.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).Order("at"))
 }
 
-// RemoveUsageSamples removes up to limit samples from before the given moment, and returns how many.
+// RemoveUsageSamples removes up to limit samples from before a time, and returns the number.
 func (repo Retention) RemoveUsageSamples(before Time, limit int) (int64, error) {
 	return repo.tx.Accounting().removeSamples(repo.tx.db.Where("at < ?", before).Order("at").Limit(limit))
 }
 
-// PurgeUsageSamples removes up to limit samples of sandboxes, and returns how many.
+// PurgeUsageSamples removes up to limit samples of sandboxes, and returns the number.
 func (repo Accounting) PurgeUsageSamples(sandboxIDs []string, limit int) (int64, error) {
 	return repo.tx.Accounting().removeSamples(repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Limit(limit))
 }

@@ -4,8 +4,8 @@ import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
 // Sandbox is a row of sandboxes: one generation of a lease, or a sandbox that waits in a warm pool.
 //
-// Its columns stand in groups, one for each subject. Code that writes several columns of a subject assigns the group, or
-// calls a method of it. A row changes only within Update.
+// Its columns are in groups, one per subject. Code that writes several columns of a subject assigns the group
+// or calls a method of it. A row may only change within Update.
 type Sandbox struct {
 	ID            string `gorm:"primaryKey"`
 	EnvironmentID string
@@ -17,11 +17,11 @@ type Sandbox struct {
 	Terms
 	Origin Origin `gorm:"embedded"`
 
-	// Desired is what the ledger wants of the sandbox. Phase is what was last seen, at ObservedAt.
+	// Desired is the wanted state of the sandbox. Phase is the last observed one, at ObservedAt.
 	Desired    Desired
 	Phase      sandbox.Phase
 	ObservedAt Time
-	Standing   Standing `gorm:"embedded"`
+	Status     Status   `gorm:"embedded"`
 	Ending     Ending   `gorm:"embedded"`
 	Crash      Crash    `gorm:"embedded"`
 	Meter      Meter    `gorm:"embedded"`
@@ -30,9 +30,9 @@ type Sandbox struct {
 
 	Schedule Schedule `gorm:"embedded"`
 	Claim    Claim    `gorm:"embedded"`
-	// LastSequence numbers the sandbox's last event.
+	// LastSequence is the number of the sandbox's last event.
 	LastSequence int64
 
-	// Retired is set when only this is left of the sandbox. The row itself is gone and cannot be stored.
-	Retired *Retirement `gorm:"-"`
+	// Tombstone is set if only this is left of the sandbox. Such a row does not exist and cannot be stored.
+	Tombstone *Tombstone `gorm:"-"`
 }

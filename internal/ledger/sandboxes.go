@@ -7,41 +7,46 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Sandbox returns a sandbox, or what is left of a retired one; nil when there never was one of that id.
+// Sandbox returns a sandbox, or what is left of a purged one; nil if it never existed.
 func (tx *Tx) Sandbox(id string) (*Sandbox, error) {
 	s, err := first[Sandbox](tx, "id = ?", id)
 	if err != nil || s != nil {
 		return s, err
 	}
-	return tx.Retention().retired(id)
+	return tx.Retention().tombstone(id)
 }
 
 // CreateSandbox stores a new sandbox. Errors: Conflict for an id that was ever used.
 func (tx *Tx) CreateSandbox(s *Sandbox) error {
-	old, err := tx.Retention().retired(s.ID)
+	old, err := tx.Retention().tombstone(s.ID)
 	if err != nil {
 		return err
 	}
 	if old != nil {
-		return sandbox.Errorf(sandbox.Conflict, "sandbox id %s belonged to generation %d of lease %s, and is never given out again", s.ID, old.Generation, old.Lease())
+		return sandbox.Errorf(sandbox.Conflict,
+			"sandbox id %s belonged to generation %d of lease %s and is never reused",
+			s.ID, old.Generation, old.Lease())
 	}
 	return tx.create(s)
 }
 
 var saveEndings = bulk{
 	head: `UPDATE sandboxes SET desired = ending.column2, due_at = ending.column3, attempts = ending.column4,
-		ended_by = ending.column5, end_reason = ending.column6, ended_at = ending.column7, last_sequence = ending.column8, stands = ending.column9, changed_at = ending.column10,
+		ended_by = ending.column5, end_reason = ending.column6, ended_at = ending.column7, last_sequence = ending.column8,
+		stands = ending.column9, changed_at = ending.column10,
 		kept_until = ending.column11, observed_at = ending.column12
 		FROM (VALUES `,
-	row:  `(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT))`,
+	row: `(CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT),
+		CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT))`,
 	tail: `) AS ending WHERE sandboxes.id = ending.column1`,
 }
 
-// SaveEndings stores what ending leases changes of their sandboxes, and the last sequences.
+// SaveEndings stores the changes of ended leases' sandboxes, and the last sequences.
 func (tx *Tx) SaveEndings(rows []*Sandbox) error {
 	_, err := bulkExec(tx, "writing to the ledger", saveEndings, rows, func(list []any, row **Sandbox) []any {
 		s := *row
-		return append(list, s.ID, s.Desired, s.Schedule.DueAt, s.Schedule.Attempts, s.Ending.By, s.Ending.Reason, s.Ending.At, s.LastSequence, s.Standing.State, s.Standing.Since, s.Ending.KeptUntil, s.ObservedAt)
+		return append(list, s.ID, s.Desired, s.Schedule.DueAt, s.Schedule.Attempts, s.Ending.By, s.Ending.Reason, s.Ending.At,
+			s.LastSequence, s.Status.State, s.Status.Since, s.Ending.KeptUntil, s.ObservedAt)
 	})
 	return err
 }
@@ -51,19 +56,22 @@ func (tx *Tx) LiveSandboxes(environmentID string) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone'", environmentID).Order("id"))
 }
 
-// KeptSandboxes returns sandboxes that are kept although they failed before a moment, the oldest first.
+// KeptSandboxes returns kept sandboxes that failed before a time, oldest first.
 func (tx *Tx) KeptSandboxes(before Time, limit int) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Where("kept_until > 0 AND phase <> 'gone' AND ended_at < ?", before).Order("ended_at").Limit(limit))
+	return find[Sandbox](tx.db.Where("kept_until > 0 AND phase <> 'gone' AND ended_at < ?", before).
+		Order("ended_at").Limit(limit))
 }
 
-// KeptSandbox returns the sandbox of one generation of a lease if it is kept after it failed, else nil.
+// KeptSandbox returns the sandbox of one generation of a lease if it failed and is kept, otherwise nil.
 func (tx *Tx) KeptSandbox(leaseID string, generation int64) (*Sandbox, error) {
-	return first[Sandbox](tx, "lease_id = ? AND generation = ? AND kept_until > 0 AND phase <> 'gone'", leaseID, generation)
+	return first[Sandbox](tx, "lease_id = ? AND generation = ? AND kept_until > 0 AND phase <> 'gone'",
+		leaseID, generation)
 }
 
-// LeasedSandboxes returns the LiveSandboxes that belong to a lease: those of a warm pool do not.
+// LeasedSandboxes returns the LiveSandboxes of leases, without those in a warm pool.
 func (tx *Tx) LeasedSandboxes(environmentID string) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL", environmentID).Order("id"))
+	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL", environmentID).
+		Order("id"))
 }
 
 // BatchSandboxes returns the sandboxes of a batch whose leases have not ended.
@@ -80,14 +88,15 @@ func (tx *Tx) AdoptedFrom(environmentID string) ([]string, error) {
 	return ids, unavailable("looking for adopted sandboxes", err)
 }
 
-// HasSandboxes reports whether the ledger ever knew a sandbox.
+// HasSandboxes reports whether the ledger ever had a sandbox.
 func (tx *Tx) HasSandboxes() (bool, error) {
 	var ever bool
-	err := tx.db.Raw("SELECT EXISTS (SELECT 1 FROM sandboxes) OR EXISTS (SELECT 1 FROM retired_sandboxes)").Scan(&ever).Error
+	err := tx.db.Raw("SELECT EXISTS (SELECT 1 FROM sandboxes) OR EXISTS (SELECT 1 FROM retired_sandboxes)").
+		Scan(&ever).Error
 	return ever, unavailable("looking for sandboxes", err)
 }
 
-// Observed records that the given sandboxes were seen now as the ledger has them.
+// Observed records that the given sandboxes were now seen in the state that the ledger has.
 func (tx *Tx) Observed(ids []string) error {
 	for some := range slices.Chunk(ids, maxVariables) {
 		_, err := rowCount("recording observations", tx.db.Model(&Sandbox{}).
@@ -99,10 +108,10 @@ func (tx *Tx) Observed(ids []string) error {
 	return nil
 }
 
-// AddHold records a use that counts as activity until the given time.
+// AddHold records a use that counts as activity until a time.
 func (tx *Tx) AddHold(h *Hold) error { return tx.create(h) }
 
-// ExtendHolds pushes the end of the given holders' uses to until.
+// ExtendHolds extends the given holders' uses until a time.
 func (tx *Tx) ExtendHolds(holders []string, until Time) error {
 	_, err := rowCount("extending holds", tx.db.Model(&Hold{}).Where("holder IN ?", holders).Update("until", until))
 	return err
@@ -114,19 +123,19 @@ func (tx *Tx) RemoveHold(sandboxID, holder string) error {
 	return err
 }
 
-// RemoveHolds forgets all uses of a sandbox.
+// RemoveHolds ends all uses of a sandbox.
 func (tx *Tx) RemoveHolds(sandboxID string) error {
 	_, err := rowCount("ending holds", tx.db.Delete(&Hold{}, "sandbox_id = ?", sandboxID))
 	return err
 }
 
-// Holders returns who uses a sandbox now.
+// Holders returns the current holders of a sandbox.
 func (tx *Tx) Holders(sandboxID string) (holders []string, err error) {
 	err = tx.db.Model(&Hold{}).Where("sandbox_id = ? AND until > ?", sandboxID, tx.Now).Pluck("holder", &holders).Error
 	return holders, unavailable("looking for holders", err)
 }
 
-// HeldUntil returns when the last use of a sandbox ends, 0 when there is none.
+// HeldUntil returns when the last use of a sandbox ends, 0 if there is none.
 func (tx *Tx) HeldUntil(sandboxID string) (Time, error) {
 	var until Time
 	err := tx.db.Model(&Hold{}).Select("coalesce(max(until), 0)").Where("sandbox_id = ?", sandboxID).Scan(&until).Error

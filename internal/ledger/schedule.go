@@ -3,23 +3,23 @@ package ledger
 // Schedule says when a sandbox's next step is due, and how often it failed.
 type Schedule struct {
 	DueAt Time
-	// Attempts counts the failures of the step in a row. LastError is the text of the last one.
+	// Attempts counts consecutive failures of the step. LastError is the text of the last one.
 	Attempts  int64
 	LastError string
-	// WakeAt is when to look again, claims included. The database computes it.
+	// WakeAt is when to look again, including claims. The database computes it.
 	WakeAt Time `gorm:"->"`
 }
 
-// Reset makes the next step due. It has not failed yet.
+// Reset makes the next step due, without failures so far.
 func (s *Schedule) Reset(due Time) {
 	s.DueAt = due
 	s.Succeed()
 }
 
-// Restart makes the next step due, and counts its failures from zero. The text of the last one stays to be read.
+// Restart makes the next step due, and counts its failures from zero. LastError stays.
 func (s *Schedule) Restart(due Time) { s.DueAt, s.Attempts = due, 0 }
 
-// Succeed forgets the failures of a step.
+// Succeed clears the failures of a step.
 func (s *Schedule) Succeed() { s.Attempts, s.LastError = 0, "" }
 
 // Fail counts a failure.
@@ -28,44 +28,45 @@ func (s *Schedule) Fail(cause error) {
 	s.LastError = cause.Error()
 }
 
-// Claim is the right of one process to take a sandbox's next step.
+// Claim is the right of one process to carry out a sandbox's next step.
 type Claim struct {
-	// Token names the claim. It stays after a step that failed: the next try then knows of this one.
+	// Token identifies the claim. It stays after a failed step, so that the next attempt knows of this one.
 	Token string `gorm:"column:claim"`
 	For   string `gorm:"column:claimed_for"`
 	Until Time   `gorm:"column:claimed_until"`
 }
 
-// Holds reports whether the claim holds at a moment.
+// Holds reports whether the claim is valid at now.
 func (c *Claim) Holds(now Time) bool { return c.Until > now }
 
-// End ends the claim. Its token stays until the step succeeded.
+// End ends the claim. Its token stays until the step succeeds.
 func (c *Claim) End() { *c = Claim{Token: c.Token} }
 
 // Pending is what a sandbox's backend has yet to get.
 type Pending struct {
-	// Secrets is since when the environment's secrets differ from those that the sandbox has, 0 when they do not.
+	// Secrets is since when the sandbox's secrets are outdated, 0 if they are not.
 	Secrets Time `gorm:"column:secrets_owed"`
-	// Renewal is since when the backend does not know of a use or of the limits (driver.Lifecycle.Renew), 0 when it does.
-	// RenewedAt is when it was told last.
+	// Renewal is since when the backend lacks a use or the limits (driver.Lifecycle.Touch), 0 if it does not.
+	// RenewedAt is the time of the last update.
 	Renewal   Time `gorm:"column:renewal_owed"`
 	RenewedAt Time
 }
 
-// NeedSecrets notes that the secrets have changed. Two changes at one moment differ.
+// NeedSecrets records that the secrets have changed. Two changes at the same time differ.
 func (p *Pending) NeedSecrets(now Time) { p.Secrets = max(now, p.Secrets+1) }
 
-// NeedRenewal notes a use or limits that the backend does not know.
+// NeedRenewal records a use or limits that the backend does not know.
 func (p *Pending) NeedRenewal(now Time) { p.Renewal = max(now, p.Renewal+1) }
 
-// GotSecrets notes that the backend has the secrets that were pending when a step began. Later changes stay pending.
+// GotSecrets records that the backend has the secrets that were pending at the start of a step. Later changes
+// stay pending.
 func (p *Pending) GotSecrets(asOf Pending) {
 	if p.Secrets == asOf.Secrets {
 		p.Secrets = 0
 	}
 }
 
-// GotRenewal notes that the backend knows, since a moment, what was pending when a step began.
+// GotRenewal records when the backend got what was pending at the start of a step.
 func (p *Pending) GotRenewal(asOf Pending, at Time) {
 	if p.Renewal == asOf.Renewal {
 		p.Renewal = 0

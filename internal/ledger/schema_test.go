@@ -26,7 +26,8 @@ func TestBothDatabasesHaveOneSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(sqliteSchema(t, query(t, "sqlite", u.Path)), postgresSchema(t, query(t, "pgx", onPostgres))); d != "" {
+	if d := cmp.Diff(sqliteSchema(t, query(t, "sqlite", u.Path)),
+		postgresSchema(t, query(t, "pgx", onPostgres))); d != "" {
 		t.Errorf("what SQLite has (-) and PostgreSQL (+):\n%s", d)
 	}
 }
@@ -81,7 +82,8 @@ func query(t *testing.T, driver, dsn string) asker {
 func sqliteSchema(t *testing.T, ask asker) string {
 	t.Helper()
 	var lines []string
-	for _, table := range ask("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'goose_%'") {
+	for _, table := range ask("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' " +
+		"AND name NOT LIKE 'goose_%'") {
 		name, text := table[0], withoutComments(table[1])
 		lines = append(lines, sqliteColumns(ask, name, text)...)
 		for _, check := range bracketed(text, "CHECK") {
@@ -126,7 +128,8 @@ func postgresSchema(t *testing.T, ask asker) string {
 		lines = append(lines, column(c[0], c[1], types[c[2]], c[3] == "NO", c[4], c[5]))
 	}
 	const columns = `(SELECT string_agg(a.attname, ', ' ORDER BY k.n) FROM unnest(%s) WITH ORDINALITY k (id, n) JOIN pg_attribute a ON a.attrelid = r.oid AND a.attnum = k.id)`
-	for _, c := range ask(`SELECT r.relname, c.contype, ` + fmt.Sprintf(columns, "c.conkey") + `, pg_get_expr(c.conbin, r.oid), o.relname,
+	for _, c := range ask(`SELECT r.relname, c.contype, ` + fmt.Sprintf(columns, "c.conkey") +
+		`, pg_get_expr(c.conbin, r.oid), o.relname,
 			(SELECT string_agg(a.attname, ', ') FROM pg_attribute a WHERE a.attrelid = o.oid AND a.attnum = ANY (c.confkey))
 		FROM pg_constraint c JOIN pg_class r ON r.oid = c.conrelid LEFT JOIN pg_class o ON o.oid = c.confrelid
 		WHERE c.connamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND r.relname NOT LIKE 'goose_%' AND c.contype IN ('p', 'f', 'c')`) {
@@ -139,7 +142,8 @@ func postgresSchema(t *testing.T, ask asker) string {
 			lines = append(lines, fmt.Sprintf("%s check %s", c[0], plain(c[3])))
 		}
 	}
-	for _, i := range ask(`SELECT r.relname, n.relname, c.oid, i.indisunique::int, ` + fmt.Sprintf(columns, "i.indkey") + `, pg_get_expr(i.indpred, r.oid)
+	for _, i := range ask(`SELECT r.relname, n.relname, c.oid, i.indisunique::int, ` + fmt.Sprintf(columns, "i.indkey") +
+		`, pg_get_expr(i.indpred, r.oid)
 		FROM pg_index i JOIN pg_class r ON r.oid = i.indrelid JOIN pg_class n ON n.oid = i.indexrelid LEFT JOIN pg_constraint c ON c.conindid = n.oid AND c.contype = 'u'
 		WHERE r.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND r.relname NOT LIKE 'goose_%' AND NOT i.indisprimary`) {
 		lines = append(lines, index(i[0], i[1], i[2] != "", i[3] == "1", i[4], i[5]))

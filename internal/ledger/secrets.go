@@ -23,10 +23,12 @@ func (tx *Tx) SaveSecret(s *EnvironmentSecret) error { return tx.save(s) }
 
 // DeleteSecret removes a secret.
 func (tx *Tx) DeleteSecret(environmentID, name string) error {
-	return unavailable("writing to the ledger", tx.db.Delete(&EnvironmentSecret{EnvironmentID: environmentID, Name: name}).Error)
+	return unavailable("writing to the ledger",
+		tx.db.Delete(&EnvironmentSecret{EnvironmentID: environmentID, Name: name}).Error)
 }
 
 // DeleteSecrets removes all secrets of an environment.
 func (tx *Tx) DeleteSecrets(environmentID string) error {
-	return unavailable("writing to the ledger", tx.db.Where("environment_id = ?", environmentID).Delete(&EnvironmentSecret{}).Error)
+	return unavailable("writing to the ledger",
+		tx.db.Where("environment_id = ?", environmentID).Delete(&EnvironmentSecret{}).Error)
 }

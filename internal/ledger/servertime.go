@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// serverTime tells the database's time between two measurements of it, so that all replicas go by
-// one clock. This process's own clock is used for the time passed only.
+// serverTime extrapolates the database's time between two measurements, so that all replicas use one clock.
+// It uses this process's own clock only for the passed time.
 type serverTime struct {
 	mu       sync.Mutex // guards what follows
 	at       time.Time  // the database's clock at the last measurement

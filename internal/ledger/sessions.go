@@ -16,7 +16,7 @@ type Session struct {
 	Generation int64
 	Asked      SessionAsked `gorm:"serializer:json"`
 	EnvNames   []string     `gorm:"serializer:json"`
-	// SealedEnv are its variables with their values, nil when it has none or is closed.
+	// SealedEnv are its variables with values, nil if it has none or is closed.
 	SealedEnv    []byte
 	Cwd          string
 	RunAs        string
@@ -24,13 +24,13 @@ type Session struct {
 	CreatedAt    Time `gorm:"autoCreateTime:false"`
 	ClosedAt     Time
 	LastSequence int64
-	// Recorded counts as sandbox.MaxSessionRecording does; IsFull: something was left out.
+	// Recorded counts as sandbox.MaxSessionRecording does. IsFull: something was not recorded.
 	Recorded int64
 	IsFull   Flag
-	// DroppedAt is since when its recording is no longer kept.
+	// DroppedAt is when its recording was deleted.
 	DroppedAt Time
 
-	counted int64 // of Recorded, as the row was read
+	counted int64 // value of Recorded when the row was read
 }
 
 // AfterFind implements gorm's hook.
@@ -39,19 +39,20 @@ func (s *Session) AfterFind(*gorm.DB) error {
 	return nil
 }
 
-// SessionAsked is what a session was made with, but for values.
+// SessionAsked are the parameters of a session's creation, without values.
 type SessionAsked struct {
 	EnvNames []string `json:"env_names"`
 	Cwd      string   `json:"cwd"`
 	User     string   `json:"user"`
 }
 
-// Domain returns the session, in which the given command runs, "" when none does.
+// Domain returns the session. execID is the running command, "" if there is none.
 func (s *Session) Domain(execID string) sandbox.Session {
 	return sandbox.Session{
 		ID: s.ID, LeaseID: s.LeaseID, Generation: s.Generation, SandboxID: s.SandboxID, EnvNames: s.EnvNames,
 		Cwd: s.Cwd, User: s.RunAs, State: s.State, CreatedAt: s.CreatedAt.Time(), ClosedAt: s.ClosedAt.Time(),
-		ExecID: execID, LastSequence: s.LastSequence, RecordedBytes: s.Recorded, Full: bool(s.IsFull), DroppedAt: s.DroppedAt.Time(),
+		ExecID: execID, LastSequence: s.LastSequence, RecordedBytes: s.Recorded, Full: bool(s.IsFull),
+		DroppedAt: s.DroppedAt.Time(),
 	}
 }
 
@@ -67,18 +68,25 @@ type SessionEvent struct {
 	Data      []byte
 }
 
-// Domain returns the event as the domain knows it.
+// Domain converts the event to the domain type.
 func (e *SessionEvent) Domain() sandbox.SessionEvent {
-	return sandbox.SessionEvent{Sequence: e.Sequence, At: e.At.Time(), Type: e.Type, Source: e.Source, ExecID: e.ExecID, Data: e.Data}
+	return sandbox.SessionEvent{
+		Sequence: e.Sequence,
+		At:       e.At.Time(),
+		Type:     e.Type,
+		Source:   e.Source,
+		ExecID:   e.ExecID,
+		Data:     e.Data,
+	}
 }
 
-// Session returns a session of a sandbox, nil when there is none of that id.
+// Session returns a session of a sandbox, nil if it does not exist.
 func (repo Commands) Session(sandboxID, id string) (*Session, error) {
 	return first[Session](repo.tx, "sandbox_id = ? AND id = ?", sandboxID, id)
 }
 
-// SessionOf returns a session of a lease, of a generation or else of the latest that has had it; nil when
-// there is none.
+// SessionOf returns a session of a lease, in a given generation or the latest one that has it; nil if it does
+// not exist.
 func (repo Commands) SessionOf(r sandbox.SessionRef) (*Session, error) {
 	q := repo.tx.db.Where("lease_id = ? AND id = ?", r.LeaseID, r.ID).Order("generation DESC").Limit(1)
 	if r.Generation != 0 {
@@ -91,10 +99,12 @@ func (repo Commands) SessionOf(r sandbox.SessionRef) (*Session, error) {
 	return &rows[0], nil
 }
 
-// ListSessions returns the sessions of a lease, the latest first. One is open while its lease has not ended.
+// ListSessions returns the sessions of a lease, newest first. A session is open as long as its lease has not
+// ended.
 func (repo Commands) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
 	q := repo.tx.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").Limit(pageSize(f.Limit))
-	const isOpen = "state = 'open' AND EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = sandbox_id AND desired = 'present')"
+	const isOpen = "state = 'open' AND EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = sandbox_id AND " +
+		"desired = 'present')"
 	switch f.State {
 	case "":
 	case sandbox.SessionOpen:
@@ -125,24 +135,27 @@ func (repo Commands) SaveSession(s *Session) error {
 	}
 	counted := s.counted
 	s.counted = s.Recorded
-	return repo.tx.Commands().countKept(&KeptOutput{SandboxID: s.SandboxID, Kind: keptSession, ID: s.ID, LeaseID: s.LeaseID, Bytes: s.Recorded}, counted)
+	return repo.tx.Commands().countKept(
+		&KeptOutput{SandboxID: s.SandboxID, Kind: keptSession, ID: s.ID, LeaseID: s.LeaseID, Bytes: s.Recorded}, counted)
 }
 
-// RunningInSession returns the id of the command that runs in a session, "" when none does.
+// RunningInSession returns the id of the session's running command, "" if there is none.
 func (repo Commands) RunningInSession(sandboxID, id string) (string, error) {
 	var ids []string
-	err := repo.tx.db.Model(&Exec{}).Where("sandbox_id = ? AND session_id = ? AND state = 'running' AND session_id <> ''", sandboxID, id).Limit(1).Pluck("id", &ids).Error
+	err := repo.tx.db.Model(&Exec{}).Where("sandbox_id = ? AND session_id = ? AND state = 'running' AND session_id <> ''",
+		sandboxID, id).Limit(1).Pluck("id", &ids).Error
 	if err != nil || len(ids) == 0 {
 		return "", unavailable("looking for commands", err)
 	}
 	return ids[0], nil
 }
 
-var appendSessionEvents = insertInto("session_events", "sandbox_id", "session_id", "sequence", "at", "type", "source", "exec_id", "data")
+var appendSessionEvents = insertInto("session_events", "sandbox_id", "session_id", "sequence", "at", "type",
+	"source", "exec_id", "data")
 
-// AppendSessionEvents adds events to a session's recording, as long as there is room; then it says that
-// there is no more, and nothing else is added; nor is anything to a recording that was dropped. It gives them their sequences, and changes the session,
-// which its caller stores.
+// AppendSessionEvents adds events to a session's recording until it is full. Then it records that, and
+// nothing more is added. It adds nothing to a recording that was dropped. It numbers the events and changes
+// the session, which the caller stores.
 func (repo Commands) AppendSessionEvents(s *Session, events ...SessionEvent) error {
 	if s.DroppedAt != 0 {
 		return nil
@@ -156,16 +169,19 @@ func (repo Commands) AppendSessionEvents(s *Session, events ...SessionEvent) err
 		if s.Recorded+sessionEventSize(&e) > sandbox.MaxSessionRecording {
 			s.IsFull = true
 			e = SessionEvent{At: e.At, Type: sandbox.SessionSystem, Source: sandbox.SourceSystem, ExecID: e.ExecID,
-				Data: fmt.Appendf(nil, "the recording has %d bytes and is full: no more is recorded; what commands write is kept with each (execs)", s.Recorded)}
+				Data: fmt.Appendf(nil,
+					"the recording is full (%d bytes): nothing more is recorded; the output of each command is still kept (execs)",
+					s.Recorded)}
 		}
 		s.LastSequence++
 		s.Recorded += sessionEventSize(&e)
 		e.SandboxID, e.SessionID, e.Sequence = s.SandboxID, s.ID, s.LastSequence
 		fitting = append(fitting, e)
 	}
-	_, err := bulkExec(repo.tx, "recording a session", appendSessionEvents, fitting, func(list []any, e *SessionEvent) []any {
-		return append(list, e.SandboxID, e.SessionID, e.Sequence, e.At, e.Type, e.Source, e.ExecID, e.Data)
-	})
+	_, err := bulkExec(repo.tx, "recording a session", appendSessionEvents, fitting,
+		func(list []any, e *SessionEvent) []any {
+			return append(list, e.SandboxID, e.SessionID, e.Sequence, e.At, e.Type, e.Source, e.ExecID, e.Data)
+		})
 	return err
 }
 
@@ -176,10 +192,11 @@ func (repo Commands) SessionEvents(s *Session, after int64, limit int) ([]Sessio
 	if limit <= 0 || limit > sandbox.MaxSessionPage {
 		limit = sandbox.MaxSessionPage
 	}
-	return find[SessionEvent](repo.tx.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID, s.ID, after).Order("sequence").Limit(limit))
+	return find[SessionEvent](repo.tx.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID, s.ID,
+		after).Order("sequence").Limit(limit))
 }
 
-// RecordedOf returns how many bytes of each stream of a command are recorded, by the type of its events.
+// RecordedOf returns the recorded bytes of each stream of a command, by event type.
 func (repo Commands) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, error) {
 	var sums []struct {
 		Type  sandbox.SessionEventType
@@ -195,14 +212,16 @@ func (repo Commands) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, er
 	return by, unavailable("reading a recording", err)
 }
 
-// PurgeSessionEvents removes up to limit events of the sessions of sandboxes, and returns how many.
+// PurgeSessionEvents removes up to limit events of the sandboxes' sessions and returns the number.
 func (repo Commands) PurgeSessionEvents(sandboxIDs []string, limit int) (int64, error) {
-	old := repo.tx.db.Model(&SessionEvent{}).Select("sandbox_id, session_id, sequence").Where("sandbox_id IN ?", sandboxIDs).Limit(limit)
-	return rowCount("removing recordings", repo.tx.db.Where("(sandbox_id, session_id, sequence) IN (?)", old).Delete(&SessionEvent{}))
+	old := repo.tx.db.Model(&SessionEvent{}).Select("sandbox_id, session_id, sequence").
+		Where("sandbox_id IN ?", sandboxIDs).Limit(limit)
+	return rowCount("removing recordings",
+		repo.tx.db.Where("(sandbox_id, session_id, sequence) IN (?)", old).Delete(&SessionEvent{}))
 }
 
-// retireSessions removes the sessions of sandboxes that are retired, whose recordings were purged.
-func (repo Commands) retireSessions(sandboxIDs []string) error {
-	_, err := rowCount("retiring sessions", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
+// purgeSessions removes the sessions of purged sandboxes. Their recordings are already purged.
+func (repo Commands) purgeSessions(sandboxIDs []string) error {
+	_, err := rowCount("purging sessions", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
 	return err
 }

@@ -26,7 +26,7 @@ const (
 	readers = 4
 	// lockRetry is how often the file lock is tried.
 	lockRetry = 20 * time.Millisecond
-	// checkCells makes SQLite look at a page as a whole when it reads it, so that it finds damage sooner.
+	// checkCells makes SQLite check each page when it reads it, so that it finds damage sooner.
 	checkCells = "cell_size_check(1)"
 )
 
@@ -51,15 +51,17 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	}
 	kept := newReserve(path, o.Reserve)
 	s, err := connectSQLite(ctx, path, o)
-	full := isFull(err) || errors.Is(err, syscall.ENOSPC) // of the files that SQLite does not make
+	full := isFull(err) || errors.Is(err, syscall.ENOSPC) // for files that SQLite does not create
 	low := full && kept.release()
 	if low {
-		o.Logger.Error("ledger: the disk is full; only what ends leases is written until there is room", "error", err)
+		o.Logger.Error("ledger: the disk is full; only writes that end leases are allowed until there is space", "error", err)
 		s, err = connectSQLite(ctx, path, o)
 	}
 	if err != nil {
 		if full {
-			return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: its disk is full: make room and start again: %w", path, err)
+			return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: its disk is full: free disk space and start "+
+				"again: %w",
+				path, err)
 		}
 		return nil, err
 	}
@@ -67,7 +69,9 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	if !low && o.Reserve > 0 {
 		if err := kept.fill(); err != nil {
 			s.health.low = true
-			o.Logger.Error("ledger: the disk has no room for the reserve; only what ends leases is written until there is room", "error", err)
+			o.Logger.Error("ledger: the disk has no space for the reserve; only writes that end leases are allowed until "+
+				"there is space",
+				"error", err)
 		}
 	}
 	s.process = sandbox.RandomIDs(sandbox.LedgerIDLength)
@@ -83,21 +87,22 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	return s, nil
 }
 
-// connectSQLite returns a store that is not at work yet, on a ledger of this program's schema.
+// connectSQLite returns a store that is not running yet, on a ledger of this program's schema.
 func connectSQLite(ctx context.Context, path string, o Options) (s *Store, err error) {
 	err = locked(ctx, path, func() (err error) {
 		if err := prepare(ctx, path, o); err != nil {
 			return err
 		}
-		// Beginning with the write lock avoids the deadlock of two readers that want to write:
-		// with deferred transactions two processes see SQLITE_BUSY in most of them.
+		// Taking the write lock at the start avoids the deadlock of two readers that want to write: with
+		// deferred transactions, two processes get SQLITE_BUSY most of the time.
 		writes, err := dial(path, url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(" + busyTimeout + ")",
 			"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", checkCells}}, 1)
 		if err != nil {
 			return openingSQLite(path, err)
 		}
 		defer func() { err = errors.Join(err, closeUnless(err == nil, writes)) }()
-		reads, err := dial(path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)", checkCells}}, readers)
+		reads, err := dial(path,
+			url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)", checkCells}}, readers)
 		if err != nil {
 			return openingSQLite(path, err)
 		}
@@ -107,7 +112,8 @@ func connectSQLite(ctx context.Context, path string, o Options) (s *Store, err e
 			return err
 		}
 		var version int64
-		if err := writes.Raw("SELECT max(version_id) FROM goose_db_version").Scan(&version).Error; isDamaged(err) { // which goose does not say
+		// goose does not say that the file is damaged.
+		if err := writes.Raw("SELECT max(version_id) FROM goose_db_version").Scan(&version).Error; isDamaged(err) {
 			return openingSQLite(path, err)
 		}
 		id, err := migrate(ctx, goose.DialectSQLite3, pool, writes, o)
@@ -132,10 +138,11 @@ func closeUnless(keep bool, db *gorm.DB) error {
 	return closeDB(db)
 }
 
-// openingSQLite gives an error of opening a ledger its text.
+// openingSQLite converts an error of opening a ledger.
 func openingSQLite(path string, err error) error {
 	if isDamaged(err) {
-		return sandbox.Errorf(sandbox.Unavailable, "ledger %s is damaged, or is no ledger: %w; move it away and restore a backup (reconciler restore)", path, err)
+		return sandbox.Errorf(sandbox.Unavailable,
+			"ledger %s is damaged, or is not a ledger: %w; move it away and restore a backup (reconciler restore)", path, err)
 	}
 	if _, coded := errors.AsType[*sandbox.Error](err); coded {
 		return err
@@ -145,7 +152,8 @@ func openingSQLite(path string, err error) error {
 
 func sqlitePath(u *url.URL) (string, error) {
 	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
-		return "", sandbox.Errorf(sandbox.Invalid, "ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", RedactURL(u.String()))
+		return "", sandbox.Errorf(sandbox.Invalid,
+			"ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", RedactURL(u.String()))
 	}
 	return u.Path, nil
 }
@@ -159,10 +167,11 @@ func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	pool := sql.OpenDB(keepingConnector{open})
 	pool.SetMaxOpenConns(connections)
 	pool.SetMaxIdleConns(connections)
-	// GORM's own prepared statements end with their transaction, and all of ours are in one.
+	// GORM's prepared statements end with their transaction, and all of ours are in one.
 	db, err := gorm.Open(sqliteDialect{pool}, &gorm.Config{
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
+		NamingStrategy:         naming{},
 		Logger:                 logger.Discard,
 	})
 	if err == nil {
@@ -174,8 +183,8 @@ func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	return db, nil
 }
 
-// isOpenSQLite reports whether any program has the file open: with the write-ahead log, each holds a lock on it
-// for as long, and who reads it in exclusive mode must be alone.
+// isOpenSQLite reports whether any program has the file open: with the write-ahead log, each holds a lock on
+// it, and a reader in exclusive mode must be alone.
 func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
@@ -189,10 +198,10 @@ func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
 	if busy, ok := errors.AsType[*sqlite.Error](err); ok && busy.Code() == sqlite3.SQLITE_BUSY {
 		return true, nil
 	}
-	return false, unavailable("looking who uses the ledger", err)
+	return false, unavailable("checking whether the ledger is in use", err)
 }
 
-// sqliteDatabase is what is particular to SQLite.
+// sqliteDatabase holds what is specific to SQLite.
 type sqliteDatabase struct{ files openFiles }
 
 func (d sqliteDatabase) intact() error { return d.files.intact() }
@@ -210,14 +219,14 @@ func (sqliteDatabase) fault(err error) Fault {
 	return FaultNone
 }
 
-// isDamaged reports whether SQLite found a page that cannot be right.
+// isDamaged reports whether SQLite found an invalid page.
 func isDamaged(err error) bool {
 	failed, ok := errors.AsType[*sqlite.Error](err)
-	return ok && (failed.Code()&0xff == sqlite3.SQLITE_CORRUPT || failed.Code()&0xff == sqlite3.SQLITE_NOTADB) || errors.Is(err, errDamaged)
+	return ok && (failed.Code()&0xff == sqlite3.SQLITE_CORRUPT || failed.Code()&0xff == sqlite3.SQLITE_NOTADB) ||
+		errors.Is(err, errDamaged)
 }
 
-// bounded adds no bound: waiting for other processes is bounded by busyTimeout, and the disk cannot be
-// hurried.
+// bounded adds no limit: busyTimeout limits the wait for other processes, and nothing can limit the disk.
 func (sqliteDatabase) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
@@ -236,7 +245,7 @@ func (sqliteDatabase) snapshot() *sql.TxOptions { return nil }
 // versionQuery tells, on one connection, whether another connection has committed.
 const versionQuery = "PRAGMA data_version"
 
-// startWatching takes a connection of its own and notes what was committed until now.
+// startWatching opens a separate connection and records the current version.
 func (s *Store) startWatching(ctx context.Context, path string, poll time.Duration) error {
 	pool, err := s.reads.DB()
 	if err != nil {
@@ -255,8 +264,8 @@ func (s *Store) startWatching(ctx context.Context, path string, poll time.Durati
 	return nil
 }
 
-// watchOtherProcesses passes on the commits of other processes to Changed. Those of this one
-// are seen as well, once more, which does no harm. It watches the ledger's files too.
+// watchOtherProcesses forwards the commits of other processes to Changed. It also sees this process's own
+// commits again, which is harmless. It also watches the ledger's files.
 func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64, path string, poll time.Duration) {
 	defer s.wg.Done()
 	defer func() { _ = conn.Close() }()
@@ -271,16 +280,16 @@ func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64, path string, pol
 		}
 		lost := s.checkFiles() != nil
 		if lost && !rescued {
-			s.tellRescue(path)
+			s.logRescue(path)
 		}
 		rescued = lost
 		var version int64
 		if err := conn.QueryRowContext(context.Background(), versionQuery).Scan(&version); err != nil {
-			s.log.Warn("ledger: watching for other processes", "error", err)
+			s.log.Warn("ledger: watching for other processes' commits failed", "error", err)
 			continue
 		}
 		if version != last {
-			s.notify()
+			s.notify(false)
 		}
 		last = version
 	}

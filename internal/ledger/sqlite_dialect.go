@@ -15,7 +15,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqliteDialect has GORM speak SQLite. It makes no tables: the migrations do.
+// sqliteDialect makes GORM use SQLite. It creates no tables: the migrations do.
 type sqliteDialect struct{ pool *sql.DB }
 
 // Name implements gorm.Dialector.
@@ -34,8 +34,8 @@ func (d sqliteDialect) Initialize(db *gorm.DB) error {
 	return nil
 }
 
-// literalLimit writes a limit as a number: SQLite compiles a statement anew each time that a parameter of
-// LIMIT is bound, to plan for its value.
+// literalLimit writes a limit as a number: SQLite compiles a statement again each time a LIMIT parameter is
+// bound, to plan for its value.
 func literalLimit(c clause.Clause, b clause.Builder) {
 	limit, ok := c.Expression.(clause.Limit)
 	if !ok {
@@ -60,14 +60,14 @@ func (d sqliteDialect) Migrator(db *gorm.DB) gorm.Migrator {
 // DataTypeOf implements gorm.Dialector.
 func (sqliteDialect) DataTypeOf(f *schema.Field) string { return string(f.DataType) }
 
-// DefaultValueOf implements gorm.Dialector: in an INSERT, a column that numbers itself is given NULL.
+// DefaultValueOf implements gorm.Dialector: in an INSERT, an auto-increment column gets NULL.
 func (sqliteDialect) DefaultValueOf(*schema.Field) clause.Expression { return clause.Expr{SQL: "NULL"} }
 
 // BindVarTo implements gorm.Dialector.
 func (sqliteDialect) BindVarTo(w clause.Writer, _ *gorm.Statement, _ any) { _ = w.WriteByte('?') }
 
-// QuoteTo implements gorm.Dialector. Names are the models' own: letters, digits, '_', and '.' between a
-// table and its column.
+// QuoteTo implements gorm.Dialector. Names come from the models: letters, digits, '_', and '.' between table
+// and column.
 func (sqliteDialect) QuoteTo(w clause.Writer, name string) {
 	_ = w.WriteByte('`') // the writer is a strings.Builder
 	for _, c := range []byte(name) {

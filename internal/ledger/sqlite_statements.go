@@ -10,13 +10,13 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// keptStatements is how many compiled statements a connection keeps: a few times as many as there are
-// in this package.
+// keptStatements is the number of compiled statements that a connection caches: a few times as many as this
+// package has.
 const keptStatements = 512
 
-// keepingConnector opens connections that keep the statements which they have compiled: SQLite takes longer
-// to compile most of ours than to run them. database/sql keeps only what its callers prepare, and theirs
-// end with each transaction.
+// keepingConnector opens connections that cache compiled statements: SQLite takes longer to compile most of
+// ours than to run them. database/sql only caches what its callers prepare, and those end with each
+// transaction.
 type keepingConnector struct{ driver.Connector }
 
 // Connect implements driver.Connector.
@@ -58,21 +58,20 @@ type (
 	}
 )
 
-// keepingConn is a connection. As any, it is used by one caller at a time.
+// keepingConn is a connection. Like every connection, it has one user at a time.
 type keepingConn struct {
 	sqliteConn
 	kept *simplelru.LRU[string, *keptStatement]
 }
 
-// keptStatement is a compiled statement. While it is in use, another one of the same text is compiled
-// beside it.
+// keptStatement is a compiled statement. While it is in use, another one with the same text is compiled.
 type keptStatement struct {
 	sqliteStmt
 	query            string
 	inUse, forgotten bool
 }
 
-// forget closes a statement, once it is not in use. The outcome of what it did is known already.
+// forget closes a statement that is no longer in use. The result of its work is already known.
 func (s *keptStatement) forget() {
 	s.forgotten = true
 	if !s.inUse {
@@ -80,7 +79,7 @@ func (s *keptStatement) forget() {
 	}
 }
 
-// release ends the use of a statement. One that failed is not used again.
+// release ends the use of a statement. A failed one is not reused.
 func (c *keepingConn) release(s *keptStatement, err error) {
 	s.inUse = false
 	switch {
@@ -113,8 +112,8 @@ func (c *keepingConn) statement(ctx context.Context, query string) (*keptStateme
 	return s, nil
 }
 
-// isKeepable reports whether a statement does the same each time that it is run. A PRAGMA may take effect
-// when it is compiled.
+// isKeepable reports whether a statement does the same in each run. A PRAGMA may take effect when it is
+// compiled.
 func isKeepable(query string) bool {
 	verb, _, _ := strings.Cut(query, " ")
 	switch verb {
@@ -162,14 +161,14 @@ func (c *keepingConn) Close() error {
 	return c.sqliteConn.Close()
 }
 
-// keptRows are the rows of a kept statement, which is in use until they are closed.
+// keptRows are the rows of a cached statement, which is in use until they are closed.
 type keptRows struct {
 	sqliteRows
 	conn      *keepingConn
 	statement *keptStatement
 }
 
-// Close implements driver.Rows. It fails when reading did.
+// Close implements driver.Rows. It fails if reading failed.
 func (r *keptRows) Close() error {
 	err := r.sqliteRows.Close()
 	r.conn.release(r.statement, err)

@@ -107,7 +107,8 @@ func TestAKeptStatementIsNotSpoiledByAnInterruption(t *testing.T) {
 	t.Parallel()
 	conn := openKeeping(t)
 	count := func(ctx context.Context, to int) (n int, err error) {
-		err = conn.QueryRowContext(ctx, "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < ?) SELECT max(n) FROM c", to).Scan(&n)
+		err = conn.QueryRowContext(ctx,
+			"WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < ?) SELECT max(n) FROM c", to).Scan(&n)
 		return n, err
 	}
 	for range 3 {
@@ -129,7 +130,8 @@ func TestFewerStatementsAreKeptThanAreRun(t *testing.T) {
 	for round := range 2 {
 		for i := range 2 * keptStatements {
 			var got int
-			if err := conn.QueryRowContext(t.Context(), fmt.Sprintf("SELECT id + %d FROM players WHERE id = ?", i), 1).Scan(&got); err != nil || got != i+1 {
+			if err := conn.QueryRowContext(t.Context(), fmt.Sprintf("SELECT id + %d FROM players WHERE id = ?", i), 1).
+				Scan(&got); err != nil || got != i+1 {
 				t.Fatalf("round %d: statement %d answers %d (%v)", round, i, got, err)
 			}
 		}

@@ -49,7 +49,8 @@ func TestACommitReachesTheDisk(t *testing.T) {
 		if mode, err := s.Synchronous(); err != nil || mode != full {
 			t.Errorf("synchronous is %d, want %d: %v", mode, full, err)
 		}
-		if err := s.Write(t.Context(), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, environment) }); err != nil {
+		if err := s.Write(t.Context(),
+			func(tx *ledger.Tx) error { return ledgertest.Environment(tx, environment) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +98,10 @@ func TestAURLForPeopleHoldsNoPassword(t *testing.T) {
 
 func TestURLsThatCannotBeUsedAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "ledger.db", "sqlite://relative/path.db", "sqlite:relative.db", "sqlite:///x.db?mode=memory", "mysql://host/db", "://"} {
+	for _, url := range []string{
+		"", "ledger.db", "sqlite://relative/path.db", "sqlite:relative.db", "sqlite:///x.db?mode=memory", "mysql://host/db",
+		"://",
+	} {
 		if _, err := ledger.Open(t.Context(), url, ledger.Options{}); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%q: %v", url, err)
 		}
@@ -130,7 +134,12 @@ func TestEventsThatAreNotRetainedAnyMoreAreSaidToBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	execSQL(t, path, "DELETE FROM events WHERE sequence <= 3")
-	for from, want := range map[int64]sandbox.Code{0: sandbox.EventSequenceExpired, 2: sandbox.EventSequenceExpired, 3: "", 5: ""} {
+	for from, want := range map[int64]sandbox.Code{
+		0: sandbox.EventSequenceExpired,
+		2: sandbox.EventSequenceExpired,
+		3: "",
+		5: "",
+	} {
 		err := s.Read(t.Context(), func(tx *ledger.Tx) error {
 			_, err := tx.Events(sandbox.EventFilter{SandboxID: id, FromSequence: from})
 			return err

@@ -14,35 +14,35 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Options are what a store is given from outside.
+// Options configure a store.
 type Options struct {
-	// Now is the clock; nil means time.Now on SQLite, and on PostgreSQL the database's clock, which
-	// is one for all replicas.
+	// Now is the clock. Nil means time.Now on SQLite, and on PostgreSQL the database's clock, which all
+	// replicas share.
 	Now func() time.Time
-	// Boot is the time since boot, which tells a step of the clock from time that passed; nil means
-	// the host's where Now is nil, and otherwise that Now is never stepped. BootID names the boot.
+	// Boot is the time since boot, which distinguishes a step of the clock from passed time. Nil means the
+	// host's if Now is nil, and otherwise that Now never steps. BootID identifies the boot.
 	Boot   func() time.Duration
 	BootID string
 	// IDs issues the ledger's id; nil means sandbox.RandomIDs.
 	IDs sandbox.IDs
-	// Poll is how often other processes' commits are looked for. Default 100ms on SQLite; on
-	// PostgreSQL, which tells of them, 5s.
+	// Poll is the interval for finding other processes' commits. Default 100ms on SQLite; 5s on PostgreSQL,
+	// which also sends notifications.
 	Poll time.Duration
-	// NoListen has PostgreSQL not tell of other processes' commits, so that they are found by Poll
-	// alone. For testing/synctest, whose time stands still while a goroutine waits for a socket; and
-	// for poolers that do not pass notifications on.
+	// NoListen disables PostgreSQL's notifications, so that only Poll finds other processes' commits. It is
+	// for testing/synctest, whose time stands still while a goroutine waits for a socket, and for poolers
+	// that do not forward notifications.
 	NoListen bool
-	// Reserve is how many bytes of the disk an embedded ledger keeps back for what must go on when the disk is full; see
-	// Essential. 0 keeps none.
+	// Reserve is the disk space, in bytes, that an embedded ledger reserves for essential writes on a full
+	// disk; see Essential. 0 reserves none.
 	Reserve int64
-	// Logger receives what has no caller to go to; nil discards.
+	// Logger receives messages without a caller; nil discards them.
 	Logger *slog.Logger
 }
 
 // Store is an open ledger. It is safe for concurrent use.
 type Store struct {
 	id string
-	// process shows that this process lives, until leave; "" where nothing does.
+	// process proves that this process lives, until leave; "" if there is no such proof.
 	process string
 	leave   func() error
 	now     func() time.Time
@@ -50,45 +50,46 @@ type Store struct {
 	db      database
 	writes  *gorm.DB // one connection
 	reads   *gorm.DB
-	jobs    chan *job // unbuffered: what the writer takes from it is answered
+	jobs    chan *job // unbuffered: the writer answers every job that it takes
 	stop    chan struct{}
 	wg      sync.WaitGroup
 
 	health  health
-	reserve reserve // set before the store is at work
+	reserve reserve // set before the store starts
 
-	mu      sync.Mutex // guards what follows
-	clock   *clock     // nil: never stepped. Only the writer changes it
-	closed  bool
-	changed chan struct{}
+	mu        sync.Mutex // guards what follows
+	clock     *clock     // nil: never steps. Only the writer changes it
+	closed    bool
+	changed   chan struct{}
+	scheduled chan struct{}
 }
 
-// database is what SQLite and PostgreSQL do differently beneath an open store.
+// database holds the differences between SQLite and PostgreSQL in an open store.
 type database interface {
-	// bounded bounds one transaction, so that a server that does not answer is not waited for.
+	// bounded limits one transaction, in case a server does not answer.
 	bounded(ctx context.Context) (context.Context, context.CancelFunc)
-	// begin is the first read of every commit. After it there is no other writer until the commit ends, which
-	// other processes are told of.
+	// begin is the first read of every commit. After it there is no other writer until the commit ends. Other
+	// processes are notified of the commit.
 	begin(db *gorm.DB) (begun, error)
-	// committing gives the error of a commit its text: nothing is known to have changed.
+	// committing converts the error of a commit: nothing is known to have changed.
 	committing(err error) error
-	// ended returns those of some processes that have died, and perhaps others. forget is called once nothing of
+	// ended returns which of the given processes have died, and possibly others. Call forget once nothing of
 	// theirs is left.
 	ended(ctx context.Context, processes []string) (dead []string, forget func(), err error)
-	// snapshot is how a transaction that reads begins.
+	// snapshot returns the options of a reading transaction.
 	snapshot() *sql.TxOptions
-	// intact returns an error if what was committed is not where the next start looks for it.
+	// intact returns an error if the next start would not find committed data.
 	intact() error
-	// verify reads all of the database, and returns an error if it is damaged.
+	// verify reads the whole database, and returns an error if it is damaged.
 	verify(ctx context.Context, db *gorm.DB) error
-	// fault is what a failure says of the database.
+	// fault returns what a failure says about the database.
 	fault(err error) Fault
 }
 
-// Open opens the ledger at a URL, making it and bringing its schema up to date as needed.
-// "sqlite:///var/lib/sandbox/ledger.db" is a file, "postgres://user@host/database" a PostgreSQL
-// database, where "?search_path=schema" keeps several ledgers apart. Errors: Invalid for a URL that
-// cannot be used, Conflict for a ledger of a newer program, Unavailable. None holds the password.
+// Open opens the ledger at a URL. It creates it or upgrades its schema if needed.
+// "sqlite:///var/lib/sandbox/ledger.db" is a file, "postgres://user@host/database" a PostgreSQL database;
+// "?search_path=schema" separates several ledgers in one. Errors: Invalid for an unusable URL, Conflict for a
+// ledger of a newer program, Unavailable. No error contains the password.
 func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Boot, o.BootID = sinceBoot, thisBoot()
@@ -109,43 +110,57 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 	return openPostgres(ctx, u, o)
 }
 
-// newStore returns a store that is not at work yet.
+// newStore returns a store that is not running yet.
 func newStore(db database, writes, reads *gorm.DB, o Options) *Store {
 	return &Store{
 		now: o.Now, clock: newClock(o), log: o.Logger, db: db, writes: writes, reads: reads,
-		leave: func() error { return nil }, jobs: make(chan *job), stop: make(chan struct{}), changed: make(chan struct{}),
+		leave: func() error { return nil }, jobs: make(chan *job), stop: make(chan struct{}),
+		changed: make(chan struct{}), scheduled: make(chan struct{}),
 	}
 }
 
-// ID identifies the ledger. It is made with it and never changes.
+// ID identifies the ledger. It never changes.
 func (s *Store) ID() string { return s.id }
 
-// Now is the ledger's clock, which everything on it is timed by.
+// Now is the ledger's clock. It times everything in the ledger.
 func (s *Store) Now() time.Time { return s.now() }
 
-// stepped reports whether the clock was stepped and no write has seen it yet.
+// stepped reports whether the clock was stepped since the last write.
 func (s *Store) stepped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clock.stepped(At(s.now()))
 }
 
-// Changed returns a channel that is closed at the next commit, by this process or another one:
-// on SQLite within Options.Poll, on PostgreSQL at once. Take it before reading what is waited for.
+// Changed returns a channel that is closed at the next commit of this or another process: within Options.Poll
+// on SQLite, at once on PostgreSQL. Call it before you read what you wait for.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-func (s *Store) notify() {
+// Scheduled is Changed without this process's commits whose transactions all kept the schedule, see
+// Tx.KeepSchedule.
+func (s *Store) Scheduled() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.scheduled
+}
+
+// notify announces a commit. Of another process's commit nothing more is known.
+func (s *Store) notify(keptSchedule bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.changed)
 	s.changed = make(chan struct{})
+	if !keptSchedule {
+		close(s.scheduled)
+		s.scheduled = make(chan struct{})
+	}
 }
 
-// Close ends the store once the writes under way are done.
+// Close closes the store after the current writes.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -169,7 +184,7 @@ func closeDB(db *gorm.DB) error {
 
 // Read runs fn in one snapshot of the ledger.
 func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
-	if s.stepped() { // by the old clock's times, leases would seem to have ended
+	if s.stepped() { // with the old clock's times, leases would seem to have ended
 		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
 			return err
 		}
@@ -186,7 +201,7 @@ func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// newClock returns the guard of a store's clock, nil where the clock is never stepped.
+// newClock returns the guard of a store's clock, nil if the clock never steps.
 func newClock(o Options) *clock {
 	if o.Boot == nil {
 		return nil
@@ -197,25 +212,31 @@ func newClock(o Options) *clock {
 // Tx is one transaction.
 type Tx struct {
 	db *gorm.DB
-	// Now is the transaction's moment: everything in it happens at once.
+	// Now is the transaction's time: everything in it happens at once.
 	Now Time
-	// actor is on whose behalf everything in it is done.
+	// actor is the caller on whose behalf the transaction works.
 	actor sandbox.Actor
-	// events are appended together when the transaction is committed.
+	// events are appended together at the commit.
 	events []Event
 	// grown are sums of output that have grown.
 	grown []KeptSum
-	// changes are nil in a transaction that only reads.
+	// changes are nil in a reading transaction.
 	changes changes
 	// updating are the sandboxes that Update is changing.
 	updating []string
+	// keepsSchedule is set by KeepSchedule.
+	keepsSchedule bool
 }
 
-// ActFor says on whose behalf what follows in the transaction is done: it begins with who asked for the
-// transaction, and a transaction may be made for several.
+// KeepSchedule declares that a Write makes no sandbox due earlier, so that the commit need not wake the
+// workers on due sandboxes. Commits of commands are by far the most frequent, and keep the schedule.
+func (tx *Tx) KeepSchedule() { tx.keepsSchedule = true }
+
+// ActFor sets the actor for the rest of the transaction. Initially it is the caller; a transaction may serve
+// several.
 func (tx *Tx) ActFor(a sandbox.Actor) { tx.actor = a }
 
-// first loads one row by a condition, or returns nil when there is none.
+// first loads one row by a condition, nil if there is none.
 func first[T any](tx *Tx, query string, args ...any) (*T, error) {
 	row := new(T)
 	found := tx.db.Where(query, args...).Limit(1).Find(row)
@@ -241,7 +262,7 @@ func (tx *Tx) create(row any) error {
 	return unavailable("writing to the ledger", tx.db.Create(row).Error)
 }
 
-// unavailable gives a database error its code. The cause stays visible to errors.Is.
+// unavailable gives a database error a code. errors.Is still finds the cause.
 func unavailable(what string, err error) error {
 	if err == nil {
 		return nil
@@ -250,12 +271,14 @@ func unavailable(what string, err error) error {
 		return sandbox.Errorf(sandbox.Conflict, "%s: the row exists already: %w", what, err)
 	}
 	if isUnstorableText(err) {
-		return sandbox.Errorf(sandbox.Invalid, "%s: a text holds a NUL character or is not UTF-8, which PostgreSQL does not store: %w", what, err)
+		return sandbox.Errorf(sandbox.Invalid,
+			"%s: a text contains a NUL character or is not UTF-8, which PostgreSQL cannot store: %w", what, err)
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "%s: %w (retry; if it persists look at the database, its disk and its permissions)", what, err)
+	return sandbox.Errorf(sandbox.Unavailable,
+		"%s: %w (retry; if it persists, check the database, its disk and its permissions)", what, err)
 }
 
-// rowCount returns how many rows a change touched.
+// rowCount returns the number of changed rows.
 func rowCount(what string, res *gorm.DB) (int64, error) {
 	return res.RowsAffected, unavailable(what, res.Error)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Sums of ended usage, so that reading a lease or checking a budget takes the same time after one usage period as
-// after a thousand. A period is in all of them, or in none: those that are in none are read beside the sums.
+// Sums of ended usage make reading a lease or checking a budget independent of the number of usage periods. A
+// period is in all sums or in none; those in none are read in addition.
 
 // CostMonth is a row of cost_months: the gross cost of an environment's days of one month.
 type CostMonth struct {
@@ -25,7 +25,7 @@ type SandboxCost struct {
 	Cost      sandbox.NanoUSD
 }
 
-// SpentInMonth returns the gross cost that cost_days counts for an environment in a month ("2006-01").
+// SpentInMonth returns the gross cost in cost_days for an environment in a month ("2006-01").
 func (repo Accounting) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error) {
 	row, err := first[CostMonth](repo.tx, "environment_id = ? AND month = ?", environmentID, month)
 	if err != nil || row == nil {
@@ -45,10 +45,11 @@ func (repo Accounting) addCostMonths(days []CostDay) error {
 		row.Cost = cost
 		rows = append(rows, row)
 	}
-	return repo.tx.db.Clauses(addTo("cost_months", []string{"environment_id", "month"}, "cost")).CreateInBatches(rows, costDayBatch).Error
+	return repo.tx.db.Clauses(addTo("cost_months", []string{"environment_id", "month"}, "cost")).
+		CreateInBatches(rows, costDayBatch).Error
 }
 
-// SandboxCosts returns what sandbox_costs counts for the given sandboxes.
+// SandboxCosts returns the costs in sandbox_costs for the given sandboxes.
 func (repo Accounting) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
 	rows, err := find[SandboxCost](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs))
 	costs := make(map[string]sandbox.NanoUSD, len(rows))
@@ -67,32 +68,35 @@ func (repo Accounting) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
 	for _, id := range slices.Sorted(maps.Keys(costs)) {
 		rows = append(rows, SandboxCost{SandboxID: id, Cost: costs[id]})
 	}
-	err := repo.tx.db.Clauses(addTo("sandbox_costs", []string{"sandbox_id"}, "cost")).CreateInBatches(rows, costDayBatch).Error
+	err := repo.tx.db.Clauses(addTo("sandbox_costs", []string{"sandbox_id"}, "cost")).
+		CreateInBatches(rows, costDayBatch).Error
 	return unavailable("counting usage", err)
 }
 
-// UnsettledPeriods returns the usage periods of the given sandboxes that sandbox_costs does not count.
+// UnsettledPeriods returns the usage periods of the given sandboxes that are not in sandbox_costs.
 func (repo Accounting) UnsettledPeriods(sandboxIDs []string) ([]UsagePeriod, error) {
 	return find[UsagePeriod](repo.tx.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
 }
 
-// TakeUnsettled marks up to limit usage periods that an earlier program has counted by day only as counted in
-// sandbox_costs too, and returns them for their caller to count there in the same transaction.
+// TakeUnsettled marks up to limit usage periods that an earlier program counted only by day as counted in
+// sandbox_costs too, and returns them. The caller must count them in the same transaction.
 func (repo Accounting) TakeUnsettled(limit int) ([]UsagePeriod, error) {
 	var rows []UsagePeriod
 	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = -rolled_at
-		WHERE id IN (SELECT id FROM usage_periods WHERE rolled_at <= 0 AND rolled_at <> 0 LIMIT ?) RETURNING *`, limit).Scan(&rows).Error
+		WHERE id IN (SELECT id FROM usage_periods WHERE rolled_at <= 0 AND rolled_at <> 0 LIMIT ?) RETURNING *`, limit).
+		Scan(&rows).Error
 	return rows, unavailable("counting usage", err)
 }
 
-// LastUsed returns when a sandbox's last usage ended, 0 when none has.
+// LastUsed returns when a sandbox's last usage ended, 0 if there is none.
 func (repo Accounting) LastUsed(sandboxID string) (Time, error) {
 	var at Time
-	err := repo.tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").Where("sandbox_id = ?", sandboxID).Scan(&at).Error
+	err := repo.tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").
+		Where("sandbox_id = ?", sandboxID).Scan(&at).Error
 	return at, unavailable("reading usage", err)
 }
 
-// addTo makes an INSERT add to the rows of a table that exist.
+// addTo makes an INSERT add to existing rows of a table.
 func addTo(table string, key []string, columns ...string) clause.OnConflict {
 	var do clause.OnConflict
 	for _, name := range key {

@@ -82,10 +82,11 @@ func leaseFor(t *testing.T, store *ledger.Store, agent string) (id string) {
 	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
 		s := ledgertest.Sandbox(tx, "catan-7", 1)
 		s.AgentDID, s.LeaseID, s.MemoryMB = agent, &id, 1000+int64(len(agent))
-		return errors.Join(tx.CreateSandbox(s), tx.BeginGeneration(nil, s), tx.UpdateEnvironment("catan-7", func(env *ledger.Environment) error {
-			env.Spec.Budget = &sandbox.Budget{Monthly: 1e6 * sandbox.USD}
-			return nil
-		}))
+		return errors.Join(tx.CreateSandbox(s), tx.BeginGeneration(nil, s),
+			tx.UpdateEnvironment("catan-7", func(env *ledger.Environment) error {
+				env.Spec.Budget = &sandbox.Budget{Monthly: 1e6 * sandbox.USD}
+				return nil
+			}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +114,8 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 				state = sandbox.PhaseAsleep
 			}
 			s.Meter.CPUMark = 0
-			err = errors.Join(tx.Accounting().AddCPU(s, ledger.Span(1_234_567*(i+1))), tx.Accounting().EnterState(s, state, tx.Now, row))
+			err = errors.Join(tx.Accounting().AddCPU(s, ledger.Span(1_234_567*(i+1))),
+				tx.Accounting().EnterState(s, state, tx.Now, row))
 			if err != nil {
 				return err
 			}

@@ -10,14 +10,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// tables are all that a ledger has, each after those that it refers to.
+// tables are all tables of a ledger, each after those that it references.
 var tables = []string{
-	"ledgers", "witnesses", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds", "events",
-	"deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days", "budget_thresholds", "drift_findings", "retired_sandboxes",
-	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events", "kept_outputs", "kept_sums", "processes", "usage_samples", "tokens", "logins",
+	"ledgers", "witnesses", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds",
+	"events", "deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days",
+	"budget_thresholds", "drift_findings", "retired_sandboxes",
+	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events",
+	"kept_outputs", "kept_sums", "processes", "usage_samples", "tokens", "logins",
+	"llm_calls", "llm_days", "llm_months", "llm_cursors",
 }
 
-// numbered are the tables whose rows have numbers that are never given out twice.
+// numbered are the tables whose row numbers are never reused.
 var numbered = []string{"events", "usage_periods", "drift_findings"}
 
 // querier is a transaction of database/sql.
@@ -25,13 +28,13 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// columnsOf returns the columns of a table in an embedded ledger, without those that it computes itself.
+// columnsOf returns the columns of a table in an embedded ledger, without generated ones.
 func columnsOf(ctx context.Context, db querier, table string) (names []string, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0 ORDER BY cid", table)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // Err has told all there is to tell
+	defer func() { _ = rows.Close() }() // Err reports all errors
 	for rows.Next() {
 		var name string
 		if err := rows.Scan(&name); err != nil {
@@ -42,7 +45,7 @@ func columnsOf(ctx context.Context, db querier, table string) (names []string, e
 	return names, rows.Err()
 }
 
-// rowsOf reads all rows of a table: of integers, texts and bytes, which both databases have alike.
+// rowsOf reads all rows of a table: integers, texts and bytes, which are the same in both databases.
 func rowsOf(ctx context.Context, db querier, table string, columns []string) (*rowSource, error) {
 	rows, err := db.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+table) //nolint:gosec,rowserrcheck // the schema's own names; rowSource.Err is asked
 	if err != nil {
@@ -55,7 +58,7 @@ func rowsOf(ctx context.Context, db querier, table string, columns []string) (*r
 	return s, nil
 }
 
-// rowSource is rows, as pgx copies them.
+// rowSource provides rows for pgx to copy.
 type rowSource struct {
 	rows         *sql.Rows
 	values, into []any
@@ -72,7 +75,7 @@ func (s *rowSource) Next() bool {
 	return s.err == nil
 }
 
-// Values returns the row, which is good until the next.
+// Values returns the row, which is valid until the next call.
 func (s *rowSource) Values() ([]any, error) { return s.values, nil }
 
 func (s *rowSource) Err() error {
@@ -82,9 +85,9 @@ func (s *rowSource) Err() error {
 	return s.rows.Err()
 }
 
-func (s *rowSource) close() { _ = s.rows.Close() } // Err has told all there is to tell
+func (s *rowSource) close() { _ = s.rows.Close() } // Err reports all errors
 
-// copyFromPostgres fills the tables of an embedded ledger, which are empty, with those of a PostgreSQL.
+// copyFromPostgres fills the empty tables of an embedded ledger from a PostgreSQL.
 func copyFromPostgres(ctx context.Context, from querier, to *sql.Tx) error {
 	for _, table := range tables {
 		if err := insertAll(ctx, from, to, table); err != nil {
@@ -112,11 +115,13 @@ func insertAll(ctx context.Context, from querier, to *sql.Tx, table string) erro
 	if err != nil {
 		return err
 	}
-	insert, err := to.PrepareContext(ctx, "INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")") // #nosec G202 -- the schema's own names
+	// #nosec G202 -- the schema's own names
+	insert, err := to.PrepareContext(ctx,
+		"INSERT INTO "+table+" ("+strings.Join(columns, ", ")+") VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = insert.Close() }() // the transaction's end does
+	defer func() { _ = insert.Close() }() // the end of the transaction closes it too
 	rows, err := rowsOf(ctx, from, table, columns)
 	if err != nil {
 		return err
@@ -130,7 +135,7 @@ func insertAll(ctx context.Context, from querier, to *sql.Tx, table string) erro
 	return rows.Err()
 }
 
-// copyToPostgres fills the tables of a PostgreSQL, which are empty, with those of an embedded ledger.
+// copyToPostgres fills the empty tables of a PostgreSQL from an embedded ledger.
 func copyToPostgres(ctx context.Context, from querier, to pgx.Tx) error {
 	for _, table := range tables {
 		if err := copyTable(ctx, from, to, table); err != nil {
@@ -164,13 +169,13 @@ func copyTable(ctx context.Context, from querier, to pgx.Tx, table string) error
 	return err
 }
 
-// scanOne reads the one value of a query.
+// scanOne reads the single value of a query.
 func scanOne(ctx context.Context, db querier, into any, query string) error {
 	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // Err has told all there is to tell
+	defer func() { _ = rows.Close() }() // Err reports all errors
 	for rows.Next() {
 		if err := rows.Scan(into); err != nil {
 			return err

@@ -78,7 +78,7 @@ func TestALedgerFromBeforeTenantsLosesNothingAndSaysWhatStays(t *testing.T) {
 			older(t, url)
 			var log bytes.Buffer
 			store := openStore(t, url, ledger.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if !strings.Contains(log.String(), "belong to the operator now") || !strings.Contains(log.String(), "states=1") {
+			if !strings.Contains(log.String(), "now belong to the operator") || !strings.Contains(log.String(), "states=1") {
 				t.Errorf("the log says %q", log.String())
 			}
 			err := store.Read(t.Context(), func(tx *ledger.Tx) error {
@@ -105,24 +105,30 @@ func wantUpgraded(t *testing.T, tx *ledger.Tx) {
 			t.Fatal(err)
 		}
 	}
-	states, err := tx.Snapshots().SavedStates(sandbox.StateFilter{})
+	states, err := tx.Snapshots().List(sandbox.SnapshotFilter{})
 	must(err)
 	if len(states) != 2 || states[0].Key != "did:plc:ann" || states[1].Key != "did:plc:ann::catan-1" {
 		t.Errorf("the saved states are %+v", states)
 	}
 	s, err := tx.Sandbox("s1")
 	must(err)
-	if s.Snapshot.Key != "did:plc:ann" || s.Snapshot.Role != sandbox.RoleHolder || len(s.Snapshot.Namespace) != 0 || s.Snapshot.Source != "" {
+	if s.Snapshot.Key != "did:plc:ann" || s.Snapshot.Role != sandbox.RoleHolder || len(s.Snapshot.Namespace) != 0 ||
+		s.Snapshot.Source != "" {
 		t.Errorf("a living sandbox keeps %+v", s.Snapshot)
 	}
 	events, err := tx.Events(sandbox.EventFilter{})
 	must(err)
-	var told sandbox.StatesKept
-	i := slices.IndexFunc(events, func(e sandbox.Event) bool { return e.Type == sandbox.EventStatesKept })
-	if i < 0 || json.Unmarshal(events[i].Data, &told) != nil || told.States != 1 || !slices.Equal(told.Keys, []string{"did:plc:ann"}) {
+	var told sandbox.SnapshotsKept
+	i := slices.IndexFunc(events, func(e sandbox.Event) bool { return e.Type == sandbox.EventSnapshotsKept })
+	if i < 0 || json.Unmarshal(events[i].Data, &told) != nil || told.Snapshots != 1 ||
+		!slices.Equal(told.Keys, []string{"did:plc:ann"}) {
 		t.Errorf("the events are %+v", events)
 	}
-	for scope, id := range map[ledger.KeptScope]string{ledger.KeptOfLease: "did:plc:ann::catan-1", ledger.KeptOfEnvironment: "catan-1", ledger.KeptOfLedger: ""} {
+	for scope, id := range map[ledger.KeptScope]string{
+		ledger.KeptOfLease:       "did:plc:ann::catan-1",
+		ledger.KeptOfEnvironment: "catan-1",
+		ledger.KeptOfLedger:      "",
+	} {
 		sum, err := tx.Commands().KeptSum(scope, id)
 		must(err)
 		if sum.Bytes != 142 || sum.Records != 2 {
@@ -142,7 +148,8 @@ func TestAProgramFromBeforeTenantsIsRefused(t *testing.T) {
 	url := sqliteURL(t)
 	older(t, url)
 	openStore(t, url, ledger.Options{})
-	if rows := query(t, "sqlite", strings.TrimPrefix(url, "sqlite://"))("SELECT 1 FROM ledgers WHERE min_reader >= 3"); len(rows) != 1 {
+	if rows := query(t,
+		"sqlite", strings.TrimPrefix(url, "sqlite://"))("SELECT 1 FROM ledgers WHERE min_reader >= 3"); len(rows) != 1 {
 		t.Error("a program of schema 2 may still write to the ledger")
 	}
 }

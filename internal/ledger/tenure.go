@@ -5,15 +5,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Tenure says which generation of which lease a sandbox is, and since when. A sandbox that leaves a warm pool gets
-// another one as a whole.
+// Tenure is the generation and the lease of a sandbox, and since when. A sandbox that leaves a warm pool gets
+// a new one as a whole.
 type Tenure struct {
 	// LeaseID is nil while the sandbox waits in a pool.
 	LeaseID    *string
 	Generation int64
 	AgentDID   string `gorm:"column:agent_did"`
 	Owner      string
-	// BatchID names the batch that leases all of its agents or none, "" where the lease counts by itself.
+	// BatchID names an all-or-none batch, "" for a single lease.
 	BatchID      string
 	LeasedAt     Time
 	ReadyAt      Time // 0 before
@@ -22,7 +22,14 @@ type Tenure struct {
 
 // NewTenure returns a tenure that begins now.
 func NewTenure(leaseID *string, generation int64, agentDID, owner string, now Time) Tenure {
-	return Tenure{LeaseID: leaseID, Generation: generation, AgentDID: agentDID, Owner: owner, LeasedAt: now, LastActivity: now}
+	return Tenure{
+		LeaseID:      leaseID,
+		Generation:   generation,
+		AgentDID:     agentDID,
+		Owner:        owner,
+		LeasedAt:     now,
+		LastActivity: now,
+	}
 }
 
 // Lease returns the id of the sandbox's lease, "" in a pool.
@@ -33,19 +40,20 @@ func (t *Tenure) Lease() string {
 	return *t.LeaseID
 }
 
-// Terms are what a lease may set, as they apply to it: its own settings, and its environment's where it has none.
+// Terms are the settings of a lease: its own ones and, where it has none, its environment's.
 type Terms struct {
 	TTL         Span
 	MaxLifetime Span
-	// SleepAfter is 0 for never. In a warm pool it is 0 for a sandbox that waits awake, and positive for one that sleeps.
+	// SleepAfter is 0 for never. In a warm pool it is 0 for a sandbox that waits awake, and positive for one
+	// that sleeps.
 	SleepAfter       Span
 	ExpiryConditions []string              `gorm:"serializer:json"`
 	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
-	// PostStart are the commands that run before the sandbox is ready.
+	// PostStart are the commands to run before the sandbox is ready.
 	PostStart []sandbox.PostStart `gorm:"serializer:json"`
 }
 
-// NewTerms returns the terms of a lease with its own settings, which spec has applied already.
+// NewTerms returns the terms of a lease with its own settings, which are already applied to spec.
 func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 	return Terms{
 		TTL: SpanOf(spec.TTL), MaxLifetime: SpanOf(spec.MaxLifetime), SleepAfter: SpanOf(*spec.SleepAfter),
@@ -53,24 +61,24 @@ func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 	}
 }
 
-// Follow applies an environment's changed times and conditions, where the lease has none of its own. A lifetime and
-// post-start commands stay as they were when the lease began.
+// Follow applies an environment's changed times and conditions where the lease has none of its own. Lifetime
+// and post-start commands stay as they were at the start of the lease.
 func (t *Terms) Follow(spec sandbox.EnvironmentSpec) {
 	applied := t.Settings.Apply(spec)
 	t.TTL, t.SleepAfter, t.ExpiryConditions = SpanOf(applied.TTL), SpanOf(*applied.SleepAfter), applied.ExpiryConditions
 }
 
-// Limits are the times that a backend keeps by itself.
+// Limits are the times that a backend keeps itself.
 func (t *Terms) Limits() driver.Limits {
 	return driver.Limits{TTL: t.TTL.Duration(), SleepAfter: t.SleepAfter.Duration()}
 }
 
-// Origin says where a sandbox comes from that was not made for its lease: a warm pool, or another ledger.
+// Origin is the origin of a sandbox that was not created for its lease: a warm pool or another ledger.
 type Origin struct {
 	// LedgerID is the label under which the backend knows an adopted sandbox; "" is this ledger's.
 	LedgerID string
-	// PooledAt is when the sandbox was made for a warm pool, 0 if it was not.
+	// PooledAt is when the sandbox was created for a warm pool, 0 if it was not.
 	PooledAt Time
-	// HardDeadline is the deadline that the backend got when it made the sandbox; 0 is leased_at + max_lifetime.
+	// HardDeadline is the backend's deadline of the sandbox; 0 means leased_at + max_lifetime.
 	HardDeadline Time
 }

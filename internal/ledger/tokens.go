@@ -23,12 +23,12 @@ type Token struct {
 	RevokedBy    string
 }
 
-// Live reports whether the token is accepted at a moment.
+// Live reports whether the token is valid at now.
 func (t *Token) Live(now Time) bool {
 	return t.RevokedAt == 0 && (t.ExpiresAt == 0 || now < t.ExpiresAt)
 }
 
-// Domain returns the token as the domain knows it.
+// Domain converts the token to the domain type.
 func (t *Token) Domain() sandbox.Token {
 	return sandbox.Token{
 		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments, Ceiling: t.Ceiling,
@@ -37,20 +37,20 @@ func (t *Token) Domain() sandbox.Token {
 	}
 }
 
-// Tokens returns all tokens by name, the latest of a name first.
+// Tokens returns all tokens, sorted by name and newest first within a name.
 func (repo Tokens) Tokens() ([]Token, error) {
 	return find[Token](repo.tx.db.Order("name, created_at DESC, id"))
 }
 
-// TokensNamed returns the tokens of a name, the latest first.
+// TokensNamed returns the tokens of a name, newest first.
 func (repo Tokens) TokensNamed(name string) ([]Token, error) {
 	return find[Token](repo.tx.db.Where("name = ?", name).Order("created_at DESC, id"))
 }
 
-// Token returns a token by its id, nil when there is none.
+// Token returns a token by its id, nil if it does not exist.
 func (repo Tokens) Token(id string) (*Token, error) { return first[Token](repo.tx, "id = ?", id) }
 
-// TokenByHash returns the token whose text has the hash, nil when there is none.
+// TokenByHash returns the token whose text has the hash, nil if there is none.
 func (repo Tokens) TokenByHash(hash []byte) (*Token, error) {
 	return first[Token](repo.tx, "hash = ?", hash)
 }
@@ -58,7 +58,7 @@ func (repo Tokens) TokenByHash(hash []byte) (*Token, error) {
 // CreateToken stores a new token.
 func (repo Tokens) CreateToken(t *Token) error { return repo.tx.create(t) }
 
-// SaveToken stores a token's new state.
+// SaveToken stores a changed token.
 func (repo Tokens) SaveToken(t *Token) error { return repo.tx.save(t) }
 
 // UseTokens records when tokens were used, by id.
@@ -72,7 +72,7 @@ func (repo Tokens) UseTokens(used map[string]Time) error {
 	return nil
 }
 
-// Login is a row of logins: a browser that is logged in with a token.
+// Login is a row of logins: a browser session logged in with a token.
 type Login struct {
 	Hash      []byte `gorm:"primaryKey"`
 	TokenHash []byte
@@ -80,7 +80,7 @@ type Login struct {
 	ExpiresAt Time
 }
 
-// LoginByHash returns the log-in whose id has the hash, nil when there is none.
+// LoginByHash returns the login whose id has the hash, nil if there is none.
 func (repo Tokens) LoginByHash(hash []byte) (*Login, error) {
 	return first[Login](repo.tx, "hash = ?", hash)
 }
@@ -94,8 +94,9 @@ func (repo Tokens) DeleteLogin(hash []byte) error {
 	return err
 }
 
-// DeleteExpiredLogins removes the log-ins that have ended by themselves.
+// DeleteExpiredLogins removes expired logins.
 func (repo Tokens) DeleteExpiredLogins() error {
-	_, err := rowCount("removing log-ins that have expired", repo.tx.db.Exec("DELETE FROM logins WHERE expires_at <= ?", repo.tx.Now))
+	_, err := rowCount("removing log-ins that have expired",
+		repo.tx.db.Exec("DELETE FROM logins WHERE expires_at <= ?", repo.tx.Now))
 	return err
 }

@@ -7,19 +7,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A row changes within Update, which reads it, changes it and stores it once. So code that changes a row cannot forget to
-// store it. A helper that changes a sandbox takes one that Update has handed out.
+// A row changes within Update, which reads it, changes it and stores it once. So code that changes a row cannot forget
+// to store it. A helper that changes a sandbox takes one that Update has handed out.
 
-// Update changes a sandbox: it reads the row, calls change and stores what change has changed. When change fails, nothing
-// is stored. Errors: NotFound; Internal for a change of a retired sandbox, and for an update within an update of the same
-// sandbox.
+// Update changes a sandbox: it reads the row, calls change and stores what change has changed. When change fails,
+// nothing is stored. Errors: NotFound; Internal for a change of a purged sandbox, and for an update within an update of
+// the same sandbox.
 func (tx *Tx) Update(id string, change func(s *Sandbox) error) error {
 	s, err := tx.Sandbox(id)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", id).WithReason(sandbox.ReasonSandboxNotFound)
+		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", id).
+			WithReason(sandbox.ReasonSandboxNotFound)
 	}
 	return tx.UpdateRow(s, change)
 }
@@ -31,7 +32,7 @@ func (tx *Tx) UpdateRow(s *Sandbox, change func(s *Sandbox) error) error {
 	}
 	tx.updating = append(tx.updating, s.ID)
 	defer func() { tx.updating = tx.updating[:len(tx.updating)-1] }()
-	if s.Retired != nil {
+	if s.Tombstone != nil {
 		return changeNothing(s, change)
 	}
 	if err := change(s); err != nil {
@@ -50,13 +51,13 @@ func (tx *Tx) UpdateRows(rows []Sandbox, change func(s *Sandbox) error) error {
 	return nil
 }
 
-// changeNothing refuses a change of a retired sandbox: storing it would bring it back.
+// changeNothing refuses a change of a purged sandbox: storing it would bring it back.
 func changeNothing(s *Sandbox, change func(s *Sandbox) error) error {
 	was := *s
 	if err := change(s); err != nil || reflect.DeepEqual(was, *s) {
 		return err
 	}
-	return sandbox.Errorf(sandbox.Internal, "sandbox %s is retired and cannot change", s.ID)
+	return sandbox.Errorf(sandbox.Internal, "sandbox %s is purged and cannot change", s.ID)
 }
 
 // isUpdated reports whether a row may change: within an update, or before it is stored for the first time.

@@ -9,7 +9,7 @@ import (
 
 const urlForms = "write it as sqlite:///absolute/path/ledger.db or postgres://user@host/database"
 
-// parseURL returns a ledger URL's parts. Its errors do not hold the password.
+// parseURL parses a ledger URL. Its errors do not contain the password.
 func parseURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -27,8 +27,17 @@ func parseURL(raw string) (*url.URL, error) {
 	}
 }
 
-// SecretKeyFile returns where the key for secrets lies unless told otherwise: beside a ledger that is
-// a file, and nowhere ("") for one that several machines may share.
+// CheckURL reports a URL that names no ledger, without opening one. Errors: Invalid.
+func CheckURL(raw string) error {
+	u, err := parseURL(raw)
+	if err == nil && u.Scheme == "sqlite" {
+		_, err = sqlitePath(u)
+	}
+	return err
+}
+
+// SecretKeyFile returns the default file of the key for secrets: next to a file ledger, and none ("") for a
+// ledger that several machines may share.
 func SecretKeyFile(raw string) string {
 	u, err := parseURL(raw)
 	if err != nil || u.Scheme != "sqlite" {
@@ -37,7 +46,7 @@ func SecretKeyFile(raw string) string {
 	return u.Path + ".key"
 }
 
-// RedactURL returns a ledger URL without its passwords, for people to read.
+// RedactURL returns a ledger URL without passwords, for display.
 func RedactURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// EnterState closes a sandbox's open usage period, if any, at the given moment and opens one in
-// the new state; PhaseGone opens none. Periods of one sandbox so never overlap. A moment that is
-// still to come, by a backend's clock that is ahead, is now.
+// EnterState closes a sandbox's open usage period, if any, at the given time and opens one in the new state;
+// PhaseGone opens none. So periods of one sandbox never overlap. A future time, from a backend whose clock is
+// fast, counts as now.
 func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBook) error {
 	at = min(at, repo.tx.Now)
 	open, err := repo.tx.Accounting().OpenPeriod(s.ID)
@@ -33,9 +33,18 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at Time, book
 		return nil
 	}
 	next := &UsagePeriod{
-		SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, AgentDID: s.AgentDID,
-		Backend: s.Backend, Instance: s.Instance, PriceBookID: book.ID, MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, DiskMB: s.DiskMB,
-		State: state, StartedAt: at,
+		SandboxID:     s.ID,
+		LeaseID:       s.Lease(),
+		EnvironmentID: s.EnvironmentID,
+		AgentDID:      s.AgentDID,
+		Backend:       s.Backend,
+		Instance:      s.Instance,
+		PriceBookID:   book.ID,
+		MemoryMB:      s.MemoryMB,
+		CPUMillis:     s.CPUMillis,
+		DiskMB:        s.DiskMB,
+		State:         state,
+		StartedAt:     at,
 	}
 	if open == nil && s.LeaseID != nil {
 		if next.Generations, err = repo.tx.Accounting().beginsGeneration(s); err != nil {
@@ -45,7 +54,7 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at Time, book
 	return repo.tx.create(next)
 }
 
-// beginsGeneration returns 1 unless a sandbox has been used in its present generation before.
+// beginsGeneration returns 1 unless the sandbox was already used in its current generation.
 func (repo Accounting) beginsGeneration(s *Sandbox) (int64, error) {
 	earlier, err := first[UsagePeriod](repo.tx, "sandbox_id = ? AND lease_id = ?", s.ID, s.Lease())
 	if err != nil || earlier != nil {
@@ -54,13 +63,13 @@ func (repo Accounting) beginsGeneration(s *Sandbox) (int64, error) {
 	return 1, nil
 }
 
-// OpenPeriod returns a sandbox's open usage period, nil when there is none.
+// OpenPeriod returns a sandbox's open usage period, nil if there is none.
 func (repo Accounting) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 	return first[UsagePeriod](repo.tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
 }
 
-// AddCPU adds a raw reading of CPU time since the sandbox last started to its open period, within an update of the
-// sandbox. A reading below the last one is of a new start.
+// AddCPU adds a reading of CPU time since the sandbox's last start to its open period, within an update of
+// the sandbox. A reading lower than the last one belongs to a new boot.
 func (repo Accounting) AddCPU(s *Sandbox, reading Span) error {
 	used := s.Meter.Read(reading)
 	if used == 0 {
@@ -79,7 +88,7 @@ func (repo Accounting) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
 	return find[UsagePeriod](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
 }
 
-// PriceBooks returns every price book that was ever in force, by id.
+// PriceBooks returns all price books that ever applied, by id.
 func (repo Accounting) PriceBooks() (map[string]sandbox.PriceBook, error) {
 	rows, err := find[PriceBook](repo.tx.db)
 	books := make(map[string]sandbox.PriceBook, len(rows))
@@ -89,7 +98,7 @@ func (repo Accounting) PriceBooks() (map[string]sandbox.PriceBook, error) {
 	return books, err
 }
 
-// KeepPriceBook stores a price book unless it is there, and returns its row.
+// KeepPriceBook stores a price book unless it exists, and returns its row.
 func (repo Accounting) KeepPriceBook(b sandbox.Backend, book sandbox.PriceBook) (*PriceBook, error) {
 	body, err := json.Marshal(book)
 	if err != nil {

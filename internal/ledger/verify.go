@@ -11,16 +11,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Verify reads every page of an embedded ledger. Damage that it finds is a Fault from then on. It takes time in
-// proportion to the ledger's size, and no writer waits for it. Of a PostgreSQL it does nothing: its server checks its pages.
-// Errors: Unavailable.
+// Verify reads every page of an embedded ledger. Damage that it finds becomes a Fault. Its time grows with
+// the ledger's size, but no writer waits. On PostgreSQL it does nothing: the server checks its pages. Errors:
+// Unavailable.
 func (s *Store) Verify(ctx context.Context) error {
 	err := s.db.verify(ctx, s.reads)
 	s.note(err)
 	return err
 }
 
-// Verify checks a ledger that need not be open, indexes against tables too. It changes nothing. Errors: as Examine.
+// Verify checks a ledger that need not be open, including indexes against tables. It changes nothing. Errors:
+// as Examine.
 func Verify(ctx context.Context, rawURL string) (err error) {
 	u, err := parseURL(rawURL)
 	if err != nil || u.Scheme != "sqlite" {
@@ -41,14 +42,14 @@ func Verify(ctx context.Context, rawURL string) (err error) {
 	return verify(ctx, db, "PRAGMA integrity_check(1)")
 }
 
-// verify asks SQLite for the first thing that is wrong.
+// verify asks SQLite for the first error.
 func (sqliteDatabase) verify(ctx context.Context, db *gorm.DB) error {
 	return verify(ctx, db, "PRAGMA quick_check(1)")
 }
 
 func (*postgresDatabase) verify(context.Context, *gorm.DB) error { return nil }
 
-// errDamaged is what a check found.
+// errDamaged is the error of a failed check.
 var errDamaged = errors.New("database disk image is malformed")
 
 func verify(ctx context.Context, db *gorm.DB, check string) error {

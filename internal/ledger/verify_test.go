@@ -16,8 +16,8 @@ import (
 
 const pageSize = 4096
 
-// TestADamagedPageIsFoundAndNothingIsWritten writes random bytes over each page of a ledger in turn. Pages that SQLite does
-// not use are the only ones whose damage may stay unknown.
+// TestADamagedPageIsFoundAndNothingIsWritten writes random bytes over each page of a ledger in turn. Pages that SQLite
+// does not use are the only ones whose damage may stay unknown.
 func TestADamagedPageIsFoundAndNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	whole, unused := filledLedger(t)
@@ -135,9 +135,11 @@ func TestAnIndexThatMissesRowsIsFoundByADoctor(t *testing.T) {
 	must(t, err)
 	db.SetMaxOpenConns(1)
 	for _, statement := range []string{ // the index of a part of the rows, in the place of the whole one
-		"CREATE TABLE part AS SELECT id, created_at FROM environments LIMIT 10", "CREATE INDEX part_index ON part (created_at)",
+		"CREATE TABLE part AS SELECT id, created_at FROM environments LIMIT 10",
+		"CREATE INDEX part_index ON part (created_at)",
 		"CREATE INDEX whole_index ON environments (created_at)", "PRAGMA writable_schema = ON",
-		"UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'part_index') WHERE name = 'whole_index'",
+		"UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'part_index') " +
+			"WHERE name = 'whole_index'",
 	} {
 		_, err := db.ExecContext(t.Context(), statement)
 		must(t, err)

@@ -6,25 +6,25 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A witness is a number that the ledger leaves on a backend instance (driver.Witnesser). The ledger issues the next
-// number in the transaction that makes a generation; the instance has that number before the generation can be used;
-// then the ledger notes that it has. So an instance that belongs to this state of the ledger shows a number from
-// Witnessed to Issued. A lower one is a clone, or an older copy of the machine. A higher one says that the ledger is
-// the older copy, and by how many generations at most.
+// A witness is a number that the ledger leaves on a backend instance (driver.Witnesser). The ledger issues
+// the next number in the transaction that begins a generation. The instance gets the number before the
+// generation can be used, and then the ledger records that. So an instance that matches this state of the
+// ledger has a number from Witnessed to Issued. A lower number means a clone, or an older copy of the
+// machine. A higher number means that the ledger is the older copy, and by how many generations at most.
 
 // Witness is a row of witnesses.
 type Witness struct {
 	Instance  string `gorm:"primaryKey"`
 	Issued    int64
 	Witnessed int64
-	// Found is a number that the instance has and that this ledger never issued.
+	// Found is a number on the instance that this ledger never issued.
 	Found int64
 }
 
 // Behind reports whether the ledger is older than what it left on the instance.
 func (w *Witness) Behind() bool { return w.Found > w.Issued }
 
-// Witness returns the witness on an instance; its numbers are 0 where the ledger issued none.
+// Witness returns the witness on an instance; its numbers are 0 if the ledger has issued none.
 func (repo Witnesses) Witness(instance string) (Witness, error) {
 	w, err := first[Witness](repo.tx, "instance = ?", instance)
 	if err != nil || w == nil {
@@ -48,14 +48,14 @@ func (repo Witnesses) IssueWitness(instance string) error {
 	return repo.tx.Witnesses().SaveWitness(&w)
 }
 
-// Witnessed notes that an instance has a number.
+// Witnessed records that an instance has a number.
 func (repo Witnesses) Witnessed(instance string, n int64) error {
 	res := repo.tx.db.Exec("UPDATE witnesses SET witnessed = ? WHERE instance = ? AND witnessed < ?", n, instance, n)
 	return unavailable("noting the witness on a backend instance", res.Error)
 }
 
-// FindBehind notes that an instance has a number that this ledger never issued: the ledger was put back by a copy.
-// The first time it comes to life, as a restored one does.
+// FindBehind records that an instance has a number that this ledger never issued: the ledger was replaced by
+// an older copy. The first time, it activates the ledger, as a restore does.
 func (repo Witnesses) FindBehind(instance string, found int64) (isNew bool, err error) {
 	w, err := repo.tx.Witnesses().Witness(instance)
 	if err != nil || found <= w.Issued {
@@ -69,9 +69,9 @@ func (repo Witnesses) FindBehind(instance string, found int64) (isNew bool, err 
 	return true, repo.tx.noteRestored()
 }
 
-// AcceptInstance makes an instance that has the given number the ledger's own from now on, and issues a number above
-// it. The numbers that the ledger does not know of are at most as many generations, of whatever leases: those to come
-// are above all of them.
+// AcceptInstance accepts an instance that has the given number as the ledger's own, and issues a higher
+// number. The unknown numbers stand for at most as many generations, of any leases: later generations are
+// above all of them.
 func (repo Witnesses) AcceptInstance(instance string, found int64) (Witness, error) {
 	w, err := repo.tx.Witnesses().Witness(instance)
 	if err != nil {
@@ -80,7 +80,8 @@ func (repo Witnesses) AcceptInstance(instance string, found int64) (Witness, err
 	found = max(found, w.Found)
 	if unknown := found - w.Issued; unknown > 0 {
 		err := repo.tx.db.Exec(`UPDATE ledgers SET generation_floor = ? +
-			(SELECT max(generation) FROM (SELECT generation_floor AS generation FROM ledgers UNION ALL SELECT generation FROM leases) AS known)`, unknown).Error
+			(SELECT max(generation) FROM (SELECT generation_floor AS generation FROM ledgers
+			UNION ALL SELECT generation FROM leases) AS known)`, unknown).Error
 		if err != nil {
 			return w, unavailable("raising the ledger's generations", err)
 		}
@@ -89,8 +90,8 @@ func (repo Witnesses) AcceptInstance(instance string, found int64) (Witness, err
 	return w, repo.tx.Witnesses().SaveWitness(&w)
 }
 
-// NextGeneration returns the generation that follows the last one of a lease, 0 for none, and issues a number for it
-// where the instance has a witness. Errors: Conflict with ReasonLedgerBehind.
+// NextGeneration returns the generation after a lease's last one, 0 for none, and issues a number for it if
+// the instance has a witness. Errors: Conflict with ReasonLedgerBehind.
 func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error) {
 	var at struct{ Floor, Issued, Found int64 }
 	err := repo.tx.db.Raw(`SELECT generation_floor AS floor, coalesce(issued, 0) AS issued, coalesce(found, 0) AS found
@@ -99,9 +100,10 @@ func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error)
 		return 0, unavailable("numbering a generation", err)
 	}
 	if at.Found > at.Issued {
-		return 0, sandbox.Errorf(sandbox.Conflict, "this ledger is older than what it left on instance %s: it was put back by a copy, and up to %d generations began "+
-			"that it does not know. It begins no lease until `terraform-provider-sandbox reconciler adopt` has taken in what lives of them",
-			instance, at.Found-at.Issued).WithReason(sandbox.ReasonLedgerBehind)
+		return 0, sandbox.Errorf(sandbox.Conflict, "this ledger is older than its sandboxes on instance %s: "+
+			"it was replaced by an older copy, which lacks up to %d generations. It begins no lease until "+
+			"`terraform-provider-sandbox reconciler adopt` has adopted their live sandboxes", instance, at.Found-at.Issued).
+			WithReason(sandbox.ReasonLedgerBehind)
 	}
 	if at.Issued > 0 {
 		if err := repo.tx.db.Exec("UPDATE witnesses SET issued = issued + 1 WHERE instance = ?", instance).Error; err != nil {
@@ -111,8 +113,8 @@ func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error)
 	return max(at.Floor, last) + 1, nil
 }
 
-// WithdrawWitness forgets that an instance has a witness, once nothing of the ledger is there but one environment, which
-// is being removed. It returns up to which number to remove the witness, 0 for not at all.
+// WithdrawWitness forgets that an instance has a witness, if the ledger has nothing there except one
+// environment that is being removed. It returns the number up to which to remove the witness, 0 for none.
 func (repo Witnesses) WithdrawWitness(instance, environmentID string) (int64, error) {
 	uses, err := repo.tx.Witnesses().usesBeside(instance, environmentID)
 	if err != nil || uses.Environments || uses.Sandboxes {
@@ -126,9 +128,9 @@ func (repo Witnesses) WithdrawWitness(instance, environmentID string) (int64, er
 	return w.Issued, repo.tx.Witnesses().SaveWitness(&w)
 }
 
-// InstanceUses is what a ledger has on a backend instance.
+// InstanceUses says what a ledger has on a backend instance.
 type InstanceUses struct {
-	// Environments that are neither destroyed nor being deleted; Sandboxes that are not confirmed gone.
+	// Environments: not destroyed and not being deleted. Sandboxes: not confirmed gone.
 	Environments, Sandboxes bool
 }
 
@@ -139,8 +141,10 @@ func (repo Witnesses) InstanceUses(instance string) (InstanceUses, error) {
 
 // usesBeside is InstanceUses without one environment.
 func (repo Witnesses) usesBeside(instance, environmentID string) (u InstanceUses, err error) {
-	err = repo.tx.db.Raw(`SELECT EXISTS (SELECT 1 FROM environments WHERE instance = ? AND id <> ? AND status NOT IN ?) AS environments,
+	err = repo.tx.db.Raw(
+		`SELECT EXISTS (SELECT 1 FROM environments WHERE instance = ? AND id <> ? AND status NOT IN ?) AS environments,
 		EXISTS (SELECT 1 FROM sandboxes WHERE instance = ? AND phase <> 'gone') AS sandboxes`,
-		instance, environmentID, []sandbox.EnvironmentStatus{sandbox.EnvironmentDestroyed, sandbox.EnvironmentDeleting}, instance).Scan(&u).Error
+		instance, environmentID, []sandbox.EnvironmentStatus{sandbox.EnvironmentDestroyed, sandbox.EnvironmentDeleting},
+		instance).Scan(&u).Error
 	return u, unavailable("reading the ledger", err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxBatch bounds one commit, so that the first of a burst does not wait for all of it.
+// maxBatch limits one commit, so that the first of a burst does not wait for all.
 const maxBatch = 256
 
 // job is one Write that waits for its commit.
@@ -18,8 +18,8 @@ type job struct {
 	done chan error
 }
 
-// Write runs fn in a transaction and returns once it is durable. When fn fails, its changes
-// are undone and its error is returned. fn may run later than ctx ends only if it had begun.
+// Write runs fn in a transaction and returns once it is durable. If fn fails, its changes are undone and
+// Write returns its error. fn may outlast ctx only if it had started before.
 func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	j := &job{ctx: ctx, fn: fn, done: make(chan error, 1)}
 	select {
@@ -29,15 +29,15 @@ func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	case <-ctx.Done():
 		return sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", ctx.Err())
 	}
-	// The answer is awaited even past ctx: once begun, the outcome must be known.
+	// Wait for the answer even after ctx has ended: once started, the result must be known.
 	return <-j.done
 }
 
-// startWriting starts the writer of a store that is otherwise at work.
+// startWriting starts the writer of a store.
 func (s *Store) startWriting(ctx context.Context) (*Store, error) {
 	s.wg.Add(1)
 	go s.writer()
-	if s.clock != nil { // it may have been stepped unseen
+	if s.clock != nil { // it may have been stepped unnoticed
 		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -58,7 +58,7 @@ func (s *Store) writer() {
 	}
 }
 
-// batch adds to the first job those that wait already.
+// batch adds the waiting jobs to the first one.
 func (s *Store) batch(first *job) []*job {
 	jobs := []*job{first}
 	for len(jobs) < maxBatch {
@@ -73,77 +73,83 @@ func (s *Store) batch(first *job) []*job {
 }
 
 func (s *Store) commit(jobs []*job) {
-	results, err := s.transact(jobs)
+	results, kept, err := s.transact(jobs)
 	s.note(err)
 	for i, j := range jobs {
 		if err != nil {
-			results[i] = err // nothing of the batch is known to be stored
+			results[i] = err // it is unknown whether the batch is stored
 		}
 		j.done <- results[i]
 	}
-	s.notify()
+	s.notify(kept)
 }
 
-// transact runs jobs in one transaction. It returns the outcome of each, or the error for which
-// none of them counts.
-func (s *Store) transact(jobs []*job) ([]error, error) {
-	results := make([]error, len(jobs))
+// transact runs jobs in one transaction. It returns the result of each, or the error that invalidates all,
+// and whether all kept the schedule.
+func (s *Store) transact(jobs []*job) (results []error, keptSchedule bool, err error) {
+	results = make([]error, len(jobs))
 	if err := s.refusal(); err != nil {
-		return results, err
+		return results, false, err
 	}
 	ctx, cancel := s.db.bounded(context.Background())
 	defer cancel()
 	db := s.writes.WithContext(ctx).Begin()
 	if db.Error != nil {
-		return results, unavailable("beginning to write to the ledger", db.Error)
+		return results, false, unavailable("beginning to write to the ledger", db.Error)
 	}
-	defer db.Rollback() // without effect once it is committed
+	defer db.Rollback() // no effect after the commit
 	first, err := s.db.begin(db)
 	if err != nil {
-		return results, unavailable("beginning to write to the ledger", err)
+		return results, false, unavailable("beginning to write to the ledger", err)
 	}
 	if err := first.checkProgram(); err != nil {
-		return results, err
+		return results, false, err
 	}
 	tx := &Tx{db: db, Now: s.moment(first), changes: make(changes)}
 	seen, err := s.checkClock(tx)
 	if err != nil {
-		return results, err
+		return results, false, err
 	}
-	alone := len(jobs) == 1
+	alone, kept := len(jobs) == 1, !s.isStepped(seen)
 	for i, j := range jobs {
 		if results[i] = s.refusalOf(j.ctx); results[i] != nil {
 			continue
 		}
 		whole, err := j.run(tx, alone)
 		if s.note(err) {
-			return results, err
+			return results, false, err
 		}
 		if !whole {
-			return results, sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the database undid the whole commit after the failure of one change: %w", err)
+			return results, false, sandbox.Errorf(sandbox.Unavailable,
+				"committing to the ledger: the database rolled back the whole commit after one change failed: %w", err)
 		}
 		results[i] = err
+		kept = kept && (tx.keepsSchedule || err != nil)
 	}
 	if alone && results[0] != nil {
-		return results, nil // nothing else is in the transaction: all of it is undone
+		return results, false, nil // the transaction contains nothing else, so all of it is rolled back
 	}
 	if err := tx.flushEvents(); err != nil {
-		return results, err
+		return results, false, err
 	}
 	if err := db.Commit().Error; err != nil {
-		return results, s.db.committing(err)
+		return results, false, s.db.committing(err)
 	}
 	s.keepClock(seen)
-	return results, s.checkFiles()
+	return results, kept, s.checkFiles()
 }
 
-// checkClock moves what the clock timed if it was stepped, and returns what is known of it once the
-// transaction is committed.
+// checkClock moves all times if the clock was stepped, and returns the state of the clock after the commit.
 func (s *Store) checkClock(tx *Tx) (clock, error) {
 	if s.clock == nil {
 		return clock{}, nil
 	}
 	return s.clock.check(tx)
+}
+
+// isStepped reports whether a transaction found the clock stepped and moved due times.
+func (s *Store) isStepped(seen clock) bool {
+	return s.clock != nil && (!s.clock.known || s.clock.steps != seen.steps)
 }
 
 func (s *Store) keepClock(seen clock) {
@@ -154,23 +160,26 @@ func (s *Store) keepClock(seen clock) {
 	}
 }
 
-// begun is what a commit learns as it begins.
+// begun is what a commit learns at its start.
 type begun struct {
-	// Moment is the database's clock once there is no other writer, 0 when it is not the ledger's clock.
+	// Moment is the database's time once there is no other writer, 0 if it is not the ledger's clock.
 	Moment Time
 	// OldestProgram is ledgers.min_reader.
 	OldestProgram int64
+	// ServerProcess is the id of the server process, 0 without a server.
+	ServerProcess uint32
 }
 
-// checkProgram refuses to write to a ledger that a newer program has changed.
+// checkProgram refuses writes to a ledger that a newer program has changed.
 func (b begun) checkProgram() error {
 	if b.OldestProgram <= schemaVersion {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.Conflict, "the ledger was upgraded beneath this program: it needs a program of schema %d or newer, and this one knows schema %d; upgrade and restart this program", b.OldestProgram, schemaVersion)
+	return sandbox.Errorf(sandbox.Conflict, "the ledger was upgraded while this program used it: it needs a program "+
+		"of schema %d or newer, but this one has schema %d; upgrade and restart this program", b.OldestProgram, schemaVersion)
 }
 
-// moment is when everything in a commit happens.
+// moment is the time of everything in a commit.
 func (s *Store) moment(b begun) Time {
 	if b.Moment != 0 {
 		return b.Moment
@@ -178,20 +187,20 @@ func (s *Store) moment(b begun) Time {
 	return At(s.now())
 }
 
-// run makes a job's changes. Beside others, its failure undoes its own only, or else the transaction is
-// not whole any more; alone, it needs no savepoint.
+// run makes a job's changes. Among other jobs, a failure rolls back only its own changes, otherwise the
+// transaction is no longer whole. Alone it needs no savepoint.
 func (j *job) run(tx *Tx, alone bool) (whole bool, err error) {
 	if err := j.ctx.Err(); err != nil {
 		return true, sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
 	}
-	tx.actor = sandbox.ActorOf(j.ctx)
+	tx.actor, tx.keepsSchedule = sandbox.ActorOf(j.ctx), false
 	if alone {
 		return true, recovered(tx, j.fn)
 	}
 	return savepoint(tx, "job", j.fn)
 }
 
-// recovered runs fn and makes its panic an error.
+// recovered runs fn and converts a panic to an error.
 func recovered(tx *Tx, fn func(tx *Tx) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -201,8 +210,8 @@ func recovered(tx *Tx, fn func(tx *Tx) error) (err error) {
 	return fn(tx)
 }
 
-// Part runs fn so that its failure undoes the changes of fn only, and returns that failure as refused. err is set
-// when the transaction cannot go on: its caller returns it.
+// Part runs fn so that a failure rolls back only the changes of fn, and is returned as refused. err is set if
+// the transaction cannot continue: the caller must return it.
 func (tx *Tx) Part(fn func(tx *Tx) error) (refused, err error) {
 	whole, refused := savepoint(tx, "part", fn)
 	if !whole {
@@ -211,9 +220,9 @@ func (tx *Tx) Part(fn func(tx *Tx) error) (refused, err error) {
 	return refused, nil
 }
 
-// savepoint runs fn so that its failure undoes its own changes only. When the database has undone the
-// whole transaction by itself, as SQLite does when its disk is full, nothing of it is left to go on with:
-// what followed would be stored at once and one by one.
+// savepoint runs fn so that a failure rolls back only its own changes. If the database has rolled back the
+// whole transaction on its own, as SQLite does on a full disk, the transaction cannot continue: later
+// statements would be stored at once, one by one.
 func savepoint(tx *Tx, name string, fn func(tx *Tx) error) (whole bool, err error) {
 	if err := tx.db.Exec("SAVEPOINT " + name).Error; err != nil {
 		return false, unavailable("writing to the ledger", err)
@@ -227,7 +236,7 @@ func savepoint(tx *Tx, name string, fn func(tx *Tx) error) (whole bool, err erro
 		return true, nil
 	}
 	tx.events = tx.events[:events]
-	clear(tx.changes) // some of it is undone
+	clear(tx.changes) // some of them are undone
 	undone := tx.db.Exec("ROLLBACK TO SAVEPOINT " + name).Error
 	if undone == nil {
 		undone = tx.db.Exec("RELEASE SAVEPOINT " + name).Error

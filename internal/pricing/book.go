@@ -11,14 +11,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Cloudflare returns the list prices of Cloudflare Containers. CPU is billed as used, memory and
-// disk as provisioned while a container runs, idle or not; a stopped one costs nothing. Requests,
-// egress, Durable Objects and storage are billed apart and not part of the book; see Platform.
+// Cloudflare returns the list prices of Cloudflare Containers. CPU is billed by use, memory and disk by
+// provisioned size while a container runs, even idle. A stopped container costs nothing. Requests, egress,
+// Durable Objects and storage are billed separately and not part of the book; see Platform.
 func Cloudflare() sandbox.PriceBook {
 	return sandbox.PriceBook{
 		Name:            "cloudflare-containers",
 		Source:          "https://developers.cloudflare.com/containers/pricing/",
-		AsOf:            "2026-08-21", // day of reading; in force since 2025-11-21
+		AsOf:            "2026-08-21", // date of reading; valid since 2025-11-21
 		MemoryGiBSecond: 2500,
 		CPUSecond:       20_000,
 		DiskGBSecond:    70,
@@ -31,12 +31,12 @@ func Cloudflare() sandbox.PriceBook {
 	}
 }
 
-// Free returns a book in which everything costs nothing: the default for an engine of one's own.
+// Free returns a book in which everything costs nothing: the default for self-hosted engines.
 func Free() sandbox.PriceBook {
 	return sandbox.PriceBook{Name: "free", Source: "no price book configured"}
 }
 
-// document is the JSON form of a price book, with prices as text so that an error can name its field.
+// document is the JSON form of a price book. Prices are text, so that an error can name their field.
 type document struct {
 	Name         string            `json:"name"`
 	Source       string            `json:"source"`
@@ -50,10 +50,10 @@ type document struct {
 	Included     sandbox.Allotment `json:"included"`
 }
 
-// Load reads a price book from a JSON file. Amounts are decimal strings of US dollars with at most
-// nine digits after the point. Name, source, its date and the prices of memory, CPU and disk are
-// required, the rest is zero when absent; unknown fields are refused. Errors: sandbox.Invalid, naming each field, and
-// sandbox.NotFound when there is no such file.
+// Load reads a price book from a JSON file. Amounts are decimal strings of US dollars with at most nine
+// digits after the point. Name, source, its date and the prices of memory, CPU and disk are required. The
+// rest defaults to zero. Unknown fields are errors. Errors: sandbox.Invalid, naming each field, and
+// sandbox.NotFound if the file does not exist.
 func Load(path string) (sandbox.PriceBook, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -82,19 +82,20 @@ func decode(what string, text []byte) (document, error) {
 	switch {
 	case errors.As(err, &wrong):
 		return doc, sandbox.InvalidFields(what, []sandbox.Field{{
-			Name:    wrong.Field,
-			Problem: "must not be a JSON " + wrong.Value + "; amounts of money are strings such as \"0.0000025\", quantities whole numbers",
+			Name: wrong.Field,
+			Problem: "must not be a JSON " + wrong.Value +
+				"; write amounts of money as strings such as \"0.0000025\", quantities as whole numbers",
 		}})
 	case err != nil:
 		return doc, sandbox.Errorf(sandbox.Invalid, "%s: %w", what, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return doc, sandbox.Errorf(sandbox.Invalid, "%s: more follows after the JSON object", what)
+		return doc, sandbox.Errorf(sandbox.Invalid, "%s: must contain only one JSON object", what)
 	}
 	return doc, nil
 }
 
-// book returns the price book and what is wrong with it.
+// book returns the price book and its wrong fields.
 func (d document) book() (sandbox.PriceBook, []sandbox.Field) {
 	var fields []sandbox.Field
 	bad := func(name, problem string) { fields = append(fields, sandbox.Field{Name: name, Problem: problem}) }
@@ -112,7 +113,7 @@ func (d document) book() (sandbox.PriceBook, []sandbox.Field) {
 	}
 	required := func(name string, text *string) sandbox.NanoUSD {
 		if text == nil || *text == "" {
-			bad(name, "must be set; \"0\" means that it costs nothing")
+			bad(name, "must be set; use \"0\" if it costs nothing")
 			return 0
 		}
 		return amount(name, *text)
@@ -121,13 +122,13 @@ func (d document) book() (sandbox.PriceBook, []sandbox.Field) {
 		bad("name", "must be set")
 	}
 	if d.Source == "" {
-		bad("source", "must say where the prices are from, such as a URL")
+		bad("source", "must name the source of the prices, such as a URL")
 	}
 	if _, err := time.Parse(time.DateOnly, d.AsOf); err != nil {
 		bad("as_of", "must be the date of the source, such as 2026-08-21")
 	}
 	if d.Included.MemoryGiBSeconds < 0 || d.Included.CPUSeconds < 0 || d.Included.DiskGBSeconds < 0 {
-		bad("included", "must not hold negative quantities")
+		bad("included", "must not contain negative quantities")
 	}
 	return sandbox.PriceBook{
 		Name:                  d.Name,

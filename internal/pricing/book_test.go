@@ -37,7 +37,13 @@ func TestOnlyNameSourceAndPricesAreRequired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (sandbox.PriceBook{Name: "rack 3", Source: "invoice 17", AsOf: "2026-08-21", MemoryGiBSecond: 1000, CPUSecond: 10_000}); got != want {
+	if want := (sandbox.PriceBook{
+		Name:            "rack 3",
+		Source:          "invoice 17",
+		AsOf:            "2026-08-21",
+		MemoryGiBSecond: 1000,
+		CPUSecond:       10_000,
+	}); got != want {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
 }
@@ -62,7 +68,7 @@ func TestABookIsReadStrictly(t *testing.T) {
 	t.Parallel()
 	for text, mention := range map[string]string{
 		`{"name": "rack 3", "gpu_second_usd": "1"}`: `"gpu_second_usd"`,
-		`{"name": "rack 3"} {}`:                     "more follows",
+		`{"name": "rack 3"} {}`:                     "only one JSON object",
 		`{"name": "rack 3"`:                         "unexpected",
 	} {
 		_, err := pricing.Load(write(t, text))
@@ -77,7 +83,8 @@ func TestABookIsReadStrictly(t *testing.T) {
 
 func TestFreeCostsNothing(t *testing.T) {
 	t.Parallel()
-	e := pricing.EstimateMonth(pricing.Free(), sandbox.DefaultResources, pricing.Usage{Leases: 100, HoursPerDay: 24 * time.Hour, CPUSharePercent: 100})
+	e := pricing.EstimateMonth(pricing.Free(), sandbox.DefaultResources,
+		pricing.Usage{Leases: 100, HoursPerDay: 24 * time.Hour, CPUSharePercent: 100})
 	if e != (pricing.Estimate{}) {
 		t.Errorf("estimate = %+v, want nothing", e)
 	}

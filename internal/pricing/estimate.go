@@ -6,26 +6,26 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// DaysPerMonth is the length of the month that estimates are made for.
+// DaysPerMonth is the length of a month in estimates.
 const DaysPerMonth = 30
 
-// Usage is how much the leases of one environment are expected to be used in a month.
+// Usage is the expected use of the leases of one environment in a month.
 type Usage struct {
-	// Leases is how many sandboxes there are.
+	// Leases is the number of sandboxes.
 	Leases int64
-	// HoursPerDay is how long each of them is awake on each day, 0 to 24 h; it is asleep otherwise.
+	// HoursPerDay is how long each sandbox is awake per day, 0 to 24 h. It is asleep otherwise.
 	HoursPerDay time.Duration
-	// DaysPerMonth is on how many days of the month it exists, at most 31. Zero means the constant.
+	// DaysPerMonth is the number of days in the month that it exists, at most 31. Zero means the constant.
 	DaysPerMonth int64
-	// CPUSharePercent is the share of its CPU limit that each uses while awake, 0 to 100: with a
-	// limit of a quarter of a core, 10 are 0.025 cores.
+	// CPUSharePercent is the share of its CPU limit that each sandbox uses while awake, 0 to 100. With a
+	// limit of a quarter of a core, 10 means 0.025 cores.
 	CPUSharePercent int64
-	// CommandsPerHour is how many commands run in each of them in an hour awake, 0 to a million. Only
-	// EstimatePlatformMonth counts them.
+	// CommandsPerHour is the number of commands per sandbox and hour awake, 0 to a million. Only
+	// EstimatePlatformMonth uses it.
 	CommandsPerHour int64
 }
 
-// maxCommandsPerHour bounds CommandsPerHour: nearly 300 a second.
+// maxCommandsPerHour limits CommandsPerHour: nearly 300 a second.
 const maxCommandsPerHour = 1_000_000
 
 // Validate checks the usage. Errors: sandbox.Invalid, naming each field.
@@ -49,18 +49,18 @@ func (u Usage) Validate() error {
 	return sandbox.InvalidFields("expected usage", f)
 }
 
-// Estimate is what a month is expected to cost, as if nothing else used the account: the included
-// allotment is taken off once, the plan's fee is added once.
+// Estimate is the expected cost of a month if nothing else uses the account: the allotment is subtracted once
+// and the plan's fee is added once.
 type Estimate struct {
 	Memory, CPU, Disk sandbox.NanoUSD
 	Plan              sandbox.NanoUSD
 	Total             sandbox.NanoUSD
-	// PerLease is Total divided by the number of leases; zero when there are none.
+	// PerLease is Total divided by the number of leases; zero if there are none.
 	PerLease sandbox.NanoUSD
 }
 
-// EstimateMonth returns the cost of a month of sandboxes of size r. It depends on nothing but its
-// arguments, so that Terraform can plan it. Memory, CPU and disk are rounded each.
+// EstimateMonth returns the cost of a month of sandboxes of size r. It depends only on its arguments, so that
+// Terraform can plan it. Memory, CPU and disk are rounded separately.
 func EstimateMonth(b sandbox.PriceBook, r sandbox.Resources, u Usage) Estimate {
 	if u.DaysPerMonth == 0 {
 		u.DaysPerMonth = DaysPerMonth

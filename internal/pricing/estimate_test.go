@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The worked example that this project began with: 8 agents, 4 hours a day, 30 days, basic
-// instances at 10 % of their CPU.
+// The project's original worked example: 8 agents, 4 hours a day, 30 days, basic instances at 10 % of their
+// CPU.
 func TestEightAgentsFourHoursADayCost15Dollars61(t *testing.T) {
 	t.Parallel()
 	basic, ok := sandbox.ResourcesOf("basic")
@@ -41,7 +41,8 @@ func TestEightAgentsFourHoursADayCost15Dollars61(t *testing.T) {
 func TestUsageWithinTheAllotmentCostsThePlanOnly(t *testing.T) {
 	t.Parallel()
 	basic, _ := sandbox.ResourcesOf("basic")
-	got := pricing.EstimateMonth(pricing.Cloudflare(), basic, pricing.Usage{Leases: 1, HoursPerDay: 30 * time.Minute, CPUSharePercent: 100})
+	got := pricing.EstimateMonth(pricing.Cloudflare(), basic,
+		pricing.Usage{Leases: 1, HoursPerDay: 30 * time.Minute, CPUSharePercent: 100})
 	if got.Total != 5*sandbox.USD {
 		t.Errorf("total = $%s, want the plan's $5.00", got.Total)
 	}
@@ -65,7 +66,7 @@ func TestSleepIsEstimatedWhereTheBookChargesIt(t *testing.T) {
 	}
 }
 
-// Without allotment and plan, a month's estimate is what its periods will cost.
+// Without allotment and plan, a month's estimate equals the cost of its periods.
 func TestEstimateAgreesWithCost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -105,7 +106,8 @@ func TestMoreLeasesNeverCostLess(t *testing.T) {
 func TestAnEstimateNeverOverflows(t *testing.T) {
 	t.Parallel()
 	huge := sandbox.Resources{MemoryMB: math.MaxInt64, CPUMillis: math.MaxInt64, DiskMB: math.MaxInt64}
-	got := pricing.EstimateMonth(pricing.Cloudflare(), huge, pricing.Usage{Leases: math.MaxInt64, HoursPerDay: 24 * time.Hour, CPUSharePercent: 100})
+	got := pricing.EstimateMonth(pricing.Cloudflare(), huge,
+		pricing.Usage{Leases: math.MaxInt64, HoursPerDay: 24 * time.Hour, CPUSharePercent: 100})
 	if got.Memory != math.MaxInt64 || got.Total != math.MaxInt64 {
 		t.Errorf("estimate = %+v, want the largest amount", got)
 	}
@@ -113,14 +115,19 @@ func TestAnEstimateNeverOverflows(t *testing.T) {
 
 func TestUsageIsChecked(t *testing.T) {
 	t.Parallel()
-	if err := (pricing.Usage{Leases: 8, HoursPerDay: 24 * time.Hour, DaysPerMonth: 31, CPUSharePercent: 100}).Validate(); err != nil {
+	if err := (pricing.Usage{
+		Leases:          8,
+		HoursPerDay:     24 * time.Hour,
+		DaysPerMonth:    31,
+		CPUSharePercent: 100,
+	}).Validate(); err != nil {
 		t.Errorf("usage at its limits: %v", err)
 	}
 	wrong := pricing.Usage{Leases: -1, HoursPerDay: 25 * time.Hour, DaysPerMonth: 32, CPUSharePercent: 101}
 	assertFields(t, wrong.Validate(), "leases", "hours_per_day", "days_per_month", "cpu_share_percent")
 }
 
-// TestEachPartOfAnEstimateIsRoundedHalfUp: to the nearest nano-dollar, and never cut off.
+// TestEachPartOfAnEstimateIsRoundedHalfUp: to the nearest nano-dollar, never truncated.
 func TestEachPartOfAnEstimateIsRoundedHalfUp(t *testing.T) {
 	t.Parallel()
 	second := pricing.Usage{Leases: 1, HoursPerDay: time.Second, DaysPerMonth: 1, CPUSharePercent: 100}
@@ -131,13 +138,15 @@ func TestEachPartOfAnEstimateIsRoundedHalfUp(t *testing.T) {
 			t.Errorf("%d quarters: memory %d and CPU %d nano-dollars, want %d", quarters, got.Memory, got.CPU, want)
 		}
 	}
-	for mb, want := range map[int64]sandbox.NanoUSD{400: 0, 700: 1, 1300: 1, 1700: 2} { // of a decimal or a binary gigabyte
+	// The price is of a decimal or a binary gigabyte.
+	for mb, want := range map[int64]sandbox.NanoUSD{400: 0, 700: 1, 1300: 1, 1700: 2} {
 		if got := pricing.EstimateMonth(perSecond, sandbox.Resources{DiskMB: mb}, second); got.Disk != want {
 			t.Errorf("%d MB of disk: %d nano-dollars, want %d", mb, got.Disk, want)
 		}
 	}
 	for leases, want := range map[int64]sandbox.NanoUSD{1: 2, 2: 1, 3: 1, 4: 1, 5: 0} {
-		if got := pricing.EstimateMonth(sandbox.PriceBook{PlanMonth: 2}, sandbox.Resources{}, pricing.Usage{Leases: leases}); got.PerLease != want {
+		if got := pricing.EstimateMonth(sandbox.PriceBook{PlanMonth: 2}, sandbox.Resources{},
+			pricing.Usage{Leases: leases}); got.PerLease != want {
 			t.Errorf("2 nano-dollars for %d leases: %d each, want %d", leases, got.PerLease, want)
 		}
 	}

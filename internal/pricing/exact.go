@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// exact is an amount without rounding or limit, never negative.
+// exact is an exact amount of any size, never negative.
 type exact = *big.Rat
 
 // product multiplies whole numbers; a negative factor counts as zero.
@@ -31,7 +31,7 @@ func sum(terms ...exact) exact {
 	return total
 }
 
-// beyond returns what of a is above the allowance.
+// beyond returns the part of a above the allowance.
 func beyond(a exact, allowance int64) exact {
 	rest := new(big.Rat).Sub(a, product(allowance))
 	if rest.Sign() < 0 {

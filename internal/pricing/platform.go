@@ -6,41 +6,43 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Platform holds the list prices of what Cloudflare bills for what stands before each sandbox: a request to the
-// Worker and one to the sandbox's Durable Object for every call, and that object while it is in memory. No usage is
-// recorded of it, so it is estimated and part of no report.
+// Platform holds the list prices of what Cloudflare bills around each sandbox: for each call a request to the
+// Worker and one to the sandbox's Durable Object, and the memory of that object. The ledger does not record
+// this usage. So it is only estimated, and no report contains it.
 type Platform struct {
-	// Source and AsOf are where the prices are from, and the day of reading.
+	// Source and AsOf are the source of the prices and the date of reading.
 	Source, AsOf string
-	// Request and ObjectRequest are the prices of one request to a Worker and of one to a Durable Object.
+	// Request and ObjectRequest are the prices of one request to a Worker and to a Durable Object.
 	Request, ObjectRequest sandbox.NanoUSD
-	// ObjectGBSecond is the price of memory, of which an object in memory has ObjectMB, whatever it uses.
+	// ObjectGBSecond is the price of an object's memory. An active object always has ObjectMB.
 	ObjectGBSecond sandbox.NanoUSD
 	ObjectMB       int64
-	// RowRead and RowWritten are the prices of one row, of Durable Objects and of D1 alike.
+	// RowRead and RowWritten are the prices of one row, the same for Durable Objects and D1.
 	RowRead, RowWritten sandbox.NanoUSD
-	// What the plan includes of each, once per account and month. Rows of Durable Objects and of D1 are included apart.
+	// Included quantities of the plan, once per account and month. Durable Objects and D1 have separate
+	// quotas of rows.
 	IncludedRequests, IncludedObjectRequests, IncludedObjectGBSeconds, IncludedRowsRead, IncludedRowsWritten int64
-	// Egress is what containers send to the Internet, by where they run. No usage is recorded of it.
+	// Egress is the price of traffic from containers to the Internet, by region. The ledger does not record
+	// it.
 	Egress []Egress
 }
 
-// Egress is the price of what the containers of a region send.
+// Egress is the price of the traffic that the containers of a region send.
 type Egress struct {
 	Region string
 	PerGB  sandbox.NanoUSD
-	// IncludedGB is what the plan includes, once per account and month.
+	// IncludedGB is the quantity that the plan includes, once per account and month.
 	IncludedGB int64
 }
 
-// Cost returns what a month costs in which all containers of the region send so much.
+// Cost returns the cost of a month in which all containers of the region together send gb.
 func (e Egress) Cost(gb int64) sandbox.NanoUSD {
 	return round(times(beyond(product(gb), e.IncludedGB), price(e.PerGB)))
 }
 
-// CloudflarePlatform returns the list prices of Workers Paid. CPU time of Workers (30 million ms are included) and what
-// R2 and D1 store are left out: a lease causes fractions of a cent of these. Prices of egress are those of
-// developers.cloudflare.com/containers/platform/pricing, read 2026-11.
+// CloudflarePlatform returns the list prices of Workers Paid. CPU time of Workers (30 million ms are
+// included) and storage of R2 and D1 are omitted: a lease causes fractions of a cent. Egress prices are those
+// of developers.cloudflare.com/containers/platform/pricing, read 2026-11.
 func CloudflarePlatform() Platform {
 	return Platform{
 		Source:              "https://developers.cloudflare.com/durable-objects/platform/pricing/",
@@ -64,15 +66,15 @@ func CloudflarePlatform() Platform {
 	}
 }
 
-// DefaultCommandsPerHour is how many commands an agent is taken to run in an hour in which its sandbox is awake, where
-// nothing else is said: one a minute.
+// DefaultCommandsPerHour is the default number of commands per hour awake: one a minute.
 const DefaultCommandsPerHour = 60
 
-// readingsPerHour is how often a reconciler asks a sandbox that is awake for what it has used: every 30 s.
+// readingsPerHour is how often a reconciler samples an awake sandbox: every 30 s.
 const readingsPerHour = 120
 
-// Rows that our Worker writes, counted on the local runtime in November 2026. The alarm of a sandbox that is awake comes
-// every five minutes, and is a request to its Durable Object; it tells D1 of the commands since the last one.
+// Rows that our Worker writes, counted on the local runtime in November 2026. The alarm of an awake sandbox
+// fires every five minutes and is a request to its Durable Object. It reports the commands since the last
+// alarm to D1.
 const (
 	rowsPerCommand = 6
 	rowsPerReading = 1
@@ -81,15 +83,15 @@ const (
 	d1RowsPerAlarm = 5
 )
 
-// PlatformEstimate is what a month is expected to cost beside an Estimate.
+// PlatformEstimate is the expected cost of a month in addition to an Estimate.
 type PlatformEstimate struct {
 	Requests, Objects, Rows, Total sandbox.NanoUSD
 }
 
-// EstimatePlatformMonth returns the cost of the calls to sandboxes, as if nothing else used the account. Every command
-// and every reading is one request of each kind, and every alarm one to the object; an object is in memory while its
-// sandbox is awake, and asleep at no cost otherwise. Rows that are read are left out: the plan includes 25 billion. It
-// depends on nothing but its arguments.
+// EstimatePlatformMonth returns the cost of the calls to sandboxes if nothing else uses the account. Every
+// command and every reading is one request of each kind, and every alarm one to the object. An object is in
+// memory while its sandbox is awake; otherwise it sleeps at no cost. Rows read are omitted: the plan includes
+// 25 billion. It depends only on its arguments.
 func EstimatePlatformMonth(p Platform, u Usage) PlatformEstimate {
 	if u.DaysPerMonth == 0 {
 		u.DaysPerMonth = DaysPerMonth
@@ -98,12 +100,14 @@ func EstimatePlatformMonth(p Platform, u Usage) PlatformEstimate {
 	hours := per(awake, int64(time.Hour/time.Second))
 	requests := times(hours, sum(product(u.CommandsPerHour), product(int64(readingsPerHour))))
 	alarms := times(hours, product(int64(alarmsPerHour)))
-	rows := times(hours, sum(product(u.CommandsPerHour, rowsPerCommand), product(int64(readingsPerHour), rowsPerReading), product(int64(alarmsPerHour), rowsPerAlarm)))
+	rows := times(hours, sum(product(u.CommandsPerHour, rowsPerCommand), product(int64(readingsPerHour), rowsPerReading),
+		product(int64(alarmsPerHour), rowsPerAlarm)))
 	e := PlatformEstimate{
 		Requests: round(sum(
 			times(beyond(requests, p.IncludedRequests), price(p.Request)),
 			times(beyond(sum(requests, alarms), p.IncludedObjectRequests), price(p.ObjectRequest)))),
-		Objects: round(times(beyond(times(awake, per(product(p.ObjectMB), 1000)), p.IncludedObjectGBSeconds), price(p.ObjectGBSecond))),
+		Objects: round(times(beyond(times(awake, per(product(p.ObjectMB), 1000)), p.IncludedObjectGBSeconds),
+			price(p.ObjectGBSecond))),
 	}
 	e.Rows = round(sum(
 		times(beyond(rows, p.IncludedRowsWritten), price(p.RowWritten)),

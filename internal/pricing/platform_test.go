@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The eight agents of the worked example, at a command a minute, and a hundred that never sleep.
+// The eight agents of the worked example, at one command a minute, and a hundred agents that never sleep.
 func TestRequestsAndDurableObjectsAreALineOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -29,7 +29,12 @@ func TestRequestsAndDurableObjectsAreALineOfTheirOwn(t *testing.T) {
 		"a thousand agents, day and night": {
 			pricing.Usage{Leases: 1000, HoursPerDay: 24 * time.Hour, CommandsPerHour: pricing.DefaultCommandsPerHour},
 			// 720,000 h x (60 x 6 + 120 x 1 + 12 x 4) = 380,160,000 rows of objects, 330,160,000 x $0.000001; 43,200,000 of D1
-			pricing.PlatformEstimate{Requests: 56_466_000_000, Objects: 4_142_200_000_000, Rows: 330_160_000_000, Total: 4_528_826_000_000},
+			pricing.PlatformEstimate{
+				Requests: 56_466_000_000,
+				Objects:  4_142_200_000_000,
+				Rows:     330_160_000_000,
+				Total:    4_528_826_000_000,
+			},
 		},
 		"no agent": {pricing.Usage{HoursPerDay: 24 * time.Hour, CommandsPerHour: 1000}, pricing.PlatformEstimate{}},
 		"one that always sleeps": {
@@ -45,7 +50,8 @@ func TestRequestsAndDurableObjectsAreALineOfTheirOwn(t *testing.T) {
 func TestEgressIsPricedByRegion(t *testing.T) {
 	t.Parallel()
 	want := map[string]sandbox.NanoUSD{ // of 2,000 GB
-		"North America and Europe": 25_000_000_000, "Oceania, Korea and Taiwan": 75_000_000_000, "everywhere else": 60_000_000_000,
+		"North America and Europe": 25_000_000_000, "Oceania, Korea and Taiwan": 75_000_000_000,
+		"everywhere else": 60_000_000_000,
 	}
 	for _, e := range pricing.CloudflarePlatform().Egress {
 		if got := e.Cost(2000); got != want[e.Region] {

@@ -50,7 +50,7 @@ func TestEachItemIsRoundedHalfUpOnce(t *testing.T) {
 	}
 }
 
-// items are what a cost is the sum of.
+// items is the number of items of a cost.
 const items = 4
 
 func TestCutPeriodsCostTheSameToWithinRounding(t *testing.T) {

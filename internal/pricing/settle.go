@@ -2,16 +2,16 @@ package pricing
 
 import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
-// Volume is how much of each resource an account used in a month, while awake.
+// Volume is how much of each resource an account used in a month while awake.
 type Volume struct {
 	MemoryMiBMillis int64 // MiB held, times milliseconds
 	CPUMicros       int64
 	DiskMBMillis    int64
 }
 
-// Settle returns what an account's allotment takes off its gross charges of a calendar month. Of
-// each resource the same part is taken off as of its use is included: all of the charge while the use
-// is within the allotment. What is charged for sleep is not included in anything.
+// Settle returns what an account's allotment subtracts from its gross charges of a calendar month. For each
+// resource, it subtracts the same share of the charge as the share of the use that is included: everything
+// while the use is within the allotment. No allotment includes sleep.
 func Settle(b sandbox.PriceBook, used Volume, gross sandbox.Charges) sandbox.Charges {
 	const perSecond = 1000
 	return sandbox.Charges{

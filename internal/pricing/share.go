@@ -8,14 +8,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Share divides an amount by weights, by the method of the largest remainder: each gets its exact
-// share rounded down, and the nano-dollars that are left go, one each, to those whose share lost most
-// by rounding. The shares sum up to the amount exactly, and each is within one nano-dollar of exact.
-// A larger weight never gets less. Of equal remainders the larger weight comes first, and then the
-// one that is listed first: callers list weights in an order that does not depend on chance.
+// Share divides an amount by weights with the largest remainder method. Each gets its exact share rounded
+// down. The remaining nano-dollars go, one each, to the shares that lost most by rounding. The shares add up
+// to the amount exactly, and each is within one nano-dollar of its exact value. A larger weight never gets
+// less. Among equal remainders, the larger weight comes first, then the one listed first. So callers must
+// list weights in a deterministic order.
 //
-// When all weights are zero the shares are equal. Negative amounts and weights count as zero. The
-// weights must not sum up to more than an int64.
+// If all weights are zero, the shares are equal. Negative amounts and weights count as zero. The sum of the
+// weights must not exceed an int64.
 func Share(amount sandbox.NanoUSD, weights []sandbox.NanoUSD) []sandbox.NanoUSD {
 	shares := make([]sandbox.NanoUSD, len(weights))
 	if amount <= 0 || len(weights) == 0 {
@@ -29,7 +29,7 @@ func Share(amount sandbox.NanoUSD, weights []sandbox.NanoUSD) []sandbox.NanoUSD 
 		return shareEqually(amount, shares)
 	}
 	left := amount
-	lost := make([]uint64, len(weights)) // by rounding, in parts of sum
+	lost := make([]uint64, len(weights)) // lost by rounding, in fractions of 1/sum
 	for i, w := range weights {
 		hi, lo := bits.Mul64(uint64(amount), uint64(max(w, 0)))
 		share, remainder := bits.Div64(hi, lo, sum)

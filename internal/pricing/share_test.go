@@ -42,7 +42,7 @@ func TestAShareDoesNotDependOnTheOrderOfOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amount, weights := drawShare(t)
 		order := rapid.Permutation(weights).Draw(t, "order")
-		// Equal weights differ by their place in the list only, so that they are compared as a set.
+		// Equal weights differ only by their position, so compare them as a set.
 		if a, b := sharesByWeight(amount, weights), sharesByWeight(amount, order); !slices.Equal(a, b) {
 			t.Fatalf("%d by %d is %v, by %d %v", amount, weights, a, order, b)
 		}
@@ -74,7 +74,7 @@ func TestALargerWeightNeverGetsLess(t *testing.T) {
 	})
 }
 
-// What an allotment takes off is shared by what it is taken off, and never exceeds it.
+// An allotment is shared by the charges that it reduces, and never exceeds them.
 func TestAShareOfNoMoreThanTheSumNeverExceedsItsWeight(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -119,7 +119,8 @@ func drawShare(t *rapid.T) (sandbox.NanoUSD, []sandbox.NanoUSD) {
 	weight := rapid.Custom(func(t *rapid.T) sandbox.NanoUSD {
 		return sandbox.NanoUSD(rapid.Int64Range(0, largest).Draw(t, "weight"))
 	})
-	return sandbox.NanoUSD(rapid.Int64Range(0, math.MaxInt64).Draw(t, "amount")), rapid.SliceOfN(weight, 1, 40).Draw(t, "weights")
+	return sandbox.NanoUSD(rapid.Int64Range(0, math.MaxInt64).Draw(t, "amount")), rapid.SliceOfN(weight, 1, 40).Draw(t,
+		"weights")
 }
 
 // One GiB-hour in MiB x milliseconds, one GB-hour in MB x milliseconds.
@@ -135,17 +136,17 @@ func TestAnAllotmentTakesOffWhatItIncludes(t *testing.T) {
 		used        pricing.Volume
 		gross, want sandbox.Charges
 	}{
-		"all of what is within it, sleep excepted": {
+		"everything within it, except sleep": {
 			pricing.Volume{MemoryMiBMillis: 25 * gibHour, CPUMicros: 375 * 60e6, DiskMBMillis: 7},
 			sandbox.Charges{Memory: 225, CPU: 450, Disk: 3, Asleep: 11},
 			sandbox.Charges{Memory: 225, CPU: 450, Disk: 3},
 		},
-		"of what exceeds it, the part that is included": {
+		"the included part of what exceeds it": {
 			pricing.Volume{MemoryMiBMillis: 100 * gibHour, CPUMicros: 500 * 60e6, DiskMBMillis: 600 * gbHour},
 			sandbox.Charges{Memory: 900_000_000, CPU: 600_000_000, Disk: 151_200_000},
 			sandbox.Charges{Memory: 225_000_000, CPU: 450_000_000, Disk: 50_400_000},
 		},
-		"nothing of nothing": {},
+		"nothing without usage": {},
 		"without overflow": {
 			pricing.Volume{MemoryMiBMillis: math.MaxInt64},
 			sandbox.Charges{Memory: math.MaxInt64},

@@ -7,11 +7,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// wide is an unsigned amount of 128 bits: what the usage of any real period comes to.
+// wide is an unsigned amount of 128 bits, enough for the usage of any real period.
 type wide struct{ hi, lo uint64 }
 
-// wideProduct multiplies whole numbers; a negative factor counts as zero. It reports whether the
-// product fits.
+// wideProduct multiplies whole numbers; a negative factor counts as zero. It reports whether the product
+// fits.
 func wideProduct(factors ...int64) (wide, bool) {
 	p := wide{lo: 1}
 	for _, f := range factors {
@@ -27,8 +27,8 @@ func wideProduct(factors ...int64) (wide, bool) {
 	return p, true
 }
 
-// rounded returns a / divisor as nano-dollars, rounded half up, at most math.MaxInt64. The divisor
-// is even. It reports whether 128 bits sufficed.
+// rounded returns a / divisor in nano-dollars, rounded half up, at most math.MaxInt64. The divisor must be
+// even. It reports whether 128 bits were enough.
 func (a wide) rounded(divisor uint64) (sandbox.NanoUSD, bool) {
 	lo, carry := bits.Add64(a.lo, divisor/2, 0)
 	hi, carry := bits.Add64(a.hi, 0, carry)

@@ -14,5 +14,6 @@ func Check(file, holds string, info fs.FileInfo) error {
 	if mode&0o077 == 0 {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.Invalid, "%s holds %s and has mode %04o: only its owner may have access, run `chmod 600 %s`", file, holds, mode, file)
+	return sandbox.Errorf(sandbox.Invalid,
+		"%s holds %s and has mode %04o: only its owner may have access, run `chmod 600 %s`", file, holds, mode, file)
 }

@@ -9,19 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// borrows: a descriptor can be passed here.
+// borrows: descriptors can be passed on this system.
 const borrows = true
 
 // borrowed is a sandbox's connection that the relay has lent.
 type borrowed struct {
 	*net.UnixConn
-	request net.Conn // its end tells the relay that the connection is not used any more
+	request net.Conn // its end tells the relay that the connection is no longer used
 }
 
 // Close implements net.Conn.
 func (b borrowed) Close() error { return errors.Join(b.UnixConn.Close(), b.request.Close()) }
 
-// borrow takes what the relay lends after its answer. It closes the connection of the request when it fails.
+// borrow receives the connection that the relay lends after its answer. If it fails, it closes the request's
+// connection.
 func borrow(ctx context.Context, request net.Conn) (_ net.Conn, err error) {
 	defer func() {
 		if err != nil {
@@ -30,7 +31,7 @@ func borrow(ctx context.Context, request net.Conn) (_ net.Conn, err error) {
 	}()
 	from, ok := request.(*net.UnixConn)
 	if !ok {
-		return nil, errors.New("the relay lent a connection over a connection that carries none")
+		return nil, errors.New("the relay lent a connection over a connection that cannot carry descriptors")
 	}
 	var carrier net.Conn
 	err = within(ctx, from, func() (err error) {
@@ -45,12 +46,12 @@ func borrow(ctx context.Context, request net.Conn) (_ net.Conn, err error) {
 	}
 	of, ok := carrier.(*net.UnixConn)
 	if !ok {
-		return nil, errors.Join(errors.New("the relay lent something else than a connection"), carrier.Close())
+		return nil, errors.Join(errors.New("the relay lent a descriptor that is not a connection"), carrier.Close())
 	}
 	return borrowed{of, from}, nil
 }
 
-// receive reads one byte and the descriptor that comes with it.
+// receive reads one byte and its descriptor.
 func receive(from *net.UnixConn) (net.Conn, error) {
 	var one [1]byte
 	control := make([]byte, unix.CmsgSpace(4))
@@ -63,7 +64,7 @@ func receive(from *net.UnixConn) (net.Conn, error) {
 		return nil, err
 	}
 	if len(messages) != 1 {
-		return nil, errors.New("the relay lent no connection")
+		return nil, errors.New("the relay sent no connection")
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {

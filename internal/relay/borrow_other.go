@@ -8,9 +8,9 @@ import (
 	"net"
 )
 
-// borrows: the engine's sockets are no files of this machine.
+// borrows: the engine's sockets are not files on this machine.
 const borrows = false
 
 func borrow(_ context.Context, request net.Conn) (net.Conn, error) {
-	return nil, errors.Join(errors.New("the relay lent a connection unasked"), request.Close())
+	return nil, errors.Join(errors.New("the relay lent a connection without a request"), request.Close())
 }

@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// ErrSilent means that a relay takes connections and answers none.
-var ErrSilent = errors.New("the relay takes connections and does not answer")
+// ErrSilent: the relay accepts connections but does not answer.
+var ErrSilent = errors.New("the relay accepts connections but does not answer")
 
 // Open connects to the control socket of a relay.
 type Open func(ctx context.Context) (net.Conn, error)
 
-// Client asks a relay. It is safe for concurrent use. A connection that breaks breaks its own call, or its own carrier,
-// and no later one.
+// Client is a client of a relay. It is safe for concurrent use. A broken connection affects only its own call
+// or carrier, no later one.
 type Client struct {
 	direct, command Open
-	mux             *mux // over a connection of command
+	mux             *mux // over one connection of command
 }
 
-// NewClient returns a client that connects by direct, and where that fails by streams over one connection of command,
-// which leads to the standard input and output of Connect. Either may be nil. It does not connect.
+// NewClient returns a client that connects with direct and, if that fails, with streams over one connection
+// of command, which leads to the standard input and output of Connect. Either may be nil. It does not
+// connect.
 func NewClient(direct, command Open) *Client {
 	c := &Client{direct: direct, command: command}
 	if command != nil {
@@ -32,7 +33,7 @@ func NewClient(direct, command Open) *Client {
 	return c
 }
 
-// Close ends the connection to the command, and so the carriers on it. Others belong to their callers.
+// Close ends the connection to the command, and so its carriers. Other carriers belong to their callers.
 func (c *Client) Close() error {
 	if c.mux == nil {
 		return nil
@@ -40,8 +41,8 @@ func (c *Client) Close() error {
 	return c.mux.close()
 }
 
-// Add makes the directory and the socket of a sandbox, and the files of its accounts. Present is success; the files are
-// written anew.
+// Add creates the directory and the socket of a sandbox, and the files of its accounts. Present is success;
+// the files are then rewritten.
 func (c *Client) Add(ctx context.Context, id string, accounts Accounts) error {
 	_, err := c.ask(ctx, request{Op: opAdd, ID: id, Accounts: accounts})
 	return err
@@ -53,25 +54,26 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// End makes process 1 of a sandbox end, by a file in its directory. Errors: ErrUnknown when it has none.
+// End makes process 1 of a sandbox end, with a file in its directory. Errors: ErrUnknown if there is no
+// directory.
 func (c *Client) End(ctx context.Context, id string) error {
 	_, err := c.ask(ctx, request{Op: opEnd, ID: id})
 	return err
 }
 
-// List returns the sandboxes that have a directory, in order.
+// List returns the sandboxes that have a directory, sorted.
 func (c *Client) List(ctx context.Context) ([]string, error) {
 	a, err := c.ask(ctx, request{Op: opList})
 	return a.Sandboxes, err
 }
 
-// Probe returns once the relay answers on a connection of its own, for which it has a limited time from the connection on.
-// Errors: ErrSilent when the relay does not; any other says nothing of the relay.
+// Probe returns once the relay answers on a new connection; limit starts when the connection is open. Errors:
+// ErrSilent if the relay does not answer; any other error says nothing about the relay.
 func (c *Client) Probe(ctx context.Context, limit time.Duration) error {
-	fresh := NewClient(c.direct, c.command) // a connection that is dead is no fault of the relay
+	fresh := NewClient(c.direct, c.command) // a dead old connection is not the relay's fault
 	conn, err := fresh.open(ctx)
-	defer fresh.Close()                 //nolint:errcheck // nothing waits on it any more
-	if errors.Is(err, syscall.EAGAIN) { // so many connections wait that none has room
+	defer fresh.Close()                 //nolint:errcheck // it is no longer used
+	if errors.Is(err, syscall.EAGAIN) { // the accept queue is full
 		return errors.Join(ErrSilent, err)
 	}
 	if err != nil {
@@ -87,13 +89,14 @@ func (c *Client) Probe(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// Dial connects to a sandbox. It waits until the sandbox has dialed the relay, for 30 s at most. The connection has a
-// method CloseWrite. Errors: ErrUnknown, ErrAbsent and ErrFull; any other means that the relay was not reached.
+// Dial connects to a sandbox. It waits for the sandbox to dial the relay, for at most 30 s. The connection
+// has a method CloseWrite. Errors: ErrUnknown, ErrAbsent and ErrFull; any other error means that the relay
+// was not reached.
 func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
 	r := request{Op: opAttach, ID: id, Wait: maxWait}
 	if end, ok := ctx.Deadline(); ok {
 		left := max(time.Until(end), 0)
-		r.Wait = min(left-left/answerPart, maxWait) // so that the answer of a relay that works comes before the end
+		r.Wait = min(left-left/answerPart, maxWait) // so that a working relay's answer arrives in time
 	}
 	conn, a, err := c.call(ctx, r)
 	if err != nil || !a.Lent {
@@ -102,10 +105,10 @@ func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
 	return borrow(ctx, conn)
 }
 
-// answerPart is the part of a limit that is left for the relay's answer.
+// answerPart is the fraction of a limit that is reserved for the relay's answer.
 const answerPart = 8
 
-// ask makes a request whose answer is all that comes.
+// ask sends a request whose answer is the only reply.
 func (c *Client) ask(ctx context.Context, r request) (answer, error) {
 	conn, a, err := c.call(ctx, r)
 	if err == nil {
@@ -114,7 +117,7 @@ func (c *Client) ask(ctx context.Context, r request) (answer, error) {
 	return a, err
 }
 
-// call makes a request, and returns its connection unless it is refused.
+// call sends a request, and returns its connection unless the relay refuses.
 func (c *Client) call(ctx context.Context, r request) (net.Conn, answer, error) {
 	conn, err := c.open(ctx)
 	if err != nil {
@@ -127,7 +130,7 @@ func (c *Client) call(ctx context.Context, r request) (net.Conn, answer, error) 
 		err = a.asError()
 	}
 	if err != nil {
-		_ = conn.Close() // the first error counts
+		_ = conn.Close() // return the first error
 		return nil, a, err
 	}
 	return conn, a, nil
@@ -144,7 +147,7 @@ func (c *Client) open(ctx context.Context) (net.Conn, error) {
 		directErr = err
 	}
 	if c.mux == nil {
-		return nil, errors.New("there is no way to it")
+		return nil, errors.New("this program has no route to it")
 	}
 	conn, err := c.mux.open(ctx)
 	if err != nil {
@@ -153,7 +156,7 @@ func (c *Client) open(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// exchange sends a request and reads its answer, and nothing after it.
+// exchange sends a request and reads exactly its answer.
 func exchange(ctx context.Context, conn net.Conn, r request) (a answer, err error) {
 	err = within(ctx, conn, func() error {
 		if err := writeMessage(conn, r); err != nil {
@@ -164,12 +167,12 @@ func exchange(ctx context.Context, conn net.Conn, r request) (a answer, err erro
 	return a, err
 }
 
-// within reads and writes until ctx ends.
+// within runs do until ctx ends.
 func within(ctx context.Context, conn net.Conn, do func() error) error {
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(cut)
-		_ = conn.SetDeadline(time.Unix(1, 0)) // a connection that is closed already needs none
+		_ = conn.SetDeadline(time.Unix(1, 0)) // a closed connection needs no deadline
 	})
 	err := do()
 	if !stop() {

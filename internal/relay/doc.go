@@ -1,25 +1,26 @@
-// Package relay carries connections between reconcilers and the sandboxes of one ledger on one engine. The relay is a
-// small program in a container of its own: it starts nothing in a sandbox, so no call of the engine is between a
-// reconciler and a sandbox that runs.
+// Package relay carries connections between reconcilers and the sandboxes of one ledger on one engine. The
+// relay is a small program in a separate container. It starts nothing in a sandbox, so the path between a
+// reconciler and a running sandbox needs no engine call.
 //
-//	<root>/control/relay.sock             for reconcilers; its directory is root's alone
-//	<root>/sandboxes/<id>/channel.sock    for one sandbox, which sees its own directory only, read-only
-//	<root>/sandboxes/<id>/end             says that the sandbox must end; process 1 looks for it
+//	<root>/control/relay.sock             for reconcilers; only root may enter its directory
+//	<root>/sandboxes/<id>/channel.sock    for one sandbox, which sees only its own directory, read-only
+//	<root>/sandboxes/<id>/end             tells process 1 to end the sandbox
 //	<root>/sandboxes/<id>/passwd, group   name the sandbox's users; the sandbox sees them in its /etc
 //
-// A sandbox dials its socket and parks the connection. A reconciler that attaches to the sandbox gets a parked
-// connection: its descriptor where the control socket is a file, so that no byte passes through the relay; else the relay
-// copies bytes between the two. The directories are the relay's whole state: a relay that starts again listens in each.
-// Connections that it copies break then, and both ends dial again.
+// A sandbox dials its socket and parks the connection. A reconciler that attaches to the sandbox gets a
+// parked connection. If the control socket is a local file, it gets the descriptor, so that no byte passes
+// through the relay; otherwise the relay copies bytes between the two. The directories are the relay's whole
+// state: after a restart it listens in each of them. Connections that it copies then break, and both ends
+// dial again.
 //
-// Each connection to the control socket carries one request. After an attach it carries the bytes, or its end says that
-// the descriptor is not used any more. Where the control socket is no file of the reconciler's machine, the program's
-// `connect` carries these connections, as streams of yamux, over its standard input and output.
+// Each connection to the control socket carries one request. After an attach it carries the bytes, or its end
+// says that the descriptor is no longer used. If the control socket is not on the reconciler's machine, the
+// program's `connect` carries these connections, as yamux streams, over its standard input and output.
 //
 // # Why not a command of the engine for each sandbox
 //
-// The alternative is one `docker exec -u 0` that stays open in each sandbox. Measured on Engine 20.10.24 with 2 busy
-// cores and 20 sandboxes, with a relay that copies; a connection that it lends costs less:
+// The alternative is one `docker exec -u 0` that stays open in each sandbox. Measured on Engine 20.10.24 with
+// 2 busy cores and 20 sandboxes, with a relay that copies; a lent connection costs less:
 //
 //	                               relay              exec for each sandbox
 //	to open, once the sandbox runs 0 (it has dialed)  46 ms at p50, 91 ms at p95

@@ -14,33 +14,33 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of one sandbox, which is taken to be hostile.
+// Limits of one sandbox, which is assumed to be hostile.
 const (
-	// maxParked is how many connections wait; a further one takes the place of the oldest.
+	// maxParked limits waiting connections. A further one replaces the oldest.
 	maxParked = 8
-	// maxTaken is how many connections reconcilers use at once.
+	// maxTaken limits the connections that reconcilers use at once.
 	maxTaken = 16
-	// dialsPerSecond and dialsAtOnce slow a sandbox that dials without end. Those beyond wait in the kernel, where
-	// pendingDials bounds them; then the sandbox's own dial waits.
+	// dialsPerSecond and dialsAtOnce slow down a sandbox that dials without end. Further dials wait in the
+	// kernel, up to pendingDials; then the sandbox's own dial blocks.
 	dialsPerSecond = 20
 	dialsAtOnce    = 32
 	pendingDials   = 16
 )
 
-// leftPoll is how often a client is looked at that waits for a sandbox.
+// leftPoll is the interval of checks whether a waiting client has left.
 const leftPoll = 250 * time.Millisecond
 
-// endpoint is a sandbox's socket, and the connections that it has made.
+// endpoint is a sandbox's socket with the sandbox's connections.
 type endpoint struct {
 	listener *net.UnixListener
 	log      *slog.Logger
-	stop     context.CancelFunc // ends accepting
+	stop     context.CancelFunc // stops accepting
 	accepts  sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	parked  []*net.UnixConn
 	taken   map[*net.UnixConn]struct{}
-	arrival chan struct{} // closed, and replaced, when a connection is parked
+	arrival chan struct{} // closed and replaced when a connection is parked
 	closed  bool
 }
 
@@ -53,12 +53,18 @@ func newEndpoint(dir string, owner int, log *slog.Logger) (*endpoint, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &endpoint{listener: l, log: log, stop: stop, taken: make(map[*net.UnixConn]struct{}), arrival: make(chan struct{})}
+	p := &endpoint{
+		listener: l,
+		log:      log,
+		stop:     stop,
+		taken:    make(map[*net.UnixConn]struct{}),
+		arrival:  make(chan struct{}),
+	}
 	p.accepts.Go(func() { p.accept(ctx) })
 	return p, nil
 }
 
-// limitPending bounds the dials that the kernel keeps before they are accepted.
+// limitPending limits the dials that the kernel queues.
 func limitPending(l *net.UnixListener) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -79,7 +85,7 @@ func (p *endpoint) accept(ctx context.Context) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			p.log.Warn("a sandbox's connection could not be accepted; trying again", "error", err)
+			p.log.Warn("relay: a sandbox's connection could not be accepted; retrying", "error", err)
 			pause(ctx, acceptPause)
 		}
 	}
@@ -101,8 +107,8 @@ func (p *endpoint) park(conn *net.UnixConn) {
 	p.arrival = make(chan struct{})
 }
 
-// take returns the newest connection that the sandbox still has. It waits for one, but no longer than wait, nor for a
-// client that leaves. Errors: ErrAbsent, ErrUnknown once the endpoint is closed, ErrFull.
+// take returns the newest live connection of the sandbox. It waits for one until wait has passed or the
+// client leaves. Errors: ErrAbsent, ErrUnknown after the endpoint is closed, ErrFull.
 func (p *endpoint) take(ctx context.Context, wait time.Duration, client *net.UnixConn) (*net.UnixConn, error) {
 	late := time.NewTimer(wait)
 	defer late.Stop()
@@ -130,7 +136,7 @@ func (p *endpoint) take(ctx context.Context, wait time.Duration, client *net.Uni
 	}
 }
 
-// pick takes a parked connection, or returns what is closed when the next one comes.
+// pick takes a parked connection, or returns a channel that is closed when the next one arrives.
 func (p *endpoint) pick() (*net.UnixConn, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +151,7 @@ func (p *endpoint) pick() (*net.UnixConn, <-chan struct{}, error) {
 		conn := p.parked[last]
 		p.parked = p.parked[:last]
 		if hasLeft(conn) {
-			_ = conn.Close() // as its other end did
+			_ = conn.Close() // its other end closed it too
 			continue
 		}
 		p.taken[conn] = struct{}{}
@@ -156,25 +162,26 @@ func (p *endpoint) pick() (*net.UnixConn, <-chan struct{}, error) {
 
 // drop closes a connection that was taken.
 func (p *endpoint) drop(conn *net.UnixConn) {
-	_ = conn.Close() // its bytes were passed on, or have no reader
+	_ = conn.Close() // its bytes were copied, or have no reader
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.taken, conn)
 }
 
-// cut ends the connections that reconcilers use, also those that are lent.
+// cut ends the connections that reconcilers use, including lent ones.
 func (p *endpoint) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for conn := range p.taken {
-		_, _ = conn.CloseRead(), conn.CloseWrite() // of one that has ended, nothing is left to end
+		_, _ = conn.CloseRead(), conn.CloseWrite() // it may already have ended
 	}
 }
 
-// close closes all connections of the sandbox; one that is lent lives on with its reconciler. The socket stays until its directory goes, or until it is replaced.
+// close closes all connections of the sandbox; a lent one lives on in its reconciler. The socket file stays
+// until its directory is deleted or it is replaced.
 func (p *endpoint) close() {
 	p.stop()
-	_ = p.listener.Close() // no dial is accepted any more
+	_ = p.listener.Close() // no more dials are accepted
 	p.mu.Lock()
 	p.closed = true
 	for _, conn := range p.parked {
@@ -182,7 +189,7 @@ func (p *endpoint) close() {
 	}
 	p.parked = nil
 	for conn := range p.taken {
-		_ = conn.Close() // drop forgets it
+		_ = conn.Close() // drop removes it from the list
 	}
 	close(p.arrival)
 	p.arrival = make(chan struct{})
@@ -190,7 +197,7 @@ func (p *endpoint) close() {
 	p.accepts.Wait()
 }
 
-// hasLeft reports whether the other end of a connection sends no more. It takes no byte from it.
+// hasLeft reports whether the other end of a connection has stopped sending. It consumes no byte.
 func hasLeft(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lend gives a client a descriptor of a sandbox's connection, so that no byte passes through the relay.
+// lend sends a client the descriptor of a sandbox's connection, so that no byte passes through the relay.
 func lend(client, carrier *net.UnixConn) error {
 	raw, err := carrier.SyscallConn()
 	if err != nil {

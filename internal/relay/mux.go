@@ -11,26 +11,29 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// heartbeat is how often each end of the connection asks for a sign of life. One that gets none within 10 s, which yamux
-// also gives a write, ends the connection and its streams: sooner than a session with a sandbox gives its carrier up.
+// heartbeat is how often each end of the connection asks for a sign of life. Without one for 10 s, which is
+// also yamux's limit of a write, the connection and its streams end. That is sooner than a session with a
+// sandbox gives up its carrier.
 const heartbeat = 5 * time.Second
 
-// lingering is how long a stream may wait for its other half once one half has ended. After it the stream is reset.
+// lingering is how long a stream may wait for its second half to end after the first. Then the stream is
+// reset.
 const lingering = 10 * time.Second
 
-// muxConfig is the same at both ends.
+// muxConfig is used at both ends.
 func muxConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
-	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // each error comes back from a call as well
+	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // calls return the errors too
 	c.StreamCloseTimeout = lingering
 	c.KeepAliveInterval = heartbeat
 	return c
 }
 
-// mux opens connections to the control socket as streams of one connection, which it dials again when it breaks.
+// mux opens connections to the control socket as streams of one connection. It dials that connection again
+// when it breaks.
 type mux struct {
 	dial Open
-	// lock holds the session, which is nil before the first use.
+	// lock holds the session, nil before the first use.
 	lock chan *yamux.Session
 }
 
@@ -70,14 +73,14 @@ func (m *mux) session(ctx context.Context) (*yamux.Session, error) {
 	}
 	fresh, err := yamux.Client(conn, muxConfig())
 	if err != nil {
-		_ = conn.Close() // the first error counts
+		_ = conn.Close() // return the first error
 		return nil, err
 	}
 	session = fresh
 	return session, nil
 }
 
-// close ends the connection and its streams. A later use would dial again.
+// close ends the connection and its streams. A later use dials again.
 func (m *mux) close() error {
 	session := <-m.lock
 	defer func() { m.lock <- nil }()
@@ -87,14 +90,14 @@ func (m *mux) close() error {
 	return session.Close()
 }
 
-// stream is a stream that closes as connections do: Close of yamux ends only what is sent.
+// stream is a stream with the Close of a connection: yamux's Close only ends the sending half.
 type stream struct{ *yamux.Stream }
 
-// CloseWrite ends what is sent.
+// CloseWrite ends the sending half.
 func (s *stream) CloseWrite() error { return s.Stream.Close() }
 
 // Close implements net.Conn.
 func (s *stream) Close() error {
-	_ = s.SetReadDeadline(time.Unix(1, 0)) // ends the reads that wait; it does not fail
+	_ = s.SetReadDeadline(time.Unix(1, 0)) // ends blocked reads; it never fails
 	return s.Stream.Close()
 }

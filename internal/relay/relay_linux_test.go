@@ -215,8 +215,13 @@ func TestTheFilesOfASandboxAreThoseOfTheLatestAdd(t *testing.T) {
 	root := newRoot(t)
 	start(t, root)
 	c, dir := directClient(root), filepath.Join(root, relay.SandboxDir("one"))
-	largest := relay.Accounts{Passwd: bytes.Repeat([]byte{0xff}, relay.MaxAccounts), Group: bytes.Repeat([]byte{'g'}, relay.MaxAccounts)}
-	for _, a := range []relay.Accounts{{}, {Passwd: []byte("old")}, largest, {Passwd: []byte("new"), Group: []byte("new too")}} {
+	largest := relay.Accounts{
+		Passwd: bytes.Repeat([]byte{0xff}, relay.MaxAccounts),
+		Group:  bytes.Repeat([]byte{'g'}, relay.MaxAccounts),
+	}
+	for _, a := range []relay.Accounts{
+		{}, {Passwd: []byte("old")}, largest, {Passwd: []byte("new"), Group: []byte("new too")},
+	} {
 		if err := c.Add(t.Context(), "one", a); err != nil {
 			t.Fatal(err)
 		}
@@ -417,7 +422,8 @@ func TestEndIsAFileThatTheSandboxSees(t *testing.T) {
 	stop()
 	start(t, root)
 	mustAdd(t, c, "one")
-	if info, err := os.Stat(filepath.Join(root, relay.SandboxDir("one"), relay.EndFile)); err != nil || info.Mode() != 0o444 {
+	if info, err := os.Stat(filepath.Join(root, relay.SandboxDir("one"), relay.EndFile)); err != nil ||
+		info.Mode() != 0o444 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
 }

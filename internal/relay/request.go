@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Where the program and what it keeps are inside of the relay's container.
+// Paths of the program and its data in the relay's container.
 const (
 	Path = "/relay"
 	Root = "/run/relay"
 )
 
-// Where the relay has its sockets, below its root, and in a sandbox's directory.
+// Names of the relay's sockets, below its root and in a sandbox's directory.
 const (
 	ControlDir    = "control"
 	ControlSocket = "relay.sock"
@@ -31,16 +31,17 @@ const (
 // SandboxDir returns the directory of a sandbox, relative to the relay's root.
 func SandboxDir(id string) string { return sandboxesDir + "/" + id }
 
-// MaxAccounts bounds each file of Accounts, in bytes.
+// MaxAccounts limits each file of Accounts, in bytes.
 const MaxAccounts = 32 << 10
 
-// Bounds of messages, in bytes. The longest request has two files, in base64. The longest answer lists maxSandboxes ids.
+// Limits of messages, in bytes. The longest request has two files in base64. The longest answer lists
+// maxSandboxes ids.
 const (
 	maxRequest = 96 << 10
 	maxAnswer  = 1 << 20
 )
 
-// maxWait bounds how long an attach waits for a sandbox.
+// maxWait limits how long an attach waits for a sandbox.
 const maxWait = 30 * time.Second
 
 type op string
@@ -56,28 +57,29 @@ const (
 // request is the first message of a connection to the control socket.
 type request struct {
 	Op op     `json:"op"`
-	ID string `json:"id,omitempty"` // of all but list
+	ID string `json:"id,omitempty"` // for all except list
 	// Wait is how long an attach waits for a connection of the sandbox, at most maxWait.
 	Wait time.Duration `json:"wait,omitempty"`
-	// Lend asks an attach for the descriptor of the sandbox's connection. It is for clients of the control socket itself.
+	// Lend asks an attach for the descriptor of the sandbox's connection. Only direct clients of the control
+	// socket may use it.
 	Lend bool `json:"lend,omitempty"`
-	// Accounts come with add.
+	// Accounts are sent with add.
 	Accounts Accounts `json:"accounts,omitzero"`
 }
 
-// Accounts are the files of a sandbox that name its users. An empty one is not made.
+// Accounts are the files of a sandbox that name its users. Empty ones are not created.
 type Accounts struct {
 	Passwd []byte `json:"passwd,omitempty"`
 	Group  []byte `json:"group,omitempty"`
 }
 
-// answer is what follows a request. A problem is never followed by anything.
+// answer is the reply to a request. Nothing follows a problem.
 type answer struct {
 	Problem   problem  `json:"problem,omitempty"`
 	Message   string   `json:"message,omitempty"`
 	Sandboxes []string `json:"sandboxes,omitempty"`
-	// Lent: one byte follows that carries the descriptor. The connection of the request stays open for as long as that is
-	// used. Without Lent, what follows are the bytes of the carrier.
+	// Lent: one byte with the descriptor follows. The request's connection stays open as long as the
+	// descriptor is used. Without Lent, the bytes of the carrier follow.
 	Lent bool `json:"lent,omitempty"`
 }
 
@@ -91,19 +93,19 @@ const (
 	problemFailed  problem = "failed"
 )
 
-// Errors of a relay that answers. Any other error of a Client means that the relay was not reached, or left.
+// Errors of a relay that answers. Any other error of a Client means that the relay was not reached, or ended.
 var (
-	// ErrRefused is part of each of the others.
+	// ErrRefused is wrapped by each of the others.
 	ErrRefused = errors.New("the relay refuses")
-	// ErrUnknown means that the sandbox was not added, or was removed.
-	ErrUnknown = fmt.Errorf("%w: it does not know the sandbox", ErrRefused)
-	// ErrAbsent means that the sandbox has not dialed in time.
-	ErrAbsent = fmt.Errorf("%w: no connection of the sandbox waits", ErrRefused)
-	// ErrFull means that a bound of the relay is reached.
+	// ErrUnknown: the sandbox was not added, or was removed.
+	ErrUnknown = fmt.Errorf("%w: the sandbox is unknown", ErrRefused)
+	// ErrAbsent: the sandbox did not dial in time.
+	ErrAbsent = fmt.Errorf("%w: the sandbox has no waiting connection", ErrRefused)
+	// ErrFull: a limit of the relay is reached.
 	ErrFull = fmt.Errorf("%w: it is full", ErrRefused)
 )
 
-// asError returns what an answer means to a client.
+// asError converts an answer to an error.
 func (a answer) asError() error {
 	switch a.Problem {
 	case "":
@@ -119,7 +121,7 @@ func (a answer) asError() error {
 	}
 }
 
-// answerTo turns the outcome of a request into its answer.
+// answerTo converts the result of a request to its answer.
 func answerTo(err error) answer {
 	switch {
 	case err == nil:
@@ -146,18 +148,19 @@ func (r request) validate() error {
 		return fmt.Errorf("unknown operation %.32q", r.Op)
 	}
 	if !sandboxID.MatchString(r.ID) {
-		return fmt.Errorf("sandbox id %.80q cannot be the name of a directory", r.ID)
+		return fmt.Errorf("sandbox id %.80q is not a valid directory name", r.ID)
 	}
 	if r.Wait < 0 || r.Wait > maxWait {
-		return fmt.Errorf("wait must be 0 to %s, not %s", maxWait, r.Wait)
+		return fmt.Errorf("wait must be between 0 and %s, not %s", maxWait, r.Wait)
 	}
 	if len(r.Accounts.Passwd) > MaxAccounts || len(r.Accounts.Group) > MaxAccounts {
-		return fmt.Errorf("passwd and group have %d and %d bytes; at most %d are allowed", len(r.Accounts.Passwd), len(r.Accounts.Group), MaxAccounts)
+		return fmt.Errorf("passwd and group have %d and %d bytes; at most %d are allowed",
+			len(r.Accounts.Passwd), len(r.Accounts.Group), MaxAccounts)
 	}
 	return nil
 }
 
-// readRequest reads a request, and no byte after it.
+// readRequest reads exactly one request.
 func readRequest(in io.Reader) (request, error) {
 	var r request
 	if err := readMessage(in, maxRequest, &r); err != nil {

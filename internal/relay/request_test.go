@@ -25,7 +25,8 @@ func TestARequestThatCannotBeServedIsAnError(t *testing.T) {
 		"a long wait":          `{"op":"attach","id":"a","wait":1000000000000}`,
 		"no wait at all":       `{"op":"attach","id":"a","wait":-1}`,
 		"no JSON":              `add a`,
-		"a long file":          `{"op":"add","id":"a","accounts":{"passwd":"` + base64.StdEncoding.EncodeToString(make([]byte, MaxAccounts+1)) + `"}}`,
+		"a long file": `{"op":"add","id":"a","accounts":{"passwd":"` +
+			base64.StdEncoding.EncodeToString(make([]byte, MaxAccounts+1)) + `"}}`,
 	} {
 		if _, err := readRequest(bytes.NewReader(framed(content))); err == nil {
 			t.Errorf("%s: is accepted", name)

@@ -20,13 +20,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// Run is the program: `serve` is the relay, and `connect` a way to it through standard input and output.
+// Run runs the program: `serve` is the relay, `connect` connects to it through standard input and output.
 func Run(args []string) error {
 	if len(args) == 0 {
 		return errors.New("usage: relay serve | connect [-root <dir>]")
 	}
 	flags := flag.NewFlagSet("relay "+args[0], flag.ContinueOnError)
-	root := flags.String("root", Root, "directory with all that the relay has")
+	root := flags.String("root", Root, "directory of the relay's data")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -50,14 +50,14 @@ func (standard) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
 func (standard) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 func (standard) Close() error                { return errors.Join(os.Stdin.Close(), os.Stdout.Close()) }
 
-// Connect carries connections to the control socket, as streams of yamux over one connection, until that ends or ctx
-// does. Root is the relay's.
+// Connect forwards connections to the control socket, as yamux streams over one connection, until that
+// connection or ctx ends. root is the relay's.
 func Connect(ctx context.Context, root string, over io.ReadWriteCloser) error {
 	session, err := yamux.Server(over, muxConfig())
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // AcceptStream says so
+	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // AcceptStream then returns an error
 	defer stop()
 	var streams sync.WaitGroup
 	defer streams.Wait()
@@ -74,7 +74,7 @@ func Connect(ctx context.Context, root string, over io.ReadWriteCloser) error {
 	}
 }
 
-// connectOne carries one connection. One that the control socket does not take ends without an answer.
+// connectOne forwards one connection. If the control socket refuses it, it ends without an answer.
 func connectOne(ctx context.Context, root string, s *yamux.Stream) {
 	client := &stream{s}
 	defer client.Close()
@@ -94,18 +94,18 @@ func connectOne(ctx context.Context, root string, s *yamux.Stream) {
 		if err == nil {
 			err = control.CloseWrite()
 		}
-		wait := lingering // what comes back still has this long, as yamux gives the other end
+		wait := lingering // the answer still has this long, like yamux at the other end
 		if err != nil {
 			wait = 0
 		}
-		_ = control.SetReadDeadline(time.Now().Add(wait)) // one that is closed needs none
+		_ = control.SetReadDeadline(time.Now().Add(wait)) // a closed one needs no deadline
 	})
 	_, err = io.Copy(client, control)
 	if err == nil {
 		err = client.CloseWrite()
 	}
 	if err != nil || hungUp(control) {
-		_ = client.Close() // ends what is sent too
+		_ = client.Close() // ends the sending half too
 		_ = control.Close()
 	}
 	forth.Wait()

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Bounds of a relay.
+// Limits of a relay.
 const (
 	maxSandboxes = 4096
-	// maxClients is how many connections to the control socket are served at once; others wait.
+	// maxClients limits concurrent connections to the control socket; others wait.
 	maxClients = 8192
-	// requestLimit is how long a client may take to send its request, and to take a short answer.
+	// requestLimit is how long a client may take to send its request, and to receive a short answer.
 	requestLimit = 10 * time.Second
-	// acceptPause is the pause after a connection could not be accepted.
+	// acceptPause is the pause after a failed accept.
 	acceptPause = 100 * time.Millisecond
 )
 
-// Modes of files. A sandbox may pass through its directory, and neither list nor change it.
+// File modes. A sandbox may traverse its directory but neither list nor change it.
 const (
 	controlMode   = 0o700
 	directoryMode = 0o711
@@ -35,17 +35,17 @@ const (
 	accountsMode  = 0o444
 )
 
-// Config says what a relay serves.
+// Config configures a relay.
 type Config struct {
-	// Root is the directory with all that the relay has.
+	// Root is the directory of the relay's data.
 	Root string
-	// Owner is the user that may dial the sockets of sandboxes.
+	// Owner is the user who may dial the sockets of sandboxes.
 	Owner int
 	// Log receives warnings.
 	Log *slog.Logger
 }
 
-// server is a relay that runs.
+// server is a running relay.
 type server struct {
 	Config
 
@@ -54,7 +54,7 @@ type server struct {
 	closed    bool
 }
 
-// Serve runs a relay until ctx ends, and returns once nothing of it runs any more.
+// Serve runs a relay until ctx ends, and returns once everything has stopped.
 func Serve(ctx context.Context, c Config) error {
 	s := &server{Config: c, endpoints: make(map[string]*endpoint)}
 	if err := makeDir(filepath.Join(s.Root, ControlDir), controlMode); err != nil {
@@ -69,14 +69,14 @@ func Serve(ctx context.Context, c Config) error {
 	}
 	control, err := listenAt(filepath.Join(s.Root, ControlDir, ControlSocket), os.Getuid())
 	if err != nil {
-		return fmt.Errorf("listen to reconcilers: %w", err)
+		return fmt.Errorf("listen for reconcilers: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = control.Close() }) // ends the accepting
+	stop := context.AfterFunc(ctx, func() { _ = control.Close() }) // stops accepting
 	defer stop()
 	return s.accept(ctx, control)
 }
 
-// makeDir makes a directory with a mode, whatever the umask; one that exists gets the mode.
+// makeDir creates a directory with a mode, regardless of the umask. An existing one gets the mode.
 func makeDir(path string, mode os.FileMode) error {
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
@@ -84,7 +84,7 @@ func makeDir(path string, mode os.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// resume listens in each directory that an earlier run left. One that fails is tried again when it is used.
+// resume listens in each directory of an earlier run. A failed one is retried at its next use.
 func (s *server) resume() error {
 	entries, err := os.ReadDir(filepath.Join(s.Root, sandboxesDir))
 	if err != nil {
@@ -97,7 +97,8 @@ func (s *server) resume() error {
 			continue
 		}
 		if _, err := s.open(entry.Name()); err != nil {
-			s.Log.Warn("a sandbox's socket could not be made; it is tried again at its next use", "sandbox", entry.Name(), "error", err)
+			s.Log.Warn("relay: a sandbox's socket could not be created; its next use retries",
+				"sandbox", entry.Name(), "error", err)
 		}
 	}
 	return nil
@@ -116,13 +117,13 @@ func (s *server) accept(ctx context.Context, control *net.UnixListener) error {
 		conn, err := control.AcceptUnix()
 		if ctx.Err() != nil {
 			if err == nil {
-				_ = conn.Close() // nothing was promised
+				_ = conn.Close() // no request was accepted yet
 			}
 			return nil
 		}
 		if err != nil {
 			<-places
-			s.Log.Warn("a reconciler's connection could not be accepted; trying again", "error", err)
+			s.Log.Warn("relay: a reconciler's connection could not be accepted; retrying", "error", err)
 			pause(ctx, acceptPause)
 			continue
 		}
@@ -143,7 +144,7 @@ func pause(ctx context.Context, d time.Duration) {
 // serve carries out the request of one connection.
 func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends whatever waits for it
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends everything that waits for it
 	defer stop()
 	if conn.SetDeadline(time.Now().Add(requestLimit)) != nil {
 		return
@@ -160,7 +161,7 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	s.reply(conn, s.carryOut(r))
 }
 
-// reply sends an answer. It reports whether the client may have got it.
+// reply sends an answer. It reports whether the client may have received it.
 func (s *server) reply(conn *net.UnixConn, a answer) bool {
 	if err := conn.SetDeadline(time.Now().Add(requestLimit)); err != nil {
 		return false
@@ -193,7 +194,7 @@ func (s *server) carryOut(r request) answer {
 	}
 }
 
-// add makes a sandbox's directory with its files, and listens in it. A socket that exists stays as it is.
+// add creates a sandbox's directory with its files, and listens in it. An existing socket stays.
 func (s *server) add(r request) error {
 	there := s.endpoints[r.ID] != nil
 	if !there && len(s.endpoints) >= maxSandboxes {
@@ -218,15 +219,15 @@ func (s *server) add(r request) error {
 	return err
 }
 
-// replaceFile writes a file anew. A mount of the earlier file keeps that one.
+// replaceFile replaces a file. A mount of the old file keeps the old content.
 func replaceFile(path string, content []byte, mode os.FileMode) error {
 	making := path + ".new"
-	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash left it
+	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a crash
 		return err
 	}
 	err := os.WriteFile(making, content, mode)
 	if err == nil {
-		err = os.Chmod(making, mode) // whatever the umask
+		err = os.Chmod(making, mode) // regardless of the umask
 	}
 	if err == nil {
 		err = os.Rename(making, path)
@@ -237,7 +238,7 @@ func replaceFile(path string, content []byte, mode os.FileMode) error {
 	return nil
 }
 
-// open listens in a directory that exists. The caller holds mu.
+// open listens in an existing directory. The caller must hold mu.
 func (s *server) open(id string) (*endpoint, error) {
 	p, err := newEndpoint(s.dir(id), s.Owner, s.Log.With("sandbox", id))
 	if err == nil {
@@ -246,7 +247,7 @@ func (s *server) open(id string) (*endpoint, error) {
 	return p, err
 }
 
-// remove closes what a sandbox has here, and deletes its directory; absent is success.
+// remove closes a sandbox's connections and deletes its directory. Absent is success.
 func (s *server) remove(id string) error {
 	if p := s.endpoints[id]; p != nil {
 		p.cut()
@@ -256,7 +257,7 @@ func (s *server) remove(id string) error {
 	return os.RemoveAll(s.dir(id))
 }
 
-// end writes the file that ends a sandbox. It needs no connection of it.
+// end writes the file that ends a sandbox. It needs no connection to it.
 func (s *server) end(id string) error {
 	f, err := os.OpenFile(filepath.Join(s.dir(id), EndFile), os.O_CREATE|os.O_WRONLY, endMode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -268,7 +269,7 @@ func (s *server) end(id string) error {
 	return errors.Join(f.Chmod(endMode), f.Close())
 }
 
-// list returns the sandboxes that have a directory, in order.
+// list returns the sandboxes that have a directory, sorted.
 func (s *server) list() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.Root, sandboxesDir))
 	ids := make([]string, 0, len(entries))
@@ -282,7 +283,7 @@ func (s *server) list() ([]string, error) {
 
 func (s *server) dir(id string) string { return filepath.Join(s.Root, sandboxesDir, id) }
 
-// lookUp returns a sandbox's endpoint. It listens again where an earlier attempt failed.
+// lookUp returns a sandbox's endpoint. If an earlier attempt to listen failed, it retries.
 func (s *server) lookUp(id string) (*endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +323,7 @@ func (s *server) attach(ctx context.Context, client *net.UnixConn, r request) {
 	_, _ = io.Copy(io.Discard, client) // until the client closes it
 }
 
-// close ends all endpoints and keeps their directories, and the connections that are lent.
+// close ends all endpoints. Directories and lent connections stay.
 func (s *server) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,8 +334,8 @@ func (s *server) close() {
 	clear(s.endpoints)
 }
 
-// listenAt makes a socket for one user. It takes the place of a socket that an earlier run left, at once and with its
-// owner and mode, so that no other user can dial it at any time.
+// listenAt creates a socket for one user. It atomically replaces a socket of an earlier run, already with
+// owner and mode, so that no other user can ever dial it.
 func listenAt(path string, owner int) (*net.UnixListener, error) {
 	making := path + ".new"
 	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pieces are buffers for bytes on their way. A connection that rests holds none: a relay has many that rest.
+// pieces are buffers for bytes in transit. Idle connections hold none, because a relay has many of them.
 var pieces = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// splice passes bytes both ways until both ends have sent their last, or either is closed.
+// splice copies bytes both ways until both ends have finished sending, or either is closed.
 func splice(a, b *net.UnixConn) {
 	var back sync.WaitGroup
 	back.Go(func() { pass(b, a) })
@@ -23,7 +23,7 @@ func splice(a, b *net.UnixConn) {
 	back.Wait()
 }
 
-// pass passes on what one end sends, and its end. An end that is closed altogether closes the other.
+// pass copies one direction including its end. If an end is closed completely, it closes the other one.
 func pass(from, to *net.UnixConn) {
 	err := copyAll(to, from)
 	if err == nil && !hungUp(from) {
@@ -32,7 +32,7 @@ func pass(from, to *net.UnixConn) {
 			return
 		}
 	}
-	_, _ = from.Close(), to.Close() // each breaks off, as the other did
+	_, _ = from.Close(), to.Close() // break both, as one end did
 }
 
 // copyAll copies until from ends.
@@ -52,7 +52,7 @@ func copyAll(to, from *net.UnixConn) error {
 	}
 }
 
-// passOne waits for bytes and passes them on. It takes a buffer only once bytes are there.
+// passOne waits for bytes and copies them. It takes a buffer only once bytes have arrived.
 func passOne(to, from *net.UnixConn, raw syscall.RawConn) error {
 	var (
 		piece   *[64 << 10]byte
@@ -86,7 +86,7 @@ func passOne(to, from *net.UnixConn, raw syscall.RawConn) error {
 	return writeAll(to, from, piece[:n])
 }
 
-// writeAll waits for a reader that is slow, or frozen, for as long as the sender is there.
+// writeAll waits for a slow or frozen reader as long as the sender is connected.
 func writeAll(to, from *net.UnixConn, content []byte) error {
 	for {
 		if err := to.SetWriteDeadline(time.Now().Add(lingering)); err != nil {
@@ -100,7 +100,7 @@ func writeAll(to, from *net.UnixConn, content []byte) error {
 	}
 }
 
-// hungUp reports whether the other end is closed, and not only finished with sending.
+// hungUp reports whether the other end is closed, not only done with sending.
 func hungUp(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {

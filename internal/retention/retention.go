@@ -1,5 +1,5 @@
-// Package retention purges what ended long ago: destroyed sandboxes with their events and usage periods, events of
-// environments, deliveries, resolved findings, old samples of usage. Costs, generations and ids stay.
+// Package retention purges old data: destroyed sandboxes with their events and usage periods, events of
+// environments, deliveries, resolved findings, and usage samples. Costs, generations and ids stay.
 package retention
 
 import (
@@ -10,23 +10,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// How long a destroyed sandbox is kept.
+// Limits of the retention of destroyed sandboxes.
 const (
 	DefaultTTL = 720 * time.Hour
 	MinTTL     = time.Hour
 )
 
-// Batch bounds the sandboxes of one transaction of a purge.
+// Batch limits the sandboxes in one transaction of a purge.
 const Batch = 20
 
-// Other writers get their turn between two transactions of a purge.
+// A purge pauses between two transactions, so that other writers can proceed.
 const (
 	batchEvents = 500
 	batchRows   = 200
 	pause       = 20 * time.Millisecond
 )
 
-// Purged counts what a purge has removed.
+// Purged counts the rows that a purge removed.
 type Purged struct {
 	Sandboxes, Environments, Events, Deliveries, Findings int64
 }
@@ -39,7 +39,7 @@ func (r *Purged) add(o Purged) {
 	r.Findings += o.Findings
 }
 
-// Step purges one batch of what ended before a moment. It reports what it removed, and whether more may be left.
+// Step purges one batch of rows that ended before a time. It returns the counts and whether more may be left.
 type Step func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error)
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
@@ -49,14 +49,15 @@ type Service struct {
 	objects func(*ledger.Exec) []string
 }
 
-// New returns a Service. A purge takes the step first before its own ones. objects names what a command has left beside the
-// ledger.
+// New returns a Service. A purge runs the step first before its own steps. objects returns the names of
+// objects that a command left outside of the ledger.
 func New(store *ledger.Store, first Step, objects func(*ledger.Exec) []string) *Service {
 	return &Service{store, first, objects}
 }
 
-// Purge removes what ended more than ttl ago. Of a destroyed environment it leaves the name. It may run at any time, in any
-// number of processes, and be cut short: each batch is whole. Errors: Invalid for a ttl below MinTTL.
+// Purge removes everything that ended more than ttl ago. The names of destroyed environments stay. Any number
+// of processes may call it at any time. An interruption is safe: each batch is complete. Errors: Invalid for
+// a ttl below MinTTL.
 func (s *Service) Purge(ctx context.Context, ttl time.Duration) (sum Purged, err error) {
 	if ttl < MinTTL {
 		return sum, sandbox.Errorf(sandbox.Invalid, "a cleanup ttl of %s is too short: it must be at least %s", ttl, MinTTL)
@@ -68,7 +69,7 @@ func (s *Service) Purge(ctx context.Context, ttl time.Duration) (sum Purged, err
 	for _, step := range []Step{
 		s.first,
 		s.purgeSandboxes,
-		rowsOf(ledger.Retention.RetireEnvironments, func(r *Purged) *int64 { return &r.Environments }),
+		rowsOf(ledger.Retention.PurgeEnvironments, func(r *Purged) *int64 { return &r.Environments }),
 		rowsOf(ledger.Retention.RemoveEnvironmentEvents, func(r *Purged) *int64 { return &r.Events }),
 		rowsOf(ledger.Retention.RemoveDeliveries, func(r *Purged) *int64 { return &r.Deliveries }),
 		rowsOf(ledger.Retention.RemoveFindings, func(r *Purged) *int64 { return &r.Findings }),
@@ -82,8 +83,8 @@ func (s *Service) Purge(ctx context.Context, ttl time.Duration) (sum Purged, err
 	return sum, nil
 }
 
-// PurgeUsage removes samples of usage that are older than sandbox.UsageKept, also those of living sandboxes. It may run at any
-// time, in any number of processes.
+// PurgeUsage removes usage samples older than sandbox.UsageKept, also of live sandboxes. Any number of
+// processes may call it at any time.
 func (s *Service) PurgeUsage(ctx context.Context) error {
 	before, err := s.retainedSince(ctx, sandbox.UsageKept)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *Service) PurgeUsage(ctx context.Context) error {
 	return err
 }
 
-// retainedSince returns the moment before which a ttl lets rows be purged.
+// retainedSince returns the time before which rows may be purged, given a ttl.
 func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before ledger.Time, err error) {
 	err = s.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		before, err = tx.Retention().RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
@@ -105,7 +106,7 @@ func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before 
 	return before, err
 }
 
-// all repeats a step until nothing is left to do.
+// all repeats a step until nothing is left.
 func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum Purged, err error) {
 	for {
 		var done Purged
@@ -129,10 +130,10 @@ func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum P
 	}
 }
 
-// purgeSandboxes removes as many sandboxes as have few enough events together. One that has too many loses its events
-// first, over several batches.
+// purgeSandboxes removes as many sandboxes as fit into a batch by their events. A sandbox with too many
+// events first loses its events, over several batches.
 func (s *Service) purgeSandboxes(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
-	rows, err := tx.Retention().Retirable(before, Batch)
+	rows, err := tx.Retention().Purgeable(before, Batch)
 	if err != nil || len(rows) == 0 {
 		return done, false, err
 	}
@@ -143,12 +144,14 @@ func (s *Service) purgeSandboxes(tx *ledger.Tx, before ledger.Time) (done Purged
 			return done, true, err
 		}
 	}
-	for _, purge := range []func([]string, int) (int64, error){tx.Commands().PurgeSessionEvents, tx.Accounting().PurgeUsageSamples} {
+	for _, purge := range []func([]string, int) (int64, error){
+		tx.Commands().PurgeSessionEvents, tx.Accounting().PurgeUsageSamples,
+	} {
 		if n, err := purge(idsOf(rows), batchEvents); err != nil || n == batchEvents {
 			return done, true, err
 		}
 	}
-	events, err := tx.Retention().RetireSandboxes(rows, s.objects)
+	events, err := tx.Retention().PurgeSandboxes(rows, s.objects)
 	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
 	return done, len(rows) < found || found == Batch, err
 }
@@ -161,7 +164,7 @@ func idsOf(rows []ledger.Sandbox) []string {
 	return ids
 }
 
-// fitting returns how many of the rows, at least one, have no more events together than a batch.
+// fitting returns how many of the rows, at least one, together have at most one batch of events.
 func fitting(rows []ledger.Sandbox) int {
 	var events int64
 	for i := range rows {
@@ -172,8 +175,9 @@ func fitting(rows []ledger.Sandbox) int {
 	return len(rows)
 }
 
-// batchRowsOf is a step that removes rows of one kind.
-func rowsOf(remove func(rows ledger.Retention, before ledger.Time, limit int) (int64, error), count func(*Purged) *int64) Step {
+// rowsOf returns a step that removes rows of one kind.
+func rowsOf(remove func(rows ledger.Retention, before ledger.Time, limit int) (int64, error),
+	count func(*Purged) *int64) Step {
 	return func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
 		n, err := remove(tx.Retention(), before, batchRows)
 		*count(&done) = n

@@ -129,7 +129,8 @@ func (k *Keys) loadOrMake() ([]key, error) {
 	return keys, err
 }
 
-var errNoKey = sandbox.Errorf(sandbox.Invalid, "this service has no key to keep secrets under: start it with --secret-key-file")
+var errNoKey = sandbox.Errorf(sandbox.Invalid,
+	"this service has no key to keep secrets under: start it with --secret-key-file")
 
 // Open decrypts what was sealed for the purpose. Errors: Unavailable when the key is not in the file,
 // which may be put right there; Failed when the text was changed or sealed for something else.
@@ -138,7 +139,8 @@ func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "%w", errNoKey)
 	}
 	if len(sealed) < 1+idSize || sealed[0] != format {
-		return nil, sandbox.Errorf(sandbox.Failed, "what the ledger has for %s was not sealed by this program, or by a later release", purpose)
+		return nil, sandbox.Errorf(sandbox.Failed,
+			"what the ledger has for %s was not sealed by this program, or by a later release", purpose)
 	}
 	id, rest := sealed[1:1+idSize], sealed[1+idSize:]
 	found, err := k.find(id)
@@ -147,7 +149,8 @@ func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
 	}
 	text, err := found.aead.Open(nil, nil, rest, []byte(purpose))
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Failed, "opening %s: %w: it was changed in the ledger, or moved there from elsewhere", purpose, err)
+		return nil, sandbox.Errorf(sandbox.Failed,
+			"opening %s: %w: it was changed in the ledger, or moved there from elsewhere", purpose, err)
 	}
 	return text, nil
 }
@@ -189,7 +192,8 @@ func (k *Keys) find(id []byte) (key, error) {
 			}
 		}
 	}
-	return key{}, sandbox.Errorf(sandbox.Unavailable, "%s has no key %s: add the line that the machine which sealed it has", k.file, hex.EncodeToString(id))
+	return key{}, sandbox.Errorf(sandbox.Unavailable,
+		"%s has no key %s: add the line that the machine which sealed it has", k.file, hex.EncodeToString(id))
 }
 
 func (k *Keys) load(again bool) ([]key, error) {
@@ -238,7 +242,8 @@ func read(file string) ([]key, error) {
 		}
 		parsed, ok := parse(words)
 		if !ok {
-			return nil, sandbox.Errorf(sandbox.Invalid, "%s line %d: want %s and the base64 of %d bytes", file, n, keyKind, keySize)
+			return nil, sandbox.Errorf(sandbox.Invalid, "%s line %d: want %s and the base64 of %d bytes",
+				file, n, keyKind, keySize)
 		}
 		keys = append(keys, parsed)
 	}

@@ -150,7 +150,8 @@ func TestAKeyFileThatCannotBeTrustedIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := seal.InFile(file, true).Seal(nil, "token")
-		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), row.says) || strings.Contains(err.Error(), strings.Fields(line)[1]) {
+		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), row.says) ||
+			strings.Contains(err.Error(), strings.Fields(line)[1]) {
 			t.Errorf("a file %s: %v", name, err)
 		}
 	}

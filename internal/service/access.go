@@ -8,14 +8,15 @@ import (
 
 // Tokens manages bearer tokens.
 type Tokens interface {
-	// CreateToken makes a token. Errors: Invalid; Conflict when a live one has the name.
+	// CreateToken creates a token. Errors: Invalid; Conflict if a live token has the name.
 	CreateToken(ctx context.Context, c sandbox.CreateToken) (sandbox.CreatedToken, error)
-	// RotateToken makes the next token of a name, which expires as long after its making as the one before
-	// it did. Errors: Invalid; NotFound when no live one has the name.
+	// RotateToken creates the next token of a name, with the same lifetime as the previous one. Errors:
+	// Invalid; NotFound if no live token has the name.
 	RotateToken(ctx context.Context, r sandbox.RotateToken) (sandbox.CreatedToken, error)
-	// ListTokens returns the tokens of the ledger by name, the latest of a name first, also those that have ended.
+	// ListTokens returns the ledger's tokens, sorted by name and newest first within a name, including ended
+	// ones.
 	ListTokens(ctx context.Context) ([]sandbox.Token, error)
-	// RevokeToken ends all live tokens of a name, or the one with an id, and returns them; what has ended
-	// before is success. Errors: NotFound when there never was any.
+	// RevokeToken ends and returns all live tokens of a name, or the one with an id. Already ended is
+	// success. Errors: NotFound if there never was one.
 	RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.Token, error)
 }

@@ -1,3 +1,4 @@
-// Package service declares the lease service: what package leasing implements on a ledger, and package client over HTTP.
-// Its types are those of package sandbox, which is public; these interfaces grow with every release, and are not.
+// Package service declares the lease service. Package leasing implements it on a ledger, package client over
+// HTTP. Its types are those of package sandbox, which is public. These interfaces are internal, because they
+// grow with every release.
 package service

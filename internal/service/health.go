@@ -6,15 +6,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Monitors looks at a lease's sandbox. It wakes nothing, records nothing, and is no activity.
-type Monitors interface {
-	// LeaseUsage samples what the sandbox uses. Errors: NotFound, LeaseEnded, Conflict (generation;
-	// ReasonInvalidState while it is being made), Unavailable.
+// Health inspects a lease's sandbox. It wakes and records nothing and does not count as activity.
+type Health interface {
+	// LeaseUsage samples the sandbox's current usage. Errors: NotFound, LeaseEnded, Conflict (generation;
+	// ReasonInvalidState while the sandbox is being created), Unavailable.
 	LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error)
-	// LeaseUsageHistory returns what is kept of what the sandbox used, also of a lease that has ended. It asks no
+	// LeaseUsageHistory returns the retained usage samples, also of an ended lease. It does not ask the
 	// backend. Errors: NotFound, Conflict (generation), Invalid.
 	LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error)
-	// LeaseHealth checks whether the sandbox can be used. What is wrong with it is an answer, not an
-	// error. Errors: NotFound, Conflict (generation).
+	// LeaseHealth checks whether the sandbox is usable. A problem is an answer, not an error. Errors:
+	// NotFound, Conflict (generation).
 	LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error)
 }

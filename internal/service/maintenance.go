@@ -6,16 +6,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Maintenance brings ledger and backends into agreement on request.
+// Maintenance reconciles ledger and backends on request.
 type Maintenance interface {
-	// Sweep surveys every backend instance now, as a reconciler does at its pace, and reports what it
-	// found. Errors: Unavailable when no instance can be reached.
+	// Sweep resyncs every backend instance now, as a reconciler does periodically, and reports its findings.
+	// Errors: Unavailable if no instance can be reached.
 	Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error)
-	// Adopt takes sandboxes that the backends have under a ledger's label into this ledger, each with
-	// a row for its lease. What cannot be adopted is reported with the reason. Errors: Invalid;
-	// Unavailable when a backend instance cannot be reached.
+	// Adopt takes over the sandboxes that backends hold under a ledger's label, with a row for each lease. It
+	// reports what cannot be adopted, with the reason. Errors: Invalid; Unavailable if a backend instance
+	// cannot be reached.
 	Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error)
-	// Audit holds what runs on every backend instance against the rules of confinement, as it is now.
-	// It changes nothing. Errors: Unavailable when no instance can be reached.
+	// Audit checks the actual confinement on every backend instance against the rules. It changes nothing.
+	// Errors: Unavailable if no instance can be reached.
 	Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error)
 }

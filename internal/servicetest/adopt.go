@@ -25,7 +25,7 @@ const lostLedger = "lostlostlostlost"
 
 var bobsLease = sandbox.LeaseID(bob, game)
 
-// adopt returns what became of the planted sandbox.
+// adopt returns the result for the planted sandbox.
 func (w *world) adopt(r sandbox.AdoptRequest) sandbox.Adoption {
 	w.Helper()
 	report := must(w.Service.Adopt(w.Context(), r))(w)
@@ -68,7 +68,8 @@ func (w *world) adoptedIsALease(label, asked string) {
 	w.wantAdopted(w.adopt(sandbox.AdoptRequest{LedgerID: asked}))
 	l := w.lease(bob)
 	w.wantLease(l, 3, sandbox.LeaseActive, "")
-	if l.SandboxID != strayID || l.Phase != sandbox.PhaseAwake || !l.LeasedAt.Equal(made) || l.Owner != owner || l.Cost != 0 {
+	if l.SandboxID != strayID || l.Phase != sandbox.PhaseAwake || !l.LeasedAt.Equal(made) ||
+		l.Owner != owner || l.Cost != 0 {
 		w.Errorf("the lease is %+v", l)
 	}
 	if again := must(w.Service.Adopt(w.Context(), sandbox.AdoptRequest{LedgerID: asked}))(w); len(again.Sandboxes) != 0 {
@@ -82,7 +83,8 @@ func (w *world) adoptedIsALease(label, asked string) {
 	if cost := w.lease(bob).Cost; cost == 0 {
 		w.Error("a minute of it costs nothing")
 	}
-	if found := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{Status: sandbox.DriftOpen}))(w); len(found) != 0 {
+	if found := must(w.Service.ListDrift(w.Context(),
+		sandbox.DriftFilter{Status: sandbox.DriftOpen}))(w); len(found) != 0 {
 		w.Errorf("adopted, it drifts: %+v", found)
 	}
 	w.wantReceipt(w.deliver("game.finished"), sandbox.DeliveryApplied, 1)
@@ -98,7 +100,8 @@ func adoptedSandboxKeepsItsDeadline(w *world) {
 	spec := w.plant(lostLedger)
 	w.wantAdopted(w.adopt(sandbox.AdoptRequest{LedgerID: lostLedger}))
 	w.Pass(4 * time.Hour)
-	if l := must(w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: bobsLease}}))(w); !l.ExpiresAt.Equal(spec.Deadline) {
+	if l := must(w.Service.Renew(w.Context(),
+		sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: bobsLease}}))(w); !l.ExpiresAt.Equal(spec.Deadline) {
 		w.Errorf("renewed, it expires at %s, and its sandbox ends itself at %s", l.ExpiresAt, spec.Deadline)
 	}
 	w.Advance(time.Hour + time.Second)
@@ -119,7 +122,8 @@ func adoptedToEndIsDestroyed(w *world) {
 	}
 }
 
-// adoptTakesFromNoPoolButToDestroy plants what was made for a warm pool: whether a lease has had it since, its labels do not tell.
+// adoptTakesFromNoPoolButToDestroy plants a sandbox that was created for a warm pool: its labels do not show
+// whether a lease has had it since.
 func adoptTakesFromNoPoolButToDestroy(w *world) {
 	w.environment()
 	w.plant(lostLedger, func(s *driver.SandboxSpec) { s.LeaseID, s.AgentDID, s.Generation = "", "", 0 })

@@ -76,13 +76,19 @@ func batchItemsReplaceWhatIsCommon(w *world) {
 		EnvironmentID: game, Owner: owner, Settings: sandbox.LeaseSettings{TTL: &hour, MaxLifetime: &day},
 		Items: []sandbox.BatchItem{
 			{AgentDID: ann},
-			{AgentDID: bob, EnvironmentID: "rpg-1", Owner: "gm", Settings: sandbox.LeaseSettings{TTL: &day, ExpiryConditions: []string{"game.won"}}},
+			{
+				AgentDID:      bob,
+				EnvironmentID: "rpg-1",
+				Owner:         "gm",
+				Settings:      sandbox.LeaseSettings{TTL: &day, ExpiryConditions: []string{"game.won"}},
+			},
 		}})
 	a, b := got[0].Lease, got[1].Lease
 	if a.EnvironmentID != game || a.Owner != owner || a.TTL != hour || a.MaxLifetime != day {
 		w.Errorf("what is common gave %+v", a)
 	}
-	if b.EnvironmentID != "rpg-1" || b.Owner != "gm" || b.TTL != day || b.MaxLifetime != day || len(b.ExpiryConditions) != 1 {
+	if b.EnvironmentID != "rpg-1" || b.Owner != "gm" || b.TTL != day || b.MaxLifetime != day ||
+		len(b.ExpiryConditions) != 1 {
 		w.Errorf("an item's own gave %+v", b)
 	}
 }
@@ -99,7 +105,8 @@ func batchNamesWrongFields(w *world) {
 	short := sandbox.Duration(time.Millisecond)
 	refused(sandbox.AcquireBatch{Items: []sandbox.BatchItem{
 		{AgentDID: ann, EnvironmentID: game}, {AgentDID: "bob"},
-		{AgentDID: bob, EnvironmentID: game, Settings: sandbox.LeaseSettings{TTL: &short}}, {AgentDID: ann, EnvironmentID: game},
+		{AgentDID: bob, EnvironmentID: game, Settings: sandbox.LeaseSettings{TTL: &short}},
+		{AgentDID: ann, EnvironmentID: game},
 	}}, "items[1].agent_did", "items[1].environment_id", "items[2].settings.ttl", "items[3]")
 	if n := w.Running(); n != 0 {
 		w.Errorf("%d sandboxes run of batches that were refused", n)
@@ -113,8 +120,8 @@ func batchTellsOfEachItem(w *world) {
 	w.deliver("game.finished", func(c *sandbox.Condition) { c.Data.EnvironmentID = "over" })
 	must(w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: bob, EnvironmentID: game, Owner: "another"}))(w)
 	got := w.acquireBatch(sandbox.AcquireBatch{EnvironmentID: game, Owner: owner, Items: []sandbox.BatchItem{
-		{AgentDID: ann, EnvironmentID: "no-such-game"}, {AgentDID: ann}, {AgentDID: ann, EnvironmentID: "over"}, {AgentDID: bob},
-		{AgentDID: "did:plc:cleo"},
+		{AgentDID: ann, EnvironmentID: "no-such-game"}, {AgentDID: ann}, {AgentDID: ann, EnvironmentID: "over"},
+		{AgentDID: bob}, {AgentDID: "did:plc:cleo"},
 	}})
 	w.wantError(got[0].Err, sandbox.NotFound, "")
 	w.wantError(got[2].Err, sandbox.EnvironmentEnded, "")
@@ -225,7 +232,8 @@ func batchesThatOverlapShareLeases(w *world) {
 				w.Error(err)
 			}
 			for _, r := range results {
-				if other := boxes[r.Lease.ID]; r.Err != nil || r.Lease.Status != sandbox.LeaseActive || other != "" && other != r.Lease.SandboxID {
+				if other := boxes[r.Lease.ID]; r.Err != nil || r.Lease.Status != sandbox.LeaseActive ||
+					other != "" && other != r.Lease.SandboxID {
 					w.Errorf("%+v (another caller got %q)", r, other)
 				}
 				boxes[r.Lease.ID] = r.Lease.SandboxID

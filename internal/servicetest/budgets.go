@@ -14,10 +14,13 @@ var budgetTests = []test{
 	{"BudgetTellsOfItsThresholdsOnce", budgetTellsOfItsThresholdsOnce},
 }
 
-// budgetGrantsWhatItCovers lets many acquire at once from a budget that covers three whole leases.
+// budgetGrantsWhatItCovers lets many callers acquire at once from a budget that covers three whole leases.
 func budgetGrantsWhatItCovers(w *world) {
-	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Image: "player", Network: sandbox.NetworkNone, Budget: &sandbox.Budget{}}})
+	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID: game,
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Image: "player", Network: sandbox.NetworkNone, Budget: &sandbox.Budget{}},
+	})
 	w.wantError(err, sandbox.Invalid, "", "budget.monthly_usd")
 
 	// An hour of 1 GiB, 4 GB and a quarter of a core, at Cloudflare's list price.
@@ -26,7 +29,8 @@ func budgetGrantsWhatItCovers(w *world) {
 	results := make(chan error)
 	for i := range 50 {
 		go func() {
-			_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: fmt.Sprint("did:plc:a", i), EnvironmentID: game, Owner: owner})
+			_, err := w.Service.Acquire(w.Context(),
+				sandbox.Acquire{AgentDID: fmt.Sprint("did:plc:a", i), EnvironmentID: game, Owner: owner})
 			results <- err
 		}()
 	}
@@ -57,7 +61,7 @@ func withBudget(n sandbox.NanoUSD) func(p *sandbox.PutEnvironment) {
 	}
 }
 
-// budgetTellsOfItsThresholdsOnce spends a budget, and lets acquires find out, granted and refused.
+// budgetTellsOfItsThresholdsOnce spends a budget; granted and refused acquires then record the thresholds.
 func budgetTellsOfItsThresholdsOnce(w *world) {
 	const budget = 10 * basicHour
 	w.environment(withBudget(budget))
@@ -81,7 +85,8 @@ func budgetTellsOfItsThresholdsOnce(w *world) {
 	}
 	tryAnother := func(n int) {
 		for i := range n {
-			_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: fmt.Sprint("did:plc:b", i), EnvironmentID: game, Owner: owner})
+			_, err := w.Service.Acquire(w.Context(),
+				sandbox.Acquire{AgentDID: fmt.Sprint("did:plc:b", i), EnvironmentID: game, Owner: owner})
 			if err != nil {
 				w.wantError(err, sandbox.BudgetExceeded, "")
 			}
@@ -89,7 +94,8 @@ func budgetTellsOfItsThresholdsOnce(w *world) {
 	}
 	spend := func() { // four hours
 		for _, agent := range []string{ann, bob, "did:plc:cat", "did:plc:dan"} {
-			if _, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: owner}); err != nil {
+			if _, err := w.Service.Acquire(w.Context(),
+				sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: owner}); err != nil {
 				w.wantError(err, sandbox.BudgetExceeded, "")
 			}
 		}

@@ -28,9 +28,11 @@ func conditionEndsOneAgentsLease(w *world) {
 	w.acquire(ann)
 	w.acquire(bob)
 	w.Advance(time.Second)
-	w.wantReceipt(w.deliver("agent.death", of(ann), func(c *sandbox.Condition) { c.Data.Reason = "a dragon" }), sandbox.DeliveryApplied, 1)
+	w.wantReceipt(w.deliver("agent.death", of(ann), func(c *sandbox.Condition) { c.Data.Reason = "a dragon" }),
+		sandbox.DeliveryApplied, 1)
 	w.wantLease(w.lease(bob), 1, sandbox.LeaseActive, "")
-	if l := w.lease(ann); l.Status != sandbox.LeaseExpired || l.EndedBy != sandbox.EndedByCondition || l.EndReason != "agent.death: a dragon" {
+	if l := w.lease(ann); l.Status != sandbox.LeaseExpired || l.EndedBy != sandbox.EndedByCondition ||
+		l.EndReason != "agent.death: a dragon" {
 		w.Errorf("ann's lease is %s, ended by %s: %s", l.Status, l.EndedBy, l.EndReason)
 	}
 	w.Advance(time.Second)
@@ -113,7 +115,8 @@ func unmatchedConditionIsKept(w *world) {
 	w.environment()
 	w.acquire(ann)
 	w.Advance(time.Second)
-	w.wantReceipt(w.deliver("game.finished", func(c *sandbox.Condition) { c.Data.EnvironmentID = "nowhere" }), sandbox.DeliveryUnmatched, 0)
+	w.wantReceipt(w.deliver("game.finished", func(c *sandbox.Condition) { c.Data.EnvironmentID = "nowhere" }),
+		sandbox.DeliveryUnmatched, 0)
 	w.wantReceipt(w.deliver("game.paused"), sandbox.DeliveryUnmatched, 0)
 	w.wantReceipt(w.deliver("game.finished", of(bob)), sandbox.DeliveryUnmatched, 0)
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
@@ -136,16 +139,19 @@ func deliveriesAreListedWithWhatTheyDid(w *world) {
 	}
 	first := all[2]
 	want := w.delivery("msg-1", "agent.death", of(ann), at(first.OccurredAt))
-	if first.Status != sandbox.DeliveryApplied || first.Matched != 1 || first.AgentDID != ann || first.EnvironmentID != game || first.Type != "agent.death" || first.Body != string(want.Body) || first.ReceivedAt.IsZero() {
+	if first.Status != sandbox.DeliveryApplied || first.Matched != 1 || first.AgentDID != ann ||
+		first.EnvironmentID != game || first.Type != "agent.death" || first.Body != string(want.Body) ||
+		first.ReceivedAt.IsZero() {
 		w.Errorf("the first is %+v", first)
 	}
 	for _, c := range []struct {
 		filter sandbox.DeliveryFilter
 		ids    string
 	}{
-		{sandbox.DeliveryFilter{EnvironmentID: game}, "msg-2 msg-1"}, {sandbox.DeliveryFilter{Status: sandbox.DeliveryApplied}, "msg-1"},
-		{sandbox.DeliveryFilter{ID: "msg-2"}, "msg-2"}, {sandbox.DeliveryFilter{ID: "msg-2", EnvironmentID: "nowhere"}, ""},
-		{sandbox.DeliveryFilter{Limit: 1}, "msg-3"}, {sandbox.DeliveryFilter{Before: "msg-3", Limit: 1}, "msg-2"}, {sandbox.DeliveryFilter{Before: "msg-1"}, ""},
+		{sandbox.DeliveryFilter{EnvironmentID: game}, "msg-2 msg-1"},
+		{sandbox.DeliveryFilter{Status: sandbox.DeliveryApplied}, "msg-1"}, {sandbox.DeliveryFilter{ID: "msg-2"}, "msg-2"},
+		{sandbox.DeliveryFilter{ID: "msg-2", EnvironmentID: "nowhere"}, ""}, {sandbox.DeliveryFilter{Limit: 1}, "msg-3"},
+		{sandbox.DeliveryFilter{Before: "msg-3", Limit: 1}, "msg-2"}, {sandbox.DeliveryFilter{Before: "msg-1"}, ""},
 	} {
 		var ids []string
 		for _, d := range must(w.Service.ListDeliveries(w.Context(), c.filter))(w) {
@@ -171,7 +177,7 @@ func lateConditionDoesNotEndTheNextLife(w *world) {
 	w.wantLease(w.acquire(bob), 1, sandbox.LeaseActive, "") // and the environment is open
 }
 
-// conditionOfTheMomentOfALease: clocks are no finer than that, so it is of the life before.
+// conditionOfTheMomentOfALease: clocks are no finer than that, so the condition belongs to the previous life.
 func conditionOfTheMomentOfALease(w *world) {
 	w.environment(rpg)
 	began := w.acquire(ann).LeasedAt
@@ -224,7 +230,8 @@ func higherEpochReopens(w *world) {
 	if e := w.environment(); e.Status != sandbox.EnvironmentClosed {
 		w.Errorf("putting it again without an epoch made it %s", e.Status)
 	}
-	if e := w.environment(func(p *sandbox.PutEnvironment) { p.Epoch = 1 }); e.Status != sandbox.EnvironmentOpen || e.Epoch != 1 {
+	if e := w.environment(func(p *sandbox.PutEnvironment) { p.Epoch = 1 }); e.Status != sandbox.EnvironmentOpen ||
+		e.Epoch != 1 {
 		w.Errorf("with a higher epoch it is %s, epoch %d", e.Status, e.Epoch)
 	}
 	w.wantLease(w.acquire(ann), 1, sandbox.LeaseActive, "")

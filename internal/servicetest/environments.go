@@ -29,8 +29,9 @@ func environmentKeepsWhatWasPut(w *world) {
 		p.Env, p.Labels = map[string]string{"LEVEL": "hard"}, map[string]string{"team": "blue"}
 	})
 	e := must(w.Service.GetEnvironment(w.Context(), game))(w)
-	if e.ID != game || e.Owner != owner || e.Type != sandbox.TypeRPG || e.Status != sandbox.EnvironmentOpen || e.Backend != sandbox.Docker ||
-		e.TTL.D() != 3*time.Hour || *e.SleepAfter != sleep || e.SleepMode != sandbox.SleepStop || e.MaxLifetime != sandbox.DefaultMaxLifetime ||
+	if e.ID != game || e.Owner != owner || e.Type != sandbox.TypeRPG || e.Status != sandbox.EnvironmentOpen ||
+		e.Backend != sandbox.Docker || e.TTL.D() != 3*time.Hour || *e.SleepAfter != sleep ||
+		e.SleepMode != sandbox.SleepStop || e.MaxLifetime != sandbox.DefaultMaxLifetime ||
 		e.Env["LEVEL"] != "hard" || e.Labels["team"] != "blue" || e.Image != "player" || e.Network != sandbox.NetworkNone {
 		w.Errorf("the environment reads back as %+v", e)
 	}
@@ -50,10 +51,14 @@ func environmentKeepsWhatWasPut(w *world) {
 
 func environmentKeepsWhatItLetsOut(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) { p.Network = "" })
-	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Network != sandbox.NetworkRestricted || !e.EgressRules().Equal(sandbox.DefaultEgress()) {
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Network != sandbox.NetworkRestricted ||
+		!e.EgressRules().Equal(sandbox.DefaultEgress()) {
 		w.Errorf("by default the network is %s and lets out %+v", e.Network, e.EgressRules())
 	}
-	rules := sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "*.example.com"}, {Host: "model.internal", Ports: []int{8080}}}, PrivateCIDRs: []string{"10.20.0.0/16"}}
+	rules := sandbox.Egress{
+		Allow:        []sandbox.EgressRule{{Host: "*.example.com"}, {Host: "model.internal", Ports: []int{8080}}},
+		PrivateCIDRs: []string{"10.20.0.0/16"},
+	}
 	for _, want := range []sandbox.Egress{rules, {Allow: []sandbox.EgressRule{}}} {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network, p.Egress = sandbox.NetworkRestricted, &want })
 		if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Egress == nil || !e.Egress.Equal(want) {
@@ -61,7 +66,8 @@ func environmentKeepsWhatItLetsOut(w *world) {
 		}
 	}
 	w.environment()
-	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Network != sandbox.NetworkNone || e.Egress != nil || len(e.EgressRules().Allow) != 0 {
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Network != sandbox.NetworkNone || e.Egress != nil ||
+		len(e.EgressRules().Allow) != 0 {
 		w.Errorf("without a network it lets out %+v", e.EgressRules())
 	}
 }
@@ -100,7 +106,8 @@ func environmentIsChanged(w *world) {
 	})
 	l := w.lease(ann)
 	if l.TTL.D() != 2*time.Hour || l.Resources.MemoryMB != 4096 {
-		w.Errorf("the living lease has ttl %s and %d MB; times follow its environment, size does not", l.TTL, l.Resources.MemoryMB)
+		w.Errorf("the living lease has ttl %s and %d MB; times follow its environment, size does not",
+			l.TTL, l.Resources.MemoryMB)
 	}
 	if l := w.acquire(bob); l.Resources.MemoryMB != 1024 {
 		w.Errorf("the next lease has %d MB", l.Resources.MemoryMB)
@@ -110,7 +117,11 @@ func environmentIsChanged(w *world) {
 func environmentConflicts(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) { p.Epoch = 3 })
 	put := func(change func(p *sandbox.PutEnvironment)) error {
-		p := sandbox.PutEnvironment{ID: game, Owner: owner, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone}}
+		p := sandbox.PutEnvironment{
+			ID:              game,
+			Owner:           owner,
+			EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone},
+		}
 		change(&p)
 		_, err := w.Service.PutEnvironment(w.Context(), p)
 		return err
@@ -118,27 +129,39 @@ func environmentConflicts(w *world) {
 	w.wantError(put(func(p *sandbox.PutEnvironment) { p.CreateOnly = true }), sandbox.Conflict, sandbox.ReasonOtherOwner)
 	w.wantError(put(func(p *sandbox.PutEnvironment) { p.Owner = "somebody" }), sandbox.Conflict, sandbox.ReasonOtherOwner)
 	w.wantError(put(func(p *sandbox.PutEnvironment) { p.Epoch = 2 }), sandbox.Conflict, "")
-	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Owner != owner || e.Epoch != 3 || e.Type != sandbox.TypeCatan {
+	if e := must(w.Service.GetEnvironment(w.Context(), game))(w); e.Owner != owner || e.Epoch != 3 ||
+		e.Type != sandbox.TypeCatan {
 		w.Errorf("a refused change changed it to %+v", e)
 	}
 }
 
 func environmentNamesWrongFields(w *world) {
-	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: "Catan 7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player"}})
+	_, err := w.Service.PutEnvironment(w.Context(),
+		sandbox.PutEnvironment{ID: "Catan 7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player"}})
 	w.wantError(err, sandbox.Invalid, "", "id")
 
-	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: "chess", SleepMode: "nap", Network: "open", TTL: 1, ExpiryConditions: []string{"over"},
-		Resources: sandbox.Resources{MemoryMB: 1}, Env: map[string]string{"AGENT_DID": "x"},
-	}})
-	w.wantError(err, sandbox.Invalid, "", "type", "image", "network", "sleep_mode", "resources.memory_mb", "env.AGENT_DID", "ttl", "expiry_conditions[0]")
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID: game,
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: "chess", SleepMode: "nap", Network: "open", TTL: 1, ExpiryConditions: []string{"over"},
+			Resources: sandbox.Resources{MemoryMB: 1}, Env: map[string]string{"AGENT_DID": "x"},
+		},
+	})
+	w.wantError(err, sandbox.Invalid, "", "type", "image", "network", "sleep_mode", "resources.memory_mb", "env.AGENT_DID",
+		"ttl", "expiry_conditions[0]")
 
-	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Egress: &sandbox.Egress{
-		Allow: []sandbox.EgressRule{{Host: "*"}, {Host: "github.com", Ports: []int{0}}}, PrivateCIDRs: []string{"0.0.0.0/0"},
-	}}})
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID: game,
+		EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Egress: &sandbox.Egress{
+			Allow: []sandbox.EgressRule{{Host: "*"}, {Host: "github.com", Ports: []int{0}}}, PrivateCIDRs: []string{"0.0.0.0/0"},
+		}},
+	})
 	w.wantError(err, sandbox.Invalid, "", "egress.allow[0].host", "egress.allow[1].ports[0]", "egress.private_cidrs[0]")
-	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Image: "player", Network: sandbox.NetworkNone, Egress: &sandbox.Egress{}}})
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID: game,
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Image: "player", Network: sandbox.NetworkNone, Egress: &sandbox.Egress{}},
+	})
 	w.wantError(err, sandbox.Invalid, "", "egress")
 	if all := must(w.Service.ListEnvironments(w.Context()))(w); len(all) != 0 {
 		w.Errorf("refused environments are listed: %+v", all)
@@ -158,7 +181,7 @@ func unknownEnvironmentIsNotFound(w *world) {
 }
 
 func deletingAnEnvironmentWithLeasesNeedsForce(w *world) {
-	w.environment()
+	made := w.environment()
 	w.acquire(ann)
 	w.acquire(bob)
 	err := w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game})
@@ -169,8 +192,12 @@ func deletingAnEnvironmentWithLeasesNeedsForce(w *world) {
 		}
 		w.wantLease(w.lease(agent), 1, sandbox.LeaseActive, "")
 	}
+	err = w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game, Owner: "another", Force: true})
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherOwner)
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
 	for range 2 { // destroyed is success
-		if err := w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game, Force: true}); err != nil {
+		if err := w.Service.DeleteEnvironment(w.Context(),
+			sandbox.DeleteEnvironment{ID: game, Owner: made.Owner, Force: true}); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -195,17 +222,20 @@ func deletedEnvironmentCanBeMadeAgain(w *world) {
 		w.Fatal(err)
 	}
 	w.environment(func(p *sandbox.PutEnvironment) { p.CreateOnly, p.Owner = true, "somebody" })
-	l := must(w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "somebody"}))(w).Lease
+	l := must(w.Service.Acquire(w.Context(),
+		sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "somebody"}))(w).Lease
 	w.wantLease(l, 2, sandbox.LeaseActive, "")
 }
 
 func warmPoolIsFilledAndGivenOut(w *world) {
 	e := w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 2} })
-	if e.WarmPool == nil || e.WarmPool.TTL != sandbox.DefaultPoolTTL || e.WarmPool.Mode != sandbox.PoolPaused || e.Pool == nil {
+	if e.WarmPool == nil || e.WarmPool.TTL != sandbox.DefaultPoolTTL ||
+		e.WarmPool.Mode != sandbox.PoolPaused || e.Pool == nil {
 		w.Fatalf("the pool reads back as %+v, %+v", e.WarmPool, e.Pool)
 	}
 	w.Advance(time.Minute)
-	if e = must(w.Service.GetEnvironment(w.Context(), game))(w); e.Pool.Ready != 2 || e.Pool.Pending != 0 || w.Running() != 2 {
+	if e = must(w.Service.GetEnvironment(w.Context(), game))(w); e.Pool.Ready != 2 ||
+		e.Pool.Pending != 0 || w.Running() != 2 {
 		w.Errorf("of 2 sandboxes %+v wait, and %d exist", e.Pool, w.Running())
 	}
 	if leases := must(w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{}))(w); len(leases) != 0 {
@@ -214,17 +244,26 @@ func warmPoolIsFilledAndGivenOut(w *world) {
 	l := w.acquire(ann)
 	w.wantLease(l, 1, sandbox.LeaseActive, "")
 	events := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: l.SandboxID}))(w)
-	if last := events[len(events)-1]; last.Type != sandbox.EventReady || last.LeaseID != l.ID || string(last.Data) != `{"from_pool":true}` {
+	if last := events[len(events)-1]; last.Type != sandbox.EventReady || last.LeaseID != l.ID ||
+		string(last.Data) != `{"from_pool":true}` {
 		w.Errorf("the last event is %s of %s: %s", last.Type, last.LeaseID, last.Data)
 	}
 	w.Advance(time.Minute)
-	if all := must(w.Service.ListEnvironments(w.Context()))(w); all[0].Pool == nil || all[0].Pool.Ready != 2 || w.Running() != 3 {
+	if all := must(w.Service.ListEnvironments(w.Context()))(w); all[0].Pool == nil ||
+		all[0].Pool.Ready != 2 || w.Running() != 3 {
 		w.Errorf("after an acquire %+v wait, and %d sandboxes exist", all[0].Pool, w.Running())
 	}
 }
 
 func warmPoolNamesWrongFields(w *world) {
-	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, Owner: owner, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Image: "player", Network: sandbox.NetworkNone, WarmPool: &sandbox.WarmPool{Size: 100, MaxSize: 99, Mode: "awake", TTL: sandbox.Duration(time.Second)}}})
+	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: owner,
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Image:    "player",
+			Network:  sandbox.NetworkNone,
+			WarmPool: &sandbox.WarmPool{Size: 100, MaxSize: 99, Mode: "awake", TTL: sandbox.Duration(time.Second)},
+		},
+	})
 	w.wantError(err, sandbox.Invalid, "", "warm_pool.max_size", "warm_pool.mode", "warm_pool.ttl")
 }

@@ -21,13 +21,13 @@ var execTests = []test{
 	{"CommandsEndWithTheirLease", commandsEndWithTheirLease},
 	{"OutputIsKeptFromAnyOffset", outputIsKept},
 	{"OutputIsFollowed", outputIsFollowed},
-	{"OutputOutlivesTheSandboxUntilItIsRetired", outputOutlivesTheSandbox},
+	{"OutputOutlivesTheSandboxUntilItIsPurged", outputOutlivesTheSandbox},
 	{"CommandsOfOthersAreNotShown", commandsOfOthers},
 }
 
 func (w *world) ref(id string) sandbox.ExecRef { return sandbox.ExecRef{LeaseID: annsLease, ID: id} }
 
-// wantExec waits until a command is no longer running and checks how it ended.
+// wantExec waits until a command is no longer running and checks its result.
 func (w *world) wantExec(id string, state sandbox.ExecState) sandbox.Exec {
 	w.Helper()
 	events := map[sandbox.ExecState]sandbox.EventType{sandbox.ExecFinished: sandbox.EventExecFinished,
@@ -45,7 +45,7 @@ func (w *world) start(req sandbox.ExecRequest) sandbox.Exec {
 	return must(w.Service.StartExec(w.Context(), sandbox.LeaseRef{ID: annsLease}, req))(w)
 }
 
-// output reads all that is there of a stream.
+// output reads the existing output of a stream.
 func (w *world) output(o sandbox.OutputRequest) string {
 	w.Helper()
 	r := must(w.Service.ReadExec(w.Context(), o))(w)
@@ -63,16 +63,23 @@ func commandsAreRecorded(w *world) {
 	w.environment()
 	l := w.acquire(ann)
 	began := w.Now()
-	r := w.exec(sandbox.ExecRequest{Command: []string{"exit", "3"}, Env: map[string]string{"TOKEN": "secret"}, Cwd: "maps", User: "1001"})
+	r := w.exec(sandbox.ExecRequest{
+		Command: []string{"exit", "3"},
+		Env:     map[string]string{"TOKEN": "secret"},
+		Cwd:     "maps",
+		User:    "1001",
+	})
 	x := must(w.Service.GetExec(w.Context(), w.ref(r.ExecID)))(w)
-	if x.State != sandbox.ExecFinished || x.ExitCode != 3 || x.Command[0] != "exit" || x.Cwd != "/workspace/maps" || x.User != "1001" ||
+	if x.State != sandbox.ExecFinished || x.ExitCode != 3 ||
+		x.Command[0] != "exit" || x.Cwd != "/workspace/maps" || x.User != "1001" ||
 		len(x.EnvNames) != 1 || x.EnvNames[0] != "TOKEN" || x.Generation != 1 || x.SandboxID != l.SandboxID || x.Detached ||
 		x.StartedAt.Before(began) || x.FinishedAt.Before(x.StartedAt) || x.Timeout != sandbox.DefaultExecTimeout {
 		w.Errorf("the record is %+v", x)
 	}
 	events := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: l.SandboxID}))(w)
 	last := events[len(events)-1]
-	if x.LastEventSequence != last.Sequence || last.Type != sandbox.EventExecFinished || !strings.Contains(string(last.Data), `"exec_id":"`+x.ID+`"`) {
+	if x.LastEventSequence != last.Sequence || last.Type != sandbox.EventExecFinished ||
+		!strings.Contains(string(last.Data), `"exec_id":"`+x.ID+`"`) {
 		w.Errorf("the record stands at %d, and the last event is %+v %s", x.LastEventSequence, last, last.Data)
 	}
 	_, err := w.Service.GetExec(w.Context(), w.ref("none"))
@@ -100,7 +107,8 @@ func commandsAreListedInPages(w *world) {
 			f.Before = page[len(page)-1].ID
 		}
 	}
-	if running := must(w.Service.ListExecs(w.Context(), sandbox.ExecFilter{LeaseID: annsLease, State: sandbox.ExecRunning}))(w); len(running) != 0 {
+	if running := must(w.Service.ListExecs(w.Context(),
+		sandbox.ExecFilter{LeaseID: annsLease, State: sandbox.ExecRunning}))(w); len(running) != 0 {
 		w.Errorf("these run: %+v", running)
 	}
 	_, err := w.Service.ListExecs(w.Context(), sandbox.ExecFilter{LeaseID: sandbox.LeaseID(bob, game)})
@@ -124,7 +132,8 @@ func anIDNamesOneCommand(w *world) {
 	_, err = w.Service.StartExec(w.Context(), sandbox.LeaseRef{ID: annsLease}, req)
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "detach")
 	for _, id := range []string{"Build", "-x", strings.Repeat("a", 64), "a/b"} {
-		_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{ID: id, Command: []string{"echo"}})
+		_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+			sandbox.ExecRequest{ID: id, Command: []string{"echo"}})
 		w.wantError(err, sandbox.Invalid, "", "id")
 	}
 }
@@ -135,7 +144,8 @@ func aCommandIsRunOnceUnderItsID(w *world) {
 	req := sandbox.ExecRequest{ID: "build-1", Command: []string{"echo", "once"}}
 	first := w.exec(req)
 	for range 2 {
-		if again := w.exec(req); string(again.Stdout) != "once\n" || again.ExecID != "build-1" || again.ExitCode != 0 || again.StdoutBytes != first.StdoutBytes {
+		if again := w.exec(req); string(again.Stdout) != "once\n" || again.ExecID != "build-1" || again.ExitCode != 0 ||
+			again.StdoutBytes != first.StdoutBytes {
 			w.Errorf("the command again: %+v, at first %+v", again, first)
 		}
 	}
@@ -160,7 +170,8 @@ func aDetachedCommandGoesOn(w *world) {
 	w.environment()
 	w.acquire(ann)
 	ctx, cancel := context.WithCancel(w.Context())
-	x := must(w.Service.StartExec(ctx, sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "500ms"}}))(w)
+	x := must(w.Service.StartExec(ctx, sandbox.LeaseRef{ID: annsLease},
+		sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "500ms"}}))(w)
 	cancel()
 	if x.ID != "long" || x.State != sandbox.ExecRunning || !x.Detached || x.StartedAt.IsZero() || !x.FinishedAt.IsZero() {
 		w.Errorf("it was answered with %+v", x)
@@ -172,7 +183,10 @@ func aDetachedCommandGoesOn(w *world) {
 	if x := w.wantExec("long", sandbox.ExecFinished); x.ExitCode != 0 || x.TimedOut {
 		w.Errorf("it ended as %+v", x)
 	}
-	late := w.start(sandbox.ExecRequest{Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(50 * time.Millisecond)})
+	late := w.start(sandbox.ExecRequest{
+		Command: []string{"sleep", "1h"},
+		Timeout: sandbox.Duration(50 * time.Millisecond),
+	})
 	w.output(sandbox.OutputRequest{ExecRef: w.ref(late.ID), Stream: sandbox.Stdout, Follow: true})
 	if x := w.wantExec(late.ID, sandbox.ExecFinished); !x.TimedOut || x.ExitCode != sandbox.ExitTimeout {
 		w.Errorf("out of time, it ended as %+v", x)
@@ -182,9 +196,11 @@ func aDetachedCommandGoesOn(w *world) {
 func aDetachedCommandTakesNoStdin(w *world) {
 	w.environment()
 	w.acquire(ann)
-	_, err := w.Service.StartExec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader("x")})
+	_, err := w.Service.StartExec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader("x")})
 	w.wantError(err, sandbox.Invalid, "", "stdin")
-	_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Command: []string{"cat"}, Detach: true})
+	_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ExecRequest{Command: []string{"cat"}, Detach: true})
 	w.wantError(err, sandbox.Invalid, "", "detach")
 }
 
@@ -195,7 +211,8 @@ func commandsAreCancelled(w *world) {
 	_, err := w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState) // it is in use
 	for range 2 {
-		if got := must(w.Service.CancelExec(w.Context(), w.ref(x.ID)))(w); got.State != sandbox.ExecCancelled || got.Error == "" {
+		if got := must(w.Service.CancelExec(w.Context(), w.ref(x.ID)))(w); got.State != sandbox.ExecCancelled ||
+			got.Error == "" {
 			w.Errorf("cancelled, it is %+v", got)
 		}
 	}
@@ -214,13 +231,15 @@ func cancellingEndsAnExec(w *world) {
 	w.acquire(ann)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{ID: "waited-for", Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(2 * time.Hour)})
+		_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+			sandbox.ExecRequest{ID: "waited-for", Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(2 * time.Hour)})
 		ended <- err
 	}()
 	w.waitForEvent(sandbox.EventExecStarted)
 	must(w.Service.CancelExec(w.Context(), w.ref("waited-for")))(w)
 	w.wantError(<-ended, sandbox.Failed, sandbox.ReasonExecCancelled)
-	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{ID: "waited-for", Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(2 * time.Hour)})
+	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ExecRequest{ID: "waited-for", Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(2 * time.Hour)})
 	w.wantError(err, sandbox.Failed, sandbox.ReasonExecCancelled) // it is that command still
 }
 
@@ -247,7 +266,12 @@ func outputIsKept(w *world) {
 		for _, offset := range []int{0, 3, len(text) - 1, len(text), len(text) + 7} {
 			want := text[min(max(offset, 0), len(text)):]
 			for _, follow := range []bool{false, true} {
-				o := sandbox.OutputRequest{ExecRef: w.ref(r.ExecID), Stream: sandbox.Stdout, Offset: int64(max(offset, 0)), Follow: follow}
+				o := sandbox.OutputRequest{
+					ExecRef: w.ref(r.ExecID),
+					Stream:  sandbox.Stdout,
+					Offset:  int64(max(offset, 0)),
+					Follow:  follow,
+				}
 				if offset < 0 {
 					want = text
 				}
@@ -259,7 +283,8 @@ func outputIsKept(w *world) {
 		if got := w.output(sandbox.OutputRequest{ExecRef: w.ref(r.ExecID), Stream: sandbox.Stderr}); got != "" {
 			w.Errorf("nothing was written to stderr, and %q is read", got)
 		}
-		if x := must(w.Service.GetExec(w.Context(), w.ref(r.ExecID)))(w); x.StdoutBytes != int64(len(text)) || x.Truncated || x.Error != "" {
+		if x := must(w.Service.GetExec(w.Context(), w.ref(r.ExecID)))(w); x.StdoutBytes != int64(len(text)) ||
+			x.Truncated || x.Error != "" {
 			w.Errorf("the record of %d bytes is %+v", len(text), x)
 		}
 	}
@@ -301,12 +326,13 @@ func outputOutlivesTheSandbox(w *world) {
 		w.Errorf("%d bytes are left of %d", len(got), len(large))
 	}
 	w.Advance(time.Hour) // usage is counted before it is removed
-	w.Retire(time.Hour)
+	w.Purge(time.Hour)
 	_, err := w.Service.GetExec(w.Context(), w.ref(r.ExecID))
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 	must(w.Service.ReopenEnvironment(w.Context(), game))(w)
 	w.acquire(ann)
-	_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{ID: "chosen", Command: []string{"cat"}})
+	_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ExecRequest{ID: "chosen", Command: []string{"cat"}})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings) // an id is not given out twice
 }
 
@@ -317,6 +343,9 @@ func commandsOfOthers(w *world) {
 	r := w.exec(sandbox.ExecRequest{Command: []string{"echo"}})
 	_, err := w.Service.GetExec(w.Context(), sandbox.ExecRef{LeaseID: sandbox.LeaseID(bob, game), ID: r.ExecID})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonExecNotFound)
-	_, err = w.Service.ReadExec(w.Context(), sandbox.OutputRequest{ExecRef: sandbox.ExecRef{LeaseID: sandbox.LeaseID(bob, game), ID: r.ExecID}, Stream: sandbox.Stdout})
+	_, err = w.Service.ReadExec(w.Context(), sandbox.OutputRequest{
+		ExecRef: sandbox.ExecRef{LeaseID: sandbox.LeaseID(bob, game), ID: r.ExecID},
+		Stream:  sandbox.Stdout,
+	})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 }

@@ -70,7 +70,8 @@ func filesOutsideAreRefused(w *world) {
 	}
 	_, err := w.Service.ReadFiles(w.Context(), ref, "/workspace/none")
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonFileNotFound)
-	w.wantError(w.Service.WriteFiles(w.Context(), ref, "/workspace", strings.NewReader(strings.Repeat("no tar", 200))), sandbox.Invalid, "")
+	w.wantError(w.Service.WriteFiles(w.Context(), ref, "/workspace", strings.NewReader(strings.Repeat("no tar", 200))),
+		sandbox.Invalid, "")
 	for _, path := range []string{"/etc/passwd", "/workspace/../etc"} {
 		_, err := w.Service.ReadFile(w.Context(), ref, sandbox.FileRead{Path: path, MaxBytes: -1})
 		w.wantError(err, sandbox.Invalid, "", "path", "max_bytes")
@@ -78,20 +79,24 @@ func filesOutsideAreRefused(w *world) {
 		w.wantError(err, sandbox.Invalid, "", "path")
 		_, err = w.Service.ListFiles(w.Context(), ref, sandbox.FileQuery{Path: path, Limit: 1001})
 		w.wantError(err, sandbox.Invalid, "", "path", "limit")
-		err = w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: path, MaxBytes: 1<<30 + 1}, strings.NewReader("x"))
+		err = w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: path, MaxBytes: 1<<30 + 1},
+			strings.NewReader("x"))
 		w.wantError(err, sandbox.Invalid, "", "path", "max_bytes")
 		w.wantError(w.Service.RemoveFile(w.Context(), ref, sandbox.FileRemoval{Path: path}), sandbox.Invalid, "", "path")
 	}
 	for _, root := range sandbox.Roots {
-		w.wantError(w.Service.RemoveFile(w.Context(), ref, sandbox.FileRemoval{Path: root, Recursive: true}), sandbox.Invalid, "", "path")
-		w.wantError(w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: root}, strings.NewReader("x")), sandbox.Invalid, "", "path")
+		w.wantError(w.Service.RemoveFile(w.Context(), ref, sandbox.FileRemoval{Path: root, Recursive: true}),
+			sandbox.Invalid, "", "path")
+		w.wantError(w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: root}, strings.NewReader("x")),
+			sandbox.Invalid, "", "path")
 	}
 }
 
 // write puts a file into ann's sandbox.
 func (w *world) write(path, content string, mode fs.FileMode) {
 	w.Helper()
-	if err := w.Service.WriteFile(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.FileWrite{Path: path, Mode: mode}, strings.NewReader(content)); err != nil {
+	if err := w.Service.WriteFile(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.FileWrite{Path: path, Mode: mode},
+		strings.NewReader(content)); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -117,12 +122,15 @@ func aFileIsWrittenAndRead(w *world) {
 		}
 	}
 	info := must(w.Service.StatFile(w.Context(), ref, "maps/old & new/\xfe"))(w)
-	if info.Name != "\xfe" || info.Type != sandbox.FileRegular || info.Size != 550_000 || info.Mode != 0o640 || info.ModifiedAt.IsZero() {
+	if info.Name != "\xfe" || info.Type != sandbox.FileRegular || info.Size != 550_000 || info.Mode != 0o640 ||
+		info.ModifiedAt.IsZero() {
 		w.Errorf("it is described as %+v", info)
 	}
-	err := w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: "maps/old & new/\xfe", MaxBytes: 9}, strings.NewReader("ten bytes!"))
+	err := w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: "maps/old & new/\xfe", MaxBytes: 9},
+		strings.NewReader("ten bytes!"))
 	w.wantError(err, sandbox.Invalid, sandbox.ReasonResourceLimitExceeded)
-	w.wantError(w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: "maps"}, strings.NewReader("x")), sandbox.Invalid, "")
+	w.wantError(w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: "maps"}, strings.NewReader("x")),
+		sandbox.Invalid, "")
 	_, err = w.Service.ReadFile(w.Context(), ref, sandbox.FileRead{Path: "maps/old & new/\xfe", MaxBytes: 549_999})
 	w.wantError(err, sandbox.Invalid, sandbox.ReasonResourceLimitExceeded)
 	_, err = w.Service.ReadFile(w.Context(), ref, sandbox.FileRead{Path: "none"})
@@ -142,7 +150,8 @@ func filesAreListedAndRemoved(w *world) {
 	list := func(after string, limit int) string {
 		w.Helper()
 		var b bytes.Buffer
-		for _, f := range must(w.Service.ListFiles(w.Context(), ref, sandbox.FileQuery{Path: "dir", After: after, Limit: limit}))(w) {
+		for _, f := range must(w.Service.ListFiles(w.Context(), ref,
+			sandbox.FileQuery{Path: "dir", After: after, Limit: limit}))(w) {
 			fmt.Fprintf(&b, "%s %s %d %o|", f.Name, f.Type, f.Size, f.Mode)
 		}
 		return b.String()
@@ -173,7 +182,7 @@ func filesAreListedAndRemoved(w *world) {
 	}
 }
 
-// filesAreActivity: single files wake a sandbox, and renew its lease, as commands do.
+// filesAreActivity: single files wake a sandbox and renew its lease, as commands do.
 func filesAreActivity(w *world) {
 	idle := sandbox.Duration(5 * time.Minute)
 	w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter = &idle })

@@ -20,14 +20,16 @@ func usageIsSampledAndWakesNothing(w *world) {
 	w.write("f", "12345", 0)
 	w.Pass(time.Minute)
 	u := must(w.Service.LeaseUsage(w.Context(), ref))(w)
-	if u.SandboxID != before.SandboxID || u.State != sandbox.StateRunning || u.PIDs < 1 || u.MemoryBytes < 1 || u.Limits != before.Resources || u.Disk == nil || u.Disk.Bytes < 5 || u.Disk.Files < 1 || !u.Disk.Complete {
+	if u.SandboxID != before.SandboxID || u.State != sandbox.StateRunning || u.PIDs < 1 || u.MemoryBytes < 1 ||
+		u.Limits != before.Resources || u.Disk == nil || u.Disk.Bytes < 5 || u.Disk.Files < 1 || !u.Disk.Complete {
 		w.Errorf("awake it uses %+v, disk %+v", u, u.Disk)
 	}
 	if l := w.lease(ann); !l.LastActivity.Before(w.Now()) {
 		w.Error("a sample is activity")
 	}
 	must(w.Service.Sleep(w.Context(), ref))(w)
-	if u = must(w.Service.LeaseUsage(w.Context(), ref))(w); u.State != sandbox.StateStopped || u.PIDs != 0 || u.Disk != nil {
+	if u = must(w.Service.LeaseUsage(w.Context(), ref))(w); u.State != sandbox.StateStopped ||
+		u.PIDs != 0 || u.Disk != nil {
 		w.Errorf("asleep it uses %+v", u)
 	}
 	if h := must(w.Service.LeaseHealth(w.Context(), ref))(w); !h.Healthy || h.Phase != sandbox.PhaseAsleep {
@@ -45,7 +47,7 @@ func usageIsSampledAndWakesNothing(w *world) {
 	w.wantError(err, sandbox.LeaseEnded, "")
 }
 
-// history is all that is kept of what ann's sandbox used, or what a query selects.
+// history returns the retained usage of ann's sandbox, or what a query selects.
 func (w *world) history(change ...func(q *sandbox.UsageHistoryQuery)) []sandbox.UsageSample {
 	w.Helper()
 	q := sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: annsLease}}
@@ -53,8 +55,10 @@ func (w *world) history(change ...func(q *sandbox.UsageHistoryQuery)) []sandbox.
 		c(&q)
 	}
 	h := must(w.Service.LeaseUsageHistory(w.Context(), q))(w)
-	if l := w.lease(ann); h.LeaseID != l.ID || h.Generation != l.Generation || h.SandboxID != l.SandboxID || h.Limits != l.Resources {
-		w.Errorf("the history is of %s, generation %d, sandbox %s, limits %+v; want that of %+v", h.LeaseID, h.Generation, h.SandboxID, h.Limits, l)
+	if l := w.lease(ann); h.LeaseID != l.ID || h.Generation != l.Generation || h.SandboxID != l.SandboxID ||
+		h.Limits != l.Resources {
+		w.Errorf("the history is of %s, generation %d, sandbox %s, limits %+v; want that of %+v",
+			h.LeaseID, h.Generation, h.SandboxID, h.Limits, l)
 	}
 	return h.Samples
 }
@@ -76,7 +80,8 @@ func usageIsKeptForADay(w *world) {
 	}
 	for i, s := range all {
 		wantCPU := time.Duration(i) * 30 * time.Second
-		if !s.At.Equal(began.Add(time.Duration(i)*time.Minute)) || s.CPUTime.D() != wantCPU || s.MemoryBytes != 1<<20 || s.PIDs != 1 {
+		if !s.At.Equal(began.Add(time.Duration(i)*time.Minute)) || s.CPUTime.D() != wantCPU ||
+			s.MemoryBytes != 1<<20 || s.PIDs != 1 {
 			w.Errorf("sample %d is %+v", i, s)
 		}
 		if i == 0 && s.CPUMillis != nil || i > 0 && (s.CPUMillis == nil || *s.CPUMillis != 500) {
@@ -87,11 +92,14 @@ func usageIsKeptForADay(w *world) {
 	if len(some) != 1 || !some[0].At.Equal(all[1].At) || some[0].CPUMillis == nil || *some[0].CPUMillis != 500 {
 		w.Errorf("the second sample alone is %+v", some)
 	}
-	_, err := w.Service.LeaseUsageHistory(w.Context(), sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: annsLease}, From: all[2].At, To: all[1].At})
+	_, err := w.Service.LeaseUsageHistory(w.Context(),
+		sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: annsLease}, From: all[2].At, To: all[1].At})
 	w.wantError(err, sandbox.Invalid, "", "from")
-	_, err = w.Service.LeaseUsageHistory(w.Context(), sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: annsLease, Generation: 9}})
+	_, err = w.Service.LeaseUsageHistory(w.Context(),
+		sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: annsLease, Generation: 9}})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherGeneration)
-	_, err = w.Service.LeaseUsageHistory(w.Context(), sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}})
+	_, err = w.Service.LeaseUsageHistory(w.Context(),
+		sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 
 	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
@@ -99,13 +107,13 @@ func usageIsKeptForADay(w *world) {
 		w.Errorf("of the lease that has ended %+v is kept", kept)
 	}
 	w.Pass(began.Add(sandbox.UsageKept + 30*time.Second).Sub(w.Now()))
-	w.Retire(cleanupTTL)
+	w.Purge(cleanupTTL)
 	if kept := w.history(); len(kept) != 2 || !kept[0].At.Equal(all[1].At) {
 		w.Errorf("after a day %+v is kept", kept)
 	}
-	w.Retire(time.Hour) // with the sandbox
-	if l := w.lease(ann); l.RetiredAt.IsZero() || len(w.history()) != 0 {
-		w.Errorf("of the lease that was retired at %v %+v is kept", l.RetiredAt, w.history())
+	w.Purge(time.Hour) // with the sandbox
+	if l := w.lease(ann); l.PurgedAt.IsZero() || len(w.history()) != 0 {
+		w.Errorf("of the lease that was purged at %v %+v is kept", l.PurgedAt, w.history())
 	}
 }
 
@@ -113,7 +121,8 @@ func meansOfUsageSpanNoGapAndNoStart(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop })
 	l := w.acquire(ann)
 	ref := sandbox.LeaseRef{ID: annsLease}
-	// look has the sandbox looked at, and returns the samples that are kept then and whether the last has a mean.
+	// look inspects the sandbox, and returns the number of retained samples and whether the last one has a
+	// mean.
 	look := func() (n int, isMean bool) {
 		w.Advance(0)
 		all := w.history()
@@ -154,7 +163,8 @@ func healthSaysWhatIsWrong(w *world) {
 	health := func(want bool, reachable bool) sandbox.LeaseHealth {
 		w.Helper()
 		h := must(w.Service.LeaseHealth(w.Context(), ref))(w)
-		if h.Healthy != want || h.Healthy != (h.Problem == "") || h.BackendReachable != reachable || h.SandboxID != l.SandboxID {
+		if h.Healthy != want || h.Healthy != (h.Problem == "") || h.BackendReachable != reachable ||
+			h.SandboxID != l.SandboxID {
 			w.Errorf("health is %+v, want %t, its backend reachable %t", h, want, reachable)
 		}
 		return h

@@ -34,9 +34,10 @@ func acquireNeedNotWait(w *world) {
 	w.HoldSpawns(true)
 	first := must(w.Service.Acquire(w.Context(), a))(w)
 	w.wantLease(first.Lease, 1, sandbox.LeasePending, "")
-	w.wantStanding(sandbox.SandboxPending, "", "")
+	w.wantStatus(sandbox.SandboxPending, "", "")
 	again := must(w.Service.Acquire(w.Context(), a))(w)
-	if !first.IsNew || again.IsNew || again.Lease.SandboxID != first.Lease.SandboxID || again.Lease.Status != sandbox.LeasePending {
+	if !first.IsNew || again.IsNew || again.Lease.SandboxID != first.Lease.SandboxID ||
+		again.Lease.Status != sandbox.LeasePending {
 		w.Errorf("at first it is %+v, and then %+v", first, again)
 	}
 	w.HoldSpawns(false)
@@ -44,10 +45,12 @@ func acquireNeedNotWait(w *world) {
 	ready := must(w.Service.Acquire(w.Context(), a))(w)
 	w.wantLease(ready.Lease, 1, sandbox.LeaseActive, "")
 	a.NoWait = true
-	if got := must(w.Service.Acquire(w.Context(), a))(w); got.Lease.Status != sandbox.LeaseActive || got.Lease.SandboxID != first.Lease.SandboxID || w.Running() != 1 {
+	if got := must(w.Service.Acquire(w.Context(), a))(w); got.Lease.Status != sandbox.LeaseActive ||
+		got.Lease.SandboxID != first.Lease.SandboxID || w.Running() != 1 {
 		w.Errorf("of a lease that is ready it says %+v, and %d sandboxes run", got, w.Running())
 	}
-	_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: "no-such-game", Owner: owner, NoWait: true})
+	_, err := w.Service.Acquire(w.Context(),
+		sandbox.Acquire{AgentDID: ann, EnvironmentID: "no-such-game", Owner: owner, NoWait: true})
 	w.wantError(err, sandbox.NotFound, "")
 }
 
@@ -57,7 +60,8 @@ func acquireGivesALease(w *world) {
 	l := first.Lease
 	w.wantLease(l, 1, sandbox.LeaseActive, "")
 	if !first.IsNew || l.ID != annsLease || l.AgentDID != ann || l.EnvironmentID != game || l.Owner != owner ||
-		len(l.SandboxID) != sandbox.SandboxIDLength || l.Phase != sandbox.PhaseAwake || l.Backend != sandbox.Docker || l.Instance == "" ||
+		len(l.SandboxID) != sandbox.SandboxIDLength ||
+		l.Phase != sandbox.PhaseAwake || l.Backend != sandbox.Docker || l.Instance == "" ||
 		l.Image != "player" || l.Resources != sandbox.DefaultResources || l.TTL != sandbox.DefaultTTL || l.LastSequence < 2 {
 		w.Errorf("acquired %+v", first)
 	}
@@ -116,7 +120,8 @@ func acquireConflictsNameTheirCause(w *world) {
 	ttl, never := sandbox.Duration(time.Hour), sandbox.Duration(0)
 	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner,
 		Settings: sandbox.LeaseSettings{TTL: &ttl, SleepAfter: &never, ExpiryConditions: []string{"game.won"}}})
-	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "settings.ttl", "settings.sleep_after", "settings.expiry_conditions")
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "settings.ttl", "settings.sleep_after",
+		"settings.expiry_conditions")
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
 }
 
@@ -126,8 +131,14 @@ func acquireNamesWrongFields(w *world) {
 	w.wantError(err, sandbox.Invalid, "", "agent_did", "environment_id")
 	short, long := sandbox.Duration(time.Millisecond), sandbox.Duration(9000*time.Hour)
 	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner,
-		Settings: sandbox.LeaseSettings{TTL: &short, SleepAfter: &short, MaxLifetime: &long, ExpiryConditions: []string{"a.b", "over"}}})
-	w.wantError(err, sandbox.Invalid, "", "settings.ttl", "settings.sleep_after", "settings.max_lifetime", "settings.expiry_conditions[1]")
+		Settings: sandbox.LeaseSettings{
+			TTL:              &short,
+			SleepAfter:       &short,
+			MaxLifetime:      &long,
+			ExpiryConditions: []string{"a.b", "over"},
+		}})
+	w.wantError(err, sandbox.Invalid, "", "settings.ttl", "settings.sleep_after", "settings.max_lifetime",
+		"settings.expiry_conditions[1]")
 	if n := w.Running(); n != 0 {
 		w.Errorf("%d sandboxes run", n)
 	}
@@ -152,7 +163,8 @@ func renewMovesTheEnd(w *world) {
 	w.environment()
 	w.acquire(ann)
 	w.Advance(20 * time.Hour)
-	l := must(w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annsLease, Owner: owner, Generation: 1}}))(w)
+	l := must(w.Service.Renew(w.Context(),
+		sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annsLease, Owner: owner, Generation: 1}}))(w)
 	if want := w.Now().Add(24 * time.Hour); !l.ExpiresAt.Equal(want) || !l.LastActivity.Equal(w.Now()) {
 		w.Errorf("renewed at %v until %v, want until %v", l.LastActivity, l.ExpiresAt, want)
 	}
@@ -167,11 +179,14 @@ func renewChangesSettings(w *world) {
 	w.acquire(ann)
 	ttl, other := sandbox.Duration(90*time.Minute), sandbox.Duration(time.Hour)
 	ref := sandbox.LeaseRef{ID: annsLease, Owner: owner}
-	l := must(w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{TTL: &ttl, ExpiryConditions: []string{"game.won"}}}))(w)
-	if l.TTL != ttl || *l.Settings.TTL != ttl || !slices.Equal(l.ExpiryConditions, []string{"game.won"}) || l.Settings.MaxLifetime != nil {
+	l := must(w.Service.Renew(w.Context(),
+		sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{TTL: &ttl, ExpiryConditions: []string{"game.won"}}}))(w)
+	if l.TTL != ttl || *l.Settings.TTL != ttl || !slices.Equal(l.ExpiryConditions, []string{"game.won"}) ||
+		l.Settings.MaxLifetime != nil {
 		w.Errorf("the renewed lease is %+v", l)
 	}
-	_, err := w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{MaxLifetime: &other}})
+	_, err := w.Service.Renew(w.Context(),
+		sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{MaxLifetime: &other}})
 	w.wantError(err, sandbox.Invalid, "", "settings.max_lifetime")
 	short := sandbox.Duration(1)
 	_, err = w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: ref, Settings: &sandbox.LeaseSettings{TTL: &short}})
@@ -328,7 +343,9 @@ func unknownLeaseIsNotFound(w *world) {
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 	_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Command: []string{"echo"}})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
-	for _, id := range []string{"", "..", "catan-7", "did:plc:ann", "ann::catan-7", "did:plc:ann::Catan 7", "did:plc:a/b::catan-7"} {
+	for _, id := range []string{
+		"", "..", "catan-7", "did:plc:ann", "ann::catan-7", "did:plc:ann::Catan 7", "did:plc:a/b::catan-7",
+	} {
 		_, err := w.Service.GetLease(w.Context(), id)
 		w.wantError(err, sandbox.Invalid, "")
 	}

@@ -19,13 +19,17 @@ var maintenanceTests = []test{
 
 const strayID = "straystraystraystraystrays"
 
-// plant puts a sandbox on the backend that the ledger does not know.
+// plant creates a sandbox on the backend that the ledger does not know.
 func (w *world) plant(ledgerID string, change ...func(s *driver.SandboxSpec)) driver.SandboxSpec {
 	w.Helper()
 	spec := driver.SandboxSpec{
-		Handle:  driver.Handle{LedgerID: ledgerID, EnvironmentID: game, SandboxID: strayID, Instance: w.Instance},
-		LeaseID: sandbox.LeaseID(bob, game), AgentDID: bob, Generation: 3, Image: "player",
-		Resources: sandbox.Resources{MemoryMB: 4096, CPUMillis: 500, PIDs: 256, DiskMB: 8000}, Deadline: w.Now().Add(5 * time.Hour),
+		Handle:     driver.Handle{LedgerID: ledgerID, EnvironmentID: game, SandboxID: strayID, Instance: w.Instance},
+		LeaseID:    sandbox.LeaseID(bob, game),
+		AgentDID:   bob,
+		Generation: 3,
+		Image:      "player",
+		Resources:  sandbox.Resources{MemoryMB: 4096, CPUMillis: 500, PIDs: 256, DiskMB: 8000},
+		Deadline:   w.Now().Add(5 * time.Hour),
 	}
 	for _, c := range change {
 		c(&spec)
@@ -39,7 +43,7 @@ func (w *world) ledgerID() string {
 	return must(w.Service.Ledger(w.Context()))(w).ID
 }
 
-// sweep returns what a sweep finds on the only instance.
+// sweep returns the findings of a sweep on the only instance.
 func (w *world) sweep(dry bool) []sandbox.SweepFinding {
 	w.Helper()
 	report := must(w.Service.Sweep(w.Context(), sandbox.SweepRequest{DryRun: dry}))(w)
@@ -52,13 +56,15 @@ func (w *world) sweep(dry bool) []sandbox.SweepFinding {
 	return report.Instances[0].Findings
 }
 
-// wantStray checks that a sweep found the planted sandbox only, and what it does about it.
+// wantStray checks that a sweep found only the planted sandbox, and its action.
 func (w *world) wantStray(found []sandbox.SweepFinding, action sandbox.SweepAction, why string) {
 	w.Helper()
-	if len(found) != 1 || found[0].Kind != sandbox.DriftOrphan || found[0].SandboxID != strayID || found[0].EnvironmentID != game {
+	if len(found) != 1 || found[0].Kind != sandbox.DriftOrphan || found[0].SandboxID != strayID ||
+		found[0].EnvironmentID != game {
 		w.Fatalf("found %+v, want the planted sandbox", found)
 	}
-	if f := found[0]; f.Action != action || !strings.Contains(f.Why, why) || f.FirstSeenAt.IsZero() || f.CreatedAt.IsZero() {
+	if f := found[0]; f.Action != action || !strings.Contains(f.Why, why) || f.FirstSeenAt.IsZero() ||
+		f.CreatedAt.IsZero() {
 		w.Errorf("found %+v, want %s because %q", f, action, why)
 	}
 }
@@ -71,7 +77,7 @@ func sweepReportsAndDestroys(w *world) {
 		w.Errorf("found %+v, but it was made a moment ago", found)
 	}
 	w.Pass(3 * time.Minute)
-	w.wantStray(w.sweep(false), sandbox.SweepKeep, "second look")
+	w.wantStray(w.sweep(false), sandbox.SweepKeep, "next sweep")
 	w.wantStray(w.sweep(false), sandbox.SweepKeep, "first seen")
 	w.Pass(3 * time.Minute)
 	w.wantStray(w.sweep(true), sandbox.SweepDestroy, "")
@@ -81,7 +87,8 @@ func sweepReportsAndDestroys(w *world) {
 	}
 	w.Remove(l.SandboxID)
 	found := w.sweep(true)
-	if len(found) != 1 || found[0].Kind != sandbox.DriftVanished || found[0].LeaseID != annsLease || found[0].Action != sandbox.SweepRecord {
+	if len(found) != 1 || found[0].Kind != sandbox.DriftVanished || found[0].LeaseID != annsLease ||
+		found[0].Action != sandbox.SweepRecord {
 		w.Errorf("found %+v, want what vanished", found)
 	}
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "") // a dry run ends nothing
@@ -97,7 +104,7 @@ func drySweepChangesNothing(w *world) {
 	w.plant(w.ledgerID())
 	for range 4 {
 		w.Pass(3 * time.Minute)
-		w.wantStray(w.sweep(true), sandbox.SweepKeep, "second look")
+		w.wantStray(w.sweep(true), sandbox.SweepKeep, "next sweep")
 	}
 	if found := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{}))(w); len(found) != 0 || w.Running() != 2 {
 		w.Errorf("%d sandboxes run, and the ledger has %+v", w.Running(), found)
@@ -155,7 +162,8 @@ func auditNamesWhatIsWeakened(w *world) {
 		if c.SandboxID == bobs.SandboxID {
 			want = sandbox.VerdictFinding
 		}
-		if c.Verdict != want || (c.Detail == "it is privileged") != (want == sandbox.VerdictFinding) || c.EnvironmentID != game || c.Rule == "" || c.Title == "" {
+		if c.Verdict != want || (c.Detail == "it is privileged") != (want == sandbox.VerdictFinding) ||
+			c.EnvironmentID != game || c.Rule == "" || c.Title == "" {
 			w.Errorf("the check is %+v, want %s", c, want)
 		}
 	}

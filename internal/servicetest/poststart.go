@@ -16,7 +16,10 @@ var postStartTests = []test{
 
 func postStartCommandsAreCommands(w *world) {
 	env := w.environment(func(p *sandbox.PutEnvironment) {
-		p.PostStart = []sandbox.PostStart{{Command: []string{"echo", "first"}, Env: map[string]string{"LEVEL": "1"}, User: "1001"}, {Command: []string{"echo", "second"}}}
+		p.PostStart = []sandbox.PostStart{
+			{Command: []string{"echo", "first"}, Env: map[string]string{"LEVEL": "1"}, User: "1001"},
+			{Command: []string{"echo", "second"}},
+		}
 	})
 	if got := env.PostStart; len(got) != 2 || got[0].Env["LEVEL"] != "1" || got[1].Timeout != sandbox.DefaultExecTimeout {
 		w.Errorf("the environment shows %+v", got)
@@ -29,7 +32,8 @@ func postStartCommandsAreCommands(w *world) {
 	slices.Reverse(list) // the latest comes first
 	for n, text := range []string{"first\n", "second\n"} {
 		x := list[n]
-		if x.ID != sandbox.PostStartID(l.SandboxID, n) || x.State != sandbox.ExecFinished || x.ExitCode != 0 || x.FinishedAt.After(l.ReadyAt) {
+		if x.ID != sandbox.PostStartID(l.SandboxID, n) || x.State != sandbox.ExecFinished || x.ExitCode != 0 ||
+			x.FinishedAt.After(l.ReadyAt) {
 			w.Errorf("command %d is %+v, of a sandbox that was ready at %v", n, x, l.ReadyAt)
 		}
 		if got := w.output(sandbox.OutputRequest{ExecRef: w.ref(x.ID), Stream: sandbox.Stdout}); got != text {
@@ -53,11 +57,14 @@ func postStartFails(w *world) {
 		}
 	}
 	w.Advance(time.Second)
-	l := w.wantStanding(sandbox.SandboxDeleted, "", sandbox.ReasonPostStartFailed)
+	l := w.wantStatus(sandbox.SandboxDeleted, "", sandbox.ReasonPostStartFailed)
 	if w.wantLease(l, 1, sandbox.LeaseDestroyed, sandbox.EndedByFailed); w.Running() != 0 {
 		w.Errorf("%d sandboxes are left", w.Running())
 	}
-	if got := w.output(sandbox.OutputRequest{ExecRef: w.ref(sandbox.PostStartID(l.SandboxID, 0)), Stream: sandbox.Stderr}); got != "no such module" {
+	if got := w.output(sandbox.OutputRequest{
+		ExecRef: w.ref(sandbox.PostStartID(l.SandboxID, 0)),
+		Stream:  sandbox.Stderr,
+	}); got != "no such module" {
 		w.Errorf("the command's output is %q", got)
 	}
 }
@@ -67,12 +74,20 @@ func postStartNamesWrongFields(w *world) {
 	p.EnvBlocked = []string{"TOKEN"}
 	p.PostStart = []sandbox.PostStart{
 		{},
-		{Command: []string{"echo"}, Env: map[string]string{"TOKEN": "", "AGENT_DID": ""}, User: "root", Timeout: sandbox.Duration(2 * time.Hour)},
-		{Command: []string{"echo", strings.Repeat("x", sandbox.MaxPostStartBytes)}, Timeout: sandbox.Duration(time.Millisecond)},
+		{
+			Command: []string{"echo"},
+			Env:     map[string]string{"TOKEN": "", "AGENT_DID": ""},
+			User:    "root",
+			Timeout: sandbox.Duration(2 * time.Hour),
+		},
+		{
+			Command: []string{"echo", strings.Repeat("x", sandbox.MaxPostStartBytes)},
+			Timeout: sandbox.Duration(time.Millisecond),
+		},
 	}
 	_, err := w.Service.PutEnvironment(w.Context(), p)
-	w.wantError(err, sandbox.Invalid, "", "post_start[0].command", "post_start[1].env.TOKEN", "post_start[1].env.AGENT_DID", "post_start[1].user",
-		"post_start[1].timeout", "post_start[2].timeout", "post_start")
+	w.wantError(err, sandbox.Invalid, "", "post_start[0].command", "post_start[1].env.TOKEN",
+		"post_start[1].env.AGENT_DID", "post_start[1].user", "post_start[1].timeout", "post_start[2].timeout", "post_start")
 	p.PostStart = slices.Repeat([]sandbox.PostStart{{Command: []string{"echo"}}}, sandbox.MaxPostStart+1)
 	_, err = w.Service.PutEnvironment(w.Context(), p)
 	w.wantError(err, sandbox.Invalid, "", "post_start")

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The processes are those of the backend in memory: say <duration> <words>, crash <duration> <code> <words>
+// The processes are those of the in-memory backend: say <duration> <words>, crash <duration> <code> <words>
 // and listen <port> <duration>.
 var processTests = []test{
 	{"AProcessIsStartedAndListed", aProcessIsStarted},
@@ -31,10 +31,11 @@ func (w *world) process(name string) sandbox.ProcessRef {
 
 func (w *world) startProcess(name string, command ...string) sandbox.Process {
 	w.Helper()
-	return must(w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ProcessSpec{Name: name, Command: command}))(w)
+	return must(w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ProcessSpec{Name: name, Command: command}))(w)
 }
 
-// untilProcess waits for what a process is waited for.
+// untilProcess waits for a process to meet a condition.
 func (w *world) untilProcess(wait sandbox.ProcessWait) sandbox.ProcessWaited {
 	w.Helper()
 	return must(w.Service.WaitProcess(w.Context(), wait))(w)
@@ -56,10 +57,17 @@ func (w *world) log(l sandbox.LogRequest) (string, int64) {
 func aProcessIsStarted(w *world) {
 	w.environment()
 	l := w.acquire(ann)
-	spec := sandbox.ProcessSpec{Name: "relay", Command: []string{"say", "1h", "ready"}, Env: map[string]string{"TOPIC": "games"}, Cwd: "maps", User: "1001"}
+	spec := sandbox.ProcessSpec{
+		Name:    "relay",
+		Command: []string{"say", "1h", "ready"},
+		Env:     map[string]string{"TOPIC": "games"},
+		Cwd:     "maps",
+		User:    "1001",
+	}
 	p := must(w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 1}, spec))(w)
-	if p.State != sandbox.ProcessRunning || p.Starts != 1 || p.Cwd != "/workspace/maps" || p.User != "1001" || len(p.EnvNames) != 1 || p.EnvNames[0] != "TOPIC" ||
-		p.Restart != sandbox.RestartNo || p.Declared || p.SandboxID != l.SandboxID || p.Generation != 1 || p.StartedAt.IsZero() {
+	if p.State != sandbox.ProcessRunning || p.Starts != 1 || p.Cwd != "/workspace/maps" || p.User != "1001" ||
+		len(p.EnvNames) != 1 || p.EnvNames[0] != "TOPIC" || p.Restart != sandbox.RestartNo || p.Declared ||
+		p.SandboxID != l.SandboxID || p.Generation != 1 || p.StartedAt.IsZero() {
 		w.Errorf("it is %+v", p)
 	}
 	w.startProcess("alpha", "say", "1h", "first")
@@ -67,7 +75,8 @@ func aProcessIsStarted(w *world) {
 	if len(list) != 2 || list[0].Name != "alpha" || list[1].Name != "relay" {
 		w.Errorf("the list is %+v", list)
 	}
-	if got := must(w.Service.GetProcess(w.Context(), w.process("relay")))(w); got.Command[1] != "1h" || got.State != sandbox.ProcessRunning {
+	if got := must(w.Service.GetProcess(w.Context(), w.process("relay")))(w); got.Command[1] != "1h" ||
+		got.State != sandbox.ProcessRunning {
 		w.Errorf("it is %+v", got)
 	}
 	w.waitForEvent(sandbox.EventProcessStarted)
@@ -84,7 +93,8 @@ func aProcessNamesItself(w *world) {
 	if again := w.startProcess("relay", "say", "1h", "ready"); again.Starts != 1 {
 		w.Errorf("the same process again is %+v", again)
 	}
-	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ProcessSpec{Name: "relay", Command: []string{"echo"}, Restart: sandbox.RestartAlways})
+	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ProcessSpec{Name: "relay", Command: []string{"echo"}, Restart: sandbox.RestartAlways})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "command", "restart")
 	must(w.Service.KillProcess(w.Context(), w.process("relay")))(w)
 	if next := w.startProcess("relay", "echo", "other"); next.Command[0] != "echo" || next.Starts != 1 {
@@ -95,22 +105,32 @@ func aProcessNamesItself(w *world) {
 func processesAreChecked(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) { p.EnvBlocked = []string{"MY_TOKEN"} })
 	w.acquire(ann)
-	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ProcessSpec{Name: "Relay", Command: []string{""}, Cwd: "/etc",
-		Restart: "often", Env: map[string]string{"AGENT_DID": "x"}})
+	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ProcessSpec{
+		Name:    "Relay",
+		Command: []string{""},
+		Cwd:     "/etc",
+		Restart: "often",
+		Env:     map[string]string{"AGENT_DID": "x"},
+	})
 	w.wantError(err, sandbox.Invalid, "", "name", "command", "cwd", "restart", "env.AGENT_DID")
-	_, err = w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ProcessSpec{Name: "relay", Command: []string{"echo"}, Env: map[string]string{"MY_TOKEN": "x"}})
+	_, err = w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ProcessSpec{Name: "relay", Command: []string{"echo"}, Env: map[string]string{"MY_TOKEN": "x"}})
 	w.wantError(err, sandbox.Invalid, "", "env.MY_TOKEN")
 	for _, wait := range []sandbox.ProcessWait{{}, {Log: "a", Exit: true}} {
 		wait.ProcessRef = w.process("relay")
 		_, err = w.Service.WaitProcess(w.Context(), wait)
 		w.wantError(err, sandbox.Invalid, "", "until")
 	}
-	_, err = w.Service.WaitProcess(w.Context(), sandbox.ProcessWait{ProcessRef: w.process("relay"), Log: "(", Timeout: sandbox.Duration(2 * time.Hour)})
+	_, err = w.Service.WaitProcess(w.Context(),
+		sandbox.ProcessWait{ProcessRef: w.process("relay"), Log: "(", Timeout: sandbox.Duration(2 * time.Hour)})
 	w.wantError(err, sandbox.Invalid, "", "log", "timeout")
 	_, err = w.Service.WaitProcess(w.Context(), sandbox.ProcessWait{ProcessRef: w.process("relay"), Port: 70000})
 	w.wantError(err, sandbox.Invalid, "", "port")
-	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: "other", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone,
-		Processes: []sandbox.ProcessSpec{{Name: "a", Command: []string{"echo"}}, {Name: "a"}}}})
+	_, err = w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID: "other",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone,
+			Processes: []sandbox.ProcessSpec{{Name: "a", Command: []string{"echo"}}, {Name: "a"}}},
+	})
 	w.wantError(err, sandbox.Invalid, "", "processes[1].name", "processes[1].command")
 }
 
@@ -134,7 +154,10 @@ func aPortIsWaitedFor(w *world) {
 	w.environment()
 	w.acquire(ann)
 	w.startProcess("server", "listen", "8080", "50ms")
-	if got := w.untilProcess(sandbox.ProcessWait{ProcessRef: w.process("server"), Port: 8080}); got.State != sandbox.ProcessRunning {
+	if got := w.untilProcess(sandbox.ProcessWait{
+		ProcessRef: w.process("server"),
+		Port:       8080,
+	}); got.State != sandbox.ProcessRunning {
 		w.Errorf("the wait came to %+v", got)
 	}
 }
@@ -144,11 +167,13 @@ func anEndIsWaitedFor(w *world) {
 	l := w.acquire(ann)
 	w.startProcess("short", "crash", "50ms", "3", "no use")
 	got := w.untilProcess(sandbox.ProcessWait{ProcessRef: w.process("short"), Exit: true})
-	if got.State != sandbox.ProcessExited || got.ExitCode != 3 || got.ExitedAt.IsZero() || got.Starts != 1 || got.Error != "" {
+	if got.State != sandbox.ProcessExited || got.ExitCode != 3 || got.ExitedAt.IsZero() ||
+		got.Starts != 1 || got.Error != "" {
 		w.Errorf("it ended as %+v", got)
 	}
 	events := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: l.SandboxID, Type: "process.*"}))(w)
-	if len(events) != 2 || events[1].Type != sandbox.EventProcessExited || string(events[1].Data) != `{"exit_code":3,"name":"short","start":1}` {
+	if len(events) != 2 || events[1].Type != sandbox.EventProcessExited ||
+		string(events[1].Data) != `{"exit_code":3,"name":"short","start":1}` {
 		w.Errorf("the events are %+v", events)
 	}
 }
@@ -178,7 +203,8 @@ func aLogIsRead(w *world) {
 	w.startProcess("relay", "say", "1h", "ready")
 	w.untilProcess(sandbox.ProcessWait{ProcessRef: w.process("relay"), Log: "ready"})
 	for offset, want := range map[int64]string{0: "ready\n", 2: "ady\n", 6: "", 99: ""} {
-		if got, at := w.log(sandbox.LogRequest{ProcessRef: w.process("relay"), Offset: offset}); got != want || at != min(offset, 6) {
+		if got, at := w.log(sandbox.LogRequest{ProcessRef: w.process("relay"), Offset: offset}); got != want ||
+			at != min(offset, 6) {
 			w.Errorf("from %d: %q from %d", offset, got, at)
 		}
 	}
@@ -206,7 +232,8 @@ func aProcessIsKilled(w *world) {
 	p := sandbox.ProcessSpec{Name: "relay", Command: []string{"say", "1h", "ready"}, Restart: sandbox.RestartAlways}
 	must(w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, p))(w)
 	for range 2 {
-		if got := must(w.Service.KillProcess(w.Context(), w.process("relay")))(w); got.State != sandbox.ProcessKilled || got.Starts != 1 || got.Error != "" {
+		if got := must(w.Service.KillProcess(w.Context(), w.process("relay")))(w); got.State != sandbox.ProcessKilled ||
+			got.Starts != 1 || got.Error != "" {
 			w.Errorf("it is %+v", got)
 		}
 	}
@@ -220,7 +247,9 @@ func aProcessIsKilled(w *world) {
 
 func declaredProcessesRun(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) {
-		p.Processes = []sandbox.ProcessSpec{{Name: "relay", Command: []string{"say", "1h", "ready"}, Env: map[string]string{"A": "1"}}}
+		p.Processes = []sandbox.ProcessSpec{
+			{Name: "relay", Command: []string{"say", "1h", "ready"}, Env: map[string]string{"A": "1"}},
+		}
 	})
 	w.acquire(ann)
 	got := w.untilProcess(sandbox.ProcessWait{ProcessRef: w.process("relay"), Log: "ready"})
@@ -234,13 +263,15 @@ func processesEndWithTheirLease(w *world) {
 	w.acquire(ann)
 	w.startProcess("relay", "say", "1h", "ready")
 	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
-	if got := must(w.Service.GetProcess(w.Context(), w.process("relay")))(w); got.State != sandbox.ProcessStopped || got.ExitedAt.IsZero() || got.Error == "" {
+	if got := must(w.Service.GetProcess(w.Context(), w.process("relay")))(w); got.State != sandbox.ProcessStopped ||
+		got.ExitedAt.IsZero() || got.Error == "" {
 		w.Errorf("it is %+v", got)
 	}
-	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ProcessSpec{Name: "relay", Command: []string{"echo"}})
+	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ProcessSpec{Name: "relay", Command: []string{"echo"}})
 	w.wantError(err, sandbox.LeaseEnded, "")
 	w.Advance(2 * time.Hour)
-	w.Retire(time.Hour)
+	w.Purge(time.Hour)
 	_, err = w.Service.GetProcess(w.Context(), w.process("relay"))
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonProcessNotFound)
 }

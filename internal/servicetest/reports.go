@@ -3,6 +3,7 @@ package servicetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -18,7 +19,9 @@ var reportTests = []test{
 	{"EventsAreFilteredByType", eventsAreFilteredByType},
 	{"EventsAreFollowed", eventsAreFollowed},
 	{"CostsAddUp", costsAddUp},
+	{"QueryOfLLMCallsIsChecked", queryOfLLMCallsIsChecked},
 	{"VanishedSandboxIsDrift", vanishedSandboxIsDrift},
+	{"ListedLeasesAreObserved", listedLeasesAreObserved},
 }
 
 func ledgerIsIdentified(w *world) {
@@ -41,15 +44,19 @@ func eventsHaveNoGaps(w *world) {
 	var kinds []sandbox.EventType
 	for i, e := range all {
 		kinds = append(kinds, e.Type)
-		if e.Sequence != int64(i+1) || e.SandboxID != l.SandboxID || e.LeaseID != annsLease || e.Generation != 1 || e.EnvironmentID != game {
+		if e.Sequence != int64(i+1) || e.SandboxID != l.SandboxID || e.LeaseID != annsLease || e.Generation != 1 ||
+			e.EnvironmentID != game {
 			w.Errorf("event %d is %+v", i, e)
 		}
 		if i > 0 && (e.ID <= all[i-1].ID || e.At.Before(all[i-1].At)) {
 			w.Errorf("event %+v follows %+v", e, all[i-1])
 		}
 	}
-	want := []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventExecStarted, sandbox.EventExecFinished,
-		sandbox.EventRenewed, sandbox.EventEnded, sandbox.EventDeleteRequested, sandbox.EventDeleted}
+	want := []sandbox.EventType{
+		sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady, sandbox.EventExecStarted,
+		sandbox.EventExecFinished,
+		sandbox.EventRenewed, sandbox.EventEnded, sandbox.EventDeleteRequested, sandbox.EventDeleted,
+	}
 	if !slices.Equal(kinds, want) {
 		w.Errorf("the events are %q, want %q", kinds, want)
 	}
@@ -71,8 +78,10 @@ func eventsHaveNoGaps(w *world) {
 		}
 		page.AfterID = got[len(got)-1].ID
 	}
-	if whole := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game}))(w); len(paged) != len(whole) || len(whole) != len(all)+1 {
-		w.Errorf("by pages there are %d events, at once %d, of the sandbox %d and of the environment 1", len(paged), len(whole), len(all))
+	if whole := must(w.Service.ListEvents(w.Context(),
+		sandbox.EventFilter{EnvironmentID: game}))(w); len(paged) != len(whole) || len(whole) != len(all)+1 {
+		w.Errorf("by pages there are %d events, at once %d, of the sandbox %d and of the environment 1",
+			len(paged), len(whole), len(all))
 	}
 }
 
@@ -132,7 +141,9 @@ func eventsAreFilteredByType(w *world) {
 		{"sandbox", nil},
 		{"egress.*", nil},
 	} {
-		for _, f := range []sandbox.EventFilter{{Type: c.kind}, {Type: c.kind, SandboxID: l.SandboxID}, {Type: c.kind, EnvironmentID: game}} {
+		for _, f := range []sandbox.EventFilter{
+			{Type: c.kind}, {Type: c.kind, SandboxID: l.SandboxID}, {Type: c.kind, EnvironmentID: game},
+		} {
 			var got []sandbox.EventType
 			for _, e := range must(w.Service.ListEvents(w.Context(), f))(w) {
 				got = append(got, e.Type)
@@ -200,13 +211,20 @@ func costsAddUp(w *world) {
 		w.Fatalf("the report is %+v", report)
 	}
 	row := report.Rows[slices.IndexFunc(report.Rows, func(r sandbox.CostRow) bool { return r.AgentDID == ann })]
-	if row.LeaseID != annsLease || row.Generations != 2 || !near(row.AwakeSeconds, 17*3600) || !near(row.AsleepSeconds, 3600) {
+	if row.LeaseID != annsLease || row.Generations != 2 || !near(row.AwakeSeconds, 17*3600) ||
+		!near(row.AsleepSeconds, 3600) {
 		w.Errorf("ann's row is %+v", row)
 	}
 	if report.Total.Gross <= 0 || report.Total.Shadow.Gross <= 0 {
 		w.Errorf("it cost %s, on Cloudflare %s", report.Total.Gross, report.Total.Shadow.Gross)
 	}
-	groups := map[sandbox.CostGroup]int{sandbox.CostByLease: 2, sandbox.CostByAgent: 2, sandbox.CostByEnvironment: 1, sandbox.CostByDay: 2, sandbox.CostByMonth: 1}
+	groups := map[sandbox.CostGroup]int{
+		sandbox.CostByLease:       2,
+		sandbox.CostByAgent:       2,
+		sandbox.CostByEnvironment: 1,
+		sandbox.CostByDay:         2,
+		sandbox.CostByMonth:       1,
+	}
 	for group, rows := range groups {
 		r := must(w.Service.Costs(w.Context(), sandbox.CostQuery{EnvironmentID: game, GroupBy: group}))(w)
 		var sum, owed sandbox.Amounts
@@ -216,8 +234,10 @@ func costsAddUp(w *world) {
 		for _, a := range r.Accounts {
 			owed = owed.Plus(a.Amounts)
 		}
-		if len(r.Rows) != rows || sum != r.Total.Amounts || owed != r.Total.Amounts || !near(float64(sum.Net), float64(report.Total.Net)) {
-			w.Errorf("by %s: %d rows of %+v, total %+v, the accounts owe %+v; in all %+v", group, len(r.Rows), sum, r.Total.Amounts, owed, report.Total.Amounts)
+		if len(r.Rows) != rows || sum != r.Total.Amounts || owed != r.Total.Amounts ||
+			!near(float64(sum.Net), float64(report.Total.Net)) {
+			w.Errorf("by %s: %d rows of %+v, total %+v, the accounts owe %+v; in all %+v",
+				group, len(r.Rows), sum, r.Total.Amounts, owed, report.Total.Amounts)
 		}
 	}
 	a := report.Accounts[0]
@@ -225,7 +245,8 @@ func costsAddUp(w *world) {
 		a.PlanFee != report.PriceBooks[sandbox.Docker].PlanMonth || len(a.Lines) != 4 || a.Shadow.PlanFee != 5*sandbox.USD {
 		w.Errorf("the accounts are %+v", report.Accounts)
 	}
-	half := must(w.Service.Costs(w.Context(), sandbox.CostQuery{AgentDID: bob, From: w.Now().Add(-time.Hour), To: w.Now().Add(-30 * time.Minute)}))(w)
+	half := must(w.Service.Costs(w.Context(),
+		sandbox.CostQuery{AgentDID: bob, From: w.Now().Add(-time.Hour), To: w.Now().Add(-30 * time.Minute)}))(w)
 	if !near(half.Total.AwakeSeconds, 1800) || half.Total.PlanFee <= 0 || half.Total.PlanFee >= a.PlanFee {
 		w.Errorf("half an hour is %+v", half.Total)
 	}
@@ -239,6 +260,35 @@ func costsAddUp(w *world) {
 // near allows for the rounding of nano-dollars and microseconds.
 func near(got, want float64) bool { return math.Abs(got-want) <= 10+want/1e6 }
 
+// A page of many is looked at by one list of the backend, and a page of few one by one.
+func listedLeasesAreObserved(w *world) {
+	w.environment()
+	for _, many := range []int{2, 8} {
+		var leases []sandbox.Lease
+		for i := range many {
+			leases = append(leases, w.acquire(fmt.Sprintf("did:plc:of-%d-%d", many, i)))
+		}
+		w.Remove(leases[1].SandboxID)
+		if l := must(w.Service.GetLease(w.Context(), leases[1].ID))(w); !l.EndedAt.IsZero() {
+			w.Errorf("of %d: the end is known before a look: %+v", many, l)
+		}
+		seen := must(w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{
+			EnvironmentID: game, After: fmt.Sprintf("did:plc:of-%d", many), Limit: many, Observe: true,
+		}))(w)
+		if len(seen) != many {
+			w.Fatalf("of %d are listed %d", many, len(seen))
+		}
+		for i, l := range seen {
+			if l.ID != leases[i].ID {
+				w.Errorf("of %d, lease %d is %s", many, i, l.ID)
+			}
+			if vanished := l.EndedBy == sandbox.EndedByVanished; vanished != (i == 1) {
+				w.Errorf("of %d, lease %d is %s and has ended by %q", many, i, l.Status, l.EndedBy)
+			}
+		}
+	}
+}
+
 func vanishedSandboxIsDrift(w *world) {
 	w.environment()
 	l := w.acquire(ann)
@@ -249,10 +299,13 @@ func vanishedSandboxIsDrift(w *world) {
 	w.Advance(time.Second)
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByVanished)
 	findings := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{EnvironmentID: game}))(w)
-	if len(findings) != 1 || findings[0].Kind != sandbox.DriftVanished || findings[0].LeaseID != annsLease || findings[0].SandboxID != l.SandboxID || findings[0].Instance == "" {
+	if len(findings) != 1 || findings[0].Kind != sandbox.DriftVanished || findings[0].LeaseID != annsLease ||
+		findings[0].SandboxID != l.SandboxID || findings[0].Instance == "" {
 		w.Errorf("the findings are %+v", findings)
 	}
-	for _, f := range []sandbox.DriftFilter{{LeaseID: annsLease, Kind: sandbox.DriftVanished}, {Status: findings[0].Status()}} {
+	for _, f := range []sandbox.DriftFilter{
+		{LeaseID: annsLease, Kind: sandbox.DriftVanished}, {Status: findings[0].Status()},
+	} {
 		if same := must(w.Service.ListDrift(w.Context(), f))(w); len(same) != 1 {
 			w.Errorf("%+v lists %+v", f, same)
 		}
@@ -263,11 +316,24 @@ func vanishedSandboxIsDrift(w *world) {
 	if findings[0].Status() == other {
 		other = sandbox.DriftResolved
 	}
-	for _, f := range []sandbox.DriftFilter{{LeaseID: sandbox.LeaseID(bob, game)}, {EnvironmentID: "other"}, {Kind: sandbox.DriftChanged}, {Status: other}} {
+	for _, f := range []sandbox.DriftFilter{
+		{LeaseID: sandbox.LeaseID(bob, game)}, {EnvironmentID: "other"}, {Kind: sandbox.DriftChanged}, {Status: other},
+	} {
 		if none := must(w.Service.ListDrift(w.Context(), f))(w); len(none) != 0 {
 			w.Errorf("%+v lists %+v", f, none)
 		}
 	}
 	w.wantLease(must(w.Service.ObserveLease(w.Context(), sandbox.LeaseID(bob, game)))(w), 1, sandbox.LeaseActive, "")
 	w.wantLease(w.acquire(ann), 2, sandbox.LeaseActive, "")
+}
+
+func queryOfLLMCallsIsChecked(w *world) {
+	w.environment()
+	w.acquire(ann)
+	calls := must(w.Service.ListLLMCalls(w.Context(), sandbox.LLMCallQuery{LeaseID: annsLease, Before: w.Now(), Limit: 5}))(w)
+	if len(calls) != 0 {
+		w.Errorf("without a route there are the calls %+v", calls)
+	}
+	_, err := w.Service.ListLLMCalls(w.Context(), sandbox.LLMCallQuery{Limit: sandbox.MaxLLMCalls + 1})
+	w.wantError(err, sandbox.Invalid, "", "limit")
 }

@@ -10,9 +10,9 @@ import (
 )
 
 var retentionTests = []test{
-	{"RetiredLeaseIsRemembered", retiredLeaseIsRemembered},
-	{"RetiredLeaseGoesOnCounting", retiredLeaseGoesOnCounting},
-	{"RetiredEnvironmentIsKeptByName", retiredEnvironmentIsKeptByName},
+	{"PurgedLeaseIsRemembered", purgedLeaseIsRemembered},
+	{"PurgedLeaseGoesOnCounting", purgedLeaseGoesOnCounting},
+	{"PurgedEnvironmentIsKeptByName", purgedEnvironmentIsKeptByName},
 	{"CostsOutliveRetention", costsOutliveRetention},
 	{"WhatIsNotOldEnoughIsKept", whatIsNotOldEnoughIsKept},
 	{"ExpiredEventsAreSaidToBe", expiredEventsAreSaidToBe},
@@ -22,14 +22,14 @@ var retentionTests = []test{
 
 const cleanupTTL = 720 * time.Hour
 
-// retire lets the retention of all that has ended pass, and removes it.
-func (w *world) retire() {
+// purge lets the retention of everything that has ended pass, and purges it.
+func (w *world) purge() {
 	w.Helper()
 	w.Advance(cleanupTTL + time.Second)
-	w.Retire(cleanupTTL)
+	w.Purge(cleanupTTL)
 }
 
-// endedLease is a lease of ann's that was used for two hours over noon, and released.
+// endedLease is a lease of ann that was used for two hours around noon and released.
 func endedLease(w *world) sandbox.Lease {
 	w.Helper()
 	w.environment()
@@ -38,13 +38,13 @@ func endedLease(w *world) sandbox.Lease {
 	return must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
 }
 
-func retiredLeaseIsRemembered(w *world) {
+func purgedLeaseIsRemembered(w *world) {
 	was := endedLease(w)
-	w.retire()
+	w.purge()
 	l := w.lease(ann)
 	w.wantLease(l, 1, sandbox.LeaseDestroyed, sandbox.EndedByRelease)
-	if l.RetiredAt.IsZero() || l.SandboxID != was.SandboxID || l.AgentDID != ann || l.EnvironmentID != game || l.Owner != owner ||
-		l.Cost != was.Cost || was.Cost == 0 || l.LastSequence != was.LastSequence ||
+	if l.PurgedAt.IsZero() || l.SandboxID != was.SandboxID || l.AgentDID != ann || l.EnvironmentID != game ||
+		l.Owner != owner || l.Cost != was.Cost || was.Cost == 0 || l.LastSequence != was.LastSequence ||
 		!l.LeasedAt.Equal(was.LeasedAt) || !l.EndedAt.Equal(was.EndedAt) || !l.DestroyedAt.Equal(was.DestroyedAt) {
 		w.Errorf("the lease was %+v\nand is remembered as %+v", was, l)
 	}
@@ -68,33 +68,34 @@ func retiredLeaseIsRemembered(w *world) {
 	w.wantReceipt(w.deliver("game.finished", of(ann)), sandbox.DeliveryUnmatched, 0)
 }
 
-func retiredLeaseGoesOnCounting(w *world) {
+func purgedLeaseGoesOnCounting(w *world) {
 	first := endedLease(w)
-	w.retire()
+	w.purge()
 	second := w.acquire(ann)
 	w.wantLease(second, 2, sandbox.LeaseActive, "")
-	if second.SandboxID == first.SandboxID || second.LastSequence != 3 || !second.RetiredAt.IsZero() {
+	if second.SandboxID == first.SandboxID || second.LastSequence != 3 || !second.PurgedAt.IsZero() {
 		w.Errorf("the next generation is %+v", second)
 	}
-	// The next generation is retired while the one after it lives.
+	// The next generation is purged while the one after it lives.
 	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
 	third := w.acquire(ann)
 	w.Pass(cleanupTTL + time.Second)
-	w.Retire(cleanupTTL)
-	if l := w.lease(ann); l.Generation != 3 || l.SandboxID != third.SandboxID || !l.RetiredAt.IsZero() {
+	w.Purge(cleanupTTL)
+	if l := w.lease(ann); l.Generation != 3 || l.SandboxID != third.SandboxID || !l.PurgedAt.IsZero() {
 		w.Errorf("the living generation is %+v", l)
 	}
 }
 
-func retiredEnvironmentIsKeptByName(w *world) {
+func purgedEnvironmentIsKeptByName(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) { p.Env = map[string]string{"BOARD": "large"} })
 	w.acquire(ann)
 	if err := w.Service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game, Force: true}); err != nil {
 		w.Fatal(err)
 	}
-	w.retire()
+	w.purge()
 	env := must(w.Service.GetEnvironment(w.Context(), game))(w)
-	if env.Status != sandbox.EnvironmentDestroyed || env.RetiredAt.IsZero() || env.Owner != owner || env.Image != "" || env.Env != nil {
+	if env.Status != sandbox.EnvironmentDestroyed || env.PurgedAt.IsZero() || env.Owner != owner ||
+		env.Image != "" || env.Env != nil {
 		w.Errorf("the environment is kept as %+v", env)
 	}
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByEnvironment)
@@ -103,7 +104,7 @@ func retiredEnvironmentIsKeptByName(w *world) {
 	}
 	_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner})
 	w.wantError(err, sandbox.NotFound, "")
-	if anew := w.environment(); anew.Status != sandbox.EnvironmentOpen || !anew.RetiredAt.IsZero() {
+	if anew := w.environment(); anew.Status != sandbox.EnvironmentOpen || !anew.PurgedAt.IsZero() {
 		w.Errorf("made anew it is %+v", anew)
 	}
 	w.wantLease(w.acquire(ann), 2, sandbox.LeaseActive, "")
@@ -124,8 +125,13 @@ func costsOutliveRetention(w *world) {
 	must(w.Service.Costs(w.Context(), sandbox.CostQuery{From: noon}))(w)
 
 	reports := func() (all []sandbox.CostReport) {
-		for _, group := range []sandbox.CostGroup{sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth} {
-			for _, q := range []sandbox.CostQuery{{}, {From: day, To: day.Add(24 * time.Hour)}, {From: day.Add(24 * time.Hour)}, {AgentDID: ann}, {EnvironmentID: game}} {
+		for _, group := range []sandbox.CostGroup{
+			sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth,
+		} {
+			for _, q := range []sandbox.CostQuery{
+				{}, {From: day, To: day.Add(24 * time.Hour)}, {From: day.Add(24 * time.Hour)}, {AgentDID: ann},
+				{EnvironmentID: game},
+			} {
 				q.GroupBy = group
 				all = append(all, must(w.Service.Costs(w.Context(), q))(w))
 			}
@@ -133,9 +139,9 @@ func costsOutliveRetention(w *world) {
 		return all
 	}
 	before := reports()
-	w.Retire(cleanupTTL)
-	if l := w.lease(ann); l.RetiredAt.IsZero() {
-		w.Fatalf("nothing was retired: %+v", l)
+	w.Purge(cleanupTTL)
+	if l := w.lease(ann); l.PurgedAt.IsZero() {
+		w.Fatalf("nothing was purged: %+v", l)
 	}
 	for i, after := range reports() {
 		if !reflect.DeepEqual(after, before[i]) || after.Total.Gross == 0 {
@@ -154,14 +160,16 @@ func whatIsNotOldEnoughIsKept(w *world) {
 	w.deliver("game.finished", of(bob))
 	before := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{}))(w)
 	w.Advance(cleanupTTL - time.Minute)
-	w.Retire(cleanupTTL)
-	if l := w.lease(ann); l.Image != was.Image || !l.RetiredAt.IsZero() {
+	w.Purge(cleanupTTL)
+	if l := w.lease(ann); l.Image != was.Image || !l.PurgedAt.IsZero() {
 		w.Errorf("the lease is %+v", l)
 	}
-	if after := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{}))(w); len(after) < len(before)-1 { // the environment's first is older
+	// The environment's first event is older.
+	if after := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{}))(w); len(after) < len(before)-1 {
 		w.Errorf("%d events were retained of %d", len(after), len(before))
 	}
-	r := must(w.Service.Deliver(w.Context(), w.delivery("msg-1", "game.finished", of(bob), at(w.Now().Add(-cleanupTTL+time.Minute)))))
+	r := must(w.Service.Deliver(w.Context(),
+		w.delivery("msg-1", "game.finished", of(bob), at(w.Now().Add(-cleanupTTL+time.Minute)))))
 	if receipt := r(w); !receipt.Duplicate {
 		w.Errorf("the delivery is not known any more: %+v", receipt)
 	}
@@ -170,7 +178,7 @@ func whatIsNotOldEnoughIsKept(w *world) {
 func expiredEventsAreSaidToBe(w *world) {
 	ended := endedLease(w)
 	all := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{}))(w)
-	w.retire()
+	w.purge()
 	w.environment()
 	info := must(w.Service.Ledger(w.Context()))(w)
 	if oldest := all[len(all)-1].ID; info.PurgedEventID != oldest || info.LastEventID <= oldest {
@@ -197,7 +205,8 @@ func expiredEventsAreSaidToBe(w *world) {
 	}
 	for _, f := range []sandbox.EventFilter{
 		{}, {AfterID: info.PurgedEventID}, {AfterID: info.LastEventID},
-		{SandboxID: ended.SandboxID, FromSequence: ended.LastSequence}, {SandboxID: ended.SandboxID, AfterID: info.PurgedEventID},
+		{SandboxID: ended.SandboxID, FromSequence: ended.LastSequence},
+		{SandboxID: ended.SandboxID, AfterID: info.PurgedEventID},
 	} {
 		for _, e := range must(w.Service.ListEvents(w.Context(), f))(w) {
 			if e.ID <= info.PurgedEventID {
@@ -217,8 +226,8 @@ func snapshotSaysWhereToGoOn(w *world) {
 	info := must(w.Service.Ledger(w.Context()))(w)
 	all := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{}))(w)
 	last := all[len(all)-1]
-	if last.Type != sandbox.EventRenewed || renewed.LastEventID != last.ID || read.LastEventID != last.ID || list[0].LastEventID != last.ID ||
-		environments[0].LastEventID != last.ID || info.LastEventID != last.ID {
+	if last.Type != sandbox.EventRenewed || renewed.LastEventID != last.ID || read.LastEventID != last.ID ||
+		list[0].LastEventID != last.ID || environments[0].LastEventID != last.ID || info.LastEventID != last.ID {
 		w.Errorf("the last event is %+v; renewed %d, read %d, listed %d, environment %d, ledger %d", last,
 			renewed.LastEventID, read.LastEventID, list[0].LastEventID, environments[0].LastEventID, info.LastEventID)
 	}
@@ -228,7 +237,8 @@ func snapshotSaysWhereToGoOn(w *world) {
 	must(w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
 	enough := errors.New("enough")
 	for _, f := range []sandbox.EventFilter{
-		{AfterID: read.LastEventID}, {SandboxID: read.SandboxID, FromSequence: read.LastSequence}, {EnvironmentID: game, AfterID: environments[0].LastEventID},
+		{AfterID: read.LastEventID}, {SandboxID: read.SandboxID, FromSequence: read.LastSequence},
+		{EnvironmentID: game, AfterID: environments[0].LastEventID},
 	} {
 		ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
 		err := w.Service.FollowEvents(ctx, f, func(e sandbox.Event) error {
@@ -248,12 +258,12 @@ func deliveryIsKnownAsLongAsItIsRetained(w *world) {
 	finished := w.delivery("msg-1", "game.finished", of(ann))
 	must(w.Service.Deliver(w.Context(), finished))(w)
 	w.Advance(cleanupTTL)
-	w.Retire(cleanupTTL)
+	w.Purge(cleanupTTL)
 	if r := must(w.Service.Deliver(w.Context(), finished))(w); !r.Duplicate {
 		w.Errorf("within its retention a message is new again: %+v", r)
 	}
 	w.Advance(time.Second)
-	w.Retire(cleanupTTL)
+	w.Purge(cleanupTTL)
 	l := w.acquire(ann)
 	r := must(w.Service.Deliver(w.Context(), finished))(w)
 	w.wantReceipt(r, sandbox.DeliveryStale, 0) // it is as new, and still ends nothing that began after it

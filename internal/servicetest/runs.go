@@ -34,23 +34,28 @@ func command(args ...string) sandbox.ExecRequest { return sandbox.ExecRequest{Co
 func aRunLeavesNothingBehind(w *world) {
 	w.environment()
 	first := w.run(sandbox.RunRequest{ExecRequest: command("echo", "hello")})
-	if string(first.Stdout) != "hello\n" || first.ExitCode != 0 || first.Lease.Status != sandbox.LeaseDestroyed || first.Lease.EndedBy != sandbox.EndedByRelease || w.Running() != 0 {
+	if string(first.Stdout) != "hello\n" || first.ExitCode != 0 || first.Lease.Status != sandbox.LeaseDestroyed ||
+		first.Lease.EndedBy != sandbox.EndedByRelease || w.Running() != 0 {
 		w.Errorf("the run gave %+v, and %d sandboxes are left", first, w.Running())
 	}
-	if first.Lease.MaxLifetime.D() != sandbox.DefaultExecTimeout.D()+sandbox.DefaultRunMargin.D() || first.Lease.TTL != sandbox.DefaultRunMargin {
+	if first.Lease.MaxLifetime.D() != sandbox.DefaultExecTimeout.D()+sandbox.DefaultRunMargin.D() ||
+		first.Lease.TTL != sandbox.DefaultRunMargin {
 		w.Errorf("nobody would have ended it before %s, or %s without a sign", first.Lease.MaxLifetime, first.Lease.TTL)
 	}
 	second := w.run(sandbox.RunRequest{ExecRequest: command("exit", "7")})
-	if second.ExitCode != 7 || second.Lease.Status != sandbox.LeaseDestroyed || second.Lease.AgentDID == first.Lease.AgentDID {
+	if second.ExitCode != 7 || second.Lease.Status != sandbox.LeaseDestroyed ||
+		second.Lease.AgentDID == first.Lease.AgentDID {
 		w.Errorf("a command that fails gave %+v", second)
 	}
 	late := command("sleep", "1h")
 	late.Timeout = sandbox.Duration(10 * time.Millisecond)
-	if r := w.run(sandbox.RunRequest{ExecRequest: late}); !r.TimedOut || r.ExitCode != sandbox.ExitTimeout || r.Lease.Status != sandbox.LeaseDestroyed {
+	if r := w.run(sandbox.RunRequest{ExecRequest: late}); !r.TimedOut || r.ExitCode != sandbox.ExitTimeout ||
+		r.Lease.Status != sandbox.LeaseDestroyed {
 		w.Errorf("a command out of time gave %+v", r)
 	}
 	for generation := int64(1); generation < 3; generation++ {
-		if r := w.run(sandbox.RunRequest{AgentDID: ann, ExecRequest: command("echo")}); r.Lease.ID != annsLease || r.Lease.Generation != generation {
+		if r := w.run(sandbox.RunRequest{AgentDID: ann, ExecRequest: command("echo")}); r.Lease.ID != annsLease ||
+			r.Lease.Generation != generation {
 			w.Errorf("run %d of one agent was lease %s, generation %d", generation, r.Lease.ID, r.Lease.Generation)
 		}
 	}
@@ -84,7 +89,11 @@ func aRunMovesFilesInAndOut(w *world) {
 	if want := []string{"workspace/maps/one.txt=gold", "workspace/maps/one.txt=gold"}; !slices.Equal(got, want) {
 		w.Errorf("collected %q, want %q", got, want)
 	}
-	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("echo"), Files: strings.NewReader(strings.Repeat("no tar", 200))})
+	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{
+		EnvironmentID: game,
+		ExecRequest:   command("echo"),
+		Files:         strings.NewReader(strings.Repeat("no tar", 200)),
+	})
 	if w.wantError(err, sandbox.Invalid, ""); w.Running() != 0 {
 		w.Errorf("%d sandboxes are left", w.Running())
 	}
@@ -95,7 +104,10 @@ func aRunStreams(w *world) {
 	var out bytes.Buffer
 	exec := command("cat")
 	exec.Stdin, exec.Stdout = strings.NewReader("from the keyboard"), &out
-	if r := w.run(sandbox.RunRequest{ExecRequest: exec, Files: archive(w, "a", "b")}); out.String() != "from the keyboard" || len(r.Stdout) != 0 {
+	if r := w.run(sandbox.RunRequest{
+		ExecRequest: exec,
+		Files:       archive(w, "a", "b"),
+	}); out.String() != "from the keyboard" || len(r.Stdout) != 0 {
 		w.Errorf("streamed %q, and collected %q", out.String(), r.Stdout)
 	}
 	exec.Stdin, exec.Stdout = strings.NewReader("once more"), nil
@@ -128,7 +140,8 @@ func aRunEndsWithItsCaller(w *world) {
 func aRunTouchesNoOtherLease(w *world) {
 	w.environment()
 	before := w.acquire(ann)
-	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, AgentDID: ann, ExecRequest: command("echo")})
+	_, err := w.Service.Run(w.Context(),
+		sandbox.RunRequest{EnvironmentID: game, AgentDID: ann, ExecRequest: command("echo")})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherOwner)
 	if after := w.lease(ann); after.Status != sandbox.LeaseActive || after.SandboxID != before.SandboxID {
 		w.Errorf("the agent's own lease is %s, in generation %d", after.Status, after.Generation)
@@ -137,9 +150,17 @@ func aRunTouchesNoOtherLease(w *world) {
 
 func aRunNamesWrongFields(w *world) {
 	w.environment(keepsState)
-	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: "Catan", AgentDID: "ann", Margin: 1, Collect: []string{"/etc"}, ExecRequest: sandbox.ExecRequest{Cwd: "/etc"}, Collected: io.Discard})
+	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{
+		EnvironmentID: "Catan",
+		AgentDID:      "ann",
+		Margin:        1,
+		Collect:       []string{"/etc"},
+		ExecRequest:   sandbox.ExecRequest{Cwd: "/etc"},
+		Collected:     io.Discard,
+	})
 	w.wantError(err, sandbox.Invalid, "", "environment_id", "agent_did", "margin", "collect[0]", "command", "cwd")
-	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: "none", AgentDID: ann, ExecRequest: command("echo")})
+	_, err = w.Service.Run(w.Context(),
+		sandbox.RunRequest{EnvironmentID: "none", AgentDID: ann, ExecRequest: command("echo")})
 	w.wantError(err, sandbox.NotFound, "")
 	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("echo")})
 	w.wantError(err, sandbox.Invalid, "", "agent_did") // each would leave a state that no lease restores

@@ -22,14 +22,14 @@ var secretTests = []test{
 
 type secrets = map[string]sandbox.Secret
 
-// with gives an environment secrets: values for what is new or changed, names for what stays.
+// with sets secrets of an environment: values for new or changed ones, names for the others.
 func with(values secrets, names ...string) func(p *sandbox.PutEnvironment) {
 	return func(p *sandbox.PutEnvironment) { p.SecretValues, p.Secrets = values, names }
 }
 
 func stops(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop }
 
-// wantSecrets checks what a sandbox has.
+// wantSecrets checks a sandbox's secrets.
 func (w *world) wantSecrets(sandboxID string, want secrets) {
 	w.Helper()
 	if got := w.Secrets(sandboxID); !maps.Equal(got, want) {
@@ -60,8 +60,8 @@ func secretsAreNeverShown(w *world) {
 	w.acquire(ann)
 	w.Advance(time.Minute)
 	for _, answer := range []any{
-		put, must(w.Service.GetEnvironment(w.Context(), game))(w), must(w.Service.ListEnvironments(w.Context()))(w), w.lease(ann),
-		must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game}))(w),
+		put, must(w.Service.GetEnvironment(w.Context(), game))(w), must(w.Service.ListEnvironments(w.Context()))(w),
+		w.lease(ann), must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game}))(w),
 	} {
 		text := must(json.Marshal(answer))(w)
 		if strings.Contains(string(text), value) {
@@ -121,7 +121,11 @@ func secretsNameWrongFields(w *world) {
 		"secret_values.empty": with(secrets{"empty": ""}),
 		"secret_values.large": with(secrets{"large": sandbox.Secret(strings.Repeat("x", sandbox.MaxSecretBytes+1))}),
 	} {
-		p := sandbox.PutEnvironment{ID: game, Owner: owner, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone}}
+		p := sandbox.PutEnvironment{
+			ID:              game,
+			Owner:           owner,
+			EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone},
+		}
 		change(&p)
 		_, err := w.Service.PutEnvironment(w.Context(), p)
 		w.wantError(err, sandbox.Invalid, "", field)

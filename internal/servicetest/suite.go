@@ -1,5 +1,5 @@
-// Package servicetest is one suite of tests for every implementation of [service.Service]: what is
-// promised holds in process as well as over HTTP, with the same codes, reasons and fields.
+// Package servicetest is one test suite for every implementation of [service.Service]: the promises hold in
+// process and over HTTP, with the same codes, reasons and fields.
 package servicetest
 
 import (
@@ -15,41 +15,41 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config says how to make what is tested.
+// Config configures what is tested.
 type Config struct {
-	// New makes a service on an empty ledger, for one test.
+	// New creates a service on an empty ledger, for one test.
 	New func(t *testing.T) Env
 }
 
-// Env is a service and the world around it.
+// Env is a service with its environment for tests.
 type Env struct {
 	Service service.Service
-	// Now is the service's clock. It stands still but for Advance.
+	// Now is the service's clock. Only Advance moves it.
 	Now func() time.Time
-	// Advance lets time pass. When it returns, everything that became due has been tried and every
-	// sandbox has been looked at, as a reconciler does.
+	// Advance lets time pass. When it returns, everything that became due was attempted and every sandbox was
+	// inspected, as a reconciler does.
 	Advance func(d time.Duration)
 	// Remove removes a sandbox from its backend, behind the service's back.
 	Remove func(sandboxID string)
-	// Burn has a sandbox use CPU time.
+	// Burn makes a sandbox use CPU time.
 	Burn func(sandboxID string, d time.Duration)
-	// Pass lets time pass, and nothing be done.
+	// Pass lets time pass without any work.
 	Pass func(d time.Duration)
-	// Instance is the backend instance's id. Plant makes a sandbox there behind the service's back.
+	// Instance is the id of the backend instance. Plant creates a sandbox there behind the service's back.
 	Instance string
 	Plant    func(spec driver.SandboxSpec)
-	// Secrets returns the secrets that a sandbox on the backend has now.
+	// Secrets returns the current secrets of a sandbox on the backend.
 	Secrets func(sandboxID string) map[string]sandbox.Secret
 	// Weaken makes a sandbox break a rule of its backend's audit, with the given finding.
 	Weaken func(sandboxID, finding string)
 	// FailKills makes the backend unable to end sandboxes, or able again.
 	FailKills func(fail bool)
-	// HoldSpawns makes sandboxes wait to be made until it is called with false.
+	// HoldSpawns blocks the creation of sandboxes until it is called with false.
 	HoldSpawns func(hold bool)
-	// Running counts the sandboxes that exist on the backend.
+	// Running returns the number of sandboxes on the backend.
 	Running func() int
-	// Retire removes what ended more than ttl ago, as a reconciler does.
-	Retire func(ttl time.Duration)
+	// Purge removes everything that ended more than ttl ago, as a reconciler does.
+	Purge func(ttl time.Duration)
 	// BackendAway makes the backend unreachable, or reachable again.
 	BackendAway func(away bool)
 }
@@ -57,7 +57,11 @@ type Env struct {
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
 	t.Helper()
-	for _, group := range [][]test{environmentTests, leaseTests, batchTests, useTests, execTests, userTests, postStartTests, processTests, sessionTests, fileTests, standingTests, runTests, healthTests, stateTests, conditionTests, reportTests, budgetTests, maintenanceTests, adoptTests, retentionTests, secretTests} {
+	for _, group := range [][]test{
+		environmentTests, leaseTests, batchTests, useTests, execTests, userTests, postStartTests, processTests, sessionTests,
+		fileTests, statusTests, runTests, healthTests, snapshotTests, conditionTests, reportTests, budgetTests,
+		maintenanceTests, adoptTests, retentionTests, secretTests,
+	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
@@ -72,7 +76,7 @@ type test struct {
 	run  func(w *world)
 }
 
-// The names that most tests use.
+// Names that most tests use.
 const (
 	game  = "catan-7"
 	ann   = "did:plc:ann"
@@ -82,14 +86,14 @@ const (
 
 var annsLease = sandbox.LeaseID(ann, game)
 
-// world is one test's service with the steps that tests are made of.
+// world is one test's service with helper steps.
 type world struct {
 	*testing.T
 	Env
 	deliveries int
 }
 
-// must fails the test when a step does.
+// must fails the test if a step fails.
 func must[V any](v V, err error) func(w *world) V {
 	return func(w *world) V {
 		w.Helper()
@@ -100,7 +104,7 @@ func must[V any](v V, err error) func(w *world) V {
 	}
 }
 
-// environment makes an environment whose sandboxes never sleep, unless change says otherwise.
+// environment creates an environment whose sandboxes never sleep, unless change sets otherwise.
 func (w *world) environment(change ...func(p *sandbox.PutEnvironment)) sandbox.Environment {
 	w.Helper()
 	never := sandbox.Duration(0)
@@ -117,7 +121,8 @@ func rpg(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
 
 func (w *world) acquire(agent string) sandbox.Lease {
 	w.Helper()
-	return must(w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: owner}))(w).Lease
+	return must(w.Service.Acquire(w.Context(),
+		sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: owner}))(w).Lease
 }
 
 func (w *world) lease(agent string) sandbox.Lease {
@@ -125,7 +130,7 @@ func (w *world) lease(agent string) sandbox.Lease {
 	return must(w.Service.GetLease(w.Context(), sandbox.LeaseID(agent, game)))(w)
 }
 
-// deliver delivers a condition that happens now, or as change says.
+// deliver delivers a condition that happens now, or as change sets it.
 func (w *world) deliver(kind string, change ...func(c *sandbox.Condition)) sandbox.Receipt {
 	w.Helper()
 	w.deliveries++
@@ -153,7 +158,7 @@ func at(t time.Time) func(c *sandbox.Condition) {
 	return func(c *sandbox.Condition) { c.Timestamp = t }
 }
 
-// wantReceipt checks what a delivery did.
+// wantReceipt checks the effect of a delivery.
 func (w *world) wantReceipt(got sandbox.Receipt, status sandbox.DeliveryStatus, matched int) {
 	w.Helper()
 	if got.Status != status || got.Matched != matched || got.Duplicate || got.ID == "" {
@@ -161,7 +166,7 @@ func (w *world) wantReceipt(got sandbox.Receipt, status sandbox.DeliveryStatus, 
 	}
 }
 
-// wantLease checks where a lease stands.
+// wantLease checks the state of a lease.
 func (w *world) wantLease(l sandbox.Lease, generation int64, status sandbox.LeaseStatus, by sandbox.EndedBy) {
 	w.Helper()
 	if l.Generation != generation || l.Status != status || l.EndedBy != by {
@@ -176,7 +181,7 @@ func (w *world) wantLease(l sandbox.Lease, generation int64, status sandbox.Leas
 	}
 }
 
-// wantError checks code, reason and the names of the fields of an error, all of which programs use.
+// wantError checks the code, the reason and the field names of an error, which programs rely on.
 func (w *world) wantError(err error, code sandbox.Code, reason sandbox.Reason, fields ...string) {
 	w.Helper()
 	e, ok := errors.AsType[*sandbox.Error](err)
@@ -194,7 +199,8 @@ func (w *world) wantError(err error, code sandbox.Code, reason sandbox.Reason, f
 	slices.Sort(names)
 	slices.Sort(fields)
 	if e.Code != code || e.Reason != reason || !slices.Equal(names, fields) {
-		w.Errorf("error is %s, reason %q, fields %q (%v); want %s, %q, %q", e.Code, e.Reason, names, err, code, reason, fields)
+		w.Errorf("error is %s, reason %q, fields %q (%v); want %s, %q, %q",
+			e.Code, e.Reason, names, err, code, reason, fields)
 	}
 	if e.Message == "" {
 		w.Errorf("error %s has no message", e.Code)

@@ -27,7 +27,9 @@ func (w *world) exec(req sandbox.ExecRequest) sandbox.ExecResult {
 func execCollectsOutput(w *world) {
 	w.environment()
 	w.acquire(ann)
-	if r := w.exec(sandbox.ExecRequest{Command: []string{"echo", "hello", "wörld"}}); string(r.Stdout) != "hello wörld\n" || r.ExitCode != 0 || len(r.Stderr) != 0 || r.Truncated {
+	if r := w.exec(sandbox.ExecRequest{
+		Command: []string{"echo", "hello", "wörld"},
+	}); string(r.Stdout) != "hello wörld\n" || r.ExitCode != 0 || len(r.Stderr) != 0 || r.Truncated {
 		w.Errorf("echo gave %+v", r)
 	}
 	if r := w.exec(sandbox.ExecRequest{Command: []string{"exit", "7"}}); r.ExitCode != 7 {
@@ -36,10 +38,16 @@ func execCollectsOutput(w *world) {
 	if r := w.exec(sandbox.ExecRequest{Command: []string{"no-such-program"}}); r.ExitCode != 127 {
 		w.Errorf("an unknown program gave %+v", r)
 	}
-	if r := w.exec(sandbox.ExecRequest{Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(10 * time.Millisecond)}); r.ExitCode != sandbox.ExitTimeout || !r.TimedOut {
+	if r := w.exec(sandbox.ExecRequest{
+		Command: []string{"sleep", "1h"},
+		Timeout: sandbox.Duration(10 * time.Millisecond),
+	}); r.ExitCode != sandbox.ExitTimeout || !r.TimedOut {
 		w.Errorf("a command out of time gave %+v", r)
 	}
-	if r := w.exec(sandbox.ExecRequest{Command: []string{"echo", "0123456789"}, OutputLimit: 4}); string(r.Stdout) != "0123" || !r.Truncated {
+	if r := w.exec(sandbox.ExecRequest{
+		Command:     []string{"echo", "0123456789"},
+		OutputLimit: 4,
+	}); string(r.Stdout) != "0123" || !r.Truncated {
 		w.Errorf("output over the limit gave %+v", r)
 	}
 }
@@ -48,18 +56,27 @@ func execStreams(w *world) {
 	w.environment()
 	w.acquire(ann)
 	var stdout, stderr bytes.Buffer
-	r := w.exec(sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader("line 1\nline 2\n"), Stdout: &stdout, Stderr: &stderr})
+	r := w.exec(sandbox.ExecRequest{
+		Command: []string{"cat"},
+		Stdin:   strings.NewReader("line 1\nline 2\n"),
+		Stdout:  &stdout,
+		Stderr:  &stderr,
+	})
 	if stdout.String() != "line 1\nline 2\n" || stderr.Len() != 0 || r.ExitCode != 0 || len(r.Stdout) != 0 {
 		w.Errorf("cat wrote %q and %q, and gave %+v", stdout.String(), stderr.String(), r)
 	}
-	if r := w.exec(sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader("collected")}); string(r.Stdout) != "collected" {
+	if r := w.exec(sandbox.ExecRequest{
+		Command: []string{"cat"},
+		Stdin:   strings.NewReader("collected"),
+	}); string(r.Stdout) != "collected" {
 		w.Errorf("cat with nobody to write to gave %+v", r)
 	}
 	var discarded bytes.Buffer
 	if r := w.exec(sandbox.ExecRequest{Command: []string{"exit", "3"}, Stdout: &discarded}); r.ExitCode != 3 {
 		w.Errorf("exit 3 gave %+v", r)
 	}
-	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 9}, sandbox.ExecRequest{Command: []string{"echo"}, Stdout: &stdout})
+	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 9},
+		sandbox.ExecRequest{Command: []string{"echo"}, Stdout: &stdout})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherGeneration)
 }
 
@@ -70,7 +87,8 @@ func execKeepsBytes(w *world) {
 	for i := range raw {
 		raw[i] = byte(i * 7) // not UTF-8, and cut anywhere
 	}
-	if r := w.exec(sandbox.ExecRequest{Command: []string{"cat"}, Stdin: bytes.NewReader(raw)}); !bytes.Equal(r.Stdout, raw) {
+	if r := w.exec(sandbox.ExecRequest{Command: []string{"cat"}, Stdin: bytes.NewReader(raw)}); !bytes.Equal(r.Stdout,
+		raw) {
 		w.Errorf("%d bytes came back as %d others", len(raw), len(r.Stdout))
 	}
 	var stdout bytes.Buffer
@@ -86,7 +104,8 @@ func execEndsWithItsContext(w *world) {
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := w.Service.Exec(ctx, sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(2 * time.Hour)})
+		_, err := w.Service.Exec(ctx, sandbox.LeaseRef{ID: annsLease},
+			sandbox.ExecRequest{Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(2 * time.Hour)})
 		ended <- err
 	}()
 	w.waitForEvent(sandbox.EventExecStarted)
@@ -115,7 +134,8 @@ func (w *world) waitForEvent(kind sandbox.EventType) {
 func execNamesWrongFields(w *world) {
 	w.environment()
 	w.acquire(ann)
-	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Cwd: "/etc", Env: map[string]string{"A B": ""}, Timeout: sandbox.Duration(25 * time.Hour)})
+	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ExecRequest{Cwd: "/etc", Env: map[string]string{"A B": ""}, Timeout: sandbox.Duration(25 * time.Hour)})
 	w.wantError(err, sandbox.Invalid, "", "command", "cwd", "env.A B", "timeout")
 }
 

@@ -16,24 +16,36 @@ var userTests = []test{
 	{"AnEnvironmentDeclaresRootOnlyWhereItAllowsRoot", environmentsDeclareRootOnlyWhereAllowed},
 }
 
-// roots are the users that are root, or have root's group.
+// roots are users that are root, or have root's group.
 var roots = []string{"0", "0:0", "0:1000", "1000:0", "00", "1000:000"}
 
-// notNumbers are users that only an image could turn into numbers, and ids that no namespace has.
-var notNumbers = []string{"root", "root:root", "1000:root", "toor", "+0", "-1", "0x0", " 0", "1000:", ":0", "70000", "4294967296", "1000:70000", "1:2:3"}
+// notNumbers are users that only an image could resolve to numbers, and ids that do not exist in every
+// namespace.
+var notNumbers = []string{
+	"root", "root:root", "1000:root", "toor", "+0", "-1", "0x0", " 0", "1000:", ":0", "70000", "4294967296", "1000:70000",
+	"1:2:3",
+}
 
-// asUser tries every way to name the user of a command, a process or a session in a lease's sandbox. ids of
-// what is made begin with name.
+// asUser tries every way to set the user of a command, a process or a session in a lease's sandbox. The ids
+// of new objects start with name.
 func (w *world) asUser(name, user string) map[string]error {
 	ref, command := sandbox.LeaseRef{ID: annsLease}, []string{"echo", "hello"}
 	_, exec := w.Service.Exec(w.Context(), ref, sandbox.ExecRequest{Command: command, User: user})
 	_, start := w.Service.StartExec(w.Context(), ref, sandbox.ExecRequest{Command: command, User: user})
 	_, process := w.Service.StartProcess(w.Context(), ref, sandbox.ProcessSpec{Name: name, Command: command, User: user})
 	_, session := w.Service.CreateSession(w.Context(), ref, sandbox.CreateSession{ID: name, User: user})
-	_, run := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, Owner: owner, ExecRequest: sandbox.ExecRequest{Command: command, User: user}})
+	_, run := w.Service.Run(w.Context(),
+		sandbox.RunRequest{EnvironmentID: game, Owner: owner, ExecRequest: sandbox.ExecRequest{Command: command, User: user}})
 	_, runOf := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, AgentDID: bob, Owner: owner,
 		ExecRequest: sandbox.ExecRequest{Command: command, User: user}})
-	return map[string]error{"exec": exec, "detached exec": start, "process": process, "session": session, "run": run, "run of an agent": runOf}
+	return map[string]error{
+		"exec":            exec,
+		"detached exec":   start,
+		"process":         process,
+		"session":         session,
+		"run":             run,
+		"run of an agent": runOf,
+	}
 }
 
 func commandsRunAsRootOnlyWhereAllowed(w *world) {
@@ -112,7 +124,8 @@ func commandsRunAsVerifier(w *world) {
 	if got := strings.TrimSpace(string(res.Stdout)); got != "verifier" {
 		w.Errorf("it runs as %q", got)
 	}
-	if x := must(w.Service.GetExec(w.Context(), sandbox.ExecRef{LeaseID: l.ID, ID: "verdict"}))(w); x.As != as || x.User != "" {
+	if x := must(w.Service.GetExec(w.Context(), sandbox.ExecRef{LeaseID: l.ID, ID: "verdict"}))(w); x.As != as ||
+		x.User != "" {
 		w.Errorf("it is recorded as %q of user %q", x.As, x.User)
 	}
 	if again := must(w.Service.Exec(w.Context(), ref, req))(w); again.ExecID != "verdict" {
@@ -131,14 +144,19 @@ func commandsRunAsVerifier(w *world) {
 		_, err := w.Service.Exec(w.Context(), ref, bad)
 		w.wantError(err, sandbox.Invalid, "", "as")
 	}
-	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, Owner: owner, ExecRequest: sandbox.ExecRequest{Command: []string{"whoami"}, As: as}})
+	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{
+		EnvironmentID: game,
+		Owner:         owner,
+		ExecRequest:   sandbox.ExecRequest{Command: []string{"whoami"}, As: as},
+	})
 	w.wantError(err, sandbox.Invalid, "", "as")
 }
 
 func verifiersNeedAnOwnUser(w *world) {
 	w.environment(func(p *sandbox.PutEnvironment) { p.Confinement.User = "2000:2000" })
 	w.acquire(ann)
-	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.ExecRequest{Command: []string{"whoami"}, As: sandbox.AsVerifier})
+	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
+		sandbox.ExecRequest{Command: []string{"whoami"}, As: sandbox.AsVerifier})
 	if w.wantError(err, sandbox.Invalid, "", "as"); err != nil && !strings.Contains(err.Error(), "confinement.user") {
 		w.Errorf("the error does not name confinement.user: %v", err)
 	}

@@ -19,25 +19,6 @@ func Attributes(of map[string]resource.Attribute, names ...string) map[string]da
 	return all
 }
 
-// Blocks returns the named blocks of a resource as attributes. It panics as Attributes does.
-func Blocks(of map[string]resource.Block, names ...string) map[string]datasource.Attribute {
-	all := make(map[string]datasource.Attribute, len(names))
-	for _, name := range names {
-		switch b := of[name].(type) {
-		case resource.SingleNestedBlock:
-			all[name] = datasource.SingleNestedAttribute{MarkdownDescription: b.MarkdownDescription, Computed: true, Attributes: every(b.Attributes)}
-		case resource.ListNestedBlock:
-			all[name] = datasource.ListNestedAttribute{
-				MarkdownDescription: b.MarkdownDescription, Computed: true,
-				NestedObject: datasource.NestedAttributeObject{Attributes: every(b.NestedObject.Attributes)},
-			}
-		default:
-			panic(fmt.Sprintf("block %s is a %T", name, b))
-		}
-	}
-	return all
-}
-
 func every(of map[string]resource.Attribute) map[string]datasource.Attribute {
 	all := make(map[string]datasource.Attribute, len(of))
 	for name, a := range of {
@@ -49,7 +30,12 @@ func every(of map[string]resource.Attribute) map[string]datasource.Attribute {
 func attribute(name string, a resource.Attribute) datasource.Attribute {
 	switch a := a.(type) {
 	case resource.StringAttribute:
-		return datasource.StringAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, Sensitive: a.Sensitive, CustomType: a.CustomType}
+		return datasource.StringAttribute{
+			MarkdownDescription: a.MarkdownDescription,
+			Computed:            true,
+			Sensitive:           a.Sensitive,
+			CustomType:          a.CustomType,
+		}
 	case resource.BoolAttribute:
 		return datasource.BoolAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true}
 	case resource.Int64Attribute:
@@ -57,9 +43,29 @@ func attribute(name string, a resource.Attribute) datasource.Attribute {
 	case resource.SetAttribute:
 		return datasource.SetAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, ElementType: a.ElementType}
 	case resource.ListAttribute:
-		return datasource.ListAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, ElementType: a.ElementType}
+		return datasource.ListAttribute{
+			MarkdownDescription: a.MarkdownDescription,
+			Computed:            true,
+			ElementType:         a.ElementType,
+		}
 	case resource.MapAttribute:
 		return datasource.MapAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, ElementType: a.ElementType}
+	case resource.SingleNestedAttribute:
+		return datasource.SingleNestedAttribute{
+			MarkdownDescription: a.MarkdownDescription,
+			Computed:            true,
+			Attributes:          every(a.Attributes),
+		}
+	case resource.ListNestedAttribute:
+		return datasource.ListNestedAttribute{
+			MarkdownDescription: a.MarkdownDescription, Computed: true,
+			NestedObject: datasource.NestedAttributeObject{Attributes: every(a.NestedObject.Attributes)},
+		}
+	case resource.MapNestedAttribute:
+		return datasource.MapNestedAttribute{
+			MarkdownDescription: a.MarkdownDescription, Computed: true,
+			NestedObject: datasource.NestedAttributeObject{Attributes: every(a.NestedObject.Attributes)},
+		}
 	default:
 		panic(fmt.Sprintf("attribute %s is a %T", name, a))
 	}

@@ -4,14 +4,19 @@ package configured
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// OwnerPrefix is what the owner of every Terraform object begins with.
+const OwnerPrefix = "terraform:"
 
 // Provider is a configured provider. Its functions are safe for concurrent use.
 type Provider struct {
@@ -21,13 +26,31 @@ type Provider struct {
 	Images *image.Builder
 	// Registry returns the registry of the Cloudflare account, nil where no account is configured. It does not connect.
 	Registry func() (Registry, error)
-	// PriceBooks hold the prices that estimates are made with, by backend; nil while they are not known.
-	PriceBooks map[sandbox.Backend]sandbox.PriceBook
+	// Prices returns the price books that estimates are made with, by backend: those that the lease service charges
+	// with. Nil while they are not known. Errors: those of Open.
+	Prices func(ctx context.Context) (map[sandbox.Backend]sandbox.PriceBook, error)
+	// Journal remembers the owners of what is being created; nil remembers nothing.
+	Journal *journal.Journal
 	// NewOwner issues an owner for one Terraform object: "terraform:<uuid>".
 	NewOwner func() string
 	// NewMessage issues an id for one condition that Terraform delivers.
 	NewMessage func() string
 	Now        func() time.Time
+	// Embedded: the service runs in this process, and allows sandboxes no directory of its host.
+	Embedded bool
+
+	observations observations
+	told         told
+	reopened     sync.Map // of ids of environments
+}
+
+// Reopen notes that the plan at hand reopens an environment, for the plans of its leases.
+func (p *Provider) Reopen(environmentID string) { p.reopened.Store(environmentID, true) }
+
+// IsReopened reports whether the plan at hand reopens an environment, as far as it has come.
+func (p *Provider) IsReopened(environmentID string) bool {
+	_, ok := p.reopened.Load(environmentID)
+	return ok
 }
 
 // Registry is the part of a registry that belongs to an account, which is spoken to with short-lived credentials.
@@ -67,8 +90,8 @@ func (p *Provider) OpenLedger(ctx context.Context, ledgerID string) (Service, er
 	}
 	if ledgerID != "" && svc.LedgerID != ledgerID {
 		return Service{}, sandbox.Errorf(sandbox.Conflict,
-			"Terraform's state was made on ledger %s, but the provider now reaches ledger %s: what is not found there may well exist. Point the provider at the ledger or reconciler that was used before, or move the object with terraform state rm and import",
-			ledgerID, svc.LedgerID)
+			"Terraform's state belongs to ledger %s, but the provider reaches ledger %s. Point the provider at the earlier "+
+				"ledger or reconciler, or move the object with terraform state rm and import", ledgerID, svc.LedgerID)
 	}
 	return svc, nil
 }

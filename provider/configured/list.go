@@ -14,13 +14,16 @@ import (
 // Listed is one object that a list resource has found.
 type Listed struct {
 	ID string
+	// LedgerID is that of the ledger which the object is in.
+	LedgerID string
 	// Fill writes the object into a model that Terraform's list result holds, null but for its id.
 	Fill func(ctx context.Context, result *list.ListResult) diag.Diagnostics
 }
 
 // Answer reads the list block's configuration into model, and has what find finds by it handed to Terraform.
 // title is that of its errors.
-func Answer(ctx context.Context, req list.ListRequest, stream *list.ListResultsStream, model any, title string, find func() ([]Listed, error)) {
+func Answer(ctx context.Context, req list.ListRequest, stream *list.ListResultsStream, model any, title string,
+	find func() ([]Listed, error)) {
 	diags := req.Config.Get(ctx, model)
 	var found []Listed
 	if !diags.HasError() {
@@ -46,7 +49,7 @@ func results(ctx context.Context, req list.ListRequest, found []Listed) func(pus
 		for _, f := range found {
 			result := req.NewListResult(ctx)
 			result.DisplayName = f.ID
-			result.Diagnostics.Append(Identify(ctx, result.Identity, f.ID)...)
+			result.Diagnostics.Append(IdentifyIn(ctx, result.Identity, f.LedgerID, f.ID)...)
 			if req.IncludeResource {
 				result.Diagnostics.Append(result.Resource.SetAttribute(ctx, path.Root("id"), types.StringValue(f.ID))...)
 				result.Diagnostics.Append(f.Fill(ctx, &result)...)

@@ -54,9 +54,10 @@ func detail(err error) string {
 func next(err error) string {
 	switch sandbox.CodeOf(err) {
 	case sandbox.Unavailable:
-		return "Nothing is known to have changed, and Terraform's state was kept. Run Terraform again once the engine and the service can be reached."
+		return "Nothing is known to have changed, and Terraform's state is unchanged. Run Terraform again once the " +
+			"engine and the service are reachable."
 	case sandbox.UnknownOutcome, sandbox.Timeout:
-		return "Whether the request took effect is not known. Running Terraform again is safe: it finds what was made."
+		return "It is unknown whether the request took effect. Run Terraform again: it finds what was created."
 	case sandbox.CapacityExceeded:
 		return "Run Terraform again once the backend has room."
 	case sandbox.EnvironmentEnded:
@@ -65,7 +66,7 @@ func next(err error) string {
 		if sandbox.ReasonOf(err) == sandbox.ReasonRegistryCredentials {
 			return ""
 		}
-		return "Check the token of the provider's reconciler block, or SANDBOX_RECONCILER_TOKEN."
+		return "Check reconciler.token of the provider, or SANDBOX_RECONCILER_TOKEN."
 	case sandbox.Internal:
 		return "This is a defect of the provider or of the reconciler; please report it."
 	default:

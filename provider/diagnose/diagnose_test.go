@@ -14,7 +14,8 @@ import (
 
 func TestFieldsBecomeErrorsOnTheirAttributes(t *testing.T) {
 	t.Parallel()
-	err := sandbox.InvalidFields("lease", []sandbox.Field{{Name: "settings.ttl", Problem: "must be at least 1s"}, {Name: "other", Problem: "is wrong"}})
+	err := sandbox.InvalidFields("lease",
+		[]sandbox.Field{{Name: "settings.ttl", Problem: "must be at least 1s"}, {Name: "other", Problem: "is wrong"}})
 	diags := diagnose.Failed("Invalid Lease", err, func(field string) (path.Path, string, bool) {
 		return path.Root("ttl"), "ttl", field == "settings.ttl"
 	})
@@ -31,18 +32,25 @@ func TestFieldsBecomeErrorsOnTheirAttributes(t *testing.T) {
 func TestWhatToDoNext(t *testing.T) {
 	t.Parallel()
 	for code, says := range map[sandbox.Code]string{
-		sandbox.Unavailable: "state was kept", sandbox.UnknownOutcome: "safe", sandbox.Timeout: "safe", sandbox.CapacityExceeded: "room",
-		sandbox.EnvironmentEnded: "epoch", sandbox.Unauthenticated: "SANDBOX_RECONCILER_TOKEN", sandbox.Internal: "defect",
+		sandbox.Unavailable:      "state is unchanged",
+		sandbox.UnknownOutcome:   "it finds what was created",
+		sandbox.Timeout:          "it finds what was created",
+		sandbox.CapacityExceeded: "room",
+		sandbox.EnvironmentEnded: "epoch",
+		sandbox.Unauthenticated:  "SANDBOX_RECONCILER_TOKEN",
+		sandbox.Internal:         "defect",
 	} {
 		d := diagnose.Failed("Doing It Failed", sandbox.Errorf(code, "do it: no"), nil)[0]
-		if d.Summary() != "Doing It Failed" || !strings.HasPrefix(d.Detail(), "do it: no.\n\n") || !strings.Contains(d.Detail(), says) {
+		if d.Summary() != "Doing It Failed" || !strings.HasPrefix(d.Detail(), "do it: no.\n\n") ||
+			!strings.Contains(d.Detail(), says) {
 			t.Errorf("%s: %s", code, d.Detail())
 		}
 	}
 	if d := diagnose.Failed("X", errors.New("no code"), nil)[0]; !strings.Contains(d.Detail(), "defect") {
 		t.Errorf("an error without a code: %s", d.Detail())
 	}
-	if d := diagnose.Failed("X", sandbox.Errorf(sandbox.Failed, "build:\n\nStep 1 : COPY . /"), nil)[0]; d.Detail() != "build:\n\nStep 1 : COPY . /" {
+	if d := diagnose.Failed("X", sandbox.Errorf(sandbox.Failed, "build:\n\nStep 1 : COPY . /"),
+		nil)[0]; d.Detail() != "build:\n\nStep 1 : COPY . /" {
 		t.Errorf("a log was changed: %q", d.Detail())
 	}
 }

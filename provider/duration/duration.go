@@ -39,7 +39,8 @@ func (t Type) String() string { return "duration.Type" }
 func (t Type) ValueType(context.Context) attr.Value { return Value{} }
 
 // ValueFromString wraps a string.
-func (t Type) ValueFromString(_ context.Context, in basetypes.StringValue) (basetypes.StringValuable, diag.Diagnostics) {
+func (t Type) ValueFromString(_ context.Context,
+	in basetypes.StringValue) (basetypes.StringValuable, diag.Diagnostics) {
 	return Value{StringValue: in}, nil
 }
 
@@ -116,7 +117,8 @@ func (v Value) same(other Value) bool {
 }
 
 // ValidateAttribute refuses what is no duration.
-func (v Value) ValidateAttribute(_ context.Context, req xattr.ValidateAttributeRequest, resp *xattr.ValidateAttributeResponse) {
+func (v Value) ValidateAttribute(_ context.Context, req xattr.ValidateAttributeRequest,
+	resp *xattr.ValidateAttributeResponse) {
 	if v.IsNull() || v.IsUnknown() {
 		return
 	}

@@ -13,12 +13,13 @@ func KeepEqual() planmodifier.String { return keepEqual{} }
 type keepEqual struct{}
 
 func (keepEqual) Description(context.Context) string {
-	return "Another spelling of the same duration is no change."
+	return "Another spelling of the same duration is not a change."
 }
 
 func (m keepEqual) MarkdownDescription(ctx context.Context) string { return m.Description(ctx) }
 
-func (keepEqual) PlanModifyString(_ context.Context, req planmodifier.StringRequest, resp *planmodifier.StringResponse) {
+func (keepEqual) PlanModifyString(_ context.Context, req planmodifier.StringRequest,
+	resp *planmodifier.StringResponse) {
 	if (Value{req.PlanValue}).same(Value{req.StateValue}) {
 		resp.PlanValue = req.StateValue
 	}

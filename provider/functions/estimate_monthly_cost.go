@@ -38,24 +38,44 @@ func (estimateMonthlyCost) Metadata(_ context.Context, _ function.MetadataReques
 }
 
 // Definition implements function.Function.
-func (estimateMonthlyCost) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
+func (estimateMonthlyCost) Definition(_ context.Context, _ function.DefinitionRequest,
+	resp *function.DefinitionResponse) {
 	book := pricing.Cloudflare()
 	dollars := make(map[string]attr.Type)
-	for _, name := range []string{"total_usd", "per_lease_usd", "memory_usd", "cpu_usd", "disk_usd", "plan_usd", "platform_usd"} {
+	for _, name := range []string{
+		"total_usd", "per_lease_usd", "memory_usd", "cpu_usd", "disk_usd", "plan_usd", "platform_usd",
+	} {
 		dollars[name] = types.StringType
 	}
 	resp.Definition = function.Definition{
-		Summary: "What sandboxes of a size are expected to cost in a month",
-		MarkdownDescription: fmt.Sprintf("Returns what leases are expected to cost in a month of %d days at the list prices of Cloudflare Containers ([source](%s), read on %s): "+
-			"to compare sizes before an environment has one. It is the same computation as `estimated_monthly_cost_usd` of `sandbox_environment`, which goes by the prices of its backend instead.\n\n"+
-			"The result is an object of `total_usd`, `per_lease_usd`, `memory_usd`, `cpu_usd`, `disk_usd`, `plan_usd` and `platform_usd`: decimal strings of US dollars, rounded to cents. "+
-			"`platform_usd` is what Cloudflare bills beside for requests and Durable Objects, at a command a minute; it is no part of `total_usd`, nor of any report. "+
-			"The monthly fee of the plan, and what it includes, are counted once, as if nothing else used the account.", pricing.DaysPerMonth, book.Source, book.AsOf),
+		Summary: "Expected monthly cost of sandboxes",
+		MarkdownDescription: fmt.Sprintf("Returns the expected cost of leases for a month of %d days at the list prices "+
+			"of Cloudflare Containers ([source](%s), read on %s), to compare sizes before an environment exists. The "+
+			"computation is that of `estimated_monthly_cost_usd` of `sandbox_environment`, which uses the prices of its "+
+			"backend.\n\n"+
+			"The result is an object of `total_usd`, `per_lease_usd`, `memory_usd`, `cpu_usd`, `disk_usd`, `plan_usd` and "+
+			"`platform_usd`: decimal strings of US dollars, rounded to cents. `platform_usd` is Cloudflare's bill for "+
+			"requests and Durable Objects at one command a minute; it is not part of `total_usd` or of any report. The "+
+			"plan's monthly fee and what it includes count once, as if nothing else used the account.",
+			pricing.DaysPerMonth, book.Source, book.AsOf),
 		Parameters: []function.Parameter{
-			function.StringParameter{Name: "instance_type", MarkdownDescription: "The size of a sandbox: `" + strings.Join(sizes(), "`, `") + "`."},
-			function.Float64Parameter{Name: "hours_per_day", MarkdownDescription: "How long each sandbox is awake on each day, 0 to 24. A sandbox that sleeps costs nothing there."},
-			function.Float64Parameter{Name: "cpu_share_percent", MarkdownDescription: "How much of its CPU limit each uses while it is awake, 0 to 100."},
-			function.Float64Parameter{Name: "leases", MarkdownDescription: "How many leases there are at the same time, 0 to a million."},
+			function.StringParameter{
+				Name:                "instance_type",
+				MarkdownDescription: "The size of a sandbox: `" + strings.Join(sizes(), "`, `") + "`.",
+			},
+			function.Float64Parameter{
+				Name: "hours_per_day",
+				MarkdownDescription: "Hours a day for which each sandbox is awake, 0 to 24. A sleeping sandbox costs nothing " +
+					"there.",
+			},
+			function.Float64Parameter{
+				Name:                "cpu_share_percent",
+				MarkdownDescription: "CPU usage of an awake sandbox, 0 to 100 per cent of its limit.",
+			},
+			function.Float64Parameter{
+				Name:                "leases",
+				MarkdownDescription: "Number of leases at the same time, 0 to 1000000.",
+			},
 		},
 		Return: function.ObjectReturn{AttributeTypes: dollars},
 	}
@@ -94,8 +114,12 @@ func (estimateMonthlyCost) Run(ctx context.Context, req function.RunRequest, res
 			return
 		}
 	}
-	usage := pricing.Usage{Leases: int64(count), HoursPerDay: time.Duration(hours * float64(time.Hour)).Round(time.Second), CPUSharePercent: int64(share),
-		CommandsPerHour: pricing.DefaultCommandsPerHour}
+	usage := pricing.Usage{
+		Leases:          int64(count),
+		HoursPerDay:     time.Duration(hours * float64(time.Hour)).Round(time.Second),
+		CPUSharePercent: int64(share),
+		CommandsPerHour: pricing.DefaultCommandsPerHour,
+	}
 	if err := usage.Validate(); err != nil {
 		resp.Error = refused(err, arguments...)
 		return

@@ -24,9 +24,11 @@ func evaluate(t *testing.T, step resource.TestStep) {
 	t.Helper()
 	t.Parallel()
 	resource.Test(t, resource.TestCase{
-		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_8_0)},
-		ProtoV6ProviderFactories: map[string]func() (tfprotov6.ProviderServer, error){"sandbox": providerserver.NewProtocol6WithError(provider.New("test")())},
-		Steps:                    []resource.TestStep{step},
+		TerraformVersionChecks: []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_8_0)},
+		ProtoV6ProviderFactories: map[string]func() (tfprotov6.ProviderServer, error){
+			"sandbox": providerserver.NewProtocol6WithError(provider.New("test")()),
+		},
+		Steps: []resource.TestStep{step},
 	})
 }
 
@@ -41,16 +43,26 @@ func TestAccFunctionsReturnWhatTheyPromise(t *testing.T) {
 			"tag": tag, "digest": digest, "name": text(registry + "/" + repository)})
 	}
 	for call, want := range map[string]knownvalue.Check{
-		`lease_id("did:plc:alice", "catan-7")`:                            text("did:plc:alice::catan-7"),
-		`parse_duration("1h30m")`:                                         knownvalue.Float64Exact(5400),
-		`parse_duration("0.5s")`:                                          knownvalue.Float64Exact(0.5),
-		`parse_duration("0s")`:                                            knownvalue.Float64Exact(0),
-		`parse_image_reference("busybox")`:                                image("docker.io", "library/busybox", knownvalue.Null(), knownvalue.Null()),
-		`parse_image_reference("localhost:5000/acme/player:1.4")`:         image("localhost:5000", "acme/player", text("1.4"), knownvalue.Null()),
-		`parse_image_reference("ghcr.io/acme/player:1.4@` + digest + `")`: image("ghcr.io", "acme/player", text("1.4"), text(digest)),
+		`lease_id("did:plc:alice", "catan-7")`: text("did:plc:alice::catan-7"),
+		`parse_duration("1h30m")`:              knownvalue.Float64Exact(5400),
+		`parse_duration("0.5s")`:               knownvalue.Float64Exact(0.5),
+		`parse_duration("0s")`:                 knownvalue.Float64Exact(0),
+		`parse_image_reference("busybox")`: image("docker.io", "library/busybox",
+			knownvalue.Null(), knownvalue.Null()),
+		`parse_image_reference("localhost:5000/acme/player:1.4")`: image("localhost:5000", "acme/player",
+			text("1.4"), knownvalue.Null()),
+		`parse_image_reference("ghcr.io/acme/player:1.4@` + digest + `")`: image("ghcr.io", "acme/player",
+			text("1.4"), text(digest)),
 		// The example of the design: eight agents on basic, four hours a day at a tenth of their CPU.
-		`estimate_monthly_cost("basic", 4, 10, 8)`: knownvalue.ObjectExact(map[string]knownvalue.Check{"total_usd": text("15.61"), "per_lease_usd": text("1.95"),
-			"memory_usd": text("8.42"), "cpu_usd": text("1.28"), "disk_usd": text("0.92"), "plan_usd": text("5.00"), "platform_usd": text("0.53")}),
+		`estimate_monthly_cost("basic", 4, 10, 8)`: knownvalue.ObjectExact(map[string]knownvalue.Check{
+			"total_usd":     text("15.61"),
+			"per_lease_usd": text("1.95"),
+			"memory_usd":    text("8.42"),
+			"cpu_usd":       text("1.28"),
+			"disk_usd":      text("0.92"),
+			"plan_usd":      text("5.00"),
+			"platform_usd":  text("0.53"),
+		}),
 		`estimate_monthly_cost("lite", 0, 0, 0).total_usd`: text("5.00"),
 	} {
 		t.Run(call, func(t *testing.T) {

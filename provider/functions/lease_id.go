@@ -19,11 +19,19 @@ func (leaseID) Metadata(_ context.Context, _ function.MetadataRequest, resp *fun
 // Definition implements function.Function.
 func (leaseID) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
 	resp.Definition = function.Definition{
-		Summary:             "The id of an agent's lease in an environment",
-		MarkdownDescription: "Returns the id that the lease of an agent in an environment has, in all its generations, whether it exists yet or not: for an `import` block, a webhook's configuration, or a dashboard's link.",
+		Summary: "Id of an agent's lease",
+		MarkdownDescription: "Returns the id of the lease of an agent in an environment, for an `import` block, a " +
+			"webhook or a link to the dashboard. It is the same in all generations, and before the lease exists.",
 		Parameters: []function.Parameter{
-			function.StringParameter{Name: "agent_did", MarkdownDescription: "The agent's decentralized identifier, such as `did:plc:abc`."},
-			function.StringParameter{Name: "environment_id", MarkdownDescription: "The environment's id: 1 to 63 characters of a-z, 0-9, `.`, `_` and `-`, the first a letter or digit."},
+			function.StringParameter{
+				Name:                "agent_did",
+				MarkdownDescription: "The agent's decentralized identifier, such as `did:plc:abc`.",
+			},
+			function.StringParameter{
+				Name: "environment_id",
+				MarkdownDescription: "The environment's name: 1 to 63 characters of a-z, 0-9, `.`, `_` and `-`, beginning with " +
+					"a letter or digit.",
+			},
 		},
 		Return: function.StringReturn{},
 	}

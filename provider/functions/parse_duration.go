@@ -19,10 +19,15 @@ func (parseDuration) Metadata(_ context.Context, _ function.MetadataRequest, res
 // Definition implements function.Function.
 func (parseDuration) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
 	resp.Definition = function.Definition{
-		Summary:             "The seconds of a duration",
-		MarkdownDescription: "Returns how many seconds a duration has that is written as this provider's attributes are, such as `ttl`: to compare two of them, or to hand one to a tool that counts in seconds.",
+		Summary: "Seconds of a duration",
+		MarkdownDescription: "Returns the number of seconds of a duration such as `ttl`, to compare durations or to pass " +
+			"one to a tool that counts in seconds.",
 		Parameters: []function.Parameter{
-			function.StringParameter{Name: "duration", MarkdownDescription: "Numbers with the units `h`, `m`, `s`, `ms`, `us` or `ns`, such as `1h30m` or `0.5s`. There are no days: write `24h`."},
+			function.StringParameter{
+				Name: "duration",
+				MarkdownDescription: "Numbers with units `h`, `m`, `s`, `ms`, `us` or `ns`, such as `1h30m` or `0.5s`. There " +
+					"is no unit for days: write `24h`.",
+			},
 		},
 		Return: function.Float64Return{},
 	}

@@ -27,16 +27,25 @@ func (parseImageReference) Metadata(_ context.Context, _ function.MetadataReques
 }
 
 // Definition implements function.Function.
-func (parseImageReference) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
+func (parseImageReference) Definition(_ context.Context, _ function.DefinitionRequest,
+	resp *function.DefinitionResponse) {
 	resp.Definition = function.Definition{
-		Summary: "The parts of an image reference",
-		MarkdownDescription: "Takes a reference of a container image apart, as Docker reads it: what names no registry is of `docker.io`, and there what names no namespace is of `library`. " +
-			"Returns an object of `registry`, `repository` (within the registry), `tag` and `digest` (null where the reference has none), and `name`: registry and repository.",
+		Summary: "Parts of an image reference",
+		MarkdownDescription: "Parses a container image reference as Docker does: the default registry is `docker.io`, " +
+			"and its default namespace is `library`. Returns an object of `registry`, `repository` (within the registry), " +
+			"`tag` and `digest` (null if absent), and `name`, which is registry and repository.",
 		Parameters: []function.Parameter{
-			function.StringParameter{Name: "reference", MarkdownDescription: "The reference, such as `busybox:1.36` or `ghcr.io/acme/player@sha256:…`."},
+			function.StringParameter{
+				Name:                "reference",
+				MarkdownDescription: "The reference, such as `busybox:1.36` or `ghcr.io/acme/player@sha256:…`.",
+			},
 		},
 		Return: function.ObjectReturn{AttributeTypes: map[string]attr.Type{
-			"registry": types.StringType, "repository": types.StringType, "tag": types.StringType, "digest": types.StringType, "name": types.StringType,
+			"registry":   types.StringType,
+			"repository": types.StringType,
+			"tag":        types.StringType,
+			"digest":     types.StringType,
+			"name":       types.StringType,
 		}},
 	}
 }
@@ -49,7 +58,8 @@ func (parseImageReference) Run(ctx context.Context, req function.RunRequest, res
 	}
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
-		resp.Error = argument(0, "%q is not a reference of a container image such as busybox:1.36 or ghcr.io/acme/player@sha256:…: %s", text, err)
+		resp.Error = argument(0,
+			"%q is not a reference of a container image such as busybox:1.36 or ghcr.io/acme/player@sha256:…: %s", text, err)
 		return
 	}
 	parts := imageParts{Registry: reference.Domain(named), Repository: reference.Path(named), Name: named.Name()}

@@ -14,9 +14,10 @@ import (
 // NewCommand returns the command plan-summary, which reads a plan from its standard input.
 func NewCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:           "plan-summary",
-		Short:         "Write what a Terraform plan changes in cost, and what has drifted, as Markdown",
-		Example:       "  terraform plan -out=planned\n  terraform show -json planned | terraform-provider-sandbox plan-summary",
+		Use:   "plan-summary",
+		Short: "Summarize the cost changes, drift and ended leases of a Terraform plan as Markdown",
+		Example: "  terraform plan -out=planned\n" +
+			"  terraform show -json planned | terraform-provider-sandbox plan-summary",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -33,7 +34,7 @@ func NewCommand() *cobra.Command {
 
 // read decodes a plan. Errors: Invalid.
 func read(in io.Reader) (*tfjson.Plan, error) {
-	const next = "pipe in what terraform show -json prints of a plan that terraform plan -out has saved"
+	const next = "pipe in the output of terraform show -json for a saved plan"
 	text, err := io.ReadAll(in)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from standard input: %w: %s", err, next)
@@ -41,7 +42,8 @@ func read(in io.Reader) (*tfjson.Plan, error) {
 	plan := &tfjson.Plan{}
 	plan.UseJSONNumber(true)
 	if err := plan.UnmarshalJSON(text); err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from standard input, of %d bytes: %w: %s", len(text), err, next)
+		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from standard input, of %d bytes: %w: %s",
+			len(text), err, next)
 	}
 	return plan, nil
 }

@@ -27,7 +27,8 @@ func findings(plan *tfjson.Plan) string {
 	if rows == "" {
 		return ""
 	}
-	return "### Open findings of drift\n\n| object | kind | expected | observed | first seen |\n|---|---|---|---|---|\n" + rows
+	return "### Open findings of drift\n\n| object | kind | expected | observed | first seen |\n" +
+		"|---|---|---|---|---|\n" + rows
 }
 
 func finding(f any) string {
@@ -39,7 +40,8 @@ func finding(f any) string {
 	if attribute(f, "field") != nil {
 		kind += " " + shown(f, nil, "field")
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", object, kind, shown(f, nil, "expected"), shown(f, nil, "observed"), shown(f, nil, "first_seen_at"))
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n",
+		object, kind, shown(f, nil, "expected"), shown(f, nil, "observed"), shown(f, nil, "first_seen_at"))
 }
 
 // data are the data sources of a type that a module and those below it have read.

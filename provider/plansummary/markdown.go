@@ -24,7 +24,7 @@ func Markdown(plan *tfjson.Plan) string {
 		}
 	}
 	if strings.Join(sections, "") == "" {
-		b.WriteString("\nNothing changes, and nothing has drifted.\n")
+		b.WriteString("\nNo changes, and no drift.\n")
 	}
 	return b.String()
 }
@@ -66,18 +66,6 @@ func drift(drifted, planned []*tfjson.ResourceChange) string {
 			found = strings.Join(differences(c.Change), "<br>")
 		}
 		rows += fmt.Sprintf("| %s | %s | %s |\n", code(c.Address), found, next(c.Address, planned))
-	}
-	return rows
-}
-
-func ends(ended, planned []*tfjson.ResourceChange) string {
-	if len(ended) == 0 {
-		return ""
-	}
-	rows := "### Ended\n\nBy the rules, which is not drift.\n\n| object | ended by | reason | next |\n|---|---|---|---|\n"
-	for _, c := range ended {
-		rows += fmt.Sprintf("| %s | %s | %s | %s |\n", code(c.Address), shown(c.Change.After, c.Change.AfterSensitive, "ended_by"),
-			shown(c.Change.After, c.Change.AfterSensitive, "end_reason"), next(c.Address, planned))
 	}
 	return rows
 }
@@ -126,7 +114,8 @@ func differences(c *tfjson.Change) []string {
 	var found []string
 	for name := range after {
 		if fmt.Sprint(before[name]) != fmt.Sprint(after[name]) {
-			found = append(found, fmt.Sprintf("%s: expected %s, observed %s", code(name), shown(c.Before, c.BeforeSensitive, name), shown(c.After, c.AfterSensitive, name)))
+			found = append(found, fmt.Sprintf("%s: expected %s, observed %s",
+				code(name), shown(c.Before, c.BeforeSensitive, name), shown(c.After, c.AfterSensitive, name)))
 		}
 	}
 	slices.Sort(found)

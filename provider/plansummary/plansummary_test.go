@@ -2,6 +2,7 @@ package plansummary_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -32,10 +33,12 @@ func object(kind, name, change string) string {
 func TestCostsAreComparedAndSummed(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, plan(
-		object("sandbox_environment", "a", `{"actions": ["update"], "before": {"estimated_monthly_cost_usd": "10.00"}, "after": {"estimated_monthly_cost_usd": "7.50"}}`)+","+
-			object("sandbox_environment", "b", `{"actions": ["create"], "before": null, "after": {"estimated_monthly_cost_usd": "15.61"}}`)+","+
-			object("sandbox_environment", "c", `{"actions": ["delete"], "before": {"estimated_monthly_cost_usd": "1.00"}, "after": null}`)+","+
-			object("sandbox_environment", "free", `{"actions": ["create"], "before": null, "after": {"estimated_monthly_cost_usd": null}}`), ""))
+		object("sandbox_environment", "a", `{"actions": ["update"], "before": {"estimated_monthly_cost_usd": "10.00"}, "after": {"estimated_monthly_cost_usd": "7.50"}}`)+","+object("sandbox_environment",
+			"b", `{"actions": ["create"], "before": null, "after": {"estimated_monthly_cost_usd": "15.61"}}`)+","+object(
+			"sandbox_environment", "c",
+			`{"actions": ["delete"], "before": {"estimated_monthly_cost_usd": "1.00"}, "after": null}`,
+		)+","+object("sandbox_environment", "free",
+			`{"actions": ["create"], "before": null, "after": {"estimated_monthly_cost_usd": null}}`), ""))
 	want := `### Estimated cost of a month
 
 | environment | before | after | difference |
@@ -54,7 +57,8 @@ func TestAnEstimateThatIsNotKnownYetIsNotCounted(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, plan(object("sandbox_environment", "a",
 		`{"actions": ["create"], "before": null, "after": {}, "after_unknown": {"estimated_monthly_cost_usd": true}}`), ""))
-	if err != nil || !strings.Contains(got, "| none | known after apply |  |") || !strings.Contains(got, "**not known yet**") {
+	if err != nil || !strings.Contains(got, "| none | known after apply |  |") ||
+		!strings.Contains(got, "**not known yet**") {
 		t.Errorf("%v\n%s", err, got)
 	}
 }
@@ -63,9 +67,42 @@ func TestAnEstimateThatIsNotKnownYetIsNotCounted(t *testing.T) {
 func TestTextOfOthersStaysText(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, plan("", object("sandbox_lease", "a",
-		`{"actions": ["update"], "before": {}, "after": {"ended_by": "condition", "end_reason": "x | y\n`+"`"+`@everyone <b>"}}`)))
+		`{"actions": ["update"], "before": {}, "after": {"ended_by": "condition", "end_reason": "x | y\n`+"`"+
+			`@everyone <b>"}}`)))
 	if err != nil || !strings.Contains(got, "| `x \\| y '@everyone <b>` |") {
 		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// A hundred leases that ended with their game are one row, with how many they are and what they cost.
+func TestManyEndsAreCounted(t *testing.T) {
+	t.Parallel()
+	var ended []string
+	for i := range 100 {
+		by := "condition"
+		if i >= 98 {
+			by = "ttl"
+		}
+		ended = append(ended, object("sandbox_lease", fmt.Sprintf("l%02d", i),
+			`{"actions": ["update"], "before": {}, "after": {
+			"environment_id": "catan-7", "ended_by": "`+by+`", "end_reason": "over", "cost_usd": "0.25"}}`))
+	}
+	ended = append(ended, object("sandbox_environment", "game",
+		`{"actions": ["update"], "before": {}, "after": {"ended_by": "condition"}}`))
+	got, err := summarize(t, plan("", strings.Join(ended, ",")))
+	for _, line := range []string{
+		"By the rules, which is not drift. 100 leases ended and cost $25.00.",
+		"| 98 leases of `catan-7`: `sandbox_lease.l00`, `sandbox_lease.l01`, `sandbox_lease.l02` and 95 more | " +
+			"`condition` | `over` | nothing is planned |",
+		"| `sandbox_lease.l99` | `ttl` | `over` | nothing is planned |",
+		"| `sandbox_environment.game` | `condition` | none | nothing is planned |",
+	} {
+		if !strings.Contains(got, line+"\n") {
+			t.Errorf("no line is %s in\n%s", line, got)
+		}
+	}
+	if lines := strings.Count(got, "\n"); err != nil || lines > 15 {
+		t.Errorf("%d lines (%v):\n%s", lines, err, got)
 	}
 }
 
@@ -73,7 +110,8 @@ func TestSensitiveValuesAreNotShown(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, plan("", object("sandbox_lease", "a",
 		`{"actions": ["update"], "before": {"image": "secret-1"}, "after": {"image": "secret-2"}, "before_sensitive": {"image": true}, "after_sensitive": {"image": true}}`)))
-	if err != nil || strings.Contains(got, "secret") || !strings.Contains(got, "`image`: expected (sensitive), observed (sensitive)") {
+	if err != nil || strings.Contains(got, "secret") ||
+		!strings.Contains(got, "`image`: expected (sensitive), observed (sensitive)") {
 		t.Errorf("%v\n%s", err, got)
 	}
 }
@@ -82,7 +120,8 @@ func TestOfMapsAndListsOnlyTheNameIsShown(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, plan("", object("sandbox_environment", "a",
 		`{"actions": ["update"], "before": {"env": {"KEY": "secret-1"}}, "after": {"env": {"KEY": "secret-2"}}, "after_sensitive": {"env": {"KEY": true}}}`)))
-	if err != nil || strings.Contains(got, "secret") || !strings.Contains(got, "`env`: expected (several values), observed (several values)") {
+	if err != nil || strings.Contains(got, "secret") ||
+		!strings.Contains(got, "`env`: expected (several values), observed (several values)") {
 		t.Errorf("%v\n%s", err, got)
 	}
 }
@@ -98,19 +137,23 @@ func TestOpenFindingsAreListedOnce(t *testing.T) {
 		return `{"address": "data.sandbox_drift.` + name + `", "mode": "data", "type": "sandbox_drift", "name": "` + name +
 			`", "provider_name": "registry.opentofu.org/sandbox-lease/sandbox", "values": {"findings": [` + findings + `]}}`
 	}
-	got, err := summarize(t, `{"format_version": "1.2", "prior_state": {"format_version": "1.0", "values": {"root_module": {"resources": [`+
-		read("all", finding("1", `"resolved_at": null`)+","+finding("2", `"resolved_at": "2026-01-03T00:00:00Z"`))+
-		`], "child_modules": [{"resources": [`+read("open", finding("1", `"resolved_at": null`))+`]}]}}}}`)
+	got, err := summarize(t,
+		`{"format_version": "1.2", "prior_state": {"format_version": "1.0", "values": {"root_module": {"resources": [`+
+			read("all", finding("1", `"resolved_at": null`)+","+finding("2", `"resolved_at": "2026-01-03T00:00:00Z"`))+
+			`], "child_modules": [{"resources": [`+read("open", finding("1", `"resolved_at": null`))+`]}]}}}}`)
 	const row = "| `did:plc:a::g` | `changed` `memory_mb` | `512` | `96` | `2026-01-02T03:04:05Z` |\n"
-	if err != nil || strings.Count(got, "`did:plc:a::g`") != 1 || !strings.Contains(got, "### Open findings of drift") || !strings.Contains(got, row) {
+	if err != nil || strings.Count(got, "`did:plc:a::g`") != 1 || !strings.Contains(got, "### Open findings of drift") ||
+		!strings.Contains(got, row) {
 		t.Errorf("%v\n%s", err, got)
 	}
 }
 
 func TestOnlyObjectsOfThisProviderAreTold(t *testing.T) {
 	t.Parallel()
-	got, err := summarize(t, strings.ReplaceAll(plan(object("sandbox_lease", "a", `{"actions": ["create"], "before": null, "after": {}}`), ""), "sandbox-lease/sandbox", "hashicorp/null"))
-	if err != nil || !strings.Contains(got, "Nothing changes, and nothing has drifted.") {
+	got, err := summarize(t,
+		strings.ReplaceAll(plan(object("sandbox_lease", "a", `{"actions": ["create"], "before": null, "after": {}}`), ""),
+			"sandbox-lease/sandbox", "hashicorp/null"))
+	if err != nil || !strings.Contains(got, "No changes, and no drift.") {
 		t.Errorf("%v\n%s", err, got)
 	}
 }

@@ -14,10 +14,12 @@ import (
 	"testing"
 )
 
-// Build builds the provider's program into a directory and returns its path.
+// Build builds the provider's program into a directory, as make build does, and returns its path.
 func Build(dir string) (string, error) {
 	program := filepath.Join(dir, "terraform-provider-sandbox")
-	out, err := exec.Command("go", "build", "-o", program, "github.com/sandbox-lease/terraform-provider-sandbox").CombinedOutput()
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/sandbox-lease/terraform-provider-sandbox")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the provider: %w\n%s", err, out)
 	}
@@ -39,8 +41,11 @@ func NewCLI(t testing.TB, program, configuration string) *CLI {
 	t.Helper()
 	c := &CLI{TB: t, Dir: t.TempDir()}
 	c.Write("main.tf", configuration)
-	c.Write("versions.tf", "terraform {\n  required_providers {\n    sandbox = {\n      source = \"sandbox-lease/sandbox\"\n    }\n  }\n}\n")
-	rc := c.Write("terraform.rc", fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"sandbox-lease/sandbox\" = %q\n  }\n  direct {}\n}\n", filepath.Dir(program)))
+	c.Write("versions.tf",
+		"terraform {\n  required_providers {\n    sandbox = {\n      source = \"sandbox-lease/sandbox\"\n    }\n  }\n}\n")
+	rc := c.Write("terraform.rc",
+		fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"sandbox-lease/sandbox\" = %q\n  }\n  direct {}\n}\n",
+			filepath.Dir(program)))
 	c.Env = []string{"TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "XDG_STATE_HOME=" + c.Dir}
 	return c
 }
@@ -54,7 +59,8 @@ func NewMirroredCLI(t testing.TB, program string) *CLI {
 	mirror, bin := filepath.Join(home, "plugins"), filepath.Join(home, "bin")
 	links := map[string]string{filepath.Join(bin, "terraform-provider-sandbox"): program}
 	for _, registry := range []string{"registry.terraform.io", "registry.opentofu.org"} {
-		links[filepath.Join(mirror, registry, "sandbox-lease/sandbox/0.1.0", runtime.GOOS+"_"+runtime.GOARCH, "terraform-provider-sandbox_v0.1.0")] = program
+		links[filepath.Join(mirror, registry, "sandbox-lease/sandbox/0.1.0", runtime.GOOS+"_"+runtime.GOARCH,
+			"terraform-provider-sandbox_v0.1.0")] = program
 	}
 	for link, to := range links {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(to, link)); err != nil {
@@ -62,12 +68,13 @@ func NewMirroredCLI(t testing.TB, program string) *CLI {
 		}
 	}
 	rc := filepath.Join(home, "terraform.rc")
-	if err := os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror), 0o600); err != nil {
+	if err := os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n",
+		mirror), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.Env = []string{
-		"TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_INPUT=0", "XDG_STATE_HOME=" + c.Dir, "TERRAFORM_PROVIDER=" + program,
-		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1", "TF_INPUT=0", "XDG_STATE_HOME=" + c.Dir,
+		"TERRAFORM_PROVIDER=" + program, "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"),
 	}
 	return c
 }
@@ -76,7 +83,8 @@ func NewMirroredCLI(t testing.TB, program string) *CLI {
 // background must have ended with it.
 func (c *CLI) Script(script string) (string, error) {
 	c.Helper()
-	return c.output(exec.CommandContext(c.Context(), "sh", "-euc", "terraform() { command '"+terraformProgram()+"' \"$@\"; }\n"+script))
+	return c.output(exec.CommandContext(c.Context(), "sh",
+		"-euc", "terraform() { command '"+terraformProgram()+"' \"$@\"; }\n"+script))
 }
 
 // LedgerURL is that of the default ledger.

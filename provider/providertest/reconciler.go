@@ -70,8 +70,9 @@ func (w *World) ReconcilerOf(change func(*reconciler.Config)) Reconciler {
 	case a := <-address:
 		return Reconciler{
 			URL: "http://" + a, Token: token, SecretFile: secrets,
-			Configuration: fmt.Sprintf("provider \"sandbox\" {\n  reconciler {\n    url   = %q\n    token = %q\n  }\n}\n", "http://"+a, token),
-			Stop:          stop,
+			Configuration: fmt.Sprintf("provider \"sandbox\" {\n  reconciler = {\n    url   = %q\n    token = %q\n  }\n}\n",
+				"http://"+a, token),
+			Stop: stop,
 		}
 	case err := <-ended:
 		stopped = true

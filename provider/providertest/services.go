@@ -1,6 +1,7 @@
 package providertest
 
 import (
+	"os"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
@@ -11,6 +12,18 @@ import (
 func OverBothServices(t *testing.T, test func(t *testing.T, w *World, provider string)) {
 	t.Helper()
 	OverServices(t, host.Config{}, test)
+}
+
+// OverAService runs a test against a reconciler, and with SANDBOX_TEST_LONG also in process: the two services behave
+// alike, as servicetest shows, and a test takes up to half a minute over each.
+func OverAService(t *testing.T, test func(t *testing.T, w *World, provider string)) {
+	t.Helper()
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		OverBothServices(t, test)
+		return
+	}
+	w := New(t)
+	test(t, w, w.Reconciler().Configuration)
 }
 
 // OverAnEngineThatFails is OverBothServices with a proxy between the service and the engine, which can misbehave.

@@ -99,7 +99,7 @@ func (w *World) closeProvider() {
 func (w *World) Embedded() string {
 	var engine string
 	if w.engine != "" {
-		engine = fmt.Sprintf("  docker {\n    host = %q\n  }\n", w.engine)
+		engine = fmt.Sprintf("  docker = {\n    host = %q\n  }\n", w.engine)
 	}
 	return fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n%s}\n", w.LedgerURL, engine)
 }
@@ -127,10 +127,15 @@ func (w *World) ServiceOn(url string) service.Service {
 // Condition tells the ledger that something happened in a game.
 func (w *World) Condition(service service.Service, condition, environment, agent string) {
 	w.Helper()
-	c := sandbox.Condition{Type: condition, Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent, Reason: "told by the test"}}
+	c := sandbox.Condition{
+		Type:      condition,
+		Timestamp: time.Now(),
+		Data:      sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent, Reason: "told by the test"},
+	}
 	body, err := json.Marshal(c)
 	w.Must(err)
-	receipt, err := service.Deliver(w.Context(), sandbox.Delivery{ID: "msg_" + rand.Text(), Body: body, Source: "test", Condition: c})
+	receipt, err := service.Deliver(w.Context(),
+		sandbox.Delivery{ID: "msg_" + rand.Text(), Body: body, Source: "test", Condition: c})
 	w.Must(err)
 	if receipt.Status != sandbox.DeliveryApplied {
 		w.Fatalf("condition %s was not applied: %+v", condition, receipt)
@@ -155,8 +160,11 @@ func (w *World) Containers(environment string) []string {
 
 func (w *World) containers(label string) []string {
 	w.Helper()
-	list, err := w.Docker.ContainerList(w.Context(), dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(
-		dockerapi.Filter("label", "io.sandbox-lease."+label), dockerapi.Filter("label", "io.sandbox-lease.role=sandbox"))})
+	list, err := w.Docker.ContainerList(w.Context(), dockerapi.ContainerListOptions{
+		All: true,
+		Filters: dockerapi.NewFilters(
+			dockerapi.Filter("label", "io.sandbox-lease."+label), dockerapi.Filter("label", "io.sandbox-lease.role=sandbox")),
+	})
 	w.Must(err)
 	var ids []string
 	for _, c := range list {
@@ -188,19 +196,22 @@ func (w *World) checkNothingLeft(url string) {
 	w.Must(err)
 	label, repository := "io.sandbox-lease.ledger="+store.ID(), "sandbox-"+store.ID()
 	w.Must(store.Close())
-	containers, err := w.Docker.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("label", label))})
+	containers, err := w.Docker.ContainerList(ctx,
+		dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("label", label))})
 	w.Must(err)
 	for _, c := range containers {
 		w.Errorf("container %v (%s) was left behind", c.Names, c.Status)
 		w.Must(w.Docker.ContainerRemove(ctx, c.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	}
-	volumes, err := w.Docker.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("label", label))})
+	volumes, err := w.Docker.VolumeList(ctx,
+		dockerapi.VolumeListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("label", label))})
 	w.Must(err)
 	for _, v := range volumes.Volumes {
 		w.Errorf("volume %s was left behind", v.Name)
 		w.Must(w.Docker.VolumeRemove(ctx, v.Name, true))
 	}
-	images, err := w.Docker.ImageList(ctx, dockerapi.ImageListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("reference", repository))})
+	images, err := w.Docker.ImageList(ctx,
+		dockerapi.ImageListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("reference", repository))})
 	w.Must(err)
 	for _, i := range images {
 		w.Errorf("image %v was left behind", i.RepoTags)

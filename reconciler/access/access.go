@@ -1,6 +1,7 @@
-// Package access manages the credentials that the ledger keeps: it makes and ends bearer tokens and the
-// log-ins of browsers, and says whose they are. A token's text is told once; of it only the SHA-256 is kept, by which it is
-// found, so that neither a copy of the ledger nor the time that a search takes gives a token away.
+// Package access holds the credentials of callers: bearer tokens and signing secrets in files that only their owner can
+// read, and bearer tokens in the ledger. It creates, finds and revokes tokens and the logins of browsers. It returns
+// the text of a token only once, and stores and looks up only its SHA-256. Neither a copy of the ledger nor the timing
+// of a lookup reveals a token.
 package access
 
 import (
@@ -11,22 +12,21 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (
-	// Staleness is how long a token that was revoked or rotated elsewhere may still be accepted here.
+	// Staleness is how long this process may accept a token that another one revoked or rotated.
 	Staleness = time.Second
-	// useEvery is how often the use of tokens is recorded: one commit for all of them.
+	// useEvery is how often the use of all tokens is recorded, in one commit.
 	useEvery = time.Minute
-	// flushTimeout bounds the record of the last uses, as the program ends.
+	// flushTimeout limits the last record of uses at shutdown.
 	flushTimeout = 5 * time.Second
-	// tokenIDLength is in characters of 5 bits, after sandbox.TokenIDPrefix.
+	// tokenIDLength is in characters of 5 bits each, after sandbox.TokenIDPrefix.
 	tokenIDLength = 12
 )
 
-// Config says what a registry works on.
+// Config configures a registry.
 type Config struct {
 	Store  *ledger.Store
 	IDs    sandbox.IDs  // nil means sandbox.RandomIDs
@@ -39,23 +39,22 @@ type Registry struct {
 	ids   sandbox.IDs
 	log   *slog.Logger
 
-	mu    sync.Mutex // guards what follows
-	known map[webhook.Hash]known
-	used  map[string]ledger.Time // by token id: uses that the ledger does not know of yet
+	mu    sync.Mutex // guards the fields below
+	known map[Hash]known
+	used  map[string]ledger.Time // by token id: uses that are not in the ledger yet
 }
 
-// known is a token that the ledger had a moment ago. Only live ones are kept, so that they are no more than
-// the ledger has.
+// known is a cached token of the ledger. The cache holds only live tokens, so the ledger bounds its size.
 type known struct {
-	token webhook.Token
+	token Token
 	until time.Time
 }
 
 var _ service.Tokens = (*Registry)(nil)
 
-// New makes a registry. Who makes it runs it, so that uses of tokens are recorded.
+// New returns a registry. The caller must call Run, which records the use of tokens.
 func New(c Config) *Registry {
-	r := &Registry{store: c.Store, ids: c.IDs, log: c.Logger, known: map[webhook.Hash]known{}, used: map[string]ledger.Time{}}
+	r := &Registry{store: c.Store, ids: c.IDs, log: c.Logger, known: map[Hash]known{}, used: map[string]ledger.Time{}}
 	if r.ids == nil {
 		r.ids = sandbox.RandomIDs
 	}
@@ -65,26 +64,26 @@ func New(c Config) *Registry {
 	return r
 }
 
-// Authenticate returns whose the token is whose text has the hash. Errors: Unauthenticated, whose text may be
-// told to who sent the token; Unavailable.
-func (r *Registry) Authenticate(ctx context.Context, hash webhook.Hash) (webhook.Token, error) {
+// Authenticate returns the token with the hash. Errors: Unauthenticated, with a text that is safe for the sender;
+// Unavailable.
+func (r *Registry) Authenticate(ctx context.Context, hash Hash) (Token, error) {
 	now := r.store.Now()
 	token, ok := r.recall(hash, now)
 	if !ok {
 		var err error
 		if token, err = r.find(ctx, hash); err != nil {
-			return webhook.Token{}, err
+			return Token{}, err
 		}
 		r.remember(hash, known{token, now.Add(Staleness)})
 	}
 	if token.Expired(now) {
-		return webhook.Token{}, ended(token.Name, token.ID, "expired", token.NotAfter, sandbox.ReasonTokenExpired)
+		return Token{}, ended(token.Name, token.ID, "expired", token.NotAfter, sandbox.ReasonTokenExpired)
 	}
 	r.noteUse(token.ID, now)
 	return token, nil
 }
 
-func (r *Registry) find(ctx context.Context, hash webhook.Hash) (webhook.Token, error) {
+func (r *Registry) find(ctx context.Context, hash Hash) (Token, error) {
 	var row *ledger.Token
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		row, err = tx.Tokens().TokenByHash(hash[:])
@@ -92,33 +91,42 @@ func (r *Registry) find(ctx context.Context, hash webhook.Hash) (webhook.Token, 
 	})
 	switch {
 	case err != nil:
-		return webhook.Token{}, err
+		return Token{}, err
 	case row == nil:
-		return webhook.Token{}, sandbox.Errorf(sandbox.Unauthenticated, "the token is not known here").WithReason(sandbox.ReasonTokenUnknown)
+		return Token{}, sandbox.Errorf(sandbox.Unauthenticated, "unknown token").
+			WithReason(sandbox.ReasonTokenUnknown)
 	case row.RevokedAt != 0:
-		return webhook.Token{}, ended(row.Name, row.ID, "was revoked", row.RevokedAt.Time(), sandbox.ReasonTokenRevoked)
+		return Token{}, ended(row.Name, row.ID, "was revoked", row.RevokedAt.Time(), sandbox.ReasonTokenRevoked)
 	}
-	return webhook.Token{ID: row.ID, Name: row.Name, Environments: row.Environments, Ceiling: row.Ceiling, Scopes: row.Scopes, NotAfter: row.ExpiresAt.Time()}, nil
+	return Token{
+		ID:           row.ID,
+		Name:         row.Name,
+		Environments: row.Environments,
+		Ceiling:      row.Ceiling,
+		Scopes:       row.Scopes,
+		NotAfter:     row.ExpiresAt.Time(),
+	}, nil
 }
 
 func ended(name, id, how string, at time.Time, reason sandbox.Reason) error {
-	return sandbox.Errorf(sandbox.Unauthenticated, "token %s (%s) %s at %s: ask for another", name, id, how, at.UTC().Format(time.RFC3339)).WithReason(reason)
+	return sandbox.Errorf(sandbox.Unauthenticated, "token %s (%s) %s at %s: get a new one from your administrator",
+		name, id, how, at.UTC().Format(time.RFC3339)).WithReason(reason)
 }
 
-func (r *Registry) recall(hash webhook.Hash, now time.Time) (webhook.Token, bool) {
+func (r *Registry) recall(hash Hash, now time.Time) (Token, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k, ok := r.known[hash]
 	return k.token, ok && now.Before(k.until)
 }
 
-func (r *Registry) remember(hash webhook.Hash, k known) {
+func (r *Registry) remember(hash Hash, k known) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known[hash] = k
 }
 
-// forget has every token looked for in the ledger again.
+// forget clears the cache of tokens.
 func (r *Registry) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +139,7 @@ func (r *Registry) noteUse(id string, now time.Time) {
 	r.used[id] = ledger.At(now)
 }
 
-// Run records when tokens were used, until ctx ends.
+// Run records the use of tokens until ctx ends.
 func (r *Registry) Run(ctx context.Context) {
 	ticker := time.NewTicker(useEvery)
 	defer ticker.Stop()
@@ -144,13 +152,13 @@ func (r *Registry) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			r.recordUse(ctx)
-			r.forget() // revoked and rotated ones need no place
+			r.forget() // drops revoked and rotated tokens
 			r.removeExpiredLogins(ctx)
 		}
 	}
 }
 
-// recordUse tells the ledger what it does not know yet. What fails is told by a later use.
+// recordUse writes new uses to the ledger. After a failure, the next use of a token is recorded.
 func (r *Registry) recordUse(ctx context.Context) {
 	r.mu.Lock()
 	used := r.used
@@ -160,6 +168,6 @@ func (r *Registry) recordUse(ctx context.Context) {
 		return
 	}
 	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().UseTokens(used) }); err != nil {
-		r.log.Warn("access: recording when tokens were used", "tokens", len(used), "error", err)
+		r.log.Warn("access: recording the use of tokens", "tokens", len(used), "error", err)
 	}
 }

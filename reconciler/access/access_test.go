@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -82,7 +81,7 @@ func (w *world) create(r *access.Registry, c sandbox.CreateToken) sandbox.Create
 
 func (w *world) wantAccepted(r *access.Registry, text sandbox.Secret, accepted bool) {
 	w.Helper()
-	token, err := r.Authenticate(w.Context(), webhook.HashOf(string(text)))
+	token, err := r.Authenticate(w.Context(), access.HashOf(string(text)))
 	if accepted && (err != nil || token.Name != "ops") || !accepted && sandbox.CodeOf(err) != sandbox.Unauthenticated {
 		w.Errorf("the token is of %q: %v", token.Name, err)
 	}
@@ -103,7 +102,8 @@ func TestATokenWorksOnEveryReconcilerAtOnceAndEndsWithinASecond(t *testing.T) {
 		w.pass(access.Staleness)
 		w.wantAccepted(there, made.Text, false)
 		w.wantAccepted(here, made.Text+"x", false)
-		again := w.create(here, sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeRead}}) // the name is free again
+		// The name is free again.
+		again := w.create(here, sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeRead}})
 		w.wantAccepted(there, again.Text, true)
 	})
 }
@@ -115,7 +115,8 @@ func TestALedgerHoldsNoTokensText(t *testing.T) {
 		made := w.create(r, sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}})
 		err := store.Read(w.Context(), func(tx *ledger.Tx) error {
 			row, err := tx.Tokens().Token(made.ID)
-			if err == nil && (len(row.Hash) != 32 || strings.Contains(string(row.Hash), string(made.Text)) || hex.EncodeToString(row.Hash) == string(made.Text)) {
+			if err == nil && (len(row.Hash) != 32 || strings.Contains(string(row.Hash), string(made.Text)) ||
+				hex.EncodeToString(row.Hash) == string(made.Text)) {
 				w.Errorf("the ledger has %x of the token", row.Hash)
 			}
 			return err
@@ -149,13 +150,15 @@ func TestRotationKeepsTheOldTokenForATimeOnly(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(w *world) {
 		r, _ := w.open()
-		first := w.create(r, sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}, Environments: []string{"a*"}})
+		first := w.create(r,
+			sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}, Environments: []string{"a*"}})
 		w.pass(time.Second)
 		next, err := r.RotateToken(w.Context(), sandbox.RotateToken{Name: "ops", Overlap: sandbox.Duration(time.Hour)})
 		if err != nil {
 			w.Fatal(err)
 		}
-		if !next.ExpiresAt.IsZero() || !slices.Equal(next.Environments, first.Environments) || !slices.Equal(next.Scopes, first.Scopes) {
+		if !next.ExpiresAt.IsZero() || !slices.Equal(next.Environments, first.Environments) ||
+			!slices.Equal(next.Scopes, first.Scopes) {
 			w.Errorf("after %+v comes %+v", first.Token, next.Token)
 		}
 		w.wantAccepted(r, first.Text, true)
@@ -177,7 +180,7 @@ func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 	onBoth(t, func(w *world) {
 		here, store := w.open()
 		there, _ := w.open()
-		token := webhook.HashOf("a token")
+		token := access.HashOf("a token")
 		id, err := here.LogIn(w.Context(), token)
 		if err != nil {
 			w.Fatal(err)
@@ -211,7 +214,7 @@ func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 		if err != nil {
 			w.Error(err)
 		}
-		hash := webhook.HashOf(second)
+		hash := access.HashOf(second)
 		err = store.Read(w.Context(), func(tx *ledger.Tx) error {
 			row, err := tx.Tokens().LoginByHash(hash[:])
 			if row != nil {

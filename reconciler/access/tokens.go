@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -20,9 +19,16 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 			return err
 		}
 		for _, t := range live(same, tx.Now) {
-			return sandbox.Errorf(sandbox.Conflict, "creating token %s: there is one of that name, %s: rotate it, or revoke it first", c.Name, t.ID)
+			return sandbox.Errorf(sandbox.Conflict,
+				"creating token %s: the name has a live token, %s: rotate it, or revoke it first", c.Name, t.ID)
 		}
-		made, err = r.issue(ctx, tx, &ledger.Token{Name: c.Name, Scopes: c.Scopes, Environments: c.Environments, Ceiling: c.Ceiling, ExpiresAt: ledger.At(c.ExpiresAt)}, sandbox.EventTokenCreated)
+		made, err = r.issue(ctx, tx, &ledger.Token{
+			Name:         c.Name,
+			Scopes:       c.Scopes,
+			Environments: c.Environments,
+			Ceiling:      c.Ceiling,
+			ExpiresAt:    ledger.At(c.ExpiresAt),
+		}, sandbox.EventTokenCreated)
 		return err
 	})
 	return made, err
@@ -31,7 +37,8 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 // RotateToken implements service.Tokens.
 func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made sandbox.CreatedToken, err error) {
 	if o.Overlap < 0 {
-		return made, sandbox.InvalidFields("rotation of a token", []sandbox.Field{{Name: "overlap", Problem: "must not be negative"}})
+		return made, sandbox.InvalidFields("rotation of a token",
+			[]sandbox.Field{{Name: "overlap", Problem: "must not be negative"}})
 	}
 	err = r.store.Write(ctx, func(tx *ledger.Tx) error {
 		all, err := tx.Tokens().TokensNamed(o.Name)
@@ -40,7 +47,8 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 		}
 		old := live(all, tx.Now)
 		if len(old) == 0 {
-			return sandbox.Errorf(sandbox.NotFound, "rotating token %s: no token of that name is live in the ledger: create one", o.Name)
+			return sandbox.Errorf(sandbox.NotFound, "rotating token %s: the ledger has no live token of that name: create one",
+				o.Name)
 		}
 		next := &ledger.Token{Name: o.Name, Scopes: old[0].Scopes, Environments: old[0].Environments, Ceiling: old[0].Ceiling}
 		if o.Ceiling != nil {
@@ -68,10 +76,11 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 	return made, err
 }
 
-// issue gives a token its text, id and maker, and stores it.
-func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token, as sandbox.EventType) (sandbox.CreatedToken, error) {
-	text := webhook.NewToken()
-	hash := webhook.HashOf(text)
+// issue generates the text and the id of a token, and stores it.
+func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token,
+	as sandbox.EventType) (sandbox.CreatedToken, error) {
+	text := NewToken()
+	hash := HashOf(text)
 	t.ID, t.Hash = sandbox.TokenIDPrefix+r.ids(tokenIDLength), hash[:]
 	if t.Environments == nil {
 		t.Environments = []string{} // no NULL in the ledger
@@ -80,13 +89,18 @@ func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token, as
 	if err := tx.Tokens().CreateToken(t); err != nil {
 		return sandbox.CreatedToken{}, err
 	}
-	return sandbox.CreatedToken{Token: t.Domain(), Text: sandbox.Secret(text)}, told(tx, as, t)
+	return sandbox.CreatedToken{Token: t.Domain(), Text: sandbox.Secret(text)}, emit(tx, as, t)
 }
 
-// told appends the event of a change.
-func told(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
+// emit appends the event of a change.
+func emit(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
 	return tx.AppendEnvironmentEvent("", as, sandbox.TokenChange{
-		ID: t.ID, Name: t.Name, Scopes: t.Scopes, Environments: t.Environments, Ceiling: t.Ceiling, ExpiresAt: t.ExpiresAt.Time(),
+		ID:           t.ID,
+		Name:         t.Name,
+		Scopes:       t.Scopes,
+		Environments: t.Environments,
+		Ceiling:      t.Ceiling,
+		ExpiresAt:    t.ExpiresAt.Time(),
 	})
 }
 
@@ -116,7 +130,7 @@ func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.
 			if err := tx.Tokens().SaveToken(t); err != nil {
 				return err
 			}
-			if err := told(tx, sandbox.EventTokenRevoked, t); err != nil {
+			if err := emit(tx, sandbox.EventTokenRevoked, t); err != nil {
 				return err
 			}
 		}
@@ -126,7 +140,7 @@ func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.
 	return domain(rows), err
 }
 
-// named returns the tokens of a name, or the one with an id. Errors: NotFound.
+// named returns the tokens of a name, or the token with an id. Errors: NotFound.
 func named(tx *ledger.Tx, nameOrID string) (rows []ledger.Token, err error) {
 	if strings.HasPrefix(nameOrID, sandbox.TokenIDPrefix) {
 		var one *ledger.Token
@@ -137,7 +151,8 @@ func named(tx *ledger.Tx, nameOrID string) (rows []ledger.Token, err error) {
 		rows, err = tx.Tokens().TokensNamed(nameOrID)
 	}
 	if err == nil && len(rows) == 0 {
-		err = sandbox.Errorf(sandbox.NotFound, "the ledger has no token %s; one in a file of tokens is ended by removing its line", nameOrID)
+		err = sandbox.Errorf(sandbox.NotFound,
+			"the ledger has no token %s; to revoke a token of the token file, remove its line", nameOrID)
 	}
 	return rows, err
 }

@@ -2,342 +2,118 @@ package api
 
 import (
 	"context"
-	"io"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// scoped is the service as one token may use it: every call is checked against the token's
-// environments, and what is made without an owner belongs to the token. It spells out every method,
-// so that a new one does not compile before its scope is declared.
-type scoped struct {
-	service service.Service
-	token   webhook.Token
+// Target is what a request touches. A token limited to environments is checked against it. Environment, Lease,
+// Everything and Nothing return one. The zero value is always rejected.
+type Target struct {
+	check func(ctx context.Context, token Token) error
 }
 
-var _ service.Service = scoped{}
-
-// environment refuses an environment that the token may not touch; "" stands for all of them.
-func (s scoped) environment(ctx context.Context, id string) error {
-	exchangeOf(ctx).about("", id)
-	switch {
-	case s.token.Allows(id):
-		return nil
-	case id == "":
-		return sandbox.Errorf(sandbox.Forbidden, "token %s may only touch the environments %s: name one of them with environment_id",
-			s.token.Name, strings.Join(s.token.Environments, ", ")).WithReason(sandbox.ReasonEnvironmentNotAllowed)
-	default:
-		return sandbox.Errorf(sandbox.Forbidden, "token %s may not touch environment %s, only %s",
-			s.token.Name, id, strings.Join(s.token.Environments, ", ")).WithReason(sandbox.ReasonEnvironmentNotAllowed)
-	}
+// Environment is the target of a request for one environment; "" means all environments.
+func Environment(id string) Target {
+	return Target{func(ctx context.Context, token Token) error {
+		exchangeOf(ctx).about("", id)
+		switch {
+		case token.Allows(id):
+			return nil
+		case id == "":
+			return notAllowed("token %s is limited to the environments %s: set environment_id to one of them",
+				token.Name, strings.Join(token.Environments, ", "))
+		default:
+			return notAllowed("token %s may not use environment %s, only %s",
+				token.Name, id, strings.Join(token.Environments, ", "))
+		}
+	}}
 }
 
-// everything refuses what concerns all environments to a token that is limited to some.
-func (s scoped) everything(what string) error {
-	if s.token.Allows("") {
-		return nil
-	}
-	return sandbox.Errorf(sandbox.Forbidden, "token %s may only touch the environments %s: %s needs a token without that limit",
-		s.token.Name, strings.Join(s.token.Environments, ", "), what).WithReason(sandbox.ReasonEnvironmentNotAllowed)
+// Lease is the target of a request for one lease.
+func Lease(id string) Target {
+	return Target{func(ctx context.Context, token Token) error {
+		exchangeOf(ctx).about(id, "")
+		if len(token.Environments) == 0 {
+			return nil
+		}
+		_, environment, err := sandbox.ParseLeaseID(id)
+		if err != nil {
+			return err
+		}
+		return Environment(environment).check(ctx, token)
+	}}
 }
 
-// lease refuses a lease in an environment that the token may not touch.
-func (s scoped) lease(ctx context.Context, id string) error {
-	exchangeOf(ctx).about(id, "")
-	if len(s.token.Environments) == 0 {
-		return nil
-	}
-	_, environment, err := sandbox.ParseLeaseID(id)
-	if err != nil {
-		return err
-	}
-	return s.environment(ctx, environment)
+// Everything is the target of a request that concerns all environments. what names the operation in the error.
+func Everything(what string) Target {
+	return Target{func(_ context.Context, token Token) error {
+		if token.Allows("") {
+			return nil
+		}
+		return notAllowed("token %s is limited to the environments %s: %s needs an unlimited token",
+			token.Name, strings.Join(token.Environments, ", "), what)
+	}}
 }
 
-func (s scoped) owner(named string) string {
+// Nothing is the target of a request that is open to every token, or that filters its response by the limit.
+func Nothing() Target {
+	return Target{func(context.Context, Token) error { return nil }}
+}
+
+// reportOn is the target of a report on an environment, on a lease, or on everything.
+func reportOn(environmentID, leaseID string) Target {
+	if environmentID == "" && leaseID != "" {
+		return Lease(leaseID)
+	}
+	return Environment(environmentID)
+}
+
+// permit checks that the token may touch the target. Errors: Forbidden, Invalid for a bad lease id.
+func permit(ctx context.Context, token Token, target Target) error {
+	if target.check == nil {
+		return sandbox.Errorf(sandbox.Forbidden, "the request does not declare its target")
+	}
+	return target.check(ctx, token)
+}
+
+func notAllowed(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.Forbidden, format, args...).WithReason(sandbox.ReasonEnvironmentNotAllowed)
+}
+
+// toucher is an input that declares the target of its request. A route without one does not compile.
+type toucher interface{ touches() Target }
+
+// input is a pointer to an input type, which huma fills.
+type input[I any] interface {
+	*I
+	toucher
+}
+
+// tokenOfCaller returns the token of the authenticated caller.
+func tokenOfCaller(ctx context.Context) Token {
+	token, ok := ctx.Value(tokenKey).(Token)
+	if !ok { // only authenticate leads to routes that need a token
+		panic("api: a request without a caller")
+	}
+	return token
+}
+
+// ownerFor returns the owner of a new object: the one in the request, or the token.
+func ownerFor(token Token, named string) string {
 	if named != "" {
 		return named
 	}
-	return s.token.Source()
+	return token.Source()
 }
 
-func (s scoped) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
-	if err := s.environment(ctx, p.ID); err != nil {
-		return sandbox.Environment{}, err
-	}
-	p.Owner, p.Tenant = s.owner(p.Owner), s.token.Tenant()
-	return s.service.PutEnvironment(ctx, p)
-}
-
-func (s scoped) GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
-	if err := s.environment(ctx, id); err != nil {
-		return sandbox.Environment{}, err
-	}
-	return s.service.GetEnvironment(ctx, id)
-}
-
-func (s scoped) ListEnvironments(ctx context.Context) ([]sandbox.Environment, error) {
-	all, err := s.service.ListEnvironments(ctx)
-	if err != nil {
-		return nil, err
-	}
+// visible returns the environments that the token may touch.
+func visible(token Token, all []sandbox.Environment) []sandbox.Environment {
 	allowed := make([]sandbox.Environment, 0, len(all))
 	for _, e := range all {
-		if s.token.Allows(e.ID) {
+		if token.Allows(e.ID) {
 			allowed = append(allowed, e)
 		}
 	}
-	return allowed, nil
-}
-
-func (s scoped) ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error) {
-	if err := s.environment(ctx, id); err != nil {
-		return sandbox.Environment{}, err
-	}
-	return s.service.ReopenEnvironment(ctx, id)
-}
-
-func (s scoped) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error {
-	if err := s.environment(ctx, d.ID); err != nil {
-		return err
-	}
-	return s.service.DeleteEnvironment(ctx, d)
-}
-
-func (s scoped) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
-	if err := s.environment(ctx, a.EnvironmentID); err != nil {
-		return sandbox.Acquired{}, err
-	}
-	a.Owner, a.Tenant = s.owner(a.Owner), s.token.Tenant()
-	return s.service.Acquire(ctx, a)
-}
-
-// AcquireBatch refuses the whole batch for one environment that the token may not touch.
-func (s scoped) AcquireBatch(ctx context.Context, b sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
-	for _, a := range b.Each() {
-		if err := s.environment(ctx, a.EnvironmentID); err != nil {
-			return nil, err
-		}
-	}
-	b.Owner, b.Tenant = s.owner(b.Owner), s.token.Tenant()
-	return s.service.AcquireBatch(ctx, b)
-}
-
-func (s scoped) GetLease(ctx context.Context, id string) (sandbox.Lease, error) {
-	if err := s.lease(ctx, id); err != nil {
-		return sandbox.Lease{}, err
-	}
-	return s.service.GetLease(ctx, id)
-}
-
-func (s scoped) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
-	if err := s.lease(ctx, id); err != nil {
-		return sandbox.Lease{}, err
-	}
-	return s.service.ObserveLease(ctx, id)
-}
-
-func (s scoped) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
-	if err := s.environment(ctx, f.EnvironmentID); err != nil {
-		return nil, err
-	}
-	return s.service.ListLeases(ctx, f)
-}
-
-func (s scoped) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.Lease{}, err
-	}
-	return s.service.Renew(ctx, r)
-}
-
-func (s scoped) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.Lease{}, err
-	}
-	return s.service.Release(ctx, r)
-}
-
-func (s scoped) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.ExecResult{}, err
-	}
-	return s.service.Exec(ctx, r, req)
-}
-
-func (s scoped) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.Exec, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.Exec{}, err
-	}
-	return s.service.StartExec(ctx, r, req)
-}
-
-func (s scoped) GetExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
-	if err := s.lease(ctx, r.LeaseID); err != nil {
-		return sandbox.Exec{}, err
-	}
-	return s.service.GetExec(ctx, r)
-}
-
-func (s scoped) ListExecs(ctx context.Context, f sandbox.ExecFilter) ([]sandbox.Exec, error) {
-	if err := s.lease(ctx, f.LeaseID); err != nil {
-		return nil, err
-	}
-	return s.service.ListExecs(ctx, f)
-}
-
-func (s scoped) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
-	if err := s.lease(ctx, r.LeaseID); err != nil {
-		return sandbox.Exec{}, err
-	}
-	return s.service.CancelExec(ctx, r)
-}
-
-func (s scoped) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.ReadCloser, error) {
-	if err := s.lease(ctx, o.LeaseID); err != nil {
-		return nil, err
-	}
-	return s.service.ReadExec(ctx, o)
-}
-
-func (s scoped) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.Lease{}, err
-	}
-	return s.service.Sleep(ctx, r)
-}
-
-func (s scoped) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.Lease{}, err
-	}
-	return s.service.Wake(ctx, r)
-}
-
-func (s scoped) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.LeaseUsage{}, err
-	}
-	return s.service.LeaseUsage(ctx, r)
-}
-
-func (s scoped) LeaseUsageHistory(ctx context.Context, q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
-	if err := s.lease(ctx, q.ID); err != nil {
-		return sandbox.LeaseUsageHistory{}, err
-	}
-	return s.service.LeaseUsageHistory(ctx, q)
-}
-
-func (s scoped) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
-	if err := s.lease(ctx, r.ID); err != nil {
-		return sandbox.LeaseHealth{}, err
-	}
-	return s.service.LeaseHealth(ctx, r)
-}
-
-func (s scoped) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
-	if err := s.environment(ctx, r.EnvironmentID); err != nil {
-		return sandbox.RunResult{}, err
-	}
-	r.Owner, r.Tenant = s.owner(r.Owner), s.token.Tenant()
-	return s.service.Run(ctx, r)
-}
-
-func (s scoped) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
-	if err := s.environment(ctx, d.Condition.Data.EnvironmentID); err != nil {
-		return sandbox.Receipt{}, err
-	}
-	return s.service.Deliver(ctx, d)
-}
-
-func (s scoped) ListStates(ctx context.Context, f sandbox.StateFilter) ([]sandbox.SavedState, error) {
-	if err := s.environment(ctx, f.EnvironmentID); err != nil {
-		return nil, err
-	}
-	return s.service.ListStates(ctx, f)
-}
-
-func (s scoped) DeleteState(ctx context.Context, key string) error {
-	if err := s.everything("deleting a state"); err != nil {
-		return err
-	}
-	return s.service.DeleteState(ctx, key)
-}
-
-func (s scoped) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
-	return s.service.Ledger(ctx) // an id, a version and prices: every token may know them
-}
-
-func (s scoped) ListEvents(ctx context.Context, f sandbox.EventFilter) ([]sandbox.Event, error) {
-	if err := s.events(ctx, f); err != nil {
-		return nil, err
-	}
-	return s.service.ListEvents(ctx, f)
-}
-
-func (s scoped) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
-	if err := s.events(ctx, f); err != nil {
-		return err
-	}
-	return s.service.FollowEvents(ctx, f, yield)
-}
-
-func (s scoped) events(ctx context.Context, f sandbox.EventFilter) error {
-	if f.EnvironmentID == "" && f.LeaseID != "" {
-		return s.lease(ctx, f.LeaseID)
-	}
-	return s.environment(ctx, f.EnvironmentID)
-}
-
-func (s scoped) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
-	if err := s.environment(ctx, q.EnvironmentID); err != nil {
-		return sandbox.CostReport{}, err
-	}
-	report, err := s.service.Costs(ctx, q)
-	if !s.token.Allows("") {
-		report.Accounts = nil // they tell of all environments
-	}
-	return report, err
-}
-
-func (s scoped) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {
-	if err := s.everything("sweep"); err != nil {
-		return sandbox.SweepReport{}, err
-	}
-	return s.service.Sweep(ctx, r)
-}
-
-func (s scoped) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
-	if err := s.everything("adopt"); err != nil {
-		return sandbox.AdoptReport{}, err
-	}
-	return s.service.Adopt(ctx, r)
-}
-
-func (s scoped) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
-	if err := s.environment(ctx, r.EnvironmentID); err != nil {
-		return sandbox.AuditReport{}, err
-	}
-	return s.service.Audit(ctx, r)
-}
-
-func (s scoped) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) ([]sandbox.StoredDelivery, error) {
-	if err := s.environment(ctx, f.EnvironmentID); err != nil {
-		return nil, err
-	}
-	return s.service.ListDeliveries(ctx, f)
-}
-
-func (s scoped) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
-	if f.EnvironmentID == "" && f.LeaseID != "" {
-		if err := s.lease(ctx, f.LeaseID); err != nil {
-			return nil, err
-		}
-	} else if err := s.environment(ctx, f.EnvironmentID); err != nil {
-		return nil, err
-	}
-	return s.service.ListDrift(ctx, f)
+	return allowed
 }

@@ -9,7 +9,8 @@ import (
 func TestAcquireIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.do(http.MethodPut, "/v1/environments/catan-7", `{"type":"catan","backend":"docker","image":"player","network":"none"}`)
+	w.do(http.MethodPut, "/v1/environments/catan-7",
+		`{"type":"catan","backend":"docker","image":"player","network":"none"}`)
 	body := `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`
 	w.HoldSpawns(true)
 	got := w.do(http.MethodPost, "/v1/leases", body, "Prefer", "wait=1, respond-async")
@@ -17,11 +18,13 @@ func TestAcquireIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {
 		!strings.Contains(got.body, `"status":"pending"`) || !strings.Contains(got.body, `"is_new":true`) {
 		t.Fatalf("answered %d, %v: %s", got.StatusCode, got.Header, got.body)
 	}
-	if lease := w.do(http.MethodGet, got.Header.Get("Location"), ""); lease.StatusCode != http.StatusOK || !strings.Contains(lease.body, `"sandbox_state":"pending"`) {
+	if lease := w.do(http.MethodGet, got.Header.Get("Location"), ""); lease.StatusCode != http.StatusOK ||
+		!strings.Contains(lease.body, `"sandbox_state":"pending"`) {
 		t.Errorf("its Location answers %d: %s", lease.StatusCode, lease.body)
 	}
 	w.HoldSpawns(false)
-	if waited := w.do(http.MethodPost, "/v1/leases", body); waited.StatusCode != http.StatusOK || !strings.Contains(waited.body, `"status":"active"`) {
+	if waited := w.do(http.MethodPost, "/v1/leases", body); waited.StatusCode != http.StatusOK ||
+		!strings.Contains(waited.body, `"status":"active"`) {
 		t.Errorf("who waits is answered %d: %s", waited.StatusCode, waited.body)
 	}
 	ready := w.do(http.MethodPost, "/v1/leases", body, "Prefer", "respond-async")

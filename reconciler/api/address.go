@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// addressOf returns where a request comes from, without the port: what the last proxy that is trusted was
-// asked from, or "" for a unix socket. What others claim in X-Forwarded-For is not believed.
+// addressOf returns the client address of a request without the port: the first address from the right in
+// X-Forwarded-For that is not a trusted proxy. It returns "" for a unix socket.
 func (s *server) addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil { // a unix socket has no address
@@ -24,17 +24,17 @@ func (s *server) addressOf(r *http.Request) string {
 	for _, hop := range slices.Backward(hops) {
 		ip := net.ParseIP(strings.TrimSpace(hop))
 		if ip == nil {
-			break // beyond it nothing is known
+			break // the rest is not trustworthy
 		}
-		if host = ip.String(); !s.isProxy(host) { // written in one way, so that it has one share of what it may ask for
+		if host = ip.String(); !s.isProxy(host) { // normalized, so that an address has one rate limit
 			break
 		}
 	}
 	return host
 }
 
-// isProxy reports whether an address is a trusted proxy's. Who reaches a unix socket is one where there are any:
-// its mode decides which users may open it.
+// isProxy reports whether an address belongs to a trusted proxy. A client of a unix socket counts as one if there are
+// trusted proxies: the socket's mode decides who may open it.
 func (s *server) isProxy(address string) bool {
 	if address == "" {
 		return len(s.proxies) > 0

@@ -11,104 +11,105 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Token is a bearer token that the API accepts; webhook.LoadTokens reads a file of them.
-type Token = webhook.Token
+// Token is a bearer token that the API accepts; access.LoadTokens reads a file of them.
+type Token = access.Token
 
-// Registry keeps the tokens that may change while the API is served.
+// Registry holds the tokens that can change at run time.
 type Registry interface {
 	service.Tokens
-	// Authenticate returns whose the token is whose text has the hash. Errors: Unauthenticated, whose text may be
-	// told to who sent the token; Unavailable.
-	Authenticate(ctx context.Context, token webhook.Hash) (Token, error)
-	// LogIn begins a log-in with a token and returns its id, LoggedIn the token of a log-in, and LogOut ends it;
-	// see Gate. Errors: Unauthenticated of LoggedIn; Unavailable.
-	LogIn(ctx context.Context, token webhook.Hash) (id string, err error)
-	LoggedIn(ctx context.Context, id string) (webhook.Hash, error)
+	// Authenticate returns the token with the hash. Errors: Unauthenticated, with a text that is safe for the sender;
+	// Unavailable.
+	Authenticate(ctx context.Context, token access.Hash) (Token, error)
+	// LogIn starts a login with a token and returns its id. LoggedIn returns the token of a login. LogOut ends a login.
+	// See Gate. Errors: Unauthenticated by LoggedIn; Unavailable.
+	LogIn(ctx context.Context, token access.Hash) (id string, err error)
+	LoggedIn(ctx context.Context, id string) (access.Hash, error)
 	LogOut(ctx context.Context, id string) error
 }
 
-// Config says what a handler serves, and to whom.
+// Config configures a handler.
 type Config struct {
 	Service service.Service
-	// Tokens and Secrets are the accepted credentials that the operator wrote down.
+	// Tokens and Secrets are the credentials in the operator's files.
 	Tokens  []Token
 	Secrets webhook.Secrets
-	// Access knows the other tokens, and lets administrators manage them. Nil means that there are no others.
+	// Access holds and manages the tokens of the ledger. Nil means that there are none.
 	Access Registry
-	// TrustedProxies are the networks of proxies whose X-Forwarded-For is believed; nil means none.
+	// TrustedProxies are networks of proxies whose X-Forwarded-For header is trusted; nil means none.
 	TrustedProxies []net.IPNet
-	// Limits bound what callers may ask for; the zero value does not.
+	// Limits are the rate limits of callers; the zero value means no limits.
 	Limits Limits
-	// Version is shown in the OpenAPI document.
+	// Version appears in the OpenAPI document.
 	Version string
-	// Ready says whether the service can work; nil means always. Its error is logged, and not shown.
+	// Ready reports whether the service can work; nil means always. Its error is logged, and not sent.
 	Ready func(ctx context.Context) error
-	// Metrics answers GET /metrics, to tokens that are limited to no environments; nil means that there are none.
+	// Metrics serves GET /metrics for tokens without a limit to environments; nil means no metrics.
 	Metrics http.Handler
-	// Observer gets each request; nil: none.
+	// Observer receives each request; nil means none.
 	Observer Observer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// IDs issues request ids; nil means sandbox.RandomIDs.
 	IDs    sandbox.IDs
 	Logger *slog.Logger // nil means none
-	// MaxConditions is how many conditions may wait for the ledger at once; more are told to come
-	// back (429). Zero means 1024.
+	// MaxConditions is how many conditions may wait for the ledger at once; the API rejects more with 429. Zero means
+	// 1024.
 	MaxConditions int
-	// ConditionTimeout bounds one condition's transaction. Zero means 10 s.
+	// ConditionTimeout limits the transaction of one condition. Zero means 10 s.
 	ConditionTimeout time.Duration
-	// BodyTimeout is how long the whole body of a request may take whose sender has not shown a valid credential, and how
-	// long a sender that has shown one may pause within it. Zero means 20 s.
+	// BodyTimeout limits the time to receive the body of a request. Without a valid credential, it limits the whole body;
+	// with one, it limits each pause. Zero means 20 s.
 	BodyTimeout time.Duration
-	// KeepAlive is how long a stream may be silent before an empty line is sent. Zero means 15 s.
+	// KeepAlive is how long a stream may be silent before the API sends an empty line. Zero means 15 s.
 	KeepAlive time.Duration
-	// StreamTimeout is how long a reader of a stream may leave a line unread before it is cut off.
-	// Zero means 30 s.
+	// StreamTimeout is how long the reader of a stream may leave a line unread before the API disconnects it. Zero means
+	// 30 s.
 	StreamTimeout time.Duration
 }
 
-// Observer is told of what is asked, for metrics. Its methods are safe for concurrent use and return at once.
-// Nothing that they are given is named by a client.
+// Observer receives requests for metrics. Its methods are safe for concurrent use and return at once. No argument
+// comes from a client, so metrics labels stay bounded.
 type Observer interface {
-	// RequestBegan and RequestEnded: a request for a route, such as "GET /v1/leases/{id}" ("" where there is none), was answered
-	// with a status, 0 where nothing was sent, and took so long, streams until their end.
+	// RequestBegan and RequestEnded report a request for a route, such as "GET /v1/leases/{id}", or "" for an unknown
+	// path. The status is 0 if nothing was sent. The duration of a stream lasts until its end.
 	RequestBegan(route string)
 	RequestEnded(route string, status int, took time.Duration)
-	// RequestRefused: a request did not pass for this reason.
+	// RequestRefused reports a request that was rejected for its credentials or their limits.
 	RequestRefused(reason sandbox.Reason)
-	// ConditionReceived: a condition was stored, with this status or as a duplicate, or not, for an error of this code.
+	// ConditionReceived reports a condition: stored with a status, stored as a duplicate, or rejected with an error code.
 	ConditionReceived(verdict string)
 }
 
-type nobody struct{}
+type nopObserver struct{}
 
-func (nobody) RequestBegan(string)                     {}
-func (nobody) RequestEnded(string, int, time.Duration) {}
-func (nobody) RequestRefused(sandbox.Reason)           {}
-func (nobody) ConditionReceived(string)                {}
+func (nopObserver) RequestBegan(string)                     {}
+func (nopObserver) RequestEnded(string, int, time.Duration) {}
+func (nopObserver) RequestRefused(sandbox.Reason)           {}
+func (nopObserver) ConditionReceived(string)                {}
 
-// Duplicate is the verdict on a condition that was received before.
+// Duplicate is the verdict for a condition that was received before.
 const Duplicate = "duplicate"
 
-// written are the credentials that the operator wrote down.
+// written holds the credentials in the operator's files.
 type written struct {
-	tokens  webhook.Tokens
+	tokens  access.Tokens
 	secrets webhook.Secrets
 }
 
 // Handler serves the API.
 type Handler struct{ *server }
 
-// Accept has the API accept these tokens and secrets in place of those it was made with.
+// Accept replaces the tokens and secrets of the operator's files.
 func (h Handler) Accept(tokens []Token, secrets webhook.Secrets) {
 	h.written.Store(&written{tokens, secrets})
 }
 
-// server holds what all requests share. Its fields do not change, but for what is written.
+// server holds what all requests share. Only the credentials in written change.
 type server struct {
 	service          service.Service
 	written          atomic.Pointer[written]
@@ -117,7 +118,8 @@ type server struct {
 	perToken         *limiter
 	perAddress       *limiter
 	failures         *limiter
-	scopes           map[string]sandbox.Scope // by route: what its caller needs
+	scopes           map[string]sandbox.Scope // required scope by route
+	operations       map[string]sandbox.Scope // required scope by operation id
 	readiness        *readiness
 	metrics          http.Handler
 	observer         Observer
@@ -132,10 +134,11 @@ type server struct {
 	streamTimeout    time.Duration
 }
 
-// New makes the handler. Errors: Invalid.
+// New returns the handler. Errors: Invalid.
 func New(c Config) (Handler, error) {
 	if c.Service == nil || len(c.Tokens) == 0 && c.Access == nil {
-		return Handler{}, sandbox.Errorf(sandbox.Invalid, "the HTTP API needs a service, and bearer tokens or a ledger of them")
+		return Handler{}, sandbox.Errorf(sandbox.Invalid,
+			"the HTTP API needs a service, and bearer tokens in a file or in a ledger")
 	}
 	s := &server{
 		service: c.Service, access: c.Access, proxies: c.TrustedProxies,
@@ -143,9 +146,11 @@ func New(c Config) (Handler, error) {
 		perAddress: newLimiter(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
 		failures:   newLimiter(float64(c.Limits.Failures)/60, c.Limits.Failures),
 		scopes:     map[string]sandbox.Scope{},
+		operations: map[string]sandbox.Scope{},
 		metrics:    c.Metrics, observer: c.Observer,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
-		conditionTimeout: c.ConditionTimeout, bodyTimeout: c.BodyTimeout, keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
+		conditionTimeout: c.ConditionTimeout, bodyTimeout: c.BodyTimeout, keepAlive: c.KeepAlive,
+		streamTimeout: c.StreamTimeout,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -154,7 +159,7 @@ func New(c Config) (Handler, error) {
 		s.ids = sandbox.RandomIDs
 	}
 	if s.observer == nil {
-		s.observer = nobody{}
+		s.observer = nopObserver{}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -181,7 +186,7 @@ func New(c Config) (Handler, error) {
 	return h, s.register(c.Version)
 }
 
-// register adds every route and the document that describes them.
+// register adds every route and the OpenAPI document.
 func (s *server) register(version string) error {
 	doc := newDocument(s, version)
 	s.registerConditions(doc)
@@ -202,16 +207,16 @@ func (s *server) register(version string) error {
 	s.registerTokens(doc)
 	openapi, err := doc.finish()
 	if err != nil {
-		return fmt.Errorf("describe the API: %w", err)
+		return fmt.Errorf("generating the OpenAPI document: %w", err)
 	}
 	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(openapi) // a client that has gone needs no answer
+		_, _ = w.Write(openapi) // the client may have disconnected
 	})
 	return nil
 }
 
-// writeJSON sends a value that always has a JSON form.
+// writeJSON sends a value that always marshals.
 func writeJSON(w http.ResponseWriter, v any) { writeStatusJSON(w, http.StatusOK, v) }
 
 func writeStatusJSON(w http.ResponseWriter, status int, v any) {
@@ -221,5 +226,5 @@ func writeStatusJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a client that has gone needs no answer
+	_, _ = w.Write(append(body, '\n')) // the client may have disconnected
 }

@@ -46,13 +46,19 @@ type world struct {
 func newWorld(t *testing.T, change ...func(c *api.Config)) *world {
 	t.Helper()
 	env, store := inprocess.NewStored(t)
-	w := &world{T: t, Env: env, store: store, admin: webhook.NewToken(), catan: webhook.NewToken(), log: &logtest.Buffer{}}
-	c := api.Config{Service: w.Service, Access: access.New(access.Config{Store: store}), Version: "1.2.3", Now: w.Now, Logger: slog.New(slog.NewJSONHandler(w.log, nil))}
+	w := &world{T: t, Env: env, store: store, admin: access.NewToken(), catan: access.NewToken(), log: &logtest.Buffer{}}
+	c := api.Config{
+		Service: w.Service,
+		Access:  access.New(access.Config{Store: store}),
+		Version: "1.2.3",
+		Now:     w.Now,
+		Logger:  slog.New(slog.NewJSONHandler(w.log, nil)),
+	}
 	for _, token := range []struct {
 		name, text   string
 		environments []string
 	}{{"admin", w.admin, nil}, {"game", w.catan, []string{"catan-*"}}} {
-		made, err := webhook.MakeToken(token.name, token.text, token.environments...)
+		made, err := access.MakeToken(token.name, token.text, token.environments...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +143,8 @@ func (w *world) wantProblem(a answer, status int, code sandbox.Code, fields ...s
 	for _, f := range p.Fields {
 		names = append(names, f.Name)
 	}
-	if p.Code != code || p.Status != status || p.Title == "" || p.Detail == "" || p.Type == "" || strings.Join(names, " ") != strings.Join(fields, " ") {
+	if p.Code != code || p.Status != status || p.Title == "" || p.Detail == "" || p.Type == "" ||
+		strings.Join(names, " ") != strings.Join(fields, " ") {
 		w.Errorf("the problem is %s, want %s with fields %q", a.body, code, fields)
 	}
 	if got := a.Header.Get("Content-Type"); got != wire.ProblemJSON {
@@ -159,7 +166,8 @@ const (
 func (w *world) game() sandbox.Lease {
 	w.Helper()
 	want[sandbox.Environment](w, w.do("PUT", "/v1/environments/catan-7", put), 200)
-	got := want[sandbox.Acquired](w, w.do("POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`), 201)
+	got := want[sandbox.Acquired](w,
+		w.do("POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`), 201)
 	w.Advance(time.Second)
 	return got.Lease
 }
@@ -173,11 +181,13 @@ func TestOwnerDefaultsToTheToken(t *testing.T) {
 	if e := want[sandbox.Environment](w, w.do("GET", "/v1/environments/catan-7", ""), 200); e.Owner != "token:admin" {
 		t.Errorf("the environment's owner is %q", e.Owner)
 	}
-	got := want[sandbox.Acquired](w, w.do("POST", "/v1/leases", `{"agent_did":"did:plc:bob","environment_id":"catan-7","owner":"terraform:x"}`), 201)
+	got := want[sandbox.Acquired](w,
+		w.do("POST", "/v1/leases", `{"agent_did":"did:plc:bob","environment_id":"catan-7","owner":"terraform:x"}`), 201)
 	if got.Lease.Owner != "terraform:x" {
 		t.Errorf("the named owner became %q", got.Lease.Owner)
 	}
-	again := want[sandbox.Acquired](w, w.do("POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`), 200)
+	again := want[sandbox.Acquired](w,
+		w.do("POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`), 200)
 	if again.IsNew {
 		t.Error("the second acquire is new")
 	}
@@ -215,9 +225,11 @@ func TestATokenIsLimitedToItsEnvironments(t *testing.T) {
 	want[sandbox.Environment](w, w.do("PUT", "/v1/environments/rpg-1", put), 200)
 	token := []string{"Authorization", "Bearer " + w.catan}
 	for _, allowed := range []string{
-		"GET /v1/environments/catan-7", "GET " + annIn, "GET /v1/leases?environment_id=catan-7", "GET /v1/events?environment_id=catan-7",
-		"GET /v1/events?lease_id=did:plc:ann::catan-7", "GET /v1/costs?environment_id=catan-7", "GET /v1/drift?environment_id=catan-7",
-		"GET /v1/drift?lease_id=did:plc:ann::catan-7", "GET /v1/ledger", "POST " + annIn + "/sleep", "POST " + annIn + "/wake",
+		"GET /v1/environments/catan-7", "GET " + annIn, "GET /v1/leases?environment_id=catan-7",
+		"GET /v1/events?environment_id=catan-7", "GET /v1/events?lease_id=did:plc:ann::catan-7",
+		"GET /v1/costs?environment_id=catan-7", "GET /v1/drift?environment_id=catan-7",
+		"GET /v1/drift?lease_id=did:plc:ann::catan-7", "GET /v1/ledger", "POST " + annIn + "/sleep",
+		"POST " + annIn + "/wake",
 	} {
 		method, path, _ := strings.Cut(allowed, " ")
 		if a := w.do(method, path, "", token...); a.StatusCode != 200 {
@@ -226,27 +238,34 @@ func TestATokenIsLimitedToItsEnvironments(t *testing.T) {
 	}
 	const other = "/v1/leases/did:plc:ann::rpg-1"
 	for _, refused := range []struct{ request, body string }{
-		{"GET /v1/environments/rpg-1", ""}, {"PUT /v1/environments/rpg-1", put}, {"DELETE /v1/environments/rpg-1?force=true", ""},
-		{"POST /v1/environments/rpg-1/reopen", ""}, {"POST /v1/leases", `{"agent_did":"did:plc:ann","environment_id":"rpg-1"}`},
-		{"GET /v1/leases", ""}, {"GET /v1/leases?environment_id=rpg-1", ""}, {"GET " + other, ""}, {"GET " + other + "?observe=true", ""},
-		{"POST " + other + "/renew", "{}"}, {"POST " + other + "/release", ""}, {"DELETE " + other, ""}, {"POST " + other + "/sleep", ""},
-		{"POST " + other + "/wake", ""}, {"POST " + other + "/exec", `{"command":["echo"]}`}, {"GET " + other + "/files?path=/workspace", ""},
+		{"GET /v1/environments/rpg-1", ""}, {"PUT /v1/environments/rpg-1", put},
+		{"DELETE /v1/environments/rpg-1?force=true", ""}, {"POST /v1/environments/rpg-1/reopen", ""},
+		{"POST /v1/leases", `{"agent_did":"did:plc:ann","environment_id":"rpg-1"}`}, {"GET /v1/leases", ""},
+		{"GET /v1/leases?environment_id=rpg-1", ""}, {"GET " + other, ""}, {"GET " + other + "?observe=true", ""},
+		{"POST " + other + "/renew", "{}"}, {"POST " + other + "/release", ""}, {"DELETE " + other, ""},
+		{"POST " + other + "/sleep", ""}, {"POST " + other + "/wake", ""},
+		{"POST " + other + "/exec", `{"command":["echo"]}`}, {"GET " + other + "/files?path=/workspace", ""},
 		{"PUT " + other + "/files?path=/workspace/a", "{}"}, {"DELETE " + other + "/files?path=/workspace/a", ""},
 		{"GET " + other + "/files/list?path=/workspace", ""}, {"GET " + other + "/files/stat?path=/workspace", ""},
-		{"GET " + other + "/files?path=/workspace/a", ""}, {"GET /v1/events", ""}, {"GET /v1/events?sandbox_id=" + l.SandboxID, ""},
-		{"GET /v1/events?environment_id=rpg-1&lease_id=did:plc:ann::catan-7", ""}, {"GET /v1/costs", ""}, {"GET /v1/drift", ""},
-		{"GET /v1/drift?lease_id=did:plc:ann::rpg-1", ""}, {"GET " + other + "/usage", ""}, {"GET " + other + "/health", ""}, {"POST /v1/runs", `{"environment_id":"rpg-1","command":["echo"]}`}, {"POST /v1/sweep", `{"dry_run":true}`},
-		{"POST /v1/adopt", `{"environment_id":"catan-7"}`}, {"POST /v1/audit", "{}"}, {"POST /v1/audit", `{"environment_id":"rpg-1"}`},
+		{"GET " + other + "/files?path=/workspace/a", ""}, {"GET /v1/events", ""},
+		{"GET /v1/events?sandbox_id=" + l.SandboxID, ""},
+		{"GET /v1/events?environment_id=rpg-1&lease_id=did:plc:ann::catan-7", ""}, {"GET /v1/costs", ""},
+		{"GET /v1/drift", ""}, {"GET /v1/drift?lease_id=did:plc:ann::rpg-1", ""}, {"GET " + other + "/usage", ""},
+		{"GET " + other + "/health", ""}, {"POST /v1/runs", `{"environment_id":"rpg-1","command":["echo"]}`},
+		{"POST /v1/sweep", `{"dry_run":true}`}, {"POST /v1/adopt", `{"environment_id":"catan-7"}`}, {"POST /v1/audit", "{}"},
+		{"POST /v1/audit", `{"environment_id":"rpg-1"}`},
 	} {
 		method, path, _ := strings.Cut(refused.request, " ")
 		w.wantProblem(w.do(method, path, refused.body, token...), 403, sandbox.Forbidden)
 	}
-	if page := want[wire.EnvironmentPage](w, w.do("GET", "/v1/environments", "", token...), 200); len(page.Environments) != 1 || page.Environments[0].ID != "catan-7" {
+	if page := want[wire.EnvironmentPage](w, w.do("GET", "/v1/environments", "", token...),
+		200); len(page.Environments) != 1 || page.Environments[0].ID != "catan-7" {
 		t.Errorf("the list of environments is %+v", page)
 	}
 	// An account's lines would tell of the other environments.
 	const costs = "/v1/costs?environment_id=catan-7"
-	all, own := want[sandbox.CostReport](w, w.do("GET", costs, ""), 200), want[sandbox.CostReport](w, w.do("GET", costs, "", token...), 200)
+	all, own := want[sandbox.CostReport](w, w.do("GET", costs, ""), 200), want[sandbox.CostReport](w,
+		w.do("GET", costs, "", token...), 200)
 	if len(all.Accounts) != 1 || own.Accounts == nil || len(own.Accounts) != 0 || len(own.Rows) != 1 {
 		t.Errorf("of accounts, a token without a limit sees %+v and one with a limit %+v", all.Accounts, own.Accounts)
 	}
@@ -256,7 +275,8 @@ func TestRequestsAreReadStrictly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game()
-	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"image":"player","netwerk":"none"}`), 422, sandbox.Invalid, "body")
+	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"image":"player","netwerk":"none"}`), 422,
+		sandbox.Invalid, "body")
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", put+put), 422, sandbox.Invalid, "body")
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"id":"other","image":"player"}`), 422, sandbox.Invalid, "id")
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"ttl":"a day"}`), 422, sandbox.Invalid, "body")
@@ -337,7 +357,10 @@ func TestMetricsAreForTokensThatMaySeeEverything(t *testing.T) {
 	t.Parallel()
 	seen := make(chan string, 1) // a request is told of once it was answered
 	w := newWorld(t, func(c *api.Config) {
-		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "sandbox_sandboxes 7\n") }) // a client that has gone needs no answer
+		// A client that has gone needs no answer.
+		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "sandbox_sandboxes 7\n")
+		})
 		c.Observer = observer{ended: func(route string, status int) { seen <- fmt.Sprint(route, " ", status) }}
 	})
 	wantSeen := func(want string) {

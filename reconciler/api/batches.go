@@ -13,39 +13,61 @@ import (
 )
 
 func (s *server) registerBatches(d *document) {
-	add(d, huma.Operation{OperationID: "acquire-leases", Method: http.MethodPost, Path: "/v1/leases/batch", Tags: []string{"leases"},
-		Summary: "Acquire the leases of several agents at once",
-		Description: fmt.Sprintf("Acquires up to %d leases, such as all of a game's table, as acquire-lease does each: "+
-			"idempotent, accepted in one commit, made at once. "+
-			"The status is 200 also where items failed: each result is a lease or an error, in the order of the items. "+
-			"With all_or_none one failed item fails the request, with that item's status, code and reason. The first field names it "+
-			"(items[n]), and what the batch has begun is released. Such a batch comes to its end, one way or the other, when the caller "+
-			"or the reconciler goes away: send it again to learn which. "+
-			"A batch that is not valid, or names an environment that the token may not touch, is refused as a whole. "+
-			"Each item counts as one request for the limits of requests. "+
-			"With `Prefer: respond-async` the leases are answered once they are accepted, with 202 where one is pending.", sandbox.MaxBatch),
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "acquire-leases", Method: http.MethodPost,
+		Path: "/v1/leases/batch", Tags: []string{"leases"},
+		Summary: "Acquire leases for several agents at once",
+		Description: fmt.Sprintf("Acquires up to %d leases, such as all leases of one game table. Each item works like "+
+			"acquire-lease and is idempotent. All items are accepted in one commit, and their sandboxes are created in "+
+			"parallel. "+
+			"The status is 200 even if items failed: each result is a lease or an error, in the order of the items. "+
+			"With all_or_none, one failed item fails the request with that item's status, code and reason. "+
+			"The first field names the item (items[n]), and the leases that the batch created are released. The reconciler "+
+			"finishes or rolls back such a batch even if the caller disconnects or the reconciler restarts: repeat the request "+
+			"to learn the outcome. A batch that is invalid, or names an environment that the token may not use, is rejected "+
+			"as a whole. Each item counts as one request for the rate limits. With `Prefer: respond-async`, the response is "+
+			"sent once the leases are accepted, with status 202 if one is pending.", sandbox.MaxBatch),
 		Responses: map[string]*huma.Response{
-			"202": d.content("The leases are accepted, and sandboxes are being made.", wire.JSON, wire.AcquiredBatch{}),
+			"202": d.content("The leases are accepted, and the sandboxes are being created.", wire.JSON, wire.AcquiredBatch{}),
 		}}, s.acquireBatch)
 }
 
 type acquiredBatch struct {
 	Status  int
-	Applied string `header:"Preference-Applied" doc:"The preference that the answer follows (RFC 7240)."`
+	Applied string `header:"Preference-Applied" doc:"The preference that the response honors (RFC 7240)."`
 	Body    wire.AcquiredBatch
 }
 
-func (s *server) acquireBatch(ctx context.Context, service service.Service, in *struct {
+type acquireBatchInput struct {
 	Prefer []string `header:"Prefer" doc:"respond-async: do not wait until the sandboxes are ready (RFC 7240)."`
 	Body   sandbox.AcquireBatch
-}) (*acquiredBatch, error) {
+}
+
+// touches returns the target of the whole batch: one forbidden environment rejects all of it.
+func (in acquireBatchInput) touches() Target {
+	return Target{func(ctx context.Context, token Token) error {
+		for _, a := range in.Body.Each() {
+			if err := permit(ctx, token, Environment(a.EnvironmentID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+func (s *server) acquireBatch(ctx context.Context, service service.Service, in *acquireBatchInput,
+) (*acquiredBatch, error) {
+	token := tokenOfCaller(ctx)
+	in.Body.Owner, in.Body.Tenant = ownerFor(token, in.Body.Owner), token.Tenant()
 	s.chargeItems(exchangeOf(ctx), len(in.Body.Items))
 	in.Body.NoWait = wire.Prefers(in.Prefer, wire.RespondAsync)
 	results, err := service.AcquireBatch(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}
-	out := &acquiredBatch{Status: http.StatusOK, Body: wire.AcquiredBatch{Results: make([]wire.AcquiredItem, len(results))}}
+	out := &acquiredBatch{
+		Status: http.StatusOK,
+		Body:   wire.AcquiredBatch{Results: make([]wire.AcquiredItem, len(results))},
+	}
 	for i := range results {
 		item := &out.Body.Results[i]
 		if err := results[i].Err; err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -75,7 +76,7 @@ func newReceiver(b *testing.B, ledgerURL string) *receiver {
 	if err != nil {
 		b.Fatal(err)
 	}
-	token, err := webhook.MakeToken("bench", webhook.NewToken())
+	token, err := access.MakeToken("bench", access.NewToken())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -103,7 +104,8 @@ func (r *receiver) lease(b *testing.B, n int) {
 	for range 64 {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-				_, err := r.engine.Acquire(b.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:%d", i), EnvironmentID: "quest", Owner: "bench"})
+				_, err := r.engine.Acquire(b.Context(),
+					sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:%d", i), EnvironmentID: "quest", Owner: "bench"})
 				if err != nil {
 					b.Error(err)
 					return

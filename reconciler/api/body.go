@@ -11,13 +11,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Limits of what a request carries, in bytes. The first two bound what is held in memory.
+// Limits of request bodies, in bytes. The first two limit memory.
 const (
-	// maxJSON bounds a JSON request; a command's standard input may stand in one.
+	// maxJSON limits a JSON request, which may hold the standard input of a command.
 	maxJSON = 8 << 20
-	// maxInput bounds one line of standard input.
+	// maxInput limits one line of standard input.
 	maxInput = 1 << 20
-	// maxStream bounds a body that is passed on as it comes: files, archives, standard input.
+	// maxStream limits a streamed body: files, archives, standard input.
 	maxStream = 64 << 30
 )
 
@@ -29,7 +29,7 @@ func readAll(w http.ResponseWriter, from io.ReadCloser, limit int64) ([]byte, er
 	case errors.As(err, &tooLarge):
 		return nil, tooLargeProblem("the body", tooLarge.Limit)
 	case err != nil:
-		return nil, httpProblem(http.StatusRequestTimeout, "the body did not arrive completely: "+err.Error())
+		return nil, httpProblem(http.StatusRequestTimeout, "reading the request body: "+err.Error())
 	}
 	return body, nil
 }
@@ -42,15 +42,15 @@ func badBody(err error) error {
 	return sandbox.InvalidFields("request", []sandbox.Field{{Name: "body", Problem: err.Error()}})
 }
 
-// lines decodes the JSON values of a body, one after the other. It holds at most about two values in memory.
+// lines decodes the JSON values of a body one by one. It holds at most about two values in memory.
 type lines struct {
 	from io.Reader
 	dec  *json.Decoder
-	read int64 // bytes, in all
-	left int64 // bytes that may still be read for the current value
+	read int64 // total bytes
+	left int64 // bytes left for the current value
 }
 
-// errLongLine says that a value does not end within its limit.
+// errLongLine reports a value that exceeds its limit.
 var errLongLine = errors.New("the line is too long")
 
 func newLines(from io.Reader) *lines {
@@ -60,7 +60,7 @@ func newLines(from io.Reader) *lines {
 	return l
 }
 
-// Read is for the decoder.
+// Read implements io.Reader for the decoder.
 func (l *lines) Read(p []byte) (int, error) {
 	if l.left <= 0 {
 		return 0, errLongLine
@@ -71,9 +71,9 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decode reads the next value, which must end within limit bytes. Errors: io.EOF after the last one; problems.
+// decode reads the next value of at most limit bytes. Errors: io.EOF after the last value; problems.
 func (l *lines) decode(v any, limit int64) error {
-	ahead := l.read - l.dec.InputOffset() // the decoder holds them already
+	ahead := l.read - l.dec.InputOffset() // the decoder has buffered them
 	l.left = limit - ahead
 	err := l.dec.Decode(v)
 	var tooLarge *http.MaxBytesError
@@ -88,8 +88,8 @@ func (l *lines) decode(v any, limit int64) error {
 	return badBody(err)
 }
 
-// inputReader reads standard input out of the lines of a request. Input that cannot be read to its end must not
-// look like its end: it fails the request.
+// inputReader reads standard input from the lines of a request. A read error must not look like the end of the input:
+// it fails the request.
 type inputReader struct {
 	lines *lines
 	rest  []byte
@@ -124,10 +124,10 @@ func (i *inputReader) next() error {
 	return nil
 }
 
-// inputError is why standard input could not be read to its end.
+// inputError is a read error of standard input.
 type inputError struct{ error }
 
-// inputProblem returns why the standard input of a request could not be read to its end, nil where it could.
+// inputProblem returns the read error of a request's standard input, nil if there was none.
 func inputProblem(ctx context.Context) error {
 	if e, ok := errors.AsType[inputError](context.Cause(ctx)); ok {
 		return e.error

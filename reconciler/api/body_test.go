@@ -74,12 +74,13 @@ func TestNoRequestIsReadBeyondItsLimit(t *testing.T) {
 		"a command after spaces":         {annIn + "/exec", wire.NDJSON, strings.Repeat(" ", 9<<20), "8 MiB", 8 << 20},
 		"a command in a session":         {annIn + "/sessions/s/exec", wire.NDJSON, `{"shell":"`, "8 MiB", 8 << 20},
 		"a run":                          {"/v1/runs", wire.JSON, `{"command":["`, "8 MiB", 8 << 20},
-		"a run in parts":                 {"/v1/runs", "multipart/form-data; boundary=x", run + `{"command":["`, "8 MiB", 8 << 20},
-		"an acquire":                     {"/v1/leases", wire.JSON, `{"agent_did":"`, "", 8 << 20},
-		"a process":                      {annIn + "/processes", wire.JSON, `{"name":"`, "", 8 << 20},
-		"a session":                      {annIn + "/sessions", wire.JSON, `{"id":"`, "", 8 << 20},
-		"a condition":                    {"/v1/conditions", wire.JSON, `{"type":"`, "64 KiB", 64 << 10},
-		"a token":                        {"/v1/tokens", wire.JSON, `{"name":"`, "", 8 << 20},
+		"a run in parts": {"/v1/runs", "multipart/form-data; boundary=x",
+			run + `{"command":["`, "8 MiB", 8 << 20},
+		"an acquire":  {"/v1/leases", wire.JSON, `{"agent_did":"`, "", 8 << 20},
+		"a process":   {annIn + "/processes", wire.JSON, `{"name":"`, "", 8 << 20},
+		"a session":   {annIn + "/sessions", wire.JSON, `{"id":"`, "", 8 << 20},
+		"a condition": {"/v1/conditions", wire.JSON, `{"type":"`, "64 KiB", 64 << 10},
+		"a token":     {"/v1/tokens", wire.JSON, `{"name":"`, "", 8 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +126,8 @@ func TestALineOfInputThatIsTooLongEndsItsCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body := &endless{head: first + test.next, most: 1<<20 + 64<<10, t: t}
-			if a := w.ask(annIn+"/exec", wire.NDJSON, body); a.StatusCode != test.status || !strings.Contains(a.body, test.says) {
+			if a := w.ask(annIn+"/exec", wire.NDJSON, body); a.StatusCode != test.status ||
+				!strings.Contains(a.body, test.says) {
 				t.Errorf("it is answered with %d: %s", a.StatusCode, a.body)
 			}
 			body = &endless{head: first + test.next, most: 1<<20 + 64<<10, t: t}

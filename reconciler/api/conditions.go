@@ -10,7 +10,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,27 +22,46 @@ func (s *server) registerConditions(d *document) {
 	problem := func(text string) *huma.Response { return d.content(text, wire.ProblemJSON, wire.Problem{}) }
 	d.api.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "post-condition", Method: http.MethodPost, Path: conditionsPath, Tags: []string{"conditions"},
-		Summary: "Report that something happened that ends leases",
-		Description: "A Standard Webhooks message, signed, or with a bearer token that may touch the environment. " +
-			"202 is given once the condition is durable; no order is promised. " +
-			"Without webhook-id (bearer token only) the body identifies the message.",
-		Security: append([]map[string][]string{{"signature": {}}}, d.needs("post-condition", "POST "+conditionsPath)...),
+		Summary: "Report a condition that ends leases",
+		Description: "A Standard Webhooks message, either signed or with a bearer token for the environment. " +
+			"The response is 202 once the condition is durable. Conditions have no guaranteed order. " +
+			"Without webhook-id (bearer token only), the body identifies the message.",
+		Security: append([]map[string][]string{{"signature": {}}},
+			d.needs(sandbox.ScopeConditions, "post-condition", "POST "+conditionsPath)...),
 		Parameters: []*huma.Param{
-			{Name: "webhook-id", In: "header", Description: "Unique id of the message; a second delivery changes nothing.", Schema: &huma.Schema{Type: huma.TypeString}},
-			{Name: "webhook-timestamp", In: "header", Description: "Unix seconds, at most 5 minutes off.", Schema: &huma.Schema{Type: huma.TypeString}},
-			{Name: "webhook-signature", In: "header", Description: "v1,<base64>; several are separated by spaces.", Schema: &huma.Schema{Type: huma.TypeString}},
+			{
+				Name:        "webhook-id",
+				In:          "header",
+				Description: "Unique id of the message, for idempotent delivery.",
+				Schema:      &huma.Schema{Type: huma.TypeString},
+			},
+			{
+				Name:        "webhook-timestamp",
+				In:          "header",
+				Description: "Unix seconds, at most 5 minutes from the server's time.",
+				Schema:      &huma.Schema{Type: huma.TypeString},
+			},
+			{
+				Name:        "webhook-signature",
+				In:          "header",
+				Description: "v1,<base64>; separate several with spaces.",
+				Schema:      &huma.Schema{Type: huma.TypeString},
+			},
 		},
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{wire.JSON: d.media(sandbox.Condition{})}},
+		RequestBody: &huma.RequestBody{
+			Required: true,
+			Content:  map[string]*huma.MediaType{wire.JSON: d.media(sandbox.Condition{})},
+		},
 		Responses: map[string]*huma.Response{
 			"202": d.content("Stored.", wire.JSON, sandbox.Receipt{}),
 			"401": problem("The credentials are missing or wrong."),
-			"403": problem("The token has not the scope conditions, or may not touch this environment."),
-			"409": problem("The id was used for another body."),
+			"403": problem("The token lacks the scope conditions, or may not use this environment."),
+			"409": problem("The id was already used with a different body."),
 			"413": problem("The body is larger than 64 KiB."),
 			"415": problem("The body is not application/json."),
-			"422": problem("The condition is not valid; fields says why."),
-			"429": problem("Too many conditions wait; come back after Retry-After."),
-			"503": problem("The ledger is out of reach; come back after Retry-After."),
+			"422": problem("The condition is invalid; see fields."),
+			"429": problem("Too many conditions are waiting; retry after Retry-After."),
+			"503": problem("The ledger is unavailable; retry after Retry-After."),
 		},
 	})
 }
@@ -64,10 +82,10 @@ func (s *server) postCondition(w http.ResponseWriter, r *http.Request) {
 	h["Content-Type"] = []string{wire.JSON}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(http.StatusAccepted)
-	_, _ = w.Write(body) // the condition is stored; a sender that has gone will send it again
+	_, _ = w.Write(body) // the condition is stored; a sender that disconnected will retry
 }
 
-// verdictOf tells what became of a condition.
+// verdictOf returns the verdict for a condition.
 func verdictOf(receipt sandbox.Receipt, err error) string {
 	switch {
 	case err != nil:
@@ -78,15 +96,16 @@ func verdictOf(receipt sandbox.Receipt, err error) string {
 	return string(receipt.Status)
 }
 
-// receive authenticates before it decodes, and decodes before it asks the ledger.
+// receive authenticates before it decodes, and decodes before it uses the ledger.
 func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receipt, error) {
-	d, as, err := s.authenticateDelivery(w, r)
+	d, token, err := s.authenticateDelivery(w, r)
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
 	r = s.onBehalf(r, d.Source)
 	if contentType := r.Header.Get("Content-Type"); contentType != wire.JSON && mediaType(r) != wire.JSON {
-		return sandbox.Receipt{}, httpProblem(http.StatusUnsupportedMediaType, "a condition has Content-Type: application/json")
+		return sandbox.Receipt{}, httpProblem(http.StatusUnsupportedMediaType,
+			"a condition must have Content-Type: application/json")
 	}
 	if d.Condition, err = webhook.Decode(d.Body); err != nil {
 		return sandbox.Receipt{}, err
@@ -95,24 +114,32 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receip
 	if x.environment = about.EnvironmentID; about.AgentDID != "" {
 		x.lease = sandbox.LeaseID(about.AgentDID, about.EnvironmentID)
 	}
+	if token != nil {
+		if err := permit(r.Context(), *token, Environment(about.EnvironmentID)); err != nil {
+			return sandbox.Receipt{}, err
+		}
+	}
 	select {
 	case s.conditionSlots <- struct{}{}:
 		defer func() { <-s.conditionSlots }()
 	default:
-		return sandbox.Receipt{}, sandbox.Errorf(sandbox.CapacityExceeded, "%d conditions wait for the ledger already; send it again", cap(s.conditionSlots))
+		return sandbox.Receipt{}, sandbox.Errorf(sandbox.CapacityExceeded,
+			"%d conditions are already waiting for the ledger; retry", cap(s.conditionSlots))
 	}
-	// A sender that hangs up must not undo what the ledger is about to store.
+	// A sender that disconnects must not cancel the transaction.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.conditionTimeout)
 	defer cancel()
-	receipt, err := as.Deliver(ctx, d)
+	receipt, err := s.service.Deliver(ctx, d)
 	if err != nil && (ctx.Err() != nil || sandbox.IsRetryable(err)) {
-		return receipt, sandbox.Errorf(sandbox.Unavailable, "the condition is not known to be stored; send it again: %w", err)
+		return receipt, sandbox.Errorf(sandbox.Unavailable,
+			"storing the condition: %w; the outcome is unknown, so retry", err)
 	}
 	return receipt, err
 }
 
-// authenticateDelivery reads the body and says who sent it and with which rights.
-func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (sandbox.Delivery, service.Conditions, error) {
+// authenticateDelivery reads the body, and returns its sender and its token. A signed message has no token, and may
+// name every environment.
+func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (sandbox.Delivery, *Token, error) {
 	d := sandbox.Delivery{}
 	var token Token
 	_, byToken := r.Header["Authorization"]
@@ -137,12 +164,12 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 			return d, nil, s.noteFailure(s.addressOf(r), s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, err))
 		}
 		exchangeOf(r.Context()).known(r)
-		return d, s.service, nil
+		return d, nil, nil
 	}
 	d.Source, d.ID = token.Source(), r.Header.Get(webhook.HeaderID)
 	if d.ID == "" {
 		sum := sha256.Sum256(body)
 		d.ID = "sha256-" + hex.EncodeToString(sum[:])
 	}
-	return d, scoped{service: s.service, token: token}, webhook.CheckID(d.ID)
+	return d, &token, webhook.CheckID(d.ID)
 }

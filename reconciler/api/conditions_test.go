@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -63,21 +64,26 @@ func TestConditionIsAccepted(t *testing.T) {
 	w.game()
 	body := w.condition("game.finished", `{"environment_id":"catan-7"}`)
 	a := w.send(w.signed("msg-1", body))
-	if got := want[sandbox.Receipt](w, a, 202); got != (sandbox.Receipt{ID: "msg-1", Status: sandbox.DeliveryApplied, Matched: 1}) {
+	if got := want[sandbox.Receipt](w, a,
+		202); got != (sandbox.Receipt{ID: "msg-1", Status: sandbox.DeliveryApplied, Matched: 1}) {
 		t.Errorf("the receipt is %s", a.body)
 	}
 	if a.body != `{"id":"msg-1","status":"applied","duplicate":false,"matched":1}` {
 		t.Errorf("the receipt is %s", a.body)
 	}
-	if got := want[sandbox.Receipt](w, w.send(w.signed("msg-1", body)), 202); !got.Duplicate || got.Matched != 1 || got.Status != sandbox.DeliveryApplied {
+	if got := want[sandbox.Receipt](w, w.send(w.signed("msg-1", body)), 202); !got.Duplicate || got.Matched != 1 ||
+		got.Status != sandbox.DeliveryApplied {
 		t.Errorf("the second receipt is %+v", got)
 	}
-	w.wantProblem(w.send(w.signed("msg-1", w.condition("game.finished", `{"environment_id":"catan-8"}`))), 409, sandbox.Conflict)
+	w.wantProblem(w.send(w.signed("msg-1", w.condition("game.finished", `{"environment_id":"catan-8"}`))),
+		409, sandbox.Conflict)
 	w.Advance(time.Second)
-	if l := want[sandbox.Lease](w, w.do("GET", annIn, ""), 200); l.Status != sandbox.LeaseDestroyed || l.EndReason != "game.finished" {
+	if l := want[sandbox.Lease](w, w.do("GET", annIn, ""), 200); l.Status != sandbox.LeaseDestroyed ||
+		l.EndReason != "game.finished" {
 		t.Errorf("the lease is %s: %s", l.Status, l.EndReason)
 	}
-	w.wantProblem(w.do("POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`), 409, sandbox.EnvironmentEnded)
+	w.wantProblem(w.do("POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`), 409,
+		sandbox.EnvironmentEnded)
 	want[sandbox.Environment](w, w.do("POST", "/v1/environments/catan-7/reopen", ""), 200)
 	want[sandbox.Acquired](w, w.do("POST", "/v1/leases", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`), 201)
 }
@@ -88,10 +94,12 @@ func TestConditionThatEndsNothingIsAcceptedToo(t *testing.T) {
 	old := w.condition("game.finished", `{"environment_id":"catan-7"}`)
 	w.Advance(time.Second)
 	w.game()
-	if got := want[sandbox.Receipt](w, w.send(w.signed("a", old)), 202); got.Status != sandbox.DeliveryStale || got.Matched != 0 {
+	if got := want[sandbox.Receipt](w, w.send(w.signed("a", old)), 202); got.Status != sandbox.DeliveryStale ||
+		got.Matched != 0 {
 		t.Errorf("older than the lease: %+v", got)
 	}
-	if got := want[sandbox.Receipt](w, w.send(w.signed("b", w.condition("game.finished", `{"environment_id":"nowhere"}`))), 202); got.Status != sandbox.DeliveryUnmatched {
+	if got := want[sandbox.Receipt](w, w.send(w.signed("b", w.condition("game.finished", `{"environment_id":"nowhere"}`))),
+		202); got.Status != sandbox.DeliveryUnmatched {
 		t.Errorf("for no environment: %+v", got)
 	}
 	if l := want[sandbox.Lease](w, w.do("GET", annIn, ""), 200); l.Status != sandbox.LeaseActive {
@@ -121,16 +129,17 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 		}
 	}
 	unauthenticated := map[string]*http.Request{
-		"another secret":     w.signed("m", good, signedAt(secretless, 0)),
-		"old timestamp":      w.signed("m", good, signedAt(w.secret, -6*time.Minute)),
-		"future timestamp":   w.signed("m", good, signedAt(w.secret, 6*time.Minute)),
-		"other id":           w.signed("m", good, header("webhook-id", "n")),
-		"no id":              w.signed("m", good, without("webhook-id")),
-		"no signature":       w.signed("m", good, without("webhook-signature")),
-		"no timestamp":       w.signed("m", good, without("webhook-timestamp")),
-		"wrong token":        w.signed("m", good, header("Authorization", "Bearer "+webhook.NewToken())),
-		"empty token":        w.signed("m", good, header("Authorization", "Bearer ")),
-		"wrong and not JSON": w.signed("m", "no", header("webhook-signature", "v1,AAAA"), header("Content-Type", "text/plain")),
+		"another secret":   w.signed("m", good, signedAt(secretless, 0)),
+		"old timestamp":    w.signed("m", good, signedAt(w.secret, -6*time.Minute)),
+		"future timestamp": w.signed("m", good, signedAt(w.secret, 6*time.Minute)),
+		"other id":         w.signed("m", good, header("webhook-id", "n")),
+		"no id":            w.signed("m", good, without("webhook-id")),
+		"no signature":     w.signed("m", good, without("webhook-signature")),
+		"no timestamp":     w.signed("m", good, without("webhook-timestamp")),
+		"wrong token":      w.signed("m", good, header("Authorization", "Bearer "+access.NewToken())),
+		"empty token":      w.signed("m", good, header("Authorization", "Bearer ")),
+		"wrong and not JSON": w.signed("m", "no", header("webhook-signature", "v1,AAAA"),
+			header("Content-Type", "text/plain")),
 	}
 	bodies := map[string]bool{} // of signed messages
 	for name, r := range unauthenticated {
@@ -153,17 +162,23 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 		code    sandbox.Code
 		fields  []string
 	}{
-		"65 KiB":                 {w.signed("m", large), 413, sandbox.Invalid, nil},
-		"65 KiB with no length":  {chunked(w.signed("m", large)), 413, sandbox.Invalid, nil},
-		"content type":           {w.signed("m", good, header("Content-Type", "text/json")), 415, sandbox.Invalid, nil},
-		"no content type":        {w.signed("m", good, without("Content-Type")), 415, sandbox.Invalid, nil},
-		"not JSON":               {w.signed("m", "game over"), 422, sandbox.Invalid, nil},
-		"unknown field":          {w.signed("m", w.condition("game.finished", `{"environment_id":"catan-7","winner":"ann"}`)), 422, sandbox.Invalid, []string{"data.winner"}},
-		"death without an agent": {w.signed("m", w.condition("agent.death", `{"environment_id":"catan-7"}`)), 422, sandbox.Invalid, []string{"data.agent_did"}},
-		"happened in the future": {w.signed("m", `{"type":"game.finished","timestamp":"2036-01-01T00:00:00Z","data":{"environment_id":"catan-7"}}`), 422, sandbox.Invalid, []string{"timestamp"}},
+		"65 KiB":                {w.signed("m", large), 413, sandbox.Invalid, nil},
+		"65 KiB with no length": {chunked(w.signed("m", large)), 413, sandbox.Invalid, nil},
+		"content type":          {w.signed("m", good, header("Content-Type", "text/json")), 415, sandbox.Invalid, nil},
+		"no content type":       {w.signed("m", good, without("Content-Type")), 415, sandbox.Invalid, nil},
+		"not JSON":              {w.signed("m", "game over"), 422, sandbox.Invalid, nil},
+		"unknown field": {w.signed("m", w.condition("game.finished", `{"environment_id":"catan-7","winner":"ann"}`)),
+			422, sandbox.Invalid, []string{"data.winner"}},
+		"death without an agent": {w.signed("m", w.condition("agent.death", `{"environment_id":"catan-7"}`)), 422,
+			sandbox.Invalid, []string{"data.agent_did"}},
+		"happened in the future": {
+			w.signed("m", `{"type":"game.finished","timestamp":"2036-01-01T00:00:00Z","data":{"environment_id":"catan-7"}}`),
+			422, sandbox.Invalid, []string{"timestamp"},
+		},
 		"a token's other game": {w.signed("m", w.condition("game.finished", `{"environment_id":"rpg-1"}`),
 			header("Authorization", "Bearer "+w.catan)), 403, sandbox.Forbidden, nil},
-		"a token's id with a dot": {w.signed("m", good, header("Authorization", "Bearer "+w.catan), header("webhook-id", "a.b")), 422, sandbox.Invalid, []string{"webhook-id"}},
+		"a token's id with a dot": {w.signed("m", good, header("Authorization", "Bearer "+w.catan),
+			header("webhook-id", "a.b")), 422, sandbox.Invalid, []string{"webhook-id"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sub := *w
@@ -190,10 +205,12 @@ func TestConditionByToken(t *testing.T) {
 		t.Errorf("the receipt is %+v", first)
 	}
 	// Without an id of its own the same message is the same message.
-	if second := want[sandbox.Receipt](w, w.do("POST", "/v1/conditions", body, "Authorization", "Bearer "+w.catan), 202); !second.Duplicate || second.ID != first.ID {
+	if second := want[sandbox.Receipt](w, w.do("POST", "/v1/conditions", body, "Authorization", "Bearer "+w.catan),
+		202); !second.Duplicate || second.ID != first.ID {
 		t.Errorf("the second receipt is %+v", second)
 	}
-	if third := want[sandbox.Receipt](w, w.do("POST", "/v1/conditions", body, "Webhook-Id", "m-1"), 202); third.Duplicate || third.ID != "m-1" {
+	if third := want[sandbox.Receipt](w, w.do("POST", "/v1/conditions", body, "Webhook-Id", "m-1"),
+		202); third.Duplicate || third.ID != "m-1" {
 		t.Errorf("the third receipt is %+v", third)
 	}
 }

@@ -1,8 +1,8 @@
 // Package api serves a [service.Service] over HTTP, as JSON under /v1, described by OpenAPI 3.1 at
-// /openapi.json. /livez says that the process runs, /readyz that it can do its work.
+// /openapi.json. /livez reports that the process runs, and /readyz that it can work.
 //
-// Every request under /v1 needs a bearer token ("Authorization: Bearer <token>"); POST
-// /v1/conditions alone takes a Standard Webhooks signature instead. A token may be limited to
+// Every request under /v1 needs a bearer token ("Authorization: Bearer <token>"). Only POST
+// /v1/conditions accepts a Standard Webhooks signature instead. A token may be limited to
 // environments. Errors are RFC 9457 problems with the code, reason and fields of [sandbox.Error].
 //
 // # Status of each code
@@ -14,10 +14,10 @@
 //	timeout                 504   failed            500   internal         500
 //	output_expired          410
 //
-// The protocol itself refuses with 400 (no body), 404 (no such path), 405, 408 (body too slow), 411
-// (a raw file without length), 413 (body too large) and 415 (content type).
+// HTTP itself adds 400 (no body), 404 (unknown path), 405, 408 (body too slow), 411 (raw file
+// without length), 413 (body too large) and 415 (content type).
 //
-// # The thirteen errors that this project began with
+// # The thirteen errors of the first design
 //
 //	its error                code and reason here                                    status  was
 //	NOT_FOUND                not_found, sandbox_not_found                            404     404
@@ -34,6 +34,6 @@
 //	RESOURCE_LIMIT_EXCEEDED  capacity_exceeded, sandbox_resource_limit_exceeded      429     429
 //	TIMEOUT                  timeout, sandbox_timeout                                504     408
 //
-// Two differ on purpose: a state that forbids a request is a conflict and not a malformed request,
-// and 408 would tell the client that it was the slow one.
+// Two statuses differ on purpose. A state that forbids a request is a conflict, not a malformed
+// request. 408 would blame the client for a slow server.
 package api

@@ -84,7 +84,10 @@ func TestDocumentDescribesEveryRoute(t *testing.T) {
 			t.Errorf("the document contains %s", leftover)
 		}
 	}
-	for route, types := range map[string][]string{"/v1/leases/{id}/exec": {"application/json", "application/x-ndjson"}, "/v1/conditions": {"application/json"}} {
+	for route, types := range map[string][]string{
+		"/v1/leases/{id}/exec": {"application/json", "application/x-ndjson"},
+		"/v1/conditions":       {"application/json"},
+	} {
 		for _, contentType := range types {
 			if body := doc.Paths[route]["post"].RequestBody; body == nil || body.Content[contentType] == nil {
 				t.Errorf("%s does not take %s", route, contentType)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// reply is an answer with a JSON body.
+// reply is a response with a JSON body.
 type reply[T any] struct {
 	Body T
 }
@@ -23,32 +23,51 @@ func replyWith[T any](v T, err error) (*reply[T], error) {
 	return &reply[T]{Body: v}, nil
 }
 
-// empty is an answer, or a request, without anything.
+// empty is a response without a body.
 type empty struct{}
 
-// EnvironmentPath names an environment in a path. It is exported because huma skips embedded
-// fields that are not.
+// unlimited is an input of requests that are open to every token. The response is filtered by the token's limit.
+type unlimited struct{}
+
+func (unlimited) touches() Target { return Nothing() }
+
+// EnvironmentPath names an environment in a path. Exported, because huma skips embedded fields that are not.
 type EnvironmentPath struct {
-	ID string `path:"id" doc:"The environment's id, the name that its user chose."`
+	ID string `path:"id" doc:"The environment's id, as chosen by its creator."`
 }
+
+func (p EnvironmentPath) touches() Target { return Environment(p.ID) }
+
+// EnvironmentQuery limits a list or report to an environment. Exported for huma, see EnvironmentPath.
+type EnvironmentQuery struct {
+	EnvironmentID string `query:"environment_id"`
+}
+
+func (q EnvironmentQuery) touches() Target { return Environment(q.EnvironmentID) }
 
 func (s *server) registerEnvironments(d *document) {
 	tags := []string{"environments"}
-	add(d, huma.Operation{OperationID: "list-environments", Method: http.MethodGet, Path: "/v1/environments", Tags: tags,
-		Summary: "List the environments that are not destroyed"}, listEnvironments)
-	add(d, huma.Operation{OperationID: "put-environment", Method: http.MethodPut, Path: "/v1/environments/{id}", Tags: tags,
-		Summary: "Make or change an environment"}, putEnvironment)
-	add(d, huma.Operation{OperationID: "get-environment", Method: http.MethodGet, Path: "/v1/environments/{id}", Tags: tags,
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-environments", Method: http.MethodGet,
+		Path: "/v1/environments", Tags: tags,
+		Summary: "List environments that are not destroyed"}, listEnvironments)
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "put-environment", Method: http.MethodPut,
+		Path: "/v1/environments/{id}", Tags: tags,
+		Summary: "Create or change an environment"}, putEnvironment)
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-environment", Method: http.MethodGet,
+		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Show an environment"}, getEnvironment)
-	add(d, huma.Operation{OperationID: "delete-environment", Method: http.MethodDelete, Path: "/v1/environments/{id}", Tags: tags,
-		Summary: "Remove an environment and wait until its sandboxes are gone"}, deleteEnvironment)
-	add(d, huma.Operation{OperationID: "reopen-environment", Method: http.MethodPost, Path: "/v1/environments/{id}/reopen", Tags: tags,
-		Summary: "Let an ended environment give out leases again"}, reopenEnvironment)
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "delete-environment", Method: http.MethodDelete,
+		Path: "/v1/environments/{id}", Tags: tags,
+		Summary: "Delete an environment and wait until its sandboxes are gone"}, deleteEnvironment)
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "reopen-environment", Method: http.MethodPost,
+		Path: "/v1/environments/{id}/reopen", Tags: tags,
+		Summary: "Reopen an ended environment for new leases"}, reopenEnvironment)
 }
 
-func listEnvironments(ctx context.Context, service service.Service, _ *empty) (*reply[wire.EnvironmentPage], error) {
+func listEnvironments(ctx context.Context, service service.Service, _ *unlimited,
+) (*reply[wire.EnvironmentPage], error) {
 	list, err := service.ListEnvironments(ctx)
-	return replyWith(wire.EnvironmentPage{Environments: notNil(list)}, err)
+	return replyWith(wire.EnvironmentPage{Environments: visible(tokenOfCaller(ctx), list)}, err)
 }
 
 func putEnvironment(ctx context.Context, service service.Service, in *struct {
@@ -57,28 +76,33 @@ func putEnvironment(ctx context.Context, service service.Service, in *struct {
 }) (*reply[sandbox.Environment], error) {
 	put := in.Body
 	if put.ID != "" && put.ID != in.ID {
-		return nil, sandbox.InvalidFields("environment", []sandbox.Field{{Name: "id", Problem: "differs from the id in the path"}})
+		return nil, sandbox.InvalidFields("environment",
+			[]sandbox.Field{{Name: "id", Problem: "differs from the id in the path"}})
 	}
-	put.ID = in.ID
+	token := tokenOfCaller(ctx)
+	put.ID, put.Owner, put.Tenant = in.ID, ownerFor(token, put.Owner), token.Tenant()
 	return replyWith(service.PutEnvironment(ctx, put))
 }
 
-func getEnvironment(ctx context.Context, service service.Service, in *EnvironmentPath) (*reply[sandbox.Environment], error) {
+func getEnvironment(ctx context.Context, service service.Service,
+	in *EnvironmentPath) (*reply[sandbox.Environment], error) {
 	return replyWith(service.GetEnvironment(ctx, in.ID))
 }
 
 func deleteEnvironment(ctx context.Context, service service.Service, in *struct {
 	EnvironmentPath
-	Force bool `query:"force" doc:"End the leases that are still active."`
+	Force bool   `query:"force" doc:"End active leases too."`
+	Owner string `query:"owner" doc:"Delete it only if this is its owner. Default: any owner."`
 }) (*empty, error) {
-	return nil, service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: in.ID, Force: in.Force})
+	return nil, service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: in.ID, Owner: in.Owner, Force: in.Force})
 }
 
-func reopenEnvironment(ctx context.Context, service service.Service, in *EnvironmentPath) (*reply[sandbox.Environment], error) {
+func reopenEnvironment(ctx context.Context, service service.Service,
+	in *EnvironmentPath) (*reply[sandbox.Environment], error) {
 	return replyWith(service.ReopenEnvironment(ctx, in.ID))
 }
 
-// notNil makes an empty list [] rather than null.
+// notNil returns an empty list instead of nil, which is [] in JSON and not null.
 func notNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}

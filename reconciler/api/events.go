@@ -15,14 +15,17 @@ import (
 )
 
 func (s *server) registerEvents(d *document) {
-	addRaw(d, huma.Operation{
+	addRaw(d, sandbox.ScopeRead, huma.Operation{
 		OperationID: "list-events", Method: http.MethodGet, Path: "/v1/events", Tags: []string{"reports"},
 		Summary: "List or follow events",
-		Description: "With Accept: " + wire.EventStream + " stored events and then new ones come as server-sent events; " +
-			"a reader that comes back with Last-Event-ID misses none.",
+		Description: "With Accept: " + wire.EventStream + ", the response is a stream of server-sent events: " +
+			"first the stored events, then new ones. A client that reconnects with Last-Event-ID misses no event.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "Events in ascending order.",
-			Content:     map[string]*huma.MediaType{wire.JSON: d.media(wire.EventPage{}), wire.EventStream: d.media(sandbox.Event{})},
+			Content: map[string]*huma.MediaType{
+				wire.JSON:        d.media(wire.EventPage{}),
+				wire.EventStream: d.media(sandbox.Event{}),
+			},
 		}},
 	}, s.events)
 }
@@ -31,19 +34,28 @@ type eventsInput struct {
 	EnvironmentID string `query:"environment_id"`
 	LeaseID       string `query:"lease_id"`
 	SandboxID     string `query:"sandbox_id"`
-	Type          string `query:"type" doc:"One type, such as egress.denied, or all that begin alike, such as egress.*"`
-	FromSequence  int64  `query:"from_sequence" doc:"Replay one sandbox's events after this sequence, such as a lease's last_sequence; needs sandbox_id."`
-	AfterID       int64  `query:"after_id" doc:"Go on after this event: next_after_id of the page before, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired when not all is retained after it."`
-	Latest        bool   `query:"latest" doc:"The latest events first. They cannot be followed."`
-	BeforeID      int64  `query:"before_id" doc:"With latest: those before this event, such as the last of the page before."`
+	Type          string `query:"type" doc:"A type, such as egress.denied, or a prefix, such as egress.*"`
+	FromSequence  int64  `query:"from_sequence" doc:"Only events after this sequence of the sandbox, such as a lease's last_sequence; needs sandbox_id."`
+	AfterID       int64  `query:"after_id" doc:"Only events after this one: next_after_id of the previous page, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired if an event after it was already purged."`
+	Latest        bool   `query:"latest" doc:"Latest events first. Cannot be followed."`
+	BeforeID      int64  `query:"before_id" doc:"With latest: only events before this one, such as the last of the previous page."`
 	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
-	LastEventID   int64  `header:"Last-Event-ID" doc:"As after_id, and before it: what a reader that comes back sends."`
+	LastEventID   int64  `header:"Last-Event-ID" doc:"Overrides after_id. Sent by a client that reconnects."`
 }
+
+func (in eventsInput) touches() Target { return reportOn(in.EnvironmentID, in.LeaseID) }
 
 func (s *server) events(w http.ResponseWriter, r *http.Request, service service.Service, in *eventsInput) error {
 	filter := sandbox.EventFilter{
-		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, SandboxID: in.SandboxID, Type: in.Type,
-		FromSequence: in.FromSequence, AfterID: cmp.Or(in.LastEventID, in.AfterID), Latest: in.Latest, BeforeID: in.BeforeID, Limit: in.Limit,
+		EnvironmentID: in.EnvironmentID,
+		LeaseID:       in.LeaseID,
+		SandboxID:     in.SandboxID,
+		Type:          in.Type,
+		FromSequence:  in.FromSequence,
+		AfterID:       cmp.Or(in.LastEventID, in.AfterID),
+		Latest:        in.Latest,
+		BeforeID:      in.BeforeID,
+		Limit:         in.Limit,
 	}
 	if accepts(r, wire.EventStream) {
 		return s.followEvents(w, r, service, filter)
@@ -60,13 +72,14 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service service.
 	return nil
 }
 
-func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service service.Service, filter sandbox.EventFilter) error {
+func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service service.Service,
+	filter sandbox.EventFilter) error {
 	if filter.Latest {
-		return service.FollowEvents(r.Context(), filter, nil) // which refuses it
+		return service.FollowEvents(r.Context(), filter, nil) // returns the error
 	}
 	probe := filter
 	probe.Limit = 1
-	if _, err := service.ListEvents(r.Context(), probe); err != nil { // a wrong filter gets its status
+	if _, err := service.ListEvents(r.Context(), probe); err != nil { // so that an invalid filter gets its status
 		return err
 	}
 	s.serveEvents(w, r, func(ctx context.Context, send func(id int64, kind string, v any) error) error {
@@ -77,11 +90,12 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service se
 	return nil
 }
 
-// serveEvents answers with server-sent events until follow returns. Its error is the last event.
-func (s *server) serveEvents(w http.ResponseWriter, r *http.Request, follow func(ctx context.Context, send func(id int64, kind string, v any) error) error) {
+// serveEvents sends server-sent events until follow returns. The last event holds the error of follow.
+func (s *server) serveEvents(w http.ResponseWriter, r *http.Request,
+	follow func(ctx context.Context, send func(id int64, kind string, v any) error) error) {
 	ctx, out := s.openStream(w, r, wire.EventStream, ": idle\n\n")
 	defer out.close()
-	err := out.write([]byte(": following\n\n")) // the reader learns at once that it is connected
+	err := out.write([]byte(": following\n\n")) // tells the client at once that it is connected
 	if err == nil {
 		err = follow(ctx, func(id int64, kind string, v any) error {
 			data, err := json.Marshal(v)
@@ -91,15 +105,15 @@ func (s *server) serveEvents(w http.ResponseWriter, r *http.Request, follow func
 			return out.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", id, kind, data))
 		})
 	}
-	failed := err != nil && ctx.Err() == nil // otherwise the reader has gone
+	failed := err != nil && ctx.Err() == nil // otherwise the client has disconnected
 	out.close()
 	if failed {
 		p := problemOf(err)
 		exchangeOf(r.Context()).note(p)
 		data, err := json.Marshal(p.Problem)
 		if err != nil {
-			panic(err) // strings and numbers always have a JSON form
+			panic(err) // strings and numbers always marshal
 		}
-		_ = out.write(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // a reader that has gone needs no answer
+		_ = out.write(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // the client may have disconnected
 	}
 }

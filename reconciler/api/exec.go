@@ -16,7 +16,7 @@ import (
 )
 
 func (s *server) registerExec(d *document) {
-	addRaw(d, execOperation(d, huma.Operation{
+	addRaw(d, sandbox.ScopeLease, execOperation(d, huma.Operation{
 		OperationID: "exec", Method: http.MethodPost, Path: "/v1/leases/{id}/exec", Tags: []string{"leases"},
 		Summary: "Run a command in a lease's sandbox",
 	}), func(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef) error {
@@ -24,25 +24,30 @@ func (s *server) registerExec(d *document) {
 	})
 }
 
-// execOperation describes what runs a command.
+// execOperation describes an operation that runs a command.
 func execOperation(d *document, op huma.Operation) huma.Operation {
-	op.Description += "A command that fails is a result, not an error. With Accept: " + wire.NDJSON + " output is streamed as it comes, " +
-		"one ExecOutput per line, the last with the result. With Content-Type: " + wire.NDJSON + " ExecInput lines of at most 1 MiB follow the request " +
-		"as standard input, while output streams. With detach it is started, and answered with the Exec (202)."
+	op.Description += "A command that fails is a result, not an error. With Accept: " + wire.NDJSON +
+		", the response streams the output, one ExecOutput per line; the last line holds the result. With Content-Type: " +
+		wire.NDJSON + ", ExecInput lines of at most 1 MiB follow the request as standard input, while output streams. With " +
+		"detach, the response is the started Exec (202)."
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		wire.JSON: d.media(wire.ExecRequest{}), wire.NDJSON: d.media(wire.ExecInput{}),
 	}}
-	op.Responses = map[string]*huma.Response{"202": d.content("The command is detached.", wire.JSON, sandbox.Exec{}), "200": {
-		Description: "The command has ended, or its output streams.",
-		Content: map[string]*huma.MediaType{
-			wire.JSON: d.media(wire.ExecResult{}), wire.NDJSON: d.media(wire.ExecOutput{}),
+	op.Responses = map[string]*huma.Response{
+		"202": d.content("The command is detached.", wire.JSON, sandbox.Exec{}),
+		"200": {
+			Description: "The result of the command, or the stream of its output.",
+			Content: map[string]*huma.MediaType{
+				wire.JSON: d.media(wire.ExecResult{}), wire.NDJSON: d.media(wire.ExecOutput{}),
+			},
 		},
-	}}
+	}
 	return op
 }
 
-// exec runs a command, in a session unless that is "".
-func (s *server) exec(w http.ResponseWriter, r *http.Request, service service.Service, ref sandbox.LeaseRef, session string) error {
+// exec runs a command, in a session unless session is "".
+func (s *server) exec(w http.ResponseWriter, r *http.Request, service service.Service, ref sandbox.LeaseRef,
+	session string) error {
 	ctx, fail := context.WithCancelCause(r.Context())
 	defer fail(nil)
 	r = r.WithContext(ctx)
@@ -85,12 +90,12 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service service.Se
 		return err
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // the reader has gone, or must see that the end is missing
+		panic(http.ErrAbortHandler) // aborts the response, so that the client sees that it is incomplete
 	}
 	return nil
 }
 
-// outputWriter sends what a command writes as lines of the stream.
+// outputWriter sends the output of a command as lines of the stream.
 type outputWriter struct {
 	out  *stream
 	name string
@@ -105,8 +110,8 @@ func (o outputWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// readExec reads the request, and prepares its standard input when that follows in the body. fail ends the
-// command whose input cannot be read to its end.
+// readExec reads the request and, if the body has more lines, prepares standard input. fail cancels the command if its
+// input cannot be read.
 func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFunc) (sandbox.ExecRequest, error) {
 	var (
 		in    wire.ExecRequest
@@ -128,12 +133,12 @@ func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFu
 		lines := newLines(r.Body)
 		err := lines.decode(&in, maxJSON)
 		if errors.Is(err, io.EOF) {
-			err = badBody(errors.New("must begin with a line that is the request"))
+			err = badBody(errors.New("the first line must be the request"))
 		}
 		if err != nil {
 			return sandbox.ExecRequest{}, err
 		}
-		exchangeOf(r.Context()).body.wait() // what follows may be typed by a person
+		exchangeOf(r.Context()).body.wait() // a person may type the rest
 		stdin = &inputReader{lines: lines, fail: fail}
 	default:
 		return sandbox.ExecRequest{}, httpProblem(http.StatusUnsupportedMediaType,
@@ -142,7 +147,7 @@ func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFu
 	return execOf(in, stdin)
 }
 
-// execOf turns a request into its domain form, with more standard input after its own, unless nil.
+// execOf converts a request to its domain form. more, unless nil, follows the standard input of the request.
 func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 	first, err := wire.Decode(in.Stdin, in.StdinEncoding)
 	if err != nil {
@@ -155,7 +160,17 @@ func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 		stdin = bytes.NewReader(first)
 	}
 	return sandbox.ExecRequest{
-		ID: in.ID, Detach: in.Detach, Command: in.Command, Shell: in.Shell, Source: in.Source, Env: in.Env, Cwd: in.Cwd, User: in.User, As: in.As,
-		Timeout: in.Timeout, OutputLimit: in.OutputLimit, Stdin: stdin,
+		ID:          in.ID,
+		Detach:      in.Detach,
+		Command:     in.Command,
+		Shell:       in.Shell,
+		Source:      in.Source,
+		Env:         in.Env,
+		Cwd:         in.Cwd,
+		User:        in.User,
+		As:          in.As,
+		Timeout:     in.Timeout,
+		OutputLimit: in.OutputLimit,
+		Stdin:       stdin,
 	}, nil
 }

@@ -19,38 +19,43 @@ func (s *server) registerFiles(d *document) {
 	const path = "/v1/leases/{id}/files"
 	tags := []string{"files"}
 	either := map[string]*huma.MediaType{wire.Tar: binary(), wire.OctetStream: binary()}
-	addRaw(d, huma.Operation{
+	addRaw(d, sandbox.ScopeLease, huma.Operation{
 		OperationID: "write-files", Method: http.MethodPut, Path: path, Tags: tags,
 		Summary: "Write files into a lease's sandbox",
-		Description: "Content-Type " + wire.Tar + " is unpacked under path; any other is the content of the one file that path names, " +
-			"which appears whole or not at all.",
+		Description: "Content-Type " + wire.Tar + " is unpacked under path. Any other content type is the content of " +
+			"the one file that path names, which is replaced atomically.",
 		RequestBody: &huma.RequestBody{Required: true, Content: either},
 		Responses:   map[string]*huma.Response{"204": {Description: "Written."}},
 	}, s.writeFiles)
-	addRaw(d, huma.Operation{
+	addRaw(d, sandbox.ScopeLease, huma.Operation{
 		OperationID: "read-files", Method: http.MethodGet, Path: path, Tags: tags,
-		Summary:     "Read files out of a lease's sandbox",
-		Description: "With Accept: " + wire.Tar + " a file or directory as tar, whose names are relative to its parent; otherwise the content of one file.",
-		Responses:   map[string]*huma.Response{"200": {Description: "The files.", Content: either}},
+		Summary: "Read files out of a lease's sandbox",
+		Description: "With Accept: " + wire.Tar +
+			" a file or directory as tar, whose names are relative to its parent; otherwise the content of one file.",
+		Responses: map[string]*huma.Response{"200": {Description: "The files.", Content: either}},
 	}, s.readFiles)
-	add(d, huma.Operation{OperationID: "remove-file", Method: http.MethodDelete, Path: path, Tags: tags,
-		Summary: "Remove a file or directory in a lease's sandbox", DefaultStatus: http.StatusNoContent}, removeFile)
-	add(d, huma.Operation{OperationID: "list-files", Method: http.MethodGet, Path: path + "/list", Tags: tags,
-		Summary:     "List what a directory in a lease's sandbox holds",
-		Description: "By name in the order of bytes. Names that are not UTF-8 come in base64; a query has them percent-encoded."}, listFiles)
-	add(d, huma.Operation{OperationID: "stat-file", Method: http.MethodGet, Path: path + "/stat", Tags: tags,
-		Summary: "Describe a file, directory or link in a lease's sandbox"}, statFile)
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "remove-file", Method: http.MethodDelete,
+		Path: path, Tags: tags,
+		Summary: "Delete a file or directory in a lease's sandbox", DefaultStatus: http.StatusNoContent}, removeFile)
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "list-files", Method: http.MethodGet,
+		Path: path + "/list", Tags: tags,
+		Summary: "List a directory in a lease's sandbox",
+		Description: "By name in the order of bytes. Names that are not UTF-8 come in base64; a query has them " +
+			"percent-encoded."}, listFiles)
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "stat-file", Method: http.MethodGet,
+		Path: path + "/stat", Tags: tags,
+		Summary: "Describe a file, directory or symlink in a lease's sandbox"}, statFile)
 }
 
-// FilePath names a path in a lease's sandbox. It is exported for huma, as LeaseRef is.
+// FilePath names a path in a lease's sandbox. Exported for huma, see EnvironmentPath.
 type FilePath struct {
 	LeaseRef
-	Path string `query:"path" required:"true" doc:"In /workspace or /data; relative paths begin at /workspace."`
+	Path string `query:"path" required:"true" doc:"In /workspace or /data; relative paths start at /workspace."`
 }
 
-// FileLimit bounds the content of a single file.
+// FileLimit limits the content of a single file.
 type FileLimit struct {
-	MaxBytes int64 `query:"max_bytes" doc:"Refuse a single file that is larger. At most, and by default, 1 GiB."`
+	MaxBytes int64 `query:"max_bytes" doc:"Maximum size of a single file. At most, and by default, 1 GiB."`
 }
 
 type writeFilesInput struct {
@@ -59,7 +64,8 @@ type writeFilesInput struct {
 	Mode string `query:"mode" doc:"Permissions of a single file, octal. Default 0644." pattern:"^0?[0-7]{3}$"`
 }
 
-func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service service.Service, in *writeFilesInput) error {
+func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service service.Service,
+	in *writeFilesInput) error {
 	if err := writeInto(r, service, in); err != nil {
 		return err
 	}
@@ -75,7 +81,8 @@ func writeInto(r *http.Request, service service.Service, in *writeFilesInput) er
 	if err != nil {
 		return sandbox.InvalidFields("file", []sandbox.Field{{Name: "mode", Problem: err.Error()}})
 	}
-	return service.WriteFile(r.Context(), in.ref(), sandbox.FileWrite{Path: in.Path, Mode: mode, MaxBytes: in.MaxBytes}, r.Body)
+	return service.WriteFile(r.Context(), in.ref(),
+		sandbox.FileWrite{Path: in.Path, Mode: mode, MaxBytes: in.MaxBytes}, r.Body)
 }
 
 type readFilesInput struct {
@@ -95,12 +102,13 @@ func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service servi
 	defer func() { _ = content.Close() }() // only read
 	if _, err := io.Copy(w, content); err != nil {
 		exchangeOf(r.Context()).cause = err
-		panic(http.ErrAbortHandler) // the status is out: a cut connection is what tells the reader
+		panic(http.ErrAbortHandler) // the status is sent: only an aborted response tells the client
 	}
 	return nil
 }
 
-func readOne(w http.ResponseWriter, r *http.Request, service service.Service, in *readFilesInput) (io.ReadCloser, error) {
+func readOne(w http.ResponseWriter, r *http.Request, service service.Service,
+	in *readFilesInput) (io.ReadCloser, error) {
 	file, err := service.ReadFile(r.Context(), in.ref(), sandbox.FileRead{Path: in.Path, MaxBytes: in.MaxBytes})
 	if err != nil {
 		return nil, err
@@ -110,13 +118,14 @@ func readOne(w http.ResponseWriter, r *http.Request, service service.Service, in
 	return file.ReadCloser, nil
 }
 
-func readTar(w http.ResponseWriter, r *http.Request, service service.Service, in *readFilesInput) (io.ReadCloser, error) {
+func readTar(w http.ResponseWriter, r *http.Request, service service.Service,
+	in *readFilesInput) (io.ReadCloser, error) {
 	archive, err := service.ReadFiles(r.Context(), in.ref(), in.Path)
 	if err != nil {
 		return nil, err
 	}
 	first := make([]byte, 4096)
-	n, err := io.ReadFull(archive, first) // an error that comes with the first bytes still gets its status
+	n, err := io.ReadFull(archive, first) // an error before the first bytes still gets its status
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, errors.Join(err, archive.Close())
 	}
@@ -129,14 +138,14 @@ func readTar(w http.ResponseWriter, r *http.Request, service service.Service, in
 
 func removeFile(ctx context.Context, service service.Service, in *struct {
 	FilePath
-	Recursive bool `query:"recursive" doc:"Remove a directory with all that it holds."`
+	Recursive bool `query:"recursive" doc:"Delete a directory and its contents."`
 }) (*struct{}, error) {
 	return nil, service.RemoveFile(ctx, in.ref(), sandbox.FileRemoval{Path: in.Path, Recursive: in.Recursive})
 }
 
 func listFiles(ctx context.Context, service service.Service, in *struct {
 	FilePath
-	After string `query:"after" doc:"The last name of the page before."`
+	After string `query:"after" doc:"The last name of the previous page."`
 	Limit int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
 }) (*reply[wire.FilePage], error) {
 	files, err := service.ListFiles(ctx, in.ref(), sandbox.FileQuery{Path: in.Path, After: in.After, Limit: in.Limit})

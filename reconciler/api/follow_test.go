@@ -17,9 +17,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -66,8 +66,8 @@ const (
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	c := &crowd{T: t, Env: inprocess.New(t), token: webhook.NewToken(), ended: make(chan int, 10)}
-	token, err := webhook.MakeToken("reader", c.token)
+	c := &crowd{T: t, Env: inprocess.New(t), token: access.NewToken(), ended: make(chan int, 10)}
+	token, err := access.MakeToken("reader", c.token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,8 @@ func (c *crowd) follow(room int, header ...string) (next func() (id int64, err e
 			c.Fatal(err)
 		}
 	}
-	request := "GET /v1/events HTTP/1.1\r\nHost: reconciler\r\nAccept: " + wire.EventStream + "\r\nAuthorization: Bearer " + c.token + "\r\n"
+	request := "GET /v1/events HTTP/1.1\r\nHost: reconciler\r\nAccept: " + wire.EventStream +
+		"\r\nAuthorization: Bearer " + c.token + "\r\n"
 	if _, err := fmt.Fprint(conn, request+strings.Join(append(header, "", ""), "\r\n")); err != nil {
 		c.Fatal(err)
 	}
@@ -214,8 +215,16 @@ func (c *crowd) drain(next func() (int64, error), after int64) {
 func (c *crowd) happen() {
 	c.Helper()
 	c.more++
-	_, err := c.Service.Deliver(c.Context(), sandbox.Delivery{ID: fmt.Sprint("more-", c.more), Body: []byte("{}"), Source: "test",
-		Condition: sandbox.Condition{Type: "game.finished", Timestamp: c.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan-7"}}})
+	_, err := c.Service.Deliver(c.Context(), sandbox.Delivery{
+		ID:     fmt.Sprint("more-", c.more),
+		Body:   []byte("{}"),
+		Source: "test",
+		Condition: sandbox.Condition{
+			Type:      "game.finished",
+			Timestamp: c.Now(),
+			Data:      sandbox.ConditionData{EnvironmentID: "catan-7"},
+		},
+	})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -230,15 +239,18 @@ func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 	l := w.game()
 	want[sandbox.Lease](w, w.do("POST", annIn+"/release", ""), 200)
 	w.Advance(ttl + time.Second)
-	w.Retire(ttl)
+	w.Purge(ttl)
 	info := want[sandbox.LedgerInfo](w, w.do("GET", "/v1/ledger", ""), 200)
 	for _, accept := range []string{wire.JSON, wire.EventStream} {
 		p := w.wantProblem(w.do("GET", "/v1/events?after_id=1", "", "Accept", accept), 410, sandbox.EventSequenceExpired)
-		if !strings.Contains(p.Detail, fmt.Sprintf("follow from the last_event_id that they carry (now %d)", info.LastEventID)) {
+		if !strings.Contains(p.Detail, fmt.Sprintf("follow from the last_event_id that they carry (now %d)",
+			info.LastEventID)) {
 			t.Errorf("it does not say how to go on: %s", p.Detail)
 		}
-		w.wantProblem(w.do("GET", "/v1/events", "", "Accept", accept, "Last-Event-ID", "1"), 410, sandbox.EventSequenceExpired)
-		p = w.wantProblem(w.do("GET", "/v1/events?sandbox_id="+l.SandboxID, "", "Accept", accept), 410, sandbox.EventSequenceExpired)
+		w.wantProblem(w.do("GET", "/v1/events", "", "Accept", accept, "Last-Event-ID", "1"), 410,
+			sandbox.EventSequenceExpired)
+		p = w.wantProblem(w.do("GET", "/v1/events?sandbox_id="+l.SandboxID, "", "Accept", accept), 410,
+			sandbox.EventSequenceExpired)
 		if !strings.Contains(p.Detail, "follow from sequence 6") {
 			t.Errorf("it does not say how to go on: %s", p.Detail)
 		}
@@ -264,7 +276,8 @@ func TestStreamEndsWithItsError(t *testing.T) {
 	if m := next(); m.id != "7" {
 		t.Errorf("the first message is %+v", m)
 	}
-	if m := next(); m.event != "error" || !strings.Contains(m.data, `"code":"event_sequence_expired"`) || !strings.Contains(m.data, `"status":410`) {
+	if m := next(); m.event != "error" || !strings.Contains(m.data, `"code":"event_sequence_expired"`) ||
+		!strings.Contains(m.data, `"status":410`) {
 		t.Errorf("the last message is %+v", m)
 	}
 }

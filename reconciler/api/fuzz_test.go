@@ -18,7 +18,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -26,21 +25,36 @@ import (
 // says what as a problem, and never that the server is broken.
 func FuzzRequests(f *testing.F) {
 	env, store := inprocess.NewStored(f)
-	text := webhook.NewToken()
-	token, err := webhook.MakeToken("test", text)
+	text := access.NewToken()
+	token, err := access.MakeToken("test", text)
 	if err != nil {
 		f.Fatal(err)
 	}
-	handler, err := api.New(api.Config{Service: env.Service, Access: access.New(access.Config{Store: store}), Tokens: []api.Token{token}, Now: env.Now})
+	handler, err := api.New(api.Config{
+		Service: env.Service,
+		Access:  access.New(access.Config{Store: store}),
+		Tokens:  []api.Token{token},
+		Now:     env.Now,
+	})
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := env.Service.PutEnvironment(f.Context(), sandbox.PutEnvironment{ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: "game:1"}}); err != nil {
+	if _, err := env.Service.PutEnvironment(f.Context(), sandbox.PutEnvironment{
+		ID:              "catan-7",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: "game:1"},
+	}); err != nil {
 		f.Fatal(err)
 	}
 	all := slices.Sorted(slices.Values(routes))
-	queries := []string{"", "limit=-1", "after_id=9999999999999999999&lease_id=x", "environment_id=%00&status=open", "month=2026-13&agent_did=%ff", "offset=1&follow=yes", "path=/data/../x&mode=0999", "unknown=1", "force=maybe&generation=1e9"}
-	bodies := []string{"", "{}", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`, `{"command":["true"],"timeout":"-1s"}`, `{"name":"x","scopes":["all"]}`, `{"image":"\u0000","ttl":1e99}`, `[1,{"a":`}
+	queries := []string{
+		"", "limit=-1", "after_id=9999999999999999999&lease_id=x", "environment_id=%00&status=open",
+		"month=2026-13&agent_did=%ff", "offset=1&follow=yes", "path=/data/../x&mode=0999", "unknown=1",
+		"force=maybe&generation=1e9",
+	}
+	bodies := []string{
+		"", "{}", `{"agent_did":"did:plc:ann","environment_id":"catan-7"}`, `{"command":["true"],"timeout":"-1s"}`,
+		`{"name":"x","scopes":["all"]}`, `{"image":"\u0000","ttl":1e99}`, `[1,{"a":`,
+	}
 	for i := range all {
 		f.Add(uint(i), "did:plc:ann::catan-7", queries[i%len(queries)], bodies[i%len(bodies)], "application/json")
 	}
@@ -68,10 +82,12 @@ func FuzzRequests(f *testing.F) {
 			return
 		}
 		var p wire.Problem
-		if err := json.Unmarshal(answer.Body.Bytes(), &p); err != nil || p.Status != answer.Code || p.Code == "" || p.RequestID == "" || answer.Header().Get("Content-Type") != wire.ProblemJSON {
+		if err := json.Unmarshal(answer.Body.Bytes(), &p); err != nil || p.Status != answer.Code || p.Code == "" ||
+			p.RequestID == "" || answer.Header().Get("Content-Type") != wire.ProblemJSON {
 			t.Fatalf("%s is answered with %d: %s", what, answer.Code, answer.Body)
 		}
-		if answer.Code == http.StatusInternalServerError || p.Code == sandbox.Internal || answer.Code > 500 && ctx.Err() == nil {
+		if answer.Code == http.StatusInternalServerError || p.Code == sandbox.Internal ||
+			answer.Code > 500 && ctx.Err() == nil {
 			t.Errorf("%s is answered with %d: %s", what, answer.Code, answer.Body)
 		}
 	})
@@ -88,11 +104,11 @@ func (a asked) GetEnvironment(ctx context.Context, _ string) (sandbox.Environmen
 	return sandbox.Environment{}, nil
 }
 
-// FuzzForwarded: whatever is claimed, an address is one, in the one way that it is written, and no client can choose it:
-// it is the last that a trusted proxy was asked from.
+// FuzzForwarded: whatever is claimed, an address is one, in the one way that it is written, and no client can choose
+// it: it is the last that a trusted proxy was asked from.
 func FuzzForwarded(f *testing.F) {
-	text := webhook.NewToken()
-	token, err := webhook.MakeToken("test", text)
+	text := access.NewToken()
+	token, err := access.MakeToken("test", text)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -100,12 +116,19 @@ func FuzzForwarded(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, header := range []string{"192.0.2.7", "1.2.3.4, 192.0.2.7,10.1.1.1", "::ffff:10.0.0.1, ::FFFF:192.0.2.7", "2001:DB8:0::1", "<b>", ",,", "10.0.0.1", "192.0.2.7:80", "[::1]", "fe80::1%eth0", "0192.0.2.7"} {
+	for _, header := range []string{
+		"192.0.2.7", "1.2.3.4, 192.0.2.7,10.1.1.1", "::ffff:10.0.0.1, ::FFFF:192.0.2.7", "2001:DB8:0::1", "<b>", ",,",
+		"10.0.0.1", "192.0.2.7:80", "[::1]", "fe80::1%eth0", "0192.0.2.7",
+	} {
 		f.Add("10.0.0.1:1", header, "")
 		f.Add("192.0.2.1:1", "1.2.3.4", header)
 	}
 	var from string
-	handler, err := api.New(api.Config{Service: asked{from: &from}, Tokens: []api.Token{token}, TrustedProxies: []net.IPNet{*proxies}})
+	handler, err := api.New(api.Config{
+		Service:        asked{from: &from},
+		Tokens:         []api.Token{token},
+		TrustedProxies: []net.IPNet{*proxies},
+	})
 	if err != nil {
 		f.Fatal(err)
 	}

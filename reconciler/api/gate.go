@@ -7,50 +7,62 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Gate lets browsers in to pages, by what the API lets tokens in by: the same tokens, limits, scopes and
-// environments, in one place.
+// Gate authenticates browsers for pages, with the tokens, rate limits, scopes and environments of the API.
 type Gate struct{ *server }
 
-// Gate returns what lets browsers in.
+// Knows reports whether the API has an operation with an id for Permit.
+func (g Gate) Knows(operationID string) bool { _, known := g.operations[operationID]; return known }
+
+// Gate returns the gate for browsers.
 func (h Handler) Gate() Gate { return Gate(h) }
 
-// Mount has requests whose method and path match the pattern, as http.ServeMux has them, answered by pages. They
-// get a request id, and are counted and logged as all requests are; whom they are answered to is for the pages to
-// ask the Gate. It is for the time before requests are served.
+// Mount adds pages under a pattern of http.ServeMux. Their requests get a request id, and are counted and logged like
+// all requests. The pages must ask the Gate for access. Call Mount before the handler serves requests.
 func (h Handler) Mount(pattern string, pages http.Handler) { h.mux.Handle(pattern, pages) }
 
-// Caller is who has logged in, and what the token allows that this was done with.
+// Caller is a logged-in user with the rights of a token.
 type Caller struct {
-	token   Token
-	service service.Service
+	token  Token
+	server *server
 }
 
-// Name is the token's.
+// Name is the name of the token.
 func (c Caller) Name() string { return c.token.Name }
 
-// Service is limited to the environments that the token may touch. What it may do there, Permit says.
-func (c Caller) Service() service.Service { return scoped{service: c.service, token: c.token} }
+// Enter returns the service for requests that touch only the target. Permit checks the operation. Errors: Forbidden.
+func (c Caller) Enter(ctx context.Context, target Target) (service.Service, error) {
+	if err := permit(ctx, c.token, target); err != nil {
+		return nil, err
+	}
+	return c.server.service, nil
+}
 
-// Allows reports whether the token may touch an environment; "" stands for all of them.
+// Environments returns the environments that the token may touch. Errors: Unavailable.
+func (c Caller) Environments(ctx context.Context) ([]sandbox.Environment, error) {
+	all, err := c.server.service.ListEnvironments(ctx)
+	return visible(c.token, all), err
+}
+
+// Allows reports whether the token may touch an environment; "" means all environments.
 func (c Caller) Allows(environmentID string) bool { return c.token.Allows(environmentID) }
 
-// Permit refuses what the token's scopes do not hold, by the id of the operation in the API's document. Errors: Forbidden.
+// Permit checks that the token's scopes include the operation with this id. Errors: Forbidden.
 func (c Caller) Permit(operationID string) error {
-	needed, known := scopes[operationID]
+	needed, known := c.server.operations[operationID]
 	if !known || !c.token.Permits(needed) {
 		return scopeMissing(c.token, needed)
 	}
 	return nil
 }
 
-// LogIn begins a log-in with the text of a token. Errors: Unauthenticated, which counts as a failed
-// authentication of the address; Forbidden for a token that may not read; CapacityExceeded, Unavailable.
+// LogIn starts a login with the text of a token. Errors: Unauthenticated, which counts as a failed authentication of
+// the address; Forbidden for a token that may not read; CapacityExceeded, Unavailable.
 func (g Gate) LogIn(r *http.Request, text string) (id string, caller Caller, err error) {
-	hash := webhook.HashOf(strings.TrimSpace(text))
+	hash := access.HashOf(strings.TrimSpace(text))
 	if _, caller, err = g.admit(r, hash); err != nil {
 		return "", Caller{}, err
 	}
@@ -58,28 +70,28 @@ func (g Gate) LogIn(r *http.Request, text string) (id string, caller Caller, err
 		return "", Caller{}, err
 	}
 	if g.access == nil {
-		return "", Caller{}, sandbox.Errorf(sandbox.Unavailable, "no log-ins are kept here")
+		return "", Caller{}, sandbox.Errorf(sandbox.Unavailable, "logging in: this API has no ledger for logins")
 	}
 	id, err = g.access.LogIn(r.Context(), hash)
 	return id, caller, err
 }
 
-// LoggedIn returns who has logged in, and the request on their behalf. Errors: Unauthenticated when the log-in
-// or its token has ended; CapacityExceeded, Unavailable.
+// LoggedIn returns the caller of a login, and the request with the caller in its context. Errors: Unauthenticated when
+// the login or its token has ended; CapacityExceeded, Unavailable.
 func (g Gate) LoggedIn(r *http.Request, id string) (*http.Request, Caller, error) {
 	if g.access == nil {
-		return nil, Caller{}, sandbox.Errorf(sandbox.Unauthenticated, "no log-ins are kept here")
+		return nil, Caller{}, sandbox.Errorf(sandbox.Unauthenticated, "logging in: this API has no ledger for logins")
 	}
 	hash, err := g.access.LoggedIn(r.Context(), id)
 	if err != nil {
 		err = g.noteFailure(g.addressOf(r), err)
-		exchangeOf(r.Context()).refusal = problemOf(err).Reason // the pages may lead to the log-in in place of an error
+		exchangeOf(r.Context()).refusal = problemOf(err).Reason // for the log: pages may redirect to the login instead
 		return nil, Caller{}, err
 	}
 	return g.admit(r, hash)
 }
 
-// LogOut ends a log-in. Errors: Unavailable.
+// LogOut ends a login. Errors: Unavailable.
 func (g Gate) LogOut(ctx context.Context, id string) error {
 	if g.access == nil {
 		return nil
@@ -87,7 +99,7 @@ func (g Gate) LogOut(ctx context.Context, id string) error {
 	return g.access.LogOut(ctx, id)
 }
 
-// Secure reports whether the browser's connection is encrypted, up to here or up to a proxy that is trusted.
+// Secure reports whether the browser's connection is encrypted, to this server or to a trusted proxy.
 func (g Gate) Secure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -99,7 +111,7 @@ func (g Gate) Secure(r *http.Request) bool {
 	return g.isProxy(host) && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
-// Fail notes an error for the log, and returns what may be told of it.
+// Fail records an error for the log, and returns the problem that is safe to show.
 func (g Gate) Fail(r *http.Request, err error) (status int, header http.Header, title, detail string) {
 	p := problemOf(err)
 	exchangeOf(r.Context()).note(p)
@@ -110,8 +122,8 @@ func (g Gate) Fail(r *http.Request, err error) (status int, header http.Header, 
 	return p.Status, p.GetHeaders(), p.Title, detail
 }
 
-// admit finds the token whose text has the hash, within the limits of the address and the token.
-func (g Gate) admit(r *http.Request, hash webhook.Hash) (*http.Request, Caller, error) {
+// admit returns the token with the hash, within the rate limits of the address and the token.
+func (g Gate) admit(r *http.Request, hash access.Hash) (*http.Request, Caller, error) {
 	if err := g.perAddress.take(g.addressOf(r), "requests from this address", g.now()); err != nil {
 		return nil, Caller{}, err
 	}
@@ -119,10 +131,10 @@ func (g Gate) admit(r *http.Request, hash webhook.Hash) (*http.Request, Caller, 
 	if err != nil {
 		return nil, Caller{}, err
 	}
-	return g.onBehalf(r, token.Source()), Caller{token: token, service: g.service}, nil
+	return g.onBehalf(r, token.Source()), Caller{token: token, server: g.server}, nil
 }
 
-// IsUnauthenticated reports whether an error of the Gate says that the credentials are missing, wrong or ended.
+// IsUnauthenticated reports whether an error of the Gate means missing, wrong or expired credentials.
 func IsUnauthenticated(err error) bool {
 	return err != nil && problemOf(err).Code == sandbox.Unauthenticated
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
 // TestAGeneratedClientWorks: a client that is generated from the API's document, in TypeScript, compiles
@@ -25,14 +24,18 @@ func TestAGeneratedClientWorks(t *testing.T) {
 		t.Skip("set SANDBOX_TEST_ALL=1: it installs npm packages")
 	}
 	env, store := inprocess.NewStored(t)
-	text := webhook.NewToken()
-	token, err := webhook.MakeToken("test", text)
+	text := access.NewToken()
+	token, err := access.MakeToken("test", text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	handler, err := api.New(api.Config{
-		Service: env.Service, Access: access.New(access.Config{Store: store, Logger: log}), Tokens: []api.Token{token}, Now: env.Now, Logger: log,
+		Service: env.Service,
+		Access:  access.New(access.Config{Store: store, Logger: log}),
+		Tokens:  []api.Token{token},
+		Now:     env.Now,
+		Logger:  log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +58,8 @@ func TestAGeneratedClientWorks(t *testing.T) {
 		{"node", "use.mjs"},
 	} {
 		c := exec.CommandContext(t.Context(), command[0], command[1:]...)
-		c.Dir, c.Env = dir, append(os.Environ(), "URL="+server.URL, "TOKEN="+text, "OVER_AT="+env.Now().Add(time.Second).Format(time.RFC3339Nano))
+		c.Dir, c.Env = dir, append(os.Environ(), "URL="+server.URL, "TOKEN="+text,
+			"OVER_AT="+env.Now().Add(time.Second).Format(time.RFC3339Nano))
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", command, err, out)
 		}

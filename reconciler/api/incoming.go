@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// incoming is the body of a request, with the read deadline that its sender must keep. A sender without a valid
-// credential has one deadline for the whole body. For a known sender, each read moves it. A patient request has none.
+// incoming is the body of a request with a read deadline. A sender without a valid credential has one deadline for the
+// whole body. For a known sender, each read extends it. A patient request has none.
 type incoming struct {
 	io.ReadCloser
 	connection *http.ResponseController
 	timeout    time.Duration
 
-	mu      sync.Mutex // guards everything that follows
+	mu      sync.Mutex // guards the fields below
 	known   bool       // its sender has shown a valid credential
-	patient bool       // its sender may pause for as long as it likes
-	ended   bool       // the body was read to its end, cannot be read, or its request was answered
+	patient bool       // its sender may pause without limit
+	ended   bool       // the body was read or failed, or the response was sent
 }
 
-// receive makes a request's body an incoming one, if there is one.
+// receive wraps the body of a request, if there is one.
 func (x *exchange) receive(r *http.Request, timeout time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -34,11 +34,11 @@ func (x *exchange) receive(r *http.Request, timeout time.Duration) {
 	x.body.setDeadline()
 }
 
-// setDeadline begins the sender's time, clearDeadline ends it. Only connections have deadlines, a recorder has none.
+// setDeadline starts the sender's time, and clearDeadline stops it. Both fail only without a connection, in tests.
 func (b *incoming) setDeadline()   { _ = b.connection.SetReadDeadline(time.Now().Add(b.timeout)) }
 func (b *incoming) clearDeadline() { _ = b.connection.SetReadDeadline(time.Time{}) }
 
-// trust notes that the sender has shown a valid credential.
+// trust records that the sender has a valid credential.
 func (b *incoming) trust() {
 	if b == nil {
 		return
@@ -50,7 +50,7 @@ func (b *incoming) trust() {
 	}
 }
 
-// wait lets the sender pause for as long as it likes.
+// wait lets the sender pause without limit.
 func (b *incoming) wait() {
 	if b == nil {
 		return
@@ -60,7 +60,7 @@ func (b *incoming) wait() {
 	b.patient = true
 }
 
-// isPendingOfUnknown reports whether there is a body whose sender is not known, and which was not read to its end.
+// isPendingOfUnknown reports whether the body of an unknown sender was not read to its end.
 func (b *incoming) isPendingOfUnknown() bool {
 	if b == nil {
 		return false
@@ -70,7 +70,7 @@ func (b *incoming) isPendingOfUnknown() bool {
 	return !b.known && !b.ended
 }
 
-// Read implements io.Reader. A known sender's time runs only while a read waits: between reads the handler works.
+// Read implements io.Reader. The time of a known sender runs only during a read, not while the handler works.
 func (b *incoming) Read(p []byte) (int, error) {
 	b.beginRead()
 	n, err := b.ReadCloser.Read(p)
@@ -90,7 +90,7 @@ func (b *incoming) endRead(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended {
-		return // a read may come back later than the request is answered
+		return // a read may return after the response was sent
 	}
 	if errors.Is(err, io.EOF) || err == nil && b.known && !b.patient {
 		b.clearDeadline()
@@ -98,8 +98,8 @@ func (b *incoming) endRead(err error) {
 	b.ended = err != nil
 }
 
-// leave is for when the request is answered. The server then reads the rest of the body, to use the connection for
-// the next request; a sender that stopped must not hold it.
+// leave is called when the response was sent. The server then drains the rest of the body to reuse the connection, and
+// a stalled sender must not block it.
 func (b *incoming) leave() {
 	if b == nil {
 		return

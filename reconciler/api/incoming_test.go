@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/pipetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
@@ -44,7 +45,8 @@ func (s *sink) Exec(ctx context.Context, _ sandbox.LeaseRef, req sandbox.ExecReq
 	return sandbox.ExecResult{}, errors.Join(s.err, ctx.Err())
 }
 
-func (s *sink) CreateSession(ctx context.Context, _ sandbox.LeaseRef, _ sandbox.CreateSession) (sandbox.Session, error) {
+func (s *sink) CreateSession(ctx context.Context, _ sandbox.LeaseRef,
+	_ sandbox.CreateSession) (sandbox.Session, error) {
 	time.Sleep(s.work)
 	return sandbox.Session{}, ctx.Err()
 }
@@ -65,8 +67,8 @@ type slow struct {
 func onSlowNetwork(t *testing.T, test func(w *slow)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &slow{T: t, service: &sink{}, token: webhook.NewToken(), listener: pipetest.Listen(t)}
-		token, err := webhook.MakeToken("test", w.token)
+		w := &slow{T: t, service: &sink{}, token: access.NewToken(), listener: pipetest.Listen(t)}
+		token, err := access.MakeToken("test", w.token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +76,12 @@ func onSlowNetwork(t *testing.T, test func(w *slow)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handler, err := api.New(api.Config{Service: w.service, Tokens: []api.Token{token}, Secrets: webhook.Secrets{secret}, BodyTimeout: bodyTime})
+		handler, err := api.New(api.Config{
+			Service:     w.service,
+			Tokens:      []api.Token{token},
+			Secrets:     webhook.Secrets{secret},
+			BodyTimeout: bodyTime,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +143,8 @@ func (w *slow) wantClosed(c net.Conn, within time.Duration) {
 	if err := c.SetReadDeadline(began.Add(time.Hour)); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		w.Fatal(err)
 	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) || time.Since(began) > within {
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) ||
+		time.Since(began) > within {
 		w.Errorf("after %s: %v", time.Since(began), err)
 	}
 }
@@ -153,7 +161,7 @@ func TestAnUnfinishedBodyWithoutACredentialHoldsNoConnection(t *testing.T) {
 		after        time.Duration
 	}{
 		"no token":        {"PUT", upload, nil, 401, 0},
-		"a wrong token":   {"PUT", upload, []string{"Authorization", "Bearer " + webhook.NewToken()}, 401, 0},
+		"a wrong token":   {"PUT", upload, []string{"Authorization", "Bearer " + access.NewToken()}, 401, 0},
 		"no route":        {"POST", "/nowhere", nil, 404, 0},
 		"an unsigned one": {"POST", "/v1/conditions", nil, 401, 0},
 		"a wrong signature": {"POST", "/v1/conditions", []string{webhook.HeaderSignature, "v1,AAAA", webhook.HeaderID, "m",
@@ -178,7 +186,8 @@ func TestAnUnfinishedBodyWithoutACredentialHoldsNoConnection(t *testing.T) {
 func TestABodyInTricklesWithoutACredentialIsCutOff(t *testing.T) {
 	t.Parallel()
 	onSlowNetwork(t, func(w *slow) {
-		c := w.begin("POST", "/v1/conditions", webhook.HeaderSignature, "v1,AAAA", "Content-Length", "1000", "Content-Type", wire.JSON)
+		c := w.begin("POST", "/v1/conditions", webhook.HeaderSignature, "v1,AAAA", "Content-Length", "1000",
+			"Content-Type", wire.JSON)
 		began := time.Now()
 		var sending sync.WaitGroup
 		sending.Go(func() {
@@ -235,7 +244,8 @@ func TestARequestMayTakeLongerThanItsBody(t *testing.T) {
 	t.Parallel()
 	onSlowNetwork(t, func(w *slow) {
 		w.service.work = 10 * bodyTime
-		c := w.begin("POST", "/v1/leases/did:plc:ann::catan-7/sessions", "Authorization", "Bearer "+w.token, "Content-Type", wire.JSON, "Content-Length", "2")
+		c := w.begin("POST", "/v1/leases/did:plc:ann::catan-7/sessions", "Authorization", "Bearer "+w.token, "Content-Type",
+			wire.JSON, "Content-Length", "2")
 		w.write(c, "{}")
 		if status, body, _, took := w.answer(c); status >= 400 || took != w.service.work {
 			t.Errorf("after %s it is answered with %d: %s", took, status, body)

@@ -31,7 +31,8 @@ func TestOutputThatIsNoLongerKeptIsGone(t *testing.T) {
 	if a := w.do("GET", annIn+"/execs/build/stderr", ""); a.StatusCode != 200 || a.body != "" {
 		t.Errorf("of what it did not write, %d: %s", a.StatusCode, a.body)
 	}
-	if x := want[sandbox.Exec](w, w.do("GET", annIn+"/execs/build", ""), 200); !x.DroppedAt.Equal(w.Now()) || x.State != sandbox.ExecFinished || !x.Truncated {
+	if x := want[sandbox.Exec](w, w.do("GET", annIn+"/execs/build", ""), 200); !x.DroppedAt.Equal(w.Now()) ||
+		x.State != sandbox.ExecFinished || !x.Truncated {
 		t.Errorf("the command is %+v", x)
 	}
 	if s := want[sandbox.Session](w, w.do("GET", annIn+"/sessions/shell", ""), 200); !s.DroppedAt.Equal(w.Now()) {

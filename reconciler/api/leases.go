@@ -13,13 +13,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// LeaseRef names a lease in a path, and fences by generation and owner. It is exported for huma,
-// as EnvironmentPath is.
+// LeasePath names a lease in a path. Exported for huma, see EnvironmentPath.
+type LeasePath struct {
+	ID string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
+}
+
+func (p LeasePath) touches() Target { return Lease(p.ID) }
+
+// LeaseRef names a lease in a path, and fences by generation and owner. Exported for huma, see EnvironmentPath.
 type LeaseRef struct {
 	ID         string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>." example:"did:plc:abc::catan-7"`
-	Generation int64  `query:"generation" doc:"Refuse (409) when this is not the current generation."`
-	Owner      string `query:"owner" doc:"Refuse (409) when this is not the lease's owner."`
+	Generation int64  `query:"generation" doc:"Fail with 409 unless this is the current generation."`
+	Owner      string `query:"owner" doc:"Fail with 409 unless this is the owner."`
 }
+
+func (r LeaseRef) touches() Target { return Lease(r.ID) }
 
 func (r LeaseRef) ref() sandbox.LeaseRef {
 	return sandbox.LeaseRef{ID: r.ID, Generation: r.Generation, Owner: r.Owner}
@@ -27,55 +35,70 @@ func (r LeaseRef) ref() sandbox.LeaseRef {
 
 func (s *server) registerLeases(d *document) {
 	tags := []string{"leases"}
-	add(d, huma.Operation{OperationID: "acquire-lease", Method: http.MethodPost, Path: "/v1/leases", Tags: tags,
-		Summary: "Acquire an agent's lease in an environment",
-		Description: "Idempotent: of any number of callers one gets is_new and status 201, the others the same lease and 200. " +
-			"With `Prefer: respond-async` (RFC 7240) a lease whose sandbox is not ready yet is answered at once, pending, with 202: " +
-			"its Location, or its events, tell when the sandbox is ready.",
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "acquire-lease", Method: http.MethodPost,
+		Path: "/v1/leases", Tags: tags,
+		Summary: "Acquire a lease for an agent in an environment",
+		Description: "Idempotent: of several callers, one gets is_new and status 201; the others get the same lease and " +
+			"200. With `Prefer: respond-async` (RFC 7240), the response comes at once with 202 and a pending lease if the " +
+			"sandbox is not ready yet. Poll its Location or follow its events.",
 		Responses: map[string]*huma.Response{
 			"201": d.content("The lease is new.", wire.JSON, sandbox.Acquired{}),
-			"202": d.content("The lease is accepted, and its sandbox is being made.", wire.JSON, sandbox.Acquired{}),
+			"202": d.content("The lease is accepted, and its sandbox is being created.", wire.JSON, sandbox.Acquired{}),
 		}}, acquire)
 	s.registerBatches(d)
-	add(d, huma.Operation{OperationID: "list-leases", Method: http.MethodGet, Path: "/v1/leases", Tags: tags,
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-leases", Method: http.MethodGet,
+		Path: "/v1/leases", Tags: tags,
 		Summary: "List leases by id"}, listLeases)
-	add(d, huma.Operation{OperationID: "get-lease", Method: http.MethodGet, Path: "/v1/leases/{id}", Tags: tags,
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-lease", Method: http.MethodGet,
+		Path: "/v1/leases/{id}", Tags: tags,
 		Summary: "Show a lease in its current generation"}, getLease)
-	add(d, huma.Operation{OperationID: "renew-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/renew", Tags: tags,
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "renew-lease", Method: http.MethodPost,
+		Path: "/v1/leases/{id}/renew", Tags: tags,
 		Summary: "Renew a lease"}, renew)
 	for _, release := range []huma.Operation{
 		{OperationID: "release-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/release"},
 		{OperationID: "delete-lease", Method: http.MethodDelete, Path: "/v1/leases/{id}"},
 	} {
 		release.Tags, release.Summary = tags, "End a lease and wait until its sandbox is gone"
-		add(d, release, onLease(service.Service.Release))
+		add(d, sandbox.ScopeLease, release, onLease(service.Service.Release))
 	}
-	add(d, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/sleep", Tags: tags,
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost,
+		Path: "/v1/leases/{id}/sleep", Tags: tags,
 		Summary: "Put a lease's sandbox to sleep"}, onLease(service.Service.Sleep))
-	add(d, huma.Operation{OperationID: "wake-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/wake", Tags: tags,
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "wake-lease", Method: http.MethodPost,
+		Path: "/v1/leases/{id}/wake", Tags: tags,
 		Summary: "Wake a lease's sandbox"}, onLease(service.Service.Wake))
-	add(d, huma.Operation{OperationID: "lease-usage", Method: http.MethodGet, Path: "/v1/leases/{id}/usage", Tags: tags,
-		Summary: "Sample what a lease's sandbox uses, without waking it"}, onLease(service.Service.LeaseUsage))
-	add(d, huma.Operation{OperationID: "lease-usage-history", Method: http.MethodGet, Path: "/v1/leases/{id}/usage/history", Tags: tags,
-		Summary: "Show what a lease's sandbox used while it was awake",
-		Description: "Sampled about once a minute and kept for 24 hours, also once the lease has ended. There are no samples of the time for which " +
-			"it slept, or its backend was out of reach."}, usageHistory)
-	add(d, huma.Operation{OperationID: "lease-health", Method: http.MethodGet, Path: "/v1/leases/{id}/health", Tags: tags,
-		Summary:     "Check whether a lease's sandbox can be used, without waking it",
-		Description: "What is wrong is an answer, with status 200 and healthy false."}, onLease(service.Service.LeaseHealth))
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-usage", Method: http.MethodGet,
+		Path: "/v1/leases/{id}/usage", Tags: tags,
+		Summary: "Sample the resource usage of a lease's sandbox, without waking it"}, onLease(service.Service.LeaseUsage))
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-usage-history", Method: http.MethodGet,
+		Path: "/v1/leases/{id}/usage/history", Tags: tags,
+		Summary: "Show the past resource usage of a lease's sandbox",
+		Description: "Samples are taken about once a minute and kept for 24 hours, also after the lease has ended. There " +
+			"are none for times when the sandbox slept or its backend was unreachable."}, usageHistory)
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-health", Method: http.MethodGet,
+		Path: "/v1/leases/{id}/health", Tags: tags,
+		Summary:     "Check whether a lease's sandbox is usable, without waking it",
+		Description: "A problem is a result, with status 200 and healthy false."}, onLease(service.Service.LeaseHealth))
 }
 
 type acquired struct {
 	Status   int
 	Location string `header:"Location" doc:"The lease."`
-	Applied  string `header:"Preference-Applied" doc:"The preference that the answer follows (RFC 7240)."`
+	Applied  string `header:"Preference-Applied" doc:"The preference that the response honors (RFC 7240)."`
 	Body     sandbox.Acquired
 }
 
-func acquire(ctx context.Context, service service.Service, in *struct {
+type acquireInput struct {
 	Prefer []string `header:"Prefer" doc:"respond-async: do not wait until the sandbox is ready (RFC 7240)."`
 	Body   sandbox.Acquire
-}) (*acquired, error) {
+}
+
+func (in acquireInput) touches() Target { return Environment(in.Body.EnvironmentID) }
+
+func acquire(ctx context.Context, service service.Service, in *acquireInput) (*acquired, error) {
+	token := tokenOfCaller(ctx)
+	in.Body.Owner, in.Body.Tenant = ownerFor(token, in.Body.Owner), token.Tenant()
 	in.Body.NoWait = wire.Prefers(in.Prefer, wire.RespondAsync)
 	got, err := service.Acquire(ctx, in.Body)
 	if err != nil {
@@ -92,14 +115,16 @@ func acquire(ctx context.Context, service service.Service, in *struct {
 }
 
 func listLeases(ctx context.Context, service service.Service, in *struct {
-	EnvironmentID string              `query:"environment_id"`
-	AgentDID      string              `query:"agent_did"`
-	Status        sandbox.LeaseStatus `query:"status" doc:"pending, active, expired or destroyed."`
-	After         string              `query:"after" doc:"next_after of the page before."`
-	Limit         int                 `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	EnvironmentQuery
+	AgentDID string              `query:"agent_did"`
+	Status   sandbox.LeaseStatus `query:"status" doc:"pending, active, expired or destroyed."`
+	After    string              `query:"after" doc:"next_after of the previous page."`
+	Limit    int                 `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	Observe  bool                `query:"observe" doc:"Look at the sandboxes on their backends first, and record what drifted."`
 }) (*reply[wire.LeasePage], error) {
 	leases, err := service.ListLeases(ctx, sandbox.LeaseFilter{
 		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Status: in.Status, After: in.After, Limit: in.Limit,
+		Observe: in.Observe,
 	})
 	page := wire.LeasePage{Leases: notNil(leases)}
 	if full(len(leases), in.Limit) {
@@ -108,7 +133,7 @@ func listLeases(ctx context.Context, service service.Service, in *struct {
 	return replyWith(page, err)
 }
 
-// full reports whether a page of n has as many entries as were asked for, so that more may follow.
+// full reports whether a page of n entries reached its limit, so that more may follow.
 func full(n, limit int) bool {
 	if limit == 0 {
 		limit = sandbox.MaxPage
@@ -117,8 +142,8 @@ func full(n, limit int) bool {
 }
 
 func getLease(ctx context.Context, service service.Service, in *struct {
-	ID      string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
-	Observe bool   `query:"observe" doc:"Look at the sandbox on its backend first, and record what drifted."`
+	LeasePath
+	Observe bool `query:"observe" doc:"Check the sandbox on its backend first, and record drift."`
 }) (*reply[sandbox.Lease], error) {
 	if in.Observe {
 		return replyWith(service.ObserveLease(ctx, in.ID))
@@ -139,16 +164,18 @@ func renew(ctx context.Context, service service.Service, in *struct {
 
 func usageHistory(ctx context.Context, service service.Service, in *struct {
 	LeaseRef
-	From time.Time `query:"from" doc:"RFC 3339. Default: all that is kept."`
-	To   time.Time `query:"to" doc:"RFC 3339; samples before it. Default: now."`
+	From time.Time `query:"from" doc:"RFC 3339. Default: the oldest sample."`
+	To   time.Time `query:"to" doc:"RFC 3339, exclusive. Default: now."`
 }) (*reply[sandbox.LeaseUsageHistory], error) {
 	h, err := service.LeaseUsageHistory(ctx, sandbox.UsageHistoryQuery{LeaseRef: in.ref(), From: in.From, To: in.To})
 	h.Samples = notNil(h.Samples)
 	return replyWith(h, err)
 }
 
-// onLease makes a handler of a method that needs no more than a lease.
-func onLease[T any](method func(service.Service, context.Context, sandbox.LeaseRef) (T, error)) func(context.Context, service.Service, *LeaseRef) (*reply[T], error) {
+// onLease returns a handler for a method that takes only a lease.
+func onLease[T any](
+	method func(service.Service, context.Context, sandbox.LeaseRef) (T, error),
+) func(context.Context, service.Service, *LeaseRef) (*reply[T], error) {
 	return func(ctx context.Context, service service.Service, in *LeaseRef) (*reply[T], error) {
 		return replyWith(method(service, ctx, in.ref()))
 	}

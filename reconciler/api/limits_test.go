@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -13,7 +14,8 @@ import (
 
 func (w *world) wantLimited(a answer, retryAfter string) {
 	w.Helper()
-	if p := w.wantProblem(a, 429, sandbox.CapacityExceeded); p.Reason != sandbox.ReasonRateLimited || a.Header.Get("Retry-After") != retryAfter {
+	if p := w.wantProblem(a, 429, sandbox.CapacityExceeded); p.Reason != sandbox.ReasonRateLimited ||
+		a.Header.Get("Retry-After") != retryAfter {
 		w.Errorf("it says %s, and to come back after %s s, want %s", a.body, a.Header.Get("Retry-After"), retryAfter)
 	}
 }
@@ -37,10 +39,10 @@ func TestFailuresOfAnAddressArePutOffAndNoValidCredential(t *testing.T) {
 		}
 		return w.send(r)
 	}
-	w.wantProblem(ask(webhook.NewToken()), 401, sandbox.Unauthenticated)
+	w.wantProblem(ask(access.NewToken()), 401, sandbox.Unauthenticated)
 	w.wantProblem(forged(), 401, sandbox.Unauthenticated)
-	w.wantProblem(ask(webhook.NewToken()), 401, sandbox.Unauthenticated)
-	w.wantLimited(ask(webhook.NewToken()), "20")
+	w.wantProblem(ask(access.NewToken()), 401, sandbox.Unauthenticated)
+	w.wantLimited(ask(access.NewToken()), "20")
 	w.wantLimited(forged(), "20")
 	for _, good := range []string{token, w.admin} {
 		if a := ask(good); a.StatusCode != 200 {
@@ -54,7 +56,7 @@ func TestFailuresOfAnAddressArePutOffAndNoValidCredential(t *testing.T) {
 		t.Errorf("a probe is answered with %d", a.StatusCode)
 	}
 	w.Pass(20 * time.Second)
-	w.wantProblem(ask(webhook.NewToken()), 401, sandbox.Unauthenticated)
+	w.wantProblem(ask(access.NewToken()), 401, sandbox.Unauthenticated)
 }
 
 // TestStormsOfConditionsAreNotLimited ends a game: from one address with one secret, and with one token.
@@ -79,7 +81,8 @@ func TestStormsOfConditionsAreNotLimited(t *testing.T) {
 	if n := storm("peace"); n != 0 {
 		t.Errorf("%d of 10 conditions were refused", n)
 	}
-	w.wantProblem(w.do("GET", "/v1/environments", "", "Authorization", "Bearer "+webhook.NewToken()), 401, sandbox.Unauthenticated)
+	w.wantProblem(w.do("GET", "/v1/environments", "", "Authorization", "Bearer "+access.NewToken()), 401,
+		sandbox.Unauthenticated)
 	if n := storm("attack"); n == 0 {
 		t.Error("from an address that has failed too often, conditions are not limited")
 	}

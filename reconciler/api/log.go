@@ -5,8 +5,7 @@ import (
 	"log/slog"
 )
 
-// LogHandler has every line that is logged on behalf of a request, wherever that is, tell which request it was: its
-// id, its caller, and where it came from.
+// LogHandler adds the id, the caller and the address of the request to each log line in the context of a request.
 func LogHandler(h slog.Handler) slog.Handler { return requestLog{h} }
 
 type requestLog struct{ slog.Handler }

@@ -12,22 +12,37 @@ import (
 
 func (s *server) registerMaintenance(d *document) {
 	tags := []string{"maintenance"}
-	add(d, huma.Operation{OperationID: "sweep", Method: http.MethodPost, Path: "/v1/sweep", Tags: tags,
-		Summary: "Compare every backend with the ledger now, and destroy what no row wants"}, sweep)
-	add(d, huma.Operation{OperationID: "audit", Method: http.MethodPost, Path: "/v1/audit", Tags: tags,
-		Summary: "Hold every sandbox on its backend against the rules of confinement"}, audit)
-	add(d, huma.Operation{OperationID: "adopt", Method: http.MethodPost, Path: "/v1/adopt", Tags: tags,
-		Summary: "Take in the sandboxes of a ledger that was emptied, restored or lost"}, adopt)
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "sweep", Method: http.MethodPost,
+		Path: "/v1/sweep", Tags: tags,
+		Summary: "Compare every backend with the ledger now, and destroy orphans"}, sweep)
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "audit", Method: http.MethodPost,
+		Path: "/v1/audit", Tags: tags,
+		Summary: "Check every sandbox on its backend against the confinement rules"}, audit)
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "adopt", Method: http.MethodPost,
+		Path: "/v1/adopt", Tags: tags,
+		Summary: "Adopt the sandboxes of a ledger that was emptied, restored or lost"}, adopt)
 }
 
-func sweep(ctx context.Context, service service.Service, in *struct{ Body sandbox.SweepRequest }) (*reply[sandbox.SweepReport], error) {
+type sweepInput struct{ Body sandbox.SweepRequest }
+
+func (sweepInput) touches() Target { return Everything("sweep") }
+
+func sweep(ctx context.Context, service service.Service, in *sweepInput) (*reply[sandbox.SweepReport], error) {
 	return replyWith(service.Sweep(ctx, in.Body))
 }
 
-func audit(ctx context.Context, service service.Service, in *struct{ Body sandbox.AuditRequest }) (*reply[sandbox.AuditReport], error) {
+type auditInput struct{ Body sandbox.AuditRequest }
+
+func (in auditInput) touches() Target { return Environment(in.Body.EnvironmentID) }
+
+func audit(ctx context.Context, service service.Service, in *auditInput) (*reply[sandbox.AuditReport], error) {
 	return replyWith(service.Audit(ctx, in.Body))
 }
 
-func adopt(ctx context.Context, service service.Service, in *struct{ Body sandbox.AdoptRequest }) (*reply[sandbox.AdoptReport], error) {
+type adoptInput struct{ Body sandbox.AdoptRequest }
+
+func (adoptInput) touches() Target { return Everything("adopt") }
+
+func adopt(ctx context.Context, service service.Service, in *adoptInput) (*reply[sandbox.AdoptReport], error) {
 	return replyWith(service.Adopt(ctx, in.Body))
 }

@@ -10,33 +10,33 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/connlimit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// requestIDLength is in characters of 5 bits.
+// requestIDLength is in characters of 5 bits each.
 const requestIDLength = 16
 
-// exchange is one request and what was answered to it.
+// exchange is one request and its response.
 type exchange struct {
 	http.ResponseWriter
 	id     string
 	caller string // for the log: "token:<name>" or "secret:<id>"
 	token  string // the name of its token, "" without one
-	remote string // the address it came from
-	route  string // "" where there is none
-	status int    // 0: nothing sent yet
+	remote string // the client address
+	route  string // "" for an unknown path
+	status int    // 0: not sent yet
 	cause  error  // of a server error, for the log
-	// refusal is why the credentials or their limits did not let it pass, "" where they did.
+	// refusal is the reason for a rejection by credentials or rate limits, "" for none.
 	refusal sandbox.Reason
-	body    *incoming // nil where there is none
-	// lease and environment are what it is about, as far as is known, for the log.
+	body    *incoming // nil for none
+	// lease and environment are the subjects of the request for the log, if known.
 	lease, environment string
 }
 
-// about notes what the request is about: a lease, or an environment.
+// about records the subject of the request: a lease or an environment.
 func (x *exchange) about(lease, environment string) {
 	if _, of, err := sandbox.ParseLeaseID(lease); err == nil {
 		environment = of
@@ -44,13 +44,13 @@ func (x *exchange) about(lease, environment string) {
 	x.lease, x.environment = cmp.Or(x.lease, lease), cmp.Or(x.environment, environment)
 }
 
-// known notes that the sender of the request has shown a valid credential.
+// known records that the sender of the request has a valid credential.
 func (x *exchange) known(r *http.Request) {
 	x.body.trust()
 	connlimit.Authenticated(r.Context())
 }
 
-// note has the log and the observer know of a problem, and the problem of the request's id.
+// note records a problem for the log and the observer, and adds the request id to the problem.
 func (x *exchange) note(p *problem) {
 	x.cause, p.RequestID = p.cause, x.id
 	if p.Code == sandbox.Unauthenticated || p.Code == sandbox.Forbidden || p.Reason == sandbox.ReasonRateLimited {
@@ -72,25 +72,25 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return x.ResponseWriter.Write(b)
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 type contextKey int
 
 const (
 	exchangeKey contextKey = iota
-	serviceKey
+	tokenKey
 )
 
 func exchangeOf(ctx context.Context) *exchange {
 	x, ok := ctx.Value(exchangeKey).(*exchange)
 	if !ok {
-		return &exchange{} // a handler called outside of the server, as by a test
+		return &exchange{} // a handler called without the server, by a test
 	}
 	return x
 }
 
-// ServeHTTP implements http.Handler: request id, access log and recovery around everything.
+// ServeHTTP implements http.Handler. It adds the request id, the access log and panic recovery.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := s.now()
 	x := &exchange{ResponseWriter: w, id: givenID(r), remote: s.addressOf(r)}
@@ -111,7 +111,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				p.write(x)
 				cause = nil
 			} else {
-				cause = http.ErrAbortHandler // the client must see that the reply is cut
+				cause = http.ErrAbortHandler // the client must see that the response is incomplete
 			}
 		}
 		took := s.now().Sub(began)
@@ -127,11 +127,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.routes(x, r)
 }
 
-// maxGivenID is how long an id may be that a request brings with it.
+// maxGivenID is the maximum length of a client's request id.
 const maxGivenID = 64
 
-// givenID returns the id that a client or a proxy in front has given a request, so that their logs and this one
-// tell of it by the same; "" where there is none, or one that could be mistaken for something else in a log.
+// givenID returns the request id of a client or a proxy, so that all logs use the same id. It returns "" for a missing
+// or unsafe id.
 func givenID(r *http.Request) string {
 	id := r.Header.Get(wire.HeaderRequestID)
 	isPart := func(c rune) bool {
@@ -143,7 +143,7 @@ func givenID(r *http.Request) string {
 	return id
 }
 
-// logAccess writes one line per request. Query strings hold no secrets and headers are left out.
+// logAccess logs one line per request. Query strings hold no secrets; headers are not logged.
 func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	level := slog.LevelInfo
 	switch {
@@ -152,7 +152,7 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	case r.URL.Path == readyPath && x.status == http.StatusServiceUnavailable:
 		level = slog.LevelWarn
 	case !strings.HasPrefix(r.URL.Path, "/v1/") && r.Method != http.MethodPost:
-		level = slog.LevelDebug // probes, and what browsers read
+		level = slog.LevelDebug // probes and pages
 	}
 	if !s.log.Enabled(r.Context(), level) {
 		return
@@ -164,9 +164,9 @@ func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	s.log.LogAttrs(context.Background(), level, "request", attrs...)
 }
 
-// attrsOf are what every line about a request tells.
+// attrsOf returns the attributes of each log line about a request.
 func attrsOf(r *http.Request, x *exchange) []slog.Attr {
-	attrs := make([]slog.Attr, 0, 10) // with what its caller adds
+	attrs := make([]slog.Attr, 0, 10) // with room for the caller's attributes
 	attrs = append(attrs, slog.String("method", r.Method), slog.String("path", r.URL.Path))
 	if x.lease != "" {
 		attrs = append(attrs, slog.String("lease", x.lease))
@@ -177,7 +177,7 @@ func attrsOf(r *http.Request, x *exchange) []slog.Attr {
 	return append(attrs, slog.String("request_id", x.id), slog.String("caller", x.caller), slog.String("remote", x.remote))
 }
 
-// routes finds the handler. net/http's own replies to what it cannot route become problems.
+// routes finds the handler. It turns the errors of http.ServeMux into problems.
 func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	handler, pattern := s.mux.Handler(r)
 	x := exchangeOf(r.Context())
@@ -203,7 +203,7 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	}
 	if pattern != "" {
 		s.mux.ServeHTTP(w, r)
-		switch id := r.PathValue("id"); { // also where it was refused before the service was asked
+		switch id := r.PathValue("id"); { // also if the request is rejected before the service
 		case strings.Contains(pattern, " /v1/leases/{id}"):
 			x.about(id, "")
 		case strings.Contains(pattern, " /v1/environments/{id}"):
@@ -216,15 +216,16 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	if allow := refusal.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 	}
-	s.refuse(w, r, httpProblem(refusal.status, "there is no "+r.Method+" "+r.URL.Path+"; /openapi.json lists what there is"))
+	s.refuse(w, r,
+		httpProblem(refusal.status, "unknown route "+r.Method+" "+r.URL.Path+"; /openapi.json lists all routes"))
 }
 
-// needsToken: conditions are signed instead, and probes are answered to everybody.
+// needsToken reports whether a route needs a token. Conditions may be signed instead, and probes are public.
 func needsToken(path string) bool {
 	return strings.HasPrefix(path, "/v1/") && path != conditionsPath || path == metricsPath
 }
 
-// discard notes a status and headers and forgets the body.
+// discard records the status and the headers and drops the body.
 type discard struct {
 	header http.Header
 	status int
@@ -234,8 +235,8 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 
-// authenticate lets a request pass whose bearer token is known and has the scope of its route, and limits
-// its service to the token's environments.
+// authenticate accepts a request whose bearer token is valid and has the scope of the route. The target is checked
+// after the input is decoded.
 func (s *server) authenticate(w http.ResponseWriter, r *http.Request, route string) (*http.Request, bool) {
 	token, err := s.tokenOf(r)
 	if err != nil {
@@ -243,32 +244,32 @@ func (s *server) authenticate(w http.ResponseWriter, r *http.Request, route stri
 		return nil, false
 	}
 	r = s.onBehalf(r, token.Source())
-	if needed := s.scopes[route]; route != "" && !token.Permits(needed) {
+	if needed, declared := s.scopes[route]; route != "" && (!declared || !token.Permits(needed)) {
 		s.refuse(w, r, scopeMissing(token, needed))
 		return nil, false
 	}
-	service := scoped{service: s.service, token: token}
-	return r.WithContext(context.WithValue(r.Context(), serviceKey, service)), true
+	return r.WithContext(context.WithValue(r.Context(), tokenKey, token)), true
 }
 
-// onBehalf notes who asks, for the log and for the events of what is changed.
+// onBehalf records the caller for the log and for events.
 func (s *server) onBehalf(r *http.Request, caller string) *http.Request {
 	exchangeOf(r.Context()).caller = caller
 	return r.WithContext(sandbox.WithActor(r.Context(), sandbox.Actor{Name: caller, Address: s.addressOf(r)}))
 }
 
-// tokenOf returns whose token a request carries. Errors: Unauthenticated; CapacityExceeded when the token
-// asks too often, or the address has failed too often; Unavailable when the ledger that knows is out of reach.
+// tokenOf returns the token of a request. Errors: Unauthenticated; CapacityExceeded beyond the rate limit of the token
+// or the failure limit of the address; Unavailable when the ledger is unreachable.
 func (s *server) tokenOf(r *http.Request) (Token, error) {
 	text := bearer(r)
 	if text == "" {
-		return Token{}, s.unauthenticated(sandbox.ReasonTokenMissing, "there is no token: send the header Authorization: Bearer <token>", nil)
+		return Token{}, s.unauthenticated(sandbox.ReasonTokenMissing,
+			"missing token: send the header Authorization: Bearer <token>", nil)
 	}
-	return s.tokenWith(r, webhook.HashOf(text))
+	return s.tokenWith(r, access.HashOf(text))
 }
 
-// tokenWith is tokenOf for the token whose text has the hash.
-func (s *server) tokenWith(r *http.Request, hash webhook.Hash) (Token, error) {
+// tokenWith is tokenOf for the hash of a token.
+func (s *server) tokenWith(r *http.Request, hash access.Hash) (Token, error) {
 	token, err := s.lookUp(r, hash)
 	if err != nil {
 		return Token{}, s.noteFailure(s.addressOf(r), err)
@@ -282,8 +283,8 @@ func (s *server) tokenWith(r *http.Request, hash webhook.Hash) (Token, error) {
 	return token, s.perToken.take(token.Name, "requests with this token", s.now())
 }
 
-// lookUp finds a token among those in a file, and then in the ledger.
-func (s *server) lookUp(r *http.Request, hash webhook.Hash) (Token, error) {
+// lookUp finds a token in the token file, and then in the ledger.
+func (s *server) lookUp(r *http.Request, hash access.Hash) (Token, error) {
 	if token, ok := s.written.Load().tokens.Lookup(hash); ok {
 		if token.Expired(s.now()) {
 			return Token{}, s.unauthenticated(sandbox.ReasonTokenExpired, "token "+token.Name+" has expired", nil)
@@ -300,7 +301,7 @@ func (s *server) lookUp(r *http.Request, hash webhook.Hash) (Token, error) {
 	return token, err
 }
 
-// bearer returns the request's bearer token, "" if it has none or several.
+// bearer returns the bearer token of a request, "" for none or several.
 func bearer(r *http.Request) string {
 	values := r.Header["Authorization"]
 	if len(values) != 1 {
@@ -315,22 +316,22 @@ func bearer(r *http.Request) string {
 
 const (
 	failedTooOften = "failed authentications from this address"
-	wrongToken     = "the token is not known here"
-	// wrongSignature is the one reply to all that is wrong with a signed message.
+	wrongToken     = "unknown token"
+	// wrongSignature is the response to every problem of a signed message.
 	wrongSignature = "the credentials are missing or wrong"
 )
 
-// unauthenticated is the reply to missing and wrong credentials; why goes to the log.
+// unauthenticated is the response to missing and wrong credentials. The log gets the reason.
 func (s *server) unauthenticated(reason sandbox.Reason, detail string, why error) *problem {
 	return newProblem(sandbox.Unauthenticated, reason, detail, nil, why)
 }
 
-// refuse sends an error and notes its cause for the log.
+// refuse sends an error and records its cause for the log.
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p, x := problemOf(err), exchangeOf(r.Context())
 	x.note(p)
 	if p.Status == http.StatusRequestEntityTooLarge || x.body.isPendingOfUnknown() {
-		w.Header().Set("Connection", "close") // else the server would wait for the rest of the body before it answers
+		w.Header().Set("Connection", "close") // otherwise the server would first wait for the rest of the body
 	}
 	p.write(w)
 }

@@ -54,8 +54,9 @@ func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 		}
 	})
 	for _, path := range []string{
-		"/" + hostile, "/v1/" + hostile, "/v1/leases/" + hostile, "/v1/leases/" + hostile + "/exec", "/v1/environments/" + hostile, "//v1//leases/" + hostile,
-		"/v1/../" + hostile, "/v1/leases/" + hostile + "/", "/v1/events?environment_id=" + hostile, "/v1/leases/a%2F" + hostile, "/metrics/" + hostile,
+		"/" + hostile, "/v1/" + hostile, "/v1/leases/" + hostile, "/v1/leases/" + hostile + "/exec",
+		"/v1/environments/" + hostile, "//v1//leases/" + hostile, "/v1/../" + hostile, "/v1/leases/" + hostile + "/",
+		"/v1/events?environment_id=" + hostile, "/v1/leases/a%2F" + hostile, "/metrics/" + hostile,
 		"/v1/tokens/" + hostile, "/v1/states/" + hostile, "/v1/conditions/" + hostile,
 	} {
 		for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "CONNECT", strings.ToUpper(hostile)} {
@@ -65,7 +66,11 @@ func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 			}
 			r.URL.Opaque = path // as it stands, and not as Go would write it
 			r.Host = hostile + ".example"
-			r.Header = http.Header{"Authorization": {"Bearer " + w.admin}, "Content-Type": {"application/json"}, "X-Request-Id": {hostile}}
+			r.Header = http.Header{
+				"Authorization": {"Bearer " + w.admin},
+				"Content-Type":  {"application/json"},
+				"X-Request-Id":  {hostile},
+			}
 			resp, err := w.client.Transport.RoundTrip(r)
 			if err != nil {
 				t.Fatal(err)
@@ -92,7 +97,10 @@ func TestAnObserverIsToldWhatBecameOfConditionsAndWhyRequestsWereRefused(t *test
 	t.Parallel()
 	told := make(chan string, 10) // a request is told of once it was answered
 	w := newWorld(t, func(c *api.Config) {
-		c.Observer = observer{refused: func(r sandbox.Reason) { told <- string(r) }, received: func(verdict string) { told <- verdict }}
+		c.Observer = observer{
+			refused:  func(r sandbox.Reason) { told <- string(r) },
+			received: func(verdict string) { told <- verdict },
+		}
 	})
 	const birth = `{"type":"agent.birth","timestamp":"2026-08-15T12:00:00Z","data":{"environment_id":"catan-7","agent_did":"did:plc:ann"}}`
 	for _, step := range []struct {
@@ -106,7 +114,8 @@ func TestAnObserverIsToldWhatBecameOfConditionsAndWhyRequestsWereRefused(t *test
 		{nil, `{}`, []string{"invalid"}},
 		{[]string{"Authorization", ""}, birth, []string{"unauthenticated", "signature_wrong"}},
 		{[]string{"Authorization", "Bearer sbl_wrong"}, birth, []string{"unauthenticated", "token_unknown"}},
-		{[]string{"Authorization", "Bearer " + w.catan}, strings.ReplaceAll(birth, "catan", "rpg"), []string{"forbidden", "environment_not_allowed"}},
+		{[]string{"Authorization", "Bearer " + w.catan}, strings.ReplaceAll(birth, "catan", "rpg"),
+			[]string{"forbidden", "environment_not_allowed"}},
 	} {
 		w.do("POST", "/v1/conditions", step.body, step.header...)
 		for _, want := range step.want {

@@ -19,25 +19,29 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// document is the OpenAPI document in the making, and the routes that it describes.
+// document builds the OpenAPI document and its routes.
 type document struct {
 	server *server
 	api    huma.API
-	err    error // the first mistake in an operation
+	err    error // the first error in an operation
 }
 
-// duration and dollars describe values whose JSON form is text.
+// duration and dollars describe values with a JSON string form.
 type (
 	duration struct{}
 	dollars  struct{}
 )
 
 func (duration) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Description: "A duration as Go writes it.", Examples: []any{"90s", "24h0m0s"}}
+	return &huma.Schema{
+		Type:        huma.TypeString,
+		Description: "A duration in Go syntax.",
+		Examples:    []any{"90s", "24h0m0s"},
+	}
 }
 
 func (dollars) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Description: "US dollars, exact, with at most nine digits after the point.",
+	return &huma.Schema{Type: huma.TypeString, Description: "An exact amount in US dollars, with at most nine decimals.",
 		Pattern: `^-?[0-9]+(\.[0-9]{1,9})?$`, Examples: []any{"15.61", "0.000025"}}
 }
 
@@ -51,7 +55,7 @@ func newDocument(s *server, version string) *document {
 			Info: &huma.Info{
 				Title:       "Sandbox reconciler",
 				Version:     version,
-				Description: "Leases sandboxes to agents, and ends them when their time or their game is over.",
+				Description: "Leases sandboxes to agents, and ends the leases when their time is up or their game is over.",
 			},
 			Components: &huma.Components{
 				Schemas: schemas,
@@ -73,17 +77,20 @@ func newDocument(s *server, version string) *document {
 	return &document{server: s, api: humago.New(s.mux, config)}
 }
 
-// add registers a JSON operation. The service that handler gets is limited to the caller's rights.
-// Bodies are checked by the domain, so that a mistake has the same fields over HTTP as in process.
-func add[I, O any](d *document, op huma.Operation, handler func(context.Context, service.Service, *I) (*O, error)) {
+// add registers a JSON operation for tokens with its scope. Before the handler, it checks the token against the target
+// of the input. The domain validates bodies, so that errors have the same fields over HTTP as in process.
+func add[I, O any, P input[I]](d *document, scope sandbox.Scope, op huma.Operation,
+	handler func(context.Context, service.Service, *I) (*O, error)) {
 	if _, hasBody := reflect.TypeFor[I]().FieldByName("Body"); hasBody {
 		op.Middlewares = append(op.Middlewares, d.requireJSON)
 		op.MaxBodyBytes = maxJSON
-		op.BodyReadTimeout = -1 // huma's would also end the request's context later on
+		op.BodyReadTimeout = -1 // huma's timeout would also cancel the request's context
 		op.SkipValidateBody = true
 	}
-	huma.Register(d.api, d.common(op), func(ctx context.Context, in *I) (*O, error) {
-		out, err := handler(ctx, serviceOf(ctx), in)
+	huma.Register(d.api, d.common(scope, op), func(ctx context.Context, in *I) (out *O, err error) {
+		if err = permit(ctx, tokenOfCaller(ctx), P(in).touches()); err == nil {
+			out, err = handler(ctx, d.server.service, in)
+		}
 		if err != nil {
 			p := problemOf(err)
 			exchangeOf(ctx).note(p)
@@ -93,15 +100,43 @@ func add[I, O any](d *document, op huma.Operation, handler func(context.Context,
 	})
 }
 
-// addRaw registers an operation that reads and writes by itself. An error means that it has not
-// written anything.
-func addRaw[I any](d *document, op huma.Operation, handler func(http.ResponseWriter, *http.Request, service.Service, *I) error) {
+// addRaw registers an operation that reads its body and writes its response itself. It checks access like add. A
+// handler that returns an error must not have written anything.
+func addRaw[I any, P input[I]](d *document, scope sandbox.Scope, op huma.Operation,
+	handler func(http.ResponseWriter, *http.Request, service.Service, *I) error) {
+	register(d, scope, op, func(w http.ResponseWriter, r *http.Request, in *I) error {
+		if err := permit(r.Context(), tokenOfCaller(r.Context()), P(in).touches()); err != nil {
+			return err
+		}
+		return handler(w, r, d.server.service, in)
+	})
+}
+
+// addRead is addRaw for an operation with the target in its body. read decodes the body.
+func addRead[B toucher](d *document, scope sandbox.Scope, op huma.Operation,
+	read func(http.ResponseWriter, *http.Request) (B, error),
+	handler func(http.ResponseWriter, *http.Request, service.Service, B) error) {
+	register(d, scope, op, func(w http.ResponseWriter, r *http.Request, _ *struct{}) error {
+		body, err := read(w, r)
+		if err != nil {
+			return err
+		}
+		if err := permit(r.Context(), tokenOfCaller(r.Context()), body.touches()); err != nil {
+			return err
+		}
+		return handler(w, r, d.server.service, body)
+	})
+}
+
+// register is the common part of addRaw and addRead, which check the target.
+func register[I any](d *document, scope sandbox.Scope, op huma.Operation,
+	handler func(http.ResponseWriter, *http.Request, *I) error) {
 	body := op.RequestBody
-	op.RequestBody = nil // huma would read the body
-	huma.Register(d.api, d.common(op), func(_ context.Context, in *I) (*huma.StreamResponse, error) {
+	op.RequestBody = nil // otherwise huma would read the body
+	huma.Register(d.api, d.common(scope, op), func(_ context.Context, in *I) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {
 			r, w := humago.Unwrap(ctx)
-			if err := handler(w, r, serviceOf(r.Context()), in); err != nil {
+			if err := handler(w, r, in); err != nil {
 				d.server.refuse(w, r, err)
 			}
 		}}, nil
@@ -114,25 +149,16 @@ func addRaw[I any](d *document, op huma.Operation, handler func(http.ResponseWri
 	}
 }
 
-// serviceOf returns the service as the authenticated caller may use it.
-func serviceOf(ctx context.Context) service.Service {
-	service, ok := ctx.Value(serviceKey).(service.Service)
-	if !ok { // the routes under /v1 are reached through authenticate only
-		panic("api: a request without a caller")
-	}
-	return service
-}
-
-func (d *document) common(op huma.Operation) huma.Operation {
-	op.Security = d.security(op)
+func (d *document) common(scope sandbox.Scope, op huma.Operation) huma.Operation {
+	op.Security = d.needs(scope, op.OperationID, op.Method+" "+op.Path)
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
-	op.Responses["default"] = d.content("The request was refused or failed.", wire.ProblemJSON, wire.Problem{})
+	op.Responses["default"] = d.content("The request was rejected or failed.", wire.ProblemJSON, wire.Problem{})
 	return op
 }
 
-// content describes a reply or, by its media types, a request.
+// content describes a response or, by its media types, a request.
 func (d *document) content(description, contentType string, example any) *huma.Response {
 	return &huma.Response{Description: description, Content: map[string]*huma.MediaType{contentType: d.media(example)}}
 }
@@ -151,9 +177,9 @@ func (d *document) finish() ([]byte, error) {
 		return nil, d.err
 	}
 	schemas := d.api.OpenAPI().Components.Schemas.Map()
-	delete(schemas, "ErrorModel") // huma's own error, which plainProblems replaces
+	delete(schemas, "ErrorModel") // huma's error; plainProblems replaces it
 	delete(schemas, "ErrorDetail")
-	schemas["PutEnvironment"].Required = []string{"image"} // the path names the environment, the rest has defaults
+	schemas["PutEnvironment"].Required = []string{"image"} // the path has the id, other fields have defaults
 	schemas["Resources"].Required = nil
 	for _, schema := range schemas {
 		withoutNull(schema)
@@ -171,7 +197,7 @@ func (d *document) finish() ([]byte, error) {
 	return json.Marshal(d.api.OpenAPI())
 }
 
-// withoutNull takes null out of what a schema allows: a list without elements is [], and what is not there is left out.
+// withoutNull removes null from a schema: an empty list is [], and an absent value is omitted.
 func withoutNull(s *huma.Schema) {
 	if s == nil {
 		return
@@ -186,11 +212,12 @@ func withoutNull(s *huma.Schema) {
 	}
 }
 
-// requireJSON refuses bodies of another content type.
+// requireJSON rejects bodies with another content type.
 func (d *document) requireJSON(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	if r.ContentLength != 0 && mediaType(r) != wire.JSON {
-		d.server.refuse(w, r, httpProblem(http.StatusUnsupportedMediaType, "the body must have Content-Type: application/json"))
+		d.server.refuse(w, r,
+			httpProblem(http.StatusUnsupportedMediaType, "the body must have Content-Type: application/json"))
 		return
 	}
 	next(ctx)
@@ -204,7 +231,7 @@ func mediaType(r *http.Request) string {
 	return t
 }
 
-// accepts reports whether the request asks for a content type by name.
+// accepts reports whether the request names a content type in Accept.
 func accepts(r *http.Request, contentType string) bool {
 	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		if t, _, err := mime.ParseMediaType(part); err == nil && t == contentType {
@@ -214,8 +241,8 @@ func accepts(r *http.Request, contentType string) bool {
 	return false
 }
 
-// strictJSON decodes one value and refuses fields that do not exist: a misspelt setting must not
-// silently take its default.
+// strictJSON decodes one value and rejects unknown fields, so that a misspelt field does not silently leave the
+// default.
 func strictJSON(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -223,7 +250,7 @@ func strictJSON(data []byte, v any) error {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the JSON value is followed by other data")
+		return errors.New("unexpected data after the JSON value")
 	}
 	return nil
 }

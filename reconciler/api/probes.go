@@ -14,46 +14,53 @@ import (
 const (
 	livePath  = "/livez"
 	readyPath = "/readyz"
-	// readyWithin is when a probe is answered at the latest: probes give up after a second.
+	// readyWithin limits the response time of a probe, because clients time out after a second.
 	readyWithin = 750 * time.Millisecond
-	// readyTimeout bounds one check of readiness, whose answer is shared by all who wait for it.
+	// readyTimeout limits one readiness check. All waiting probes share its result.
 	readyTimeout = 5 * time.Second
-	// readyFor is how long the answer of a check is good: a probe needs no token.
+	// readyFor is how long a result is cached, because probes need no token and could overload the ledger.
 	readyFor = time.Second
 )
 
 func (s *server) registerProbes(d *document) {
 	probe := func(path, id, summary string, handler http.HandlerFunc) {
 		s.mux.HandleFunc("GET "+path, handler)
-		d.api.OpenAPI().AddOperation(&huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: summary,
-			Tags: []string{"probes"}, Responses: map[string]*huma.Response{"200": {Description: "Yes."}, "503": {Description: "No."}}})
+		d.api.OpenAPI().AddOperation(&huma.Operation{
+			OperationID: id,
+			Method:      http.MethodGet,
+			Path:        path,
+			Summary:     summary,
+			Tags:        []string{"probes"},
+			Responses:   map[string]*huma.Response{"200": {Description: "Yes."}, "503": {Description: "No."}},
+		})
 	}
-	probe(livePath, "livez", "Does the process run?", func(w http.ResponseWriter, _ *http.Request) {
+	probe(livePath, "livez", "Check that the process runs", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]string{"status": "ok"})
 	})
-	probe(readyPath, "readyz", "Can the service do its work?", func(w http.ResponseWriter, r *http.Request) {
+	probe(readyPath, "readyz", "Check that the service is ready", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.readiness.ask(r.Context()); err != nil {
-			// To anybody it is told that it is so; why names what this program is made of.
-			s.refuse(w, r, newProblem(sandbox.Unavailable, "", "not ready: the ledger cannot be read and written; the log says why", nil, err))
+			// Probes need no token, so the response does not reveal the cause.
+			s.refuse(w, r,
+				newProblem(sandbox.Unavailable, "", "not ready: the ledger cannot be read and written; see the log", nil, err))
 			return
 		}
 		writeJSON(w, map[string]string{"status": "ok"})
 	})
 }
 
-// readiness asks whether the service can work, once for all who want to know.
+// readiness checks whether the service can work. Concurrent probes share one check.
 type readiness struct {
-	check func(ctx context.Context) error // nil: it always can
+	check func(ctx context.Context) error // nil means always ready
 	now   func() time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running chan struct{}
 	at      time.Time
 	err     error
 }
 
-// ask returns the answer of the last check, or of one that is begun now. A check that takes too long goes on, and
-// has no owner that waits: it ends with what it waits for.
+// ask returns the result of the last check, or of a new one. A slow check continues in the background until
+// readyTimeout.
 func (r *readiness) ask(ctx context.Context) error {
 	if r.check == nil {
 		return nil
@@ -64,14 +71,14 @@ func (r *readiness) ask(ctx context.Context) error {
 	select {
 	case <-running:
 	case <-ctx.Done():
-		return sandbox.Errorf(sandbox.Unavailable, "checking takes longer than %s: %w", readyWithin, ctx.Err())
+		return sandbox.Errorf(sandbox.Unavailable, "checking readiness takes longer than %s: %w", readyWithin, ctx.Err())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// begin returns what is closed once there is an answer that is good.
+// begin returns a channel that is closed once there is a valid result.
 func (r *readiness) begin(ctx context.Context) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

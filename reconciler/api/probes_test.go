@@ -10,25 +10,30 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver: a database that hangs does not answer its context either.
+// TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver: a database that hangs does not answer its context
+// either.
 func TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		token, err := webhook.MakeToken("a", webhook.NewToken())
+		token, err := access.MakeToken("a", access.NewToken())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var checks atomic.Int64
 		hang := make(chan struct{})
-		handler, err := api.New(api.Config{Service: failing{}, Tokens: []api.Token{token}, Ready: func(context.Context) error {
-			checks.Add(1)
-			<-hang
-			return nil
-		}})
+		handler, err := api.New(api.Config{
+			Service: failing{},
+			Tokens:  []api.Token{token},
+			Ready: func(context.Context) error {
+				checks.Add(1)
+				<-hang
+				return nil
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +80,8 @@ func TestARequestKeepsTheIDThatItBrings(t *testing.T) {
 		if (given == id) != kept || given == "" {
 			t.Errorf("%q becomes %q", id, given)
 		}
-		if !strings.Contains(a.body, `"request_id":"`+given+`"`) || !strings.Contains(w.log.String(), `"request_id":"`+given+`"`) {
+		if !strings.Contains(a.body, `"request_id":"`+given+`"`) ||
+			!strings.Contains(w.log.String(), `"request_id":"`+given+`"`) {
 			t.Errorf("%q is not in the problem %s, or not in the log", given, a.body)
 		}
 	}

@@ -15,37 +15,37 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// status is the one place where a code becomes an HTTP status; the package comment shows it as a table.
+// status is the only place that maps a code to an HTTP status. The package comment has it as a table.
 var status = map[sandbox.Code]struct {
 	http  int
 	title string
 }{
-	sandbox.Invalid:              {http.StatusUnprocessableEntity, "The request is not valid"},
-	sandbox.NotFound:             {http.StatusNotFound, "There is no such object"},
+	sandbox.Invalid:              {http.StatusUnprocessableEntity, "The request is invalid"},
+	sandbox.NotFound:             {http.StatusNotFound, "The object does not exist"},
 	sandbox.Conflict:             {http.StatusConflict, "The object's state forbids the request"},
 	sandbox.LeaseEnded:           {http.StatusConflict, "The lease has ended"},
 	sandbox.EnvironmentEnded:     {http.StatusConflict, "The environment has ended"},
 	sandbox.BudgetExceeded:       {http.StatusPaymentRequired, "The budget does not cover the lease"},
-	sandbox.CapacityExceeded:     {http.StatusTooManyRequests, "There is no room now"},
+	sandbox.CapacityExceeded:     {http.StatusTooManyRequests, "The capacity is exhausted"},
 	sandbox.EventSequenceExpired: {http.StatusGone, "The events are no longer retained"},
 	sandbox.OutputExpired:        {http.StatusGone, "The output is no longer kept"},
 	sandbox.Unauthenticated:      {http.StatusUnauthorized, "The credentials are missing or wrong"},
 	sandbox.Forbidden:            {http.StatusForbidden, "The credentials do not allow this"},
-	sandbox.Unavailable:          {http.StatusServiceUnavailable, "The service, ledger or backend is out of reach"},
-	sandbox.UnknownOutcome:       {http.StatusBadGateway, "The outcome is not known"},
+	sandbox.Unavailable:          {http.StatusServiceUnavailable, "The service, ledger or backend is unavailable"},
+	sandbox.UnknownOutcome:       {http.StatusBadGateway, "The outcome is unknown"},
 	sandbox.Timeout:              {http.StatusGatewayTimeout, "The operation took too long"},
 	sandbox.Failed:               {http.StatusInternalServerError, "The operation failed"},
 	sandbox.Internal:             {http.StatusInternalServerError, "Internal error"},
 }
 
-// retryAfter is what a refused but repeatable request is told to wait, in seconds.
+// retryAfter is the default Retry-After of a retryable error, in seconds.
 const retryAfter = "1"
 
-// problem is an error on its way to the client. It implements huma.StatusError, huma.HeadersError
+// problem is the response to a failed request. It implements huma.StatusError, huma.HeadersError
 // and huma.ContentTypeFilter.
 type problem struct {
 	wire.Problem
-	// cause is logged with a server error; it is never sent.
+	// cause is logged for a server error, and never sent.
 	cause error
 	// retryAfter is in seconds; "" means the default.
 	retryAfter string
@@ -67,8 +67,7 @@ func (p *problem) GetHeaders() http.Header {
 	}
 }
 
-// problemOf turns an error into a problem. What carries no code is a defect or the end of a
-// request's time; its text stays in the log.
+// problemOf converts an error to a problem. An error without a code is a defect or a timeout. Its text is only logged.
 func problemOf(err error) *problem {
 	var (
 		p        *problem
@@ -83,11 +82,12 @@ func problemOf(err error) *problem {
 	case errors.As(err, &e):
 		return newProblem(e.Code, e.Reason, e.Message, e.Fields, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return newProblem(sandbox.Timeout, "", "the operation did not end in time; retry", nil, err)
+		return newProblem(sandbox.Timeout, "", "the operation timed out; retry", nil, err)
 	case errors.Is(err, context.Canceled):
-		return newProblem(sandbox.UnknownOutcome, "", "the request was cancelled while it was carried out", nil, err)
+		return newProblem(sandbox.UnknownOutcome, "", "the request was cancelled during its execution", nil, err)
 	default:
-		return newProblem(sandbox.Internal, "", "internal error; the server's log says more under the id of this request", nil, err)
+		return newProblem(sandbox.Internal, "",
+			"internal error; the server's log has details under the id of this request", nil, err)
 	}
 }
 
@@ -102,7 +102,7 @@ func newProblem(code sandbox.Code, reason sandbox.Reason, detail string, fields 
 	}}
 }
 
-// httpProblem is a refusal by the protocol itself, before anything was asked of the service.
+// httpProblem is an error of HTTP itself, before the service is called.
 func httpProblem(httpStatus int, detail string) *problem {
 	code := sandbox.Invalid
 	switch {
@@ -118,10 +118,10 @@ func httpProblem(httpStatus int, detail string) *problem {
 	return p
 }
 
-// write sends the problem. Nothing may have been sent before.
+// write sends the problem. It must be the first write of the response.
 func (p *problem) write(w http.ResponseWriter) {
 	body, err := json.Marshal(p.Problem)
-	if err != nil { // strings and numbers always have a JSON form
+	if err != nil { // strings and numbers always marshal
 		panic(err)
 	}
 	h := w.Header()
@@ -131,11 +131,10 @@ func (p *problem) write(w http.ResponseWriter) {
 	h.Set("Content-Type", wire.ProblemJSON)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a client that has gone needs no answer
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// plainProblems gives the errors that huma finds in a request the same form as all others, without
-// the values that huma repeats: they may be secrets.
+// plainProblems converts huma's errors to problems. It drops the values that huma quotes, because they may be secrets.
 func plainProblems(ctx huma.Context, _ string, v any) (any, error) {
 	switch e := v.(type) {
 	case *problem:

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -33,12 +33,16 @@ func (w *world) fails(err error) answer { return w.answerOf(failing{err: err}) }
 
 func (w *world) answerOf(service service.Service) answer {
 	w.Helper()
-	text := webhook.NewToken()
-	token, err := webhook.MakeToken("a", text)
+	text := access.NewToken()
+	token, err := access.MakeToken("a", text)
 	if err != nil {
 		w.Fatal(err)
 	}
-	handler, err := api.New(api.Config{Service: service, Tokens: []api.Token{token}, IDs: func(int) string { return "request-1" }})
+	handler, err := api.New(api.Config{
+		Service: service,
+		Tokens:  []api.Token{token},
+		IDs:     func(int) string { return "request-1" },
+	})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -54,8 +58,13 @@ func (w *world) answerOf(service service.Service) answer {
 func TestProblemGolden(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t}
-	a := w.fails(&sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Message: "lease a::b lives with other settings",
-		Fields: []sandbox.Field{{Name: "settings.ttl", Problem: "is 1h0m0s"}}, Err: errors.New("a secret cause")})
+	a := w.fails(&sandbox.Error{
+		Code:    sandbox.Conflict,
+		Reason:  sandbox.ReasonOtherSettings,
+		Message: "lease a::b lives with other settings",
+		Fields:  []sandbox.Field{{Name: "settings.ttl", Problem: "is 1h0m0s"}},
+		Err:     errors.New("a secret cause"),
+	})
 	const golden = `{"type":"urn:sandbox-lease:problem:conflict","title":"The object's state forbids the request","status":409,` +
 		`"detail":"lease a::b lives with other settings","code":"conflict","reason":"other_settings","fields":[{"name":"settings.ttl","problem":"is 1h0m0s"}],"request_id":"request-1"}`
 	if got := strings.TrimSpace(a.body); got != golden || a.StatusCode != 409 {
@@ -84,7 +93,8 @@ func TestPanicIsA500(t *testing.T) {
 		t.Errorf("the reply says %s", p.Detail)
 	}
 	log := w.log.String()
-	if !strings.Contains(log, a.Header.Get("X-Request-Id")) || !strings.Contains(log, "goroutine") || !strings.Contains(log, "hunter2") {
+	if !strings.Contains(log, a.Header.Get("X-Request-Id")) || !strings.Contains(log, "goroutine") ||
+		!strings.Contains(log, "hunter2") {
 		t.Errorf("the log does not help to find it: %s", log)
 	}
 	if a := w.do("GET", "/v1/ledger", ""); a.StatusCode != 200 {
@@ -99,7 +109,8 @@ func TestLogNamesTheCallerAndNoSecret(t *testing.T) {
 	w.do("POST", annIn+"/exec", `{"command":["echo","hunter2"],"env":{"PASSWORD":"hunter2"},"stdin":"hunter2"}`)
 	w.do("GET", "/v1/ledger", "", "Authorization", "Bearer hunter2hunter2hunter2hunter2")
 	w.send(w.signed("m", w.condition("game.finished", `{"environment_id":"catan-7","reason":"hunter2"}`)))
-	stale := w.signed("m", w.condition("game.finished", `{"environment_id":"catan-7"}`), func(h http.Header) { h.Set("webhook-timestamp", "1") })
+	stale := w.signed("m", w.condition("game.finished", `{"environment_id":"catan-7"}`),
+		func(h http.Header) { h.Set("webhook-timestamp", "1") })
 	w.send(stale)
 	log := w.log.String()
 	for _, secret := range []string{w.admin, w.catan, "hunter2", "v1,"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ProcessPath names a process of a lease in a path. It is exported for huma, as EnvironmentPath is.
+// ProcessPath names a process of a lease in a path. Exported for huma, see EnvironmentPath.
 type ProcessPath struct {
 	LeaseRef
 	Process string `path:"process" doc:"The process's name."`
@@ -25,26 +25,41 @@ func (p ProcessPath) process() sandbox.ProcessRef {
 
 func (s *server) registerProcesses(d *document) {
 	tags := []string{"leases"}
-	add(d, huma.Operation{OperationID: "start-process", Method: http.MethodPost, Path: "/v1/leases/{id}/processes", Tags: tags,
-		Summary: "Start a process that runs as long as a lease's sandbox does",
-		Description: "It is not activity: the sandbox sleeps, and the lease ends, as if it were not there. " +
-			"One that runs under the name with the same settings is answered as it is.", DefaultStatus: http.StatusAccepted}, startProcess)
-	add(d, huma.Operation{OperationID: "list-processes", Method: http.MethodGet, Path: "/v1/leases/{id}/processes", Tags: tags,
+	add(d, sandbox.ScopeLease, huma.Operation{
+		OperationID: "start-process",
+		Method:      http.MethodPost,
+		Path:        "/v1/leases/{id}/processes",
+		Tags:        tags,
+		Summary:     "Start a background process in a lease's sandbox",
+		Description: "The process runs as long as the sandbox does. It does not count as activity: the sandbox still " +
+			"sleeps and the lease still ends. Idempotent: a running process of the same name and settings is returned.",
+		DefaultStatus: http.StatusAccepted,
+	}, startProcess)
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-processes", Method: http.MethodGet,
+		Path: "/v1/leases/{id}/processes", Tags: tags,
 		Summary: "List the processes of a lease's current generation, by name"}, listProcesses)
-	add(d, huma.Operation{OperationID: "get-process", Method: http.MethodGet, Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
-		Summary: "Show a process as it stands"}, onProcess(service.Service.GetProcess))
-	add(d, huma.Operation{OperationID: "kill-process", Method: http.MethodDelete, Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
-		Summary: "End a process and all it started, and wait until it has ended"}, onProcess(service.Service.KillProcess))
-	add(d, huma.Operation{OperationID: "wait-process", Method: http.MethodPost, Path: "/v1/leases/{id}/processes/{process}/wait", Tags: tags,
-		Summary:     "Wait for a line of a process's log, a port, or its end",
-		Description: "The sandbox is kept awake meanwhile. After the timeout the answer is 504; 409 when the process ended before."}, waitProcess)
-	addRaw(d, huma.Operation{OperationID: "read-process", Method: http.MethodGet, Path: "/v1/leases/{id}/processes/{process}/logs", Tags: tags,
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-process", Method: http.MethodGet,
+		Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
+		Summary: "Show a process"}, onProcess(service.Service.GetProcess))
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "kill-process", Method: http.MethodDelete,
+		Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
+		Summary: "Kill a process and its descendants, and wait for their exit"}, onProcess(service.Service.KillProcess))
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "wait-process", Method: http.MethodPost,
+		Path: "/v1/leases/{id}/processes/{process}/wait", Tags: tags,
+		Summary: "Wait for a log line, an open port or the exit of a process",
+		Description: "The sandbox stays awake during the wait. 504 after the timeout; 409 if the " +
+			"process exits first."}, waitProcess)
+	addRaw(d, sandbox.ScopeLease, huma.Operation{OperationID: "read-process", Method: http.MethodGet,
+		Path: "/v1/leases/{id}/processes/{process}/logs", Tags: tags,
 		Summary: "Read the log of a process",
-		Description: "Standard output and standard error of its latest start, as they came, of which the latest 8 MiB are kept. " + wire.HeaderLogOffset +
-			" says which byte the answer begins with. With follow it goes on to the process's end; a reader whose connection breaks comes back with the offset that it has reached.",
+		Description: "The interleaved standard output and standard error since the latest start, at most the last " +
+			"8 MiB. " + wire.HeaderLogOffset + " is the offset of the first byte. With follow, the response ends when the " +
+			"process exits. A client whose connection breaks continues with the offset that it has reached.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The log.", Content: map[string]*huma.MediaType{wire.OctetStream: binary()},
-			Headers: map[string]*huma.Param{wire.HeaderLogOffset: {Description: "The offset of the first byte.", Schema: &huma.Schema{Type: huma.TypeInteger}}},
+			Headers: map[string]*huma.Param{
+				wire.HeaderLogOffset: {Description: "The offset of the first byte.", Schema: &huma.Schema{Type: huma.TypeInteger}},
+			},
 		}}}, s.readProcess)
 }
 
@@ -55,15 +70,15 @@ func startProcess(ctx context.Context, service service.Service, in *struct {
 	return replyWith(service.StartProcess(ctx, in.ref(), in.Body))
 }
 
-func listProcesses(ctx context.Context, service service.Service, in *struct {
-	ID string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
-}) (*reply[wire.ProcessPage], error) {
+func listProcesses(ctx context.Context, service service.Service, in *LeasePath) (*reply[wire.ProcessPage], error) {
 	list, err := service.ListProcesses(ctx, in.ID)
 	return replyWith(wire.ProcessPage{Processes: notNil(list)}, err)
 }
 
-// onProcess makes a handler of a method that needs no more than a process.
-func onProcess(method func(service.Service, context.Context, sandbox.ProcessRef) (sandbox.Process, error)) func(context.Context, service.Service, *ProcessPath) (*reply[sandbox.Process], error) {
+// onProcess returns a handler for a method that takes only a process.
+func onProcess(
+	method func(service.Service, context.Context, sandbox.ProcessRef) (sandbox.Process, error),
+) func(context.Context, service.Service, *ProcessPath) (*reply[sandbox.Process], error) {
 	return func(ctx context.Context, service service.Service, in *ProcessPath) (*reply[sandbox.Process], error) {
 		return replyWith(method(service, ctx, in.process()))
 	}
@@ -73,39 +88,47 @@ func waitProcess(ctx context.Context, service service.Service, in *struct {
 	ProcessPath
 	Body wire.ProcessWait
 }) (*reply[sandbox.ProcessWaited], error) {
-	return replyWith(service.WaitProcess(ctx, sandbox.ProcessWait{ProcessRef: in.process(), Log: in.Body.Log, Port: in.Body.Port, Exit: in.Body.Exit, Timeout: in.Body.Timeout}))
+	return replyWith(service.WaitProcess(ctx, sandbox.ProcessWait{
+		ProcessRef: in.process(),
+		Log:        in.Body.Log,
+		Port:       in.Body.Port,
+		Exit:       in.Body.Exit,
+		Timeout:    in.Body.Timeout,
+	}))
 }
 
 type readProcessInput struct {
 	ProcessPath
-	Offset int64 `query:"offset" doc:"The first byte that is wanted. Default 0."`
-	Follow bool  `query:"follow" doc:"Go on to the process's end."`
+	Offset int64 `query:"offset" doc:"The first byte to read. Default 0."`
+	Follow bool  `query:"follow" doc:"Keep reading until the process exits."`
 }
 
-func (s *server) readProcess(w http.ResponseWriter, r *http.Request, service service.Service, in *readProcessInput) error {
-	log, err := service.ReadProcess(r.Context(), sandbox.LogRequest{ProcessRef: in.process(), Offset: in.Offset, Follow: in.Follow})
+func (s *server) readProcess(w http.ResponseWriter, r *http.Request, service service.Service,
+	in *readProcessInput) error {
+	log, err := service.ReadProcess(r.Context(),
+		sandbox.LogRequest{ProcessRef: in.process(), Offset: in.Offset, Follow: in.Follow})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // it was read, or its reader has gone
+	defer func() { _ = log.Close() }() // only read
 	w.Header().Set(wire.HeaderLogOffset, strconv.FormatInt(log.Offset, 10))
 	return s.sendOutput(w, r, log, in.Follow)
 }
 
-// sendOutput sends what a command or process writes, at once.
+// sendOutput sends the output of a command or process without buffering.
 func (s *server) sendOutput(w http.ResponseWriter, r *http.Request, output io.Reader, follow bool) error {
 	w.Header().Set("Content-Type", wire.OctetStream)
 	w.Header().Set("Cache-Control", "no-store")
 	live := &flushed{w: w, rc: http.NewResponseController(w), timeout: s.streamTimeout}
 	if follow {
-		live.flush() // it may be silent for long
+		live.flush() // it may be silent for a long time
 	}
 	if _, err := io.Copy(live, output); err != nil {
 		if !live.began {
 			return err
 		}
 		exchangeOf(r.Context()).cause = err
-		panic(http.ErrAbortHandler) // the reader must see that the end is missing
+		panic(http.ErrAbortHandler) // the client must see that the response is incomplete
 	}
 	return nil
 }

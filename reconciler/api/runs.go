@@ -14,39 +14,48 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxCollected bounds what a run that is not streamed collects, in bytes.
+// maxCollected limits the collected files of a run that is not streamed, in bytes.
 const maxCollected = 8 << 20
 
 const formData = "multipart/form-data"
 
 func (s *server) registerRuns(d *document) {
-	addRaw(d, huma.Operation{
+	addRead(d, sandbox.ScopeLease, huma.Operation{
 		OperationID: "run", Method: http.MethodPost, Path: "/v1/runs", Tags: []string{"runs"},
-		Summary: "Run one command in a sandbox of its own",
-		Description: "The sandbox is destroyed afterwards, whatever happens. As " + formData + " the part \"run\" is the request as JSON; " +
-			"\"files\", a tar stream that is unpacked in /workspace, and \"stdin\" may follow it in this order. With Accept: " + wire.NDJSON +
-			" output and collected files (the stream \"files\") are streamed as they come, one RunOutput per line, the last with the result.",
+		Summary: "Run one command in a new sandbox",
+		Description: "The sandbox is always destroyed afterwards. With " + formData +
+			", the part \"run\" is the request as JSON. The parts \"files\", a tar stream to unpack in /workspace, and " +
+			"\"stdin\" may follow in this order. With Accept: " + wire.NDJSON + ", the response streams output and collected " +
+			"files (the stream \"files\"), one RunOutput per line; the last line holds the result.",
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			wire.JSON: d.media(wire.RunRequest{}), formData: {Schema: &huma.Schema{Type: huma.TypeObject}},
 		}},
 		Responses: map[string]*huma.Response{"200": {
-			Description: "The run has ended, or its output streams.",
-			Content:     map[string]*huma.MediaType{wire.JSON: d.media(wire.RunResult{}), wire.NDJSON: d.media(wire.RunOutput{})},
+			Description: "The result of the run, or the stream of its output.",
+			Content: map[string]*huma.MediaType{
+				wire.JSON:   d.media(wire.RunResult{}),
+				wire.NDJSON: d.media(wire.RunOutput{}),
+			},
 		}},
-	}, s.run)
+	}, readRun, s.run)
 }
 
-func (s *server) run(w http.ResponseWriter, r *http.Request, service service.Service, _ *struct{}) error {
-	req, err := readRun(w, r)
-	if err != nil {
-		return err
-	}
+// runInput is the request of a run, from the body.
+type runInput struct{ sandbox.RunRequest }
+
+func (in runInput) touches() Target { return Environment(in.EnvironmentID) }
+
+func (s *server) run(w http.ResponseWriter, r *http.Request, service service.Service, in runInput) error {
+	req, token := in.RunRequest, tokenOfCaller(r.Context())
+	req.Owner, req.Tenant = ownerFor(token, req.Owner), token.Tenant()
 	if !accepts(r, wire.NDJSON) {
 		return collectRun(w, r, service, req)
 	}
 	ctx, out := s.openStream(w, r, wire.NDJSON, "\n")
 	defer out.close()
-	req.Stdout, req.Stderr, req.Collected = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}, outputWriter{out, wire.PartFiles}
+	req.Stdout, req.Stderr, req.Collected = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}, outputWriter{
+		out, wire.PartFiles,
+	}
 	result, err := service.Run(ctx, req)
 	started := out.close()
 	switch {
@@ -61,12 +70,12 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, service service.Ser
 		return err
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // the reader has gone, or must see that the end is missing
+		panic(http.ErrAbortHandler) // aborts the response, so that the client sees that it is incomplete
 	}
 	return nil
 }
 
-// collectRun answers with all of a run at once.
+// collectRun sends the whole result of a run at once.
 func collectRun(w http.ResponseWriter, r *http.Request, service service.Service, req sandbox.RunRequest) error {
 	var files bytes.Buffer
 	req.Collected = &bounded{to: &files, left: maxCollected}
@@ -80,7 +89,7 @@ func collectRun(w http.ResponseWriter, r *http.Request, service service.Service,
 	return nil
 }
 
-// bounded refuses more than so many bytes.
+// bounded is a writer with a limit in bytes.
 type bounded struct {
 	to   io.Writer
 	left int
@@ -88,49 +97,52 @@ type bounded struct {
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.left -= len(p); b.left < 0 {
-		return 0, sandbox.Errorf(sandbox.Invalid, "the run collects more than %s, the limit of an answer in one piece: ask for %s", bytesText(maxCollected), wire.NDJSON).
+		return 0, sandbox.Errorf(sandbox.Invalid,
+			"the run collects more than %s, the limit of a response without streaming: send Accept: %s",
+			bytesText(maxCollected), wire.NDJSON).
 			WithReason(sandbox.ReasonResourceLimitExceeded)
 	}
 	return b.to.Write(p)
 }
 
-// readRun reads the request, and prepares the parts that follow it.
-func readRun(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, error) {
+// readRun reads the request and prepares the parts after it.
+func readRun(w http.ResponseWriter, r *http.Request) (runInput, error) {
 	switch mediaType(r) {
 	case wire.JSON:
 		body, err := readAll(w, r.Body, maxJSON)
 		if err != nil {
-			return sandbox.RunRequest{}, err
+			return runInput{}, err
 		}
 		return decodeRun(body)
 	case formData:
 		return readParts(w, r)
 	default:
-		return sandbox.RunRequest{}, httpProblem(http.StatusUnsupportedMediaType, "the body must have Content-Type: application/json or "+formData)
+		return runInput{}, httpProblem(http.StatusUnsupportedMediaType,
+			"the body must have Content-Type: application/json or "+formData)
 	}
 }
 
-func readParts(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, error) {
+func readParts(w http.ResponseWriter, r *http.Request) (runInput, error) {
 	if err := answerWhileReading(w); err != nil {
-		return sandbox.RunRequest{}, err
+		return runInput{}, err
 	}
 	parts, err := r.MultipartReader()
 	if err != nil {
-		return sandbox.RunRequest{}, badBody(err)
+		return runInput{}, badBody(err)
 	}
 	first, err := parts.NextPart()
 	if err != nil || first.FormName() != wire.PartRun {
-		return sandbox.RunRequest{}, badBody(errors.Join(errors.New(`the first part must be "run"`), err))
+		return runInput{}, badBody(errors.Join(errors.New(`the first part must be "run"`), err))
 	}
 	body, err := readAll(w, first, maxJSON)
 	if err != nil {
-		return sandbox.RunRequest{}, err
+		return runInput{}, err
 	}
 	req, err := decodeRun(body)
 	if err != nil {
 		return req, err
 	}
-	exchangeOf(r.Context()).body.wait() // what follows may be typed by a person
+	exchangeOf(r.Context()).body.wait() // a person may type the rest
 	next, err := parts.NextPart()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -148,8 +160,7 @@ func readParts(w http.ResponseWriter, r *http.Request) (sandbox.RunRequest, erro
 	return req, nil
 }
 
-// laterPart is the standard input of a run whose files have not been read yet: the part after them, or
-// what the request itself has.
+// laterPart is the standard input of a run after its files: the next part, or the input in the request.
 type laterPart struct {
 	parts *multipart.Reader
 	given io.Reader
@@ -173,13 +184,13 @@ func (l *laterPart) Read(p []byte) (int, error) {
 	return l.part.Read(p)
 }
 
-func decodeRun(body []byte) (sandbox.RunRequest, error) {
+func decodeRun(body []byte) (runInput, error) {
 	var in wire.RunRequest
 	if err := strictJSON(body, &in); err != nil {
-		return sandbox.RunRequest{}, badBody(err)
+		return runInput{}, badBody(err)
 	}
 	exec, err := execOf(in.ExecRequest, nil)
-	return sandbox.RunRequest{
+	return runInput{sandbox.RunRequest{
 		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Margin: in.Margin, Collect: in.Collect, ExecRequest: exec,
-	}, err
+	}}, err
 }

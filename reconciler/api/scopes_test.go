@@ -20,19 +20,20 @@ var needs = map[sandbox.Scope][]string{
 		"GET /v1/environments", "GET /v1/environments/{id}", "GET /v1/leases", "GET /v1/leases/{id}",
 		"GET /v1/leases/{id}/usage", "GET /v1/leases/{id}/usage/history", "GET /v1/leases/{id}/health",
 		"GET /v1/leases/{id}/execs", "GET /v1/leases/{id}/execs/{exec}", "GET /v1/leases/{id}/execs/{exec}/{stream}",
-		"GET /v1/leases/{id}/sessions", "GET /v1/leases/{id}/sessions/{session}", "GET /v1/leases/{id}/sessions/{session}/events",
-		"GET /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}",
-		"GET /v1/costs", "GET /v1/drift", "GET /v1/deliveries", "GET /v1/events", "GET /v1/ledger", "GET /v1/states", "POST /v1/audit",
+		"GET /v1/leases/{id}/sessions",
+		"GET /v1/leases/{id}/sessions/{session}", "GET /v1/leases/{id}/sessions/{session}/events",
+		"GET /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}", "GET /v1/costs", "GET /v1/drift",
+		"GET /v1/deliveries", "GET /v1/events", "GET /v1/ledger", "GET /v1/llm-calls", "GET /v1/states", "POST /v1/audit",
 	},
 	sandbox.ScopeLease: {
-		"POST /v1/leases", "POST /v1/leases/batch", "DELETE /v1/leases/{id}", "POST /v1/leases/{id}/exec", "POST /v1/leases/{id}/execs/{exec}/cancel",
-		"POST /v1/leases/{id}/processes", "DELETE /v1/leases/{id}/processes/{process}",
-		"POST /v1/leases/{id}/processes/{process}/wait", "GET /v1/leases/{id}/processes/{process}/logs",
-		"GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files", "DELETE /v1/leases/{id}/files",
-		"GET /v1/leases/{id}/files/list", "GET /v1/leases/{id}/files/stat",
-		"POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew", "POST /v1/leases/{id}/sleep", "POST /v1/leases/{id}/wake",
-		"POST /v1/leases/{id}/sessions", "DELETE /v1/leases/{id}/sessions/{session}", "POST /v1/leases/{id}/sessions/{session}/exec",
-		"POST /v1/runs",
+		"POST /v1/leases", "POST /v1/leases/batch", "DELETE /v1/leases/{id}",
+		"POST /v1/leases/{id}/exec", "POST /v1/leases/{id}/execs/{exec}/cancel", "POST /v1/leases/{id}/processes",
+		"DELETE /v1/leases/{id}/processes/{process}", "POST /v1/leases/{id}/processes/{process}/wait",
+		"GET /v1/leases/{id}/processes/{process}/logs", "GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files",
+		"DELETE /v1/leases/{id}/files", "GET /v1/leases/{id}/files/list", "GET /v1/leases/{id}/files/stat",
+		"POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew", "POST /v1/leases/{id}/sleep",
+		"POST /v1/leases/{id}/wake", "POST /v1/leases/{id}/sessions", "DELETE /v1/leases/{id}/sessions/{session}",
+		"POST /v1/leases/{id}/sessions/{session}/exec", "POST /v1/runs",
 	},
 	sandbox.ScopeConditions: {"POST /v1/conditions"},
 	sandbox.ScopeAdmin: {
@@ -62,16 +63,28 @@ var mayDo = map[sandbox.Scope][]sandbox.Scope{
 // rpg-1 or all of them.
 func (w *world) everyRoute(do func(needed sandbox.Scope, route string, ask func(token string) answer)) {
 	w.Helper()
-	names := strings.NewReplacer("/environments/{id}", "/environments/rpg-1", "{id}", "did:plc:ann::rpg-1", "{stream}", "stdout",
-		"{exec}", "x", "{session}", "s", "{process}", "p", "{key}", "k", "{token}", "nobody")
+	w.everyRouteIn("rpg-1", do)
+}
+
+func (w *world) everyRouteIn(id string, do func(needed sandbox.Scope, route string, ask func(token string) answer)) {
+	w.Helper()
+	names := strings.NewReplacer("/environments/{id}", "/environments/"+id, "{id}", "did:plc:ann::"+id, "{stream}",
+		"stdout", "{exec}", "x", "{session}", "s", "{process}", "p", "{key}", "k", "{token}", "nobody")
 	bodies := map[string]string{
-		"POST /v1/leases": `{"agent_did":"did:plc:ann","environment_id":"rpg-1"}`, "POST /v1/runs": `{"environment_id":"rpg-1","command":["echo"]}`,
-		"POST /v1/leases/batch":     `{"environment_id":"rpg-1","items":[{"agent_did":"did:plc:ann"}]}`,
-		"POST /v1/leases/{id}/exec": `{"command":["echo"]}`, "POST /v1/leases/{id}/sessions/{session}/exec": `{"command":["echo"]}`,
-		"POST /v1/leases/{id}/processes": `{"name":"p","command":["echo"]}`, "POST /v1/leases/{id}/processes/{process}/wait": `{}`,
-		"POST /v1/leases/{id}/sessions": "{}", "POST /v1/leases/{id}/renew": "{}", "PUT /v1/environments/{id}": put, "PUT /v1/leases/{id}/files": "{}",
-		"POST /v1/conditions": w.condition("game.finished", `{"environment_id":"rpg-1"}`), "POST /v1/audit": "{}", "POST /v1/adopt": "{}",
-		"POST /v1/sweep": `{"dry_run":true}`, "POST /v1/tokens": `{"name":"x","scopes":["read"]}`, "POST /v1/tokens/{token}/rotate": "{}",
+		"POST /v1/leases":                               `{"agent_did":"did:plc:ann","environment_id":"rpg-1"}`,
+		"POST /v1/runs":                                 `{"environment_id":"rpg-1","command":["echo"]}`,
+		"POST /v1/leases/batch":                         `{"environment_id":"rpg-1","items":[{"agent_did":"did:plc:ann"}]}`,
+		"POST /v1/leases/{id}/exec":                     `{"command":["echo"]}`,
+		"POST /v1/leases/{id}/sessions/{session}/exec":  `{"command":["echo"]}`,
+		"POST /v1/leases/{id}/processes":                `{"name":"p","command":["echo"]}`,
+		"POST /v1/leases/{id}/processes/{process}/wait": `{}`,
+		"POST /v1/leases/{id}/sessions":                 "{}", "POST /v1/leases/{id}/renew": "{}",
+		"PUT /v1/environments/{id}": put,
+		"PUT /v1/leases/{id}/files": "{}",
+		"POST /v1/conditions":       w.condition("game.finished", `{"environment_id":"rpg-1"}`), "POST /v1/audit": "{}",
+		"POST /v1/adopt": "{}",
+		"POST /v1/sweep": `{"dry_run":true}`, "POST /v1/tokens": `{"name":"x","scopes":["read"]}`,
+		"POST /v1/tokens/{token}/rotate": "{}",
 	}
 	for needed, some := range needs {
 		for _, route := range some {
@@ -88,7 +101,7 @@ func (w *world) everyRoute(do func(needed sandbox.Scope, route string, ask func(
 				if token == "" {
 					authorization = ""
 				}
-				return w.do(method, path, bodies[route], "Authorization", authorization)
+				return w.do(method, path, strings.ReplaceAll(bodies[route], "rpg-1", id), "Authorization", authorization)
 			})
 		}
 	}
@@ -118,7 +131,8 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 				return
 			}
 			p := w.wantProblem(a, 403, sandbox.Forbidden)
-			if p.Reason != sandbox.ReasonScopeMissing || !strings.Contains(p.Detail, fmt.Sprintf("only-%s has the scopes %s, and this needs %s", has, has, needed)) {
+			if p.Reason != sandbox.ReasonScopeMissing ||
+				!strings.Contains(p.Detail, fmt.Sprintf("only-%s has the scopes %s, but the request needs %s", has, has, needed)) {
 				t.Errorf("%s with the scope %s says %s", route, has, a.body)
 			}
 		})
@@ -136,8 +150,9 @@ func TestEveryRouteRefusesTokensThatAreNotAccepted(t *testing.T) {
 	}
 	w.Pass(time.Minute)
 	for _, c := range []struct{ token, says string }{
-		{"", "there is no token"}, {"sbl_" + strings.Repeat("x", 43), "not known"},
-		{string(expired.Text), "token old (" + expired.ID + ") expired at"}, {string(revoked.Text), "token gone (" + revoked.ID + ") was revoked at"},
+		{"", "missing token"}, {"sbl_" + strings.Repeat("x", 43), "unknown token"},
+		{string(expired.Text), "token old (" + expired.ID + ") expired at"},
+		{string(revoked.Text), "token gone (" + revoked.ID + ") was revoked at"},
 	} {
 		w.everyRoute(func(_ sandbox.Scope, route string, ask func(string) answer) {
 			if route == "POST /v1/conditions" && c.token == "" {
@@ -153,7 +168,11 @@ func TestEveryRouteRefusesTokensThatAreNotAccepted(t *testing.T) {
 func TestEveryRouteRefusesATokenForOtherEnvironments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	token := w.issue(sandbox.CreateToken{Name: "catan", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}, Environments: []string{"catan-*"}})
+	token := w.issue(sandbox.CreateToken{
+		Name:         "catan",
+		Scopes:       []sandbox.Scope{sandbox.ScopeAdmin},
+		Environments: []string{"catan-*"},
+	})
 	w.everyRoute(func(_ sandbox.Scope, route string, ask func(string) answer) {
 		a := ask(string(token.Text))
 		if route == "GET /v1/environments" || route == "GET /v1/ledger" { // they leave out, or tell nothing of, the others
@@ -162,7 +181,8 @@ func TestEveryRouteRefusesATokenForOtherEnvironments(t *testing.T) {
 			}
 			return
 		}
-		if p := w.wantProblem(a, 403, sandbox.Forbidden); p.Reason != sandbox.ReasonEnvironmentNotAllowed || !strings.Contains(p.Detail, "catan-*") {
+		if p := w.wantProblem(a, 403, sandbox.Forbidden); p.Reason != sandbox.ReasonEnvironmentNotAllowed ||
+			!strings.Contains(p.Detail, "catan-*") {
 			t.Errorf("%s says %s", route, a.body)
 		}
 	})
@@ -189,15 +209,20 @@ func TestTheDocumentTellsScopes(t *testing.T) {
 func TestTokensAreMadeListedRotatedAndRevoked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	made := want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens", `{"name":"ci","scopes":["lease"],"environments":["catan-*"],"expires_at":"`+w.Now().Add(time.Hour).Format(time.RFC3339)+`"}`), 201)
+	made := want[sandbox.CreatedToken](w,
+		w.do("POST", "/v1/tokens", `{"name":"ci","scopes":["lease"],"environments":["catan-*"],"expires_at":"`+
+			w.Now().Add(time.Hour).Format(time.RFC3339)+`"}`), 201)
 	if made.CreatedBy != "token:admin" || !strings.HasPrefix(string(made.Text), "sbl_") {
 		t.Errorf("the token is %+v", made.Token)
 	}
 	w.wantProblem(w.do("POST", "/v1/tokens", `{"name":"ci","scopes":["read"]}`), 409, sandbox.Conflict)
-	w.wantProblem(w.do("POST", "/v1/tokens", `{"name":"tok_x","scopes":["root"],"environments":["["],"expires_at":"2020-01-01T00:00:00Z"}`), 422, sandbox.Invalid, "name", "scopes", "environments", "expires_at")
+	w.wantProblem(w.do("POST", "/v1/tokens",
+		`{"name":"tok_x","scopes":["root"],"environments":["["],"expires_at":"2020-01-01T00:00:00Z"}`), 422, sandbox.Invalid,
+		"name", "scopes", "environments", "expires_at")
 	w.Pass(30 * time.Minute)
 	next := want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens/ci/rotate", `{"overlap":"10m"}`), 201)
-	if !next.ExpiresAt.Equal(w.Now().Add(time.Hour)) || next.ID == made.ID || !slices.Equal(next.Scopes, made.Scopes) || !slices.Equal(next.Environments, made.Environments) {
+	if !next.ExpiresAt.Equal(w.Now().Add(time.Hour)) || next.ID == made.ID || !slices.Equal(next.Scopes, made.Scopes) ||
+		!slices.Equal(next.Environments, made.Environments) {
 		t.Errorf("the next token is %+v after %+v", next.Token, made.Token)
 	}
 	ask := func(text sandbox.Secret) int {
@@ -220,7 +245,8 @@ func TestTokensAreMadeListedRotatedAndRevoked(t *testing.T) {
 		t.Errorf("the revoked token is answered with %d", now)
 	}
 	list := w.do("GET", "/v1/tokens", "")
-	if page := want[wire.TokenPage](w, list, 200); len(page.Tokens) != 2 || page.Tokens[0].ID != next.ID || page.Tokens[1].ID != made.ID {
+	if page := want[wire.TokenPage](w, list, 200); len(page.Tokens) != 2 || page.Tokens[0].ID != next.ID ||
+		page.Tokens[1].ID != made.ID {
 		t.Errorf("the list is %s", list.body)
 	}
 	if strings.Contains(list.body, "sbl_") || strings.Contains(w.log.String(), "sbl_") {
@@ -230,7 +256,8 @@ func TestTokensAreMadeListedRotatedAndRevoked(t *testing.T) {
 	for _, e := range want[wire.EventPage](w, w.do("GET", "/v1/events?type=token.*", ""), 200).Events {
 		told = append(told, fmt.Sprint(e.Type, " by ", e.Actor, " from ", e.Address))
 	}
-	if got := strings.Join(told, ", "); got != "token.created by token:admin from 127.0.0.1, token.rotated by token:admin from 127.0.0.1, token.revoked by token:admin from 127.0.0.1" {
+	if got := strings.Join(told, ", "); got != "token.created by token:admin from 127.0.0.1, token.rotated by "+
+		"token:admin from 127.0.0.1, token.revoked by token:admin from 127.0.0.1" {
 		t.Errorf("events: %s", got)
 	}
 }

@@ -9,38 +9,45 @@ import (
 	"time"
 )
 
-// stream is a reply of lines, each sent at once. Its headers are sent with the first line, so that
-// an error before it can still be a problem with a status. While nothing is written for a time, it
-// sends an idle line: proxies keep the connection, and a reader that has gone is noticed. Nothing is
-// kept for a reader that does not read: it is cut off, and comes back to where it was.
+// stream is a response of lines, each sent at once. Its headers are sent with the first line, so that an earlier error
+// can still be a problem with a status. When idle, it sends empty lines, which keep connections through proxies open
+// and detect disconnected clients. It does not buffer: it disconnects a client that does not read, which then
+// reconnects where it stopped.
 type stream struct {
 	w           http.ResponseWriter
 	rc          *http.ResponseController
-	timeout     time.Duration // of one line
+	timeout     time.Duration // per line
 	contentType string
 	cancel      context.CancelFunc
-	idleDone    chan struct{} // closed when the goroutine that sends idle lines has ended
+	idleDone    chan struct{} // closed when the goroutine for idle lines has ended
 
-	mu      sync.Mutex // guards everything that follows
+	mu      sync.Mutex // guards the fields below
 	started bool
-	failed  error // why nothing can be written any more
+	failed  error // the write error after which nothing is sent
 }
 
-// openStream returns the stream and a context that ends with the request, when a line cannot be
-// written, and on close, which the caller must defer.
-func (s *server) openStream(w http.ResponseWriter, r *http.Request, contentType, idle string) (context.Context, *stream) {
+// openStream returns the stream and its context. The context ends with the request, after a write error, and on close,
+// which the caller must defer.
+func (s *server) openStream(w http.ResponseWriter, r *http.Request,
+	contentType, idle string) (context.Context, *stream) {
 	ctx, cancel := context.WithCancel(r.Context())
-	st := &stream{w: w, rc: http.NewResponseController(w), timeout: s.streamTimeout, contentType: contentType, cancel: cancel, idleDone: make(chan struct{})}
+	st := &stream{
+		w:           w,
+		rc:          http.NewResponseController(w),
+		timeout:     s.streamTimeout,
+		contentType: contentType,
+		cancel:      cancel,
+		idleDone:    make(chan struct{}),
+	}
 	go st.idle(ctx, s.keepAlive, []byte(idle))
 	return ctx, st
 }
 
-// close ends the sending of idle lines and reports whether anything has been sent. It may be called
-// again.
+// close stops the idle lines and reports whether anything was sent. It may be called again.
 func (st *stream) close() (started bool) {
 	st.cancel()
 	<-st.idleDone
-	_ = st.rc.SetWriteDeadline(time.Time{}) // only connections have deadlines, a recorder has none
+	_ = st.rc.SetWriteDeadline(time.Time{}) // fails only without a connection, in tests
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.started
@@ -73,7 +80,7 @@ func (st *stream) write(line []byte) error {
 		h := st.w.Header()
 		h.Set("Content-Type", st.contentType)
 		h.Set("Cache-Control", "no-store")
-		h.Set("X-Accel-Buffering", "no") // nginx would hold lines back
+		h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer lines
 		st.started = true
 	}
 	_ = st.rc.SetWriteDeadline(time.Now().Add(st.timeout)) // as in close
@@ -88,7 +95,7 @@ func (st *stream) write(line []byte) error {
 	return st.failed
 }
 
-// writeJSON sends a value that always has a JSON form as one line.
+// writeJSON sends a value that always marshals as one line.
 func (st *stream) writeJSON(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -97,8 +104,8 @@ func (st *stream) writeJSON(v any) error {
 	return st.write(append(line, '\n'))
 }
 
-// answerWhileReading lets a handler answer before it has read all of its request. The connection is used
-// for nothing else then: what was left unread would be in the way of the next request.
+// answerWhileReading lets a handler respond before it has read the whole request. The connection then closes after the
+// response, because the unread rest would precede the next request.
 func answerWhileReading(w http.ResponseWriter) error {
 	w.Header().Set("Connection", "close")
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {

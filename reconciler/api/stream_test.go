@@ -62,7 +62,8 @@ func TestExecCollected(t *testing.T) {
 	if r := want[wire.ExecResult](w, w.do("POST", annIn+"/exec", `{"command":["exit","3"]}`), 200); r.ExitCode != 3 {
 		t.Errorf("exit 3 is %+v", r)
 	}
-	w.wantProblem(w.do("POST", annIn+"/exec", `{"command":["cat"],"stdin":"x","stdin_encoding":"rot13"}`), 422, sandbox.Invalid, "body")
+	w.wantProblem(w.do("POST", annIn+"/exec", `{"command":["cat"],"stdin":"x","stdin_encoding":"rot13"}`), 422,
+		sandbox.Invalid, "body")
 	w.wantProblem(w.do("POST", annIn+"/exec?generation=2", `{"command":["cat"]}`), 409, sandbox.Conflict)
 }
 
@@ -189,11 +190,13 @@ func TestFilesAsRawContent(t *testing.T) {
 	w := newWorld(t)
 	w.game()
 	for _, content := range []string{"", "x", strings.Repeat("0123456789", 100_000), strings.Repeat("b", 512)} {
-		if a := w.do("PUT", annIn+"/files?path=maps/one.bin&mode=0600", content, "Content-Type", "application/octet-stream"); a.StatusCode != 204 {
+		if a := w.do("PUT", annIn+"/files?path=maps/one.bin&mode=0600", content, "Content-Type",
+			"application/octet-stream"); a.StatusCode != 204 {
 			t.Fatalf("writing is answered with %d: %s", a.StatusCode, a.body)
 		}
 		a := w.do("GET", annIn+"/files?path=/workspace/maps/one.bin", "")
-		if a.StatusCode != 200 || a.body != content || a.Header.Get("Content-Type") != wire.OctetStream || a.ContentLength != int64(len(content)) {
+		if a.StatusCode != 200 || a.body != content || a.Header.Get("Content-Type") != wire.OctetStream ||
+			a.ContentLength != int64(len(content)) {
 			t.Errorf("reading is answered with %d, %d bytes of %d", a.StatusCode, len(a.body), len(content))
 		}
 	}
@@ -204,11 +207,15 @@ func TestFilesAsRawContent(t *testing.T) {
 	}
 	w.wantProblem(w.do("GET", annIn+"/files?path=/workspace/none", ""), 404, sandbox.NotFound)
 	w.wantProblem(w.do("GET", annIn+"/files?path=/etc/passwd", "", "Accept", wire.Tar), 422, sandbox.Invalid, "path")
-	w.wantProblem(w.do("PUT", annIn+"/files?path=/etc/passwd", "x", "Content-Type", "text/plain"), 422, sandbox.Invalid, "path")
-	w.wantProblem(w.do("PUT", annIn+"/files?path=a&mode=rwx", "x", "Content-Type", "text/plain"), 422, sandbox.Invalid, "mode")
-	w.wantProblem(w.do("PUT", annIn+"/files?path=a&max_bytes=3", "four", "Content-Type", "text/plain"), 422, sandbox.Invalid)
+	w.wantProblem(w.do("PUT", annIn+"/files?path=/etc/passwd", "x", "Content-Type", "text/plain"), 422,
+		sandbox.Invalid, "path")
+	w.wantProblem(w.do("PUT", annIn+"/files?path=a&mode=rwx", "x", "Content-Type", "text/plain"), 422,
+		sandbox.Invalid, "mode")
+	w.wantProblem(w.do("PUT", annIn+"/files?path=a&max_bytes=3", "four", "Content-Type", "text/plain"),
+		422, sandbox.Invalid)
 	w.wantProblem(w.do("GET", annIn+"/files?path=maps/one.bin&max_bytes=511", ""), 422, sandbox.Invalid)
-	resp := w.open(t.Context(), "PUT", annIn+"/files?path=a", io.MultiReader(strings.NewReader("no length")), "Content-Type", "text/plain")
+	resp := w.open(t.Context(), "PUT", annIn+"/files?path=a", io.MultiReader(strings.NewReader("no length")),
+		"Content-Type", "text/plain")
 	if a := w.do("GET", annIn+"/files?path=a", ""); resp.StatusCode != http.StatusNoContent || a.body != "no length" {
 		t.Errorf("a file without length is answered with %s, and reads %q", resp.Status, a.body)
 	}
@@ -289,7 +296,8 @@ func TestEventsAreServerSent(t *testing.T) {
 	l := w.game()
 	ctx, leave := context.WithCancel(t.Context())
 	resp := w.open(ctx, "GET", "/v1/events?sandbox_id="+l.SandboxID, nil, "Accept", wire.EventStream)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != wire.EventStream || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != wire.EventStream ||
+		resp.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("answered with %s, %v", resp.Status, resp.Header)
 	}
 	next := messages(t, resp.Body)
@@ -300,16 +308,19 @@ func TestEventsAreServerSent(t *testing.T) {
 	want[sandbox.Lease](w, w.do("POST", annIn+"/renew", ""), 200)
 	renewed := next()
 	var e sandbox.Event
-	if err := json.Unmarshal([]byte(renewed.data), &e); err != nil || e.Type != sandbox.EventRenewed || e.Sequence != 4 || fmt.Sprint(e.ID) != renewed.id {
+	if err := json.Unmarshal([]byte(renewed.data), &e); err != nil || e.Type != sandbox.EventRenewed || e.Sequence != 4 ||
+		fmt.Sprint(e.ID) != renewed.id {
 		t.Errorf("the new event is %+v: %v", renewed, err)
 	}
 	leave()
 
-	again := messages(t, w.open(t.Context(), "GET", "/v1/events?sandbox_id="+l.SandboxID, nil, "Accept", wire.EventStream, "Last-Event-ID", ready.id).Body)
+	again := messages(t, w.open(t.Context(), "GET", "/v1/events?sandbox_id="+l.SandboxID, nil, "Accept", wire.EventStream,
+		"Last-Event-ID", ready.id).Body)
 	if m := again(); m != renewed {
 		t.Errorf("after %s comes %+v, want %+v", ready.id, m, renewed)
 	}
-	from := messages(t, w.open(t.Context(), "GET", "/v1/events?from_sequence=2&sandbox_id="+l.SandboxID, nil, "Accept", wire.EventStream).Body)
+	from := messages(t, w.open(t.Context(), "GET", "/v1/events?from_sequence=2&sandbox_id="+l.SandboxID, nil, "Accept",
+		wire.EventStream).Body)
 	if m := from(); m != ready {
 		t.Errorf("from sequence 2 comes %+v, want %+v", m, ready)
 	}

@@ -39,7 +39,7 @@ func (w *world) holderOf(made sandbox.CreatedToken) tenant {
 func (t tenant) sharing(id string) {
 	t.Helper()
 	_, err := t.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{
-		Image: "player", Network: sandbox.NetworkNone, State: &sandbox.StateSpec{Scope: sandbox.ScopeAgent},
+		Image: "player", Network: sandbox.NetworkNone, Snapshot: &sandbox.SnapshotSpec{Scope: sandbox.ScopeAgent},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,8 @@ func (t tenant) plays(agent, environment string) sandbox.Lease {
 
 func (t tenant) writes(l sandbox.Lease, text string) {
 	t.Helper()
-	if err := t.WriteFile(t.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.FileWrite{Path: "/data/private.txt"}, strings.NewReader(text)); err != nil {
+	if err := t.WriteFile(t.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.FileWrite{Path: "/data/private.txt"},
+		strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -101,7 +102,10 @@ func (t tenant) remembers(environment, want, next string) {
 
 func TestATenantNeitherReadsNorOverwritesTheStateOfAnothersAgent(t *testing.T) {
 	t.Parallel()
-	for name, putBy := range map[string][]string{"its own environment": {"tenant-b*"}, "an environment that the operator made": nil} {
+	for name, putBy := range map[string][]string{
+		"its own environment":                   {"tenant-b*"},
+		"an environment that the operator made": nil,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -123,21 +127,21 @@ func TestATenantsStatesAreListedByItsEnvironmentsAndDeletedByTheOperator(t *test
 	a.sharing("tenant-a1")
 	a.remembers("tenant-a1", "", "of a")
 	key := victim + "@tenant-a*"
-	own, err := a.ListStates(t.Context(), sandbox.StateFilter{EnvironmentID: "tenant-a1"})
+	own, err := a.ListSnapshots(t.Context(), sandbox.SnapshotFilter{EnvironmentID: "tenant-a1"})
 	if err != nil || len(own) != 1 || own[0].Key != key {
 		t.Errorf("its own states are %+v, %v", own, err)
 	}
-	for _, filter := range []sandbox.StateFilter{{}, {AgentDID: victim}, {EnvironmentID: "tenant-a1"}} {
-		if _, err := b.ListStates(t.Context(), filter); sandbox.CodeOf(err) != sandbox.Forbidden {
+	for _, filter := range []sandbox.SnapshotFilter{{}, {AgentDID: victim}, {EnvironmentID: "tenant-a1"}} {
+		if _, err := b.ListSnapshots(t.Context(), filter); sandbox.CodeOf(err) != sandbox.Forbidden {
 			t.Errorf("another tenant lists %+v: %v", filter, err)
 		}
 	}
 	for _, tenant := range []tenant{a, b} {
-		if err := tenant.DeleteState(t.Context(), key); sandbox.CodeOf(err) != sandbox.Forbidden {
+		if err := tenant.DeleteSnapshot(t.Context(), key); sandbox.CodeOf(err) != sandbox.Forbidden {
 			t.Errorf("a tenant deletes a state: %v", err)
 		}
 	}
-	if err := operator.DeleteState(t.Context(), key); err != nil {
+	if err := operator.DeleteSnapshot(t.Context(), key); err != nil {
 		t.Error(err)
 	}
 	a.remembers("tenant-a1", "", "")
@@ -146,7 +150,11 @@ func TestATenantsStatesAreListedByItsEnvironmentsAndDeletedByTheOperator(t *test
 func TestTokensWithTheSameLimitShareTheStateOfAnAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	maker, games := w.tenant("maker", sandbox.ScopeAdmin), w.issue(sandbox.CreateToken{Name: "games", Scopes: []sandbox.Scope{sandbox.ScopeLease}, Environments: []string{"rpg-*", "catan-*"}})
+	maker, games := w.tenant("maker", sandbox.ScopeAdmin), w.issue(sandbox.CreateToken{
+		Name:         "games",
+		Scopes:       []sandbox.Scope{sandbox.ScopeLease},
+		Environments: []string{"rpg-*", "catan-*"},
+	})
 	maker.sharing("catan-1")
 	maker.sharing("rpg-1")
 	w.holderOf(games).remembers("catan-1", "", "of the first game")
@@ -167,8 +175,13 @@ func TestARunHasTheStateOfWhoAsksForIt(t *testing.T) {
 	operator.sharing("other-1")
 	operator.sharing("tenant-b1")
 	operator.remembers("other-1", "", "the operator's")
-	res, err := b.Run(t.Context(), sandbox.RunRequest{EnvironmentID: "tenant-b1", AgentDID: victim, Collect: []string{"/data/private.txt"}, Collected: io.Discard,
-		ExecRequest: sandbox.ExecRequest{Command: []string{"echo"}}})
+	res, err := b.Run(t.Context(), sandbox.RunRequest{
+		EnvironmentID: "tenant-b1",
+		AgentDID:      victim,
+		Collect:       []string{"/data/private.txt"},
+		Collected:     io.Discard,
+		ExecRequest:   sandbox.ExecRequest{Command: []string{"echo"}},
+	})
 	if err != nil || !slices.Equal(res.Missing, []string{"/data/private.txt"}) {
 		t.Errorf("a tenant's run finds the operator's file: missing are %v, %v", res.Missing, err)
 	}
@@ -182,23 +195,36 @@ var aboveDefaults = []struct {
 	ask     func(p *sandbox.PutEnvironment)
 	ceiling sandbox.Ceiling // that allows it
 }{
-	{"network", func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkFull }, sandbox.Ceiling{Network: sandbox.NetworkFull}},
-	{"confinement.allow_root", func(p *sandbox.PutEnvironment) { p.Confinement.AllowRoot = true }, sandbox.Ceiling{Root: true}},
-	{"confinement.user", func(p *sandbox.PutEnvironment) { p.Confinement = sandbox.Confinement{User: "1000:0", AllowRoot: true} }, sandbox.Ceiling{Root: true}},
-	{"confinement.seccomp_profile", func(p *sandbox.PutEnvironment) { p.Confinement.SeccompProfile = profile }, sandbox.Ceiling{Seccomp: true}},
-	{"confinement.runtime", func(p *sandbox.PutEnvironment) { p.Confinement.Runtime = "runsc" }, sandbox.Ceiling{Runtimes: []string{"kata", "runsc"}}},
+	{"network", func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkFull },
+		sandbox.Ceiling{Network: sandbox.NetworkFull}},
+	{"confinement.allow_root", func(p *sandbox.PutEnvironment) { p.Confinement.AllowRoot = true },
+		sandbox.Ceiling{Root: true}},
+	{"confinement.user",
+		func(p *sandbox.PutEnvironment) { p.Confinement = sandbox.Confinement{User: "1000:0", AllowRoot: true} },
+		sandbox.Ceiling{Root: true}},
+	{"confinement.seccomp_profile", func(p *sandbox.PutEnvironment) { p.Confinement.SeccompProfile = profile },
+		sandbox.Ceiling{Seccomp: true}},
+	{"confinement.runtime", func(p *sandbox.PutEnvironment) { p.Confinement.Runtime = "runsc" },
+		sandbox.Ceiling{Runtimes: []string{"kata", "runsc"}}},
 	{"confinement.tmp_mb", func(p *sandbox.PutEnvironment) { p.Confinement.TmpMB = 513 }, sandbox.Ceiling{TmpMB: 513}},
 	{"confinement.run_mb", func(p *sandbox.PutEnvironment) { p.Confinement.RunMB = 17 }, sandbox.Ceiling{RunMB: 17}},
-	{"confinement.open_files", func(p *sandbox.PutEnvironment) { p.Confinement.OpenFiles = 16385 }, sandbox.Ceiling{OpenFiles: 16385}},
-	{"resources.memory_mb", func(p *sandbox.PutEnvironment) { p.Resources.MemoryMB = 32768 }, sandbox.Ceiling{MemoryMB: 32768}},
-	{"resources.cpu_millis", func(p *sandbox.PutEnvironment) { p.Resources.CPUMillis = 2001 }, sandbox.Ceiling{CPUMillis: 2001}},
+	{"confinement.open_files", func(p *sandbox.PutEnvironment) { p.Confinement.OpenFiles = 16385 },
+		sandbox.Ceiling{OpenFiles: 16385}},
+	{"resources.memory_mb", func(p *sandbox.PutEnvironment) { p.Resources.MemoryMB = 32768 },
+		sandbox.Ceiling{MemoryMB: 32768}},
+	{"resources.cpu_millis", func(p *sandbox.PutEnvironment) { p.Resources.CPUMillis = 2001 },
+		sandbox.Ceiling{CPUMillis: 2001}},
 	{"resources.pids_limit", func(p *sandbox.PutEnvironment) { p.Resources.PIDs = 257 }, sandbox.Ceiling{PIDs: 257}},
 	{"resources.disk_mb", func(p *sandbox.PutEnvironment) { p.Resources.DiskMB = 10241 }, sandbox.Ceiling{DiskMB: 10241}},
-	{"state.size_limit_mb", func(p *sandbox.PutEnvironment) { p.State = &sandbox.StateSpec{SizeLimitMB: 257} }, sandbox.Ceiling{StateMB: 257}},
+	{"state.size_limit_mb", func(p *sandbox.PutEnvironment) { p.Snapshot = &sandbox.SnapshotSpec{SizeLimitMB: 257} },
+		sandbox.Ceiling{SnapshotMB: 257}},
 }
 
 func puts(id string, change ...func(p *sandbox.PutEnvironment)) sandbox.PutEnvironment {
-	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone}}
+	p := sandbox.PutEnvironment{
+		ID:              id,
+		EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone},
+	}
 	for _, c := range change {
 		c(&p)
 	}
@@ -233,11 +259,13 @@ func TestATenantAsksForNoMoreThanItsCeiling(t *testing.T) {
 		}
 		raised := a.ceiling
 		w.Pass(time.Second) // the latest token of a name is the one that is followed
-		if _, err := operator.RotateToken(t.Context(), sandbox.RotateToken{Name: "b", Ceiling: &raised, Overlap: sandbox.Duration(time.Hour)}); err != nil {
+		if _, err := operator.RotateToken(t.Context(),
+			sandbox.RotateToken{Name: "b", Ceiling: &raised, Overlap: sandbox.Duration(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		w.Pass(time.Second)
-		next, err := operator.RotateToken(t.Context(), sandbox.RotateToken{Name: "b", Overlap: sandbox.Duration(time.Hour)}) // keeps it
+		// A rotated token keeps its ceiling.
+		next, err := operator.RotateToken(t.Context(), sandbox.RotateToken{Name: "b", Overlap: sandbox.Duration(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +283,8 @@ func TestATokenOfAFileHasTheDefaultCeiling(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const body = `{"image":"player","network":"full"}`
-	p := w.wantProblem(w.do("PUT", "/v1/environments/catan-1", body, "Authorization", "Bearer "+w.catan), 403, sandbox.Forbidden, "network")
+	p := w.wantProblem(w.do("PUT", "/v1/environments/catan-1", body, "Authorization", "Bearer "+w.catan), 403,
+		sandbox.Forbidden, "network")
 	if p.Reason != sandbox.ReasonCeilingExceeded {
 		t.Errorf("it is refused for %s", p.Reason)
 	}
@@ -265,8 +294,12 @@ func TestATokenOfAFileHasTheDefaultCeiling(t *testing.T) {
 func TestACeilingBoundsEnvironmentsAndLeases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	made := w.issue(sandbox.CreateToken{Name: "b", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}, Environments: []string{"tenant-b*"},
-		Ceiling: sandbox.Ceiling{Environments: 2, Leases: 2}})
+	made := w.issue(sandbox.CreateToken{
+		Name:         "b",
+		Scopes:       []sandbox.Scope{sandbox.ScopeAdmin},
+		Environments: []string{"tenant-b*"},
+		Ceiling:      sandbox.Ceiling{Environments: 2, Leases: 2},
+	})
 	operator, b := w.tenant("operator", sandbox.ScopeAdmin), w.holderOf(made)
 	for _, id := range []string{"tenant-b1", "tenant-b2", "tenant-b1"} {
 		if _, err := b.PutEnvironment(t.Context(), puts(id)); err != nil {
@@ -281,14 +314,16 @@ func TestACeilingBoundsEnvironmentsAndLeases(t *testing.T) {
 	if _, err := b.PutEnvironment(t.Context(), puts("tenant-b3")); err != nil {
 		t.Errorf("in place of one that was deleted: %v", err)
 	}
-	_, err = b.PutEnvironment(t.Context(), puts("tenant-b1", func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 3} }))
+	_, err = b.PutEnvironment(t.Context(),
+		puts("tenant-b1", func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 3} }))
 	wantCeiling(t, "a pool of three", err, "warm_pool.size")
 	first := b.plays("did:plc:one", "tenant-b1")
 	b.plays("did:plc:two", "tenant-b1")
 	b.plays("did:plc:two", "tenant-b1") // it has it
 	_, err = b.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:three", EnvironmentID: "tenant-b1"})
 	wantCeiling(t, "a third lease", err, "environment_id")
-	_, err = b.Run(t.Context(), sandbox.RunRequest{EnvironmentID: "tenant-b1", ExecRequest: sandbox.ExecRequest{Command: []string{"echo"}}})
+	_, err = b.Run(t.Context(),
+		sandbox.RunRequest{EnvironmentID: "tenant-b1", ExecRequest: sandbox.ExecRequest{Command: []string{"echo"}}})
 	wantCeiling(t, "a run beside two leases", err, "environment_id")
 	b.releases(first)
 	b.plays("did:plc:three", "tenant-b1")
@@ -299,11 +334,16 @@ func TestACeilingThatIsWrongIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, c := range map[string]struct{ body, field string }{
-		"of a token for everything":    {`{"name":"x","scopes":["admin"],"ceiling":{"root":true}}`, "ceiling"},
-		"of a token for every pattern": {`{"name":"x","scopes":["admin"],"environments":["*"],"ceiling":{"root":true}}`, "ceiling"},
-		"a network":                    {`{"name":"x","scopes":["admin"],"environments":["a*"],"ceiling":{"network":"wide"}}`, "ceiling.network"},
-		"a size":                       {`{"name":"x","scopes":["admin"],"environments":["a*"],"ceiling":{"memory_mb":-1}}`, "ceiling.memory_mb"},
-		"a runtime":                    {`{"name":"x","scopes":["admin"],"environments":["a*"],"ceiling":{"runtimes":["../x"]}}`, "ceiling.runtimes"},
+		"of a token for everything": {`{"name":"x","scopes":["admin"],"ceiling":{"root":true}}`, "ceiling"},
+		"of a token for every pattern": {`{"name":"x","scopes":["admin"],"environments":["*"],"ceiling":{"root":true}}`,
+			"ceiling"},
+		"a network": {`{"name":"x","scopes":["admin"],"environments":["a*"],"ceiling":{"network":"wide"}}`,
+			"ceiling.network"},
+		"a size": {`{"name":"x","scopes":["admin"],"environments":["a*"],"ceiling":{"memory_mb":-1}}`,
+			"ceiling.memory_mb"},
+		"a runtime": {
+			`{"name":"x","scopes":["admin"],"environments":["a*"],"ceiling":{"runtimes":["../x"]}}`, "ceiling.runtimes",
+		},
 	} {
 		a := w.do("POST", "/v1/tokens", c.body)
 		if a.StatusCode != 422 || !strings.Contains(a.body, c.field) {

@@ -11,52 +11,64 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// registerTokens adds how an administrator manages tokens of the ledger.
+// registerTokens adds the operations that manage the tokens of the ledger.
 func (s *server) registerTokens(d *document) {
 	if s.access == nil {
 		return
 	}
 	tags := []string{"access"}
-	add(d, huma.Operation{OperationID: "list-tokens", Method: http.MethodGet, Path: "/v1/tokens", Tags: tags,
-		Summary: "List the tokens of the ledger, those that have ended too"}, administer(s, listTokens))
-	add(d, huma.Operation{OperationID: "create-token", Method: http.MethodPost, Path: "/v1/tokens", Tags: tags, DefaultStatus: http.StatusCreated,
-		Summary: "Make a token, whose text is told this once"}, administer(s, createToken))
-	add(d, huma.Operation{OperationID: "rotate-token", Method: http.MethodPost, Path: "/v1/tokens/{token}/rotate", Tags: tags, DefaultStatus: http.StatusCreated,
-		Summary: "Make the next token of a name; those that it has are accepted for some time yet"}, administer(s, rotateToken))
-	add(d, huma.Operation{OperationID: "revoke-token", Method: http.MethodDelete, Path: "/v1/tokens/{token}", Tags: tags, DefaultStatus: http.StatusOK,
-		Summary: "End the tokens of a name, or the one with an id"}, administer(s, revokeToken))
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "list-tokens", Method: http.MethodGet,
+		Path: "/v1/tokens", Tags: tags,
+		Summary: "List the tokens of the ledger, including expired and revoked ones"}, administer(s, listTokens))
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "create-token", Method: http.MethodPost,
+		Path: "/v1/tokens", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary: "Create a token and return its text, this one time"}, administer(s, createToken))
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "rotate-token", Method: http.MethodPost,
+		Path: "/v1/tokens/{token}/rotate", Tags: tags, DefaultStatus: http.StatusCreated,
+		Summary: "Create the next token of a name; the previous ones stay valid for the overlap"},
+		administer(s, rotateToken))
+	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "revoke-token", Method: http.MethodDelete,
+		Path: "/v1/tokens/{token}", Tags: tags, DefaultStatus: http.StatusOK,
+		Summary: "Revoke the tokens of a name, or the token with an id"}, administer(s, revokeToken))
 }
 
-// administer makes a handler for administrators of everything: a caller that could make tokens for some
-// environments only could make one for all.
-func administer[I, O any](s *server, handler func(context.Context, service.Tokens, *I) (*O, error)) func(context.Context, service.Service, *I) (*O, error) {
-	return func(ctx context.Context, service service.Service, in *I) (*O, error) {
-		if limited, ok := service.(scoped); ok {
-			if err := limited.everything("managing tokens"); err != nil {
-				return nil, err
-			}
-		}
+// Administration is the target of operations on tokens: everything. A caller limited to some environments could
+// otherwise create a token for all of them. Exported for huma, see EnvironmentPath.
+type Administration struct{}
+
+func (Administration) touches() Target { return Everything("managing tokens") }
+
+// administer returns a handler for an operation of the token registry.
+func administer[I, O any](s *server,
+	handler func(context.Context, service.Tokens, *I) (*O, error)) func(context.Context, service.Service, *I) (*O, error) {
+	return func(ctx context.Context, _ service.Service, in *I) (*O, error) {
 		return handler(ctx, s.access, in)
 	}
 }
 
-func listTokens(ctx context.Context, tokens service.Tokens, _ *empty) (*reply[wire.TokenPage], error) {
+func listTokens(ctx context.Context, tokens service.Tokens, _ *Administration) (*reply[wire.TokenPage], error) {
 	all, err := tokens.ListTokens(ctx)
 	return replyWith(wire.TokenPage{Tokens: notNil(all)}, err)
 }
 
-func createToken(ctx context.Context, tokens service.Tokens, in *struct{ Body sandbox.CreateToken }) (*reply[sandbox.CreatedToken], error) {
+func createToken(ctx context.Context, tokens service.Tokens, in *struct {
+	Administration
+	Body sandbox.CreateToken
+}) (*reply[sandbox.CreatedToken], error) {
 	return replyWith(tokens.CreateToken(ctx, in.Body))
 }
 
 func rotateToken(ctx context.Context, tokens service.Tokens, in *struct {
-	Token string `path:"token" doc:"The tokens' name."`
+	Administration
+	Token string `path:"token" doc:"The name of the tokens."`
 	Body  wire.RotateToken
 }) (*reply[sandbox.CreatedToken], error) {
-	return replyWith(tokens.RotateToken(ctx, sandbox.RotateToken{Name: in.Token, Overlap: in.Body.Overlap, Ceiling: in.Body.Ceiling}))
+	return replyWith(tokens.RotateToken(ctx,
+		sandbox.RotateToken{Name: in.Token, Overlap: in.Body.Overlap, Ceiling: in.Body.Ceiling}))
 }
 
 func revokeToken(ctx context.Context, tokens service.Tokens, in *struct {
+	Administration
 	Token string `path:"token" doc:"A name, or the id of one token."`
 }) (*reply[wire.TokenPage], error) {
 	revoked, err := tokens.RevokeToken(ctx, in.Token)

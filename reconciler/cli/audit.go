@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -13,19 +14,20 @@ func (a *app) audit() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Hold every sandbox and gateway against the rules of confinement, as it is now",
-		Long: `Hold every sandbox on its backend, and every gateway that sandboxes go out through, against the rules of
-confinement, as they are now and not as they were asked for. The rules numbered 4.x and 5.x are those of the CIS Docker Benchmark that concern a single
-container; the others are our own. What keeps them all is one line; with --all, each rule is.
+		Short: "Check every sandbox and gateway against the confinement rules",
+		Long: `Check every sandbox and every egress gateway against the confinement rules. The check inspects the
+running sandbox on its backend, not the settings it was created with. Rules 4.x and 5.x are the rules
+of the CIS Docker Benchmark for a single container. The others are our own. A sandbox that passes all
+rules takes one line. --all shows every rule.
 
-Exit codes: 0 every rule is kept; 1 something breaks a rule, or an instance could not be audited.`,
+Exit codes: 0 all rules pass; 1 a rule fails, or an instance could not be audited.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := a.connect(cmd)
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "holding sandboxes against the rules")
+			stop := Progress(cmd, "auditing sandboxes")
 			report, err := service.Audit(cmd.Context(), r)
 			stop()
 			if err != nil {
@@ -37,12 +39,12 @@ Exit codes: 0 every rule is kept; 1 something breaks a rule, or an instance coul
 			return auditError(report)
 		},
 	}
-	cmd.Flags().StringVar(&r.EnvironmentID, "environment", "", "only of this environment")
-	cmd.Flags().BoolVar(&all, "all", false, "show every rule of every sandbox and gateway")
+	cmd.Flags().StringVar(&r.EnvironmentID, "environment", "", "audit only this environment")
+	cmd.Flags().BoolVar(&all, "all", false, "show every rule for every sandbox and gateway")
 	return cmd
 }
 
-// auditError is what an audit ends with: nil when every rule is kept everywhere.
+// auditError returns nil when every rule passes everywhere.
 func auditError(report sandbox.AuditReport) error {
 	for _, i := range report.Instances {
 		if i.Error != "" {
@@ -50,7 +52,9 @@ func auditError(report sandbox.AuditReport) error {
 		}
 	}
 	if n := report.Findings(); n > 0 {
-		return sandbox.Errorf(sandbox.Failed, "%s: end the leases of these sandboxes, remove these gateways (they are made anew), and find out who changed them", Counted(n, "finding", "findings"))
+		return sandbox.Errorf(sandbox.Failed, "%s: find out who changed these sandboxes and gateways; "+
+			"release the leases of the sandboxes, and remove the gateways, which are recreated",
+			printable.Count(n, "finding", "findings"))
 	}
 	return nil
 }
@@ -73,7 +77,7 @@ func fillAudit(t *table, report sandbox.AuditReport, all bool) {
 	}
 }
 
-// byObject cuts a list of checks where the object changes.
+// byObject groups consecutive checks of one object.
 func byObject(checks []sandbox.AuditCheck) (groups [][]sandbox.AuditCheck) {
 	for begin, i := 0, 1; begin < len(checks); i++ {
 		if i == len(checks) || checks[i].Object != checks[begin].Object {
@@ -93,7 +97,7 @@ func findingsOf(checks []sandbox.AuditCheck) (n int) {
 	return n
 }
 
-// summary counts the rules that were kept, and those that the backend has nothing for.
+// summary counts the rules that pass and the rules that do not apply to the backend.
 func summary(checks []sandbox.AuditCheck) string {
 	skipped := 0
 	for _, c := range checks {
@@ -101,9 +105,9 @@ func summary(checks []sandbox.AuditCheck) string {
 			skipped++
 		}
 	}
-	text := Counted(len(checks)-skipped, "rule is kept", "rules are kept")
+	text := printable.Count(len(checks)-skipped, "rule passes", "rules pass")
 	if skipped > 0 {
-		text += ", " + Counted(skipped, "does not apply", "do not apply")
+		text += ", " + printable.Count(skipped, "does not apply", "do not apply")
 	}
 	return text
 }

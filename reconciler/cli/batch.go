@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -21,10 +22,11 @@ func (a *app) acquireBatch() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "acquire-batch <environment> [agent]...",
-		Short: "Acquire the leases of several agents at once",
-		Long: fmt.Sprintf(`Acquire the leases of several agents in one environment by one request, and wait until their sandboxes are
-ready. It takes up to %d agents, as arguments and as lines of --agents-file. The same command again returns the same
-leases. Where some agents get no lease, the others keep theirs and the exit code is not 0; with --all-or-none
+		Short: "Acquire leases for several agents at once",
+		Long: fmt.Sprintf(
+			`Acquire leases for several agents in one environment with one request, and wait until their sandboxes are
+ready. Name up to %d agents, as arguments or as lines of --agents-file. The command is idempotent: a repeat returns
+the same leases. When some agents get no lease, the others keep theirs and the exit code is not 0. With --all-or-none,
 no agent gets one.`, sandbox.MaxBatch),
 		Example: "  reconciler leases acquire-batch catan-7 did:plc:ann did:plc:bob --all-or-none\n" +
 			"  reconciler leases acquire-batch catan-7 --agents-file agents.txt",
@@ -53,14 +55,16 @@ no agent gets one.`, sandbox.MaxBatch),
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&agentsFile, "agents-file", "", "`file` with the DID of an agent a line, or - for standard input; # begins a comment")
-	f.BoolVar(&want.AllOrNone, "all-or-none", false, "lease all agents or none: when one fails, release those that this command began")
+	f.StringVar(&agentsFile, "agents-file", "",
+		"`file` with one agent DID per line, or - for standard input; # starts a comment")
+	f.BoolVar(&want.AllOrNone, "all-or-none", false,
+		"all or nothing: if one agent fails, release the leases that this command created")
 	f.StringVar(&want.Owner, "owner", "", "who may renew and release the leases (default: the token)")
-	f.BoolVar(&want.NoWait, "no-wait", false, "return once the leases are accepted, which then may be pending")
+	f.BoolVar(&want.NoWait, "no-wait", false, "return once the leases are accepted, while they may still be pending")
 	return cmd
 }
 
-// agentsOf reads the agents of a file, a line each.
+// agentsOf reads agents from a file, one per line.
 func agentsOf(stdin io.Reader, name string) (agents []string, err error) {
 	from := stdin
 	switch name {
@@ -88,7 +92,7 @@ func agentsOf(stdin io.Reader, name string) (agents []string, err error) {
 	return agents, nil
 }
 
-// printBatch shows the leases of a batch, and returns why the other items have none.
+// printBatch prints the leases of a batch, and returns an error that lists the failed items.
 func (a *app) printBatch(cmd *cobra.Command, want sandbox.AcquireBatch, results []sandbox.AcquireResult) error {
 	var (
 		page   wire.AcquiredBatch
@@ -109,6 +113,6 @@ func (a *app) printBatch(cmd *cobra.Command, want sandbox.AcquireBatch, results 
 	if err := a.printLeases(cmd, page, leases); err != nil || first == nil {
 		return err
 	}
-	of := Counted(len(results), "agent has", "agents have")
-	return sandbox.Errorf(sandbox.CodeOf(first), "%d of %s no lease: %s", len(failed), of, strings.Join(failed, "; "))
+	of := printable.Count(len(results), "agent", "agents")
+	return sandbox.Errorf(sandbox.CodeOf(first), "no lease for %d of %s: %s", len(failed), of, strings.Join(failed, "; "))
 }

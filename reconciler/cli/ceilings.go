@@ -12,10 +12,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-const ceilingHelp = "`name=value` that the token may ask for, where --environment limits it, such as network=full, memory_mb=8192, runtimes=runsc or root " +
-	"(default: a restricted network, default sizes, no root, profile, runtime or writable mount; may be repeated)"
+const ceilingHelp = "`name=value` to allow for a token limited by --environment, such as network=full, " +
+	"memory_mb=8192, runtimes=runsc or root (default: restricted network, default sizes, no root, profile, runtime or " +
+	"writable mount; may be repeated)"
 
-// parseCeiling reads bounds as name=value; a name alone is true. A runtime may be named several times.
+// parseCeiling parses name=value pairs. A name alone means true. runtimes may be repeated.
 func parseCeiling(pairs []string) (c sandbox.Ceiling, err error) {
 	values := map[string]any{}
 	var runtimes []string
@@ -27,12 +28,12 @@ func parseCeiling(pairs []string) (c sandbox.Ceiling, err error) {
 			continue
 		}
 		if _, twice := values[name]; twice {
-			return c, usage("--ceiling names %s twice", name)
+			return c, usage("--ceiling sets %s twice", name)
 		}
 		values[name] = ceilingValue(text, hasValue)
 	}
 	body, err := json.Marshal(values)
-	if err != nil { // texts, numbers and truth values always have a JSON form
+	if err != nil { // strings, numbers and booleans always marshal
 		return c, err
 	}
 	in := json.NewDecoder(bytes.NewReader(body))
@@ -56,7 +57,7 @@ func ceilingValue(text string, hasValue bool) any {
 	return text
 }
 
-// ceilingOf prints a ceiling as parseCeiling reads it, "default" where the defaults alone bound.
+// ceilingOf formats a ceiling as parseCeiling reads it, "default" for a token with the default ceiling.
 func ceilingOf(t sandbox.Token) string {
 	switch {
 	case sandbox.Unlimited(t.Environments):

@@ -1,5 +1,5 @@
-// Package cli is the command line of the reconciler: what asks a running one. The command that
-// serves is given to New from outside.
+// Package cli is the command line of the reconciler. It holds the commands that ask a running reconciler, and takes
+// the others, such as serve, as arguments of New.
 package cli
 
 import (
@@ -13,48 +13,49 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Environment variables that stand in for --url and --token-file.
+// Environment variables that replace --url and --token-file.
 const (
 	envURL   = "SANDBOX_RECONCILER_URL"
 	envToken = "SANDBOX_RECONCILER_TOKEN" // #nosec G101 -- the name of a variable
 )
 
-// Exit codes. exec has the command's own, and ExitNotRun when there is none.
+// Exit codes. exec and run exit with the code of the command, and with ExitNotRun when there is none.
 const (
 	ExitDone   = 0
 	ExitFailed = 1
 	ExitUsage  = 2   // the command line or the request is wrong
 	ExitRetry  = 75  // EX_TEMPFAIL of sysexits.h: out of reach, too busy, or of unknown outcome
-	ExitNotRun = 125 // as docker run has it
+	ExitNotRun = 125 // as in docker run
 )
 
-const long = `Serve leases of sandboxes, and ask a reconciler that serves them.
+const long = `Run a reconciler, or send commands to a running one.
 
-All commands but serve, doctor, secret, migrate, backup, restore and version ask the reconciler at --url (or SANDBOX_RECONCILER_URL) with the token in
---token-file (or SANDBOX_RECONCILER_TOKEN).
+serve, doctor, secret, migrate, backup, restore and version run locally. All other commands call the
+reconciler at --url (or SANDBOX_RECONCILER_URL) with the token in --token-file (or
+SANDBOX_RECONCILER_TOKEN).
 
-Exit codes: 0 done; 1 refused or failed; 2 wrong usage or an invalid request; 75 out of reach, busy
-or of unknown outcome: try again. exec and run exit with the command's own code, and with 125 when the
-command was not run or its end is not known.`
+Exit codes: 0 success; 1 rejected or failed; 2 wrong usage or an invalid request; 75 unreachable, busy
+or unknown outcome: retry. exec and run exit with the command's own code, and with 125 if the command
+did not run or its outcome is unknown.`
 
-// New returns the command `reconciler`, with commands of its own that ask no reconciler.
-func New(version string, own ...*cobra.Command) *cobra.Command {
+// New returns the command `reconciler`. local are the commands that need no running reconciler.
+func New(version string, local ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "reconciler",
-		Short:         "Serve leases of sandboxes, and ask a reconciler",
+		Short:         "Run a reconciler, or send commands to a running one",
 		Long:          long,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("there is no command %q; see %s --help", args[0], cmd.CommandPath())
+				return usage("unknown command %q; see %s --help", args[0], cmd.CommandPath())
 			}
 			return cmd.Help()
 		},
@@ -62,7 +63,8 @@ func New(version string, own ...*cobra.Command) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	a := &app{}
 	for _, command := range []*cobra.Command{
-		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.run(), a.files(), a.events(), a.costs(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(), a.tokens(),
+		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.run(), a.files(),
+		a.events(), a.costs(), a.llmCalls(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(), a.tokens(),
 	} {
 		command.PersistentFlags().AddFlagSet(a.flags())
 		complete(command, "output", "table", "json")
@@ -75,11 +77,11 @@ func New(version string, own ...*cobra.Command) *cobra.Command {
 			return err
 		},
 	})
-	root.AddCommand(own...)
+	root.AddCommand(local...)
 	return root
 }
 
-// Run runs a command made by New, prints its error, and returns its exit code.
+// Run runs a command returned by New, prints its error and returns its exit code.
 func Run(ctx context.Context, command *cobra.Command, args []string) int {
 	command.SetArgs(args)
 	err := command.ExecuteContext(ctx)
@@ -114,27 +116,28 @@ func (e *exitError) Unwrap() error { return e.err }
 
 func usage(format string, args ...any) error { return sandbox.Errorf(sandbox.Invalid, format, args...) }
 
-// complete has shells offer the values of a command's flag.
+// complete registers the values of a flag for shell completion.
 func complete[T ~string](cmd *cobra.Command, flag string, values ...T) {
 	offered := make([]string, len(values))
 	for i, v := range values {
 		offered[i] = string(v)
 	}
-	// It fails only of a flag that the command does not have.
+	// It fails only for a flag that the command does not have.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(offered, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// exactly takes the named arguments and no others.
+// exactly accepts the named arguments and no others.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usage("%s takes %s, not %d; see --help", cmd.CommandPath(), Counted(len(names), "argument", "arguments"), len(args))
+			return usage("%s takes %s, not %d; see --help",
+				cmd.CommandPath(), printable.Count(len(names), "argument", "arguments"), len(args))
 		}
 		return nil
 	}
 }
 
-// app holds what the commands share: how to reach the reconciler, and how to print.
+// app holds the flags that the commands share: how to reach the reconciler, and how to print.
 type app struct {
 	url, tokenFile string
 	output         string
@@ -143,22 +146,23 @@ type app struct {
 func (a *app) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.StringVar(&a.url, "url", "", "URL of the reconciler (default: $"+envURL+")")
-	f.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token, alone or as serve has it (default: the token in $"+envToken+")")
+	f.StringVar(&a.tokenFile, "token-file", "",
+		"`file` with the bearer token, alone or in the format of serve (default: the token in $"+envToken+")")
 	f.StringVarP(&a.output, "output", "o", "table", "table or json")
 	return f
 }
 
-// connect makes the client that a command asks.
+// connect returns a client of the reconciler.
 func (a *app) connect(cmd *cobra.Command) (*client.Client, error) {
 	token := os.Getenv(envToken)
 	if a.tokenFile != "" {
 		var err error
-		if token, err = webhook.ReadToken(a.tokenFile); err != nil {
+		if token, err = access.ReadToken(a.tokenFile); err != nil {
 			return nil, err
 		}
 	}
 	if token == "" {
-		return nil, usage("no token: name its file with --token-file, or set %s", envToken)
+		return nil, usage("no token: set --token-file or %s", envToken)
 	}
 	return a.newClient(cmd, client.Config{Token: token})
 }
@@ -175,7 +179,7 @@ func (a *app) newClient(cmd *cobra.Command, c client.Config) (*client.Client, er
 		return nil, err
 	}
 	if c.URL = cmp.Or(a.url, os.Getenv(envURL)); c.URL == "" {
-		return nil, usage("no reconciler: name it with --url, or set %s", envURL)
+		return nil, usage("no reconciler URL: set --url or %s", envURL)
 	}
 	c.UserAgent = "terraform-provider-sandbox reconciler " + cmd.Name()
 	return client.New(c)

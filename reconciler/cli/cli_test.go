@@ -50,18 +50,23 @@ func newWorld(t *testing.T) *world {
 		}
 		return file
 	}
-	w.tokenFile = write("tokens", "default "+webhook.NewToken())
+	w.tokenFile = write("tokens", "default "+access.NewToken())
 	w.secretFile = write("secrets", webhook.NewSecret()+" not_after=2020-01-01T00:00:00Z\n"+webhook.NewSecret())
-	tokens, err := webhook.LoadTokens(w.tokenFile)
+	tokens, err := access.LoadTokens(w.tokenFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets, err := webhook.LoadSecrets(w.secretFile)
+	secrets, err := access.LoadSecrets(w.secretFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Senders sign by the machine's clock, so that is the API's; the service has its own.
-	handler, err := api.New(api.Config{Service: w.Service, Access: access.New(access.Config{Store: store}), Tokens: tokens, Secrets: secrets})
+	handler, err := api.New(api.Config{
+		Service: w.Service,
+		Access:  access.New(access.Config{Store: store}),
+		Tokens:  tokens,
+		Secrets: secrets,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +80,15 @@ func newWorld(t *testing.T) *world {
 func (w *world) game(d time.Duration) {
 	w.Helper()
 	never := sandbox.Duration(0)
-	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: "catan-7", Owner: "suite", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, SleepAfter: &never}})
+	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID:    "catan-7",
+		Owner: "suite",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone, SleepAfter: &never},
+	})
 	if err == nil {
-		_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: "catan-7", Owner: "suite"})
+		_, err = w.Service.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: "catan-7", Owner: "suite"})
 	}
 	if err != nil {
 		w.Fatal(err)
@@ -126,19 +136,24 @@ func TestSendEndsAGame(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Second)
 	now := w.Now().Format(time.RFC3339)
-	signed := []string{"send", "--url", w.url, "--webhook-secret-file", w.secretFile, "--type", "game.finished", "--environment", "catan-7", "--timestamp", now, "--id", "msg-1", "--reason", "ann wins"}
+	signed := []string{
+		"send", "--url", w.url, "--webhook-secret-file", w.secretFile, "--type", "game.finished", "--environment", "catan-7",
+		"--timestamp", now, "--id", "msg-1", "--reason", "ann wins",
+	}
 	w.want(run(t.Context(), "", signed...), cli.ExitDone, "msg-1", "applied", "1")
 	w.want(run(t.Context(), "", signed...), cli.ExitDone, "yes") // a duplicate
 	w.want(run(t.Context(), "", append(signed, "--reason", "bob wins")...), cli.ExitFailed, "Error:", "msg-1")
 	w.Advance(time.Second)
-	w.want(w.run("leases"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "deleted", "condition: game.finished: ann wins")
+	w.want(w.run("leases"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "deleted",
+		"condition: game.finished: ann wins")
 	w.want(w.run("environments"), cli.ExitDone, "catan-7", "ended by game.finished")
 	w.want(w.run("environments", "reopen", "catan-7"), cli.ExitDone, "open")
 
 	// With a token, and a receipt for programs.
 	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", now, "--output", "json")
 	var receipt sandbox.Receipt
-	if err := json.Unmarshal([]byte(r.out), &receipt); err != nil || receipt.Status != sandbox.DeliveryUnmatched || !strings.HasPrefix(receipt.ID, "msg_") {
+	if err := json.Unmarshal([]byte(r.out), &receipt); err != nil || receipt.Status != sandbox.DeliveryUnmatched ||
+		!strings.HasPrefix(receipt.ID, "msg_") {
 		t.Errorf("the receipt is %s: %v", r.out, err)
 	}
 }
@@ -148,7 +163,8 @@ func TestAcquireWaitsUnlessItIsToldNotTo(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Hour)
 	w.HoldSpawns(true)
-	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7", "--no-wait"), cli.ExitDone, "did:plc:zoe::catan-7", "pending")
+	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7", "--no-wait"), cli.ExitDone,
+		"did:plc:zoe::catan-7", "pending")
 	w.HoldSpawns(false)
 	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "active", "ready")
 	w.want(w.run("leases", "acquire", "did:plc:zoe"), cli.ExitUsage, "2 arguments")
@@ -162,11 +178,12 @@ func TestAcquireBatchTakesAgentsFromItsArgumentsAndAFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# the table\ndid:plc:zoe\n\n did:plc:yan # north\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:xia", "--agents-file", file, "--all-or-none"), cli.ExitDone,
-		"did:plc:xia::catan-7", "did:plc:zoe::catan-7", "did:plc:yan::catan-7", "active")
+	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:xia", "--agents-file", file, "--all-or-none"),
+		cli.ExitDone, "did:plc:xia::catan-7", "did:plc:zoe::catan-7", "did:plc:yan::catan-7", "active")
 	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:vic", "did:plc:zoe", "--owner", "gm"), cli.ExitFailed,
-		"did:plc:vic::catan-7", "1 of 2 agents have no lease: did:plc:zoe: lease did:plc:zoe::catan-7 is held by")
-	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:uma", "did:plc:zoe", "--owner", "gm", "--all-or-none"), cli.ExitFailed, "items[1]")
+		"did:plc:vic::catan-7", "no lease for 1 of 2 agents: did:plc:zoe: lease did:plc:zoe::catan-7 is held by")
+	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:uma", "did:plc:zoe", "--owner", "gm", "--all-or-none"),
+		cli.ExitFailed, "items[1]")
 	w.want(w.run("leases", "acquire-batch", "catan-7"), cli.ExitUsage, "items")
 	w.want(w.run("leases", "acquire-batch"), cli.ExitUsage, "environment")
 	w.want(w.run("leases", "acquire-batch", "catan-7", "--agents-file", file+"x"), cli.ExitUsage, "no such file")
@@ -192,10 +209,11 @@ func TestExitCodes(t *testing.T) {
 	w.want(w.run("leases", "release", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
 
 	other := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(other, []byte(webhook.NewToken()), 0o600); err != nil {
+	if err := os.WriteFile(other, []byte(access.NewToken()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.want(run(t.Context(), "", "leases", "--url", w.url, "--token-file", other), cli.ExitFailed, "refuses the credentials")
+	w.want(run(t.Context(), "", "leases", "--url", w.url, "--token-file", other), cli.ExitFailed,
+		"rejects the credentials")
 	if err := os.Chmod(other, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -239,15 +257,20 @@ func TestReportsAreReadable(t *testing.T) {
 		"LEASE                 GENERATIONS  AWAKE h  ASLEEP h   CPU h  GROSS  INCLUDED  PLAN FEE    NET  ON CLOUDFLARE\n"+
 			"did:plc:ann::catan-7            1   1.5000    0.0000  0.0000  $0.06    -$0.06     $5.00  $5.00          $5.00\n"+
 			"total                           1   1.5000    0.0000  0.0000  $0.06    -$0.06     $5.00  $5.00          $5.00\n")
-	w.want(w.run("costs", "--accounts"), cli.ExitDone, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21", "GiB-hours", "25.000", "plan fee", "$5.00")
-	w.want(w.run("costs", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"net_usd": "5.00"`, `"shadow": {`, `"accounts": [`, `"unit": "vCPU-minutes"`)
+	w.want(w.run("costs", "--accounts"), cli.ExitDone, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21",
+		"GiB-hours", "25.000", "plan fee", "$5.00")
+	w.want(w.run("costs", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"net_usd": "5.00"`, `"shadow": {`,
+		`"accounts": [`, `"unit": "vCPU-minutes"`)
 	w.want(w.run("costs", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
-	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready", "did:plc:ann::catan-7#1")
-	if r := w.run("events", "--after", "2"); strings.Contains(r.out, "sandbox.accepted") || !strings.Contains(r.out, "sandbox.ready") {
+	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready",
+		"did:plc:ann::catan-7#1")
+	if r := w.run("events", "--after", "2"); strings.Contains(r.out, "sandbox.accepted") ||
+		!strings.Contains(r.out, "sandbox.ready") {
 		t.Errorf("after the second event come\n%s", r.out)
 	}
 	w.want(w.run("events", "--after", "99"), cli.ExitUsage, "event ids up to 4")
-	w.want(w.run("leases"), cli.ExitDone, "LEASE", "active", w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
+	w.want(w.run("leases"), cli.ExitDone, "LEASE",
+		"active", w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
 
 	l, err := w.Service.GetLease(t.Context(), "did:plc:ann::catan-7")
 	if err != nil {
@@ -276,14 +299,17 @@ func TestSweepShowsWhatItFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Plant(driver.SandboxSpec{Handle: driver.Handle{LedgerID: info.ID, EnvironmentID: "catan-7", SandboxID: "stray", Instance: w.Instance}})
+	w.Plant(driver.SandboxSpec{
+		Handle: driver.Handle{LedgerID: info.ID, EnvironmentID: "catan-7", SandboxID: "stray", Instance: w.Instance},
+	})
 	w.Pass(3 * time.Minute)
-	w.want(w.run("sweep", "--dry-run"), cli.ExitDone, "orphan", "stray", "would keep", "second look")
-	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "keep", "second look")
+	w.want(w.run("sweep", "--dry-run"), cli.ExitDone, "orphan", "stray", "would keep", "next sweep")
+	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "keep", "next sweep")
 	w.Pass(3 * time.Minute)
 	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "destroy")
 	var report sandbox.SweepReport
-	if r := w.run("sweep", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil || report.LedgerID != info.ID || len(report.Instances) != 1 {
+	if r := w.run("sweep", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil || report.LedgerID != info.ID ||
+		len(report.Instances) != 1 {
 		t.Errorf("as JSON the report is %s", r.out)
 	}
 	w.BackendAway(true)
@@ -298,7 +324,7 @@ func TestAuditEndsWithAnErrorOnAFinding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.run("audit"), cli.ExitDone, "PASS", "1 rule is kept", l.SandboxID)
+	w.want(w.run("audit"), cli.ExitDone, "PASS", "1 rule passes", l.SandboxID)
 	w.want(w.run("audit", "--all", "--environment", "catan-7"), cli.ExitDone, "PASS", "F.1", l.ID)
 	w.Weaken(l.SandboxID, "it is privileged")
 	w.want(w.run("audit"), cli.ExitFailed, "FINDING", "F.1", l.SandboxID, "it is privileged", "1 finding: ")
@@ -316,17 +342,31 @@ func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Second)
 	plant := func(environment string) {
-		w.Plant(driver.SandboxSpec{Handle: driver.Handle{LedgerID: "lostlostlostlost", EnvironmentID: environment, SandboxID: "of-" + environment, Instance: w.Instance},
-			LeaseID: sandbox.LeaseID("did:plc:bob", environment), AgentDID: "did:plc:bob", Generation: 2, Image: "player", Deadline: w.Now().Add(time.Hour)})
+		w.Plant(driver.SandboxSpec{
+			Handle: driver.Handle{
+				LedgerID:      "lostlostlostlost",
+				EnvironmentID: environment,
+				SandboxID:     "of-" + environment,
+				Instance:      w.Instance,
+			},
+			LeaseID:    sandbox.LeaseID("did:plc:bob", environment),
+			AgentDID:   "did:plc:bob",
+			Generation: 2,
+			Image:      "player",
+			Deadline:   w.Now().Add(time.Hour),
+		})
 	}
 	plant("catan-7")
 	plant("rpg-1")
-	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--dry-run"), cli.ExitDone, "did:plc:bob::catan-7", "would be", "did:plc:bob::rpg-1", "create it first")
-	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), cli.ExitDone, "did:plc:bob::catan-7", "yes")
+	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--dry-run"), cli.ExitDone, "did:plc:bob::catan-7", "would be",
+		"did:plc:bob::rpg-1", "create it first")
+	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), cli.ExitDone,
+		"did:plc:bob::catan-7", "yes")
 	w.want(w.run("leases"), cli.ExitDone, "did:plc:bob::catan-7")
 	w.want(w.run("adopt", "--ledger", "x"), cli.ExitUsage, "ledger_id")
 	var report sandbox.AdoptReport
-	if r := w.run("adopt", "--ledger", "lostlostlostlost", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil || len(report.Sandboxes) != 1 {
+	if r := w.run("adopt", "--ledger", "lostlostlostlost", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil ||
+		len(report.Sandboxes) != 1 {
 		t.Errorf("as JSON the report is %s", r.out)
 	}
 }
@@ -335,7 +375,8 @@ func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(time.Second)
-	w.want(w.run("send", "--type", "game.finished", "--environment", "catan-7", "--timestamp", w.Now().Format(time.RFC3339), "--reason", "x\x1b[2J\ty\nz"), cli.ExitDone)
+	w.want(w.run("send", "--type", "game.finished", "--environment", "catan-7",
+		"--timestamp", w.Now().Format(time.RFC3339), "--reason", "x\x1b[2J\ty\nz"), cli.ExitDone)
 	for _, command := range []string{"leases", "events"} {
 		if r := w.run(command); strings.Contains(r.out, "\x1b") || strings.Contains(r.out, "\nz") {
 			t.Errorf("%s prints %q", command, r.out)
@@ -364,14 +405,16 @@ func TestEventsAreFollowed(t *testing.T) {
 	command.SetOut(out)
 	code := make(chan int, 1)
 	go func() {
-		code <- cli.Run(ctx, command, []string{"events", "--follow", "--lease", "did:plc:ann::catan-7", "--url", w.url, "--token-file", w.tokenFile})
+		code <- cli.Run(ctx, command,
+			[]string{"events", "--follow", "--lease", "did:plc:ann::catan-7", "--url", w.url, "--token-file", w.tokenFile})
 	}()
 	for _, kind := range []string{"sandbox.accepted", "sandbox.preparing", "sandbox.ready"} {
 		if line := <-out.lines; !strings.Contains(line, kind) {
 			t.Errorf("the line is %s, want %s", line, kind)
 		}
 	}
-	if _, err := w.Service.Renew(t.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: "did:plc:ann::catan-7"}}); err != nil {
+	if _, err := w.Service.Renew(t.Context(),
+		sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: "did:plc:ann::catan-7"}}); err != nil {
 		t.Fatal(err)
 	}
 	if line := <-out.lines; !strings.Contains(line, "lease.renewed") {
@@ -385,7 +428,7 @@ func TestEventsAreFollowed(t *testing.T) {
 
 func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
 	w := newWorld(t)
-	token, err := webhook.ReadToken(w.tokenFile)
+	token, err := access.ReadToken(w.tokenFile)
 	if err != nil {
 		t.Fatal(err)
 	}

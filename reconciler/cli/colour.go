@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// How a terminal shows a cell. All are of one length, which keeps columns aligned: a table counts them as text.
+// Escape sequences of a cell. All have the same length: tabwriter counts them as text, and columns stay aligned.
 const (
 	bold   = "\x1b[01m"
 	plain  = "\x1b[39m"
@@ -17,7 +17,7 @@ const (
 	end    = "\x1b[0m"
 )
 
-// colours are those of the words that say how something stands.
+// colours maps a status to its colour.
 var colours = map[string]string{
 	string(sandbox.LeaseActive):       green,
 	string(sandbox.SandboxReady):      green,
@@ -38,7 +38,7 @@ var colours = map[string]string{
 	result(sandbox.VerdictFinding):    red,
 }
 
-// paint has a terminal show a cell in the colour of what it says.
+// paint wraps a cell in the escape sequences of its colour.
 func paint(cell string, isTitle bool) string {
 	as, says := colours[cell]
 	switch {
@@ -50,8 +50,8 @@ func paint(cell string, isTitle bool) string {
 	return as + cell + end
 }
 
-// inColour reports whether what is written there is shown in colour: on a terminal that can, unless NO_COLOR
-// (https://no-color.org) is set.
+// inColour reports whether output to w is coloured: w is a capable terminal, and NO_COLOR (https://no-color.org)
+// is not set.
 func inColour(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }

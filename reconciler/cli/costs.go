@@ -19,13 +19,14 @@ func (a *app) costs() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "costs",
-		Short: "Show what sandboxes have used and cost",
-		Long: `Show what sandboxes have used, in hours, and what that cost, in US dollars at the prices that were in
-force. GROSS is the sum of the use at list price. INCLUDED is the share of what the account's plan
-includes, PLAN FEE the share of what the plan costs, and NET what remains; shares are made over the
-account's whole calendar month (UTC), up to --to. ON CLOUDFLARE is the net of the same use there.
+		Short: "Show the usage and the costs of sandboxes",
+		Long: `Show the usage of sandboxes in hours, and its cost in US dollars at the prices of that time. GROSS is
+the usage at list price. INCLUDED is the row's share of the account's included usage, PLAN FEE its
+share of the account's plan fee. NET is GROSS - INCLUDED + PLAN FEE. Shares are computed over the
+account's whole calendar month (UTC), up to --to. LLM is what calls of models cost, TOTAL is NET + LLM;
+both columns are there once a model was called. ON CLOUDFLARE is the net cost of the same usage there.
 
---accounts shows the lines of the accounts instead, which are whatever else is selected.`,
+--accounts shows the statement lines of the accounts instead. The other filters do not apply to it.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := within.parse(&q.From, &q.To); err != nil {
@@ -51,16 +52,17 @@ account's whole calendar month (UTC), up to --to. ON CLOUDFLARE is the net of th
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.EnvironmentID, "environment", "", "only of this environment")
-	f.StringVar(&q.AgentDID, "agent", "", "only of this agent")
+	f.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
+	f.StringVar(&q.AgentDID, "agent", "", "only this agent")
 	within.flags(f)
 	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease), "lease, environment, agent, day or month")
-	complete(cmd, "group-by", sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth)
-	f.BoolVar(&accounts, "accounts", false, "show what each account owes for each month, line by line")
+	complete(cmd, "group-by", sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay,
+		sandbox.CostByMonth)
+	f.BoolVar(&accounts, "accounts", false, "show the monthly statement of each account")
 	return cmd
 }
 
-// costNames are what each grouping's first column is called and shows.
+// costNames gives the title and the value of the first column for each grouping.
 var costNames = map[sandbox.CostGroup]struct {
 	title string
 	of    func(sandbox.CostRow) string
@@ -88,11 +90,22 @@ func orPools(agent string) string {
 
 func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	name := costNames[by]
-	rows := [][]string{{name.title, "GENERATIONS", "AWAKE h", "ASLEEP h", "CPU h", "GROSS", "INCLUDED", "PLAN FEE", "NET", "ON CLOUDFLARE"}}
+	title := []string{name.title, "GENERATIONS", "AWAKE h", "ASLEEP h", "CPU h", "GROSS", "INCLUDED", "PLAN FEE", "NET"}
+	models := report.Total.LLM.Calls > 0
+	if models {
+		title = append(title, "TOKENS", "LLM", "TOTAL")
+	}
+	rows := [][]string{append(title, "ON CLOUDFLARE")}
 	hours := inHours(report.Total.AwakeSeconds + report.Total.AsleepSeconds)
 	add := func(name string, r sandbox.CostRow) {
-		rows = append(rows, []string{name, strconv.FormatInt(r.Generations, 10), hours(r.AwakeSeconds), hours(r.AsleepSeconds), hours(r.CPUSeconds),
-			dollars(r.Gross), takenOff(r.Included), dollars(r.PlanFee), dollars(r.Net), dollars(r.Shadow.Net)})
+		cells := []string{
+			name, strconv.FormatInt(r.Generations, 10), hours(r.AwakeSeconds), hours(r.AsleepSeconds), hours(r.CPUSeconds),
+			dollars(r.Gross), takenOff(r.Included), dollars(r.PlanFee), dollars(r.Net),
+		}
+		if models {
+			cells = append(cells, strconv.FormatInt(r.LLM.Tokens.Total(), 10), dollars(r.LLM.Cost), dollars(r.Total))
+		}
+		rows = append(rows, append(cells, dollars(r.Shadow.Net)))
 	}
 	for _, r := range report.Rows {
 		add(name.of(r), r)
@@ -102,12 +115,17 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	for _, cells := range rows {
 		t.row(cells...)
 	}
+	if n := report.Total.LLM.UnknownCalls; n > 0 {
+		t.note(fmt.Sprintf("LLM has %s for %d calls whose upstream did not tell what they used: the most that they can have "+
+			"cost.", dollars(report.Total.LLM.Unknown), n))
+	}
 	if report.Total.PlanFee > 0 {
-		t.note("PLAN FEE is what the plans of the accounts cost, " + planFees(report.PriceBooks) + " from the first sandbox on; each row has its share.")
+		t.note("PLAN FEE is each row's share of the account's plan, which is charged " + planFees(report.PriceBooks) +
+			" from the first sandbox on.")
 	}
 }
 
-// planFees says what the plans cost that are in force.
+// planFees describes the fees of the current plans.
 func planFees(books map[sandbox.Backend]sandbox.PriceBook) string {
 	fees := "in full for each month"
 	for _, b := range slices.Sorted(maps.Keys(books)) {
@@ -119,7 +137,8 @@ func planFees(books map[sandbox.Backend]sandbox.PriceBook) string {
 }
 
 func fillAccounts(t *table, accounts []sandbox.AccountMonth) {
-	rows := [][]string{{"MONTH (UTC)", "LINE", "UNIT", "USED", "ALLOTMENT", "GROSS", "INCLUDED", "NET", "PRICE BOOK", "ACCOUNT"}}
+	rows := [][]string{{"MONTH (UTC)", "LINE", "UNIT", "USED", "ALLOTMENT", "GROSS", "INCLUDED", "NET",
+		"PRICE BOOK", "ACCOUNT"}}
 	for _, a := range accounts {
 		account := string(a.Backend) + " " + a.Instance
 		rows = append(rows, statementRows(a.Month, account, a.Statement)...)
@@ -133,7 +152,7 @@ func fillAccounts(t *table, accounts []sandbox.AccountMonth) {
 	}
 }
 
-// statementRows are the lines of one statement and their sum.
+// statementRows returns the lines of one statement and their total.
 func statementRows(month, account string, s sandbox.Statement) [][]string {
 	book := s.PriceBook
 	if s.AsOf != "" {
@@ -145,14 +164,15 @@ func statementRows(month, account string, s sandbox.Statement) [][]string {
 	}
 	var rows [][]string
 	for _, l := range s.Lines {
-		rows = append(rows, line(string(l.Resource), l.Unit, figure(l.Used), figure(l.Allotment), dollars(l.Gross), takenOff(l.Included), dollars(l.Gross-l.Included)))
+		rows = append(rows, line(string(l.Resource), l.Unit, figure(l.Used), figure(l.Allotment), dollars(l.Gross),
+			takenOff(l.Included), dollars(l.Gross-l.Included)))
 	}
 	return append(rows,
 		line("plan fee", "", "", "", "", "", dollars(s.PlanFee)),
 		line("total", "", "", "", dollars(s.Gross), takenOff(s.Included), dollars(s.Net)))
 }
 
-// takenOff shows what is taken off a cost.
+// takenOff formats a deduction.
 func takenOff(n sandbox.NanoUSD) string {
 	if n == 0 {
 		return dollars(0)

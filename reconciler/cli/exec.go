@@ -22,8 +22,9 @@ func (a *app) exec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec <lease> -- <program> [argument]...",
 		Short: "Run a command in a lease's sandbox",
-		Long: `Run a command in a lease's sandbox. Standard input, output and error are the command's, and so is
-the exit code: 124 after a timeout, 125 when the command was not run or its end is not known.`,
+		Long: `Run a command in a lease's sandbox. Standard input, output and error are connected to
+the command. The exit code is the command's own, 124 after a timeout, and 125 if the command did not
+run or its outcome is unknown.`,
 		Example: `  reconciler exec did:plc:abc::catan-7 -- /player < state.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -54,19 +55,20 @@ the exit code: 124 after a timeout, 125 when the command was not run or its end 
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "end the command after this time, at most 24h")
-	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for the command; may be repeated")
+	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "kill the command after this time, at most 24h")
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, `NAME=value`; may be repeated")
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
-	f.StringVar((*string)(&req.As), "as", "", "verifier: as the sandbox's verifier, while all else in it stands still")
-	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
-	f.StringVar(&req.ID, "id", "", "the command's `id`, for ever: the same command under the same id is run once (default: issued)")
-	f.BoolVar(&detach, "detach", false, "print the command's id at once, and let it go on; see execs")
-	f.BoolVarP(&noStdin, "no-stdin", "n", false, "give the command no standard input")
+	f.StringVar((*string)(&req.As), "as", "", "verifier: run as the sandbox's verifier, with all other processes frozen")
+	f.Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
+	f.StringVar(&req.ID, "id", "",
+		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
+	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see execs")
+	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
 	return cmd
 }
 
-// variables reads the values of --env.
+// variables parses the values of --env.
 func variables(pairs []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, pair := range pairs {
@@ -79,7 +81,7 @@ func variables(pairs []string) (map[string]string, error) {
 	return env, nil
 }
 
-// exitOf ends the program as a command ended.
+// exitOf returns the error that ends the program with the exit code of a command.
 func exitOf(result sandbox.ExecResult, err error) error {
 	switch {
 	case err != nil:
@@ -93,8 +95,9 @@ func exitOf(result sandbox.ExecResult, err error) error {
 	}
 }
 
-// startExec starts a command that goes on without its caller.
-func (a *app) startExec(cmd *cobra.Command, service service.Service, ref sandbox.LeaseRef, req sandbox.ExecRequest) error {
+// startExec starts a detached command.
+func (a *app) startExec(cmd *cobra.Command, service service.Service, ref sandbox.LeaseRef,
+	req sandbox.ExecRequest) error {
 	x, err := service.StartExec(cmd.Context(), ref, req)
 	if err != nil {
 		return &exitError{ExitNotRun, err}

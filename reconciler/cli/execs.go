@@ -17,7 +17,7 @@ func (a *app) execs() *cobra.Command {
 	var f sandbox.ExecFilter
 	cmd := &cobra.Command{
 		Use:   "execs <lease>",
-		Short: "List the commands of a lease, the latest first",
+		Short: "List the commands of a lease, latest first",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
@@ -39,7 +39,8 @@ func (a *app) execs() *cobra.Command {
 			}
 		},
 	}
-	cmd.Flags().StringVar((*string)(&f.State), "state", "", "only running, finished, failed or cancelled ones")
+	cmd.Flags().StringVar((*string)(&f.State), "state", "",
+		"only commands in this state: running, finished, failed or cancelled")
 	cmd.AddCommand(a.cancelExec(), a.execLogs())
 	return cmd
 }
@@ -59,7 +60,7 @@ func fillExecs(t *table, execs []sandbox.Exec) {
 func (a *app) cancelExec() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel <lease> <exec>",
-		Short: "End a command and all it started",
+		Short: "Kill a command and every process it started",
 		Args:  exactly("lease", "exec"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
@@ -79,7 +80,7 @@ func (a *app) execLogs() *cobra.Command {
 	o := sandbox.OutputRequest{Stream: sandbox.Stdout}
 	cmd := &cobra.Command{
 		Use:     "logs <lease> <exec>",
-		Short:   "Print what a command wrote",
+		Short:   "Print the output of a command",
 		Example: `  reconciler execs logs did:plc:abc::catan-7 build-1 --follow`,
 		Args:    exactly("lease", "exec"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,14 +95,15 @@ func (a *app) execLogs() *cobra.Command {
 			}
 			n, err := io.Copy(cmd.OutOrStdout(), r)
 			if err = errors.Join(err, r.Close()); err != nil {
-				return sandbox.Errorf(sandbox.Unavailable, "%s of command %s broke off: %w; go on with %s", o.Stream, o.ID, err, fmt.Sprintf("--offset %d", o.Offset+n))
+				return sandbox.Errorf(sandbox.Unavailable, "reading %s of command %s: %w; continue with %s",
+					o.Stream, o.ID, err, fmt.Sprintf("--offset %d", o.Offset+n))
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar((*string)(&o.Stream), "stream", string(sandbox.Stdout), "stdout or stderr")
-	f.Int64Var(&o.Offset, "offset", 0, "begin with this byte")
-	f.BoolVarP(&o.Follow, "follow", "f", false, "go on until the command has ended")
+	f.Int64Var(&o.Offset, "offset", 0, "start at this byte")
+	f.BoolVarP(&o.Follow, "follow", "f", false, "keep reading until the command ends")
 	return cmd
 }

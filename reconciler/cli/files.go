@@ -17,23 +17,25 @@ func (a *app) files() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "files",
 		Short: "Work on the files of a lease's sandbox",
-		Long: `Work on the files of a lease's sandbox. Paths lie in /workspace or /data; relative ones begin at
-/workspace. The sandbox is woken as needed, and all of this counts as activity.`,
+		Long: `Work on the files of a lease's sandbox. Paths must be in /workspace or /data. Relative paths start at
+/workspace. Each command wakes the sandbox if needed and counts as activity.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("there is no command %q; see %s --help", args[0], cmd.CommandPath())
+				return usage("unknown command %q; see %s --help", args[0], cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
-	cmd.AddCommand(a.listFiles(&ref), a.statFile(&ref), a.readFile(&ref), a.writeFile(&ref), a.removeFile(&ref), a.download(&ref), a.upload(&ref))
+	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
+	cmd.AddCommand(a.listFiles(&ref), a.statFile(&ref), a.readFile(&ref), a.writeFile(&ref), a.removeFile(&ref),
+		a.download(&ref), a.upload(&ref))
 	return cmd
 }
 
-// onPath makes a command that works on a path in a lease's sandbox.
-func (a *app) onPath(ref *sandbox.LeaseRef, name, short string, work func(cmd *cobra.Command, s service.Service, path string) error) *cobra.Command {
+// onPath returns a command that takes a lease and a path in its sandbox.
+func (a *app) onPath(ref *sandbox.LeaseRef, name, short string,
+	work func(cmd *cobra.Command, s service.Service, path string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:   name + " <lease> <path>",
 		Short: short,
@@ -50,33 +52,35 @@ func (a *app) onPath(ref *sandbox.LeaseRef, name, short string, work func(cmd *c
 }
 
 func (a *app) listFiles(ref *sandbox.LeaseRef) *cobra.Command {
-	return a.onPath(ref, "list", "List what a directory holds", func(cmd *cobra.Command, s service.Service, path string) error {
-		page := wire.FilePage{Files: []wire.FileInfo{}}
-		for q := (sandbox.FileQuery{Path: path, Limit: sandbox.MaxPage}); ; {
-			some, err := s.ListFiles(cmd.Context(), *ref, q)
-			if err != nil {
-				return err
+	return a.onPath(ref, "list", "List a directory",
+		func(cmd *cobra.Command, s service.Service, path string) error {
+			page := wire.FilePage{Files: []wire.FileInfo{}}
+			for q := (sandbox.FileQuery{Path: path, Limit: sandbox.MaxPage}); ; {
+				some, err := s.ListFiles(cmd.Context(), *ref, q)
+				if err != nil {
+					return err
+				}
+				for _, f := range some {
+					page.Files = append(page.Files, wire.FileInfoOf(f))
+				}
+				if len(some) < q.Limit {
+					return a.print(cmd, page, func(t *table) { fillFiles(t, page.Files) })
+				}
+				q.After = some[len(some)-1].Name
 			}
-			for _, f := range some {
-				page.Files = append(page.Files, wire.FileInfoOf(f))
-			}
-			if len(some) < q.Limit {
-				return a.print(cmd, page, func(t *table) { fillFiles(t, page.Files) })
-			}
-			q.After = some[len(some)-1].Name
-		}
-	})
+		})
 }
 
 func (a *app) statFile(ref *sandbox.LeaseRef) *cobra.Command {
-	return a.onPath(ref, "stat", "Describe a file, directory or link", func(cmd *cobra.Command, s service.Service, path string) error {
-		info, err := s.StatFile(cmd.Context(), *ref, path)
-		if err != nil {
-			return err
-		}
-		file := wire.FileInfoOf(info)
-		return a.print(cmd, file, func(t *table) { fillFiles(t, []wire.FileInfo{file}) })
-	})
+	return a.onPath(ref, "stat", "Describe a file, directory or symlink",
+		func(cmd *cobra.Command, s service.Service, path string) error {
+			info, err := s.StatFile(cmd.Context(), *ref, path)
+			if err != nil {
+				return err
+			}
+			file := wire.FileInfoOf(info)
+			return a.print(cmd, file, func(t *table) { fillFiles(t, []wire.FileInfo{file}) })
+		})
 }
 
 func fillFiles(t *table, files []wire.FileInfo) {
@@ -86,11 +90,12 @@ func fillFiles(t *table, files []wire.FileInfo) {
 		if f.Type == sandbox.FileRegular {
 			size = strconv.FormatInt(f.Size, 10)
 		}
-		t.row(f.Mode, string(f.Type), size, moment(f.ModifiedAt), shown(f.Name, f.NameEncoding), shown(f.Target, f.TargetEncoding))
+		t.row(f.Mode, string(f.Type), size, moment(f.ModifiedAt), shown(f.Name, f.NameEncoding),
+			shown(f.Target, f.TargetEncoding))
 	}
 }
 
-// shown is a name as a table has it: what is not text stays in base64, and says so.
+// shown formats a name for a table. A name that is not UTF-8 stays in base64 and is marked.
 func shown(name, encoding string) string {
 	if encoding == "" {
 		return name
@@ -100,15 +105,16 @@ func shown(name, encoding string) string {
 
 func (a *app) readFile(ref *sandbox.LeaseRef) *cobra.Command {
 	var f sandbox.FileRead
-	cmd := a.onPath(ref, "read", "Write a file's content to standard output", func(cmd *cobra.Command, s service.Service, path string) error {
-		f.Path = path
-		content, err := s.ReadFile(cmd.Context(), *ref, f)
-		if err != nil {
-			return err
-		}
-		return copyAndClose(cmd.OutOrStdout(), content)
-	})
-	cmd.Flags().Int64Var(&f.MaxBytes, "max-bytes", sandbox.MaxFileBytes, "refuse a larger file")
+	cmd := a.onPath(ref, "read", "Print a file",
+		func(cmd *cobra.Command, s service.Service, path string) error {
+			f.Path = path
+			content, err := s.ReadFile(cmd.Context(), *ref, f)
+			if err != nil {
+				return err
+			}
+			return copyAndClose(cmd.OutOrStdout(), content)
+		})
+	cmd.Flags().Int64Var(&f.MaxBytes, "max-bytes", sandbox.MaxFileBytes, "fail if the file is larger")
 	return cmd
 }
 
@@ -122,45 +128,49 @@ func (a *app) writeFile(ref *sandbox.LeaseRef) *cobra.Command {
 		w    sandbox.FileWrite
 		mode string
 	)
-	cmd := a.onPath(ref, "write", "Write standard input to a file, which appears whole or not at all", func(cmd *cobra.Command, s service.Service, path string) error {
-		var err error
-		if w.Mode, err = wire.ParseFileMode(mode); err != nil {
-			return usage("--%w", err)
-		}
-		w.Path = path
-		return s.WriteFile(cmd.Context(), *ref, w, cmd.InOrStdin())
-	})
-	cmd.Flags().StringVar(&mode, "mode", wire.FileMode(sandbox.DefaultFileMode), "its permissions, octal")
-	cmd.Flags().Int64Var(&w.MaxBytes, "max-bytes", sandbox.MaxFileBytes, "refuse more content")
+	cmd := a.onPath(ref, "write", "Write standard input to a file, atomically",
+		func(cmd *cobra.Command, s service.Service, path string) error {
+			var err error
+			if w.Mode, err = wire.ParseFileMode(mode); err != nil {
+				return usage("--%w", err)
+			}
+			w.Path = path
+			return s.WriteFile(cmd.Context(), *ref, w, cmd.InOrStdin())
+		})
+	cmd.Flags().StringVar(&mode, "mode", wire.FileMode(sandbox.DefaultFileMode), "permissions of the file, octal")
+	cmd.Flags().Int64Var(&w.MaxBytes, "max-bytes", sandbox.MaxFileBytes, "fail if the content is larger")
 	return cmd
 }
 
 func (a *app) removeFile(ref *sandbox.LeaseRef) *cobra.Command {
 	var f sandbox.FileRemoval
-	cmd := a.onPath(ref, "delete", "Delete a file, a link or an empty directory", func(cmd *cobra.Command, s service.Service, path string) error {
-		f.Path = path
-		return s.RemoveFile(cmd.Context(), *ref, f)
-	})
-	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "r", false, "delete a directory with all that it holds")
+	cmd := a.onPath(ref, "delete", "Delete a file, a symlink or an empty directory",
+		func(cmd *cobra.Command, s service.Service, path string) error {
+			f.Path = path
+			return s.RemoveFile(cmd.Context(), *ref, f)
+		})
+	cmd.Flags().BoolVarP(&f.Recursive, "recursive", "r", false, "delete a directory and its contents")
 	return cmd
 }
 
 func (a *app) download(ref *sandbox.LeaseRef) *cobra.Command {
-	cmd := a.onPath(ref, "download", "Write a file or directory to standard output, as a tar stream", func(cmd *cobra.Command, s service.Service, path string) error {
-		archive, err := s.ReadFiles(cmd.Context(), *ref, path)
-		if err != nil {
-			return err
-		}
-		return copyAndClose(cmd.OutOrStdout(), archive)
-	})
+	cmd := a.onPath(ref, "download", "Write a file or directory to standard output, as a tar stream",
+		func(cmd *cobra.Command, s service.Service, path string) error {
+			archive, err := s.ReadFiles(cmd.Context(), *ref, path)
+			if err != nil {
+				return err
+			}
+			return copyAndClose(cmd.OutOrStdout(), archive)
+		})
 	cmd.Example = `  reconciler files download did:plc:abc::catan-7 results | tar -x`
 	return cmd
 }
 
 func (a *app) upload(ref *sandbox.LeaseRef) *cobra.Command {
-	cmd := a.onPath(ref, "upload", "Unpack a tar stream from standard input in a directory", func(cmd *cobra.Command, s service.Service, dir string) error {
-		return s.WriteFiles(cmd.Context(), *ref, dir, cmd.InOrStdin())
-	})
+	cmd := a.onPath(ref, "upload", "Unpack a tar stream from standard input into a directory",
+		func(cmd *cobra.Command, s service.Service, dir string) error {
+			return s.WriteFiles(cmd.Context(), *ref, dir, cmd.InOrStdin())
+		})
 	cmd.Example = `  tar -c maps | reconciler files upload did:plc:abc::catan-7 /workspace`
 	return cmd
 }

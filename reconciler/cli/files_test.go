@@ -25,7 +25,8 @@ func TestFilesAreWrittenListedReadAndDeleted(t *testing.T) {
 		t.Errorf("reading gave %+v", r)
 	}
 	download := files("", "download", ann, "maps")
-	if h, err := tar.NewReader(strings.NewReader(download.out)).Next(); download.code != cli.ExitDone || err != nil || h.Name != "maps/one" {
+	if h, err := tar.NewReader(strings.NewReader(download.out)).Next(); download.code != cli.ExitDone || err != nil ||
+		h.Name != "maps/one" {
 		t.Errorf("the download ended with %d and begins with %+v: %v", download.code, h, err)
 	}
 	w.want(files(download.out, "upload", ann, "copy"), cli.ExitDone)

@@ -17,11 +17,11 @@ func (a *app) usage() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "usage <lease>",
-		Short: "Show what a lease's sandbox uses now, without waking it, or has used",
-		Long: `Show what a lease's sandbox uses now, without waking it.
+		Short: "Show the current or past resource usage of a lease's sandbox",
+		Long: `Show the current resource usage of a lease's sandbox, without waking it.
 
---history shows what it used while it was awake instead, about once a minute of the last 24 hours, also of a lease
-that has ended. CPU is the mean since the sample before, where there is one of the same start of the sandbox.`,
+--history shows samples of the last 24 hours instead, about one a minute while the sandbox was awake. It also works
+for a lease that has ended. CPU is the mean since the previous sample. The first sample after a start has none.`,
 		Args: exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: args[0]}}
@@ -29,7 +29,7 @@ that has ended. CPU is the mean since the sample before, where there is one of t
 				return err
 			}
 			if !history && within != (span{}) {
-				return usage("--from and --to select what --history shows: add it")
+				return usage("--from and --to need --history")
 			}
 			service, err := a.connect(cmd)
 			if err != nil {
@@ -57,7 +57,7 @@ that has ended. CPU is the mean since the sample before, where there is one of t
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&history, "history", false, "show what it used, and not what it uses now")
+	f.BoolVar(&history, "history", false, "show past samples instead of the current usage")
 	within.flags(f)
 	return cmd
 }
@@ -70,7 +70,8 @@ func fillSamples(t *table, h sandbox.LeaseUsageHistory) {
 			cpu = cores(*s.CPUMillis)
 		}
 		t.row(moment(s.At), cpu, cores(h.Limits.CPUMillis), s.CPUTime.D().Round(time.Millisecond).String(),
-			mebibytes(s.MemoryBytes), fmt.Sprintf("%d MiB", h.Limits.MemoryMB), strconv.FormatInt(s.PIDs, 10), strconv.FormatInt(h.Limits.PIDs, 10))
+			mebibytes(s.MemoryBytes), fmt.Sprintf("%d MiB", h.Limits.MemoryMB), strconv.FormatInt(s.PIDs, 10),
+			strconv.FormatInt(h.Limits.PIDs, 10))
 	}
 }
 
@@ -99,14 +100,14 @@ func filesOf(d *sandbox.DiskUsage) string {
 func (a *app) health() *cobra.Command {
 	return &cobra.Command{
 		Use:   "health <lease>",
-		Short: "Check whether a lease's sandbox can be used, without waking it; exit with 1 if not",
+		Short: "Check whether a lease's sandbox is usable, without waking it; exit with 1 if not",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "looking at the sandbox")
+			stop := Progress(cmd, "checking the sandbox")
 			h, err := service.LeaseHealth(cmd.Context(), sandbox.LeaseRef{ID: args[0]})
 			stop()
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -37,9 +38,10 @@ func (a *app) leases() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.EnvironmentID, "environment", "", "only of this environment")
-	flags.StringVar(&f.AgentDID, "agent", "", "only of this agent")
-	flags.StringVar((*string)(&f.Status), "status", "", "only pending, active, expired or destroyed ones")
+	flags.StringVar(&f.EnvironmentID, "environment", "", "only this environment")
+	flags.StringVar(&f.AgentDID, "agent", "", "only this agent")
+	flags.StringVar((*string)(&f.Status), "status", "",
+		"only leases with this status: pending, active, expired or destroyed")
 	complete(cmd, "status", sandbox.LeaseStatuses...)
 	cmd.AddCommand(a.acquire(), a.acquireBatch(), a.release(), a.usage(), a.health())
 	return cmd
@@ -49,7 +51,7 @@ func (a *app) acquire() *cobra.Command {
 	var want sandbox.Acquire
 	cmd := &cobra.Command{
 		Use:   "acquire <agent> <environment>",
-		Short: "Acquire an agent's lease and wait until its sandbox is ready",
+		Short: "Acquire a lease for an agent and wait until its sandbox is ready",
 		Args:  exactly("agent", "environment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
@@ -65,7 +67,7 @@ func (a *app) acquire() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&want.Owner, "owner", "", "who may renew and release it (default: the token)")
-	cmd.Flags().BoolVar(&want.NoWait, "no-wait", false, "return once the lease is accepted, which then may be pending")
+	cmd.Flags().BoolVar(&want.NoWait, "no-wait", false, "return once the lease is accepted, while it may still be pending")
 	return cmd
 }
 
@@ -88,8 +90,9 @@ func (a *app) release() *cobra.Command {
 			return a.printLeases(cmd, lease, []sandbox.Lease{lease})
 		},
 	}
-	cmd.Flags().Int64Var(&ref.Generation, "generation", 0, "only if this is its generation, or one that failed and is kept")
-	cmd.Flags().StringVar(&ref.Owner, "owner", "", "only if this is its owner")
+	cmd.Flags().Int64Var(&ref.Generation, "generation", 0,
+		"fail unless the lease, or a failed sandbox kept for inspection, has this generation")
+	cmd.Flags().StringVar(&ref.Owner, "owner", "", "fail unless this is the owner")
 	return cmd
 }
 
@@ -102,9 +105,10 @@ func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) err
 				ends, remark = l.EndedAt, string(l.EndedBy)+": "+l.EndReason
 			}
 			if l.LastError != "" {
-				remark = fmt.Sprintf("%s (failed %s: %s)", remark, Counted(l.Attempts, "time", "times"), l.LastError)
+				remark = fmt.Sprintf("%s (failed %s: %s)", remark, printable.Count(l.Attempts, "time", "times"), l.LastError)
 			}
-			t.row(l.ID, strconv.FormatInt(l.Generation, 10), string(l.Status), string(l.SandboxState), moment(l.LeasedAt), moment(ends), dollars(l.Cost), l.Owner, remark)
+			t.row(l.ID, strconv.FormatInt(l.Generation, 10), string(l.Status), string(l.SandboxState), moment(l.LeasedAt),
+				moment(ends), dollars(l.Cost), l.Owner, remark)
 		}
 	})
 }
@@ -128,7 +132,7 @@ func (a *app) environments() *cobra.Command {
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "reopen <environment>",
-		Short: "Let an ended environment give out leases again",
+		Short: "Reopen an ended environment for new leases",
 		Args:  exactly("environment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
@@ -148,14 +152,17 @@ func (a *app) environments() *cobra.Command {
 func (a *app) printEnvironments(cmd *cobra.Command, v any, environments []sandbox.Environment) error {
 	count := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return a.print(cmd, v, func(t *table) {
-		t.row("ENVIRONMENT", "TYPE", "STATUS", "LEASES", "ASLEEP", "FAILED", "DRIFT", "BACKEND", "MEMORY", "CPUS", "TTL", "IMAGE", "OWNER", "REMARK")
+		t.row("ENVIRONMENT", "TYPE", "STATUS", "LEASES", "ASLEEP", "FAILED", "DRIFT", "BACKEND", "MEMORY", "CPUS", "TTL",
+			"IMAGE", "OWNER", "REMARK")
 		for _, e := range environments {
 			remark := ""
 			if e.EndedBy != "" {
 				remark = "ended by " + e.EndedBy + " at " + moment(e.EndedAt)
 			}
-			t.row(e.ID, string(e.Type), string(e.Status), count(e.Leases.Live()), count(e.Leases.Asleep+e.Leases.Stopped), count(e.Leases.Failed), count(e.OpenDrift), string(e.Backend), fmt.Sprintf("%d MB", e.Resources.MemoryMB),
-				strconv.FormatFloat(float64(e.Resources.CPUMillis)/1000, 'g', -1, 64), length(e.TTL.D().Seconds()), e.Image, e.Owner, remark)
+			t.row(e.ID, string(e.Type), string(e.Status), count(e.Leases.Live()), count(e.Leases.Asleep+e.Leases.Stopped),
+				count(e.Leases.Failed), count(e.OpenDrift), string(e.Backend), fmt.Sprintf("%d MB", e.Resources.MemoryMB),
+				strconv.FormatFloat(float64(e.Resources.CPUMillis)/1000, 'g', -1, 64), length(e.TTL.D().Seconds()),
+				e.Image, e.Owner, remark)
 		}
 	})
 }

@@ -12,10 +12,10 @@ func (a *app) sweep() *cobra.Command {
 	var r sandbox.SweepRequest
 	cmd := &cobra.Command{
 		Use:   "sweep",
-		Short: "Compare the backends with the ledger now, and destroy what no row wants",
-		Long: `Compare the backends with the ledger now, as the reconciler does every 30 seconds, and show what
-was found. What carries the ledger's label and is wanted by no row is destroyed when it is seen for
-the second time, and is older than two minutes.`,
+		Short: "Compare the backends with the ledger now, and destroy orphans",
+		Long: `Compare the backends with the ledger now, as the reconciler does every 30 seconds, and show the
+differences. An orphan carries the ledger's label but has no row in the ledger. It is destroyed when
+a sweep finds it for the second time and it is older than two minutes.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := a.connect(cmd)
@@ -39,7 +39,7 @@ the second time, and is older than two minutes.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "show what would be done; write and destroy nothing")
+	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "show what a sweep would do, without doing it")
 	return cmd
 }
 
@@ -61,23 +61,24 @@ func (a *app) adopt() *cobra.Command {
 	var r sandbox.AdoptRequest
 	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Take in the sandboxes of a ledger that was emptied, restored or lost",
-		Long: `Take in the sandboxes that the backends have under a ledger's label and this ledger does not know.
-Their environments must exist: create them first. Each keeps its generation and the deadline that it
-was made with, and is paid for from now on. Give --ledger only for a ledger that is lost: no two
-living ledgers may have the same sandbox. What was made for a warm pool is adopted with --end only:
-whether a lease has had it since is not known. What is not adopted under this ledger's own label is
-destroyed by a later sweep, unless it is from before the ledger was restored.
+		Short: "Adopt the sandboxes of a ledger that was emptied, restored or lost",
+		Long: `Adopt sandboxes that run on the backends under a ledger's label but are unknown to this ledger. Create
+their environments first. An adopted sandbox keeps its generation and its deadline. Its usage counts
+from now on. Use --ledger only for a ledger that is lost: two live ledgers must not share a sandbox.
+Sandboxes of a warm pool are adopted only with --end, because a lease may have used them since.
+A later sweep destroys sandboxes under this ledger's own label that were not adopted, unless they
+were created before the ledger was restored.
 
-Without --environment and --ledger it also accepts the backend instances as they are: a ledger that was put back by a copy begins
-leases again, with generations above all that it does not know of; and what it has on an instance that was wiped is vanished.`,
+Without --environment and --ledger, adopt also accepts the backend instances in their current state.
+A ledger that was restored from a copy then grants leases again, with generations above all unknown
+ones. Its sandboxes on an instance that was wiped are marked as vanished.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := a.connect(cmd)
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "looking for sandboxes and taking them in")
+			stop := Progress(cmd, "looking for sandboxes to adopt")
 			report, err := service.Adopt(cmd.Context(), r)
 			stop()
 			if err != nil {
@@ -87,10 +88,10 @@ leases again, with generations above all that it does not know of; and what it h
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.LedgerID, "ledger", "", "`id` of the ledger that is lost (default: this ledger's own)")
-	f.StringVar(&r.EnvironmentID, "environment", "", "only of this environment")
-	f.BoolVar(&r.End, "end", false, "end the adopted leases at once, which destroys their sandboxes")
-	f.BoolVar(&r.DryRun, "dry-run", false, "show what would be adopted; write nothing")
+	f.StringVar(&r.LedgerID, "ledger", "", "`id` of the lost ledger (default: this ledger)")
+	f.StringVar(&r.EnvironmentID, "environment", "", "only this environment")
+	f.BoolVar(&r.End, "end", false, "end the adopted leases at once and destroy their sandboxes")
+	f.BoolVar(&r.DryRun, "dry-run", false, "show what adopt would do, without doing it")
 	return cmd
 }
 
@@ -105,6 +106,7 @@ func fillAdopt(t *table, report sandbox.AdoptReport) {
 		if s.Adopted {
 			adopted = yes
 		}
-		t.row(s.Instance, s.LeaseID, strconv.FormatInt(s.Generation, 10), s.SandboxID, s.EnvironmentID, string(s.State), moment(s.Deadline), adopted, s.Why)
+		t.row(s.Instance, s.LeaseID, strconv.FormatInt(s.Generation, 10), s.SandboxID, s.EnvironmentID, string(s.State),
+			moment(s.Deadline), adopted, s.Why)
 	}
 }

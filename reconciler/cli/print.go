@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// print shows a value as JSON, or as the table that fill makes.
+// print prints a value as JSON, or as the table that fill fills.
 func (a *app) print(cmd *cobra.Command, v any, fill func(t *table)) error {
 	if a.output == "json" {
 		enc := printable.NewEncoder(cmd.OutOrStdout())
@@ -27,7 +27,7 @@ func (a *app) print(cmd *cobra.Command, v any, fill func(t *table)) error {
 	return t.w.Flush()
 }
 
-// table is columns of text under a first row of titles. The writer behind it keeps the first error for Flush.
+// table prints columns of text. The first row holds the titles. The tabwriter keeps the first error for Flush.
 type table struct {
 	w      *tabwriter.Writer
 	colour bool
@@ -49,14 +49,13 @@ func (t *table) row(cells ...string) {
 	}
 	t.rows++
 	line := strings.Join(cells, "\t") + "\n"
-	_, _ = io.WriteString(t.w, line) // kept for Flush
+	_, _ = io.WriteString(t.w, line) // Flush returns the error
 }
 
 // note adds a line below the columns.
-func (t *table) note(text string) { _, _ = io.WriteString(t.w, printable.Text(text)+"\n") } // kept for Flush
+func (t *table) note(text string) { _, _ = io.WriteString(t.w, printable.Text(text)+"\n") } // Flush returns the error
 
-// alignRight pads the cells of the columns from one to before another, so that figures stand below
-// each other.
+// alignRight right-aligns the columns from to to-1.
 func alignRight(rows [][]string, from, to int) {
 	width := make([]int, to)
 	for _, cells := range rows {
@@ -71,15 +70,7 @@ func alignRight(rows [][]string, from, to int) {
 	}
 }
 
-// Counted shows a number of things.
-func Counted[N int | int64](n N, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-// moment shows a time in the local time zone, to the second.
+// moment formats a time in the local time zone, to the second.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -87,7 +78,7 @@ func moment(t time.Time) string {
 	return t.Local().Format(time.RFC3339)
 }
 
-// dollars shows a cost to the cent, and what is less than a cent with two significant digits.
+// dollars formats a cost to the cent, and an amount below one cent with two significant digits.
 func dollars(n sandbox.NanoUSD) string {
 	if n == 0 || n >= sandbox.USD/100 {
 		return "$" + n.Cents()
@@ -99,8 +90,8 @@ func dollars(n sandbox.NanoUSD) string {
 	return "$" + ((n + unit/2) / unit * unit).String()
 }
 
-// inHours shows numbers of seconds as hours, all as exact as so many seconds in all ask for: to
-// 36 s, or to a third of a second.
+// inHours returns a formatter of seconds as hours. The total decides the precision of all figures: 0.01 h (36 s)
+// from 10 hours on, else 0.0001 h (0.36 s).
 func inHours(all float64) func(seconds float64) string {
 	digits := 2
 	if all < 10*3600 {
@@ -109,7 +100,7 @@ func inHours(all float64) func(seconds float64) string {
 	return func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', digits, 64) }
 }
 
-// length shows a number of seconds as people say it, in its two largest units.
+// length formats seconds in their two largest units, such as 3d4h.
 func length(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
 	if d == 0 && seconds > 0 {

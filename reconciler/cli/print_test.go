@@ -14,8 +14,14 @@ import (
 func TestMoneyIsShownToTheCentOrFiner(t *testing.T) {
 	t.Parallel()
 	for amount, want := range map[sandbox.NanoUSD]string{
-		0: "$0.00", 15_609_999_999: "$15.61", sandbox.USD / 100: "$0.01", 9_999_999: "$0.01", 4_567_890: "$0.0046", 123_456: "$0.00012",
-		12: "$0.000000012", 1: "$0.000000001",
+		0:                 "$0.00",
+		15_609_999_999:    "$15.61",
+		sandbox.USD / 100: "$0.01",
+		9_999_999:         "$0.01",
+		4_567_890:         "$0.0046",
+		123_456:           "$0.00012",
+		12:                "$0.000000012",
+		1:                 "$0.000000001",
 	} {
 		if got := dollars(amount); got != want {
 			t.Errorf("%d is shown as %s, want %s", int64(amount), got, want)
@@ -48,7 +54,9 @@ func TestATableInColourHasTheColumnsOfOneWithout(t *testing.T) {
 		return b.String()
 	}
 	coloured := shown(true)
-	for _, want := range []string{bold + "STATUS" + end, green + "active" + end, red + "failed" + end, plain + "did:plc:ann::catan-7" + end, " [31mred"} {
+	for _, want := range []string{
+		bold + "STATUS" + end, green + "active" + end, red + "failed" + end, plain + "did:plc:ann::catan-7" + end, " [31mred",
+	} {
 		if !strings.Contains(coloured, want) {
 			t.Errorf("%q is not in %q", want, coloured)
 		}
@@ -62,7 +70,10 @@ func TestATableInColourHasTheColumnsOfOneWithout(t *testing.T) {
 func TestNothingPrintedActsOnATerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "map\u202egnp.exe\u009b31m\u2066"
-	for output, want := range map[string]string{"table": `map\u202egnp.exe\u009b31m\u2066`, "json": `"map\u202egnp.exe\u009b31m\u2066"`} {
+	for output, want := range map[string]string{
+		"table": `map\u202egnp.exe\u009b31m\u2066`,
+		"json":  `"map\u202egnp.exe\u009b31m\u2066"`,
+	} {
 		var b bytes.Buffer
 		cmd := &cobra.Command{}
 		cmd.SetOut(&b)

@@ -16,7 +16,7 @@ import (
 func (a *app) processes() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "processes",
-		Short: "Start, list, wait for, read and kill processes that run as long as a lease's sandbox does",
+		Short: "Manage the background processes of a lease's sandbox",
 	}
 	cmd.AddCommand(a.listProcesses(), a.startProcess(), a.waitProcess(), a.processLogs(), a.killProcess())
 	return cmd
@@ -32,7 +32,8 @@ func fillProcesses(t *table, processes []sandbox.Process) {
 		if p.Declared {
 			declared = "yes"
 		}
-		t.row(p.Name, string(p.State), strconv.FormatInt(p.Starts, 10), exit, moment(p.StartedAt), moment(p.ExitedAt), declared, strings.Join(p.Command, " "))
+		t.row(p.Name, string(p.State), strconv.FormatInt(p.Starts, 10), exit, moment(p.StartedAt), moment(p.ExitedAt),
+			declared, strings.Join(p.Command, " "))
 	}
 }
 
@@ -64,7 +65,7 @@ func (a *app) startProcess() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "start <lease> <name> -- <program> [argument]...",
-		Short:   "Start a process that runs as long as the lease's sandbox does",
+		Short:   "Start a background process in a lease's sandbox",
 		Example: `  reconciler processes start did:plc:abc::catan-7 relay -- python3 watch.py`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 3 {
@@ -89,14 +90,14 @@ func (a *app) startProcess() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for the process; may be repeated; never a secret")
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, `NAME=value`, which must not be a secret; may be repeated")
 	f.StringVar(&p.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&p.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
-	f.BoolVar(&always, "restart", false, "start it again whenever it ends")
+	f.BoolVar(&always, "restart", false, "restart the process whenever it exits")
 	return cmd
 }
 
-// printProcess prints what became of a process.
+// printProcess prints a process, or returns err.
 func (a *app) printProcess(cmd *cobra.Command, p sandbox.Process, err error) error {
 	if err != nil {
 		return err
@@ -113,8 +114,8 @@ func (a *app) waitProcess() *cobra.Command {
 	timeout := sandbox.DefaultProcessWait.D()
 	cmd := &cobra.Command{
 		Use:     "wait <lease> <name> (--log <expression> | --port <port> | --exit)",
-		Short:   "Wait for a line of a process's log, for a port, or for its end",
-		Long:    "Wait for a line of a process's log, for a port, or for its end. With --log the line is printed.",
+		Short:   "Wait for a log line, an open port or the exit of a process",
+		Long:    "Wait for a log line, an open port or the exit of a process. --log prints the line that matched.",
 		Example: `  reconciler processes wait did:plc:abc::catan-7 relay --log '^subscribed'`,
 		Args:    exactly("lease", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -137,9 +138,10 @@ func (a *app) waitProcess() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&w.Log, "log", "", "regular `expression` (RE2) that a line has to match; lines that were written before count")
-	f.IntVar(&w.Port, "port", 0, "TCP `port` of the sandbox's 127.0.0.1 that has to accept a connection")
-	f.BoolVar(&w.Exit, "exit", false, "wait until it has ended")
+	f.StringVar(&w.Log, "log", "",
+		"wait for a log line that matches this regular `expression` (RE2); earlier lines count")
+	f.IntVar(&w.Port, "port", 0, "wait until this TCP `port` of the sandbox's 127.0.0.1 accepts connections")
+	f.BoolVar(&w.Exit, "exit", false, "wait until the process exits")
 	f.DurationVar(&timeout, "timeout", timeout, "give up after this time, at most 1h")
 	return cmd
 }
@@ -148,7 +150,7 @@ func (a *app) processLogs() *cobra.Command {
 	var l sandbox.LogRequest
 	cmd := &cobra.Command{
 		Use:     "logs <lease> <name>",
-		Short:   "Print the log of a process: the latest 8 MiB that its latest start wrote",
+		Short:   "Print the log of a process: the last 8 MiB since its latest start",
 		Example: `  reconciler processes logs did:plc:abc::catan-7 relay --follow`,
 		Args:    exactly("lease", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,25 +164,26 @@ func (a *app) processLogs() *cobra.Command {
 				return err
 			}
 			if log.Offset != l.Offset {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the log begins at byte %d\n", log.Offset) // standard error is for people
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the log begins at byte %d\n", log.Offset) // a note that may be lost
 			}
 			n, err := io.Copy(cmd.OutOrStdout(), log)
 			if err = errors.Join(err, log.Close()); err != nil {
-				return sandbox.Errorf(sandbox.Unavailable, "the log of process %s broke off: %w; go on with --offset %d", l.Name, err, log.Offset+n)
+				return sandbox.Errorf(sandbox.Unavailable, "reading the log of process %s: %w; continue with --offset %d",
+					l.Name, err, log.Offset+n)
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.Int64Var(&l.Offset, "offset", 0, "begin with this byte")
-	f.BoolVarP(&l.Follow, "follow", "f", false, "go on until the process has ended")
+	f.Int64Var(&l.Offset, "offset", 0, "start at this byte")
+	f.BoolVarP(&l.Follow, "follow", "f", false, "keep reading until the process exits")
 	return cmd
 }
 
 func (a *app) killProcess() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kill <lease> <name>",
-		Short: "End a process and all it started; it is not started again",
+		Short: "Kill a process and every process it started, without a restart",
 		Args:  exactly("lease", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)

@@ -20,11 +20,11 @@ func (a *app) events() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "List events, and with --follow wait for more",
-		Long: `List events, the oldest that is retained first. With --output json each is one line.
+		Short: "List events; --follow waits for more",
+		Long: `List events, oldest first. With --output json, each event is one line.
 
-With --after the list goes on where another one, or the last_event_id of a lease, an environment or
-the ledger, has left off; it fails when not all events after it are retained any more.`,
+--after continues an earlier list. It takes the id of its last event, or the last_event_id of a lease,
+an environment or the ledger. The command fails if an event after that id was already purged.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := a.connect(cmd)
@@ -59,16 +59,17 @@ the ledger, has left off; it fails when not all events after it are retained any
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&follow, "follow", "f", false, "wait for more")
-	f.StringVar(&filter.EnvironmentID, "environment", "", "only of this environment")
-	f.StringVar(&filter.LeaseID, "lease", "", "only of this lease")
-	f.StringVar(&filter.SandboxID, "sandbox", "", "only of this sandbox")
-	f.StringVar(&filter.Type, "type", "", "only of this `type`, such as egress.denied, or of all that begin alike, such as 'egress.*'")
-	f.Int64Var(&filter.AfterID, "after", 0, "only after the event with this `id`, such as a lease's last_event_id")
-	f.Int64Var(&filter.FromSequence, "from-sequence", 0, "only after this sequence of --sandbox")
+	f.StringVar(&filter.EnvironmentID, "environment", "", "only this environment")
+	f.StringVar(&filter.LeaseID, "lease", "", "only this lease")
+	f.StringVar(&filter.SandboxID, "sandbox", "", "only this sandbox")
+	f.StringVar(&filter.Type, "type", "",
+		"only this `type`, such as egress.denied, or a prefix such as 'egress.*'")
+	f.Int64Var(&filter.AfterID, "after", 0, "only events after this `id`, such as a lease's last_event_id")
+	f.Int64Var(&filter.FromSequence, "from-sequence", 0, "only events of --sandbox after this sequence")
 	return cmd
 }
 
-// showEvent prints events one by one, so that followed ones show at once.
+// showEvent prints each event at once, so that --follow needs no buffer.
 func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 	out := cmd.OutOrStdout()
 	if a.output == "json" {
@@ -80,7 +81,8 @@ func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 		if e.LeaseID != "" {
 			subject = e.LeaseID + "#" + strconv.FormatInt(e.Generation, 10)
 		}
-		line := fmt.Sprintf("%s  %-26s  %s  %s", moment(e.At), e.Type, printable.Text(subject), printable.Text(string(e.Data)))
+		line := fmt.Sprintf("%s  %-26s  %s  %s", moment(e.At), e.Type, printable.Text(subject),
+			printable.Text(string(e.Data)))
 		if e.Actor != "" {
 			line += "  by " + printable.Text(e.Actor)
 		}
@@ -90,6 +92,48 @@ func (a *app) showEvent(cmd *cobra.Command) func(sandbox.Event) error {
 		_, err := fmt.Fprintln(out, line)
 		return err
 	}
+}
+
+func (a *app) llmCalls() *cobra.Command {
+	var q sandbox.LLMCallQuery
+	cmd := &cobra.Command{
+		Use:   "llm-calls",
+		Short: "Show the calls of models with their tokens and costs, latest first",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			calls, err := service.ListLLMCalls(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			return a.print(cmd, wire.LLMCallPage{Calls: calls}, func(t *table) {
+				rows := [][]string{{"STARTED", "LEASE", "ROUTE", "MODEL", "OUTCOME", "INPUT", "CACHED", "OUTPUT", "COST"}}
+				for _, c := range calls {
+					cost := dollars(c.Cost)
+					if c.Unknown || c.Outcome == sandbox.LLMRunning {
+						cost = "at most " + cost
+					}
+					rows = append(rows, []string{
+						moment(c.StartedAt), c.LeaseID + "#" + strconv.FormatInt(c.Generation, 10), c.Route, c.Model,
+						string(c.Outcome), strconv.FormatInt(c.Tokens.Input+c.Tokens.CacheWrite, 10),
+						strconv.FormatInt(c.Tokens.CachedInput, 10), strconv.FormatInt(c.Tokens.Output, 10), cost,
+					})
+				}
+				alignRight(rows, 5, len(rows[0]))
+				for _, cells := range rows {
+					t.row(cells...)
+				}
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
+	flags.StringVar(&q.LeaseID, "lease", "", "only this lease")
+	flags.IntVar(&q.Limit, "limit", sandbox.DefaultLLMCalls, "show at most this many, 1 to 1000")
+	return cmd
 }
 
 func (a *app) drift() *cobra.Command {
@@ -110,16 +154,18 @@ func (a *app) drift() *cobra.Command {
 			return a.print(cmd, wire.DriftPage{Findings: findings}, func(t *table) {
 				t.row("FIRST SEEN", "KIND", "LEASE", "SANDBOX", "FIELD", "EXPECTED", "OBSERVED", "RESOLVED", "RESOLUTION")
 				for _, d := range findings {
-					t.row(moment(d.FirstSeenAt), string(d.Kind), d.LeaseID, d.SandboxID, d.Field, d.Expected, d.Observed, moment(d.ResolvedAt), d.Resolution)
+					t.row(moment(d.FirstSeenAt), string(d.Kind), d.LeaseID, d.SandboxID, d.Field, d.Expected, d.Observed,
+						moment(d.ResolvedAt), d.Resolution)
 				}
 			})
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.EnvironmentID, "environment", "", "only of this environment")
-	flags.StringVar(&f.LeaseID, "lease", "", "only of this lease")
-	flags.StringVar((*string)(&f.Kind), "kind", "", "only of this kind: vanished, stopped, out_of_memory, changed, orphan, leftover or usage")
-	flags.StringVar((*string)(&f.Status), "status", "", "only open or only resolved ones")
+	flags.StringVar(&f.EnvironmentID, "environment", "", "only this environment")
+	flags.StringVar(&f.LeaseID, "lease", "", "only this lease")
+	flags.StringVar((*string)(&f.Kind), "kind", "",
+		"only this kind: vanished, stopped, out_of_memory, changed, orphan, leftover or usage")
+	flags.StringVar((*string)(&f.Status), "status", "", "only findings with this status: open or resolved")
 	complete(cmd, "status", sandbox.DriftStatuses...)
 	return cmd
 }

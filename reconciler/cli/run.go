@@ -14,12 +14,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// runFlags are what the command line says of a run beside the request.
+// runFlags are the flags of run that are not fields of the request.
 type runFlags struct {
 	env             []string
 	timeout, margin time.Duration
 	stdin           bool
-	files, collect  string // archives, "" for none
+	files, collect  string // paths of archives, "" for none
 	report          bool
 }
 
@@ -30,11 +30,12 @@ func (a *app) run() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "run <environment> -- <program> [argument]...",
-		Short: "Run a command in a sandbox of its own, which is destroyed afterwards",
-		Long: `Run a command in a sandbox that is made for it and destroyed afterwards, whatever happens. Standard
-output and error are the command's, and so is the exit code: 124 after a timeout, 125 when the command
-was not run or its end is not known.`,
-		Example: `  tar -c maps | tee maps.tar && reconciler run catan-7 --files maps.tar --collect results --to results.tar -- /player`,
+		Short: "Run a command in a new sandbox, and destroy the sandbox afterwards",
+		Long: `Run a command in a new sandbox, and destroy the sandbox afterwards in any case. Standard output and
+error are the command's. The exit code is the command's own, 124 after a timeout, and 125 if the
+command did not run or its outcome is unknown.`,
+		Example: `  tar -c maps | tee maps.tar &&
+    reconciler run catan-7 --files maps.tar --collect results --to results.tar -- /player`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return &exitError{ExitNotRun, usage("run takes an environment and, after --, a command")}
@@ -51,28 +52,31 @@ was not run or its end is not known.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.AgentDID, "agent", "", "`DID` of the agent whose run it is (default: one of its own)")
-	f.DurationVar(&flags.timeout, "timeout", sandbox.DefaultExecTimeout.D(), "end the command after this time, at most 24h")
-	f.DurationVar(&flags.margin, "margin", sandbox.DefaultRunMargin.D(), "what making the sandbox and moving its files may take, 5s to 1h")
-	f.StringArrayVarP(&flags.env, "env", "e", nil, "`NAME=value` for the command; may be repeated")
+	f.StringVar(&req.AgentDID, "agent", "", "`DID` of the agent that the run belongs to (default: a new one)")
+	f.DurationVar(&flags.timeout, "timeout", sandbox.DefaultExecTimeout.D(),
+		"kill the command after this time, at most 24h")
+	f.DurationVar(&flags.margin, "margin", sandbox.DefaultRunMargin.D(),
+		"time allowed for creating the sandbox and copying files, 5s to 1h")
+	f.StringArrayVarP(&flags.env, "env", "e", nil, "set a variable, `NAME=value`; may be repeated")
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
-	f.BoolVarP(&flags.stdin, "stdin", "i", false, "give the command the standard input")
-	f.StringVar(&flags.files, "files", "", "tar `file` that is unpacked in /workspace before the command")
-	f.StringArrayVar(&req.Collect, "collect", nil, "`path` that goes into --to after the command; may be repeated")
-	f.StringVar(&flags.collect, "to", "", "tar `file` for what is collected")
-	f.BoolVar(&flags.report, "report", false, "say at the end, on standard error, what the run took and cost")
+	f.BoolVarP(&flags.stdin, "stdin", "i", false, "pass standard input to the command")
+	f.StringVar(&flags.files, "files", "", "tar `file` to unpack into /workspace before the command")
+	f.StringArrayVar(&req.Collect, "collect", nil, "`path` to add to --to after the command; may be repeated")
+	f.StringVar(&flags.collect, "to", "", "tar `file` that receives the collected paths")
+	f.BoolVar(&flags.report, "report", false, "print the duration and cost of the run on standard error")
 	return cmd
 }
 
-// runOnce runs the command, with its files opened and closed.
-func (a *app) runOnce(cmd *cobra.Command, req sandbox.RunRequest, flags runFlags) (result sandbox.RunResult, err error) {
+// runOnce opens the files of a run, runs it and closes them.
+func (a *app) runOnce(cmd *cobra.Command, req sandbox.RunRequest,
+	flags runFlags) (result sandbox.RunResult, err error) {
 	req.Timeout, req.Margin = sandbox.Duration(flags.timeout), sandbox.Duration(flags.margin)
 	if req.Env, err = variables(flags.env); err != nil {
 		return result, err
 	}
 	if (flags.collect == "") != (len(req.Collect) == 0) {
-		return result, usage("--collect and --to need each other")
+		return result, usage("--collect and --to must be used together")
 	}
 	service, err := a.connect(cmd)
 	if err != nil {
@@ -93,8 +97,9 @@ func (a *app) runOnce(cmd *cobra.Command, req sandbox.RunRequest, flags runFlags
 	return collectTo(cmd.Context(), service, req, flags.collect)
 }
 
-// collectTo runs a request whose collected files go to a file, "" for none.
-func collectTo(ctx context.Context, service service.Service, req sandbox.RunRequest, file string) (sandbox.RunResult, error) {
+// collectTo runs a request and writes the collected paths to an archive, unless file is "".
+func collectTo(ctx context.Context, service service.Service, req sandbox.RunRequest,
+	file string) (sandbox.RunResult, error) {
 	if file == "" {
 		return service.Run(ctx, req)
 	}
@@ -108,9 +113,10 @@ func collectTo(ctx context.Context, service service.Service, req sandbox.RunRequ
 }
 
 func reportOf(r sandbox.RunResult) string {
-	report := fmt.Sprintf("%s: exit code %d after %s, %s, %s", r.Lease.ID, r.ExitCode, r.Duration.D().Round(time.Millisecond), dollars(r.Lease.Cost), r.Lease.Status)
+	report := fmt.Sprintf("%s: exit code %d after %s, %s, %s",
+		r.Lease.ID, r.ExitCode, r.Duration.D().Round(time.Millisecond), dollars(r.Lease.Cost), r.Lease.Status)
 	if len(r.Missing) > 0 {
-		report += "; not there: " + strings.Join(r.Missing, ", ")
+		report += "; missing: " + strings.Join(r.Missing, ", ")
 	}
 	return report
 }

@@ -16,7 +16,8 @@ func TestRunIsTheCommandInASandboxOfItsOwn(t *testing.T) {
 	w.game(time.Second)
 	runs := w.Running()
 	once := func(stdin string, args ...string) result {
-		return run(t.Context(), stdin, append([]string{"run", "--url", w.url, "--token-file", w.tokenFile, "catan-7"}, args...)...)
+		return run(t.Context(), stdin,
+			append([]string{"run", "--url", w.url, "--token-file", w.tokenFile, "catan-7"}, args...)...)
 	}
 	if r := once("from stdin", "-i", "--", "cat"); r != (result{0, "from stdin", ""}) {
 		t.Errorf("cat gave %+v", r)
@@ -29,7 +30,8 @@ func TestRunIsTheCommandInASandboxOfItsOwn(t *testing.T) {
 	}
 	w.want(once("", "--report", "--", "echo"), cli.ExitDone, "did:run:", "exit code 0", "$0", "destroyed")
 	to := filepath.Join(t.TempDir(), "out.tar")
-	w.want(once("", "--collect", "config.json", "--collect", "none", "--to", to, "--report", "--", "echo"), cli.ExitDone, "not there: /workspace/none")
+	w.want(once("", "--collect", "config.json", "--collect", "none", "--to", to, "--report", "--", "echo"), cli.ExitDone,
+		"missing: /workspace/none")
 	if b, err := os.ReadFile(to); err != nil || !bytes.Contains(b, []byte("workspace/config.json")) {
 		t.Errorf("it collected %d bytes: %v", len(b), err)
 	}

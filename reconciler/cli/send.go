@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -20,9 +20,9 @@ func (a *app) send() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send --type game.finished --environment catan-7",
 		Short: "Post a condition, as a game server does",
-		Long: `Post a condition, as a game server does: signed with the secret in --webhook-secret-file,
-or else with the bearer token. The answer comes once the condition is durable. Sending the same
---id, --timestamp and content again changes nothing.`,
+		Long: `Post a condition, as a game server does. The secret in --webhook-secret-file signs it. Without the
+flag, the bearer token authenticates it. The command returns once the condition is durable. A repeat
+with the same --id, --timestamp and content has no effect.`,
 		Example: `  reconciler send --type game.finished --environment catan-7 --webhook-secret-file webhook-secrets
   reconciler send --type agent.death --environment rpg-1 --agent did:plc:abc --reason "a dragon"`,
 		Args: exactly(),
@@ -57,21 +57,21 @@ or else with the bearer token. The answer comes once the condition is durable. S
 	f := cmd.Flags()
 	f.StringVar(&c.Type, "type", "", "dotted name of the condition, such as game.finished (required)")
 	f.StringVar(&c.Data.EnvironmentID, "environment", "", "`id` of the environment (required)")
-	f.StringVar(&c.Data.AgentDID, "agent", "", "`DID` of the one agent that it concerns; required for agent.* conditions")
-	f.Int64Var(&c.Data.Generation, "generation", 0, "the one generation of that agent's lease that it concerns")
-	f.StringVar(&c.Data.Reason, "reason", "", "what is kept as the reason")
-	f.StringVar(&id, "id", "", "id of the message (default: a new one)")
-	f.StringVar(&timestamp, "timestamp", "", "when it happened, in RFC 3339 (default: now)")
-	f.StringVar(&secretFile, "webhook-secret-file", "", "`file` with webhook secrets; the first that is active signs")
+	f.StringVar(&c.Data.AgentDID, "agent", "", "`DID` of the agent, for a condition about one agent; required for agent.*")
+	f.Int64Var(&c.Data.Generation, "generation", 0, "apply only to this generation of the agent's lease")
+	f.StringVar(&c.Data.Reason, "reason", "", "reason to record")
+	f.StringVar(&id, "id", "", "id of the message (default: generated)")
+	f.StringVar(&timestamp, "timestamp", "", "time of the condition, in RFC 3339 (default: now)")
+	f.StringVar(&secretFile, "webhook-secret-file", "", "`file` of webhook secrets; the first active one signs")
 	return cmd
 }
 
-// sender makes the client of a game server, with a secret, or of anybody, with a token.
+// sender returns a client that signs with a webhook secret, or without one sends the bearer token.
 func (a *app) sender(cmd *cobra.Command, secretFile string) (*client.Client, error) {
 	if secretFile == "" {
 		return a.connect(cmd)
 	}
-	secrets, err := webhook.LoadSecrets(secretFile)
+	secrets, err := access.LoadSecrets(secretFile)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (a *app) sender(cmd *cobra.Command, secretFile string) (*client.Client, err
 			return secret.Sign(h, id, time.Now(), body)
 		}})
 	}
-	return nil, usage("%s: every secret has ended", secretFile)
+	return nil, usage("%s: every secret has expired; add one with reconciler secret rotate", secretFile)
 }
 
 func yes(b bool) string {

@@ -19,7 +19,7 @@ import (
 func (a *app) sessions() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sessions",
-		Short: "Run commands one after the other, with variables and a directory of their own, and a recording",
+		Short: "Run commands one after another in a recorded session with its own variables and directory",
 	}
 	cmd.AddCommand(a.createSession(), a.listSessions(), a.execInSession(), a.sessionEvents(), a.closeSession())
 	return cmd
@@ -53,11 +53,12 @@ func (a *app) createSession() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.ID, "id", "", "the session's `id`, for ever: the same request under the same id is the same session (default: issued)")
-	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` that its commands have; may be repeated")
-	f.StringVar(&c.Cwd, "cwd", "", "`directory` that it begins in, in /workspace or /data (default /workspace)")
+	f.StringVar(&c.ID, "id", "",
+		"`id` of the session, for idempotent retries: an id opens only one session (default: generated)")
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable for the session's commands, `NAME=value`; may be repeated")
+	f.StringVar(&c.Cwd, "cwd", "", "initial `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&c.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
-	f.Int64Var(&ref.Generation, "generation", 0, "only in this generation of the lease")
+	f.Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
 	return cmd
 }
 
@@ -65,7 +66,7 @@ func (a *app) listSessions() *cobra.Command {
 	var f sandbox.SessionFilter
 	cmd := &cobra.Command{
 		Use:   "list <lease>",
-		Short: "List the sessions of a lease, the latest first",
+		Short: "List the sessions of a lease, latest first",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
@@ -81,15 +82,15 @@ func (a *app) listSessions() *cobra.Command {
 			return a.print(cmd, page, func(t *table) { fillSessions(t, sessions) })
 		},
 	}
-	cmd.Flags().StringVar((*string)(&f.State), "state", "", "only open or closed ones")
+	cmd.Flags().StringVar((*string)(&f.State), "state", "", "only sessions in this state: open or closed")
 	return cmd
 }
 
 func fillSessions(t *table, sessions []sandbox.Session) {
 	t.row("SESSION", "GENERATION", "STATE", "CREATED AT", "CWD", "VARIABLES", "RUNNING", "EVENTS")
 	for _, s := range sessions {
-		t.row(s.ID, strconv.FormatInt(s.Generation, 10), string(s.State), moment(s.CreatedAt), s.Cwd, strings.Join(s.EnvNames, " "),
-			s.ExecID, strconv.FormatInt(s.LastSequence, 10))
+		t.row(s.ID, strconv.FormatInt(s.Generation, 10), string(s.State), moment(s.CreatedAt), s.Cwd,
+			strings.Join(s.EnvNames, " "), s.ExecID, strconv.FormatInt(s.LastSequence, 10))
 	}
 }
 
@@ -104,14 +105,16 @@ func (a *app) execInSession() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec <lease> <session> (--shell <line> | -- <program> [argument]...)",
 		Short: "Run a command in a session",
-		Long: `Run a command in a session, with its variables and in its directory. Output, error and exit code are as
-with exec. A line that is given with --shell is run by the sandbox's /bin/sh: what it exports, and where
-it ends, is the session's from then on.`,
+		Long: `Run a command in a session, with the session's variables and in its directory. Output, error and exit
+code are as with exec. The sandbox's /bin/sh runs a --shell line. The session keeps the variables that
+the line exports and its final directory.`,
 		Example: `  reconciler sessions exec did:plc:abc::catan-7 turn-1 --shell 'cd maps && export SEED=7'
   reconciler sessions exec did:plc:abc::catan-7 turn-1 -- ls`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return &exitError{ExitNotRun, usage("sessions exec takes a lease, a session and, after -- or with --shell, a command")}
+				return &exitError{
+					ExitNotRun, usage("sessions exec takes a lease, a session and, after -- or with --shell, a command"),
+				}
 			}
 			return nil
 		},
@@ -138,14 +141,15 @@ it ends, is the session's from then on.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.Shell, "shell", "", "a `line` for the sandbox's shell, in place of a program")
-	f.StringVar((*string)(&req.Source), "source", "", "who gives the command: user, agent or system (default agent)")
-	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "end the command after this time, at most 24h")
-	f.StringArrayVarP(&env, "env", "e", nil, "`NAME=value` for this command alone; may be repeated")
+	f.StringVar(&req.Shell, "shell", "", "run this `line` in the sandbox's shell instead of a program")
+	f.StringVar((*string)(&req.Source), "source", "", "author of the command: user, agent or system (default agent)")
+	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "kill the command after this time, at most 24h")
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable for this command only, `NAME=value`; may be repeated")
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default: the session's)")
-	f.StringVar(&req.ID, "id", "", "the command's `id`, for ever: the same command under the same id is run once (default: issued)")
-	f.BoolVar(&detach, "detach", false, "print the command's id at once, and let it go on; see execs")
-	f.BoolVarP(&stdin, "stdin", "i", false, "give the command standard input, which is recorded")
+	f.StringVar(&req.ID, "id", "",
+		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
+	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see execs")
+	f.BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the command and record it")
 	return cmd
 }
 
@@ -156,9 +160,9 @@ func (a *app) sessionEvents() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "events <lease> <session>",
-		Short: "Replay the recording of a session, and with --follow wait for more",
-		Long: `Replay the recording of a session, from its beginning or after a sequence. With --output json each event is
-one line. --follow ends once the session is closed.`,
+		Short: "Replay the recording of a session; --follow waits for more",
+		Long: `Replay the recording of a session, from its start or after a sequence. With --output json, each event is
+one line. --follow ends when the session is closed.`,
 		Example: `  reconciler sessions events did:plc:abc::catan-7 turn-1 --follow`,
 		Args:    exactly("lease", "session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -179,13 +183,15 @@ one line. --follow ends once the session is closed.`,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&follow, "follow", "f", false, "wait for more")
-	f.Int64Var(&filter.After, "after", 0, "only after this sequence")
-	f.Int64Var(&filter.Generation, "generation", 0, "the lease's generation at the time (default: the latest that has had such a session)")
+	f.Int64Var(&filter.After, "after", 0, "only events after this sequence")
+	f.Int64Var(&filter.Generation, "generation", 0,
+		"generation of the lease (default: the latest one with a session of this id)")
 	return cmd
 }
 
-// replay shows what is recorded, page by page.
-func replay(ctx context.Context, service *client.Client, f sandbox.SessionEventFilter, show func(sandbox.SessionEvent) error) error {
+// replay shows the recording, page by page.
+func replay(ctx context.Context, service *client.Client, f sandbox.SessionEventFilter,
+	show func(sandbox.SessionEvent) error) error {
 	for f.Limit = sandbox.MaxSessionPage; ; {
 		page, err := service.ListSessionEvents(ctx, f)
 		if err != nil {
@@ -203,7 +209,7 @@ func replay(ctx context.Context, service *client.Client, f sandbox.SessionEventF
 	}
 }
 
-// showSessionEvent prints events one by one, each line of what was typed or written on its own.
+// showSessionEvent prints each line of input or output on its own.
 func (a *app) showSessionEvent(cmd *cobra.Command) func(sandbox.SessionEvent) error {
 	out := cmd.OutOrStdout()
 	if a.output == "json" {
@@ -212,7 +218,8 @@ func (a *app) showSessionEvent(cmd *cobra.Command) func(sandbox.SessionEvent) er
 	}
 	return func(e sandbox.SessionEvent) error {
 		for line := range strings.Lines(string(e.Data)) {
-			_, err := fmt.Fprintf(out, "%6d  %s  %-6s  %-6s  %s\n", e.Sequence, moment(e.At), e.Type, e.Source, printable.Text(strings.TrimSuffix(line, "\n")))
+			_, err := fmt.Fprintf(out, "%6d  %s  %-6s  %-6s  %s\n", e.Sequence, moment(e.At), e.Type, e.Source,
+				printable.Text(strings.TrimSuffix(line, "\n")))
 			if err != nil {
 				return err
 			}
@@ -225,7 +232,7 @@ func (a *app) closeSession() *cobra.Command {
 	var ref sandbox.SessionRef
 	cmd := &cobra.Command{
 		Use:   "close <lease> <session>",
-		Short: "Close a session, and cancel the command that runs in it; its recording stays",
+		Short: "Close a session and cancel its running command; the recording stays",
 		Args:  exactly("lease", "session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
@@ -240,6 +247,7 @@ func (a *app) closeSession() *cobra.Command {
 			return a.print(cmd, s, func(t *table) { fillSessions(t, []sandbox.Session{s}) })
 		},
 	}
-	cmd.Flags().Int64Var(&ref.Generation, "generation", 0, "the lease's generation at the time (default: the latest that has had such a session)")
+	cmd.Flags().Int64Var(&ref.Generation, "generation", 0,
+		"generation of the lease (default: the latest one with a session of this id)")
 	return cmd
 }

@@ -12,11 +12,14 @@ func TestSessionsAreWorkedWith(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Second)
 	sessions := func(stdin string, args ...string) result {
-		return run(t.Context(), stdin, append([]string{"sessions", args[0], "--url", w.url, "--token-file", w.tokenFile}, args[1:]...)...)
+		return run(t.Context(), stdin,
+			append([]string{"sessions", args[0], "--url", w.url, "--token-file", w.tokenFile}, args[1:]...)...)
 	}
 	const lease = "did:plc:ann::catan-7"
-	w.want(sessions("", "create", lease, "--id", "turn-1", "--env", "TURN=1", "--cwd", "maps"), cli.ExitDone, "turn-1", "open", "/workspace/maps", "TURN")
-	if r := sessions("", "exec", lease, "turn-1", "--shell", "cd deeper && export MORE=2 && pwd", "--source", "user"); r != (result{0, "/workspace/maps/deeper\n", ""}) {
+	w.want(sessions("", "create", lease, "--id", "turn-1", "--env", "TURN=1", "--cwd", "maps"), cli.ExitDone, "turn-1",
+		"open", "/workspace/maps", "TURN")
+	if r := sessions("", "exec", lease, "turn-1", "--shell", "cd deeper && export MORE=2 && pwd",
+		"--source", "user"); r != (result{0, "/workspace/maps/deeper\n", ""}) {
 		t.Errorf("the line gave %+v", r)
 	}
 	if r := sessions("typed", "exec", lease, "turn-1", "-i", "--", "cat"); r != (result{0, "typed", ""}) {
@@ -29,9 +32,11 @@ func TestSessionsAreWorkedWith(t *testing.T) {
 	w.want(sessions("", "close", lease, "turn-1"), cli.ExitDone, "closed")
 	for _, follow := range [][]string{nil, {"--follow"}} { // a closed session ends it
 		w.want(sessions("", append([]string{"events", lease, "turn-1", "--after", "1"}, follow...)...), cli.ExitDone,
-			"output  user    /workspace/maps/deeper", "input   agent   cat", "input   agent   typed", "system  system  exit code 42")
+			"output  user    /workspace/maps/deeper", "input   agent   cat", "input   agent   typed",
+			"system  system  exit code 42")
 	}
-	w.want(sessions("", "events", lease, "turn-1", "-o", "json"), cli.ExitDone, `"sequence":1,`, `"type":"input","source":"user"`)
+	w.want(sessions("", "events", lease, "turn-1", "-o", "json"), cli.ExitDone, `"sequence":1,`,
+		`"type":"input","source":"user"`)
 	w.want(sessions("", "exec", lease, "turn-1", "--", "echo"), cli.ExitNotRun, "closed")
 	w.want(sessions("", "exec", lease), cli.ExitNotRun, "a session")
 	w.want(sessions("", "create", lease, "--env", "TURN"), cli.ExitUsage, "NAME=value")

@@ -6,15 +6,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// span is the flags that select a stretch of time.
+// span holds the flags that select a period.
 type span struct{ from, to string }
 
 func (s *span) flags(f *pflag.FlagSet) {
-	f.StringVar(&s.from, "from", "", "from this time on, in RFC 3339")
-	f.StringVar(&s.to, "to", "", "up to this time, in RFC 3339")
+	f.StringVar(&s.from, "from", "", "start of the period, in RFC 3339")
+	f.StringVar(&s.to, "to", "", "end of the period, in RFC 3339")
 }
 
-// parse sets the times that are named.
+// parse sets the times of the flags that are given.
 func (s *span) parse(from, to *time.Time) error {
 	for _, bound := range []struct {
 		flag, text string

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// patience is how long a command may take before it says what it does.
+// patience is how long a command may take before Progress reports it.
 const patience = time.Second
 
-// Progress says on standard error, where that is a terminal, what is being done and for how long, should it
-// take more than a second. It ends, and leaves nothing on the line, when stop is called.
+// Progress shows on standard error what is being done and for how long, once it takes more than a second. It shows
+// nothing unless standard error is a terminal. stop ends it and clears the line.
 func Progress(cmd *cobra.Command, what string) (stop func()) {
 	if !isTerminal(cmd.ErrOrStderr()) {
 		return func() {}
@@ -35,7 +35,7 @@ func progress(w io.Writer, what string) (stop func()) {
 			select {
 			case <-tick.C:
 				shown = true
-				fmt.Fprintf(w, "\r%s, %s so far", what, time.Since(began).Round(time.Second)) // a terminal that is gone needs none
+				fmt.Fprintf(w, "\r%s, %s so far", what, time.Since(began).Round(time.Second)) // best effort
 			case <-ended:
 				if shown {
 					fmt.Fprint(w, "\r\x1b[K") // clears the line

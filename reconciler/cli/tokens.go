@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// credentials is how commands that manage credentials reach them: in a ledger, or over a reconciler.
+// credentials gives commands access to tokens, in a ledger or through a reconciler.
 type credentials struct {
 	*app
 	ledgerURL string
@@ -27,21 +27,21 @@ func (a *app) tokens() *cobra.Command {
 	c := &credentials{app: a}
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list, rotate and end the tokens of a ledger",
-		Long: `Make, list, rotate and end the tokens of a ledger.
+		Short: "Create, list, rotate and revoke the tokens of a ledger",
+		Long: `Create, list, rotate and revoke the tokens of a ledger.
 
-A token has scopes: read (what the ledger knows), lease (also to acquire leases and work in them),
-conditions (to send conditions, and nothing else) and admin (everything, environments and tokens
-included). With --environment it reaches only environments whose ids have the pattern; then not even
-admin manages tokens. What its holder makes belongs to the token's name. Such a token may ask for default
-sizes and a restricted network only, and neither for root nor for a runtime, a seccomp profile or a writable
-mount of its own: --ceiling raises each of that, and bounds how many environments and leases there may be.
+A token has scopes: read (read everything), lease (read, acquire leases and work in them), conditions
+(only send conditions) and admin (everything, including environments and tokens). --environment limits
+a token to environments with matching ids. Such a token cannot manage tokens, even with admin. It may
+use only default sizes and a restricted network, and no root, custom runtime, seccomp profile or
+writable mount. --ceiling raises these limits, and limits the number of environments and leases.
+Environments and leases belong to the name of the token that created them.
 
-The reconciler at --url is asked, with the token of an administrator. With --ledger the ledger itself
-is opened, beside a reconciler that serves it or without: so the first token is made, and so an
-administrator comes back who has lost the last one. Whoever may open the ledger needs no token.
+The commands ask the reconciler at --url and need an admin token. With --ledger they open the ledger
+directly and need no token, only access to the ledger. A running reconciler does not conflict with
+that. Use --ledger to create the first token, or when the last admin token is lost.
 
-A token that was revoked is refused within a second by every reconciler of the ledger.`,
+Every reconciler of the ledger rejects a revoked token within one second.`,
 		Example: `  reconciler token create ops --scope admin --ledger sqlite:///var/lib/sandbox/ledger.db
   reconciler token create games --scope conditions --environment 'catan-*' --expires-in 2160h
   reconciler token create team-b --scope admin --environment 'team-b-*' --ceiling memory_mb=8192,environments=20
@@ -49,12 +49,12 @@ A token that was revoked is refused within a second by every reconciler of the l
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&c.ledgerURL, "ledger", "", "`URL` of a ledger to work on itself, in place of --url")
+	cmd.PersistentFlags().StringVar(&c.ledgerURL, "ledger", "", "`URL` of the ledger to open directly, instead of --url")
 	cmd.AddCommand(c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken())
 	return cmd
 }
 
-// withTokens calls do with the tokens of the ledger, or those of the reconciler.
+// withTokens calls do with the tokens of the ledger or of the reconciler.
 func (c *credentials) withTokens(cmd *cobra.Command, do func(context.Context, service.Tokens) error) (err error) {
 	if c.ledgerURL == "" {
 		service, err := c.connect(cmd)
@@ -74,7 +74,7 @@ func (c *credentials) withTokens(cmd *cobra.Command, do func(context.Context, se
 	return do(sandbox.WithActor(cmd.Context(), operator()), access.New(access.Config{Store: store}))
 }
 
-// operator is who works on a ledger itself.
+// operator is the actor of commands that open the ledger directly.
 func operator() sandbox.Actor {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {
@@ -92,7 +92,7 @@ func (c *credentials) createToken() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "create <name> --scope <scope>",
-		Short: "Make a token, and print it this once",
+		Short: "Create a token and print it, this one time",
 		Args:  exactly("name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want.Name = args[0]
@@ -119,10 +119,12 @@ func (c *credentials) createToken() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&scopes, "scope", nil, "`scope` of the token: read, lease, conditions or admin (required; may be repeated)")
-	f.StringSliceVar(&want.Environments, "environment", nil, "`pattern` of environments that it may touch, such as 'catan-*' (default: all; may be repeated)")
+	f.StringSliceVar(&scopes, "scope", nil,
+		"`scope` of the token: read, lease, conditions or admin (required; may be repeated)")
+	f.StringSliceVar(&want.Environments, "environment", nil,
+		"`pattern` of environments that the token may use, such as 'catan-*' (default: all; may be repeated)")
 	f.StringSliceVar(&ceiling, "ceiling", nil, ceilingHelp)
-	f.DurationVar(&expiresIn, "expires-in", 0, "for how long it is accepted, such as 2160h (default: until it is revoked)")
+	f.DurationVar(&expiresIn, "expires-in", 0, "lifetime of the token, such as 2160h (default: until it is revoked)")
 	return cmd
 }
 
@@ -134,9 +136,10 @@ func (c *credentials) rotateToken() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rotate <name>",
-		Short: "Make the next token of a name, and print it this once",
-		Long: `Make the next token of a name, with its scopes, environments, ceiling and time to live, and print it this once.
---ceiling gives it another ceiling, in place of the whole one that it had. What belongs to the name stays its own. The tokens that it had are accepted for --overlap yet.`,
+		Short: "Create the next token of a name and print it, this one time",
+		Long: `Create the next token of a name and print it, this one time. It has the scopes, environments, ceiling
+and lifetime of the previous token. --ceiling replaces the whole ceiling. The name keeps its
+environments and leases. The previous tokens stay valid for --overlap.`,
 		Args: exactly("name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want.Name, want.Overlap = args[0], sandbox.Duration(overlap)
@@ -156,12 +159,14 @@ func (c *credentials) rotateToken() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&ceiling, "ceiling", nil, "`name=value` of the next token's ceiling, as create has it (default: the ceiling that it had; may be repeated)")
-	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour, "for how long the tokens before it are accepted yet; 0 ends them at once")
+	cmd.Flags().StringSliceVar(&ceiling, "ceiling", nil,
+		"`name=value` of the new ceiling, as in create (default: the previous ceiling; may be repeated)")
+	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour,
+		"how long the previous tokens stay valid; 0 revokes them at once")
 	return cmd
 }
 
-// printCreated prints the token alone, for $(...), and beside it what it is.
+// printCreated prints the token alone on standard output, for $(...), and its description on standard error.
 func (c *credentials) printCreated(cmd *cobra.Command, made sandbox.CreatedToken) error {
 	if c.output == "json" {
 		return c.print(cmd, made, nil)
@@ -170,7 +175,8 @@ func (c *credentials) printCreated(cmd *cobra.Command, made sandbox.CreatedToken
 	if !made.ExpiresAt.IsZero() {
 		ends = "until " + moment(made.ExpiresAt)
 	}
-	cmd.PrintErrf("Token %s (%s): %s, %s, accepted %s. It is not shown again:\n", made.Name, made.ID, scopesOf(made.Token), environmentsOf(made.Token), ends)
+	cmd.PrintErrf("Token %s (%s): %s, %s, valid %s. It is not shown again:\n",
+		made.Name, made.ID, scopesOf(made.Token), environmentsOf(made.Token), ends)
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), string(made.Text))
 	return err
 }
@@ -179,7 +185,7 @@ func (c *credentials) listTokens() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List tokens: whose they are, what they allow, and when they were used",
+		Short: "List tokens with their scopes, limits and last use",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withTokens(cmd, func(ctx context.Context, tokens service.Tokens) error {
@@ -197,14 +203,14 @@ func (c *credentials) listTokens() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also those that have expired or were revoked")
+	cmd.Flags().BoolVar(&all, "all", false, "include expired and revoked tokens")
 	return cmd
 }
 
 func (c *credentials) revokeToken() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke <name or id>",
-		Short: "End all tokens of a name, or the one with an id",
+		Short: "Revoke all tokens of a name, or the token with an id",
 		Args:  exactly("name or id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withTokens(cmd, func(ctx context.Context, tokens service.Tokens) error {

@@ -19,24 +19,29 @@ func TestTheFirstTokenIsMadeInTheLedgerItself(t *testing.T) {
 	w := &world{T: t}
 	url := inprocess.SQLite(t)
 	made := run(t.Context(), "", "token", "create", "ops", "--scope", "admin", "--ledger", url)
-	w.want(made, cli.ExitDone, "Token ops (tok_", "admin, all environments, accepted until it is revoked")
+	w.want(made, cli.ExitDone, "Token ops (tok_", "admin, all environments, valid until it is revoked")
 	if text := strings.TrimSpace(made.out); !strings.HasPrefix(text, "sbl_") || strings.ContainsAny(text, " \n") {
 		t.Errorf("the output is %q, not a token alone", made.out)
 	}
-	w.want(run(t.Context(), "", "token", "create", "ops", "--scope", "read", "--ledger", url), cli.ExitFailed, "there is one of that name")
-	w.want(run(t.Context(), "", "token", "create", "x", "--ledger", url), cli.ExitUsage, "scopes: must name one")
-	w.want(run(t.Context(), "", "token", "create", "x", "--scope", "root", "--ledger", url), cli.ExitUsage, `"root" is none of`)
+	w.want(run(t.Context(), "", "token", "create", "ops", "--scope", "read", "--ledger", url), cli.ExitFailed,
+		"the name has a live token")
+	w.want(run(t.Context(), "", "token", "create", "x", "--ledger", url), cli.ExitUsage, "scopes: must name at least one")
+	w.want(run(t.Context(), "", "token", "create", "x", "--scope", "root", "--ledger", url), cli.ExitUsage,
+		`"root" must be one of`)
 	w.want(run(t.Context(), "", "token", "rotate", "ops", "--overlap", "1h", "--ledger", url), cli.ExitDone, "sbl_")
 	list := run(t.Context(), "", "token", "list", "--ledger", url, "--output", "json")
 	var page wire.TokenPage
-	if err := json.Unmarshal([]byte(list.out), &page); err != nil || len(page.Tokens) != 2 || !strings.HasPrefix(page.Tokens[0].CreatedBy, "ledger:") {
+	if err := json.Unmarshal([]byte(list.out), &page); err != nil || len(page.Tokens) != 2 ||
+		!strings.HasPrefix(page.Tokens[0].CreatedBy, "ledger:") {
 		t.Errorf("%v: %s", err, list.out)
 	}
 	w.want(run(t.Context(), "", "token", "revoke", page.Tokens[1].ID, "--ledger", url), cli.ExitDone, page.Tokens[1].ID)
-	if r := run(t.Context(), "", "token", "list", "--ledger", url); strings.Contains(r.out, page.Tokens[1].ID) || !strings.Contains(r.out, page.Tokens[0].ID) {
+	if r := run(t.Context(), "", "token", "list", "--ledger", url); strings.Contains(r.out, page.Tokens[1].ID) ||
+		!strings.Contains(r.out, page.Tokens[0].ID) {
 		t.Errorf("the list of live tokens is\n%s", r.out)
 	}
-	w.want(run(t.Context(), "", "token", "list", "--all", "--ledger", url), cli.ExitDone, page.Tokens[0].ID, page.Tokens[1].ID)
+	w.want(run(t.Context(), "", "token", "list", "--all", "--ledger", url), cli.ExitDone,
+		page.Tokens[0].ID, page.Tokens[1].ID)
 	w.want(run(t.Context(), "", "token", "revoke", "nobody", "--ledger", url), cli.ExitFailed, "no token nobody")
 }
 
@@ -44,17 +49,24 @@ func TestATokensCeilingIsGivenShownAndReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	create := func(args ...string) result {
-		return w.run(append([]string{"token", "create", "team-b", "--scope", "admin", "--environment", "team-b-*"}, args...)...)
+		return w.run(append([]string{"token", "create", "team-b", "--scope", "admin", "--environment", "team-b-*"},
+			args...)...)
 	}
 	for argument, problem := range map[string]string{
-		"memory=8192": `unknown field "memory"`, "memory_mb=much": "memory_mb", "memory_mb=-1": "must not be negative", "network=wide": "must be none, restricted or full",
-		"root,root": "names root twice",
+		"memory=8192":    `unknown field "memory"`,
+		"memory_mb=much": "memory_mb",
+		"memory_mb=-1":   "must not be negative",
+		"network=wide":   "must be none, restricted or full",
+		"root,root":      "sets root twice",
 	} {
 		w.want(create("--ceiling", argument), cli.ExitUsage, problem)
 	}
-	w.want(w.run("token", "create", "ops", "--scope", "admin", "--ceiling", "root"), cli.ExitUsage, "ceiling: needs a token that is limited to environments")
-	w.want(create("--ceiling", "memory_mb=8192,network=full,root", "--ceiling", "runtimes=runsc", "--ceiling", "runtimes=kata"), cli.ExitDone, "sbl_")
-	w.want(w.run("token", "list"), cli.ExitDone, "CEILING", "memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
+	w.want(w.run("token", "create", "ops", "--scope", "admin", "--ceiling", "root"), cli.ExitUsage,
+		"ceiling: requires a token with environments")
+	w.want(create("--ceiling", "memory_mb=8192,network=full,root", "--ceiling", "runtimes=runsc",
+		"--ceiling", "runtimes=kata"), cli.ExitDone, "sbl_")
+	w.want(w.run("token", "list"), cli.ExitDone, "CEILING",
+		"memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
 	w.Pass(time.Second)
 	w.want(w.run("token", "rotate", "team-b", "--overlap", "0"), cli.ExitDone, "sbl_")
 	w.want(w.run("token", "list"), cli.ExitDone, "memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
@@ -68,7 +80,8 @@ func TestATokensCeilingIsGivenShownAndReplaced(t *testing.T) {
 func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	made := w.run("token", "create", "games", "--scope", "conditions", "--environment", "catan-*", "--expires-in", "2160h", "-o", "json")
+	made := w.run("token", "create", "games", "--scope", "conditions", "--environment", "catan-*",
+		"--expires-in", "2160h", "-o", "json")
 	var token sandbox.CreatedToken
 	if err := json.Unmarshal([]byte(made.out), &token); err != nil || token.ExpiresAt.IsZero() || token.Text == "" {
 		t.Fatalf("%v: %s%s", err, made.out, made.err)
@@ -81,12 +94,15 @@ func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
 	as := func(args ...string) result {
 		return run(t.Context(), "", append(args, "--url", w.url, "--token-file", file)...)
 	}
-	w.want(as("leases"), cli.ExitFailed, "token games has the scopes conditions, and this needs read")
+	w.want(as("leases"), cli.ExitFailed, "token games has the scopes conditions, but the request needs read")
 	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitDone, "unmatched")
-	w.want(as("send", "--type", "game.finished", "--environment", "rpg-1", "--timestamp", at), cli.ExitFailed, "may not touch environment rpg-1")
+	w.want(as("send", "--type", "game.finished", "--environment", "rpg-1", "--timestamp", at), cli.ExitFailed,
+		"may not use environment rpg-1")
 	w.want(w.run("token", "list"), cli.ExitDone, "games", "conditions", "catan-*")
 	w.want(w.run("token", "rotate", "games", "--overlap", "0"), cli.ExitDone, "sbl_")
-	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitFailed, "refuses the credentials", "expired")
+	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitFailed,
+		"rejects the credentials", "expired")
 	w.want(w.run("token", "revoke", "games"), cli.ExitDone, "games")
-	w.want(w.run("events", "--type", "token.*"), cli.ExitDone, "token.created", "token.rotated", "token.revoked", "by token:default from 127.0.0.1")
+	w.want(w.run("events", "--type", "token.*"), cli.ExitDone, "token.created", "token.rotated", "token.revoked",
+		"by token:default from 127.0.0.1")
 }

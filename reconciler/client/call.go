@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,24 +20,24 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxProblem bounds what is read of an error reply, in bytes.
+// maxProblem limits the size of an error response, in bytes.
 const maxProblem = 1 << 20
 
 // request is one call of the API.
 type request struct {
 	method string
 	path   string // escaped, with the query
-	body   any    // sent as JSON, []byte as it is; nil sends none
+	body   any    // sent as JSON, []byte unchanged; nil means no body
 	header http.Header
 	// slow calls wait for a backend.
 	slow bool
 	// longer is added to the deadline.
 	longer time.Duration
-	// once: a repetition might do harm, or fail because the first attempt succeeded.
+	// once disables retries, for calls that are not idempotent.
 	once bool
 }
 
-// call sends a request and decodes the answer into out, unless that is nil.
+// call sends a request and decodes the response into out, unless out is nil.
 func (c *Client) call(ctx context.Context, r request, out any) error {
 	timeout := c.quick
 	if r.slow {
@@ -93,13 +95,14 @@ func (c *Client) newRequest(ctx context.Context, r request) (*retryablehttp.Requ
 	return req, nil
 }
 
-// send sends a request with a stream for a body, once, and returns a good answer for its stream,
-// which lives until it is closed. wait bounds the time until the answer begins.
-func (c *Client) send(ctx context.Context, wait time.Duration, method, path, contentType, accept string, body io.Reader) (*http.Response, error) {
+// send sends a request with a streamed body once, and returns a successful response. The caller closes its stream. wait
+// limits the time until the response starts.
+func (c *Client) send(ctx context.Context, wait time.Duration, method, path, contentType, accept string,
+	body io.Reader) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(wait, func() { cancel(context.DeadlineExceeded) })
 	resp, err := c.attempt(ctx, method, path, contentType, accept, body)
-	if !timer.Stop() && err == nil { // the answer came just too late: its stream is cut already
+	if !timer.Stop() && err == nil { // the response came too late: its stream is already cancelled
 		_ = resp.Body.Close()
 		err = c.lost(method, path, method == http.MethodGet, context.DeadlineExceeded)
 	}
@@ -111,7 +114,7 @@ func (c *Client) send(ctx context.Context, wait time.Duration, method, path, con
 	return resp, nil
 }
 
-// streamBody gives back what a stream holds when it is closed.
+// streamBody releases the resources of a stream on Close.
 type streamBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
@@ -122,7 +125,8 @@ func (b *streamBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-func (c *Client) attempt(ctx context.Context, method, path, contentType, accept string, body io.Reader) (*http.Response, error) {
+func (c *Client) attempt(ctx context.Context, method, path, contentType, accept string,
+	body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "%s %s: %w", method, c.base+path, err)
@@ -150,38 +154,41 @@ func (c *Client) setHeaders(r *http.Request, accept string) {
 	r.Header.Set("Accept", accept)
 }
 
-// closeBody reads what little is left, so that the connection can be used again.
+// closeBody drains a short rest, so that the connection can be reused.
 func closeBody(resp *http.Response) {
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // an error means that the connection is not used again
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // after an error the connection is not reused
 	_ = resp.Body.Close()
 }
 
-// check turns an error reply into the error that it describes.
+// check converts an error response to an error.
 func (c *Client) check(resp *http.Response) error {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
 	}
 	if location := resp.Header.Get("Location"); location != "" && resp.StatusCode < 400 {
-		return sandbox.Errorf(sandbox.Unavailable, "reconciler %s answers with a redirect to %s: use that URL, if it is a reconciler's", c.name, location)
+		return sandbox.Errorf(sandbox.Unavailable,
+			"reconciler %s redirects to %s: use that URL if it is a reconciler", c.name, location)
 	}
 	var p wire.Problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p); err == nil && p.Code != "" {
 		e := p.Err()
 		if p.Code == sandbox.Unauthenticated {
-			e.Message = "reconciler " + c.name + " refuses the credentials: check the token (SANDBOX_RECONCILER_TOKEN), or the webhook secret and the clock: " + p.Detail
+			e.Message = "reconciler " + c.name + " rejects the credentials: check the token (SANDBOX_RECONCILER_TOKEN), " +
+				"or the webhook secret and the clock: " + p.Detail
 		}
 		return e
 	}
-	return sandbox.Errorf(codeOf(resp), "reconciler %s: %s %s is answered with %s, and not by a reconciler: check the URL and what stands in between",
+	return sandbox.Errorf(codeOf(resp),
+		"reconciler %s: the response to %s %s is %s, but not from a reconciler: check the URL and proxies",
 		c.name, resp.Request.Method, resp.Request.URL.Path, resp.Status)
 }
 
-// codeOf guesses the code of a reply that is not the reconciler's own, such as a proxy's.
+// codeOf guesses the code of a response that is not from the reconciler, but from a proxy.
 func codeOf(resp *http.Response) sandbox.Code {
 	switch resp.StatusCode {
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
 		if resp.Request.Method != http.MethodGet {
-			return sandbox.UnknownOutcome // the proxy had sent it on
+			return sandbox.UnknownOutcome // the proxy had forwarded the request
 		}
 		return sandbox.Unavailable
 	case http.StatusUnauthorized, http.StatusProxyAuthRequired:
@@ -194,21 +201,50 @@ func codeOf(resp *http.Response) sandbox.Code {
 	}
 }
 
-// lost is the error of a request without a complete answer. Harmless ones changed nothing.
+// lost is the error of a request without a complete response.
 func (c *Client) lost(method, path string, harmless bool, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // its text repeats method and URL
 	}
-	code, next := sandbox.UnknownOutcome, "it may have been carried out: look before you repeat it"
+	code, next := sandbox.UnknownOutcome, "it may have succeeded: check before you retry"
 	if harmless || !wasSent(err) {
-		code, next = sandbox.Unavailable, "check that the reconciler runs and that the URL is right"
+		code, next = sandbox.Unavailable, advice(err)
 	}
 	return sandbox.Errorf(code, "reconciler %s: %s %s: %w: %s", c.name, method, path, err, next)
 }
 
-// wasSent reports whether a request whose answer is missing may have reached the reconciler.
+// advice says what to try about a connection that failed.
+func advice(err error) string {
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "its certificate is for other names: use one of them in the URL"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "its certificate is not trusted here: name the file with its authority, as ca_file in the provider's " +
+			"reconciler block or in the environment variable SSL_CERT_FILE"
+	}
+	if alerted(err) {
+		return "it broke off TLS: where it wants a client certificate, set client_certificate_file and client_key_file in " +
+			"the provider's reconciler block"
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "proxyconnect" {
+		return "the proxy cannot be reached, or refuses: check proxy_url in the provider's reconciler block, or HTTPS_PROXY"
+	}
+	return "check that the reconciler runs and that the URL is right"
+}
+
+// alerted reports whether the other side broke off the handshake of TLS, and says why.
+func alerted(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
+// wasSent reports whether a request without a response may have reached the reconciler.
 func wasSent(err error) bool {
 	if errors.Is(err, syscall.ECONNREFUSED) {
+		return false
+	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	if untrusted || alerted(err) {
 		return false
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
@@ -230,7 +266,7 @@ func (c *Client) retryPause(ctx context.Context, n int) error {
 	}
 }
 
-// query builds "?a=b" out of pairs, leaving out those without a value.
+// query builds "?a=b" from pairs, and skips empty values.
 func query(pairs ...string) string {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

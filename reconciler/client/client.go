@@ -1,16 +1,17 @@
-// Package client is the lease service over HTTP: it asks a reconciler. Its
-// callers cannot tell it from the service in process: errors keep their code, reason and fields,
-// and streams stream.
+// Package client is the lease service over HTTP. It calls a reconciler, and behaves like the
+// service in process: errors keep their code, reason and fields, and streams stream.
 //
-// Requests that may be repeated are repeated on lost connections and on 429, 502, 503 and 504, a
-// bounded number of times, as long as Retry-After says. A command, and an environment that must not
-// yet exist, are sent once: when their answer is lost, the error is UnknownOutcome.
+// It retries idempotent requests after lost connections and after 429, 502, 503 and 504, a limited
+// number of times, and honors Retry-After. It does not retry a command without an id, or the
+// creation of an environment that must not exist. If their response is lost, the error is
+// UnknownOutcome.
 //
-// The types of requests and answers are those of package sandbox.
+// The types of requests and responses are those of package sandbox.
 package client
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,31 +25,36 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config says which reconciler a client asks.
+// Config configures a client.
 type Config struct {
-	// URL is the reconciler's, such as "https://reconciler.example.com:8080", or "unix:///run/sandbox/api.sock".
+	// URL is the URL of the reconciler, such as "https://reconciler.example.com:8080", or "unix:///run/sandbox/api.sock".
 	URL string
 	// Token is the bearer token.
 	Token string
-	// Sign sets the headers that authenticate a condition, in place of Token. A client that only
-	// delivers conditions needs no token.
+	// Sign sets the headers that authenticate a condition, instead of Token. A client that only delivers conditions needs
+	// no token.
 	Sign   func(h http.Header, id string, body []byte) error
-	Logger *slog.Logger // nil means none; it never sees the token
-	// Attempts is how often a repeatable request is sent at most. Zero means 5.
+	Logger *slog.Logger // nil means none; the token is never logged
+	// Attempts is the maximum number of attempts of an idempotent request. Zero means 5.
 	Attempts int
-	// WaitMin and WaitMax bound the wait between attempts. Zero means 200 ms and 10 s.
+	// WaitMin and WaitMax limit the wait between attempts. Zero means 200 ms and 10 s.
 	WaitMin, WaitMax time.Duration
-	// QuickTimeout bounds a request that only touches the ledger, with its repetitions;
-	// SlowTimeout one that waits for a backend. Zero means 1 min and 15 min.
+	// QuickTimeout limits a request that only uses the ledger, including retries. SlowTimeout limits a request that waits
+	// for a backend. Zero means 1 min and 15 min.
 	QuickTimeout, SlowTimeout time.Duration
 	// UserAgent is sent with every request; "" means terraform-provider-sandbox.
 	UserAgent string
+	// TLS is how an https reconciler is reached; nil means the authorities that this machine trusts, and no certificate
+	// of the client.
+	TLS *tls.Config
+	// Proxy is the URL of the proxy to the reconciler; nil means that of the environment.
+	Proxy *url.URL
 }
 
 // Client is the lease service of one reconciler. It is safe for concurrent use.
 type Client struct {
 	base         string // without a trailing slash
-	name         string // as its user wrote it, for errors
+	name         string // as configured, for errors
 	token        string
 	sign         func(h http.Header, id string, body []byte) error
 	userAgent    string
@@ -57,15 +63,15 @@ type Client struct {
 	waitMin      time.Duration
 	waitMax      time.Duration
 	stream       *http.Client          // one attempt
-	once, repeat *retryablehttp.Client // what may be sent again: never once it arrived; always
+	once, repeat *retryablehttp.Client // retry only requests that did not arrive; retry all
 }
 
 var _ service.Service = (*Client)(nil)
 
-// socketHost stands in URLs of requests that go to a unix socket.
+// socketHost is the host in URLs of requests to a unix socket.
 const socketHost = "reconciler.sock"
 
-// New makes a client. It does not connect. Errors: Invalid.
+// New returns a client. It does not connect. Errors: Invalid.
 func New(c Config) (*Client, error) {
 	u, err := url.Parse(c.URL)
 	socket := ""
@@ -74,11 +80,14 @@ func New(c Config) (*Client, error) {
 	}
 	switch {
 	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL %q: must be http:// or https:// and a host, or unix:///path", c.URL)
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"reconciler URL %q: must be http:// or https:// and a host, or unix:///path", c.URL)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
 	case c.Token == "" && c.Sign == nil:
-		return nil, sandbox.Errorf(sandbox.Invalid, "reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
 	}
 	setDefault(&c.Attempts, 5)
 	setDefault(&c.WaitMin, 200*time.Millisecond)
@@ -94,6 +103,9 @@ func New(c Config) (*Client, error) {
 	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	dial, proxy := dialer.DialContext, http.ProxyFromEnvironment
+	if c.Proxy != nil {
+		proxy = http.ProxyURL(c.Proxy)
+	}
 	if socket != "" {
 		dial, proxy = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", socket)
@@ -103,18 +115,28 @@ func New(c Config) (*Client, error) {
 		Transport: &http.Transport{
 			Proxy:                 proxy,
 			DialContext:           dial,
+			TLSClientConfig:       c.TLS.Clone(),
 			TLSHandshakeTimeout:   10 * time.Second,
 			ForceAttemptHTTP2:     true,
 			MaxIdleConnsPerHost:   64, // Terraform works on many leases of one reconciler at once
 			IdleConnTimeout:       90 * time.Second,
 			ExpectContinueTimeout: time.Second,
 		},
-		// A redirect would turn POST into GET; it is reported instead.
+		// A redirect would turn POST into GET, so it is an error.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	client := &Client{
-		base: strings.TrimRight(u.String(), "/"), name: strings.TrimRight(c.URL, "/"), token: c.Token, sign: c.Sign, userAgent: c.UserAgent,
-		quick: c.QuickTimeout, slow: c.SlowTimeout, attempts: c.Attempts, waitMin: c.WaitMin, waitMax: c.WaitMax, stream: h,
+		base:      strings.TrimRight(u.String(), "/"),
+		name:      strings.TrimRight(c.URL, "/"),
+		token:     c.Token,
+		sign:      c.Sign,
+		userAgent: c.UserAgent,
+		quick:     c.QuickTimeout,
+		slow:      c.SlowTimeout,
+		attempts:  c.Attempts,
+		waitMin:   c.WaitMin,
+		waitMax:   c.WaitMax,
+		stream:    h,
 	}
 	client.repeat = client.retrying(c.Logger, h, retryRepeatable)
 	client.once = client.retrying(c.Logger, h, retryUnsent)
@@ -152,7 +174,7 @@ func (c *Client) retrying(log *slog.Logger, h *http.Client, policy retryablehttp
 	}
 }
 
-// leveled gives retryablehttp's messages to slog, as details: what matters reaches the caller as an error.
+// leveled logs retryablehttp's messages at debug level. The caller gets errors.
 type leveled struct{ log *slog.Logger }
 
 var _ retryablehttp.LeveledLogger = leveled{}
@@ -162,10 +184,10 @@ func (l leveled) Warn(msg string, kv ...any)  { l.log.Debug("reconciler client: 
 func (l leveled) Info(msg string, kv ...any)  { l.log.Debug("reconciler client: "+msg, kv...) }
 func (l leveled) Debug(msg string, kv ...any) { l.log.Debug("reconciler client: "+msg, kv...) }
 
-// retryRepeatable sends a request again whose repetition does no harm.
+// retryRepeatable retries idempotent requests.
 func retryRepeatable(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if err != nil {
-		// Besides lost connections this knows what no repetition mends: schemes, redirects, certificates.
+		// The default policy does not retry permanent errors: schemes, redirects, certificates.
 		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
 	}
 	switch resp.StatusCode {
@@ -176,19 +198,20 @@ func retryRepeatable(ctx context.Context, resp *http.Response, err error) (bool,
 	}
 }
 
-// retryUnsent sends a request again only when the reconciler has not worked on it.
+// retryUnsent retries a request only if the reconciler has not worked on it.
 func retryUnsent(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	switch {
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err != nil:
-		return !wasSent(err), nil
+		retries, permanent := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+		return retries && !wasSent(err), permanent
 	default:
 		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable, nil
 	}
 }
 
-// backoff waits as long as Retry-After says, at most high; otherwise exponentially from low to high.
+// backoff waits for Retry-After, at most high, or exponentially from low to high.
 func backoff(low, high time.Duration, attempt int, resp *http.Response) time.Duration {
 	wait := retryablehttp.DefaultBackoff(low, high, attempt, resp)
 	return min(wait, high)

@@ -132,7 +132,11 @@ func TestCommandsAreSentOnce(t *testing.T) {
 		_, err := c.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", CreateOnly: true})
 		return err
 	}
-	for name, call := range map[string]func(c *client.Client) error{"collected": collected, "streamed": streamed, "create only": createOnly} {
+	for name, call := range map[string]func(c *client.Client) error{
+		"collected":   collected,
+		"streamed":    streamed,
+		"create only": createOnly,
+	} {
 		for what, fault := range map[string]http.HandlerFunc{
 			"502": status(502), "504": status(504), "a lost connection": hangUp, "half an answer": body(`{"exit_code":`),
 		} {
@@ -187,8 +191,15 @@ func TestNothingListens(t *testing.T) {
 	_, collected := c.Exec(t.Context(), ref, echo)
 	_, streamed := c.Exec(t.Context(), ref, req)
 	follow := c.FollowEvents(t.Context(), sandbox.EventFilter{}, func(sandbox.Event) error { return nil })
-	for name, err := range map[string]error{"get": get, "release": release, "exec": collected, "streamed exec": streamed, "follow": follow} {
-		if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), url) || !strings.Contains(err.Error(), "check that the reconciler runs") {
+	for name, err := range map[string]error{
+		"get":           get,
+		"release":       release,
+		"exec":          collected,
+		"streamed exec": streamed,
+		"follow":        follow,
+	} {
+		if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), url) ||
+			!strings.Contains(err.Error(), "check that the reconciler runs") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -206,7 +217,8 @@ func TestDeadlines(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(never) })
-	c := newClient(t, server.URL, func(c *client.Config) { c.QuickTimeout, c.SlowTimeout = 50*time.Millisecond, 50*time.Millisecond })
+	c := newClient(t, server.URL,
+		func(c *client.Config) { c.QuickTimeout, c.SlowTimeout = 50*time.Millisecond, 50*time.Millisecond })
 	if _, err := c.GetLease(t.Context(), lease); sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("get: %v", err)
 	}
@@ -259,7 +271,8 @@ func TestProblemsBecomeErrors(t *testing.T) {
 	}, nil)
 	_, err := newClient(t, server.URL).Acquire(t.Context(), sandbox.Acquire{})
 	e, ok := errors.AsType[*sandbox.Error](err)
-	if !ok || e.Code != sandbox.Conflict || e.Reason != sandbox.ReasonOtherSettings || e.Message != "lives with other settings" ||
+	if !ok || e.Code != sandbox.Conflict || e.Reason != sandbox.ReasonOtherSettings ||
+		e.Message != "lives with other settings" ||
 		len(e.Fields) != 1 || e.Fields[0] != (sandbox.Field{Name: "ttl", Problem: "is 1h"}) {
 		t.Errorf("the error is %#v", err)
 	}
@@ -280,15 +293,17 @@ func TestFollowingReconnectsAfterTheLastEvent(t *testing.T) {
 		case 2:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		default:
-			_, _ = io.WriteString(w, "id: 9\ndata: {\"id\":9}\n\nevent: error\ndata: {\"code\":\"not_found\",\"detail\":\"gone\"}\n\n")
+			_, _ = io.WriteString(w,
+				"id: 9\ndata: {\"id\":9}\n\nevent: error\ndata: {\"code\":\"not_found\",\"detail\":\"gone\"}\n\n")
 		}
 	}))
 	t.Cleanup(server.Close)
 	var ids []int64
-	err := newClient(t, server.URL).FollowEvents(t.Context(), sandbox.EventFilter{EnvironmentID: "catan-7"}, func(e sandbox.Event) error {
-		ids = append(ids, e.ID)
-		return nil
-	})
+	err := newClient(t, server.URL).FollowEvents(t.Context(), sandbox.EventFilter{EnvironmentID: "catan-7"},
+		func(e sandbox.Event) error {
+			ids = append(ids, e.ID)
+			return nil
+		})
 	if sandbox.CodeOf(err) != sandbox.NotFound || len(ids) != 3 || ids[2] != 9 {
 		t.Errorf("it brought %v and ended with %v", ids, err)
 	}
@@ -298,7 +313,8 @@ func TestFollowingReconnectsAfterTheLastEvent(t *testing.T) {
 	}
 	stop := sandbox.Errorf(sandbox.Unavailable, "the reader has enough") // retryable, but the reader's own
 	count := 0
-	err = newClient(t, server.URL).FollowEvents(t.Context(), sandbox.EventFilter{}, func(sandbox.Event) error { count++; return stop })
+	err = newClient(t, server.URL).FollowEvents(t.Context(), sandbox.EventFilter{},
+		func(sandbox.Event) error { count++; return stop })
 	if !errors.Is(err, stop) || count != 1 {
 		t.Errorf("after %d events it ended with %v", count, err)
 	}
@@ -307,7 +323,8 @@ func TestFollowingReconnectsAfterTheLastEvent(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, c := range []client.Config{
-		{Token: token}, {URL: "reconciler:8787", Token: token}, {URL: "ftp://x", Token: token}, {URL: "http://", Token: token},
+		{Token: token},
+		{URL: "reconciler:8787", Token: token}, {URL: "ftp://x", Token: token}, {URL: "http://", Token: token},
 		{URL: "http://user:" + token + "@x", Token: token}, {URL: "http://x?token=" + token, Token: token}, {URL: "http://x"},
 	} {
 		_, err := client.New(c)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,12 +26,17 @@ func TestServiceOverHTTP(t *testing.T) {
 	servicetest.Run(t, servicetest.Config{New: func(t *testing.T) servicetest.Env {
 		t.Helper()
 		env := inprocess.New(t)
-		text := webhook.NewToken()
-		token, err := webhook.MakeToken("suite", text)
+		text := access.NewToken()
+		token, err := access.MakeToken("suite", text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		handler, err := api.New(api.Config{Service: env.Service, Tokens: []api.Token{token}, Now: env.Now, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		handler, err := api.New(api.Config{
+			Service: env.Service,
+			Tokens:  []api.Token{token},
+			Now:     env.Now,
+			Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +62,8 @@ func withoutNull(t *testing.T, next http.Handler) http.Handler {
 		kept := &keeping{ResponseWriter: w}
 		next.ServeHTTP(kept, r)
 		var answer any
-		if !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") || json.Unmarshal(kept.body.Bytes(), &answer) != nil {
+		if !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") ||
+			json.Unmarshal(kept.body.Bytes(), &answer) != nil {
 			return
 		}
 		if at := nullIn(answer); at != "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -49,14 +50,16 @@ func endsAGame(t *testing.T, command []string) {
 	t.Helper()
 	env := inprocess.New(t)
 	env.Pass(time.Since(env.Now()) - time.Minute) // leases began before the game ended
-	if _, err := env.Service.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player:1"}}); err != nil {
+	if _, err := env.Service.PutEnvironment(t.Context(),
+		sandbox.PutEnvironment{ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player:1"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := env.Service.Acquire(t.Context(), sandbox.Acquire{EnvironmentID: "catan-7", AgentDID: "did:plc:ann"}); err != nil {
+	if _, err := env.Service.Acquire(t.Context(),
+		sandbox.Acquire{EnvironmentID: "catan-7", AgentDID: "did:plc:ann"}); err != nil {
 		t.Fatal(err)
 	}
-	bearer, signing := webhook.NewToken(), webhook.NewSecret()
-	token, err := webhook.MakeToken("game", bearer)
+	bearer, signing := access.NewToken(), webhook.NewSecret()
+	token, err := access.MakeToken("game", bearer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +82,8 @@ func endsAGame(t *testing.T, command []string) {
 	}
 
 	c := exec.CommandContext(t.Context(), command[0], append(command[1:], "catan-7")...)
-	c.Env = append(os.Environ(), "SANDBOX_RECONCILER_URL="+server.URL, "SANDBOX_WEBHOOK_SECRET="+signing, "SANDBOX_RECONCILER_TOKEN_HEADER="+header)
+	c.Env = append(os.Environ(), "SANDBOX_RECONCILER_URL="+server.URL, "SANDBOX_WEBHOOK_SECRET="+signing,
+		"SANDBOX_RECONCILER_TOKEN_HEADER="+header)
 	out, err := c.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "applied") {
 		t.Fatalf("%v: %v\n%s", command, err, out)
@@ -103,7 +107,11 @@ func buildOutside(t *testing.T, source string) string {
 		t.Fatal(err)
 	}
 	const ours = "github.com/sandbox-lease/terraform-provider-sandbox"
-	for name, from := range map[string]string{"main.go": source, "go.mod": filepath.Join(home, "go.mod"), "go.sum": filepath.Join(home, "go.sum")} {
+	for name, from := range map[string]string{
+		"main.go": source,
+		"go.mod":  filepath.Join(home, "go.mod"),
+		"go.sum":  filepath.Join(home, "go.sum"),
+	} {
 		content, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)
@@ -116,8 +124,8 @@ func buildOutside(t *testing.T, source string) string {
 			t.Fatal(err)
 		}
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", "game", ".")
-	build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-mod=mod", "-o", "game", ".")
+	build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("another module cannot build it: %v\n%s", err, out)
 	}
@@ -132,7 +140,8 @@ func stripTypes(t *testing.T, source string) string {
 		t.Skip("esbuild is not installed: run make worker")
 	}
 	script := filepath.Join(t.TempDir(), "webhook.mjs")
-	if out, err := exec.CommandContext(t.Context(), esbuild, source, "--outfile="+script, "--format=esm").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), esbuild, source, "--outfile="+script,
+		"--format=esm").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return script

@@ -12,9 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Exec implements service.Leases. It is sent once: a lost answer is UnknownOutcome, and with an ID the
-// same call may be made again. With Stdin, the
-// transport reads it in a goroutine that ends when Stdin's Read does, as with os/exec.
+// Exec implements service.Leases. It does not retry: a lost response is UnknownOutcome. With an ID, the caller may
+// repeat the call. The transport reads Stdin in a goroutine that ends when its Read returns, as in os/exec.
 func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	if err := req.CheckAttached(); err != nil {
 		return sandbox.ExecResult{}, err
@@ -24,7 +23,16 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 		return sandbox.ExecResult{}, err
 	}
 	body := wire.ExecRequest{
-		ID: req.ID, Command: req.Command, Shell: req.Shell, Source: req.Source, Env: req.Env, Cwd: req.Cwd, User: req.User, As: req.As, Timeout: req.Timeout, OutputLimit: req.OutputLimit,
+		ID:          req.ID,
+		Command:     req.Command,
+		Shell:       req.Shell,
+		Source:      req.Source,
+		Env:         req.Env,
+		Cwd:         req.Cwd,
+		User:        req.User,
+		As:          req.As,
+		Timeout:     req.Timeout,
+		OutputLimit: req.OutputLimit,
 	}
 	running := req.Timeout.D()
 	if running <= 0 {
@@ -32,7 +40,9 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	}
 	if req.Stdin == nil && req.Stdout == nil && req.Stderr == nil {
 		var result wire.ExecResult
-		if err := c.call(ctx, request{method: http.MethodPost, path: path, body: body, slow: true, longer: running, once: true}, &result); err != nil {
+		if err := c.call(ctx,
+			request{method: http.MethodPost, path: path, body: body, slow: true, longer: running, once: true},
+			&result); err != nil {
 			return sandbox.ExecResult{}, err
 		}
 		return c.result(path, result)
@@ -49,11 +59,11 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	if err != nil {
 		return sandbox.ExecResult{}, err
 	}
-	defer func() { _ = resp.Body.Close() }() // ends the command, if it still runs
+	defer func() { _ = resp.Body.Close() }() // cancels the command if it still runs
 	return c.readOutput(path, json.NewDecoder(resp.Body), req)
 }
 
-// runPath is where a command is asked for, in a session unless that is "".
+// runPath is the path for running a command, in a session unless session is "".
 func runPath(r sandbox.LeaseRef, session string) (path string, err error) {
 	if session == "" {
 		path, err = leasePath(r.ID)
@@ -71,7 +81,7 @@ func (c *Client) result(path string, w wire.ExecResult) (sandbox.ExecResult, err
 	return result, nil
 }
 
-// readOutput copies a command's output as it comes, collects what its caller does not read, and returns the result.
+// readOutput streams the output of a command to its writers, collects the rest, and returns the result.
 func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	out := newOutputs(req)
 	for {
@@ -96,7 +106,7 @@ func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRe
 	}
 }
 
-// outputs takes a command's streamed output, and collects what has no other reader.
+// outputs passes streamed output to the writers of the request, and collects output without a writer.
 type outputs struct {
 	writers        map[string]io.Writer
 	stdout, stderr *collector
@@ -118,7 +128,7 @@ func newOutputs(req sandbox.ExecRequest) outputs {
 	return o
 }
 
-// write passes a piece on; lines without a stream that is known keep the connection alive.
+// write writes a piece of output. It ignores lines without a known stream, which keep the connection alive.
 func (o outputs) write(stream, data, encoding string) error {
 	w := o.writers[stream]
 	if w == nil {
@@ -131,7 +141,7 @@ func (o outputs) write(stream, data, encoding string) error {
 	return err
 }
 
-// collected adds what was collected to a result.
+// collected adds the collected output to a result.
 func (o outputs) collected(r sandbox.ExecResult) sandbox.ExecResult {
 	r.Stdout, r.Stderr = o.stdout.kept, o.stderr.kept
 	r.Truncated = r.Truncated || o.stdout.dropped || o.stderr.dropped
@@ -152,10 +162,10 @@ func (c *collector) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// inputLines reads standard input as lines of a request.
+// inputLines converts standard input to lines of a request.
 type inputLines struct {
 	stdin io.Reader
-	line  []byte // what is left of the current one
+	line  []byte // rest of the current line
 }
 
 func (i *inputLines) Read(b []byte) (int, error) {

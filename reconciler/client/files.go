@@ -9,12 +9,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// WriteFiles implements service.Files. It streams, and is sent once.
+// WriteFiles implements service.Files. It streams and does not retry.
 func (c *Client) WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error {
 	return c.putFile(ctx, r, wire.Tar, tar, "path", dir)
 }
 
-// WriteFile implements service.Files. It streams, and is sent once.
+// WriteFile implements service.Files. It streams and does not retry.
 func (c *Client) WriteFile(ctx context.Context, r sandbox.LeaseRef, w sandbox.FileWrite, content io.Reader) error {
 	mode := ""
 	if w.Mode != 0 {
@@ -23,7 +23,8 @@ func (c *Client) WriteFile(ctx context.Context, r sandbox.LeaseRef, w sandbox.Fi
 	return c.putFile(ctx, r, wire.OctetStream, content, "path", w.Path, "mode", mode, "max_bytes", number(w.MaxBytes))
 }
 
-func (c *Client) putFile(ctx context.Context, r sandbox.LeaseRef, contentType string, content io.Reader, query ...string) error {
+func (c *Client) putFile(ctx context.Context, r sandbox.LeaseRef, contentType string, content io.Reader,
+	query ...string) error {
 	path, err := leasePath(r.ID)
 	if err != nil {
 		return err
@@ -48,8 +49,9 @@ func (c *Client) ReadFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.Fil
 	return sandbox.FileContent{ReadCloser: content, Size: size}, err
 }
 
-// getFile returns a stream and, where it is known, its size.
-func (c *Client) getFile(ctx context.Context, r sandbox.LeaseRef, accept string, query ...string) (io.ReadCloser, int64, error) {
+// getFile returns a stream and, if known, its size.
+func (c *Client) getFile(ctx context.Context, r sandbox.LeaseRef, accept string,
+	query ...string) (io.ReadCloser, int64, error) {
 	path, err := leasePath(r.ID)
 	if err != nil {
 		return nil, 0, err
@@ -103,7 +105,7 @@ func (c *Client) fileInfo(path string, w wire.FileInfo) (sandbox.FileInfo, error
 	return info, nil
 }
 
-// RemoveFile implements service.Files. It is sent once: a repetition would not find the file.
+// RemoveFile implements service.Files. It does not retry, because a retry would not find the file.
 func (c *Client) RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.FileRemoval) error {
 	path, err := leasePath(r.ID)
 	if err != nil {

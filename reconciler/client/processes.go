@@ -10,9 +10,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// StartProcess implements service.Processes. It is sent once: a process may have ended before a repetition,
-// which would start it again.
-func (c *Client) StartProcess(ctx context.Context, r sandbox.LeaseRef, p sandbox.ProcessSpec) (x sandbox.Process, err error) {
+// StartProcess implements service.Processes. It does not retry: the process may exit before a retry, which would start
+// it again.
+func (c *Client) StartProcess(ctx context.Context, r sandbox.LeaseRef,
+	p sandbox.ProcessSpec) (x sandbox.Process, err error) {
 	path, err := leasePath(r.ID)
 	if err != nil {
 		return x, err
@@ -20,7 +21,8 @@ func (c *Client) StartProcess(ctx context.Context, r sandbox.LeaseRef, p sandbox
 	if p, err = p.Normalize(sandbox.AnyRules()); err != nil {
 		return x, err
 	}
-	return x, c.call(ctx, request{method: http.MethodPost, path: path + "/processes" + fence(r), body: p, slow: true, once: true}, &x)
+	return x, c.call(ctx,
+		request{method: http.MethodPost, path: path + "/processes" + fence(r), body: p, slow: true, once: true}, &x)
 }
 
 // GetProcess implements service.Processes.
@@ -53,7 +55,13 @@ func (c *Client) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (got sa
 		return got, err
 	}
 	body := wire.ProcessWait{Log: w.Log, Port: w.Port, Exit: w.Exit, Timeout: w.Timeout}
-	return got, c.call(ctx, request{method: http.MethodPost, path: path + "/wait" + fence(w.LeaseRef), body: body, slow: true, longer: w.Timeout.D()}, &got)
+	return got, c.call(ctx, request{
+		method: http.MethodPost,
+		path:   path + "/wait" + fence(w.LeaseRef),
+		body:   body,
+		slow:   true,
+		longer: w.Timeout.D(),
+	}, &got)
 }
 
 // KillProcess implements service.Processes.
@@ -65,8 +73,7 @@ func (c *Client) KillProcess(ctx context.Context, r sandbox.ProcessRef) (x sandb
 	return x, c.call(ctx, request{method: http.MethodDelete, path: path + fence(r.LeaseRef), slow: true}, &x)
 }
 
-// ReadProcess implements service.Processes. A reader whose connection breaks asks again, from the offset that
-// it has reached.
+// ReadProcess implements service.Processes. After a lost connection, the reader continues from its offset.
 func (c *Client) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox.ProcessLog, error) {
 	path, err := processPath(l.ProcessRef)
 	if err != nil {
@@ -83,20 +90,21 @@ func (c *Client) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox
 	}
 	offset, err := strconv.ParseInt(resp.Header.Get(wire.HeaderLogOffset), 10, 64)
 	if err != nil {
-		_ = resp.Body.Close() // nothing of it is of use
+		_ = resp.Body.Close() // not needed
 		return sandbox.ProcessLog{}, c.lost(http.MethodGet, path, true, err)
 	}
 	return sandbox.ProcessLog{ReadCloser: resp.Body, Offset: offset}, nil
 }
 
-// processPath refuses names that a path cannot carry; no process has such a name.
+// processPath returns NotFound for names that a path cannot hold. No process has such a name.
 func processPath(r sandbox.ProcessRef) (string, error) {
 	path, err := leasePath(r.LeaseRef.ID)
 	if err != nil {
 		return "", err
 	}
 	if r.Name == "" || r.Name == "." || r.Name == ".." {
-		return "", sandbox.Errorf(sandbox.NotFound, "lease %s has no process %q", r.LeaseRef.ID, r.Name).WithReason(sandbox.ReasonProcessNotFound)
+		return "", sandbox.Errorf(sandbox.NotFound, "lease %s has no process %q", r.LeaseRef.ID, r.Name).
+			WithReason(sandbox.ReasonProcessNotFound)
 	}
 	return path + "/processes/" + url.PathEscape(r.Name), nil
 }

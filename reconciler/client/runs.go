@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Run implements service.Runs. It is sent once, and streams both ways: a lost answer is UnknownOutcome,
-// and the sandbox is destroyed all the same. Who owns the run is the client's token.
+// Run implements service.Runs. It streams both ways and does not retry: a lost response is UnknownOutcome, and the
+// sandbox is destroyed anyway. The client's token owns the run.
 func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
 	r, err := r.Normalize()
 	if err != nil {
@@ -21,7 +21,7 @@ func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResu
 	}
 	body, sent := io.Pipe()
 	form := multipart.NewWriter(sent)
-	go func() { // ends with the request, whose body is closed then, or with what it reads
+	go func() { // ends when the transport closes the body, or at the end of the input
 		sent.CloseWithError(writeRun(form, r))
 	}()
 	const path = "/v1/runs"
@@ -30,7 +30,7 @@ func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResu
 	if err != nil {
 		return sandbox.RunResult{}, err
 	}
-	defer func() { _ = resp.Body.Close() }() // ends the run, if it still goes on
+	defer func() { _ = resp.Body.Close() }() // cancels the run if it is not finished
 	return c.readRun(path, json.NewDecoder(resp.Body), r)
 }
 
@@ -42,7 +42,15 @@ func writeRun(form *multipart.Writer, r sandbox.RunRequest) error {
 	}
 	err = json.NewEncoder(part).Encode(wire.RunRequest{
 		EnvironmentID: r.EnvironmentID, AgentDID: r.AgentDID, Margin: r.Margin, Collect: r.Collect,
-		ExecRequest: wire.ExecRequest{Command: r.Command, Env: r.Env, Cwd: r.Cwd, User: r.User, As: r.As, Timeout: r.Timeout, OutputLimit: r.OutputLimit},
+		ExecRequest: wire.ExecRequest{
+			Command:     r.Command,
+			Env:         r.Env,
+			Cwd:         r.Cwd,
+			User:        r.User,
+			As:          r.As,
+			Timeout:     r.Timeout,
+			OutputLimit: r.OutputLimit,
+		},
 	})
 	if err != nil {
 		return err
@@ -64,7 +72,7 @@ func writeRun(form *multipart.Writer, r sandbox.RunRequest) error {
 	return form.Close()
 }
 
-// readRun copies a run's output as it comes, collects what its caller does not read, and returns the result.
+// readRun streams the output of a run to its writers, collects the rest, and returns the result.
 func (c *Client) readRun(path string, lines *json.Decoder, r sandbox.RunRequest) (sandbox.RunResult, error) {
 	out := newOutputs(r.ExecRequest)
 	out.writers[wire.PartFiles] = r.Collected
@@ -81,7 +89,11 @@ func (c *Client) readRun(path string, lines *json.Decoder, r sandbox.RunRequest)
 			return sandbox.RunResult{}, line.Error.Err()
 		case line.Result != nil:
 			result, err := c.result(path, line.Result.ExecResult)
-			return sandbox.RunResult{ExecResult: out.collected(result), Lease: line.Result.Lease, Missing: line.Result.Missing}, err
+			return sandbox.RunResult{
+				ExecResult: out.collected(result),
+				Lease:      line.Result.Lease,
+				Missing:    line.Result.Missing,
+			}, err
 		default:
 			if err := out.write(line.Stream, line.Data, line.Encoding); err != nil {
 				return sandbox.RunResult{}, c.lost(http.MethodPost, path, false, err)

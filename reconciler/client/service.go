@@ -20,7 +20,7 @@ func (c *Client) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 		return e, err
 	}
 	r := request{method: http.MethodPut, path: path, body: p, slow: true, once: p.CreateOnly}
-	if p.Backend == sandbox.Cloudflare { // which is brought images
+	if p.Backend == sandbox.Cloudflare { // the client pushes the image
 		r.longer = driver.ImageLimit
 	}
 	return e, c.call(ctx, r, &e)
@@ -61,7 +61,8 @@ func (c *Client) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironm
 	if d.Force {
 		force = "true"
 	}
-	return c.call(ctx, request{method: http.MethodDelete, path: path + query("force", force), slow: true}, nil)
+	path += query("force", force, "owner", d.Owner)
+	return c.call(ctx, request{method: http.MethodDelete, path: path, slow: true}, nil)
 }
 
 // Acquire implements service.Leases.
@@ -102,21 +103,28 @@ func (c *Client) GetLease(ctx context.Context, id string) (sandbox.Lease, error)
 
 // ObserveLease implements service.Leases.
 func (c *Client) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
-	return c.lease(ctx, request{method: http.MethodGet, slow: true}, sandbox.LeaseRef{ID: id}, "", query("observe", "true"))
+	return c.lease(ctx, request{method: http.MethodGet, slow: true}, sandbox.LeaseRef{ID: id}, "",
+		query("observe", "true"))
 }
 
 // ListLeases implements service.Leases.
 func (c *Client) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
 	var page wire.LeasePage
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/leases" + query(
-		"environment_id", f.EnvironmentID, "agent_did", f.AgentDID, "status", string(f.Status), "after", f.After, "limit", number(f.Limit),
+	observe := ""
+	if f.Observe {
+		observe = "true"
+	}
+	err := c.call(ctx, request{method: http.MethodGet, slow: f.Observe, path: "/v1/leases" + query(
+		"environment_id", f.EnvironmentID, "agent_did", f.AgentDID, "status", string(f.Status), "after", f.After,
+		"limit", number(f.Limit), "observe", observe,
 	)}, &page)
 	return page.Leases, err
 }
 
 // Renew implements service.Leases.
 func (c *Client) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
-	return c.lease(ctx, request{method: http.MethodPost, body: wire.RenewRequest{Settings: r.Settings}}, r.LeaseRef, "/renew", fence(r.LeaseRef))
+	return c.lease(ctx, request{method: http.MethodPost, body: wire.RenewRequest{Settings: r.Settings}}, r.LeaseRef,
+		"/renew", fence(r.LeaseRef))
 }
 
 // Release implements service.Leases.
@@ -134,7 +142,8 @@ func (c *Client) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, e
 	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/wake", fence(r))
 }
 
-func (c *Client) lease(ctx context.Context, r request, ref sandbox.LeaseRef, verb, query string) (l sandbox.Lease, err error) {
+func (c *Client) lease(ctx context.Context, r request, ref sandbox.LeaseRef,
+	verb, query string) (l sandbox.Lease, err error) {
 	path, err := leasePath(ref.ID)
 	if err != nil {
 		return l, err
@@ -143,7 +152,7 @@ func (c *Client) lease(ctx context.Context, r request, ref sandbox.LeaseRef, ver
 	return l, c.call(ctx, r, &l)
 }
 
-// Deliver implements service.Conditions. What counts is d.Body as it is, or, without one, d.Condition.
+// Deliver implements service.Conditions. It sends d.Body unchanged, or without one d.Condition.
 func (c *Client) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandbox.Receipt, err error) {
 	if len(d.Body) == 0 {
 		if d.Body, err = json.Marshal(d.Condition); err != nil {
@@ -156,7 +165,8 @@ func (c *Client) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandb
 			return receipt, err
 		}
 	}
-	return receipt, c.call(ctx, request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: header}, &receipt)
+	return receipt, c.call(ctx,
+		request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: header}, &receipt)
 }
 
 // Ledger implements service.Reports.
@@ -174,15 +184,30 @@ func (c *Client) ListEvents(ctx context.Context, f sandbox.EventFilter) ([]sandb
 // Costs implements service.Reports.
 func (c *Client) Costs(ctx context.Context, q sandbox.CostQuery) (r sandbox.CostReport, err error) {
 	return r, c.call(ctx, request{method: http.MethodGet, path: "/v1/costs" + query(
-		"environment_id", q.EnvironmentID, "agent_did", q.AgentDID, "from", moment(q.From), "to", moment(q.To), "group_by", string(q.GroupBy),
+		"environment_id", q.EnvironmentID, "agent_did", q.AgentDID, "from", moment(q.From), "to", moment(q.To),
+		"group_by", string(q.GroupBy),
 	)}, &r)
+}
+
+// ListLLMCalls implements service.Reports.
+func (c *Client) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error) {
+	var page wire.LLMCallPage
+	before := ""
+	if !q.Before.IsZero() {
+		before = q.Before.Format(time.RFC3339Nano)
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/llm-calls" + query(
+		"environment_id", q.EnvironmentID, "lease_id", q.LeaseID, "before", before, "limit", number(q.Limit),
+	)}, &page)
+	return page.Calls, err
 }
 
 // ListDrift implements service.Reports.
 func (c *Client) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error) {
 	var page wire.DriftPage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/drift" + query(
-		"environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "kind", string(f.Kind), "status", string(f.Status), "limit", number(f.Limit),
+		"environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "kind", string(f.Kind), "status", string(f.Status),
+		"limit", number(f.Limit),
 	)}, &page)
 	return page.Findings, err
 }
@@ -191,15 +216,16 @@ func (c *Client) ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbo
 func (c *Client) ListDeliveries(ctx context.Context, f sandbox.DeliveryFilter) ([]sandbox.StoredDelivery, error) {
 	var page wire.DeliveryPage
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/deliveries" + query(
-		"id", f.ID, "environment_id", f.EnvironmentID, "status", string(f.Status), "before", f.Before, "limit", number(f.Limit),
+		"id", f.ID, "environment_id", f.EnvironmentID, "status", string(f.Status), "before", f.Before,
+		"limit", number(f.Limit),
 	)}, &page)
 	return page.Deliveries, err
 }
 
-// environmentPath refuses ids that a path cannot carry; no environment has such an id.
+// environmentPath returns NotFound for ids that a path cannot hold. No environment has such an id.
 func environmentPath(id string) (string, error) {
 	if id == "" || id == "." || id == ".." {
-		return "", sandbox.Errorf(sandbox.NotFound, "there is no environment %q", id)
+		return "", sandbox.Errorf(sandbox.NotFound, "environment %q does not exist", id)
 	}
 	return "/v1/environments/" + url.PathEscape(id), nil
 }
@@ -212,12 +238,12 @@ func leasePath(id string) (string, error) {
 }
 
 func eventsPath(f sandbox.EventFilter) string {
-	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "sandbox_id", f.SandboxID, "type", f.Type,
-		"from_sequence", number(f.FromSequence), "after_id", number(f.AfterID),
+	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID,
+		"sandbox_id", f.SandboxID, "type", f.Type, "from_sequence", number(f.FromSequence), "after_id", number(f.AfterID),
 		"latest", flag(f.Latest), "before_id", number(f.BeforeID), "limit", number(f.Limit))
 }
 
-// fence is the query that ties a request to a generation and an owner.
+// fence returns the query that fences a request by generation and owner.
 func fence(r sandbox.LeaseRef, more ...string) string {
 	return query(append(more, "generation", number(r.Generation), "owner", r.Owner)...)
 }

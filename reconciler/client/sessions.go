@@ -10,14 +10,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CreateSession implements service.Sessions. With an ID it is sent again when its answer was lost.
-func (c *Client) CreateSession(ctx context.Context, r sandbox.LeaseRef, s sandbox.CreateSession) (out sandbox.Session, err error) {
+// CreateSession implements service.Sessions. With an ID, it retries after a lost response.
+func (c *Client) CreateSession(ctx context.Context, r sandbox.LeaseRef,
+	s sandbox.CreateSession) (out sandbox.Session, err error) {
 	path, err := leasePath(r.ID)
 	if err != nil {
 		return out, err
 	}
 	body := wire.CreateSession{ID: s.ID, Env: s.Env, Cwd: s.Cwd, User: s.User}
-	return out, c.call(ctx, request{method: http.MethodPost, path: path + "/sessions" + fence(r), body: body, once: s.ID == ""}, &out)
+	return out, c.call(ctx,
+		request{method: http.MethodPost, path: path + "/sessions" + fence(r), body: body, once: s.ID == ""}, &out)
 }
 
 // GetSession implements service.Sessions.
@@ -36,7 +38,9 @@ func (c *Client) ListSessions(ctx context.Context, f sandbox.SessionFilter) ([]s
 		return nil, err
 	}
 	var page wire.SessionPage
-	err = c.call(ctx, request{method: http.MethodGet, path: path + "/sessions" + query("state", string(f.State), "limit", number(f.Limit))}, &page)
+	err = c.call(ctx,
+		request{method: http.MethodGet, path: path + "/sessions" + query("state", string(f.State), "limit", number(f.Limit))},
+		&page)
 	return page.Sessions, err
 }
 
@@ -46,7 +50,8 @@ func (c *Client) CloseSession(ctx context.Context, r sandbox.SessionRef) (s sand
 	if err != nil {
 		return s, err
 	}
-	return s, c.call(ctx, request{method: http.MethodDelete, path: path + query("generation", number(r.Generation)), slow: true}, &s)
+	return s, c.call(ctx,
+		request{method: http.MethodDelete, path: path + query("generation", number(r.Generation)), slow: true}, &s)
 }
 
 // ListSessionEvents implements service.Sessions.
@@ -68,9 +73,10 @@ func (c *Client) ListSessionEvents(ctx context.Context, f sandbox.SessionEventFi
 	return events, nil
 }
 
-// FollowSessionEvents implements service.Sessions. It reconnects after a lost connection and misses
-// nothing; it gives up when several attempts in a row bring no event.
-func (c *Client) FollowSessionEvents(ctx context.Context, f sandbox.SessionEventFilter, yield func(sandbox.SessionEvent) error) error {
+// FollowSessionEvents implements service.Sessions. It reconnects after a lost connection without missing events, and
+// fails after several attempts in a row without an event.
+func (c *Client) FollowSessionEvents(ctx context.Context, f sandbox.SessionEventFilter,
+	yield func(sandbox.SessionEvent) error) error {
 	f.Limit = 0
 	return c.followAgain(ctx, func() int64 { return f.After }, func() (bool, error) {
 		path, err := sessionEventsPath(f)
@@ -99,19 +105,21 @@ func (c *Client) FollowSessionEvents(ctx context.Context, f sandbox.SessionEvent
 	})
 }
 
-// sessionPath refuses ids that a path cannot carry; no session has such an id.
+// sessionPath returns NotFound for ids that a path cannot hold. No session has such an id.
 func sessionPath(r sandbox.SessionRef) (string, error) {
 	path, err := leasePath(r.LeaseID)
 	if err != nil {
 		return "", err
 	}
 	if r.ID == "" || r.ID == "." || r.ID == ".." {
-		return "", sandbox.Errorf(sandbox.NotFound, "lease %s has no session %q", r.LeaseID, r.ID).WithReason(sandbox.ReasonSessionNotFound)
+		return "", sandbox.Errorf(sandbox.NotFound, "lease %s has no session %q", r.LeaseID, r.ID).
+			WithReason(sandbox.ReasonSessionNotFound)
 	}
 	return path + "/sessions/" + url.PathEscape(r.ID), nil
 }
 
 func sessionEventsPath(f sandbox.SessionEventFilter) (string, error) {
 	path, err := sessionPath(f.SessionRef)
-	return path + "/events" + query("after", number(f.After), "limit", number(f.Limit), "generation", number(f.Generation)), err
+	return path + "/events" +
+		query("after", number(f.After), "limit", number(f.Limit), "generation", number(f.Generation)), err
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FollowEvents implements service.Reports. It reconnects after a lost connection and misses nothing;
-// it gives up when several attempts in a row bring no event.
+// FollowEvents implements service.Reports. It reconnects after a lost connection without missing events, and fails
+// after several attempts in a row without an event.
 func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	f.Limit = 0
 	return c.followAgain(ctx, func() int64 { return f.AfterID }, func() (bool, error) {
@@ -23,8 +23,8 @@ func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 	})
 }
 
-// followAgain connects again after a lost connection, and gives up when several attempts in a row bring
-// nothing: reached tells how far it is.
+// followAgain reconnects after a lost connection, and fails after several attempts in a row without progress. reached
+// returns the progress.
 func (c *Client) followAgain(ctx context.Context, reached func() int64, once func() (again bool, err error)) error {
 	for failures := 0; ; failures++ {
 		last := reached()
@@ -46,7 +46,8 @@ func (c *Client) followAgain(ctx context.Context, reached func() int64, once fun
 
 // followOnce follows one connection and moves f.AfterID past what was yielded. It reports whether
 // another connection may bring more.
-func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield func(sandbox.Event) error) (again bool, err error) {
+func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter,
+	yield func(sandbox.Event) error) (again bool, err error) {
 	return c.readEvents(ctx, eventsPath(*f), func(_, value string) (bool, error) {
 		var e sandbox.Event
 		if err := json.Unmarshal([]byte(value), &e); err != nil {
@@ -63,9 +64,10 @@ func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter, yield f
 	})
 }
 
-// readEvents calls got with kind and data of each server-sent event of one connection, until it wants no
-// more. It reports whether another connection may bring more.
-func (c *Client) readEvents(ctx context.Context, path string, got func(kind, data string) (more bool, err error)) (again bool, err error) {
+// readEvents calls got with the kind and the data of each server-sent event of one connection, until got stops it. It
+// reports whether another connection may bring more.
+func (c *Client) readEvents(ctx context.Context, path string,
+	got func(kind, data string) (more bool, err error)) (again bool, err error) {
 	resp, err := c.send(ctx, c.quick, http.MethodGet, path, "", wire.EventStream, nil)
 	if err != nil {
 		return sandbox.IsRetryable(err), err
@@ -95,7 +97,7 @@ func (c *Client) readEvents(ctx context.Context, path string, got func(kind, dat
 	return true, c.lost(http.MethodGet, path, true, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
 }
 
-// wholeLines is bufio.ScanLines without a last line that nothing ends: a connection was cut in it.
+// wholeLines is bufio.ScanLines without an unterminated last line, which a lost connection cut off.
 func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 	if bytes.IndexByte(data, '\n') < 0 {
 		if atEOF {
@@ -110,7 +112,8 @@ func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 func problemIn(data string) error {
 	var p wire.Problem
 	if err := json.Unmarshal([]byte(data), &p); err != nil {
-		return sandbox.Errorf(sandbox.Internal, "the reconciler ended the stream with an error that cannot be read, %q: %w", data, err)
+		return sandbox.Errorf(sandbox.Internal, "the reconciler ended the stream with an invalid error, %q: %w",
+			data, err)
 	}
 	return p.Err()
 }

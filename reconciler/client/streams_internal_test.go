@@ -39,7 +39,8 @@ func follow(t *testing.T, stream string) (got []sandbox.Event, after int64, agai
 	return got, f.AfterID, again, err
 }
 
-const twoEvents = "id: 1\nevent: sandbox.ready\ndata: {\"id\":1,\"type\":\"sandbox.ready\"}\n\n:\n\nid: 23\ndata: {\"id\":23}\n\n"
+const twoEvents = "id: 1\nevent: sandbox.ready\ndata: {\"id\":1,\"type\":\"sandbox.ready\"}\n\n:\n\nid: 23\n" +
+	"data: {\"id\":23}\n\n"
 
 // TestAStreamOfEventsMayBeCutAnywhere: what came whole is yielded, and the rest is asked for again.
 func TestAStreamOfEventsMayBeCutAnywhere(t *testing.T) {

@@ -23,7 +23,12 @@ func (c *Client) RotateToken(ctx context.Context, r sandbox.RotateToken) (made s
 	if err != nil {
 		return made, err
 	}
-	return made, c.call(ctx, request{method: http.MethodPost, path: path + "/rotate", body: wire.RotateToken{Overlap: r.Overlap, Ceiling: r.Ceiling}, once: true}, &made)
+	return made, c.call(ctx, request{
+		method: http.MethodPost,
+		path:   path + "/rotate",
+		body:   wire.RotateToken{Overlap: r.Overlap, Ceiling: r.Ceiling},
+		once:   true,
+	}, &made)
 }
 
 // ListTokens implements service.Tokens.
@@ -44,10 +49,10 @@ func (c *Client) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.To
 	return page.Tokens, err
 }
 
-// tokenPath refuses what no path can carry, and no token is called.
+// tokenPath returns NotFound for names that a path cannot hold. No token has such a name.
 func tokenPath(nameOrID string) (string, error) {
 	if nameOrID == "" || nameOrID == "." || nameOrID == ".." {
-		return "", sandbox.Errorf(sandbox.NotFound, "no token is called %q", nameOrID)
+		return "", sandbox.Errorf(sandbox.NotFound, "no token has the name or id %q", nameOrID)
 	}
 	return "/v1/tokens/" + url.PathEscape(nameOrID), nil
 }

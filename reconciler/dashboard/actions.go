@@ -6,54 +6,54 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// actionTimeout bounds how long an action is waited for. What it has begun goes on without.
+// actionTimeout limits the wait for an action. The action continues afterwards.
 const actionTimeout = 20 * time.Second
 
-// action is what can be done to a lease, once it is confirmed.
+// action is an operation on a lease that the user must confirm.
 type action struct {
-	Name  string // in the address
+	Name  string // in the URL
 	Label string
-	// Consequence says what it does, before it is done.
+	// Consequence describes the effect on the confirmation page.
 	Consequence string
 	Danger      bool
 	operation   string
 	applies     func(l sandbox.Lease) bool
-	do          func(ctx context.Context, s service.Service, r sandbox.LeaseRef) error
+	do          func(ctx context.Context, s contents, r sandbox.LeaseRef) error
 }
 
 var actions = []action{
 	{
 		Name: "renew", Label: "Renew", operation: "renew-lease", applies: isLive,
-		Consequence: "Its time to live begins anew, up to its longest lifetime. Nothing else changes.",
-		do: func(ctx context.Context, s service.Service, r sandbox.LeaseRef) error {
+		Consequence: "The time to live starts again, up to the maximum lifetime. Nothing else changes.",
+		do: func(ctx context.Context, s contents, r sandbox.LeaseRef) error {
 			_, err := s.Renew(ctx, sandbox.Renew{LeaseRef: r})
 			return err
 		},
 	},
 	{
 		Name: "sleep", Label: "Put to sleep", operation: "sleep-lease",
-		Consequence: "The sandbox sleeps until its next use, which wakes it. It is refused while a command runs.",
+		Consequence: "The sandbox sleeps until its next use. This fails while a command runs.",
 		applies: func(l sandbox.Lease) bool {
 			return l.Status == sandbox.LeaseActive && l.Phase == sandbox.PhaseAwake
 		},
-		do: func(ctx context.Context, s service.Service, r sandbox.LeaseRef) error {
+		do: func(ctx context.Context, s contents, r sandbox.LeaseRef) error {
 			_, err := s.Sleep(ctx, r)
 			return err
 		},
 	},
 	{
 		Name: "expire", Label: "Expire", operation: "release-lease", applies: isLive, Danger: true,
-		Consequence: "The lease ends now, and its sandbox is destroyed with all files in it. This cannot be undone; the agent's next acquire begins a new generation.",
-		do:          expire,
+		Consequence: "The lease ends now, and its sandbox is destroyed with all its files. This cannot be undone. " +
+			"The agent's next acquire starts a new generation.",
+		do: expire,
 	},
 }
 
-// expire ends a lease. That its sandbox is not gone yet is no failure: it is tried until it is.
-func expire(ctx context.Context, s service.Service, r sandbox.LeaseRef) error {
+// expire ends a lease. A sandbox that still exists is no error, because the reconciler retries its destruction.
+func expire(ctx context.Context, s contents, r sandbox.LeaseRef) error {
 	_, err := s.Release(ctx, r)
 	if err == nil {
 		return nil
@@ -66,13 +66,13 @@ func expire(ctx context.Context, s service.Service, r sandbox.LeaseRef) error {
 	return err
 }
 
-// confirmPage asks whether something shall be done.
+// confirmPage asks the user to confirm an action.
 type confirmPage struct {
 	sandbox.Lease
 	Action action
 }
 
-// ask shows what an action would do, and the form that does it.
+// ask shows the consequence of an action and the form that runs it.
 func (a action) ask(p *page) error {
 	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
 	if err != nil {
@@ -85,14 +85,17 @@ func (a action) ask(p *page) error {
 }
 
 func (a action) refusal(l sandbox.Lease) error {
-	return sandbox.Errorf(sandbox.Conflict, "lease %s generation %d is %s, its sandbox is %s: it cannot be done now", l.ID, l.Generation, l.Status, words(string(l.SandboxState)))
+	return sandbox.Errorf(sandbox.Conflict,
+		"lease %s generation %d is %s and its sandbox is %s, so the action is not possible now",
+		l.ID, l.Generation, l.Status, words(string(l.SandboxState)))
 }
 
-// carryOut does it to the generation that the form shows: what came after is left alone.
+// carryOut runs the action on the generation in the form. It does not affect later generations.
 func (a action) carryOut(p *page) error {
 	generation, err := strconv.ParseInt(p.r.PostForm.Get("generation"), 10, 64)
 	if err != nil || generation < 1 {
-		return sandbox.InvalidFields("the form", []sandbox.Field{{Name: "generation", Problem: "must be the lease's generation"}})
+		return sandbox.InvalidFields("the form",
+			[]sandbox.Field{{Name: "generation", Problem: "must be the lease's generation"}})
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
 	defer cancel()

@@ -97,7 +97,8 @@ func TestALeaseWhoseSandboxCannotBeRemovedYetHasExpiredAllTheSame(t *testing.T) 
 	if a := b.confirm(w.pathOf("{lease}/expire", l, exec)); a.StatusCode != http.StatusSeeOther {
 		t.Errorf("it is answered with %d: %s", a.StatusCode, a.body)
 	}
-	if a := b.get(w.pathOf("{lease}", l, exec)); !strings.Contains(a.body, "the engine is away") || !strings.Contains(a.body, "Ended by") {
+	if a := b.get(w.pathOf("{lease}", l, exec)); !strings.Contains(a.body, "the engine is away") ||
+		!strings.Contains(a.body, "Ended by") {
 		t.Errorf("the page does not say so: %s", a.body)
 	}
 	w.FailKills(false)

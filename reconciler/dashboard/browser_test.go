@@ -68,8 +68,8 @@ func (w *world) startChromium() *chromium {
 	if path == "" {
 		w.Fatal("there is no chromium; scripts/test-dashboard installs it")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute))
 	allocator, free := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, end := chromedp.NewContext(allocator)
 	ctx, timeout := context.WithTimeout(ctx, 10*time.Minute)
@@ -136,13 +136,15 @@ func (c *chromium) click(selector string) {
 func (c *chromium) logIn(token string) {
 	c.Helper()
 	c.open("/ui/")
-	c.run(chromedp.SendKeys("#token", token+kb.Enter, chromedp.ByQuery), chromedp.WaitVisible("#environments", chromedp.ByQuery))
+	c.run(chromedp.SendKeys("#token", token+kb.Enter, chromedp.ByQuery),
+		chromedp.WaitVisible("#environments", chromedp.ByQuery))
 }
 
 // theme has pages shown in light or dark, to a screen of a width.
 func (c *chromium) theme(scheme string, width int64) {
 	c.Helper()
-	c.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
+	c.run(emulation.SetEmulatedMedia().
+		WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 		emulation.SetDeviceMetricsOverride(width, 900, 1, width < 600))
 }
 
@@ -173,9 +175,10 @@ func axeSource(t *testing.T) string {
 func (c *chromium) wantAccessible(axe, name string) {
 	c.Helper()
 	var found string
-	c.run(chromedp.Evaluate(axe, nil), chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations.map(v =>
+	c.run(chromedp.Evaluate(axe, nil),
+		chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations.map(v =>
 		({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html + " " + n.failureSummary)}))))`, &found,
-		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 	var violations []struct {
 		ID, Impact, Help string
 		Nodes            []string
@@ -207,9 +210,13 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	})
 	w.environment("coding-parser", func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeCoding })
 	day := sandbox.Duration(24 * time.Hour)
-	for i, agent := range []string{"did:plc:z72i7hdynmk6r22z27h6tvur", "did:plc:ewvi7nxzyoun6zhxrhs64oiz", "did:web:agents.example.com:scout", "did:plc:ragtjsm2j2vknwkz3zp4oxrd"} {
+	for i, agent := range []string{
+		"did:plc:z72i7hdynmk6r22z27h6tvur", "did:plc:ewvi7nxzyoun6zhxrhs64oiz", "did:web:agents.example.com:scout",
+		"did:plc:ragtjsm2j2vknwkz3zp4oxrd",
+	} {
 		for _, environment := range []string{"catan-7", "rpg-shadowvale", "coding-parser"}[:1+i%3] {
-			_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: environment, Settings: sandbox.LeaseSettings{TTL: &day}})
+			_, err := w.Service.Acquire(w.Context(),
+				sandbox.Acquire{AgentDID: agent, EnvironmentID: environment, Settings: sandbox.LeaseSettings{TTL: &day}})
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -250,7 +257,8 @@ func TestInChromiumALeaseIsWatchedAndExpired(t *testing.T) {
 	l, _ := w.campaign()
 	c := w.startChromium()
 	c.open("/ui/leases?environment=catan-7") // leads to the log-in, and back
-	c.run(chromedp.SendKeys("#token", w.token("ops", sandbox.ScopeLease)+kb.Enter, chromedp.ByQuery), chromedp.WaitVisible("#leases table", chromedp.ByQuery))
+	c.run(chromedp.SendKeys("#token", w.token("ops", sandbox.ScopeLease)+kb.Enter, chromedp.ByQuery),
+		chromedp.WaitVisible("#leases table", chromedp.ByQuery))
 	c.click(fmt.Sprintf(`a[href="%s"]`, w.pathOf("{lease}", l, "")))
 	c.see("Timeline")
 	if got := c.text("#head .state"); got != "ready" {
@@ -291,10 +299,14 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 	c := w.startChromium()
 	c.open("/ui/login")
 	pages := []struct{ name, path string }{
-		{"login", "/ui/login"}, {"environments", "/ui/"}, {"environment", "/ui/environments/catan-7"}, {"leases", "/ui/leases?status=all"},
-		{"lease", "{lease}"}, {"usage", "{lease}/usage"}, {"usage-of-a-day", "{lease}/usage?last=24h"}, {"command", "{lease}/execs/{exec}"}, {"confirm", "{lease}/expire"},
-		{"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"}, {"costs-near-budget", "/ui/costs?environment=rpg-shadowvale"}, {"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"},
-		{"webhook", "/ui/webhook"}, {"message", "/ui/webhook/message?id=msg_2KWPBgLlAfxdpx2AI54pPJ85f4W&environment=rpg-shadowvale"}, {"error", "/ui/environments/nothing"},
+		{"login", "/ui/login"}, {"environments", "/ui/"}, {"environment", "/ui/environments/catan-7"},
+		{"leases", "/ui/leases?status=all"}, {"lease", "{lease}"}, {"usage", "{lease}/usage"},
+		{"usage-of-a-day", "{lease}/usage?last=24h"}, {"command", "{lease}/execs/{exec}"}, {"confirm", "{lease}/expire"},
+		{"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"},
+		{"costs-near-budget", "/ui/costs?environment=rpg-shadowvale"},
+		{"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"}, {"webhook", "/ui/webhook"},
+		{"message", "/ui/webhook/message?id=msg_2KWPBgLlAfxdpx2AI54pPJ85f4W&environment=rpg-shadowvale"},
+		{"error", "/ui/environments/nothing"},
 	}
 	for i, p := range pages {
 		if i == 1 {
@@ -360,7 +372,8 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 		}
 		seen = append(seen, at.Text)
 	}
-	if all := strings.Join(seen, ","); !strings.HasPrefix(all, "Skip to the content,Sandbox leases,Log out,Environments,Leases,Costs,Drift,Egress,Webhook,catan-7") {
+	if all := strings.Join(seen, ","); !strings.HasPrefix(all,
+		"Skip to content,Sandbox leases,Log out,Environments,Leases,Costs,Drift,Egress,Webhook,catan-7") {
 		t.Errorf("the tab key goes through %s", all)
 	}
 	c.open("/ui/")

@@ -13,18 +13,18 @@ import (
 type point struct {
 	At    time.Time
 	Value float64
-	// Apart: nothing is known of the time since the point before.
+	// Apart means that there is a gap before the point.
 	Apart bool
 }
 
-// line is a chart of values over time, 300 by 60 units, beside which the same values stand in a table.
+// line is a chart of values over time, 300 by 60 units. A table beside it shows the same values.
 type line struct {
 	Name string
-	// Highest is the highest value and the limit, as people read them; "" where there is no value.
+	// Highest is the formatted maximum with the limit; "" without values.
 	Highest string
-	// Path is that of the line, interrupted where nothing is known, Area the same closed at the bottom.
+	// Path is the path of the line, with gaps. Area is the same path closed at the bottom.
 	Path, Area string
-	// Limit is at what height the limit lies; Above: it is above the chart, or there is none.
+	// Limit is the height of the limit. Above means that the limit is above the chart, or that there is none.
 	Limit float64
 	Above bool
 }
@@ -34,7 +34,7 @@ const (
 	lineHeight = 60.0
 )
 
-// newLine draws points between two moments, from 0 to what is highest. write writes a value for people.
+// newLine draws points between two times, from 0 to the maximum. write formats a value.
 func newLine(name string, points []point, from, to time.Time, limit int64, write func(int64) string) line {
 	highest := 0.0
 	for _, p := range points {
@@ -61,12 +61,12 @@ func newLine(name string, points []point, from, to time.Time, limit int64, write
 	return l
 }
 
-// add draws points that hang together.
+// add draws points without a gap.
 func (l *line) add(piece []point2) {
 	if len(piece) == 0 {
 		return
 	}
-	if len(piece) == 1 { // something to be seen
+	if len(piece) == 1 { // a visible dot
 		piece = []point2{{max(piece[0].x-1, 0), piece[0].y}, piece[0]}
 	}
 	path := pathOf(piece)
@@ -77,7 +77,7 @@ func (l *line) add(piece []point2) {
 // point2 is a point of a chart.
 type point2 struct{ x, y float64 }
 
-// pathOf is the SVG path from point to point.
+// pathOf returns the SVG path through points.
 func pathOf(points []point2) string {
 	var b strings.Builder
 	for i, p := range points {
@@ -90,24 +90,24 @@ func pathOf(points []point2) string {
 	return b.String()
 }
 
-// spentChart shows what a month has cost so far, day by day, against its budget: 620 by 140 units.
+// spentChart shows the costs of a month by day against its budget: 620 by 140 units.
 type spentChart struct {
 	Path, Area string
-	// Limit is at what height the budget lies. Pace leads there evenly over the month.
+	// Limit is the height of the budget. Pace is the line of even spending over the month.
 	Limit float64
 	Pace  string
-	// Even is what would be spent by now at that pace.
+	// Even is the amount of even spending up to now.
 	Even   sandbox.NanoUSD
 	Labels []label
 }
 
-// newSpentChart draws the days of a month up to now, one that has begun, below the budget or what was spent beyond it.
+// newSpentChart draws the days of the current month up to now. The scale ends at the budget or at the costs beyond it.
 func newSpentChart(month, now time.Time, days []sandbox.CostRow, budget sandbox.NanoUSD) *spentChart {
 	cost := map[string]sandbox.NanoUSD{}
 	var total sandbox.NanoUSD
 	for _, r := range days {
-		cost[r.Day] = r.Gross
-		total += r.Gross
+		cost[r.Day] = r.Spent()
+		total += r.Spent()
 	}
 	length := month.AddDate(0, 1, 0).Sub(month)
 	x := func(t time.Time) float64 { return chartWidth * float64(t.Sub(month)) / float64(length) }
@@ -131,5 +131,5 @@ func newSpentChart(month, now time.Time, days []sandbox.CostRow, budget sandbox.
 	return c
 }
 
-// round keeps a tenth of a unit: no eye sees less.
+// round rounds to a tenth of a unit.
 func round(x float64) float64 { return math.Round(x*10) / 10 }

@@ -9,51 +9,51 @@ import (
 )
 
 const (
-	// agentsPerPage is how many agents a page of costs lists, those that cost most.
+	// agentsPerPage is how many agents a page lists, by descending costs.
 	agentsPerPage = 20
 	monthLayout   = "2006-01"
 	dayLayout     = "2006-01-02"
 )
 
-// costsPage is what sandboxes cost in one calendar month, UTC.
+// costsPage shows the costs of one calendar month, UTC.
 type costsPage struct {
 	scope
 	Month    time.Time
 	Previous string
-	Next     string // "" for the month that goes on
+	Next     string // "" for the current month
 	Total    sandbox.CostRow
-	Days     *dayChart // nil where there was no use
+	Days     *dayChart // nil without usage
 	ByDay    []costRow
-	// Budget is the chosen environment's in the month that goes on.
+	// Budget is the budget of the chosen environment in the current month.
 	Budget        *budgetView
 	Spent         *spentChart // against Budget; nil without one
-	Environments  []costRow   // none where one is chosen
+	Environments  []costRow   // empty if one is chosen
 	Agents        []costRow
 	MoreAgents    int
 	PriceBooks    []sandbox.PriceBook
-	CurrentlyOnly bool // the month goes on
+	CurrentlyOnly bool // it is the current month
 }
 
-// costRow is a line of costs.
+// costRow is a row of costs.
 type costRow struct {
 	sandbox.CostRow
 	Name  string
 	Share meter // of the total
-	// Budget is the environment's in the month that goes on, nil where it has none.
+	// Budget is the budget of the environment in the current month, nil without one.
 	Budget *budgetView
 }
 
-// costs shows what a month has cost: by day, environment and agent.
+// costs shows the costs of a month by day, environment and agent.
 func costs(p *page) error {
-	s, ok, err := p.scope()
-	if err != nil {
-		return err
-	}
+	s := p.scope
 	v := costsPage{scope: s, Month: sandbox.MonthOf(p.now())}
 	if text := p.query("month"); text != "" {
-		if v.Month, err = time.Parse(monthLayout, text); err != nil {
-			return sandbox.InvalidFields("the page's address", []sandbox.Field{{Name: "month", Problem: "must be a month such as 2026-11"}})
+		month, err := time.Parse(monthLayout, text)
+		if err != nil {
+			return sandbox.InvalidFields("the page's URL",
+				[]sandbox.Field{{Name: "month", Problem: "must be a month such as 2026-11"}})
 		}
+		v.Month = month
 	}
 	now := p.now()
 	v.CurrentlyOnly = v.Month.Equal(sandbox.MonthOf(now))
@@ -64,7 +64,7 @@ func costs(p *page) error {
 	if v.Month.Before(sandbox.MonthOf(now)) {
 		v.Next = here(v.Month.AddDate(0, 1, 0))
 	}
-	if ok && !v.Month.After(now) {
+	if s.Any && !v.Month.After(now) {
 		if err := p.addCosts(&v, now); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func costs(p *page) error {
 	return p.show("costs", "Costs", "costs", "", v)
 }
 
-// addCosts adds the figures of the page's month.
+// addCosts adds the costs of the page's month.
 func (p *page) addCosts(v *costsPage, now time.Time) error {
 	q := sandbox.CostQuery{EnvironmentID: v.Environment, From: v.Month, To: v.Month.AddDate(0, 1, 0)}
 	if q.To.After(now) {
@@ -123,13 +123,13 @@ func (p *page) addCosts(v *costsPage, now time.Time) error {
 	return nil
 }
 
-// budgets returns where environments stand in the budgets of the month that goes on, by id.
+// budgets returns the budgets of environments in the current month by id.
 func (p *page) budgets(v *costsPage) (map[string]*budgetView, error) {
 	all := map[string]*budgetView{}
 	if !v.CurrentlyOnly {
 		return all, nil
 	}
-	list, err := p.service.ListEnvironments(p.ctx)
+	list, err := p.caller.Environments(p.ctx)
 	for _, e := range list {
 		if b := budgetOf(e); b != nil {
 			all[e.ID] = b
@@ -138,19 +138,19 @@ func (p *page) budgets(v *costsPage) (map[string]*budgetView, error) {
 	return all, err
 }
 
-// sharesOf returns lines of costs, the highest first.
+// sharesOf returns rows by descending costs.
 func sharesOf(rows []sandbox.CostRow, name func(sandbox.CostRow) string) []costRow {
 	all := make([]costRow, len(rows))
 	for i, r := range rows {
 		all[i] = costRow{CostRow: r, Name: name(r)}
 	}
-	slices.SortStableFunc(all, func(a, b costRow) int { return cmp.Compare(b.Gross, a.Gross) })
+	slices.SortStableFunc(all, func(a, b costRow) int { return cmp.Compare(b.Spent(), a.Spent()) })
 	var total sandbox.NanoUSD
 	for _, r := range rows {
-		total += r.Gross
+		total += r.Spent()
 	}
 	for i := range all {
-		all[i].Share = newShare(float64(all[i].Gross), float64(total))
+		all[i].Share = newShare(float64(all[i].Spent()), float64(total))
 	}
 	return all
 }
@@ -177,12 +177,12 @@ const (
 	chartHeight = 140.0
 )
 
-// newDayChart draws a month, nil where nothing cost anything.
+// newDayChart draws a month. It returns nil without costs.
 func newDayChart(month time.Time, rows []sandbox.CostRow) *dayChart {
 	c, byDay := &dayChart{}, map[string]sandbox.NanoUSD{}
 	for _, r := range rows {
-		byDay[r.Day] = r.Gross
-		c.Highest = max(c.Highest, r.Gross)
+		byDay[r.Day] = r.Spent()
+		c.Highest = max(c.Highest, r.Spent())
 	}
 	if c.Highest == 0 {
 		return nil
@@ -192,14 +192,15 @@ func newDayChart(month time.Time, rows []sandbox.CostRow) *dayChart {
 	for i := range n {
 		x, cost := step*float64(i), byDay[month.AddDate(0, 0, i).Format(dayLayout)]
 		if h := chartHeight * float64(cost) / float64(c.Highest); cost > 0 {
-			c.Bars = append(c.Bars, bar{X: round(x + 2), Y: round(chartHeight - max(h, 1)), Width: round(step - 4), Height: round(max(h, 1))})
+			c.Bars = append(c.Bars,
+				bar{X: round(x + 2), Y: round(chartHeight - max(h, 1)), Width: round(step - 4), Height: round(max(h, 1))})
 		}
 	}
 	c.Labels = dayLabels(month)
 	return c
 }
 
-// dayLabels are the numbers below a chart of a month's days.
+// dayLabels returns the numbers below a chart of days.
 func dayLabels(month time.Time) (labels []label) {
 	n := month.AddDate(0, 1, -1).Day()
 	step := chartWidth / float64(n)

@@ -21,40 +21,39 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Root is the path below which the dashboard is served.
+// Root is the root path of the dashboard.
 const Root = "/ui/"
 
 const (
-	// pageTimeout bounds how long the service may take for what a page shows.
+	// pageTimeout limits the service calls of a page.
 	pageTimeout = 30 * time.Second
-	// maxForm bounds a form, in bytes; the longest field is a token.
+	// maxForm limits the size of a form, in bytes; the longest field is a token.
 	maxForm = 16 << 10
-	// DefaultMaxStreams is how many pages may follow the ledger at once; others are read without.
+	// DefaultMaxStreams is how many pages may follow the ledger at once. Further pages get no live updates.
 	DefaultMaxStreams = 2000
 )
 
 //go:embed templates static
 var files embed.FS
 
-// Config says what a dashboard shows, and to whom.
+// Config configures a dashboard.
 type Config struct {
-	// Gate lets browsers in.
+	// Gate authenticates browsers.
 	Gate api.Gate
-	// Events are followed for all pages together; which page may know of which, the Gate says.
+	// Events is followed once for all pages. The Gate decides which page may see an event.
 	Events Events
 	// Now is the clock; nil means time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger // nil means none
 	// MaxStreams is how many pages may follow the ledger at once. Zero means DefaultMaxStreams.
 	MaxStreams int
-	// KeepAlive is how long a page that follows may hear nothing; as often it is asked whether it still may.
-	// Zero means 15 s.
+	// KeepAlive is the interval of keep-alive messages to pages, and of checking their logins. Zero means 15 s.
 	KeepAlive time.Duration
-	// StreamTimeout is how long a page may leave what it was told unread before it is cut off. Zero means 30 s.
+	// StreamTimeout is how long a page may leave a message unread before it is disconnected. Zero means 30 s.
 	StreamTimeout time.Duration
 }
 
-// Dashboard serves the pages. Who makes it runs it, so that pages follow the ledger.
+// Dashboard serves the pages. The caller must call Run for live updates.
 type Dashboard struct {
 	gate          api.Gate
 	feed          *feed
@@ -67,11 +66,12 @@ type Dashboard struct {
 	month         monthCost
 	keepAlive     time.Duration
 	streamTimeout time.Duration
+	undeclared    []string // patterns of pages without an operation or a target
 }
 
 var _ http.Handler = (*Dashboard)(nil)
 
-// New makes a dashboard.
+// New returns a dashboard. It fails if a page or an action lacks an operation of the API or a target.
 func New(c Config) (*Dashboard, error) {
 	d := &Dashboard{
 		gate: c.Gate, now: c.Now, log: c.Logger, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
@@ -101,10 +101,14 @@ func New(c Config) (*Dashboard, error) {
 		return nil, err
 	}
 	d.route()
+	if len(d.undeclared) > 0 {
+		return nil, fmt.Errorf("pages without an operation of the API or a target: %s",
+			strings.Join(d.undeclared, ", "))
+	}
 	return d, nil
 }
 
-// Mount has a handler serve the dashboard below Root, and lead there from its root.
+// Mount adds the dashboard below Root to a handler, and a redirect from / to Root.
 func (d *Dashboard) Mount(h api.Handler) {
 	h.Mount(Root, d)
 	h.Mount("GET /{$}", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,66 +117,68 @@ func (d *Dashboard) Mount(h api.Handler) {
 	}))
 }
 
-// Run tells pages of what happens, until ctx ends.
+// Run sends live updates to pages until ctx ends.
 func (d *Dashboard) Run(ctx context.Context) { d.feed.run(ctx) }
 
-// route adds every page, each with the operation of the API that a token must be permitted to see it.
+// route adds every page with its operation of the API, which a token must permit, and its target.
 func (d *Dashboard) route() {
 	d.mux.HandleFunc("GET /ui/static/{file}", d.static)
 	d.mux.HandleFunc("GET /ui/login", d.showLogin)
 	d.mux.HandleFunc("POST /ui/login", d.logIn)
 	d.mux.HandleFunc("POST /ui/logout", d.logOut)
 
-	d.page("GET /ui/{$}", "list-environments", environments)
-	d.page("GET /ui/environments/{id}", "get-environment", environment)
-	d.page("GET /ui/leases", "list-leases", leases)
-	d.page("GET /ui/leases/{id}", "get-lease", lease)
-	d.page("GET /ui/leases/{id}/usage", "lease-usage", usage)
-	d.page("GET /ui/leases/{id}/execs/{exec}", "get-exec", command)
+	d.page("GET /ui/{$}", "list-environments", nothing, environments)
+	d.page("GET /ui/environments/{id}", "get-environment", itsEnvironment, environment)
+	d.page("GET /ui/leases", "list-leases", narrowed, leases)
+	d.page("GET /ui/leases/{id}", "get-lease", itsLease, lease)
+	d.page("GET /ui/leases/{id}/usage", "lease-usage", itsLease, usage)
+	d.page("GET /ui/leases/{id}/execs/{exec}", "get-exec", itsLease, command)
 	for _, a := range actions {
-		d.page("GET /ui/leases/{id}/"+a.Name, a.operation, a.ask)
-		d.page("POST /ui/leases/{id}/"+a.Name, a.operation, a.carryOut)
+		d.page("GET /ui/leases/{id}/"+a.Name, a.operation, itsLease, a.ask)
+		d.page("POST /ui/leases/{id}/"+a.Name, a.operation, itsLease, a.carryOut)
 	}
-	d.page("GET /ui/costs", "get-costs", costs)
-	d.page("GET /ui/drift", "list-drift", drift)
-	d.page("GET /ui/egress", "list-events", egress)
-	d.page("GET /ui/webhook", "list-deliveries", deliveries)
-	d.page("GET /ui/webhook/message", "list-deliveries", delivery)
-	d.page("GET /ui/live", "list-events", live)
+	d.page("GET /ui/costs", "get-costs", narrowed, costs)
+	d.page("GET /ui/drift", "list-drift", narrowed, drift)
+	d.page("GET /ui/egress", "list-events", narrowed, egress)
+	d.page("GET /ui/webhook", "list-deliveries", narrowed, deliveries)
+	d.page("GET /ui/webhook/message", "list-deliveries", namedEnvironment, delivery)
+	d.page("GET /ui/live", "list-events", followed, live)
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		d.fail(w, r, sandbox.Errorf(sandbox.NotFound, "there is no page %s", r.URL.Path))
+		d.fail(w, r, sandbox.Errorf(sandbox.NotFound, "page %s does not exist", r.URL.Path))
 	})
 }
 
-// ServeHTTP implements http.Handler. What other sites have a browser send is refused before all else.
+// ServeHTTP implements http.Handler. It rejects cross-site requests first.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secureHeaders(w.Header())
 	if err := d.origins.Check(r); err != nil {
-		d.fail(w, r, sandbox.Errorf(sandbox.Forbidden, "this request came from another site, and was refused: open the page here and try again"))
+		d.fail(w, r, sandbox.Errorf(sandbox.Forbidden,
+			"the request came from another site and was rejected: open the page here and try again"))
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	d.mux.ServeHTTP(w, r)
 }
 
-// secureHeaders sets what every answer carries. Nothing inline is allowed, neither styles nor scripts, and
-// nothing from elsewhere; no site may show a page in a frame.
+// secureHeaders sets the headers of every response. They forbid inline styles and scripts, resources of other sites,
+// and frames.
 func secureHeaders(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "+
+			"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "same-origin") // a form that tells no origin at all could not be told from another site's
+	h.Set("Referrer-Policy", "same-origin") // without an origin, a form would look like one of another site
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=()")
-	h.Set("Cache-Control", "no-store") // pages are for one person; static files say otherwise
+	h.Set("Cache-Control", "no-store") // pages are personal; static files override this
 }
 
 // asset is a static file.
 type asset struct {
 	body    []byte
-	version string // of its content
+	version string // hash of the content
 }
 
 func loadAssets() (map[string]asset, error) {
@@ -188,7 +194,7 @@ func loadAssets() (map[string]asset, error) {
 	})
 }
 
-// assetURL returns where a static file is; it changes with its content, so that browsers may keep it.
+// assetURL returns the URL of a static file. The URL changes with the content, so browsers may cache the file.
 func (d *Dashboard) assetURL(name string) string {
 	return Root + "static/" + name + "?v=" + d.assets[name].version
 }
@@ -197,7 +203,7 @@ func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	a, ok := d.assets[name]
 	if !ok {
-		d.fail(w, r, sandbox.Errorf(sandbox.NotFound, "there is no file %s", r.URL.Path))
+		d.fail(w, r, sandbox.Errorf(sandbox.NotFound, "file %s does not exist", r.URL.Path))
 		return
 	}
 	if r.URL.Query().Get("v") == a.version {
@@ -206,9 +212,10 @@ func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.body))
 }
 
-// parse reads the templates: one for each page, with the layout around it.
+// parse parses the templates: one per page, with the layout.
 func (d *Dashboard) parse() (map[string]*template.Template, error) {
-	layout, err := template.New("layout").Funcs(d.functions()).ParseFS(files, "templates/layout.html", "templates/parts.html")
+	layout, err := template.New("layout").Funcs(d.functions()).
+		ParseFS(files, "templates/layout.html", "templates/parts.html")
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +237,7 @@ func (d *Dashboard) parse() (map[string]*template.Template, error) {
 	return all, err
 }
 
-// render sends a page made of a template. It is made whole before a byte is sent: what fails is an error page.
+// render sends a page. It executes the whole template first, so that a failure gives an error page.
 func (d *Dashboard) render(w http.ResponseWriter, status int, name string, f *frame) error {
 	f.now, f.dashboard = d.now(), d
 	var b bytes.Buffer
@@ -239,11 +246,11 @@ func (d *Dashboard) render(w http.ResponseWriter, status int, name string, f *fr
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, printable(b.String())) // a browser that has gone needs no answer
+	_, _ = io.WriteString(w, printable(b.String())) // the browser may have disconnected
 	return nil
 }
 
-// fail answers with an error's page.
+// fail sends the page of an error.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	d.failFor(w, r, api.Caller{}, "", err)
 }
@@ -254,13 +261,13 @@ func (d *Dashboard) failFor(w http.ResponseWriter, r *http.Request, caller api.C
 	}
 	status, header, title, detail := d.gate.Fail(r, err)
 	for name, values := range header {
-		if name != "Www-Authenticate" { // a browser would ask for a password
+		if name != "Www-Authenticate" { // the browser would ask for a password
 			w.Header()[name] = values
 		}
 	}
 	f := &frame{Title: title, Caller: caller.Name(), CSRF: csrf, Page: detail}
 	if err := d.render(w, status, "error", f); err != nil {
-		d.log.Error("dashboard: making an error page", "error", err)
+		d.log.Error("dashboard: rendering an error page", "error", err)
 		http.Error(w, title, status)
 	}
 }

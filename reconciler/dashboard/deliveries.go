@@ -17,16 +17,13 @@ type deliveriesPage struct {
 	Status     string
 	Tabs       []tab
 	Deliveries []sandbox.StoredDelivery
-	// First and Earlier are where the latest and the ones before these are, "" where there is none.
+	// First and Earlier are the URLs of the latest messages and of earlier ones, "" for none.
 	First, Earlier string
 }
 
-// deliveries lists what came in at the webhook, the latest first.
+// deliveries lists messages of the webhook, latest first.
 func deliveries(p *page) error {
-	s, ok, err := p.scope()
-	if err != nil {
-		return err
-	}
+	s := p.scope
 	v := deliveriesPage{scope: s, Status: p.query("status")}
 	if v.Status == "" {
 		v.Status = "all"
@@ -45,11 +42,16 @@ func deliveries(p *page) error {
 	if err != nil {
 		return err
 	}
-	f := sandbox.DeliveryFilter{EnvironmentID: s.Environment, Status: sandbox.DeliveryStatus(v.Status), Before: p.query("before"), Limit: deliveriesPerPage + 1}
+	f := sandbox.DeliveryFilter{
+		EnvironmentID: s.Environment,
+		Status:        sandbox.DeliveryStatus(v.Status),
+		Before:        p.query("before"),
+		Limit:         deliveriesPerPage + 1,
+	}
 	if v.Status == "all" {
 		f.Status = ""
 	}
-	if ok {
+	if s.Any {
 		if v.Deliveries, err = p.service.ListDeliveries(p.ctx, f); err != nil {
 			return err
 		}
@@ -64,17 +66,17 @@ func deliveries(p *page) error {
 	return p.show("deliveries", "Webhook", "webhook", live, v)
 }
 
-// deliveryPage is one message, and what it matched.
+// deliveryPage is one message with its effect.
 type deliveryPage struct {
 	sandbox.StoredDelivery
-	// Payload is the body, indented where it is JSON.
+	// Payload is the body, indented if it is JSON.
 	Payload string
-	// Leases are those that it ended, as far as their events are among the latest of their environment.
+	// Leases are the leases that it ended and whose events are among the latest of the environment.
 	Leases []sandbox.Event
 }
 
-// delivery shows a message of the webhook. Its environment is named beside its id: a token that is limited may
-// ask for those of its own only.
+// delivery shows a message of the webhook. The URL names its environment too, because a limited token may only see
+// messages of its environments.
 func delivery(p *page) error {
 	id, environment := p.query("id"), p.query("environment")
 	list, err := p.service.ListDeliveries(p.ctx, sandbox.DeliveryFilter{ID: id, EnvironmentID: environment, Limit: 1})
@@ -82,7 +84,8 @@ func delivery(p *page) error {
 		return err
 	}
 	if id == "" || len(list) == 0 {
-		return sandbox.Errorf(sandbox.NotFound, "there is no message %q of the webhook here: those of what ended long ago are no longer kept", id)
+		return sandbox.Errorf(sandbox.NotFound,
+			"message %q of the webhook does not exist: old messages are purged", id)
 	}
 	v := deliveryPage{StoredDelivery: list[0], Payload: list[0].Body}
 	var b bytes.Buffer
@@ -97,9 +100,10 @@ func delivery(p *page) error {
 	return p.show("delivery", v.Type, "webhook", "", v)
 }
 
-// matched returns the events of the leases that a message ended, of those that are among the latest.
+// matched returns the leases that a message ended, from the latest events.
 func (p *page) matched(d sandbox.StoredDelivery) ([]sandbox.Event, error) {
-	events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{EnvironmentID: d.EnvironmentID, Type: string(sandbox.EventConditionApplied), Latest: true})
+	events, err := p.service.ListEvents(p.ctx,
+		sandbox.EventFilter{EnvironmentID: d.EnvironmentID, Type: string(sandbox.EventConditionApplied), Latest: true})
 	return slices.DeleteFunc(events, func(e sandbox.Event) bool {
 		var data struct {
 			Delivery string `json:"delivery"`

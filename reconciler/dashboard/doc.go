@@ -1,12 +1,12 @@
-// Package dashboard shows what a reconciler knows and does to people: environments, leases, costs, drift and
-// what sandboxes reached, as pages of HTML that need no JavaScript to be read.
+// Package dashboard is the web interface of a reconciler. It shows environments, leases, costs, drift and egress as
+// HTML pages that need no JavaScript.
 //
-// Who logs in has a token of the API, and sees and does what the token may: each page names the operation of the
-// API that it is, and api.Gate judges it as it judges that. A page holds no credential: the browser keeps an id
-// of which the ledger has the hash, in a cookie that scripts cannot read and other sites cannot send.
+// Users log in with a token of the API and have the rights of that token: each page names an operation of the API,
+// and api.Gate checks access to it. Pages hold no credentials. The browser keeps a login id in a cookie that scripts
+// cannot read and other sites cannot send. The ledger stores the hash of the id.
 //
-// Nothing on a page comes from elsewhere. Styles and scripts are files of this package, and the content security
-// policy allows no others and nothing inline. With JavaScript a page follows the ledger: a server-sent event says
-// that something it shows has changed, and never what; the page is then read again, and its regions replaced. So
-// a page is made in one place, and a slow browser costs a flag and no queue.
+// Pages load nothing from other sites. Styles and scripts are files of this package, and the content security policy
+// forbids everything else. With JavaScript, a page follows the ledger: a server-sent event says that something on the
+// page has changed, but not what. The page then reloads itself and replaces its regions. So only templates render
+// pages, and a slow browser needs a flag and no queue.
 package dashboard

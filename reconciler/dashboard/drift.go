@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// findingsPerPage is how many findings a page lists, the newest.
+// findingsPerPage is how many findings a page lists.
 const findingsPerPage = 200
 
 // driftPage lists findings.
@@ -15,33 +15,36 @@ type driftPage struct {
 	Status   string
 	Tabs     []tab
 	Findings []sandbox.DriftFinding
-	// More: there are more than are shown.
+	// More means that there are more findings.
 	More bool
 }
 
-// drift lists where ledger and backends differ, the newest first.
+// drift lists differences between ledger and backends, newest first.
 func drift(p *page) error {
-	s, ok, err := p.scope()
-	if err != nil {
-		return err
-	}
+	s := p.scope
 	statuses := []string{string(sandbox.DriftOpen), string(sandbox.DriftResolved), "all"}
 	v := driftPage{scope: s, Status: p.query("status")}
 	if v.Status == "" {
 		v.Status = statuses[0]
 	}
 	if !slices.Contains(statuses, v.Status) {
-		return sandbox.InvalidFields("the page's address", []sandbox.Field{{Name: "status", Problem: "must be open, resolved or all"}})
+		return sandbox.InvalidFields("the page's URL",
+			[]sandbox.Field{{Name: "status", Problem: "must be open, resolved or all"}})
 	}
 	for _, status := range statuses {
-		v.Tabs = append(v.Tabs, tab{status, address(Root+"drift", "environment", s.Environment, "status", status), status == v.Status})
+		v.Tabs = append(v.Tabs,
+			tab{status, address(Root+"drift", "environment", s.Environment, "status", status), status == v.Status})
 	}
 	live, err := p.liveAddress(s.Environment, "")
 	if err != nil {
 		return err
 	}
-	if ok {
-		f := sandbox.DriftFilter{EnvironmentID: s.Environment, Status: sandbox.DriftStatus(v.Status), Limit: findingsPerPage + 1}
+	if s.Any {
+		f := sandbox.DriftFilter{
+			EnvironmentID: s.Environment,
+			Status:        sandbox.DriftStatus(v.Status),
+			Limit:         findingsPerPage + 1,
+		}
 		if v.Status == "all" {
 			f.Status = ""
 		}

@@ -6,40 +6,38 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// attemptsPerPage is how many events of egress a page lists.
+// attemptsPerPage is how many egress events a page lists.
 const attemptsPerPage = 100
 
-// egressPage lists what restricted sandboxes tried to reach.
+// egressPage lists connection attempts of restricted sandboxes.
 type egressPage struct {
 	scope
 	Type     string
 	Tabs     []tab
 	Attempts []attempt
-	// First and Earlier are where the latest and the ones before these are, "" where there is none.
+	// First and Earlier are the URLs of the latest attempts and of earlier ones, "" for none.
 	First, Earlier string
 }
 
-// attempt is one event of egress.
+// attempt is one egress event.
 type attempt struct {
 	Event sandbox.Event
 	Made  sandbox.EgressAttempt
-	// Lease is whose it was, "" where that is not known.
+	// Lease is the id of the lease, "" if unknown.
 	Lease string
-	// Whole: it is an attempt, and not a summary or a loss, which Data tells.
+	// Whole means a single attempt. Otherwise the event is a summary or a loss, described in its data.
 	Whole bool
 }
 
-// egressTypes are what attempts can be chosen by.
+// egressTypes are the filters of attempts.
 var egressTypes = []struct{ name, types string }{
-	{"all", "egress.*"}, {"allowed", string(sandbox.EventEgressAllowed)}, {"denied", string(sandbox.EventEgressDenied)}, {"failed", string(sandbox.EventEgressFailed)},
+	{"all", "egress.*"}, {"allowed", string(sandbox.EventEgressAllowed)}, {"denied", string(sandbox.EventEgressDenied)},
+	{"failed", string(sandbox.EventEgressFailed)},
 }
 
-// egress lists what restricted sandboxes tried to reach, the latest first.
+// egress lists connection attempts of restricted sandboxes, latest first.
 func egress(p *page) error {
-	s, ok, err := p.scope()
-	if err != nil {
-		return err
-	}
+	s := p.scope
 	v, types := egressPage{scope: s, Type: p.query("type")}, ""
 	if v.Type == "" {
 		v.Type = egressTypes[0].name
@@ -54,7 +52,8 @@ func egress(p *page) error {
 		v.Tabs = append(v.Tabs, tab{t.name, here(t.name, ""), t.name == v.Type})
 	}
 	if types == "" {
-		return sandbox.InvalidFields("the page's address", []sandbox.Field{{Name: "type", Problem: "must be all, allowed, denied or failed"}})
+		return sandbox.InvalidFields("the page's URL",
+			[]sandbox.Field{{Name: "type", Problem: "must be all, allowed, denied or failed"}})
 	}
 	before, err := p.number("before")
 	if err != nil {
@@ -64,8 +63,14 @@ func egress(p *page) error {
 	if err != nil {
 		return err
 	}
-	if ok {
-		events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{EnvironmentID: s.Environment, Type: types, Latest: true, BeforeID: before, Limit: attemptsPerPage})
+	if s.Any {
+		events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{
+			EnvironmentID: s.Environment,
+			Type:          types,
+			Latest:        true,
+			BeforeID:      before,
+			Limit:         attemptsPerPage,
+		})
 		if err != nil {
 			return err
 		}
@@ -82,7 +87,7 @@ func egress(p *page) error {
 	return p.show("egress", "Egress", "egress", live, v)
 }
 
-// attemptOf reads an event of egress.
+// attemptOf decodes an egress event.
 func attemptOf(e sandbox.Event) attempt {
 	a := attempt{Event: e, Lease: e.LeaseID}
 	switch e.Type {

@@ -9,22 +9,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// overview is all that the caller may see, in a line and by environment.
+// overview is the summary of all environments that the caller may see.
 type overview struct {
 	Environments []sandbox.Environment
 	Leases       sandbox.LeaseCounts
 	OpenDrift    int64
-	// Cost is that of the month that goes on, at list price, nil for who may not see all environments.
+	// Cost is the cost of the current month at list price, nil for a caller limited to environments.
 	Cost *sandbox.NanoUSD
 }
 
-// monthCostEvery is how old the overview's cost may be: adding it up reads all that is in use, and the overview is
-// read again whenever anything happens.
+// monthCostEvery is how long the cost in the overview is cached: computing it reads all current usage, and the overview
+// reloads at each event.
 const monthCostEvery = 15 * time.Second
 
-// monthCost is what a month has cost at list price, for all who may see all environments.
+// monthCost caches the cost of a month at list price, for all unlimited callers.
 type monthCost struct {
-	mu  sync.Mutex // guards what follows, and has others wait for who adds it up
+	mu  sync.Mutex // guards the fields below, and lets others wait for one computation
 	at  time.Time
 	sum sandbox.NanoUSD
 }
@@ -38,7 +38,7 @@ func (m *monthCost) cost(ctx context.Context, service service.Reports, now time.
 		if err != nil {
 			return 0, err
 		}
-		m.at, m.sum = now, report.Total.Gross
+		m.at, m.sum = now, report.Total.Spent()
 	}
 	return m.sum, nil
 }
@@ -50,7 +50,7 @@ func environments(p *page) error {
 		return err
 	}
 	var v overview
-	if v.Environments, err = p.service.ListEnvironments(p.ctx); err != nil {
+	if v.Environments, err = p.caller.Environments(p.ctx); err != nil {
 		return err
 	}
 	for _, e := range v.Environments {
@@ -66,7 +66,7 @@ func environments(p *page) error {
 	return p.show("environments", "Environments", "environments", live, v)
 }
 
-// budgetView is where an environment stands in its budget.
+// budgetView is the budget of an environment and its use.
 type budgetView struct {
 	sandbox.BudgetUse
 	Meter meter
@@ -75,7 +75,7 @@ type budgetView struct {
 // BudgetOf is budgetOf, for templates.
 func (f *frame) BudgetOf(e sandbox.Environment) *budgetView { return budgetOf(e) }
 
-// budgetOf returns where an environment stands in its budget, nil without one.
+// budgetOf returns the budget of an environment and its use, nil without one.
 func budgetOf(e sandbox.Environment) *budgetView {
 	if e.BudgetUse == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// functions are what templates call.
+// functions are the functions of templates.
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
 		"asset":          d.assetURL,
@@ -36,7 +36,7 @@ func (d *Dashboard) functions() template.FuncMap {
 	}
 }
 
-// leasePath is where the page of a lease is.
+// leasePath returns the path of the page of a lease.
 func leasePath(id string, more ...string) string {
 	p := Root + "leases/" + url.PathEscape(id)
 	for _, m := range more {
@@ -45,11 +45,12 @@ func leasePath(id string, more ...string) string {
 	return p
 }
 
-// tones say how a state, of whichever type, is coloured; its word is always there as well.
+// tones maps states of all types to colours. Pages always show the word too.
 var tones = map[any]string{
 	sandbox.SandboxPending: "busy", sandbox.SandboxReady: "good", sandbox.SandboxAsleep: "calm",
-	sandbox.SandboxStopped: "calm", sandbox.SandboxFailed: "bad", sandbox.SandboxDeleting: "busy", sandbox.SandboxDeleted: "none",
-	sandbox.LeaseActive: "good", sandbox.LeaseExpired: "busy", sandbox.LeaseDestroyed: "none",
+	sandbox.SandboxStopped: "calm", sandbox.SandboxFailed: "bad", sandbox.SandboxDeleting: "busy",
+	sandbox.SandboxDeleted: "none",
+	sandbox.LeaseActive:    "good", sandbox.LeaseExpired: "busy", sandbox.LeaseDestroyed: "none",
 	sandbox.EnvironmentOpen: "good", sandbox.EnvironmentClosed: "none",
 	sandbox.ExecRunning: "busy", sandbox.ExecFinished: "good", sandbox.ExecCancelled: "none",
 	sandbox.DriftOpen: "bad", sandbox.DriftResolved: "none",
@@ -57,7 +58,7 @@ var tones = map[any]string{
 	sandbox.EventEgressAllowed: "good", sandbox.EventEgressDenied: "bad", sandbox.EventEgressFailed: "warn",
 }
 
-// sleeps says when a sandbox sleeps.
+// sleeps describes when a sandbox falls asleep.
 func sleeps(after sandbox.Duration) string {
 	if after == 0 {
 		return "never"
@@ -65,13 +66,13 @@ func sleeps(after sandbox.Duration) string {
 	return "after " + span(after.D()) + " unused"
 }
 
-// cores shows thousandths of a core.
+// cores formats thousandths of a core.
 func cores(millis int64) string { return strconv.FormatFloat(float64(millis)/1000, 'f', -1, 64) }
 
-// words shows a name of the domain as words.
+// words formats a domain name as words.
 func words(name string) string { return strings.NewReplacer("_", " ", ".", " ").Replace(name) }
 
-// usd shows an amount in dollars: to the cent, or to the first figure that counts where it is less.
+// usd formats an amount in dollars to the cent, or a smaller amount to its first significant digit.
 func usd(n sandbox.NanoUSD) string {
 	if exact := n.String(); n != 0 && n.Cents() == "0.00" || n.Cents() == "-0.00" {
 		return "$" + exact[:min(len(exact), strings.IndexFunc(exact, func(r rune) bool { return r >= '1' && r <= '9' })+2)]
@@ -79,7 +80,7 @@ func usd(n sandbox.NanoUSD) string {
 	return "$" + n.Cents()
 }
 
-// size shows a number of bytes.
+// size formats a number of bytes.
 func size(n int64) string {
 	const unit = 1024
 	if n < unit {
@@ -92,7 +93,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.3g %ciB", f, "KMGT"[i])
 }
 
-// span shows a length of time in its two largest units.
+// span formats a duration in its two largest units.
 func span(d time.Duration) string {
 	if d < 0 {
 		d = -d
@@ -118,31 +119,31 @@ func span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// moment is a time as it is shown: how long ago it was or how soon it will be, and exactly when one points at it.
+// moment is a time on a page: relative to now, with the exact time as a tooltip.
 type moment struct {
 	At  time.Time
 	Now time.Time
 }
 
-// At makes a moment, for templates.
+// At returns a moment, for templates.
 func (f *frame) At(t time.Time) moment { return moment{t.UTC(), f.now} }
 
-// Now is the server's clock, in milliseconds: browsers tell times by it, and not by their own.
+// Now is the server's time in milliseconds. Browsers use it instead of their own clock.
 func (f *frame) Now() int64 { return f.now.UnixMilli() }
 
 // NavIs reports whether the page belongs to a section of the navigation.
 func (f *frame) NavIs(section string) bool { return f.Section == section }
 
-// Known reports whether there is such a time.
+// Known reports whether the time is set.
 func (m moment) Known() bool { return !m.At.IsZero() }
 
-// ISO is for programs.
+// ISO formats the time for programs.
 func (m moment) ISO() string { return m.At.Format(time.RFC3339) }
 
-// Exact is for people who want to know.
+// Exact formats the exact time for people.
 func (m moment) Exact() string { return m.At.Format("2 January 2006, 15:04:05 MST") }
 
-// Relative is for people at a glance.
+// Relative formats the time relative to now.
 func (m moment) Relative() string {
 	d := m.At.Sub(m.Now)
 	switch {
@@ -155,7 +156,7 @@ func (m moment) Relative() string {
 	}
 }
 
-// commandLine shows a command and its arguments, those that need it in quotes.
+// commandLine formats a command, with quotes where a shell needs them.
 func commandLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, a := range args {
@@ -169,8 +170,8 @@ func commandLine(args []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// printable replaces what would hide text, turn it around or move the cursor of a terminal by a sign that can be
-// seen. Whole pages pass through it: names, outputs and payloads come from sandboxes and from anybody.
+// printable replaces characters that hide or reverse text or control a terminal by a visible character. It filters
+// whole pages, because names, outputs and payloads are untrusted.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -191,10 +192,10 @@ func printable(text string) string {
 // pair is a name and a value.
 type pair struct{ Name, Value string }
 
-// maxPairs bounds what is shown of an event's data.
+// maxPairs limits the values of an event on a page.
 const maxPairs = 12
 
-// flat shows the data of an event as names and values, those of objects within as a.b.
+// flat returns the data of an event as names and values, with nested names such as a.b.
 func flat(data json.RawMessage) []pair {
 	if len(data) == 0 {
 		return nil

@@ -32,13 +32,19 @@ func FuzzPages(f *testing.F) {
 		f.Add(true, false, path, "", "generation=1", "")
 		f.Add(true, false, path, "", "generation=-9223372036854775809&x=%zz", "")
 	}
-	for _, query := range []string{"status=all&environment=catan-7&agent=x&after=y", "before=-1&month=9999-99", "month=2026-08&environment=%00", "next=//evil.example&next=/ui/", "after=%ff&kind=orphan", "a;b&=&%"} {
-		for _, path := range []string{"/ui/leases", "/ui/costs", "/ui/drift", "/ui/egress", "/ui/webhook", "/ui/webhook/message", "/ui/login"} {
+	for _, query := range []string{
+		"status=all&environment=catan-7&agent=x&after=y", "before=-1&month=9999-99", "month=2026-08&environment=%00",
+		"next=//evil.example&next=/ui/", "after=%ff&kind=orphan", "a;b&=&%",
+	} {
+		for _, path := range []string{
+			"/ui/leases", "/ui/costs", "/ui/drift", "/ui/egress", "/ui/webhook", "/ui/webhook/message", "/ui/login",
+		} {
 			f.Add(true, true, path, query, "", "")
 		}
 	}
 	f.Add(false, false, "/ui/login", "", "token=sbl_x&next=/ui/leases?status=all", "sandbox_login=x")
-	f.Add(false, true, "/ui/../ui//leases/%2e%2e/%3Cb%3E", "%3Cscript%3E=1", "", "sandbox_login=\"x; __Host-sandbox_login=y")
+	f.Add(false, true, "/ui/../ui//leases/%2e%2e/%3Cb%3E",
+		"%3Cscript%3E=1", "", "sandbox_login=\"x; __Host-sandbox_login=y")
 	f.Add(true, false, "/ui/logout", "", "csrf=x", "")
 	f.Fuzz(func(t *testing.T, in, get bool, path, query, form, cookie string) {
 		u, err := url.Parse("http://reconciler.example" + path + "?" + query)
@@ -65,7 +71,11 @@ func FuzzPages(f *testing.F) {
 			return
 		}
 		r.RemoteAddr, r.Host = "127.0.0.1:1", "reconciler.example"
-		r.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Sec-Fetch-Site": {"same-origin"}, "Cookie": {cookie + mark}}
+		r.Header = http.Header{
+			"Content-Type":   {"application/x-www-form-urlencoded"},
+			"Sec-Fetch-Site": {"same-origin"},
+			"Cookie":         {cookie + mark},
+		}
 		if in {
 			r.Header["Cookie"] = []string{"sandbox_login=" + b.cookies["sandbox_login"] + "; " + cookie}
 		}
@@ -88,13 +98,16 @@ func checkAnswer(t *testing.T, a *httptest.ResponseRecorder, what string) {
 	if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("X-Request-Id") == "" {
 		t.Errorf("%s has the headers %v", what, h)
 	}
-	isPage := strings.HasPrefix(h.Get("Content-Type"), "text/html") && a.Code != http.StatusTemporaryRedirect // which http.ServeMux sends
-	if isPage && (!strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") || h.Get("X-Frame-Options") != "DENY" || h.Get("Cache-Control") == "") {
+	// http.ServeMux sends redirects, without the headers of pages.
+	isPage := strings.HasPrefix(h.Get("Content-Type"), "text/html") && a.Code != http.StatusTemporaryRedirect
+	if isPage && (!strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") ||
+		h.Get("X-Frame-Options") != "DENY" || h.Get("Cache-Control") == "") {
 		t.Errorf("%s has the headers %v", what, h)
 	}
 	path, _, _ := strings.Cut(h.Get("Location"), "?")
 	to, err := url.Parse(path)
-	if err != nil || to.Scheme != "" || to.Host != "" || to.User != nil || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n") {
+	if err != nil || to.Scheme != "" || to.Host != "" || to.User != nil || strings.HasPrefix(path, "//") ||
+		strings.ContainsAny(path, "\\\r\n") {
 		t.Errorf("%s leads to %q", what, h.Get("Location"))
 	}
 }

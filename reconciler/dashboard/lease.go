@@ -8,37 +8,37 @@ import (
 )
 
 const (
-	// eventsPerPage is how many events of a lease a page shows, the latest.
+	// eventsPerPage is how many events of a lease a page shows.
 	eventsPerPage = 50
-	// commandsPerPage is how many commands of a lease a page lists, the latest.
+	// commandsPerPage is how many commands of a lease a page lists.
 	commandsPerPage = 20
-	// maxShownOutput bounds what a page shows of one stream of a command, in bytes.
+	// maxShownOutput limits the shown output of one stream, in bytes.
 	maxShownOutput = 256 << 10
 )
 
 // leasePage is one lease.
 type leasePage struct {
 	sandbox.Lease
-	Actions []action // that the caller may do now
+	Actions []action // possible actions of the caller
 	Events  []sandbox.Event
-	// Earlier is where the events before these are, "" where there are none.
+	// Earlier is the URL of earlier events, "" for none.
 	Earlier string
 	Latest  string
-	// Forgotten: the events are no longer kept.
+	// Forgotten means that the events were purged.
 	Forgotten bool
 	Commands  []sandbox.Exec
-	// More: there are more commands than are shown.
+	// More means that there are more commands.
 	More bool
 }
 
-// Live reports whether the lease can be used.
+// Live reports whether the lease is usable.
 func (l leasePage) Live() bool { return isLive(l.Lease) }
 
 func isLive(l sandbox.Lease) bool {
 	return l.Status == sandbox.LeasePending || l.Status == sandbox.LeaseActive
 }
 
-// lease shows one lease: what it is, what was done in it, and what happened to it.
+// lease shows one lease with its commands and events.
 func lease(p *page) error {
 	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
 	if err != nil {
@@ -53,8 +53,9 @@ func lease(p *page) error {
 	if err := p.addEvents(&v); err != nil {
 		return err
 	}
-	if l.RetiredAt.IsZero() {
-		if v.Commands, err = p.service.ListExecs(p.ctx, sandbox.ExecFilter{LeaseID: l.ID, Limit: commandsPerPage + 1}); err != nil {
+	if l.PurgedAt.IsZero() {
+		if v.Commands, err = p.service.ListExecs(p.ctx,
+			sandbox.ExecFilter{LeaseID: l.ID, Limit: commandsPerPage + 1}); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func lease(p *page) error {
 	return p.show("lease", l.AgentDID, "leases", live, v)
 }
 
-// addEvents adds the sandbox's latest events up to the sequence that the page's address names, the latest first.
+// addEvents adds the sandbox's latest events up to the sequence in the URL, latest first.
 func (p *page) addEvents(v *leasePage) error {
 	last, err := p.number("before")
 	if err != nil {
@@ -80,7 +81,8 @@ func (p *page) addEvents(v *leasePage) error {
 		last = v.LastSequence
 	}
 	from := max(last-eventsPerPage, 0)
-	events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{LeaseID: v.ID, SandboxID: v.SandboxID, FromSequence: from, Limit: int(last - from)})
+	events, err := p.service.ListEvents(p.ctx,
+		sandbox.EventFilter{LeaseID: v.ID, SandboxID: v.SandboxID, FromSequence: from, Limit: int(last - from)})
 	switch sandbox.CodeOf(err) {
 	case "":
 	case sandbox.EventSequenceExpired, sandbox.NotFound:
@@ -97,24 +99,24 @@ func (p *page) addEvents(v *leasePage) error {
 	return nil
 }
 
-// commandPage is one command and what it wrote.
+// commandPage is one command with its output.
 type commandPage struct {
 	sandbox.Exec
 	Outputs []output
 }
 
-// output is what is shown of one stream.
+// output is the shown part of one stream.
 type output struct {
 	Name  string
 	Text  string
-	Bytes int64 // that it has, 0 while the command runs
-	// Cut: there is more than is shown.
+	Bytes int64 // total, 0 while the command runs
+	// Cut means that only the start is shown.
 	Cut bool
-	// Problem says why it cannot be shown.
+	// Problem says why the output is not available.
 	Problem string
 }
 
-// command shows one command and what it wrote.
+// command shows one command with its output.
 func command(p *page) error {
 	ref := sandbox.ExecRef{LeaseID: p.r.PathValue("id"), ID: p.r.PathValue("exec")}
 	e, err := p.service.GetExec(p.ctx, ref)
@@ -136,7 +138,7 @@ func command(p *page) error {
 	return p.show("exec", commandLine(e.Command), "leases", live, v)
 }
 
-// read returns the beginning of a stream.
+// read returns the start of a stream.
 func (p *page) read(r sandbox.OutputRequest, name string, n int64) output {
 	o := output{Name: name, Bytes: n}
 	if err := p.caller.Permit("read-exec"); err != nil {

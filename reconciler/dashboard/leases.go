@@ -9,7 +9,7 @@ import (
 // leasesPerPage is how many leases a page lists.
 const leasesPerPage = 50
 
-// tab is one of several lists that a page can show.
+// tab is a link to one list of a page.
 type tab struct {
 	Name, Address string
 	Chosen        bool
@@ -22,28 +22,30 @@ type leasesPage struct {
 	Status string
 	Tabs   []tab
 	Leases []sandbox.Lease
-	// First and Next are where the first page and the next one are, "" where there is none.
+	// First and Next are the URLs of the first and the next page, "" for none.
 	First, Next string
 }
 
-// leaseStatuses are what leases can be chosen by. Those that have ended are not shown unless they are asked for.
-var leaseStatuses = []string{string(sandbox.LeaseActive), string(sandbox.LeasePending), string(sandbox.LeaseExpired), string(sandbox.LeaseDestroyed), "all"}
+// leaseStatuses are the filters of leases. Ended leases are shown only on request.
+var leaseStatuses = []string{
+	string(sandbox.LeaseActive), string(sandbox.LeasePending), string(sandbox.LeaseExpired),
+	string(sandbox.LeaseDestroyed), "all",
+}
 
 // leases lists leases by id.
 func leases(p *page) error {
-	s, ok, err := p.scope()
-	if err != nil {
-		return err
-	}
+	s := p.scope
 	v := leasesPage{scope: s, Agent: p.query("agent"), Status: p.query("status")}
 	if v.Status == "" {
 		v.Status = leaseStatuses[0]
 	}
 	if !slices.Contains(leaseStatuses, v.Status) {
-		return sandbox.InvalidFields("the page's address", []sandbox.Field{{Name: "status", Problem: "must be active, pending, expired, destroyed or all"}})
+		return sandbox.InvalidFields("the page's URL",
+			[]sandbox.Field{{Name: "status", Problem: "must be active, pending, expired, destroyed or all"}})
 	}
 	here := func(status, after string) string {
-		return address(Root+"leases", "environment", p.query("environment"), "agent", v.Agent, "status", status, "after", after)
+		return address(Root+"leases", "environment", p.query("environment"), "agent", v.Agent,
+			"status", status, "after", after)
 	}
 	for _, status := range leaseStatuses {
 		v.Tabs = append(v.Tabs, tab{status, here(status, ""), status == v.Status})
@@ -52,7 +54,7 @@ func leases(p *page) error {
 	if err != nil {
 		return err
 	}
-	if ok {
+	if s.Any {
 		if err := p.fill(&v); err != nil {
 			return err
 		}
@@ -67,14 +69,18 @@ func leases(p *page) error {
 	return p.show("leases", "Leases", "leases", live, v)
 }
 
-// fill lists the page's leases and, if there is one, the one after them.
+// fill adds the leases of the page and the URL of the next page.
 func (p *page) fill(v *leasesPage) (err error) {
 	status := v.Status
 	if status == "all" {
 		status = ""
 	}
 	v.Leases, err = p.service.ListLeases(p.ctx, sandbox.LeaseFilter{
-		EnvironmentID: v.Environment, AgentDID: v.Agent, Status: sandbox.LeaseStatus(status), After: p.query("after"), Limit: leasesPerPage + 1,
+		EnvironmentID: v.Environment,
+		AgentDID:      v.Agent,
+		Status:        sandbox.LeaseStatus(status),
+		After:         p.query("after"),
+		Limit:         leasesPerPage + 1,
 	})
 	return err
 }

@@ -10,48 +10,55 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (
-	// liveEvery is how often at most a page is told that something has changed.
+	// liveEvery is the minimum interval between two updates of a page.
 	liveEvery = time.Second
-	// feedRetry is how long the feed waits before it follows again what it could not.
+	// feedRetry is the wait of the feed before a reconnect.
 	feedRetry = time.Second
 )
 
-// Events is what the feed follows.
+// Events provides the events for the feed.
 type Events interface {
 	Ledger(ctx context.Context) (sandbox.LedgerInfo, error)
 	FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error
 }
 
-// feed follows the ledger once for all pages, while there is one that wants to hear of it.
+// feed follows the ledger once for all pages, while at least one is open.
 type feed struct {
 	events  Events
 	most    int
 	log     *slog.Logger
-	watched chan struct{} // holds one when the first follower has come
+	watched chan struct{} // has an element when the first follower joined
 
-	mu        sync.Mutex // guards everything that follows
+	mu        sync.Mutex // guards the fields below
 	followers map[*follower]struct{}
 }
 
-// follower is one page that is open. All that is kept for it is whether something has changed.
+// follower is one open page. Its only state is whether something has changed.
 type follower struct {
 	wants   func(sandbox.Event) bool
-	changed chan struct{} // holds one when it has
+	changed chan struct{} // has an element after a change
 }
 
 func (f *follower) tell() {
 	select {
 	case f.changed <- struct{}{}:
-	default: // it knows
+	default: // already notified
 	}
 }
 
 func newFeed(events Events, most int, log *slog.Logger) *feed {
-	return &feed{events: events, most: most, log: log, watched: make(chan struct{}, 1), followers: map[*follower]struct{}{}}
+	return &feed{
+		events:    events,
+		most:      most,
+		log:       log,
+		watched:   make(chan struct{}, 1),
+		followers: map[*follower]struct{}{},
+	}
 }
 
 // join adds a page. Errors: CapacityExceeded.
@@ -59,7 +66,8 @@ func (f *feed) join(wants func(sandbox.Event) bool) (*follower, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.followers) >= f.most {
-		return nil, sandbox.Errorf(sandbox.CapacityExceeded, "%d pages follow the ledger already: reload this one to see what has changed", f.most)
+		return nil, sandbox.Errorf(sandbox.CapacityExceeded,
+			"%d pages follow the ledger already: reload this page to see changes", f.most)
 	}
 	one := &follower{wants: wants, changed: make(chan struct{}, 1)}
 	f.followers[one] = struct{}{}
@@ -76,10 +84,10 @@ func (f *feed) leave(one *follower) {
 	delete(f.followers, one)
 }
 
-// errUnwatched ends the following of events that no page shows.
+// errUnwatched ends the feed when no page is open.
 var errUnwatched = errors.New("no page is open")
 
-// pass tells those of an event whom it concerns. It never waits for one of them.
+// pass notifies the followers of an event. It does not block.
 func (f *feed) pass(e sandbox.Event) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,8 +102,8 @@ func (f *feed) pass(e sandbox.Event) error {
 	return nil
 }
 
-// tellAll tells everybody that something may have changed.
-func (f *feed) tellAll() {
+// notifyAll notifies all followers of a possible change.
+func (f *feed) notifyAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for one := range f.followers {
@@ -117,7 +125,7 @@ func (f *feed) run(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil {
-				f.log.Warn("dashboard: following events; pages are told nothing until it works again", "error", err)
+				f.log.Warn("dashboard: following events; pages get no live updates until this works again", "error", err)
 			}
 			select {
 			case <-ctx.Done():
@@ -127,17 +135,28 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// follow passes on what happens from now on. What happened before is told as well: that something has.
+// follow passes on new events. First it notifies all followers, because it may have missed events.
 func (f *feed) follow(ctx context.Context) error {
 	info, err := f.events.Ledger(ctx)
 	if err != nil {
 		return err
 	}
-	f.tellAll()
+	f.notifyAll()
 	return f.events.FollowEvents(ctx, sandbox.EventFilter{AfterID: info.LastEventID}, f.pass)
 }
 
-// live tells a page, by server-sent events, that what it shows has changed after the event that it was read as of.
+// followed is the subject of a page: a lease, an environment, or everything that the caller may see.
+func followed(p *page) (api.Target, error) {
+	switch environment, lease := p.query("environment"), p.query("lease"); {
+	case lease != "":
+		return api.Lease(lease), nil
+	case environment != "":
+		return api.Environment(environment), nil
+	}
+	return api.Nothing(), nil
+}
+
+// live notifies a page by server-sent events of changes after the event in its URL.
 func live(p *page) error {
 	environment, lease := p.query("environment"), p.query("lease")
 	if lease != "" {
@@ -147,10 +166,6 @@ func live(p *page) error {
 		}
 		environment = of
 	}
-	if environment != "" && !p.caller.Allows(environment) {
-		_, err := p.service.GetEnvironment(p.ctx, environment)
-		return err // it says what the token may touch
-	}
 	after, err := p.number("after")
 	if err != nil {
 		return err
@@ -159,13 +174,14 @@ func live(p *page) error {
 		after = last
 	}
 	one, err := p.feed.join(func(e sandbox.Event) bool {
-		return p.caller.Allows(e.EnvironmentID) && (environment == "" || e.EnvironmentID == environment) && (lease == "" || e.LeaseID == lease)
+		return p.caller.Allows(e.EnvironmentID) && (environment == "" || e.EnvironmentID == environment) &&
+			(lease == "" || e.LeaseID == lease)
 	})
 	if err != nil {
 		return err
 	}
 	defer p.feed.leave(one)
-	info, err := p.service.Ledger(p.ctx) // after it has joined, so that nothing falls in between
+	info, err := p.service.Ledger(p.ctx) // after joining, so that no event is missed
 	if err != nil {
 		return err
 	}
@@ -176,21 +192,21 @@ func live(p *page) error {
 	return nil
 }
 
-// stream sends what a follower is told, until the browser or its log-in has gone.
+// stream sends notifications until the browser disconnects or its login ends.
 func (p *page) stream(one *follower) {
 	ctx, rc := p.r.Context(), http.NewResponseController(p.w)
 	h := p.w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold lines back
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer lines
 	send := func(format string, args ...any) bool {
-		_ = rc.SetWriteDeadline(time.Now().Add(p.streamTimeout)) // only connections have deadlines, a recorder has none
+		_ = rc.SetWriteDeadline(time.Now().Add(p.streamTimeout)) // fails only without a connection, in tests
 		_, err := fmt.Fprintf(p.w, format, args...)
 		if err == nil {
 			err = rc.Flush()
 		}
 		return err == nil || errors.Is(err, http.ErrNotSupported)
 	}
-	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }() // as above
+	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }() // see above
 	alive := time.NewTicker(p.keepAlive)
 	defer alive.Stop()
 	if !send(": following\n\n") {
@@ -205,20 +221,20 @@ func (p *page) stream(one *follower) {
 				return
 			}
 		case <-one.changed:
-			if !p.tellChanged(send) {
+			if !p.emitChanged(send) {
 				return
 			}
 		}
 	}
 }
 
-// tellChanged says that something has changed, and then waits a little: what happens meanwhile is told together.
-func (p *page) tellChanged(send func(format string, args ...any) bool) bool {
+// emitChanged sends a notification and then waits, so that later changes are batched.
+func (p *page) emitChanged(send func(format string, args ...any) bool) bool {
 	ctx, cancel := context.WithTimeout(p.r.Context(), pageTimeout)
 	info, err := p.service.Ledger(ctx)
 	cancel()
 	if err != nil || !send("id: %d\nevent: changed\ndata: {}\n\n", info.LastEventID) {
-		return false // the browser comes back
+		return false // the browser reconnects
 	}
 	select {
 	case <-p.r.Context().Done():
@@ -228,7 +244,7 @@ func (p *page) tellChanged(send func(format string, args ...any) bool) bool {
 	}
 }
 
-// stillIn reports whether the log-in and its token are good still.
+// stillIn reports whether the login and its token are still valid.
 func (p *page) stillIn() bool {
 	_, _, err := p.gate.LoggedIn(p.r, p.login)
 	return err == nil

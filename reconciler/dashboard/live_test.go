@@ -150,7 +150,9 @@ func TestFollowingAnotherEnvironmentIsRefused(t *testing.T) {
 	w := newWorld(t)
 	l, _ := w.game()
 	b := w.loggedIn(w.token("rpg", sandbox.ScopeRead, "rpg-*"))
-	for _, query := range []string{"environment=catan-7", "lease=" + url.QueryEscape(l.ID), "environment=rpg-1&lease=" + url.QueryEscape(l.ID)} {
+	for _, query := range []string{
+		"environment=catan-7", "lease=" + url.QueryEscape(l.ID), "environment=rpg-1&lease=" + url.QueryEscape(l.ID),
+	} {
 		if a := b.get("/ui/live?" + query); a.StatusCode != http.StatusForbidden {
 			t.Errorf("%s is answered with %d", query, a.StatusCode)
 		}

@@ -42,7 +42,8 @@ func TestUnderLoad(t *testing.T) {
 	if making.Wait(); t.Failed() {
 		return
 	}
-	w.environment("catan-7", func(p *sandbox.PutEnvironment) { p.Budget = &sandbox.Budget{Monthly: 1_000_000 * sandbox.USD} })
+	w.environment("catan-7",
+		func(p *sandbox.PutEnvironment) { p.Budget = &sandbox.Budget{Monthly: 1_000_000 * sandbox.USD} })
 	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
 
 	for page, shows := range map[string]string{"/ui/leases": "did:plc:agent", "/ui/": itoa(leases) + " live"} {

@@ -13,30 +13,31 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The names of the cookie that holds a log-in's id. The first is the one over TLS: a browser takes a name with
-// this prefix only with Secure, for this host alone and all of its paths.
+// The names of the cookie with the login id. The first one is for TLS: browsers accept this prefix only with Secure,
+// for this host and all paths.
 const (
 	secureCookie = "__Host-sandbox_login"
 	clearCookie  = "sandbox_login"
 )
 
-// csrfField is the form field that must hold csrfOf the log-in.
+// csrfField is the form field for the CSRF token of the login.
 const csrfField = "csrf"
 
-// csrfOf returns what forms must carry: it is known only to readers of the log-in's cookie or of a page.
+// csrfOf returns the CSRF token of a login. Only readers of the cookie or of a page know it.
 func csrfOf(login string) string {
 	mac := hmac.New(sha256.New, []byte(login))
 	mac.Write([]byte("csrf"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// checkCSRF refuses a form without its token. Errors: Forbidden, Invalid.
+// checkCSRF checks the CSRF token of a form. Errors: Forbidden, Invalid.
 func checkCSRF(r *http.Request, want string) error {
 	if err := r.ParseForm(); err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "reading the form: %w", err)
 	}
 	if !hmac.Equal([]byte(r.PostForm.Get(csrfField)), []byte(want)) {
-		return sandbox.Errorf(sandbox.Forbidden, "the form does not carry the token of this log-in, and was refused: open the page again and send it from there")
+		return sandbox.Errorf(sandbox.Forbidden,
+			"the form lacks the CSRF token of this login and was rejected: open the page again and submit it there")
 	}
 	return nil
 }
@@ -48,7 +49,7 @@ func (d *Dashboard) cookieName(r *http.Request) string {
 	return clearCookie
 }
 
-// setCookie has the browser keep a log-in's id for so many seconds; below 0 it is to forget it.
+// setCookie sets the login cookie for a number of seconds. A negative number deletes it.
 func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, id string, seconds int) {
 	http.SetCookie(w, &http.Cookie{
 		Name: d.cookieName(r), Value: id, Path: "/", MaxAge: seconds,
@@ -56,17 +57,18 @@ func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, id string,
 	})
 }
 
-// loginOf returns the id of the log-in that a request carries, "" for none.
+// loginOf returns the login id of a request, "" for none.
 func (d *Dashboard) loginOf(r *http.Request) string {
 	cookie, err := r.Cookie(d.cookieName(r))
-	if err != nil { // there is none
+	if err != nil { // no cookie
 		return ""
 	}
 	return cookie.Value
 }
 
-// enter returns who has logged in, and the request on their behalf. Others are led to the log-in.
-func (d *Dashboard) enter(w http.ResponseWriter, r *http.Request) (id string, as *http.Request, caller api.Caller, ok bool) {
+// enter returns the caller, and the request with the caller in its context. It redirects others to the login.
+func (d *Dashboard) enter(w http.ResponseWriter,
+	r *http.Request) (id string, as *http.Request, caller api.Caller, ok bool) {
 	if id = d.loginOf(r); id == "" {
 		d.leadToLogin(w, r)
 		return "", nil, caller, false
@@ -84,7 +86,7 @@ func (d *Dashboard) enter(w http.ResponseWriter, r *http.Request) (id string, as
 	return "", nil, caller, false
 }
 
-// leadToLogin leads a browser to the log-in, from where it comes back. A script is told that it has to.
+// leadToLogin redirects a browser to the login, which leads back to the page. A script gets 401.
 func (d *Dashboard) leadToLogin(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == Root+"live" {
 		http.Error(w, "log in first", http.StatusUnauthorized)
@@ -97,7 +99,7 @@ func (d *Dashboard) leadToLogin(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, address(Root+"login", "next", next), http.StatusSeeOther)
 }
 
-// loginPage is what the log-in shows.
+// loginPage is the login page.
 type loginPage struct {
 	Next    string
 	Problem string
@@ -150,11 +152,11 @@ func (d *Dashboard) logOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, Root+"login", http.StatusSeeOther)
 }
 
-// ownPath returns the address if it is one of the dashboard's pages, and its root otherwise: no link leads to
-// another site by a link to the log-in.
+// ownPath returns the path if it belongs to the dashboard, and Root otherwise. This prevents redirects to other sites.
 func ownPath(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, Root) || strings.HasPrefix(u.Path, Root+"log") || strings.ContainsAny(next, "\\\r\n\t") {
+	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, Root) ||
+		strings.HasPrefix(u.Path, Root+"log") || strings.ContainsAny(next, "\\\r\n\t") {
 		return Root
 	}
 	return u.RequestURI()

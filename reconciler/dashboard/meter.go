@@ -2,10 +2,10 @@ package dashboard
 
 import "math"
 
-// meter is a bar of two parts in a whole, as the SVG of the template part "meter" draws it, 100 units wide.
+// meter is a bar with two parts, drawn by the template part "meter", 100 units wide.
 type meter struct {
 	Used, Also float64 // widths; together at most 100
-	// Percent is what is used of the whole, which may be more than 100.
+	// Percent is the used share, which may exceed 100.
 	Percent int
 	neutral bool
 }
@@ -19,10 +19,10 @@ func newMeter(used, also, whole float64) meter {
 	return m
 }
 
-// From is where the second part begins.
+// From is the start of the second part.
 func (m meter) From() float64 { return m.Used }
 
-// Tone says how the meter is coloured.
+// Tone is the colour of the meter.
 func (m meter) Tone() string {
 	switch {
 	case m.neutral:
@@ -36,7 +36,7 @@ func (m meter) Tone() string {
 	}
 }
 
-// newShare is a meter of a part that is good or bad by nothing.
+// newShare returns a meter of a share, without a colour.
 func newShare(part, whole float64) meter {
 	m := newMeter(part, 0, whole)
 	m.Percent, m.neutral = int(math.Round(m.Used)), true

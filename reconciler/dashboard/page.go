@@ -13,26 +13,39 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// page is a request for a page by a user who has logged in and may see it.
+// page is a request for a page by a logged-in user who may see it.
 type page struct {
 	*Dashboard
 	w       http.ResponseWriter
 	r       *http.Request
-	ctx     context.Context // of what the page asks the service
+	ctx     context.Context // for calls of the service
 	caller  api.Caller
-	service service.Service // limited to the caller's environments
-	login   string          // the log-in's id
+	service contents // limited to the target of the page
+	login   string   // login id
+	scope   scope    // the environments of the page
 }
 
-// frame is what the layout shows around a page.
+// contents is the service as pages use it. api.Caller lists the environments of the caller.
+type contents interface {
+	service.Leases
+	service.Execs
+	service.Health
+	service.Reports
+	GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error)
+}
+
+// touches returns the target of a page before it is shown.
+type touches func(p *page) (api.Target, error)
+
+// frame is the data of the layout.
 type frame struct {
 	Title   string
 	Section string // of the navigation
-	Caller  string // "" without a log-in
+	Caller  string // "" without a login
 	CSRF    string
-	// Live is where the page hears that it has changed, "" for nowhere.
+	// Live is the URL of live updates, "" for none.
 	Live string
-	// Refresh is how often the page is read again, in seconds, 0 for never.
+	// Refresh is the reload interval in seconds, 0 for none.
 	Refresh int
 	Page    any
 
@@ -40,8 +53,12 @@ type frame struct {
 	dashboard *Dashboard
 }
 
-// page adds a page that is shown to who may do the operation of the API. A POST must carry the log-in's CSRF token.
-func (d *Dashboard) page(pattern, operation string, show func(p *page) error) {
+// page adds a page for callers that have access to its operation and its target. A POST must hold the CSRF token of the
+// login.
+func (d *Dashboard) page(pattern, operation string, touches touches, show func(p *page) error) {
+	if touches == nil || !d.gate.Knows(operation) {
+		d.undeclared = append(d.undeclared, pattern)
+	}
 	d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		id, r, caller, ok := d.enter(w, r)
 		if !ok {
@@ -55,12 +72,47 @@ func (d *Dashboard) page(pattern, operation string, show func(p *page) error) {
 		if err == nil {
 			ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 			defer cancel()
-			err = show(&page{Dashboard: d, w: w, r: r, ctx: ctx, caller: caller, service: caller.Service(), login: id})
+			err = (&page{Dashboard: d, w: w, r: r, ctx: ctx, caller: caller, login: id}).enter(touches, show)
 		}
 		if err != nil {
 			d.failFor(w, r, caller, csrf, err)
 		}
 	})
+}
+
+// enter shows the page if the caller may touch its target.
+func (p *page) enter(touches touches, show func(p *page) error) error {
+	target, err := touches(p)
+	if err != nil {
+		return err
+	}
+	if p.service, err = p.caller.Enter(p.ctx, target); err != nil {
+		return err
+	}
+	return show(p)
+}
+
+// nothing is the target of pages that filter by the rights of the caller.
+func nothing(*page) (api.Target, error) { return api.Nothing(), nil }
+
+// itsEnvironment is the environment in the page's path.
+func itsEnvironment(p *page) (api.Target, error) { return api.Environment(p.r.PathValue("id")), nil }
+
+// itsLease is the lease in the page's path.
+func itsLease(p *page) (api.Target, error) { return api.Lease(p.r.PathValue("id")), nil }
+
+// namedEnvironment is the environment in the page's query, or all environments.
+func namedEnvironment(p *page) (api.Target, error) {
+	return api.Environment(p.query("environment")), nil
+}
+
+// narrowed is the scope of the page. A caller without environments touches nothing.
+func narrowed(p *page) (api.Target, error) {
+	var err error
+	if p.scope, err = p.findScope(); err != nil || !p.scope.Any {
+		return api.Nothing(), err
+	}
+	return api.Environment(p.scope.Environment), nil
 }
 
 // show sends the page.
@@ -74,13 +126,13 @@ func (p *page) frame(name string, f *frame) error {
 	return p.render(p.w, http.StatusOK, name, f)
 }
 
-// may reports whether the caller may do an operation of the API.
+// may reports whether the caller may use an operation of the API.
 func (p *page) may(operation string) bool { return p.caller.Permit(operation) == nil }
 
-// query returns a parameter of the page's address.
+// query returns a query parameter of the page.
 func (p *page) query(name string) string { return p.r.URL.Query().Get(name) }
 
-// number is query for a whole number, 0 where there is none. Errors: Invalid.
+// number returns a query parameter as a whole number, 0 if missing. Errors: Invalid.
 func (p *page) number(name string) (int64, error) {
 	text := p.query(name)
 	if text == "" {
@@ -88,32 +140,35 @@ func (p *page) number(name string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return 0, sandbox.InvalidFields("the page's address", []sandbox.Field{{Name: name, Problem: "must be a whole number"}})
+		return 0, sandbox.InvalidFields("the page's URL",
+			[]sandbox.Field{{Name: name, Problem: "must be a whole number"}})
 	}
 	return n, nil
 }
 
-// choice is an environment that a page may be narrowed to.
+// choice is an option of the environment filter.
 type choice struct {
 	ID     string
 	Chosen bool
 }
 
-// scope is which environments a page is about: one, or all of those there are where the caller may see all.
+// scope is the subject of a page: one environment, or all environments for an unlimited caller.
 type scope struct {
 	Environment string
 	Choices     []choice
-	// All: the caller may see all environments together.
+	// All means that the caller may see all environments together.
 	All bool
+	// Any means that the page has a subject.
+	Any bool
 }
 
-// scope returns what a page is about. A caller who is limited to environments and has named none gets the first
-// that there is; where there is none at all, ok is false and the page is to say so.
-func (p *page) scope() (s scope, ok bool, err error) {
+// findScope returns the scope of a page. A caller limited to environments gets the first one by default. Without any
+// environment, Any is false and the page says so.
+func (p *page) findScope() (s scope, err error) {
 	s.Environment, s.All = p.query("environment"), p.caller.Allows("")
-	list, err := p.service.ListEnvironments(p.ctx)
+	list, err := p.caller.Environments(p.ctx)
 	if err != nil {
-		return s, false, err
+		return s, err
 	}
 	if s.Environment == "" && !s.All && len(list) > 0 {
 		s.Environment = list[0].ID
@@ -122,12 +177,13 @@ func (p *page) scope() (s scope, ok bool, err error) {
 		s.Choices = append(s.Choices, choice{e.ID, e.ID == s.Environment})
 	}
 	if s.Environment != "" && !slices.ContainsFunc(s.Choices, func(c choice) bool { return c.Chosen }) {
-		s.Choices = append(s.Choices, choice{s.Environment, true}) // one that was destroyed still has leases and costs
+		s.Choices = append(s.Choices, choice{s.Environment, true}) // a destroyed environment still has leases and costs
 	}
-	return s, s.All || s.Environment != "", nil
+	s.Any = s.All || s.Environment != ""
+	return s, nil
 }
 
-// address returns the path of a page with parameters, those that are "" left out.
+// address returns the path of a page with parameters. It skips empty ones.
 func address(path string, parameters ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(parameters); i += 2 {
@@ -141,11 +197,12 @@ func address(path string, parameters ...string) string {
 	return path + "?" + q.Encode()
 }
 
-// liveAddress is where a page that was read as of an event hears of what changes after it.
+// liveAddress returns the URL of live updates after an event.
 func (p *page) liveAddress(environment, lease string) (string, error) {
 	info, err := p.service.Ledger(p.ctx)
 	if err != nil {
 		return "", err
 	}
-	return address(Root+"live", "environment", environment, "lease", lease, "after", strconv.FormatInt(info.LastEventID, 10)), nil
+	return address(Root+"live", "environment", environment, "lease", lease,
+		"after", strconv.FormatInt(info.LastEventID, 10)), nil
 }

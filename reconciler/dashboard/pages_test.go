@@ -22,9 +22,9 @@ var pages = map[string]string{
 	"/ui/leases?status=all":     "did:plc:ann",
 	"/ui/leases?status=expired": "No expired leases",
 	"/ui/costs":                 "Costs of August 2026",
-	"/ui/costs?month=2026-07":   "Nothing was used",
+	"/ui/costs?month=2026-07":   "No usage",
 	"/ui/drift?status=all":      "vanished",
-	"/ui/egress":                "No attempts are known",
+	"/ui/egress":                "No connection attempts",
 	"/ui/webhook":               "agent.birth",
 	"{lease}":                   "sandbox ready",
 	"{lease}/usage":             "Processes and threads",
@@ -33,7 +33,7 @@ var pages = map[string]string{
 
 // doings are what changes a lease, each with what its confirmation says.
 var doings = map[string]string{
-	"{lease}/renew": "begins anew", "{lease}/sleep": "until its next use", "{lease}/expire": "cannot be undone",
+	"{lease}/renew": "starts again", "{lease}/sleep": "until its next use", "{lease}/expire": "cannot be undone",
 }
 
 func (w *world) pathOf(page string, l sandbox.Lease, exec string) string {
@@ -66,7 +66,8 @@ func TestTheOverviewCountsWhatTheCallerMaySee(t *testing.T) {
 	}
 	shown := func(environments ...string) string {
 		t.Helper()
-		body := w.loggedIn(w.token("reads"+strings.Join(environments, ""), sandbox.ScopeRead, environments...)).get("/ui/").body
+		body := w.loggedIn(w.token("reads"+strings.Join(environments, ""), sandbox.ScopeRead, environments...)).
+			get("/ui/").body
 		return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")), " ")
 	}
 	for of, want := range map[string]string{
@@ -89,8 +90,13 @@ func TestCostsAreShownAgainstTheBudget(t *testing.T) {
 	w.environment("rpg-1")
 	w.Advance(time.Hour)
 	b := w.loggedIn(w.token("reads", sandbox.ScopeRead))
-	for page, shows := range map[string]bool{"/ui/costs?environment=catan-7": true, "/ui/costs?environment=rpg-1": false, "/ui/costs?environment=catan-7&month=2026-07": false} {
-		if body := b.get(page).body; strings.Contains(body, "Against the budget") != shows || strings.Contains(body, "$40.00 budget") != shows {
+	for page, shows := range map[string]bool{
+		"/ui/costs?environment=catan-7":               true,
+		"/ui/costs?environment=rpg-1":                 false,
+		"/ui/costs?environment=catan-7&month=2026-07": false,
+	} {
+		if body := b.get(page).body; strings.Contains(body, "Against the budget") != shows ||
+			strings.Contains(body, "$40.00 budget") != shows {
 			t.Errorf("%s shows a budget: %t, want %t", page, !shows, shows)
 		}
 	}
@@ -128,7 +134,8 @@ func TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes(t *testing.T) {
 			if !c.sees && strings.Contains(a.body, "did:plc:ann") && a.StatusCode != http.StatusForbidden {
 				t.Errorf("%s: %s is answered with %d: %s", name, page, a.StatusCode, a.body)
 			}
-			if about := strings.HasPrefix(page, "{lease}") || strings.Contains(page, "catan-7"); !c.sees && about && a.StatusCode != http.StatusForbidden {
+			if about := strings.HasPrefix(page, "{lease}") || strings.Contains(page, "catan-7"); !c.sees && about &&
+				a.StatusCode != http.StatusForbidden {
 				t.Errorf("%s: %s is answered with %d", name, page, a.StatusCode)
 			}
 		}
@@ -144,12 +151,14 @@ func TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes(t *testing.T) {
 			if c.does {
 				continue
 			}
-			if a := b.post(w.pathOf(page, l, exec), url.Values{"csrf": {b.csrf}, "generation": {"1"}}); a.StatusCode != http.StatusForbidden {
+			if a := b.post(w.pathOf(page, l, exec),
+				url.Values{"csrf": {b.csrf}, "generation": {"1"}}); a.StatusCode != http.StatusForbidden {
 				t.Errorf("%s: doing %s is answered with %d", name, page, a.StatusCode)
 			}
 		}
 	}
-	if now, err := w.Service.GetLease(t.Context(), l.ID); err != nil || now.Status != sandbox.LeaseActive || now.Phase != sandbox.PhaseAwake {
+	if now, err := w.Service.GetLease(t.Context(), l.ID); err != nil || now.Status != sandbox.LeaseActive ||
+		now.Phase != sandbox.PhaseAwake {
 		t.Errorf("%+v, %v: somebody changed it", now, err)
 	}
 }
@@ -162,12 +171,14 @@ func TestPagesLeadWhoHasNotLoggedInToTheLogInAndBack(t *testing.T) {
 		path := w.pathOf(page, l, exec)
 		a := w.browser().get(path)
 		u, err := url.Parse(a.Header.Get("Location"))
-		if err != nil || a.StatusCode != http.StatusSeeOther || u.Path != "/ui/login" || path != "/ui/" && u.Query().Get("next") != path {
+		if err != nil || a.StatusCode != http.StatusSeeOther || u.Path != "/ui/login" ||
+			path != "/ui/" && u.Query().Get("next") != path {
 			t.Errorf("%s is answered with %d to %s", page, a.StatusCode, a.Header.Get("Location"))
 		}
 	}
 	for page := range doings {
-		if a := w.browser().post(w.pathOf(page, l, exec), url.Values{"generation": {"1"}}); a.StatusCode != http.StatusSeeOther || a.Header.Get("Location") != "/ui/login" {
+		if a := w.browser().post(w.pathOf(page, l, exec),
+			url.Values{"generation": {"1"}}); a.StatusCode != http.StatusSeeOther || a.Header.Get("Location") != "/ui/login" {
 			t.Errorf("%s is answered with %d to %s", page, a.StatusCode, a.Header.Get("Location"))
 		}
 	}
@@ -179,13 +190,22 @@ func TestPagesLeadWhoHasNotLoggedInToTheLogInAndBack(t *testing.T) {
 	}
 	token := w.token("ops", sandbox.ScopeRead)
 	for next, leads := range map[string]string{
-		"/ui/leases?status=all": "/ui/leases?status=all", "": "/ui/", "https://evil.example/ui/": "/ui/", "//evil.example/ui/": "/ui/", "/v1/leases": "/ui/",
-		"/ui/../v1/leases": "/v1/leases", "/\\evil.example": "/ui/", "/ui/logout": "/ui/", "javascript:alert(1)": "/ui/",
+		"/ui/leases?status=all":    "/ui/leases?status=all",
+		"":                         "/ui/",
+		"https://evil.example/ui/": "/ui/",
+		"//evil.example/ui/":       "/ui/",
+		"/v1/leases":               "/ui/",
+		"/ui/../v1/leases":         "/v1/leases",
+		"/\\evil.example":          "/ui/",
+		"/ui/logout":               "/ui/",
+		"javascript:alert(1)":      "/ui/",
 	} {
 		if next == "/ui/../v1/leases" {
 			leads = next // on this server, where everybody is asked who they are
 		}
-		if a := w.browser().post("/ui/login", url.Values{"token": {token}, "next": {next}}); a.Header.Get("Location") != leads && a.Header.Get("Location") != "/v1/leases" {
+		if a := w.browser().
+			post("/ui/login", url.Values{"token": {token}, "next": {next}}); a.Header.Get("Location") != leads &&
+			a.Header.Get("Location") != "/v1/leases" {
 			t.Errorf("a log-in with the next page %q leads to %s, want %s", next, a.Header.Get("Location"), leads)
 		}
 	}
@@ -196,8 +216,14 @@ func TestUnknownPagesAndLeasesAreSaidToBe(t *testing.T) {
 	w := newWorld(t)
 	b := w.loggedIn(w.token("ops", sandbox.ScopeAdmin))
 	for path, status := range map[string]int{
-		"/ui/nothing": 404, "/ui/static/nothing.js": 404, "/ui/environments/nothing": 404, "/ui/leases/did:plc:x::nothing": 404,
-		"/ui/leases/nonsense": 404, "/ui/leases?status=nonsense": 422, "/ui/live?after=x": 422, "/ui/live?lease=x": 422,
+		"/ui/nothing":                   404,
+		"/ui/static/nothing.js":         404,
+		"/ui/environments/nothing":      404,
+		"/ui/leases/did:plc:x::nothing": 404,
+		"/ui/leases/nonsense":           404,
+		"/ui/leases?status=nonsense":    422,
+		"/ui/live?after=x":              422,
+		"/ui/live?lease=x":              422,
 	} {
 		if a := b.get(path); a.StatusCode != status && (path != "/ui/leases/nonsense" || a.StatusCode != 422) {
 			t.Errorf("%s is answered with %d, want %d: %s", path, a.StatusCode, status, a.body)
@@ -240,7 +266,8 @@ func TestListOfLeasesIsPagedAndFiltered(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the pages list %v", got)
 	}
-	if a := b.get("/ui/leases?agent=did:plc:other"); !strings.Contains(a.body, ">did:plc:other<") || strings.Contains(a.body, "did:plc:agent") {
+	if a := b.get("/ui/leases?agent=did:plc:other"); !strings.Contains(a.body, ">did:plc:other<") ||
+		strings.Contains(a.body, "did:plc:agent") {
 		t.Errorf("the leases of one agent are %s", a.body)
 	}
 }
@@ -251,7 +278,8 @@ func TestWhoIsLimitedToEnvironmentsIsShownTheFirst(t *testing.T) {
 	w.game()
 	w.acquire("did:plc:bob", "rpg-1")
 	b := w.loggedIn(w.token("rpg", sandbox.ScopeRead, "rpg-*"))
-	if a := b.get("/ui/leases"); a.StatusCode != 200 || !strings.Contains(a.body, "did:plc:bob") || strings.Contains(a.body, "did:plc:ann") {
+	if a := b.get("/ui/leases"); a.StatusCode != 200 || !strings.Contains(a.body, "did:plc:bob") ||
+		strings.Contains(a.body, "did:plc:ann") {
 		t.Errorf("the list is %d %s", a.StatusCode, a.body)
 	}
 	if a := b.get("/ui/leases?environment=catan-7"); a.StatusCode != http.StatusForbidden {
@@ -269,7 +297,10 @@ func TestNamesOfOthersAreShownAndNotObeyed(t *testing.T) {
 	l := w.acquire("did:plc:ann", "catan-7")
 	exec := w.run(l.ID, "echo", hostile)
 	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
-	for _, page := range []string{"/ui/environments/catan-7", "{lease}", "{lease}/execs/{exec}", "/ui/leases?agent=" + url.QueryEscape(hostile), "/ui/" + url.PathEscape(hostile), "/ui/login?next=" + url.QueryEscape(hostile)} {
+	for _, page := range []string{
+		"/ui/environments/catan-7", "{lease}", "{lease}/execs/{exec}", "/ui/leases?agent=" + url.QueryEscape(hostile),
+		"/ui/" + url.PathEscape(hostile), "/ui/login?next=" + url.QueryEscape(hostile),
+	} {
 		a := b.get(w.pathOf(page, l, exec))
 		if strings.Contains(a.body, "<script>") || strings.Contains(a.body, "<img") || strings.Contains(a.body, "\x1b") {
 			t.Errorf("%s is hostile: %s", page, a.body)

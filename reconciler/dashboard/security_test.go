@@ -30,7 +30,10 @@ func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {
 	for _, path := range paths {
 		a := b.get(path)
 		csp := a.Header.Get("Content-Security-Policy")
-		for _, part := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"} {
+		for _, part := range []string{
+			"default-src 'none'", "script-src 'self'", "style-src 'self'", "form-action 'self'", "base-uri 'none'",
+			"frame-ancestors 'none'",
+		} {
 			if !strings.Contains(csp, part+";") {
 				t.Errorf("%s has the policy %q, want %s", path, csp, part)
 			}
@@ -39,14 +42,20 @@ func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {
 			t.Errorf("%s has the policy %q", path, csp)
 		}
 		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
-			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+			"X-Content-Type-Options":       "nosniff",
+			"X-Frame-Options":              "DENY",
+			"Referrer-Policy":              "same-origin",
+			"Cross-Origin-Opener-Policy":   "same-origin",
+			"Cross-Origin-Resource-Policy": "same-origin",
+			"Cache-Control":                "no-store",
 		} {
 			if got := a.Header.Get(name); got != want {
 				t.Errorf("%s has %s %q, want %q", path, name, got, want)
 			}
 		}
-		for _, inline := range []string{" style=", "<style", " onclick", " onload", "javascript:", "http://", "https://", "//cdn"} {
+		for _, inline := range []string{
+			" style=", "<style", " onclick", " onload", "javascript:", "http://", "https://", "//cdn",
+		} {
 			if strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") && strings.Contains(a.body, inline) {
 				t.Errorf("%s has %q in it", path, inline)
 			}
@@ -61,7 +70,8 @@ func TestStaticFilesAreKeptUnderTheirVersion(t *testing.T) {
 	_, link, _ := strings.Cut(page, `rel="stylesheet" href="`)
 	link, _, _ = strings.Cut(link, `"`)
 	a := w.browser().get(link)
-	if a.StatusCode != 200 || a.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/css") {
+	if a.StatusCode != 200 || a.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
+		!strings.HasPrefix(a.Header.Get("Content-Type"), "text/css") {
 		t.Errorf("%s is answered with %d %v", link, a.StatusCode, a.Header)
 	}
 }
@@ -77,7 +87,8 @@ func TestTheCookieIsForThisSiteAndNoScript(t *testing.T) {
 			t.Fatalf("the log-in sets %v", cookies)
 		}
 		c := cookies[0]
-		if c.Name != name || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Secure != (scheme == "https") || c.Path != "/" || c.Domain != "" || c.MaxAge != int(access.LoginLifetime.Seconds()) {
+		if c.Name != name || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Secure != (scheme == "https") ||
+			c.Path != "/" || c.Domain != "" || c.MaxAge != int(access.LoginLifetime.Seconds()) {
 			t.Errorf("over %s the cookie is %s", scheme, c)
 		}
 		if len(c.Value) < 43 || strings.Contains(token, c.Value) {
@@ -112,7 +123,8 @@ func TestALogInEndsWithItsTokenAndItsTime(t *testing.T) {
 		t.Error("the log-in goes on with a revoked token")
 	}
 
-	made, err := w.registry.CreateToken(t.Context(), sandbox.CreateToken{Name: "short", Scopes: []sandbox.Scope{sandbox.ScopeRead}, ExpiresAt: w.Now().Add(time.Hour)})
+	made, err := w.registry.CreateToken(t.Context(),
+		sandbox.CreateToken{Name: "short", Scopes: []sandbox.Scope{sandbox.ScopeRead}, ExpiresAt: w.Now().Add(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +150,8 @@ func TestLoggingOutEndsTheLogInEverywhere(t *testing.T) {
 	w := newWorld(t)
 	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
 	kept := b.cookies["sandbox_login"]
-	if a := b.post("/ui/logout", url.Values{"csrf": {"wrong"}}); a.StatusCode != http.StatusForbidden || b.get("/ui/").StatusCode != 200 {
+	if a := b.post("/ui/logout", url.Values{"csrf": {"wrong"}}); a.StatusCode != http.StatusForbidden ||
+		b.get("/ui/").StatusCode != 200 {
 		t.Errorf("logging out without the form's token is answered with %d", a.StatusCode)
 	}
 	if a := b.post("/ui/logout", url.Values{"csrf": {b.csrf}}); a.StatusCode != http.StatusSeeOther {
@@ -153,13 +166,15 @@ func TestLoggingOutEndsTheLogInEverywhere(t *testing.T) {
 func TestALogInNeedsATokenThatMayRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if a := w.browser().logIn("sbl_wrong"); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) != 0 || !strings.Contains(a.body, "not known here") {
+	if a := w.browser().logIn("sbl_wrong"); a.StatusCode != http.StatusUnauthorized || len(a.Cookies()) != 0 ||
+		!strings.Contains(a.body, "unknown token") {
 		t.Errorf("a wrong token is answered with %d: %s", a.StatusCode, a.body)
 	}
 	if a := w.browser().logIn(""); a.StatusCode != http.StatusUnauthorized {
 		t.Errorf("no token is answered with %d", a.StatusCode)
 	}
-	if a := w.browser().logIn(w.token("game", sandbox.ScopeConditions)); a.StatusCode != http.StatusForbidden || len(a.Cookies()) != 0 {
+	if a := w.browser().logIn(w.token("game", sandbox.ScopeConditions)); a.StatusCode != http.StatusForbidden ||
+		len(a.Cookies()) != 0 {
 		t.Errorf("a token that may only send conditions is answered with %d", a.StatusCode)
 	}
 }
@@ -253,7 +268,8 @@ func TestNoSecretIsShownKeptOrLogged(t *testing.T) {
 		p.Secrets, p.SecretValues = []string{"key"}, map[string]sandbox.Secret{"key": value}
 	})
 	l := w.acquire("did:plc:ann", "catan-7")
-	r, err := w.Service.Exec(t.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ExecRequest{Command: []string{"echo", "x"}, Env: map[string]string{"PASSWORD": value}})
+	r, err := w.Service.Exec(t.Context(), sandbox.LeaseRef{ID: l.ID},
+		sandbox.ExecRequest{Command: []string{"echo", "x"}, Env: map[string]string{"PASSWORD": value}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +282,12 @@ func TestNoSecretIsShownKeptOrLogged(t *testing.T) {
 		seen += b.get(w.pathOf(page, l, r.ExecID)).body
 	}
 	seen += b.get("/ui/login?next=/ui/").body + w.browser().logIn(token[:len(token)-1]).body + w.log.String()
-	for what, secret := range map[string]string{"the token": token, "the log-in": id, "the log-in's hash": fmt.Sprintf("%x", hash), "the secret": value} {
+	for what, secret := range map[string]string{
+		"the token":         token,
+		"the log-in":        id,
+		"the log-in's hash": fmt.Sprintf("%x", hash),
+		"the secret":        value,
+	} {
 		if strings.Contains(seen, secret) {
 			t.Errorf("%s is shown", what)
 		}

@@ -7,53 +7,53 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// usageRefresh is how often the page of a lease's usage is read again. Each time the sandbox is looked at.
+// usageRefresh is the reload interval of the usage page. Each load samples the sandbox.
 const usageRefresh = 15 * time.Second
 
-// stretches are what of the history can be chosen. What is longer is shown by steps, as many as an hour has samples
-// or a few more.
+// stretches are the selectable periods. Longer periods are shown in steps, about as many as an hour has samples.
 var stretches = []struct {
-	last   string // in the page's address
+	last   string // in the page's URL
 	name   string
 	length time.Duration
 	step   time.Duration // 0: each sample
 }{
-	{"", "hour", time.Hour, 0}, {"6h", "6 hours", 6 * time.Hour, 5 * time.Minute}, {"24h", "24 hours", sandbox.UsageKept, 15 * time.Minute},
+	{"", "hour", time.Hour, 0}, {"6h", "6 hours", 6 * time.Hour, 5 * time.Minute},
+	{"24h", "24 hours", sandbox.UsageKept, 15 * time.Minute},
 }
 
-// usagePage is what a sandbox uses and has used.
+// usagePage shows the current and past usage of a sandbox.
 type usagePage struct {
 	sandbox.Lease
-	// Now is nil where that is not known, which Problem says why.
+	// Now is nil if unknown. Problem then says why.
 	Now     *usageNow
 	Problem string
 	Tabs    []tab
-	Stretch string // that is shown
+	Stretch string // the shown period
 	From    time.Time
 	Lines   []line
-	Rows    []usageRow // the latest first
-	// Stepped: each row is of a stretch of time: the mean of CPU, and the most of the others.
+	Rows    []usageRow // latest first
+	// Stepped means that each row covers a step: the mean of CPU, and the maximum of the others.
 	Stepped bool
 }
 
-// usageNow is what a sandbox uses now.
+// usageNow is the current usage of a sandbox.
 type usageNow struct {
 	Used              sandbox.LeaseUsage
 	Memory, PIDs, CPU meter
-	// CPUMillis is the mean since the last sample that is kept, in thousandths of a core; nil: there is none to compare with.
+	// CPUMillis is the mean since the last stored sample, in thousandths of a core; nil without one.
 	CPUMillis *int64
 }
 
-// usageRow is a line of the table beside the charts.
+// usageRow is a row of the table beside the charts.
 type usageRow struct {
 	At        time.Time
 	CPUMillis *int64
 	Memory    int64
 	PIDs      int64
-	Apart     bool // nothing is known of the time since the row before
+	Apart     bool // there is a gap before the row
 }
 
-// usage shows what a lease's sandbox uses, for which it is looked at and not woken, and what is kept of what it used.
+// usage shows the current usage of a lease's sandbox, without waking it, and the stored samples.
 func usage(p *page) error {
 	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
 	if err != nil {
@@ -89,10 +89,11 @@ func usage(p *page) error {
 	v.Stretch, v.From, v.Stepped, v.Lines = chosen.name, from, chosen.step > 0, usageLines(rows, from, to, h.Limits)
 	slices.Reverse(rows)
 	v.Rows = rows
-	return p.frame("usage", &frame{Title: "Usage of " + l.AgentDID, Section: "leases", Refresh: int(usageRefresh.Seconds()), Page: v})
+	return p.frame("usage",
+		&frame{Title: "Usage of " + l.AgentDID, Section: "leases", Refresh: int(usageRefresh.Seconds()), Page: v})
 }
 
-// usageNowOf compares what is used now with what may be, and with the last of the samples that are kept.
+// usageNowOf relates the current usage to the limits and to the last stored sample.
 func usageNowOf(u sandbox.LeaseUsage, kept []sandbox.UsageSample) *usageNow {
 	n := &usageNow{
 		Used:   u,
@@ -111,10 +112,10 @@ func usageNowOf(u sandbox.LeaseUsage, kept []sandbox.UsageSample) *usageNow {
 	return n
 }
 
-// usageRows makes a row of each sample, or of those of each step.
+// usageRows returns a row per sample or per step.
 func usageRows(samples []sandbox.UsageSample, step time.Duration) []usageRow {
 	var rows []usageRow
-	var sum, n int64 // of the means of CPU in the last row
+	var sum, n int64 // of the CPU means in the last row
 	for _, s := range samples {
 		at := s.At
 		if step > 0 {
@@ -135,7 +136,7 @@ func usageRows(samples []sandbox.UsageSample, step time.Duration) []usageRow {
 	return rows
 }
 
-// usageLines draws rows, the oldest first.
+// usageLines draws rows, oldest first.
 func usageLines(rows []usageRow, from, to time.Time, limits sandbox.Resources) []line {
 	if len(rows) == 0 {
 		return nil

@@ -48,7 +48,8 @@ func newWorld(t testing.TB, change ...func(*api.Config, *dashboard.Config)) *wor
 }
 
 // serve serves a dashboard of a service until the test ends.
-func serve(t testing.TB, env servicetest.Env, store *ledger.Store, change ...func(*api.Config, *dashboard.Config)) *world {
+func serve(t testing.TB, env servicetest.Env, store *ledger.Store,
+	change ...func(*api.Config, *dashboard.Config)) *world {
 	t.Helper()
 	w := &world{TB: t, Env: env, store: store, registry: access.New(access.Config{Store: store}), log: &logtest.Buffer{}}
 	log := slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -83,7 +84,8 @@ func serve(t testing.TB, env servicetest.Env, store *ledger.Store, change ...fun
 // token makes a token and returns its text.
 func (w *world) token(name string, scope sandbox.Scope, environments ...string) string {
 	w.Helper()
-	made, err := w.registry.CreateToken(w.Context(), sandbox.CreateToken{Name: name, Scopes: []sandbox.Scope{scope}, Environments: environments})
+	made, err := w.registry.CreateToken(w.Context(),
+		sandbox.CreateToken{Name: name, Scopes: []sandbox.Scope{scope}, Environments: environments})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -130,7 +132,8 @@ func (b *browser) get(path string, header ...string) answer {
 func (b *browser) post(path string, form url.Values, header ...string) answer {
 	b.w.Helper()
 	return b.do(b.request(http.MethodPost, path, strings.NewReader(form.Encode()), append([]string{
-		"Content-Type", "application/x-www-form-urlencoded", "Origin", b.w.server.URL, "Sec-Fetch-Site", "same-origin"}, header...)...))
+		"Content-Type", "application/x-www-form-urlencoded", "Origin", b.w.server.URL, "Sec-Fetch-Site", "same-origin"},
+		header...)...))
 }
 
 func (b *browser) request(method, path string, body io.Reader, header ...string) *http.Request {
@@ -219,7 +222,11 @@ func (w *world) game() (sandbox.Lease, string) {
 // deliver sends a condition, of an agent or of all of them.
 func (w *world) deliver(id, condition, environment, agent string) sandbox.Receipt {
 	w.Helper()
-	c := sandbox.Condition{Type: condition, Timestamp: w.Now(), Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent}}
+	c := sandbox.Condition{
+		Type:      condition,
+		Timestamp: w.Now(),
+		Data:      sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent},
+	}
 	body, err := json.Marshal(c)
 	if err != nil {
 		w.Fatal(err)

@@ -8,33 +8,33 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// dispatcher hands the due sandboxes of one backend to its workers. Each backend has its own: steps that hang
-// on one use up no other's workers.
+// dispatcher passes the due sandboxes of one backend to its workers. Each backend has its own workers, so that a
+// hanging backend does not block others.
 type dispatcher struct {
 	loop    *Loop
 	backend sandbox.Backend
 	freed   chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	working map[string]struct{}
 }
 
 func (d *dispatcher) run(ctx context.Context) {
 	l := d.loop
 	for ctx.Err() == nil {
-		changed := l.engine.Changed()
+		scheduled := l.engine.Scheduled()
 		ids, next, err := l.engine.Due(ctx, d.backend, l.c.Workers*2)
 		if l.passed(ctx, PassDue, d.backend, err) {
-			l.c.Logger.Error("loop: looking for due sandboxes", "backend", d.backend, "error", err)
+			l.c.Logger.Error("loop: listing due sandboxes", "backend", d.backend, "error", err)
 		}
 		for _, id := range ids {
 			d.start(ctx, id)
 		}
-		d.wait(ctx, changed, next)
+		d.wait(ctx, scheduled, next)
 	}
 }
 
-// start works on a sandbox unless all workers are busy or one of them works on it.
+// start starts a worker for a sandbox, unless all workers are busy or one already works on it.
 func (d *dispatcher) start(ctx context.Context, id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,7 +44,7 @@ func (d *dispatcher) start(ctx context.Context, id string) {
 	d.working[id] = struct{}{}
 	d.loop.wg.Go(func() {
 		defer d.finish(id)
-		// The engine records and logs a step's failure; no caller waits for it.
+		// The engine has recorded and logged the failure of the step.
 		if err := d.loop.engine.Work(ctx, id); err != nil {
 			d.loop.c.Logger.Debug("loop: step failed", "sandbox", id, "error", err)
 		}
@@ -67,21 +67,21 @@ func (d *dispatcher) finish(id string) {
 	}
 }
 
-// wait returns when there may be something to do and a worker to do it.
-func (d *dispatcher) wait(ctx context.Context, changed <-chan struct{}, next time.Time) {
+// wait returns when there may be work and a free worker.
+func (d *dispatcher) wait(ctx context.Context, scheduled <-chan struct{}, next time.Time) {
 	l := d.loop
 	pause := l.c.Poll
 	if !next.IsZero() {
 		pause = min(pause, max(next.Sub(l.engine.Now()), 5*time.Millisecond))
 	}
 	if d.busy() {
-		pause, changed = l.c.Poll, nil
+		pause, scheduled = l.c.Poll, nil
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-changed:
+	case <-scheduled:
 	case <-d.freed:
 	case <-timer.C:
 	}

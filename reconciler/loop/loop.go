@@ -1,28 +1,27 @@
 // Package loop works on sandboxes when they are due.
 //
-// It is level-triggered: a commit, a timer or a backend's event only says that it is time to
-// look; what to do is decided anew from the row each time (internal/leasing). Any number of
-// loops may run on one ledger.
+// It is level-triggered: a commit, a timer or a backend's event only wakes the loop. Each time,
+// internal/leasing decides from the row what to do. Any number of loops may run on one ledger.
 //
 //	commit on the ledger ─┐
 //	smallest due_at ──────┼─> Due ─> workers ─> Engine.Work (claim, act once, settle)
 //	slow poll ────────────┘
-//	commit, slow poll ──────> Engine.TendPools (rows of warm pools, made and ended)
+//	commit, slow poll ──────> Engine.ReconcilePools (creates and ends sandboxes of warm pools)
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
-//	ticker, reconnect ──────> Engine.Survey  (drift of all, orphans, usage)
+//	ticker, reconnect ──────> Engine.Resync  (drift of all, orphans, usage)
 //	ticker ─────────────────> Engine.RollUp  (ended usage, by day), Engine.CheckBudgets (thresholds)
 //	ticker ─────────────────> Engine.PurgeUsage (old samples of usage)
-//	start, ticker ──────────> Engine.Purge   (what was destroyed long ago)
-//	ticker ─────────────────> Engine.CollectEgress (what sandboxes tried to reach)
-//	ticker ─────────────────> Engine.BoundOutput (the oldest output, where too much is kept)
-//	ticker ─────────────────> Engine.CollectStates (objects of replaced states)
-//	ticker ─────────────────> Engine.FinishEnvironments (what broken creations and removals left)
-//	start, ticker ──────────> Engine.ReconcileUsage (what a backend has counted itself)
+//	start, ticker ──────────> Engine.Purge   (leases destroyed long ago)
+//	ticker ─────────────────> Engine.CollectEgress (connection attempts of sandboxes)
+//	ticker ─────────────────> Engine.BoundOutput (drops the oldest output beyond the limits)
+//	ticker ─────────────────> Engine.CollectSnapshots (objects of replaced snapshots)
+//	ticker ─────────────────> Engine.FinishEnvironments (remains of failed creations and removals)
+//	start, ticker ──────────> Engine.ReconcileUsage (usage as measured by the backend)
 //	commit, timer, slow poll > Engine.TakeOverExecs (commands whose process died)
-//	commit, timer, slow poll > Engine.TendProcesses (processes to start, or that nobody follows)
+//	commit, timer, slow poll > Engine.ReconcileProcesses (processes to start, or without a follower)
 //
-// Whatever waits for a backend (Work, Look, Survey, CollectEgress, FinishEnvironments, ReconcileUsage) runs in goroutines of that
-// backend, with workers of its own. The other passes only read and write the ledger.
+// Passes that wait for a backend (Work, Look, Resync, CollectEgress, FinishEnvironments, ReconcileUsage) run in
+// goroutines of that backend, with its own workers. The other passes only read and write the ledger.
 package loop
 
 import (
@@ -39,57 +38,56 @@ import (
 
 // Config tunes a loop; zero values take the defaults.
 type Config struct {
-	// Workers bounds the steps at work at once on each backend. Default 128: a backend bounds its own calls, and
-	// puts first what matters most of all that it is asked for.
+	// Workers limits the concurrent steps on each backend. Default 128: a backend limits and prioritizes its own calls.
 	Workers int
-	// Poll is the backstop behind commits and timers. Default 5s.
+	// Poll is the interval of the fallback poll, in addition to commits and timers. Default 5s.
 	Poll time.Duration
-	// SurveyEvery is the pace of drift detection, of the usage heartbeat and of accounting. Default 30s.
-	SurveyEvery time.Duration
-	// EgressEvery is the pace at which the logs of gateways become events. Default 5s.
+	// ResyncEvery is the interval of drift detection, of the usage heartbeat and of accounting. Default 30s.
+	ResyncEvery time.Duration
+	// EgressEvery is the interval of reading the logs of gateways. Default 5s.
 	EgressEvery time.Duration
-	// CleanupTTL is how long what was destroyed is kept; zero keeps it.
+	// CleanupTTL is how long destroyed leases are kept; zero keeps them forever.
 	CleanupTTL time.Duration
-	// RetireEvery is the pace at which what is older is removed. Default 10m.
-	RetireEvery time.Duration
-	// MeterEvery is the pace at which usage is compared with what backends have counted. Default 1h.
+	// PurgeEvery is the interval of purging older ones. Default 10m.
+	PurgeEvery time.Duration
+	// MeterEvery is the interval of comparing usage with the meters of backends. Default 1h.
 	MeterEvery time.Duration
-	// Reconnect is how long to wait before connecting to a lost backend again. Default 1s.
+	// Reconnect is the wait before reconnecting to a lost backend. Default 1s.
 	Reconnect time.Duration
-	// Observer gets each pass; nil: none.
+	// Observer receives each pass; nil means none.
 	Observer Observer
 	Logger   *slog.Logger // nil discards
 }
 
-// Observer is told of what a loop does, for metrics. Its methods are safe for concurrent use and return at once.
+// Observer receives passes for metrics. Its methods are safe for concurrent use and return at once.
 type Observer interface {
-	// PassBegan: a loop will make passes of this name, over one backend, or over the ledger ("").
+	// PassBegan announces the passes of this name, over one backend, or over the ledger ("").
 	PassBegan(pass string, b sandbox.Backend)
-	// PassEnded: one has ended, with an error or without.
+	// PassEnded reports the end of a pass, with or without an error.
 	PassEnded(pass string, b sandbox.Backend, err error)
 }
 
-type nobody struct{}
+type nopObserver struct{}
 
-func (nobody) PassBegan(string, sandbox.Backend)        {}
-func (nobody) PassEnded(string, sandbox.Backend, error) {}
+func (nopObserver) PassBegan(string, sandbox.Backend)        {}
+func (nopObserver) PassEnded(string, sandbox.Backend, error) {}
 
-// What a loop does again and again.
+// The periodic passes of a loop.
 const (
-	PassDue       = "due"       // hand due sandboxes to workers
-	PassPools     = "pools"     // tend warm pools
+	PassDue       = "due"       // pass due sandboxes to workers
+	PassPools     = "pools"     // fill and shrink warm pools
 	PassExecs     = "execs"     // take over commands
-	PassProcesses = "processes" // tend processes
-	PassSurvey    = "survey"    // compare a backend with the ledger
-	PassEgress    = "egress"    // record what a backend's sandboxes try to reach
+	PassProcesses = "processes" // start and follow processes
+	PassResync    = "survey"    // compare a backend with the ledger
+	PassEgress    = "egress"    // record connection attempts of a backend's sandboxes
 	PassRollUp    = "rollup"    // count ended usage by day
-	PassBudgets   = "budgets"   // look at budgets
-	PassUsage     = "usage"     // remove old samples of usage
-	PassOutput    = "output"    // drop the oldest output where too much is kept
-	PassStates    = "states"    // delete objects of replaced states
-	PassFinish    = "finish"    // remove what creations and removals of environments have left
-	PassMeter     = "meter"     // compare usage with what backends have counted
-	PassRetire    = "retire"    // remove what was destroyed long ago
+	PassBudgets   = "budgets"   // check budgets
+	PassUsage     = "usage"     // purge old usage samples
+	PassOutput    = "output"    // drop the oldest output beyond the limits
+	PassSnapshots = "states"    // delete objects of replaced snapshots
+	PassFinish    = "finish"    // remove remains of failed creations and removals of environments
+	PassMeter     = "meter"     // compare usage with the meters of backends
+	PassPurge     = "retire"    // purge leases destroyed long ago
 )
 
 // Loop is one reconciliation loop.
@@ -99,7 +97,7 @@ type Loop struct {
 	wg     sync.WaitGroup
 }
 
-// New makes a loop.
+// New returns a loop.
 func New(e *leasing.Engine, c Config) *Loop {
 	if c.Workers == 0 {
 		c.Workers = 128
@@ -107,14 +105,14 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.Poll == 0 {
 		c.Poll = 5 * time.Second
 	}
-	if c.SurveyEvery == 0 {
-		c.SurveyEvery = 30 * time.Second
+	if c.ResyncEvery == 0 {
+		c.ResyncEvery = 30 * time.Second
 	}
 	if c.EgressEvery == 0 {
 		c.EgressEvery = 5 * time.Second
 	}
-	if c.RetireEvery == 0 {
-		c.RetireEvery = 10 * time.Minute
+	if c.PurgeEvery == 0 {
+		c.PurgeEvery = 10 * time.Minute
 	}
 	if c.MeterEvery == 0 {
 		c.MeterEvery = time.Hour
@@ -126,44 +124,52 @@ func New(e *leasing.Engine, c Config) *Loop {
 		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	if c.Observer == nil {
-		c.Observer = nobody{}
+		c.Observer = nopObserver{}
 	}
 	return &Loop{engine: e, c: c}
 }
 
-// Run works until ctx ends, then waits for the steps under way. What may call a backend has a goroutine for each
-// backend, so that one that hangs delays no other.
+// Run works until ctx ends, then waits for the running steps. Passes that call backends have a goroutine per backend,
+// so that a hanging backend does not delay others.
 func (l *Loop) Run(ctx context.Context) error {
 	for _, b := range l.engine.Backends() {
-		for _, pass := range []string{PassDue, PassSurvey, PassEgress, PassFinish, PassMeter} {
+		for _, pass := range []string{PassDue, PassResync, PassEgress, PassFinish, PassMeter} {
 			l.c.Observer.PassBegan(pass, b)
 		}
 		d := &dispatcher{loop: l, backend: b, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
-		w := &watcher{loop: l, backend: b, pending: make(map[string]struct{}), signal: make(chan struct{}, 1), all: make(chan struct{}, 1)}
+		w := &watcher{
+			loop:    l,
+			backend: b,
+			pending: make(map[string]struct{}),
+			signal:  make(chan struct{}, 1),
+			all:     make(chan struct{}, 1),
+		}
 		l.wg.Go(func() { d.run(ctx) })
 		l.wg.Go(func() { w.connect(ctx) })
-		l.wg.Go(func() { w.survey(ctx) })
+		l.wg.Go(func() { w.resync(ctx) })
 		l.wg.Go(func() { w.follow(ctx) })
 		l.wg.Go(func() { l.collectEgress(ctx, b) })
 		l.wg.Go(func() { l.finishEnvironments(ctx, b) })
 		l.wg.Go(func() { l.meter(ctx, b) })
 	}
-	for _, pass := range []string{PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassOutput, PassStates} {
+	for _, pass := range []string{
+		PassPools, PassExecs, PassProcesses, PassRollUp, PassBudgets, PassUsage, PassOutput, PassSnapshots,
+	} {
 		l.c.Observer.PassBegan(pass, "")
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
-	l.wg.Go(func() { l.pursue(ctx, PassExecs, "taking over commands", l.engine.TakeOverExecs) })
-	l.wg.Go(func() { l.pursue(ctx, PassProcesses, "tending processes", l.engine.TendProcesses) })
+	l.wg.Go(func() { l.poll(ctx, PassExecs, "taking over commands", l.engine.TakeOverExecs) })
+	l.wg.Go(func() { l.poll(ctx, PassProcesses, "starting and following processes", l.engine.ReconcileProcesses) })
 	if l.c.CleanupTTL > 0 {
-		l.c.Observer.PassBegan(PassRetire, "")
-		l.wg.Go(func() { l.retire(ctx) })
+		l.c.Observer.PassBegan(PassPurge, "")
+		l.wg.Go(func() { l.purge(ctx) })
 	}
 	l.wg.Wait()
 	return ctx.Err()
 }
 
-// passed tells the observer of a pass, and reports whether it failed: not for the loop's end.
+// passed reports a pass to the observer. It returns whether the pass failed, unless the loop is ending.
 func (l *Loop) passed(ctx context.Context, pass string, b sandbox.Backend, err error) (failed bool) {
 	if err != nil && ctx.Err() != nil {
 		return false
@@ -172,10 +178,9 @@ func (l *Loop) passed(ctx context.Context, pass string, b sandbox.Backend, err e
 	return err != nil
 }
 
-// account counts ended usage, looks at budgets, and deletes what is not needed any more, at the pace
-// of surveys.
+// account counts ended usage, checks budgets, and deletes obsolete rows and objects, at the interval of resyncs.
 func (l *Loop) account(ctx context.Context) {
-	tick := time.NewTicker(l.c.SurveyEvery)
+	tick := time.NewTicker(l.c.ResyncEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -187,23 +192,24 @@ func (l *Loop) account(ctx context.Context) {
 			l.c.Logger.Warn("loop: counting usage by day", "error", err)
 		}
 		if err := l.engine.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
-			l.c.Logger.Warn("loop: looking at budgets", "error", err)
+			l.c.Logger.Warn("loop: checking budgets", "error", err)
 		}
 		if err := l.engine.PurgeUsage(ctx); l.passed(ctx, PassUsage, "", err) {
-			l.c.Logger.Warn("loop: removing old samples of usage; it is tried again", "error", err)
+			l.c.Logger.Warn("loop: purging old usage samples; will retry", "error", err)
 		}
 		if err := l.engine.BoundOutput(ctx); l.passed(ctx, PassOutput, "", err) {
-			l.c.Logger.Warn("loop: dropping the oldest output; it is tried again", "error", err)
+			l.c.Logger.Warn("loop: dropping the oldest output; will retry", "error", err)
 		}
-		if err := l.engine.CollectStates(ctx); l.passed(ctx, PassStates, "", err) {
-			l.c.Logger.Warn("loop: deleting objects of replaced states", "error", err)
+		if err := l.engine.CollectSnapshots(ctx); l.passed(ctx, PassSnapshots, "", err) {
+			l.c.Logger.Warn("loop: deleting objects of replaced snapshots", "error", err)
 		}
 	}
 }
 
-// finishEnvironments removes what creations and removals of environments have left on a backend, at the pace of surveys.
+// finishEnvironments removes remains of failed creations and removals of environments on a backend, at the interval of
+// resyncs.
 func (l *Loop) finishEnvironments(ctx context.Context, b sandbox.Backend) {
-	tick := time.NewTicker(l.c.SurveyEvery)
+	tick := time.NewTicker(l.c.ResyncEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -212,18 +218,19 @@ func (l *Loop) finishEnvironments(ctx context.Context, b sandbox.Backend) {
 		case <-tick.C:
 		}
 		if err := l.engine.FinishEnvironments(ctx, b); l.passed(ctx, PassFinish, b, err) {
-			l.c.Logger.Warn("loop: removing what is left of environments; it is tried again", "backend", b, "error", err)
+			l.c.Logger.Warn("loop: removing remains of environments; will retry", "backend", b, "error", err)
 		}
 	}
 }
 
-// meter compares usage with what a backend has counted, at once and then at its pace.
+// meter compares usage with the meter of a backend, at once and then at its interval.
 func (l *Loop) meter(ctx context.Context, b sandbox.Backend) {
 	tick := time.NewTicker(l.c.MeterEvery)
 	defer tick.Stop()
 	for {
 		if err := l.engine.ReconcileUsage(ctx, b); l.passed(ctx, PassMeter, b, err) {
-			l.c.Logger.Warn("loop: comparing usage with what a backend has counted; it is tried again", "backend", b, "error", err)
+			l.c.Logger.Warn("loop: comparing usage with the meter of a backend; will retry",
+				"backend", b, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -233,8 +240,7 @@ func (l *Loop) meter(ctx context.Context, b sandbox.Backend) {
 	}
 }
 
-// collectEgress records what sandboxes tried to reach. It says once when it cannot, and once when it
-// can again.
+// collectEgress records the connection attempts of sandboxes. It logs the first failure and the recovery.
 func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 	tick := time.NewTicker(l.c.EgressEvery)
 	defer tick.Stop()
@@ -246,9 +252,9 @@ func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failing:
-			l.c.Logger.Warn("loop: recording what sandboxes try to reach; it is tried again", "backend", b, "error", err)
+			l.c.Logger.Warn("loop: recording egress of sandboxes; will retry", "backend", b, "error", err)
 		case err == nil && failing:
-			l.c.Logger.Info("loop: what sandboxes try to reach is recorded again", "backend", b)
+			l.c.Logger.Info("loop: recording egress of sandboxes works again", "backend", b)
 		}
 		failing = err != nil
 		select {
@@ -259,18 +265,18 @@ func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 	}
 }
 
-// retire removes what was destroyed long ago, at once and then at its pace.
-func (l *Loop) retire(ctx context.Context) {
-	tick := time.NewTicker(l.c.RetireEvery)
+// purge purges leases destroyed long ago, at once and then at its interval.
+func (l *Loop) purge(ctx context.Context) {
+	tick := time.NewTicker(l.c.PurgeEvery)
 	defer tick.Stop()
 	for {
 		done, err := l.engine.Purge(ctx, l.c.CleanupTTL)
 		if done != (retention.Purged{}) {
-			l.c.Logger.Info("loop: removed what was destroyed long ago", "sandboxes", done.Sandboxes, "environments", done.Environments,
-				"events", done.Events, "deliveries", done.Deliveries, "findings", done.Findings)
+			l.c.Logger.Info("loop: purged leases destroyed long ago", "sandboxes", done.Sandboxes,
+				"environments", done.Environments, "events", done.Events, "deliveries", done.Deliveries, "findings", done.Findings)
 		}
-		if l.passed(ctx, PassRetire, "", err) {
-			l.c.Logger.Warn("loop: removing what was destroyed long ago; it is tried again", "error", err)
+		if l.passed(ctx, PassPurge, "", err) {
+			l.c.Logger.Warn("loop: purging leases destroyed long ago; will retry", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -280,27 +286,27 @@ func (l *Loop) retire(ctx context.Context) {
 	}
 }
 
-// tendAfter is how long after a commit warm pools are looked at. What fills them would take the engine's
-// time from the acquire that has just taken from one; and it bounds how often that is.
+// tendAfter is the delay between a commit and filling warm pools. It leaves the engine to the acquire that has just
+// taken a sandbox from a pool, and limits how often pools are checked.
 const tendAfter = 200 * time.Millisecond
 
-// tend keeps the warm pools filled, after commits and at the pace of the poll.
+// tend keeps the warm pools filled, after commits and at the interval of the poll.
 func (l *Loop) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := l.engine.Changed()
-		if err := l.engine.TendPools(ctx); l.passed(ctx, PassPools, "", err) {
-			l.c.Logger.Error("loop: tending warm pools", "error", err)
+		if err := l.engine.ReconcilePools(ctx); l.passed(ctx, PassPools, "", err) {
+			l.c.Logger.Error("loop: filling warm pools", "error", err)
 		}
 		sleep(ctx, l.c.Poll, changed)
 		sleep(ctx, tendAfter, nil)
 	}
 }
 
-// pursueAfter bounds how often the loop looks for commands and processes without a follower.
-const pursueAfter = 200 * time.Millisecond
+// pollPause limits how often the loop looks for commands and processes without a follower.
+const pollPause = 200 * time.Millisecond
 
-// pursue does something at each commit, and when it says that there will be something to do.
-func (l *Loop) pursue(ctx context.Context, pass, what string, do func(context.Context) (next time.Time, err error)) {
+// poll runs work at each commit, and at the time that work returns.
+func (l *Loop) poll(ctx context.Context, pass, what string, do func(context.Context) (next time.Time, err error)) {
 	for ctx.Err() == nil {
 		changed := l.engine.Changed()
 		next, err := do(ctx)
@@ -309,10 +315,10 @@ func (l *Loop) pursue(ctx context.Context, pass, what string, do func(context.Co
 		}
 		pause := l.c.Poll
 		if !next.IsZero() {
-			pause = min(pause, max(next.Sub(l.engine.Now()), pursueAfter))
+			pause = min(pause, max(next.Sub(l.engine.Now()), pollPause))
 		}
 		sleep(ctx, pause, changed)
-		sleep(ctx, pursueAfter, nil)
+		sleep(ctx, pollPause, nil)
 	}
 }
 

@@ -8,26 +8,25 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// watcher keeps one backend's connection and looks at what changes there.
+// watcher keeps the connection to one backend and checks changed sandboxes.
 type watcher struct {
 	loop    *Loop
 	backend sandbox.Backend
-	all     chan struct{} // holds an element when all sandboxes are to be looked at
-	signal  chan struct{} // holds an element when some of pending are
+	all     chan struct{} // has an element when all sandboxes must be checked
+	signal  chan struct{} // has an element when pending is not empty
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	pending map[string]struct{}
 }
 
-// connect watches the backend, again and again. It says once when it loses it, and once when it
-// has it again.
+// connect watches the backend and reconnects. It logs the loss of the connection and the recovery, once each.
 func (w *watcher) connect(ctx context.Context) {
 	log := w.loop.c.Logger.With("backend", w.backend)
 	away := false
 	for ctx.Err() == nil {
 		err := w.loop.engine.Watch(ctx, w.backend, func() {
 			if away {
-				log.Info("loop: the backend is in reach again")
+				log.Info("loop: the backend is reachable again")
 			}
 			away = false
 			raise(w.all)
@@ -36,7 +35,7 @@ func (w *watcher) connect(ctx context.Context) {
 			return
 		}
 		if !away {
-			log.Warn("loop: the backend is out of reach; its sandboxes wait", "error", err)
+			log.Warn("loop: the backend is unreachable; its sandboxes wait", "error", err)
 		}
 		away = true
 		select {
@@ -46,7 +45,7 @@ func (w *watcher) connect(ctx context.Context) {
 	}
 }
 
-// hint notes a sandbox to look at, or all of them (""), and holds up no event of the backend.
+// hint records a sandbox to check, or all of them (""). It does not block.
 func (w *watcher) hint(sandboxID string) {
 	if sandboxID == "" {
 		raise(w.all)
@@ -65,9 +64,9 @@ func raise(signal chan<- struct{}) {
 	}
 }
 
-// survey looks at all sandboxes, at its pace and when the connection was made. It holds up no hint.
-func (w *watcher) survey(ctx context.Context) {
-	tick := time.NewTicker(w.loop.c.SurveyEvery)
+// resync checks all sandboxes at its interval and after each reconnect. It does not delay hints.
+func (w *watcher) resync(ctx context.Context) {
+	tick := time.NewTicker(w.loop.c.ResyncEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -76,16 +75,16 @@ func (w *watcher) survey(ctx context.Context) {
 		case <-tick.C:
 		case <-w.all:
 		}
-		if err := w.loop.engine.Survey(ctx, w.backend); w.loop.passed(ctx, PassSurvey, w.backend, err) {
+		if err := w.loop.engine.Resync(ctx, w.backend); w.loop.passed(ctx, PassResync, w.backend, err) {
 			w.loop.c.Logger.Warn("loop: comparing a backend with the ledger", "backend", w.backend, "error", err)
 		}
 	}
 }
 
-// lookers bounds the hints that are followed at once: a sandbox that hangs holds up no other.
+// lookers limits concurrent checks of hinted sandboxes, so that a hanging one does not delay others.
 const lookers = 16
 
-// follow looks at the sandboxes that were hinted at.
+// follow checks the hinted sandboxes.
 func (w *watcher) follow(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -113,6 +112,6 @@ func (w *watcher) follow(ctx context.Context) {
 func (w *watcher) look(ctx context.Context, id string) {
 	err := w.loop.engine.Look(ctx, id)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound && ctx.Err() == nil {
-		w.loop.c.Logger.Warn("loop: looking at a sandbox", "sandbox", id, "error", err)
+		w.loop.c.Logger.Warn("loop: checking a sandbox", "sandbox", id, "error", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package metrics counts what a reconciler does and has, for Prometheus. No label holds what a client or an
-// operator names: there are as many series as routes, backends and kinds of things.
+// Package metrics provides metrics of a reconciler for Prometheus. No label holds names chosen by clients or operators,
+// so the number of series is bounded by the routes, backends and kinds of objects.
 package metrics
 
 import (
@@ -12,31 +12,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (
-	// ok stands for a step's code where it did what it should.
+	// ok is the code of a successful step.
 	ok = "ok"
-	// noRoute stands for the route of a request that there is none for.
+	// noRoute is the route of a request for an unknown path.
 	noRoute = "none"
 )
 
-// refusals are the reasons for which a request does not pass, and verdicts what becomes of a condition that is
-// stored: series that begin at 0, so that the first one is seen to increase.
+// refusals are the reasons for rejected requests, and verdicts the outcomes of stored conditions. Their series start at
+// 0, so that rate functions see the first increase.
 var (
 	refusals = []sandbox.Reason{
 		sandbox.ReasonTokenMissing, sandbox.ReasonTokenUnknown, sandbox.ReasonTokenExpired, sandbox.ReasonTokenRevoked,
-		sandbox.ReasonSignatureWrong, sandbox.ReasonLoginEnded, sandbox.ReasonScopeMissing, sandbox.ReasonEnvironmentNotAllowed, sandbox.ReasonRateLimited,
+		sandbox.ReasonSignatureWrong, sandbox.ReasonLoginEnded, sandbox.ReasonScopeMissing,
+		sandbox.ReasonEnvironmentNotAllowed, sandbox.ReasonRateLimited,
 	}
-	verdicts = []string{string(sandbox.DeliveryApplied), string(sandbox.DeliveryUnmatched), string(sandbox.DeliveryStale), api.Duplicate}
+	verdicts = []string{
+		string(sandbox.DeliveryApplied), string(sandbox.DeliveryUnmatched), string(sandbox.DeliveryStale), api.Duplicate,
+	}
 )
 
-// Metrics are those of one reconciler. It is safe for concurrent use, and observes its parts.
+// Metrics holds the metrics of one reconciler and observes its parts. It is safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	requests   *prometheus.HistogramVec
@@ -50,46 +53,51 @@ type Metrics struct {
 }
 
 var (
-	_ leasing.Observer = (*Metrics)(nil)
-	_ api.Observer     = (*Metrics)(nil)
-	_ loop.Observer    = (*Metrics)(nil)
+	_ lifecycle.Observer = (*Metrics)(nil)
+	_ api.Observer       = (*Metrics)(nil)
+	_ loop.Observer      = (*Metrics)(nil)
 )
 
-// New makes the metrics of a program of this version.
+// New returns the metrics of a program with this version.
 func New(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sandbox_http_request_duration_seconds", Help: "How long requests took, streams until their end, by route and status.",
+			Name:    "sandbox_http_request_duration_seconds",
+			Help:    "Duration of requests by route and status. Streams last until their end.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
 		}, []string{"route", "code"}),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sandbox_http_requests_in_flight", Help: "Requests that are being answered, by route; those for events and the dashboard's live pages are their followers.",
+			Name: "sandbox_http_requests_in_flight",
+			Help: "Running requests by route. On the routes of events and live pages, they are the followers.",
 		}, []string{"route"}),
 		refused: make(map[sandbox.Reason]prometheus.Counter),
 		conditions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandbox_conditions_total",
-			Help: "Conditions that were received, by what became of them: applied, unmatched, stale or duplicate, or the code of the error with which they were refused.",
+			Help: "Received conditions by outcome: applied, unmatched, stale or duplicate, or the code of the error.",
 		}, []string{"verdict"}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "sandbox_step_duration_seconds",
-			Help:    "How long steps on backends took until they were recorded: spawn, assign, sleep, wake, save and kill. The code is ok or the error's.",
+			Name: "sandbox_step_duration_seconds",
+			Help: "Duration of steps on backends until they were recorded: spawn, assign, sleep, wake, save and kill. " +
+				"The code is ok or the code of the error.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}, []string{"backend", "step", "code"}),
 		delays: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sandbox_destroy_delay_seconds", Help: "How long after the end of their lease sandboxes were gone.",
+			Name: "sandbox_destroy_delay_seconds", Help: "Time from the end of a lease to the destruction of its sandbox.",
 			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 		}, []string{"backend", "ended_by"}),
 		passed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sandbox_loop_last_success_timestamp_seconds",
-			Help: "When a pass of the loop last went well, or when the loop was started. What is done for a backend has its name.",
+			Help: "Time of the last successful pass of the loop, or of the start of the loop. Passes over a " +
+				"backend have its name.",
 		}, []string{"pass", "backend"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandbox_loop_failures_total", Help: "Passes of the loop that failed; they are tried again.",
+			Name: "sandbox_loop_failures_total", Help: "Failed passes of the loop. They are retried.",
 		}, []string{"pass", "backend"}),
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sandbox_http_refusals_total", Help: "Requests that were refused for their credentials, or for their caller's limits, by reason.",
+		Name: "sandbox_http_refusals_total",
+		Help: "Requests rejected for their credentials or a rate limit, by reason.",
 	}, []string{"reason"})
 	for _, r := range refusals {
 		m.refused[r] = refused.WithLabelValues(string(r))
@@ -97,7 +105,11 @@ func New(version string) *Metrics {
 	for _, v := range verdicts {
 		m.conditions.WithLabelValues(v)
 	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandbox_build_info", Help: "1, with the version that runs.", ConstLabels: prometheus.Labels{"version": version}})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "sandbox_build_info",
+		Help:        "1, with the running version.",
+		ConstLabels: prometheus.Labels{"version": version},
+	})
 	build.Set(1)
 	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.steps, m.delays, m.passed, m.failed, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -128,7 +140,7 @@ func (m *Metrics) RequestRefused(reason sandbox.Reason) {
 
 func (m *Metrics) ConditionReceived(verdict string) { m.conditions.WithLabelValues(verdict).Inc() }
 
-// The methods of leasing.Observer.
+// The methods of lifecycle.Observer.
 
 func (m *Metrics) Stepped(b sandbox.Backend, step string, code sandbox.Code, took time.Duration) {
 	label := string(code)
@@ -157,17 +169,19 @@ func (m *Metrics) PassEnded(pass string, b sandbox.Backend, err error) {
 	m.passed.WithLabelValues(pass, string(b)).SetToCurrentTime()
 }
 
-// Handler answers with the metrics, and with a census of what there is, taken at each request.
+// Handler serves the metrics, with fresh counts at each request.
 func (m *Metrics) Handler(source Source, log *slog.Logger) http.Handler {
 	m.registry.MustRegister(&counted{source: source, log: log})
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxReaders})
+	return promhttp.HandlerFor(m.registry,
+		promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxReaders})
 }
 
-// WatchLedger shows what is wrong with the ledger: a gauge for each fault. At most one of them is 1.
+// WatchLedger adds a gauge for each fault of the ledger. At most one of them is 1.
 func (m *Metrics) WatchLedger(fault func() (ledger.Fault, error)) {
 	for _, f := range ledger.Faults {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "sandbox_ledger_fault", Help: "1 while the ledger has this fault: lost, damaged, full or read_only; writes are then refused.",
+			Name:        "sandbox_ledger_fault",
+			Help:        "1 while the ledger has this fault: lost, damaged, full or read_only. Writes then fail.",
 			ConstLabels: prometheus.Labels{"fault": string(f)},
 		}, func() float64 {
 			if now, _ := fault(); now == f {
@@ -178,5 +192,5 @@ func (m *Metrics) WatchLedger(fault func() (ledger.Fault, error)) {
 	}
 }
 
-// maxReaders bounds how many censuses are taken at once.
+// maxReaders limits concurrent requests for metrics.
 const maxReaders = 4

@@ -22,26 +22,29 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// counted is a source whose census is a function's, with one backend.
+// counted is a source whose counts are a function's, with one backend.
 type counted struct {
-	census func(ctx context.Context) (leasing.Census, error)
+	counts func(ctx context.Context) (leasing.Counts, error)
 	up     bool
 }
 
-func (c counted) Census(ctx context.Context) (leasing.Census, error) { return c.census(ctx) }
+func (c counted) Counts(ctx context.Context) (leasing.Counts, error) { return c.counts(ctx) }
 
 func (c counted) Reachable() map[sandbox.Backend]bool {
 	return map[sandbox.Backend]bool{sandbox.Docker: c.up}
 }
 
 // busy is a reconciler that has something of each kind.
-var busy = counted{up: true, census: func(context.Context) (leasing.Census, error) {
-	return leasing.Census{
-		Sandboxes: []ledger.SandboxCount{{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7}, {Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2}},
-		Ending:    map[sandbox.Backend]time.Duration{sandbox.Docker: 1500 * time.Millisecond},
-		Findings:  map[sandbox.DriftKind]int64{sandbox.DriftOrphan: 3},
-		Kept:      ledger.KeptSum{Bytes: 4096, Records: 4, DroppedBytes: 8192, DroppedRecords: 8},
-		Overdue:   90 * time.Second,
+var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, error) {
+	return leasing.Counts{
+		Sandboxes: []ledger.SandboxCount{
+			{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7},
+			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2},
+		},
+		Ending:   map[sandbox.Backend]time.Duration{sandbox.Docker: 1500 * time.Millisecond},
+		Findings: map[sandbox.DriftKind]int64{sandbox.DriftOrphan: 3},
+		Kept:     ledger.KeptSum{Bytes: 4096, Records: 4, DroppedBytes: 8192, DroppedRecords: 8},
+		Overdue:  90 * time.Second,
 	}, nil
 }}
 
@@ -59,13 +62,14 @@ func scrape(t *testing.T, source metrics.Source) string {
 	m.RequestRefused("a reason that no request is refused for")
 	m.ConditionReceived(string(sandbox.DeliveryApplied))
 	m.ConditionReceived(string(sandbox.Unavailable))
-	m.PassBegan(loop.PassSurvey, sandbox.Docker)
-	m.PassEnded(loop.PassSurvey, sandbox.Docker, errors.New("away"))
+	m.PassBegan(loop.PassResync, sandbox.Docker)
+	m.PassEnded(loop.PassResync, sandbox.Docker, errors.New("away"))
 	m.Stepped(sandbox.Docker, "spawn", "", 200*time.Millisecond)
 	m.Stepped(sandbox.Docker, "kill", sandbox.Unavailable, time.Second)
 	m.Destroyed(sandbox.Docker, sandbox.EndedByCondition, 43*time.Millisecond)
 	answer := httptest.NewRecorder()
-	m.Handler(source, slog.New(slog.DiscardHandler)).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	m.Handler(source, slog.New(slog.DiscardHandler)).ServeHTTP(answer,
+		httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 	body, err := io.ReadAll(answer.Result().Body)
 	if err != nil || answer.Code != 200 {
 		t.Fatalf("%d: %v", answer.Code, err)
@@ -117,10 +121,12 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 
 func TestMetricsSayThatTheLedgerIsAway(t *testing.T) {
 	t.Parallel()
-	text := scrape(t, counted{census: func(context.Context) (leasing.Census, error) {
-		return leasing.Census{}, errors.New("the disk is full")
+	text := scrape(t, counted{counts: func(context.Context) (leasing.Counts, error) {
+		return leasing.Counts{}, errors.New("the disk is full")
 	}})
-	for _, want := range []string{"sandbox_ledger_up 0", `sandbox_backend_up{backend="docker"} 0`, `sandbox_step_duration_seconds_count{`} {
+	for _, want := range []string{
+		"sandbox_ledger_up 0", `sandbox_backend_up{backend="docker"} 0`, `sandbox_step_duration_seconds_count{`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %s", want)
 		}
@@ -133,16 +139,16 @@ func TestMetricsSayThatTheLedgerIsAway(t *testing.T) {
 	}
 }
 
-// TestMetricsAreAnsweredWhileTheLedgerHangs, whose census ends with nothing: one census at most is under way.
+// TestMetricsAreAnsweredWhileTheLedgerHangs, whose counts end with nothing: at most one is under way.
 func TestMetricsAreAnsweredWhileTheLedgerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var under atomic.Int64
 		answers := make(chan struct{})
-		source := counted{up: true, census: func(context.Context) (leasing.Census, error) {
+		source := counted{up: true, counts: func(context.Context) (leasing.Counts, error) {
 			under.Add(1)
 			<-answers
-			return leasing.Census{}, errors.New("the disk is gone")
+			return leasing.Counts{}, errors.New("the disk is gone")
 		}}
 		handler := metrics.New("1.2.3").Handler(source, slog.New(slog.DiscardHandler))
 		began := time.Now()
@@ -160,7 +166,7 @@ func TestMetricsAreAnsweredWhileTheLedgerHangs(t *testing.T) {
 		}
 		readers.Wait()
 		if took := time.Since(began); took > time.Second || under.Load() != 1 {
-			t.Errorf("answered after %s, with %d censuses", took, under.Load())
+			t.Errorf("answered after %s, with %d counts", took, under.Load())
 		}
 		close(answers)
 	})

@@ -67,7 +67,8 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 		if s := r.Labels["severity"]; s != "critical" && s != "warning" {
 			t.Errorf("%s has the severity %q", r.Alert, s)
 		}
-		if r.Annotations["summary"] == "" || !strings.HasSuffix(r.Annotations["runbook"], ".") && !strings.HasSuffix(r.Annotations["runbook"], "`.") {
+		if r.Annotations["summary"] == "" ||
+			!strings.HasSuffix(r.Annotations["runbook"], ".") && !strings.HasSuffix(r.Annotations["runbook"], "`.") {
 			t.Errorf("%s does not say what to do: %q", r.Alert, r.Annotations)
 		}
 		if !strings.Contains(string(shown), `alertname="`+r.Alert+`"`) {
@@ -105,7 +106,8 @@ func TestTheDashboardCanBeRead(t *testing.T) {
 	if err := json.Unmarshal(content, &board); err != nil {
 		t.Fatal(err)
 	}
-	if v := board.Templating.List; board.SchemaVersion < 39 || len(v) == 0 || v[0].Name != "datasource" || v[0].Type != "datasource" {
+	if v := board.Templating.List; board.SchemaVersion < 39 || len(v) == 0 || v[0].Name != "datasource" ||
+		v[0].Type != "datasource" {
 		t.Errorf("schema %d with the variables %+v", board.SchemaVersion, v)
 	}
 	ids, taken := map[int]bool{}, map[[2]int]string{}
@@ -126,7 +128,8 @@ func TestTheDashboardCanBeRead(t *testing.T) {
 			continue
 		}
 		d := p.FieldConfig.Defaults
-		if p.Description == "" || d.Unit == "" || len(d.Thresholds.Steps) == 0 || p.Datasource.UID != "${datasource}" || len(p.Targets) == 0 {
+		if p.Description == "" || d.Unit == "" || len(d.Thresholds.Steps) == 0 || p.Datasource.UID != "${datasource}" ||
+			len(p.Targets) == 0 {
 			t.Errorf("%s lacks something: %+v", p.Title, p)
 		}
 		for _, target := range p.Targets {

@@ -13,12 +13,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// MaxBody is the largest message accepted, in bytes.
+// MaxBody is the maximum size of a message, in bytes.
 const MaxBody = 64 << 10
 
-// Decode reads the body of a message and validates it. It is strict, because what a lenient reader
-// skips may be what the sender meant: unknown and repeated fields, null, names in other case,
-// invalid UTF-8 and anything after the object are refused. Errors: Invalid, naming each field.
+// Decode decodes and validates the body of a message. It is strict, because a lenient decoder may skip what the sender
+// meant. It rejects unknown and duplicate fields, null, names in another case, invalid UTF-8 and data after the object.
+// Errors: Invalid, naming each field.
 func Decode(body []byte) (sandbox.Condition, error) {
 	var (
 		c    sandbox.Condition
@@ -53,7 +53,7 @@ func Decode(body []byte) (sandbox.Condition, error) {
 	return c, nil
 }
 
-// notJSON says what is wrong with a body that is not one JSON value.
+// notJSON returns the error of a body that is not one JSON value.
 func notJSON(body []byte) error {
 	var value any
 	err := json.NewDecoder(bytes.NewReader(body)).Decode(&value)
@@ -63,7 +63,7 @@ func notJSON(body []byte) error {
 	return sandbox.Errorf(sandbox.Invalid, "the condition is followed by other data")
 }
 
-// dataField returns where a field of a condition's data is stored, nil for an unknown one.
+// dataField returns the target of a field of a condition's data, nil for an unknown field.
 func dataField(d *sandbox.ConditionData, name string) any {
 	switch name {
 	case "environment_id":
@@ -78,7 +78,7 @@ func dataField(d *sandbox.ConditionData, name string) any {
 	return nil
 }
 
-// object reads one JSON object into targets, by name, and returns what is wrong with its fields.
+// object decodes one JSON object into targets by name, and returns the problems of its fields.
 func object(raw []byte, prefix string, target func(name string) any) (fields []sandbox.Field) {
 	if raw[0] != '{' {
 		name := strings.TrimSuffix(prefix, ".")
@@ -87,7 +87,7 @@ func object(raw []byte, prefix string, target func(name string) any) (fields []s
 	var seen []string
 	for key, value := range members(raw) {
 		var name string
-		_ = set(&name, key, false) // every key of JSON is a string
+		_ = set(&name, key, false) // JSON keys are always strings
 		if problem := set(target(name), value, slices.Contains(seen, name)); problem != "" {
 			fields = append(fields, sandbox.Field{Name: prefix + name, Problem: problem})
 		}
@@ -96,7 +96,7 @@ func object(raw []byte, prefix string, target func(name string) any) (fields []s
 	return fields
 }
 
-// set stores a field's value and returns what is wrong with it.
+// set stores the value of a field, or returns its problem.
 func set(target any, value json.RawMessage, repeated bool) (problem string) {
 	switch {
 	case target == nil:
@@ -107,7 +107,7 @@ func set(target any, value json.RawMessage, repeated bool) (problem string) {
 		return "must not be null"
 	}
 	if text, isString := target.(*string); isString && value[0] == '"' && !bytes.ContainsRune(value, '\\') {
-		*text = string(value[1 : len(value)-1]) // as most texts are, without reflection
+		*text = string(value[1 : len(value)-1]) // the common case, without reflection
 		return ""
 	}
 	if err := json.Unmarshal(value, target); err == nil {
@@ -123,11 +123,11 @@ func set(target any, value json.RawMessage, repeated bool) (problem string) {
 	}
 }
 
-// space is what may stand between the tokens of JSON.
+// space is the whitespace of JSON.
 const space = " \t\r\n"
 
-// members yields the keys and the values of an object, as they are written. The object is valid JSON, so that it is
-// enough to find where each value ends: json.Decoder, which has to check as well, takes five times as long.
+// members yields the raw keys and values of an object. The object is valid JSON, so finding the end of each value is
+// enough. json.Decoder would validate again and take five times as long.
 func members(object []byte) iter.Seq2[json.RawMessage, json.RawMessage] {
 	return func(yield func(key, value json.RawMessage) bool) {
 		for rest := bytes.TrimLeft(object[1:], space+","); rest[0] != '}'; rest = bytes.TrimLeft(rest, space+",") {
@@ -141,7 +141,7 @@ func members(object []byte) iter.Seq2[json.RawMessage, json.RawMessage] {
 	}
 }
 
-// cutValue splits valid JSON after the value with which it begins.
+// cutValue splits valid JSON after its first value.
 func cutValue(text []byte) (value, rest []byte) {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -168,7 +168,7 @@ func cutValue(text []byte) (value, rest []byte) {
 	return text, nil
 }
 
-// next returns the byte after the ith, ',' at the end.
+// next returns the byte after index i, ',' at the end.
 func next(text []byte, i int) byte {
 	if i+1 < len(text) {
 		return text[i+1]

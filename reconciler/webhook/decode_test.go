@@ -33,32 +33,65 @@ func TestDecodeRefuses(t *testing.T) {
 		body   string
 		fields []string // none: the whole body is at fault
 	}{
-		"nothing":                 {body: ""},
-		"half of it":              {body: goodCondition[:60]},
-		"data after it":           {body: goodCondition + " {}"},
-		"a bracket after it":      {body: goodCondition + "}"},
-		"two of them":             {body: goodCondition + goodCondition},
-		"invalid UTF-8":           {body: "{\"type\":\"a.\xff\"}"},
-		"a comma too many":        {body: `{"type":"a.b",}`},
-		"an array":                {body: `[` + goodCondition + `]`, fields: []string{"body"}},
-		"null":                    {body: `null`, fields: []string{"body"}},
-		"a string":                {body: `"x"`, fields: []string{"body"}},
-		"an empty object":         {body: `{}`, fields: []string{"type", "timestamp", "data.environment_id"}},
-		"an unknown field":        {body: `{` + ok + `,"data":{"environment_id":"c"},"extra":{"a":[1]}}`, fields: []string{"extra"}},
-		"an unknown nested field": {body: `{` + ok + `,"data":{"environment_id":"c","agent":"x"}}`, fields: []string{"data.agent"}},
-		"a field twice":           {body: `{` + ok + `,"type":"game.finished","data":{"environment_id":"c"}}`, fields: []string{"type"}},
-		"a nested field twice":    {body: `{` + ok + `,"data":{"environment_id":"c","environment_id":"d"}}`, fields: []string{"data.environment_id"}},
-		"a field twice, escaped":  {body: `{` + ok + `,"typ\u0065":"game.finished","data":{"environment_id":"c"}}`, fields: []string{"type"}},
-		"a field in other case":   {body: `{"Type":"game.finished","timestamp":"2026-08-01T12:00:00Z","data":{"environment_id":"c"}}`, fields: []string{"Type"}},
-		"data that is null":       {body: `{` + ok + `,"data":null}`, fields: []string{"data"}},
-		"data that is a list":     {body: `{` + ok + `,"data":[]}`, fields: []string{"data"}},
-		"an agent that is null":   {body: `{` + ok + `,"data":{"environment_id":"c","agent_did":null}}`, fields: []string{"data.agent_did"}},
+		"nothing":            {body: ""},
+		"half of it":         {body: goodCondition[:60]},
+		"data after it":      {body: goodCondition + " {}"},
+		"a bracket after it": {body: goodCondition + "}"},
+		"two of them":        {body: goodCondition + goodCondition},
+		"invalid UTF-8":      {body: "{\"type\":\"a.\xff\"}"},
+		"a comma too many":   {body: `{"type":"a.b",}`},
+		"an array":           {body: `[` + goodCondition + `]`, fields: []string{"body"}},
+		"null":               {body: `null`, fields: []string{"body"}},
+		"a string":           {body: `"x"`, fields: []string{"body"}},
+		"an empty object":    {body: `{}`, fields: []string{"type", "timestamp", "data.environment_id"}},
+		"an unknown field": {
+			body:   `{` + ok + `,"data":{"environment_id":"c"},"extra":{"a":[1]}}`,
+			fields: []string{"extra"},
+		},
+		"an unknown nested field": {
+			body:   `{` + ok + `,"data":{"environment_id":"c","agent":"x"}}`,
+			fields: []string{"data.agent"},
+		},
+		"a field twice": {
+			body:   `{` + ok + `,"type":"game.finished","data":{"environment_id":"c"}}`,
+			fields: []string{"type"},
+		},
+		"a nested field twice": {
+			body:   `{` + ok + `,"data":{"environment_id":"c","environment_id":"d"}}`,
+			fields: []string{"data.environment_id"},
+		},
+		"a field twice, escaped": {
+			body:   `{` + ok + `,"typ\u0065":"game.finished","data":{"environment_id":"c"}}`,
+			fields: []string{"type"},
+		},
+		"a field in other case": {
+			body:   `{"Type":"game.finished","timestamp":"2026-08-01T12:00:00Z","data":{"environment_id":"c"}}`,
+			fields: []string{"Type"},
+		},
+		"data that is null":   {body: `{` + ok + `,"data":null}`, fields: []string{"data"}},
+		"data that is a list": {body: `{` + ok + `,"data":[]}`, fields: []string{"data"}},
+		"an agent that is null": {
+			body:   `{` + ok + `,"data":{"environment_id":"c","agent_did":null}}`,
+			fields: []string{"data.agent_did"},
+		},
 		"wrong types": {body: `{"type":1,"timestamp":5,"data":{"environment_id":true,"generation":"1"}}`,
 			fields: []string{"type", "timestamp", "data.environment_id", "data.generation"}},
-		"half a generation":         {body: `{` + ok + `,"data":{"environment_id":"c","agent_did":"did:plc:a","generation":1.5}}`, fields: []string{"data.generation"}},
-		"an end that is no end":     {body: `{"type":"game","timestamp":"2026-08-01T12:00:00Z","data":{"environment_id":"c"}}`, fields: []string{"type"}},
-		"a death without an agent":  {body: `{"type":"agent.death","timestamp":"2026-08-01T12:00:00Z","data":{"environment_id":"rpg-1"}}`, fields: []string{"data.agent_did"}},
-		"a time without a timezone": {body: `{"type":"a.b","timestamp":"2026-08-01 12:00","data":{"environment_id":"c"}}`, fields: []string{"timestamp"}},
+		"half a generation": {
+			body:   `{` + ok + `,"data":{"environment_id":"c","agent_did":"did:plc:a","generation":1.5}}`,
+			fields: []string{"data.generation"},
+		},
+		"an end that is no end": {
+			body:   `{"type":"game","timestamp":"2026-08-01T12:00:00Z","data":{"environment_id":"c"}}`,
+			fields: []string{"type"},
+		},
+		"a death without an agent": {
+			body:   `{"type":"agent.death","timestamp":"2026-08-01T12:00:00Z","data":{"environment_id":"rpg-1"}}`,
+			fields: []string{"data.agent_did"},
+		},
+		"a time without a timezone": {
+			body:   `{"type":"a.b","timestamp":"2026-08-01 12:00","data":{"environment_id":"c"}}`,
+			fields: []string{"timestamp"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

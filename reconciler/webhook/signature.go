@@ -22,7 +22,7 @@ const (
 	HeaderSignature = "Webhook-Signature" // space-separated "v1,<base64>"
 )
 
-// Tolerance is how far a message's timestamp may lie in the past or in the future.
+// Tolerance is how far the timestamp of a message may be in the past or in the future.
 const Tolerance = 5 * time.Minute
 
 // Sizes of a secret's key in bytes, from the Standard Webhooks specification.
@@ -34,51 +34,53 @@ const (
 const (
 	secretPrefix  = "whsec_"
 	maxIDLength   = 256
-	maxSignatures = 32 // of one message; bounds the work that an unauthenticated caller can cause
+	maxSignatures = 32 // per message; limits the work of an unauthenticated request
 )
 
-// Secret is one signing key. It never shows in text, JSON or logs.
+// Secret is one signing key. It never appears in text, JSON or logs.
 type Secret struct {
 	key []byte
-	id  string // of the key
-	// Since is when it was made, zero where it is not recorded.
+	id  string // hash of the key
+	// Since is when it was created; zero means unknown.
 	Since time.Time
-	// NotAfter is when it stops being accepted; zero means never.
+	// NotAfter is when it expires; zero means never.
 	NotAfter time.Time
 }
 
-// NewSecret issues a secret in its text form, "whsec_" and 32 random bytes in base64.
+// NewSecret returns a new secret in text form: "whsec_" and 32 random bytes in base64.
 func NewSecret() string {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails since Go 1.24
 	return secretPrefix + base64.StdEncoding.EncodeToString(key)
 }
 
-// ParseSecret reads the text form of a secret. Errors: Invalid; they do not repeat the text.
+// ParseSecret parses the text form of a secret. Errors: Invalid; they do not quote the text.
 func ParseSecret(text string) (Secret, error) {
 	encoded, ok := strings.CutPrefix(text, secretPrefix)
 	if !ok {
-		return Secret{}, sandbox.Errorf(sandbox.Invalid, "a webhook secret begins with %q", secretPrefix)
+		return Secret{}, sandbox.Errorf(sandbox.Invalid, "a webhook secret must start with %q", secretPrefix)
 	}
 	key, err := base64.StdEncoding.Strict().DecodeString(encoded)
 	if err != nil {
-		return Secret{}, sandbox.Errorf(sandbox.Invalid, "a webhook secret is %q and base64: this one is not base64", secretPrefix)
+		return Secret{}, sandbox.Errorf(sandbox.Invalid, "a webhook secret must be %q and base64: this one is not base64",
+			secretPrefix)
 	}
 	if len(key) < minKey || len(key) > maxKey {
 		return Secret{}, sandbox.Errorf(sandbox.Invalid,
-			"a webhook secret has %d to %d random bytes, this one has %d: generate one with `openssl rand -base64 32`", minKey, maxKey, len(key))
+			"a webhook secret must have %d to %d random bytes, but this one has %d: generate one with `openssl rand -base64 32`",
+			minKey, maxKey, len(key))
 	}
 	sum := sha256.Sum256(append([]byte("webhook secret "), key...))
 	return Secret{key: key, id: hex.EncodeToString(sum[:4])}, nil
 }
 
-// ID names the secret where it is not known, as in logs and events: a hash of 256 random bits tells nothing of them.
+// ID names the secret in logs and events. It is a hash of 256 random bits, so it reveals nothing.
 func (s Secret) ID() string { return s.id }
 
 // Source names the secret as the origin of a delivery: "secret:<id>".
 func (s Secret) Source() string { return "secret:" + s.ID() }
 
-// Ended reports whether the secret is no longer accepted.
+// Ended reports whether the secret has expired.
 func (s Secret) Ended(now time.Time) bool { return !s.NotAfter.IsZero() && now.After(s.NotAfter) }
 
 func (Secret) String() string { return "webhook secret (hidden)" }
@@ -96,13 +98,13 @@ func (s Secret) mac(id, timestamp string, body []byte) []byte {
 	return h.Sum(nil)
 }
 
-// Sign sets the headers of a message that is sent at the given time. Errors: Invalid.
+// Sign sets the headers of a message with a timestamp. Errors: Invalid.
 func (s Secret) Sign(h http.Header, id string, at time.Time, body []byte) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
 	if len(s.key) < minKey {
-		return sandbox.Errorf(sandbox.Invalid, "cannot sign message %s: the webhook secret is empty", id)
+		return sandbox.Errorf(sandbox.Invalid, "signing message %s: the webhook secret is empty", id)
 	}
 	timestamp := strconv.FormatInt(at.Unix(), 10)
 	h.Set(HeaderID, id)
@@ -125,12 +127,11 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Secrets are the active keys of a receiver.
+// Secrets are the keys of a receiver.
 type Secrets []Secret
 
-// Verify authenticates a message received now and returns its id and which secret signed it,
-// as its Source. Errors: Unauthenticated; the text says why and is for the receiver's
-// log alone, a sender is told nothing.
+// Verify authenticates a message at the time now, and returns its id and the Source of the secret that signed it.
+// Errors: Unauthenticated, with the reason for the receiver's log. Do not send it to the sender.
 func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source string, err error) {
 	id, timestamp, signatures, err := messageHeaders(h)
 	if err != nil {
@@ -141,7 +142,8 @@ func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source s
 		return "", "", err
 	}
 	if age := now.Sub(sent); age > Tolerance || age < -Tolerance {
-		return "", "", refused("message %s was signed %v away from this clock, more than %v", id, age.Round(time.Second), Tolerance)
+		return "", "", refused("message %s was signed %v away from this clock, more than %v",
+			id, age.Round(time.Second), Tolerance)
 	}
 	for _, secret := range s {
 		if len(secret.key) < minKey || secret.Ended(now) {
@@ -156,13 +158,13 @@ func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source s
 			}
 		}
 	}
-	return "", "", refused("no signature of message %s was made with an active secret", id)
+	return "", "", refused("no signature of message %s matches an active secret", id)
 }
 
 func messageHeaders(h http.Header) (id, timestamp string, signatures []string, err error) {
 	for _, name := range []string{HeaderID, HeaderTimestamp, HeaderSignature} {
 		if n := len(h[name]); n != 1 {
-			return "", "", nil, refused("header %s is present %d times, not once", name, n)
+			return "", "", nil, refused("header %s is present %d times, want once", name, n)
 		}
 	}
 	id, timestamp = h.Get(HeaderID), h.Get(HeaderTimestamp)
@@ -175,7 +177,7 @@ func messageHeaders(h http.Header) (id, timestamp string, signatures []string, e
 	return id, timestamp, signatures, nil
 }
 
-// parseTimestamp accepts one spelling of a time only: what is signed is the text.
+// parseTimestamp accepts only the canonical form of a time, because the signature covers the text.
 func parseTimestamp(text string) (time.Time, error) {
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < 0 || strconv.FormatInt(seconds, 10) != text {

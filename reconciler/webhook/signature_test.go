@@ -51,7 +51,8 @@ func TestVerifyAcceptsAndSignMakesThePublishedVector(t *testing.T) {
 	if got := made.Get(webhook.HeaderSignature); got != vectorSignature {
 		t.Errorf("Sign made %s, the vector is %s", got, vectorSignature)
 	}
-	id, source, err := webhook.Secrets{key}.Verify(headers(vectorID, strconv.Itoa(vectorTimestamp), vectorSignature), []byte(vectorBody), now)
+	id, source, err := webhook.Secrets{key}.Verify(headers(vectorID, strconv.Itoa(vectorTimestamp), vectorSignature),
+		[]byte(vectorBody), now)
 	if err != nil || id != vectorID || source != key.Source() {
 		t.Errorf("Verify = %q, %q, %v", id, source, err)
 	}
@@ -111,7 +112,8 @@ func TestVerifyToleratesFiveMinutesBothWays(t *testing.T) {
 	t.Parallel()
 	h := headers(vectorID, strconv.Itoa(vectorTimestamp), vectorSignature)
 	for _, off := range []time.Duration{-webhook.Tolerance, webhook.Tolerance} {
-		_, _, err := webhook.Secrets{secret(t, vectorSecret)}.Verify(h, []byte(vectorBody), time.Unix(vectorTimestamp, 0).Add(off))
+		_, _, err := webhook.Secrets{secret(t, vectorSecret)}.Verify(h, []byte(vectorBody),
+			time.Unix(vectorTimestamp, 0).Add(off))
 		if err != nil {
 			t.Errorf("%v off: %v", off, err)
 		}
@@ -161,7 +163,10 @@ func TestAnEmptySecretIsRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	short := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23))
 	long := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65))
-	for _, text := range []string{"", "whsec_", short, long, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS*", "whpk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} {
+	for _, text := range []string{
+		"", "whsec_", short, long, "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS*",
+		"whpk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+	} {
 		if _, err := webhook.ParseSecret(text); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("ParseSecret(%q) = %v, not invalid", text, err)
 		} else if len(text) > 10 && strings.Contains(err.Error(), text[6:]) {

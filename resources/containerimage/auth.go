@@ -15,10 +15,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Auth is a registry_auth block. Plan and state never hold its password.
+// Auth is an element of registry_auth. Plan and state never hold its password.
 type Auth struct {
 	Address  types.String `tfsdk:"address"`
 	Username types.String `tfsdk:"username"`
@@ -27,37 +28,51 @@ type Auth struct {
 	CA       types.String `tfsdk:"ca_certificate"`
 }
 
-func authBlock() schema.Block {
-	return schema.ListNestedBlock{
-		MarkdownDescription: "What a registry is spoken to with, one block per registry, also for the base images of a build (of which the classic builder takes these blocks only). A `name` in the registry of the provider's Cloudflare account, `registry.cloudflare.com/ACCOUNT/…`, needs none: its API gives credentials. For any other registry Docker's own are used: `config.json` and the credential helpers that it names. " +
-			"Terraform hands a password neither to a refresh nor to a destroy: then too Docker's own are used, and while they do not suffice, drift of a pushed image is looked for at plan.",
-		NestedObject: schema.NestedBlockObject{Attributes: map[string]schema.Attribute{
+func authAttribute() schema.Attribute {
+	return schema.ListNestedAttribute{
+		Optional:   true,
+		Validators: []validator.List{given.NoNulls{}},
+		MarkdownDescription: "Credentials and CA certificates, one element per registry, also for the base images of a " +
+			"build. A `name` in the registry of the provider's Cloudflare account, `registry.cloudflare.com/ACCOUNT/…`, " +
+			"needs none: the provider requests short-lived ones. Other registries use Docker's credentials (`config.json` " +
+			"and its credential helpers) unless set here. The classic builder does not use Docker's. Terraform passes no " +
+			"password to a refresh or a destroy, so these use Docker's credentials too. If those do not suffice, the " +
+			"provider checks a pushed image for drift at plan. Default: Docker's credentials.",
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"address": schema.StringAttribute{
-				MarkdownDescription: "The registry, `host` or `host:port`. Default: that of `name`.",
+				MarkdownDescription: "Registry, `host` or `host:port`. Default: the registry of `name`.",
 				Optional:            true,
-				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+				Validators:          []validator.String{given.Text{}},
 			},
 			"username": schema.StringAttribute{
-				MarkdownDescription: "Name to log in with. Default: Docker's own credentials.",
+				MarkdownDescription: "User name. Default: Docker's credentials.",
 				Optional:            true,
 				Validators: []validator.String{
-					stringvalidator.LengthAtLeast(1), stringvalidator.AlsoRequires(path.MatchRelative().AtParent().AtName("password_wo")),
+					given.Text{},
+					stringvalidator.AlsoRequires(path.MatchRelative().AtParent().AtName("password_wo")),
 				},
 			},
 			"password_wo": schema.StringAttribute{
-				MarkdownDescription: "Password or token, best of an ephemeral variable or resource. It is in no plan and no state. Needs Terraform 1.11. Default: Docker's own credentials.",
-				Optional:            true,
-				Sensitive:           true,
-				WriteOnly:           true,
-				Validators:          []validator.String{stringvalidator.AlsoRequires(path.MatchRelative().AtParent().AtName("username"))},
+				MarkdownDescription: "Password or token, best from an ephemeral variable or resource. It is in no plan and no " +
+					"state. Needs Terraform 1.11. Default: Docker's credentials.",
+				Optional:  true,
+				Sensitive: true,
+				WriteOnly: true,
+				Validators: []validator.String{
+					given.Text{},
+					stringvalidator.AlsoRequires(path.MatchRelative().AtParent().AtName("username")),
+				},
 			},
 			"password_wo_version": schema.Int64Attribute{
-				MarkdownDescription: "Change it, for example by one, to have the image pushed again with a changed `password_wo`. It is not needed for a new password to be used whenever there is something else to do. Default: none.",
-				Optional:            true,
+				MarkdownDescription: "Raise it to push the image again with a changed `password_wo`. Not needed otherwise: " +
+					"every push uses the new password. Default: none.",
+				Optional: true,
 			},
 			"ca_certificate": schema.StringAttribute{
-				MarkdownDescription: "Certificates of authorities in PEM that the registry's may come from. The engine has its own, in `/etc/docker/certs.d`, which are trusted too. Default: the system's.",
-				Optional:            true,
+				MarkdownDescription: "CA certificates of the registry in PEM. Certificates in `/etc/docker/certs.d` are " +
+					"trusted too. Default: the system's.",
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
 			},
 		}},
 	}
@@ -137,7 +152,8 @@ func (m *Model) registries(ctx context.Context) (_ *registry.Client, known bool,
 		}
 		host, err := registry.Host(of)
 		if err != nil {
-			diags.AddAttributeError(path.Root("registry_auth"), "Invalid Registry Address", a.Address.String()+" is not the address of a registry, host or host:port.")
+			diags.AddAttributeError(path.Root("registry_auth"), "Invalid Registry Address",
+				a.Address.String()+" is not a registry address: write host or host:port.")
 			return nil, false, diags
 		}
 		c := registry.Credentials{CA: a.CA.ValueString()}

@@ -45,20 +45,22 @@ func TestAccContainerImageOnCloudflare(t *testing.T) {
 	first, second := put("v1"), put("v2")
 	to := strings.TrimPrefix(cloud.URL, "http://") + "/" + account + "/player"
 	conf := func(token, source, more string) string {
-		block := fmt.Sprintf("provider \"sandbox\" {\n  cloudflare {\n    account_id = %q\n    api_token = %q\n    api_base_url = %q\n  }\n}\n", account, token, cloud.URL+"/client/v4")
+		block := fmt.Sprintf("provider \"sandbox\" {\n  cloudflare = {\n    account_id = %q\n    api_token = %q\n"+
+			"    api_base_url = %q\n  }\n}\n", account, token, cloud.URL+"/client/v4")
 		return block + fmt.Sprintf(`
 resource "sandbox_container_image" "test" {
   name       = %q
   push       = true
   on_destroy = "delete"
-  source {
+  source = {
     reference = %q
   }
   %s
 }
 `, to, source, more)
 	}
-	reference := value("reference", knownvalue.StringRegexp(regexp.MustCompile("^"+regexp.QuoteMeta(to)+"@sha256:[0-9a-f]{64}$")))
+	reference := value("reference",
+		knownvalue.StringRegexp(regexp.MustCompile("^"+regexp.QuoteMeta(to)+"@sha256:[0-9a-f]{64}$")))
 	has := func(n int) func() {
 		return func() {
 			api.RevokeCredentials() // those of earlier steps
@@ -79,7 +81,10 @@ resource "sandbox_container_image" "test" {
 			{Config: conf("another-token", first, ""), ExpectError: regexp.MustCompile(`CLOUDFLARE_API_TOKEN`)},
 			{Config: conf("the-token", first, ""), ConfigStateChecks: []statecheck.StateCheck{reference, copies("registry")}},
 			{PreConfig: has(1), Config: conf("the-token", first, ""), PlanOnly: true},
-			{Config: conf("the-token", first, `tags = ["latest", "v1"]`), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
+			{
+				Config:           conf("the-token", first, `tags = ["latest", "v1"]`),
+				ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+			},
 			{PreConfig: has(2), Config: conf("the-token", second, ""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
 			{PreConfig: has(1), Config: conf("the-token", second, ""), PlanOnly: true},
 		},

@@ -67,8 +67,9 @@ func (r *Resource) instance(ctx context.Context, m *Model) (string, error) {
 	}
 	if was := m.Instance.ValueString(); was != "" && was != instance {
 		return "", sandbox.Errorf(sandbox.Conflict,
-			"image %s is on Docker engine %s, but engine %s answers now. Point the provider's docker block, DOCKER_HOST or the Docker context at the engine that was used before; if that engine is gone for good, forget the image with terraform state rm",
-			m.Name.ValueString(), was, instance).WithReason(sandbox.ReasonOtherInstance)
+			"image %s is on Docker engine %s, but engine %s answers now. Point the provider's docker.host, DOCKER_HOST or "+
+				"the Docker context at the engine that was used before; if that engine is gone for good, forget the image with "+
+				"terraform state rm", m.Name.ValueString(), was, instance).WithReason(sandbox.ReasonOtherInstance)
 	}
 	return instance, nil
 }
@@ -147,10 +148,11 @@ func copyLost(m *Model, place string) diag.Diagnostic {
 	name := m.Name.ValueString()
 	if place == onEngine {
 		return diag.NewWarningDiagnostic(fmt.Sprintf("Image %s Lost By The Engine", name), fmt.Sprintf(
-			"Docker engine %s no longer has image %s. The registry has it as %s, and the next apply pulls it from there.", m.Instance.ValueString(), m.ImageID.ValueString(), m.pinned()))
+			"Docker engine %s no longer has image %s. The registry has it as %s, and the next apply pulls it from there.",
+			m.Instance.ValueString(), m.ImageID.ValueString(), m.pinned()))
 	}
 	return diag.NewWarningDiagnostic(fmt.Sprintf("Image %s Lost By The Registry", name), fmt.Sprintf(
-		"The registry no longer has %s: its manifest was deleted. The next apply sends it there again.", m.pinned()))
+		"The registry no longer has %s: its manifest was deleted. The next apply pushes it again.", m.pinned()))
 }
 
 // vanished tells of an image of which no copy is left.
@@ -168,7 +170,8 @@ func vanished(m *Model) diag.Diagnostic {
 		verb = "have"
 	}
 	return diag.NewWarningDiagnostic(fmt.Sprintf("Image %s Vanished", name), fmt.Sprintf(
-		"%s no longer %s the image %s. It is dropped from Terraform's state, and the next apply makes it again.", where, verb, m.Reference.ValueString()))
+		"%s no longer %s the image %s. It is dropped from Terraform's state, and the next apply creates it again.",
+		where, verb, m.Reference.ValueString()))
 }
 
 func tagsMoved(m *Model, place string, lost []string) diag.Diagnostics {
@@ -181,5 +184,6 @@ func tagsMoved(m *Model, place string, lost []string) diag.Diagnostics {
 		summary, what = fmt.Sprintf("Tags Of Image %s Moved In The Registry", name), m.pinned()+" in the registry"
 	}
 	return diag.Diagnostics{diag.NewWarningDiagnostic(summary, fmt.Sprintf(
-		"%s no longer point to %s: somebody removed them or gave them to another image. The next apply gives them back.", strings.Join(m.tagged(lost), ", "), what))}
+		"%s no longer point to %s: another client removed or moved them. The next apply restores them.",
+		strings.Join(m.tagged(lost), ", "), what))}
 }

@@ -29,7 +29,8 @@ func TestAnotherEngineIsAnError(t *testing.T) {
 	}}
 	m := Model{Name: types.StringValue("player"), Instance: types.StringValue("old")}
 	_, err := r.instance(t.Context(), &m)
-	if sandbox.ReasonOf(err) != sandbox.ReasonOtherInstance || !strings.Contains(err.Error(), "engine old, but engine new answers") {
+	if sandbox.ReasonOf(err) != sandbox.ReasonOtherInstance ||
+		!strings.Contains(err.Error(), "engine old, but engine new answers") {
 		t.Errorf("got %v", err)
 	}
 	m.Instance = types.StringNull() // at import

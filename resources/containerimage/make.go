@@ -11,10 +11,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
-// produce makes what the plan asks for, of what the state, which may be nil, and the configuration have: the image, its tags
-// and its copies, in this order. What it has reached it writes into the model, also when it fails;
-// made is false when there is no image then.
-func (r *Resource) produce(ctx context.Context, m, state, config *Model, c *registry.Client) (made bool, diags diag.Diagnostics) {
+// produce makes what the plan asks for, of what the state, which may be nil, and the configuration have: the image, its
+// tags and its copies, in this order. What it has reached it writes into the model, also when it fails; made is false
+// when there is no image then.
+func (r *Resource) produce(ctx context.Context, m, state, config *Model,
+	c *registry.Client) (made bool, diags diag.Diagnostics) {
 	want, diags := m.tags(ctx)
 	if diags.HasError() {
 		return false, diags
@@ -157,7 +158,8 @@ func (r *Resource) push(ctx context.Context, m *Model, c *registry.Client, tags 
 }
 
 // mirror copies the source to the model's name, under every tag.
-func (r *Resource) mirror(ctx context.Context, m *Model, c *registry.Client, tags []string) (made bool, _ diag.Diagnostics) {
+func (r *Resource) mirror(ctx context.Context, m *Model, c *registry.Client,
+	tags []string) (made bool, _ diag.Diagnostics) {
 	const failed = "Copying Image Failed"
 	from := m.Source.pinned(m.Digest.ValueString())
 	for i, ref := range m.tagged(tags) {

@@ -36,7 +36,7 @@ type Model struct {
 	Instance    types.String `tfsdk:"instance"`
 }
 
-// Build is the build block.
+// Build is build.
 type Build struct {
 	Context    types.String `tfsdk:"context"`
 	Dockerfile types.String `tfsdk:"dockerfile"`
@@ -107,7 +107,13 @@ func (b *Build) secrets(ctx context.Context) (map[string]sandbox.Secret, diag.Di
 }
 
 // mirrored reports whether the image is copied from registry to registry, without the engine.
-func (m *Model) mirrored() bool { return m.Source != nil && m.Push.ValueBool() }
+func (m *Model) mirrored() bool { return m.Source != nil && m.Build == nil && m.Push.ValueBool() }
+
+// undecided reports whether one of build and source is null once all is known.
+func (m *Model) undecided() bool { return m.Build != nil && m.Source != nil }
+
+// adopted reports whether the image has neither build nor source: one that was imported, and stays as it is.
+func (m *Model) adopted() bool { return m.Build == nil && m.Source == nil }
 
 // tags returns the tags, which must be known.
 func (m *Model) tags(ctx context.Context) ([]string, diag.Diagnostics) {
@@ -151,7 +157,7 @@ func (m *Model) pinned() string { return m.Name.ValueString() + "@" + m.Digest.V
 // setReference writes the reference, of what else the model holds.
 func (m *Model) setReference() {
 	switch {
-	case m.Digest.IsUnknown() || m.Push.IsUnknown():
+	case m.Digest.IsUnknown() || m.Push.IsUnknown() || m.Push.ValueBool() && m.Name.IsUnknown():
 		m.Reference = types.StringUnknown()
 	case m.Push.ValueBool() && !m.Digest.IsNull():
 		m.Reference = types.StringValue(m.pinned())

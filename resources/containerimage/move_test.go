@@ -18,7 +18,8 @@ func TestAccContainerImageIsMovedBetweenItsNames(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	long := built(w, player(t, w.Name), "", "")
-	short := strings.Replace(long, `"sandbox_container_image" "test" {`, "\"container_image\" \"test\" {\n  provider = sandbox", 1)
+	short := strings.Replace(long, `"sandbox_container_image" "test" {`,
+		"\"container_image\" \"test\" {\n  provider = sandbox", 1)
 	const shortAddress = "container_image.test"
 	moved := func(from, to string) string {
 		return "moved {\n  from = " + from + "\n  to   = " + to + "\n}\n"

@@ -2,6 +2,7 @@ package containerimage
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/spread"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,8 +23,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	var plan, config Model
 	var state *Model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	resp.Diagnostics.Append(spread.Plan(req.Plan).Get(ctx, &plan)...)
+	resp.Diagnostics.Append(spread.Config(req.Config).Get(ctx, &config)...)
 	if !req.State.Raw.IsNull() {
 		state = &Model{}
 		resp.Diagnostics.Append(req.State.Get(ctx, state)...)
@@ -31,6 +33,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 	resp.Diagnostics.Append(plan.checkKeepTags()...)
+	if resp.Diagnostics.Append(plan.checkOrigin(state)...); resp.Diagnostics.HasError() {
+		return
+	}
 	resp.Diagnostics.Append(r.content(ctx, &plan, state, &config)...)
 	resp.Diagnostics.Append(plan.wantCopies(ctx)...)
 	if resp.Diagnostics.HasError() {
@@ -47,17 +52,31 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("push"))
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	spread.Back(req.Plan, &resp.Plan)
+}
+
+// checkOrigin refuses a plan that creates an image and does not say of what.
+func (m *Model) checkOrigin(state *Model) diag.Diagnostics {
+	stays := state != nil && (m.Name.IsUnknown() || m.Name.Equal(state.Name)) && !state.movesOff(m)
+	if !m.adopted() || stays {
+		return nil
+	}
+	return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("build"), "Missing Build Or Source", fmt.Sprintf(
+		"Image %s has neither build nor source, so it cannot be created. Set one of them. Only an image that exists and "+
+			"was imported needs neither.", m.Name.ValueString()))}
 }
 
 // content plans what the image is made of.
 func (r *Resource) content(ctx context.Context, m, state, config *Model) (diags diag.Diagnostics) {
 	m.ContextHash, m.Digest = types.StringNull(), types.StringUnknown()
+	if m.Source == nil && m.Push.Equal(types.BoolValue(false)) {
+		m.Digest = types.StringNull()
+	}
 	switch {
 	case m.Build != nil:
 		m.ContextHash, diags = m.Build.hash(ctx)
-		if m.Push.Equal(types.BoolValue(false)) {
-			m.Digest = types.StringNull()
-		}
+	case m.adopted():
+		m.ContextHash = state.ContextHash
 	case m.Source != nil && state != nil && m.Source.stays(state.Source) && !state.Digest.IsNull():
 		m.Digest = state.Digest
 	case m.Source != nil && m.Source.known():
@@ -81,7 +100,7 @@ const (
 func (m *Model) wantCopies(ctx context.Context) diag.Diagnostics {
 	var where []string
 	switch {
-	case m.Push.IsUnknown():
+	case m.Push.IsUnknown() || m.undecided():
 		m.Copies = types.SetUnknown(types.StringType)
 		return nil
 	case m.mirrored():
@@ -116,6 +135,8 @@ func (m *Model) keeps(plan *Model) bool {
 	switch {
 	case m == nil || m.movesOff(plan) || plan.Push.IsUnknown():
 		return false
+	case plan.adopted():
+		return true
 	case plan.Build != nil:
 		return m.ContextHash.ValueString() != "" && m.ContextHash.Equal(plan.ContextHash)
 	default:
@@ -123,9 +144,12 @@ func (m *Model) keeps(plan *Model) bool {
 	}
 }
 
-// movesOff reports whether the plan takes the image of a state off the engine, or onto it.
+// movesOff reports whether the plan takes, or may take, the image of a state off the engine or onto it.
 func (m *Model) movesOff(plan *Model) bool {
-	return m != nil && !plan.Push.IsUnknown() && plan.mirrored() != m.mirrored() && (m.Source != nil || m.Build != nil)
+	if m == nil || m.Source == nil && m.Build == nil || plan.Push.IsUnknown() {
+		return false
+	}
+	return plan.mirrored() != m.mirrored() || plan.undecided() && plan.Push.ValueBool()
 }
 
 // renew plans another image than there is. What is known of it stays known.
@@ -150,7 +174,7 @@ func (m *Model) keep(ctx context.Context, state *Model) {
 	if m.Size.IsNull() { // of a state from before there was one
 		m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
 	}
-	if m.Build != nil && m.Push.ValueBool() && state.has(ctx, inRegistry) {
+	if m.Source == nil && m.Push.ValueBool() && state.has(ctx, inRegistry) {
 		m.Digest = state.Digest
 	}
 	m.setReference()
@@ -187,7 +211,7 @@ func (r *Resource) restore(ctx context.Context, m, state, config *Model) diag.Di
 // lose plans to push or copy the image to the registry once more.
 func (m *Model) lose() {
 	m.Copies = types.SetUnknown(types.StringType)
-	if m.Build != nil { // the engine may pack it in another way
+	if m.Source == nil { // the engine may pack it in another way
 		m.Digest = types.StringUnknown()
 		m.setReference()
 	}
@@ -208,7 +232,9 @@ func (b *Build) hash(ctx context.Context) (types.String, diag.Diagnostics) {
 		if sandbox.CodeOf(err) == sandbox.Internal {
 			return types.StringUnknown(), diagnose.Failed("Hashing Build Context Failed", err, nil)
 		}
-		return types.StringUnknown(), diag.Diagnostics{diag.NewAttributeErrorDiagnostic(at, "Invalid Build Context", err.Error()+".")}
+		return types.StringUnknown(), diag.Diagnostics{
+			diag.NewAttributeErrorDiagnostic(at, "Invalid Build Context", err.Error()+"."),
+		}
 	}
 	return types.StringValue(hash), nil
 }

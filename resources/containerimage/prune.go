@@ -22,7 +22,7 @@ func (m *Model) checkKeepTags() diag.Diagnostics {
 		return nil
 	}
 	return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("keep_tags"), "Invalid Attribute Combination",
-		"keep_tags is about the tags of a registry, and the image is not pushed to one: set push = true, or leave keep_tags out.")}
+		"keep_tags needs a registry, and the image is not pushed to one: set push = true, or remove keep_tags.")}
 }
 
 // shelved is an image of a repository, with all its tags.
@@ -47,7 +47,8 @@ func (r *Resource) prune(ctx context.Context, m, config *Model) diag.Diagnostics
 	}
 	if err := r.removeOld(ctx, m, c); err != nil {
 		diags.AddWarning(fmt.Sprintf("Old Tags Of Image %s Stay", m.Name.ValueString()), fmt.Sprintf(
-			"Not all tags that are older than the newest %d (keep_tags) were removed from the registry: %s.\n\nThe next apply that changes this resource tries again.", m.KeepTags.ValueInt64(), err))
+			"Some tags older than the newest %d (keep_tags) could not be removed from the registry: %s.\n\nThe next apply "+
+				"that changes this resource tries again.", m.KeepTags.ValueInt64(), err))
 	}
 	return diags
 }
@@ -163,12 +164,12 @@ func removeShelved(ctx context.Context, m *Model, c *registry.Client, s shelved)
 func (r *Resource) usedImages(ctx context.Context) ([]string, error) {
 	svc, err := r.provider.Open(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("which images are in use is not known: %w", err)
+		return nil, fmt.Errorf("list the images in use: %w", err)
 	}
 	var used []string
 	environments, err := svc.ListEnvironments(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("which images are in use is not known: %w", err)
+		return nil, fmt.Errorf("list the images in use: %w", err)
 	}
 	for _, e := range environments {
 		if e.Status != sandbox.EnvironmentDestroyed {
@@ -179,7 +180,7 @@ func (r *Resource) usedImages(ctx context.Context) ([]string, error) {
 	for {
 		leases, err := svc.ListLeases(ctx, filter)
 		if err != nil {
-			return nil, fmt.Errorf("which images are in use is not known: %w", err)
+			return nil, fmt.Errorf("list the images in use: %w", err)
 		}
 		for _, l := range leases {
 			used = append(used, l.Image)

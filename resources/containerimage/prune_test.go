@@ -63,7 +63,8 @@ func TestAccContainerImageKeepsTagsOfCloudflare(t *testing.T) {
 	}
 	w.Must(w.Docker.ImageTag(t.Context(), w.Image, to+":used"))
 	t.Cleanup(func() {
-		if _, err := w.Docker.ImageRemove(context.WithoutCancel(t.Context()), to+":used", dockerapi.ImageRemoveOptions{}); err != nil {
+		if _, err := w.Docker.ImageRemove(context.WithoutCancel(t.Context()), to+":used",
+			dockerapi.ImageRemoveOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -71,7 +72,7 @@ func TestAccContainerImageKeepsTagsOfCloudflare(t *testing.T) {
 		return fmt.Sprintf(`
 provider "sandbox" {
   ledger = %q
-  cloudflare {
+  cloudflare = {
     account_id   = %q
     api_token    = "the-token"
     api_base_url = "%s/client/v4"
@@ -81,7 +82,7 @@ resource "sandbox_container_image" "test" {
   name       = %q
   on_destroy = "delete"
   tags       = ["january"]
-  source {
+  source = {
     reference = "%s:game"
   }
   %s
@@ -101,27 +102,45 @@ resource "sandbox_container_image" "test" {
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
-			{Config: conf("keep_tags = 2"), ExpectError: regexp.MustCompile(`(?s)keep_tags is about the tags of a registry.*set\s+push = true`)},
-			{Config: conf("push = true\n  keep_tags = 0"), ExpectError: regexp.MustCompile(`keep_tags value must be at least 1`)},
+			{
+				Config:      conf("keep_tags = 2"),
+				ExpectError: regexp.MustCompile(`(?s)keep_tags needs a registry.*set\s+push\s+=\s+true`),
+			},
+			{
+				Config:      conf("push = true\n  keep_tags = 0"),
+				ExpectError: regexp.MustCompile(`keep_tags value must be at least 1`),
+			},
 			{Config: conf("push = true")},
 			{
 				PreConfig: func() {
 					has("april", "february", "january", "march", "undated", "used")
-					_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-						Type: sandbox.TypeCustom, Image: to + ":used", Network: sandbox.NetworkNone,
-					}})
+					_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{
+						ID:    w.Name,
+						Owner: "test",
+						EnvironmentSpec: sandbox.EnvironmentSpec{
+							Type: sandbox.TypeCustom, Image: to + ":used", Network: sandbox.NetworkNone,
+						},
+					})
 					w.Must(err)
 				},
 				Config: conf("push = true\n  keep_tags = 2"), ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
 			},
-			{PreConfig: func() { has("april", "january", "undated", "used") }, Config: conf("push = true\n  keep_tags = 2"), PlanOnly: true},
+			{
+				PreConfig: func() { has("april", "january", "undated", "used") },
+				Config:    conf("push = true\n  keep_tags = 2"),
+				PlanOnly:  true,
+			},
 			{
 				PreConfig: func() {
 					w.Must(w.Service().DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: w.Name}))
 				},
 				Config: conf("push = true\n  keep_tags = 1"), ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
 			},
-			{PreConfig: func() { has("january", "undated") }, Config: conf("push = true"), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
+			{
+				PreConfig:        func() { has("january", "undated") },
+				Config:           conf("push = true"),
+				ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+			},
 		},
 	})
 	has("undated")
@@ -131,7 +150,8 @@ resource "sandbox_container_image" "test" {
 func pushTo(w *providertest.World, url, account string) authn.Authenticator {
 	w.Helper()
 	body := bytes.NewReader([]byte(`{"expiration_minutes":15,"permissions":["push","pull"]}`))
-	req, err := http.NewRequestWithContext(w.Context(), http.MethodPost, url+"/client/v4/accounts/"+account+"/containers/registries/"+localapi.RegistryDomain+"/credentials", body)
+	req, err := http.NewRequestWithContext(w.Context(), http.MethodPost,
+		url+"/client/v4/accounts/"+account+"/containers/registries/"+localapi.RegistryDomain+"/credentials", body)
 	w.Must(err)
 	req.Header.Set("Authorization", "Bearer the-token")
 	req.Header.Set("Content-Type", "application/json")

@@ -34,7 +34,9 @@ type shelf struct {
 func newShelf(t *testing.T, w *providertest.World, o registrytest.Options) *shelf {
 	t.Helper()
 	r := registrytest.Start(t, o)
-	given := map[string]registry.Credentials{r.Host: {Username: registrytest.Username, Password: registrytest.Password, CA: r.CA}}
+	given := map[string]registry.Credentials{
+		r.Host: {Username: registrytest.Username, Password: registrytest.Password, CA: r.CA},
+	}
 	return &shelf{r, w, registry.New(given), r.Host + "/" + w.Name}
 }
 
@@ -74,7 +76,7 @@ func (s *shelf) source(reference, block, more string) string {
 	return s.w.Embedded() + fmt.Sprintf(`
 resource "sandbox_container_image" "test" {
   name = %q
-  source {
+  source = {
     reference = %q
     %s
   }
@@ -114,7 +116,8 @@ func TestAccContainerImagePushed(t *testing.T) {
 	update := action(plancheck.ResourceActionUpdate)
 	whole := func() []statecheck.StateCheck {
 		return []statecheck.StateCheck{
-			copies("engine", "registry"), value("tags", tags("v1", "v2")), same.AddStateValue(address, tfjsonpath.New("image_id")),
+			copies("engine", "registry"), value("tags", tags("v1", "v2")),
+			same.AddStateValue(address, tfjsonpath.New("image_id")),
 		}
 	}
 	resource.Test(t, resource.TestCase{
@@ -127,7 +130,8 @@ func TestAccContainerImagePushed(t *testing.T) {
 		},
 		Steps: []resource.TestStep{
 			{Config: conf(`tags = ["v1"]`), ConfigStateChecks: []statecheck.StateCheck{
-				value("digest", aDigest), value("reference", knownvalue.StringRegexp(regexp.MustCompile("^"+s.name+"@sha256:[0-9a-f]{64}$"))),
+				value("digest", aDigest),
+				value("reference", knownvalue.StringRegexp(regexp.MustCompile("^"+s.name+"@sha256:[0-9a-f]{64}$"))),
 				value("size", positive), value("layers", knownvalue.ListSizeExact(1)), copies("engine", "registry"),
 				same.AddStateValue(address, tfjsonpath.New("image_id")),
 			}},
@@ -147,7 +151,8 @@ func TestAccContainerImagePushed(t *testing.T) {
 				}
 			}},
 			{ // both lost it
-				PreConfig: func() { removeLocal(); removeRemote() }, Config: both, ConfigPlanChecks: action(plancheck.ResourceActionCreate),
+				PreConfig: func() { removeLocal(); removeRemote() }, Config: both,
+				ConfigPlanChecks: action(plancheck.ResourceActionCreate),
 			},
 			{
 				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: s.name + ":v1",
@@ -157,11 +162,16 @@ func TestAccContainerImagePushed(t *testing.T) {
 				Config: s.named(built(w, player(t, w.Name), "", `tags = ["v1"]`)), ConfigPlanChecks: update,
 				ConfigStateChecks: []statecheck.StateCheck{copies("engine"), value("digest", knownvalue.Null())},
 			},
-			{Config: both, ConfigPlanChecks: update, ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry"), value("tags", tags("v1", "v2"))}, PreConfig: func() {
-				if s.digest("v2") == "" {
-					t.Errorf("turning push off removed what was pushed")
-				}
-			}},
+			{
+				Config:            both,
+				ConfigPlanChecks:  update,
+				ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry"), value("tags", tags("v1", "v2"))},
+				PreConfig: func() {
+					if s.digest("v2") == "" {
+						t.Errorf("turning push off removed what was pushed")
+					}
+				},
+			},
 		},
 	})
 }
@@ -176,7 +186,11 @@ func TestAccContainerImageRegistryDown(t *testing.T) {
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{Config: conf},
-			{PreConfig: s.Stop, Config: conf, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*Terraform's\s+state\s+was\s+kept`)},
+			{
+				PreConfig:   s.Stop,
+				Config:      conf,
+				ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*Terraform's\s+state\s+is\s+unchanged`),
+			},
 			{PreConfig: s.Restart, Config: conf, PlanOnly: true},
 		},
 	})
@@ -194,11 +208,11 @@ func TestAccContainerImageRegistryAuth(t *testing.T) {
 	conf := func(password, more string) string {
 		return s.named(built(w, dir, "", fmt.Sprintf(`
   push = true
-  registry_auth {
+  registry_auth = [{
     username       = %q
     password_wo    = %q
     ca_certificate = %q
-  }
+  }]
   %s`, registrytest.Username, password, s.CA, more)))
 	}
 	right := conf(registrytest.Password, "")
@@ -219,7 +233,11 @@ func TestAccContainerImageRegistryAuth(t *testing.T) {
 			},
 			{Config: conf("opensesame", ""), ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*registry_auth`)},
 			{Config: conf(registrytest.Password, `on_destroy = "delete"`)},
-			{Config: conf(registrytest.Password, `on_destroy = "delete"`), Destroy: true, ExpectError: regexp.MustCompile(`docker\s+login`)},
+			{
+				Config:      conf(registrytest.Password, `on_destroy = "delete"`),
+				Destroy:     true,
+				ExpectError: regexp.MustCompile(`docker\s+login`),
+			},
 			{Config: conf(registrytest.Password, `on_destroy = "keep"`)},
 		},
 	})
@@ -259,7 +277,11 @@ func TestAccContainerImageOfASource(t *testing.T) {
 			return nil
 		},
 		Steps: []resource.TestStep{
-			{PlanOnly: true, Config: s.source(s.name+":none", "", ""), ExpectError: regexp.MustCompile(`(?s)Resolving Image Source Failed.*:none`)},
+			{
+				PlanOnly:    true,
+				Config:      s.source(s.name+":none", "", ""),
+				ExpectError: regexp.MustCompile(`(?s)Resolving Image Source Failed.*:none`),
+			},
 			{
 				Config: s.source(from, "", `tags = ["v1"]`),
 				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
@@ -277,9 +299,14 @@ func TestAccContainerImageOfASource(t *testing.T) {
 				ConfigStateChecks: []statecheck.StateCheck{pinned(&second), value("tags", tags("v1"))},
 			},
 			{ // without its tag and registry, an image that is pinned is there
-				PreConfig: s.Stop, Config: s.source(from, "follow = true", `tags = ["v1"]`), ExpectError: regexp.MustCompile(`Resolving Image Source Failed`),
+				PreConfig: s.Stop, Config: s.source(from, "follow = true", `tags = ["v1"]`),
+				ExpectError: regexp.MustCompile(`Resolving Image Source Failed`),
 			},
-			{PreConfig: s.Restart, Config: s.source(s.name+"@"+first, "", `tags = ["v1"]`), ConfigStateChecks: []statecheck.StateCheck{pinned(&first)}},
+			{
+				PreConfig:         s.Restart,
+				Config:            s.source(s.name+"@"+first, "", `tags = ["v1"]`),
+				ConfigStateChecks: []statecheck.StateCheck{pinned(&first)},
+			},
 		},
 	})
 }
@@ -290,7 +317,7 @@ func TestAccContainerImageMirrored(t *testing.T) {
 	w := providertest.New(t)
 	from, to := newShelf(t, w, registrytest.Options{}), newShelf(t, w, registrytest.Options{})
 	digest := from.put(t, "v1", "")
-	away := fmt.Sprintf("provider \"sandbox\" {\n  docker {\n    host = \"unix://%s/docker.sock\"\n  }\n}\n", t.TempDir())
+	away := fmt.Sprintf("provider \"sandbox\" {\n  docker = { host = \"unix://%s/docker.sock\" }\n}\n", t.TempDir())
 	conf := func(more string) string {
 		config := to.named(from.source(from.name+":v1", "", "push = true\non_destroy = \"delete\"\n"+more))
 		return strings.Replace(config, w.Embedded(), away, 1)
@@ -305,8 +332,8 @@ func TestAccContainerImageMirrored(t *testing.T) {
 		},
 		Steps: []resource.TestStep{
 			{Config: conf(""), ConfigStateChecks: []statecheck.StateCheck{
-				value("reference", knownvalue.StringExact(to.name+"@"+digest)), value("image_id", knownvalue.Null()), value("instance", knownvalue.Null()),
-				value("layers", knownvalue.ListSizeExact(1)), copies("registry"),
+				value("reference", knownvalue.StringExact(to.name+"@"+digest)), value("image_id", knownvalue.Null()),
+				value("instance", knownvalue.Null()), value("layers", knownvalue.ListSizeExact(1)), copies("registry"),
 			}},
 			{
 				PreConfig: func() { w.Must(to.client.Delete(t.Context(), to.name+"@"+digest)) },

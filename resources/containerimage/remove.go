@@ -14,7 +14,8 @@ import (
 
 // untag removes tags from the model's image, wherever it is, and returns those that it could not
 // remove. That the image is in use, or that the registry removes no tag, is only a warning.
-func (r *Resource) untag(ctx context.Context, m *Model, tags []string, c *registry.Client) (left []string, diags diag.Diagnostics) {
+func (r *Resource) untag(ctx context.Context, m *Model, tags []string,
+	c *registry.Client) (left []string, diags diag.Diagnostics) {
 	var refused []string
 	for _, tag := range tags {
 		if m.has(ctx, onEngine) {
@@ -41,7 +42,8 @@ func (r *Resource) untag(ctx context.Context, m *Model, tags []string, c *regist
 	}
 	if len(refused) > 0 {
 		diags.AddWarning(fmt.Sprintf("Tags Of Image %s Stay In The Registry", m.Name.ValueString()), fmt.Sprintf(
-			"The registry does not let %s be removed. They still point to %s; remove them with the registry's own means, or use on_destroy = \"delete\", which removes the image with all its tags.",
+			"The registry refuses to remove %s. They still point to %s. Remove them with the registry's own tools, or use "+
+				"on_destroy = \"delete\", which deletes the image with all its tags.",
 			strings.Join(m.tagged(refused), ", "), m.pinned()))
 	}
 	return left, diags
@@ -75,15 +77,23 @@ func (r *Resource) supersede(ctx context.Context, m, old *Model, c *registry.Cli
 			remove = r.provider.Images.Delete
 		}
 		if err := remove(ctx, id); err != nil && sandbox.CodeOf(err) != sandbox.Conflict {
-			diags.Append(diagnose.Failed(failed, err, nil)...)
+			diags.Append(supersededStays(failed, "engine", id, err))
 		}
 	}
 	if all && old.has(ctx, inRegistry) && !old.Digest.Equal(m.Digest) {
 		if err := r.deleteInRegistry(ctx, old, c); err != nil {
-			diags.Append(diagnose.Failed(failed, err, nil)...)
+			diags.Append(supersededStays(failed, "registry", old.pinned(), err))
 		}
 	}
 	return diags
+}
+
+// supersededStays says what a removal that failed has left, after the new image was made.
+func supersededStays(summary, where, what string, err error) diag.Diagnostic {
+	return diag.NewErrorDiagnostic(summary, fmt.Sprintf("%s.\n\nThe new image was made, has its tags and is in "+
+		"Terraform's state. Image %s, which it supersedes, may still be on the %s, and no plan removes it: remove it there "+
+		"by hand.",
+		strings.TrimSuffix(err.Error(), "."), what, where))
 }
 
 // destroy removes the image under every name, wherever it is.
@@ -156,12 +166,14 @@ func (r *Resource) unname(ctx context.Context, m *Model) diag.Diagnostics {
 func removalFailed(m *Model, summary string, err error) diag.Diagnostics {
 	next := "To leave the image in the registry, apply on_destroy = \"keep\" first."
 	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
-		next = "Terraform hands no password_wo to a destroy: log in with docker login. " + next
+		next = "Terraform passes no password_wo to a destroy: log in with docker login. " + next
 	}
-	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf("%s\n\nImage %s was not removed from its registry. %s", err, m.pinned(), next))}
+	return diag.Diagnostics{diag.NewErrorDiagnostic(summary,
+		fmt.Sprintf("%s\n\nImage %s was not removed from its registry. %s", err, m.pinned(), next))}
 }
 
 func inUse(m *Model, err error) diag.Diagnostic {
 	return diag.NewWarningDiagnostic(fmt.Sprintf("Image %s In Use", m.Name.ValueString()),
-		fmt.Sprintf("Image %s stays on the engine, because a container was made from it: %s. Remove it with docker image rm once the container is gone.", m.ImageID.ValueString(), err))
+		fmt.Sprintf("Image %s stays on the engine, because a container uses it: %s. Remove it with docker image rm once "+
+			"the container is gone.", m.ImageID.ValueString(), err))
 }

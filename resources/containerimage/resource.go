@@ -15,17 +15,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/upgrade"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 )
 
 var (
-	_ resource.ResourceWithConfigure   = (*Resource)(nil)
-	_ resource.ResourceWithImportState = (*Resource)(nil)
-	_ resource.ResourceWithModifyPlan  = (*Resource)(nil)
+	_ resource.ResourceWithConfigure    = (*Resource)(nil)
+	_ resource.ResourceWithImportState  = (*Resource)(nil)
+	_ resource.ResourceWithModifyPlan   = (*Resource)(nil)
+	_ resource.ResourceWithUpgradeState = (*Resource)(nil)
 )
 
 // makeTimeout bounds builds, pulls and pushes where the configuration does not.
 const makeTimeout = 20 * time.Minute
+
+// deleteTimeout bounds removals where the configuration does not.
+const deleteTimeout = 5 * time.Minute
 
 // NewResource returns the resource sandbox_container_image, not configured.
 func NewResource() resource.Resource { return &Resource{} }
@@ -53,6 +58,13 @@ func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, r
 	p, diags := configured.From(req.ProviderData)
 	resp.Diagnostics.Append(diags...)
 	r.provider = p
+}
+
+// UpgradeState takes over states from when registry_auth was a block.
+func (r *Resource) UpgradeState(ctx context.Context) map[int64]resource.StateUpgrader {
+	var now resource.SchemaResponse
+	r.Schema(ctx, resource.SchemaRequest{}, &now)
+	return upgrade.FromBlocks(now.Schema.Type().TerraformType(ctx), "registry_auth")
 }
 
 // Create makes the image and gives it its tags.
@@ -218,9 +230,13 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
 	tags, diags := m.tags(ctx)
 	resp.Diagnostics.Append(diags...)
+	timeout, diags := m.Timeouts.Delete(ctx, deleteTimeout)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() || m.OnDestroy.ValueString() == onDestroyKeep {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	if m.has(ctx, onEngine) {
 		if _, err := r.instance(ctx, &m); err != nil {
 			resp.Diagnostics.Append(diagnose.Failed("Removing Image Failed", err, nil)...)
@@ -244,7 +260,8 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 }
 
 // ImportState adopts an image on the engine by name and tag.
-func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest,
+	resp *resource.ImportStateResponse) {
 	var id types.String
 	resource.ImportStatePassthroughWithIdentity(ctx, path.Root("id"), path.Root("id"), req, resp)
 	resp.Diagnostics.Append(resp.State.GetAttribute(ctx, path.Root("id"), &id)...)

@@ -29,7 +29,8 @@ func player(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
 	// The first label keeps tests from sharing cached steps, of which one's end would take the other's.
-	write(t, dir, "Dockerfile", "FROM scratch\nLABEL test="+name+"\nARG GREETING=hello\nLABEL greeting=$GREETING\nCOPY . /\n")
+	write(t, dir, "Dockerfile",
+		"FROM scratch\nLABEL test="+name+"\nARG GREETING=hello\nLABEL greeting=$GREETING\nCOPY . /\n")
 	write(t, dir, ".dockerignore", "*.log\n")
 	write(t, dir, "rules.txt", name)
 	return dir
@@ -46,13 +47,19 @@ func built(w *providertest.World, dir, build, more string) string {
 	return w.Embedded() + fmt.Sprintf(`
 resource "sandbox_container_image" "test" {
   name = %q
-  build {
+  build = {
     context = %q
     %s
   }
   %s
 }
 `, w.Name, dir, build, more)
+}
+
+// adopted is a configuration of an image that was imported.
+func adopted(w *providertest.World, more string) string {
+	return w.Embedded() +
+		fmt.Sprintf("resource \"sandbox_container_image\" \"test\" {\n  name = %q\n  %s\n}\n", w.Name, more)
 }
 
 func value(attribute string, check knownvalue.Check) statecheck.StateCheck {
@@ -111,8 +118,9 @@ func TestAccContainerImage(t *testing.T) {
 					plancheck.ExpectKnownValue(address, tfjsonpath.New("context_hash"), digest), unknownID,
 				}},
 				ConfigStateChecks: []statecheck.StateCheck{
-					differ.AddStateValue(address, imageID), value("tags", tags("latest")), value("image_id", digest), value("reference", digest),
-					value("context_hash", digest), value("id", knownvalue.StringExact(w.Name)), value("instance", knownvalue.NotNull()),
+					differ.AddStateValue(address, imageID), value("tags", tags("latest")), value("image_id", digest),
+					value("reference", digest), value("context_hash", digest), value("id", knownvalue.StringExact(w.Name)),
+					value("instance", knownvalue.NotNull()),
 				},
 			},
 			{ // an ignored file and another time change nothing
@@ -129,7 +137,9 @@ func TestAccContainerImage(t *testing.T) {
 					plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate), unknownID,
 					plancheck.ExpectKnownValue(address, tfjsonpath.New("context_hash"), digest),
 				}},
-				ConfigStateChecks: []statecheck.StateCheck{differ.AddStateValue(address, imageID), same.AddStateValue(address, imageID)},
+				ConfigStateChecks: []statecheck.StateCheck{
+					differ.AddStateValue(address, imageID), same.AddStateValue(address, imageID),
+				},
 			},
 			{ // tags move without a build
 				Config:            built(w, dir, "", `tags = ["v1", "v2"]`),
@@ -140,13 +150,23 @@ func TestAccContainerImage(t *testing.T) {
 				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name + ":v1",
 				ImportStateVerifyIgnore: []string{"build"},
 			},
+			{ // without a build it stays as it is
+				Config:            adopted(w, `tags = ["v1", "v2"]`),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{same.AddStateValue(address, imageID)},
+			},
+			{ // but is no other
+				Config:      strings.Replace(adopted(w, ""), w.Name, w.Name+"-2", 1),
+				ExpectError: regexp.MustCompile(`Missing Build Or Source`),
+			},
 			{ // the same image under another build block is no rebuild
 				Config:            built(w, dir+"/.", `dockerfile = "Dockerfile"`, `tags = ["v1", "v2"]`),
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 				ConfigStateChecks: []statecheck.StateCheck{same.AddStateValue(address, imageID)},
 			},
 			{ // a Dockerfile elsewhere is another build, how it is built is none
-				Config:            built(w, dir, `dockerfile_inline = "FROM scratch\nCOPY rules.txt /\nLABEL inline=1\n"`, `tags = ["v1"]`),
+				Config: built(w, dir,
+					`dockerfile_inline = "FROM scratch\nCOPY rules.txt /\nLABEL inline=1\n"`, `tags = ["v1"]`),
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 				ConfigStateChecks: []statecheck.StateCheck{inline.AddStateValue(address, imageID)},
 			},
@@ -248,7 +268,8 @@ func TestAccContainerImageOnDestroy(t *testing.T) {
 				t.Errorf("the image is on the engine: %v", got)
 			} else if got {
 				t.Cleanup(func() {
-					_, err := w.Docker.ImageRemove(context.Background(), id, dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
+					_, err := w.Docker.ImageRemove(context.Background(), id,
+						dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
 					w.Must(err)
 				})
 			}
@@ -259,7 +280,8 @@ func TestAccContainerImageOnDestroy(t *testing.T) {
 // use makes a container of an image, and removes it when the test ends.
 func use(t *testing.T, w *providertest.World, id string) {
 	t.Helper()
-	made, err := w.Docker.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
+	made, err := w.Docker.ContainerCreate(t.Context(),
+		&dockerapi.ContainerConfig{Image: id, Cmd: []string{"/none"}}, nil, nil, nil, "")
 	w.Must(err)
 	t.Cleanup(func() {
 		w.Must(w.Docker.ContainerRemove(context.Background(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
@@ -269,7 +291,8 @@ func use(t *testing.T, w *providertest.World, id string) {
 func TestAccContainerImageUnderItsShortName(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	short := strings.NewReplacer(`"sandbox_container_image" "test" {`, "\"container_image\" \"test\" {\n  provider = sandbox").
+	short := strings.NewReplacer(`"sandbox_container_image" "test" {`,
+		"\"container_image\" \"test\" {\n  provider = sandbox").
 		Replace(built(w, player(t, w.Name), "", ""))
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
@@ -291,7 +314,7 @@ resource "terraform_data" "text" { input = var.text }
 resource "sandbox_container_image" "test" {
   name = "%s-${terraform_data.text.output}"
   tags = [terraform_data.text.output]
-  build {
+  build = {
     context = "%s/${terraform_data.text.output == "x" ? "." : "none"}"
     args    = { GREETING = terraform_data.text.output }
   }
@@ -311,7 +334,9 @@ func TestAccContainerImageSecrets(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	// The file keeps the step out of the cache of other tests: a label would not.
-	dockerfile := fmt.Sprintf(`FROM %s\nCOPY rules.txt /%s\nRUN --mount=type=secret,id=token test \"$(cat /run/secrets/token)\" = hunter2\n`, w.Image, w.Name)
+	dockerfile := fmt.Sprintf(
+		`FROM %s\nCOPY rules.txt /%s\nRUN --mount=type=secret,id=token test \"$(cat /run/secrets/token)\" = hunter2\n`,
+		w.Image, w.Name)
 	conf := func(build string) string {
 		return built(w, player(t, w.Name), fmt.Sprintf("dockerfile_inline = \"%s\"\n%s", dockerfile, build), "")
 	}
@@ -319,7 +344,10 @@ func TestAccContainerImageSecrets(t *testing.T) {
 		ProtoV6ProviderFactories: w.Providers(),
 		CheckDestroy:             removed(w, w.Name+":latest"),
 		Steps: []resource.TestStep{
-			{Config: conf(`secrets = { token = { value_wo = "wrong" } }`), ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*exit\s+code:\s+1`)},
+			{
+				Config:      conf(`secrets = { token = { value_wo = "wrong" } }`),
+				ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*exit\s+code:\s+1`),
+			},
 			{ // without the step before, of which the classic builder would leave an image
 				Config:      strings.Replace(conf(`builder = "classic"`), `COPY rules.txt /`+w.Name+`\n`, "", 1),
 				ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*BuildKit`),
@@ -327,7 +355,8 @@ func TestAccContainerImageSecrets(t *testing.T) {
 			{
 				Config: conf(`secrets = { token = { value_wo = "hunter2" } }`),
 				ConfigStateChecks: []statecheck.StateCheck{
-					value("image_id", knownvalue.NotNull()), statecheck.ExpectKnownValue(address, tfjsonpath.New("build").AtMapKey("secrets").AtMapKey("token").AtMapKey("value_wo"), knownvalue.Null()),
+					value("image_id", knownvalue.NotNull()), statecheck.ExpectKnownValue(address,
+						tfjsonpath.New("build").AtMapKey("secrets").AtMapKey("token").AtMapKey("value_wo"), knownvalue.Null()),
 				},
 			},
 			{Config: conf(""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
@@ -348,14 +377,45 @@ func TestAccContainerImageErrors(t *testing.T) {
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{PlanOnly: true, Config: built(w, filepath.Join(dir, "none"), "", ""), ExpectError: says("Invalid Build Context")},
-			{PlanOnly: true, Config: built(w, dir, `dockerfile = "../Dockerfile"`, ""), ExpectError: says("lies outside of the build context")},
-			{PlanOnly: true, Config: built(w, dir, "dockerfile = \"a\"\ndockerfile_inline = \"FROM scratch\"", ""), ExpectError: says("dockerfile_inline")},
-			{PlanOnly: true, Config: strings.Replace(built(w, dir, "", ""), "build {", "source {\n reference = \"x:1\"\n}\nbuild {", 1), ExpectError: says("Invalid Attribute Combination")},
+			{
+				PlanOnly:    true,
+				Config:      built(w, dir, `dockerfile = "../Dockerfile"`, ""),
+				ExpectError: says("is outside of the build context"),
+			},
+			{
+				PlanOnly:    true,
+				Config:      built(w, dir, "dockerfile = \"a\"\ndockerfile_inline = \"FROM scratch\"", ""),
+				ExpectError: says("dockerfile_inline"),
+			},
+			{
+				PlanOnly:    true,
+				Config:      strings.Replace(built(w, dir, "", ""), "build = {", "source = { reference = \"x:1\" }\nbuild = {", 1),
+				ExpectError: says("Invalid Attribute Combination"),
+			},
 			{PlanOnly: true, Config: built(w, dir, "", `tags = []`), ExpectError: says("at least 1")},
+			{PlanOnly: true, Config: built(w, dir, "args = { A = null }", ""), ExpectError: says("must not be null")},
+			{PlanOnly: true, Config: built(w, dir, `target = ""`, ""), ExpectError: says("build.target must not be empty")},
+			{
+				PlanOnly:    true,
+				Config:      built(w, dir, "builder = \"classic\"\nsecrets = { a = { value_wo = \"x\" } }", ""),
+				ExpectError: says("build.builder must not be classic"),
+			},
 			{PlanOnly: true, Config: built(w, dir, "", `tags = ["a b"]`), ExpectError: says("must be a tag such as latest")},
-			{PlanOnly: true, Config: built(w, dir, "", `on_destroy = "burn"`), ExpectError: says("on_destroy value must be one of")},
-			{PlanOnly: true, Config: strings.Replace(built(w, dir, "", ""), w.Name, w.Name+":1", 1), ExpectError: says("without tag and digest")},
-			{PlanOnly: true, Config: w.Embedded() + `resource "sandbox_container_image" "test" { name = "x" }`, ExpectError: says("build")},
+			{
+				PlanOnly:    true,
+				Config:      built(w, dir, "", `on_destroy = "burn"`),
+				ExpectError: says("on_destroy value must be one of"),
+			},
+			{
+				PlanOnly:    true,
+				Config:      strings.Replace(built(w, dir, "", ""), w.Name, w.Name+":1", 1),
+				ExpectError: says("without tag and digest"),
+			},
+			{
+				PlanOnly:    true,
+				Config:      w.Embedded() + `resource "sandbox_container_image" "test" { name = "x" }`,
+				ExpectError: says("build"),
+			},
 			{Config: built(w, broken, "", ""), ExpectError: says("lines of the build's log")},
 		},
 	})
@@ -365,12 +425,13 @@ func TestAccContainerImageEngineAway(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	dir := player(t, w.Name)
-	away := strings.Replace(built(w, dir, "", ""), w.Embedded(), fmt.Sprintf("provider \"sandbox\" {\n  docker {\n    host = \"unix://%s/docker.sock\"\n  }\n}\n", t.TempDir()), 1)
+	away := strings.Replace(built(w, dir, "", ""), w.Embedded(),
+		fmt.Sprintf("provider \"sandbox\" {\n  docker = {\n    host = \"unix://%s/docker.sock\"\n  }\n}\n", t.TempDir()), 1)
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{Config: built(w, dir, "", "")},
-			{Config: away, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*Terraform's\s+state\s+was\s+kept`)},
+			{Config: away, ExpectError: regexp.MustCompile(`(?s)Reading Image Failed.*Terraform's\s+state\s+is\s+unchanged`)},
 			{Config: built(w, dir, "", ""), PlanOnly: true},
 		},
 	})

@@ -3,8 +3,6 @@ package containerimage
 import (
 	"context"
 
-	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -13,33 +11,39 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 )
 
-// Source is the source block: an image that exists in a registry.
+// Source is source: an image that exists in a registry.
 type Source struct {
 	Reference types.String `tfsdk:"reference"`
 	Platform  types.String `tfsdk:"platform"`
 	Follow    types.Bool   `tfsdk:"follow"`
 }
 
-func sourceBlock() schema.Block {
-	return schema.SingleNestedBlock{
-		MarkdownDescription: "The image of a registry, pinned at plan to the digest that its tag has then. Without `push` the engine pulls it; with `push` it is copied from registry to registry, and no engine is asked.",
-		Validators:          []validator.Object{objectvalidator.AlsoRequires(path.MatchRelative().AtName("reference"))},
+func sourceAttribute() schema.Attribute {
+	return schema.SingleNestedAttribute{
+		Optional: true,
+		MarkdownDescription: "Image in a registry, pinned at plan to the digest of its tag. Without `push` the engine " +
+			"pulls it. With `push` it is copied from registry to registry, without an engine. Conflicts with `build`. " +
+			"Default: none.",
 		Attributes: map[string]schema.Attribute{
 			"reference": schema.StringAttribute{
-				MarkdownDescription: "What to pull, such as `busybox:1.36` or `ghcr.io/acme/player@sha256:…`. Required here. Changed in place.",
-				Optional:            true,
-				Validators:          []validator.String{check(image.CheckReference)},
+				MarkdownDescription: "Reference of the image, such as `busybox:1.36` or `ghcr.io/acme/player@sha256:…`. " +
+					"Changed in place.",
+				Required:   true,
+				Validators: []validator.String{check(image.CheckReference)},
 			},
 			"platform": schema.StringAttribute{
-				MarkdownDescription: "Platform to take, such as `linux/amd64`, where the reference stands for several. Changed in place. Default: all are pinned together, and the engine runs its own.",
-				Optional:            true,
-				Validators:          []validator.String{stringvalidator.LengthAtLeast(1)},
+				MarkdownDescription: "Platform to pull, such as `linux/amd64`, if the image has several. Changed in place. " +
+					"Default: all are pinned, and the engine runs its own.",
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
 			},
 			"follow": schema.BoolAttribute{
-				MarkdownDescription: "Whether each plan asks the registry what the tag points to now, and shows a tag that moved as a changed `digest`. Default: `false`, the digest stays and the registry is not asked.",
-				Optional:            true,
+				MarkdownDescription: "Resolve the tag at every plan, and show a moved tag as a changed `digest`. Default: " +
+					"`false`, the digest stays and plans do not ask the registry.",
+				Optional: true,
 			},
 		},
 	}
@@ -52,7 +56,8 @@ func (s *Source) known() bool {
 
 // stays reports whether what the source was pinned to before holds on.
 func (s *Source) stays(before *Source) bool {
-	return before != nil && !s.Follow.ValueBool() && s.Reference.Equal(before.Reference) && s.Platform.Equal(before.Platform)
+	return before != nil && !s.Follow.ValueBool() && s.Reference.Equal(before.Reference) &&
+		s.Platform.Equal(before.Platform)
 }
 
 // pinned returns the source's name with a digest.

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -14,20 +12,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Budget is the budget block.
+// Budget is the budget attribute.
 type Budget struct {
 	MonthlyUSD types.String `tfsdk:"monthly_usd"`
 }
 
-func budgetBlock() schema.Block {
-	return schema.SingleNestedBlock{
-		MarkdownDescription: "Bounds what sandboxes may really cost, where `max_monthly_cost_usd` bounds what the plan expects. Changed in place, for the month that runs. Default: no limit.",
-		Validators:          []validator.Object{objectvalidator.AlsoRequires(path.MatchRelative().AtName("monthly_usd"))},
+func budgetAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		Optional: true,
+		MarkdownDescription: "Limit on the real cost, where `max_monthly_cost_usd` limits the estimate. Changed in " +
+			"place, for the current month. Default: no limit.",
 		Attributes: map[string]schema.Attribute{
 			"monthly_usd": schema.StringAttribute{
-				MarkdownDescription: "US dollars at list price, more than 0, such as `\"25.00\"`, that the sandboxes of a calendar month (UTC) may cost. " +
-					"An acquire that could exceed it, with what is spent and what living leases may still cost, is refused; a living lease is never ended for it. Required in the block.",
-				Optional:   true,
+				MarkdownDescription: "US dollars at list price for a calendar month (UTC), more than 0, such as `\"25.00\"`. " +
+					"An acquire that could exceed it, with what is spent and what living leases may still cost, is refused. A " +
+					"living lease is never ended for it.",
+				Required:   true,
 				Validators: []validator.String{dollars{}},
 			},
 		},
@@ -68,8 +68,10 @@ func budgetNotice(env sandbox.Environment) diag.Diagnostics {
 	if use.Reached(100) {
 		spent = "All"
 	}
-	return diag.Diagnostics{diag.NewWarningDiagnostic(fmt.Sprintf("%s Of The Budget Of Environment %s Is Spent", spent, env.ID), fmt.Sprintf(
-		"Environment %s has spent $%s of its $%s for %s; living leases may still cost $%s, so $%s is left for new ones. "+
-			"An acquire that could exceed the budget is refused. Raise budget.monthly_usd, or end leases that are not needed.",
-		env.ID, use.Spent, use.Monthly, use.Month, use.Reserved, use.Left()))}
+	return diag.Diagnostics{
+		diag.NewWarningDiagnostic(fmt.Sprintf("%s Of The Budget Of Environment %s Is Spent", spent, env.ID), fmt.Sprintf(
+			"Environment %s has spent $%s of its $%s for %s; living leases may still cost $%s, so $%s is left for new ones. "+
+				"An acquire that could exceed the budget is refused. Raise budget.monthly_usd, or end leases that are not needed.",
+			env.ID, use.Spent, use.Monthly, use.Month, use.Reserved, use.Left())),
+	}
 }

@@ -10,13 +10,20 @@ import (
 // A plan warns of a budget from 80 % on, and says otherwise when all of it is spent.
 func TestABudgetThatIsNearlySpentIsTold(t *testing.T) {
 	t.Parallel()
-	for spent, says := range map[sandbox.NanoUSD]string{0: "", 7999: "", 8000: "80 % Of The Budget", 9999: "80 % Of The Budget", 10000: "All Of The Budget"} {
+	for spent, says := range map[sandbox.NanoUSD]string{
+		0:     "",
+		7999:  "",
+		8000:  "80 % Of The Budget",
+		9999:  "80 % Of The Budget",
+		10000: "All Of The Budget",
+	} {
 		env := sandbox.Environment{ID: "game", BudgetUse: &sandbox.BudgetUse{Month: "2026-01", Monthly: 10000, Spent: spent}}
 		got := budgetNotice(env)
 		if (says == "") != (len(got) == 0) {
 			t.Errorf("of %d spent it says %v", spent, got)
 		}
-		if len(got) == 1 && (!strings.HasPrefix(got[0].Summary(), says) || !strings.Contains(got[0].Detail(), "monthly_usd")) {
+		if len(got) == 1 &&
+			(!strings.HasPrefix(got[0].Summary(), says) || !strings.Contains(got[0].Detail(), "monthly_usd")) {
 			t.Errorf("of %d spent it says %v", spent, got)
 		}
 	}

@@ -3,13 +3,15 @@ package environment
 import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Confinement is the confinement block.
+// Confinement is the confinement attribute.
 type Confinement struct {
 	User           types.String `tfsdk:"user"`
 	AllowRoot      types.Bool   `tfsdk:"allow_root"`
@@ -21,34 +23,47 @@ type Confinement struct {
 	DiskLimit      types.String `tfsdk:"disk_limit"`
 }
 
-func confinementBlock() schema.Block {
+func confinementAttribute() schema.SingleNestedAttribute {
 	def := sandbox.Confinement{}.WithDefaults()
-	return schema.SingleNestedBlock{
-		MarkdownDescription: "How sandboxes are shut in, beyond what every sandbox is: without capabilities and new privileges, on a read-only root. Changed in place; sandboxes that already run keep theirs.",
+	return schema.SingleNestedAttribute{
+		Optional: true,
+		MarkdownDescription: "Confinement of the sandboxes. Every sandbox has a read-only root, no capabilities and no " +
+			"new privileges. Changed in place; running sandboxes keep theirs. Default: the attributes' defaults.",
 		Attributes: map[string]schema.Attribute{
 			"user": schema.StringAttribute{
-				MarkdownDescription: "Numeric user and group that the code of every sandbox runs as, as `uid:gid` up to 65535, or `uid` for both. Sandboxes with the same user share the kernel's limits for it, such as inotify instances, with each other and with programs of the host that have it. Default: a user of its own for each sandbox, which cannot write to a `mount` that belongs to another user.",
-				Optional:            true,
+				MarkdownDescription: "Numeric user and group of the sandboxes' code, `uid:gid` up to 65535, or `uid` for both. " +
+					"Sandboxes with the same user share the kernel's per-user limits, such as inotify instances, also with host " +
+					"programs of that user. Default: a unique user for each sandbox, which cannot write to a `mount` of another " +
+					"user.",
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
 			},
 			"allow_root": schema.BoolAttribute{
-				MarkdownDescription: "Permit `user` to name user or group 0, which is refused otherwise. Default: `false`.",
+				MarkdownDescription: "Allow user or group 0 in `user`. Default: `false`.",
 				Optional:            true,
 				Computed:            true,
 				Default:             booldefault.StaticBool(false),
 			},
 			"runtime": schema.StringAttribute{
-				MarkdownDescription: "Container runtime, such as `runsc`, that the engine must have; without it the apply fails. Default: the engine's own.",
-				Optional:            true,
+				MarkdownDescription: "Container runtime, such as `runsc`. If the engine does not have it, the apply fails. " +
+					"Default: the engine's.",
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
 			},
 			"seccomp_profile": schema.StringAttribute{
-				MarkdownDescription: "Seccomp profile as its JSON text, such as `file(\"seccomp.json\")`, at most 128 KiB, in place of the provider's own. It must deny what it does not name. Default: the provider's own, which allows less than the engine's default.",
-				Optional:            true,
+				MarkdownDescription: "Seccomp profile as JSON, such as `file(\"seccomp.json\")`, at most 128 KiB. It must deny " +
+					"by default. Default: the provider's, which allows less than the engine's default.",
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
 			},
-			"tmp_mb":     limit("Size of `/tmp` in MiB, 1 to 32768, but at most half of the memory, against which it counts.", def.TmpMB),
-			"run_mb":     limit("Size of `/run` in MiB, 1 to 1024, but at most a sixteenth of the memory, against which it counts.", def.RunMB),
-			"open_files": limit("Open files of one process, 64 to 1048576.", def.OpenFiles),
-			"disk_limit": choice("`billed`: programs that keep more than `disk_mb` in `/workspace` and `/data` together are ended. "+
-				"`enforced`: a quota bounds each of the two to `disk_mb` as well, and the apply fails on an engine that cannot hold that.", string(def.DiskLimit)),
+			"tmp_mb": limit("Size of `/tmp` in MiB, 1 to 32768, at most half of the memory, which it counts towards.",
+				def.TmpMB),
+			"run_mb": limit(
+				"Size of `/run` in MiB, 1 to 1024, at most a sixteenth of the memory, which it counts towards.", def.RunMB),
+			"open_files": limit("Limit of open files per process, 64 to 1048576.", def.OpenFiles),
+			"disk_limit": choice("How `disk_mb` is enforced. `billed`: programs are killed when `/workspace` and `/data` "+
+				"together exceed it. `enforced`: in addition, a quota limits each of the two to it; the apply fails on an "+
+				"engine without quotas.", string(def.DiskLimit)),
 		},
 	}
 }
@@ -66,7 +81,7 @@ func (c *Confinement) expand() sandbox.Confinement {
 	}
 }
 
-// flattenConfinement keeps the model's block when it says what the environment has.
+// flattenConfinement keeps the model's object when it says what the environment has.
 func (m *Model) flattenConfinement(is sandbox.Confinement) {
 	if m.Confinement.expand().WithDefaults() == is {
 		return

@@ -12,24 +12,46 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// flattenDrift leaves out what no apply resolves: keptNotice tells of it.
 func flattenDrift(drift []sandbox.DriftFinding) types.List {
-	all := make([]attr.Value, len(drift))
-	for i, f := range drift {
-		all[i] = types.StringValue(fmt.Sprintf("%s: expected %s, observed %s", f.Field, f.Expected, f.Observed))
+	all := []attr.Value{}
+	for _, f := range drift {
+		if !f.Kept() {
+			all = append(all, types.StringValue(fmt.Sprintf("%s: expected %s, observed %s", f.Field, f.Expected, f.Observed)))
+		}
 	}
 	return types.ListValueMust(types.StringType, all)
 }
 
 // driftNotice warns of what others have changed, and says what apply does about it.
 func driftNotice(env sandbox.Environment) diag.Diagnostics {
-	if len(env.Drift) == 0 {
-		return nil
-	}
 	var lines []string
 	for _, f := range env.Drift {
-		lines = append(lines, fmt.Sprintf("  - %s: expected %s, observed %s; first seen at %s", f.Field, f.Expected, f.Observed, value.Time(f.FirstSeenAt).ValueString()))
+		if f.Kept() {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("  - %s: expected %s, observed %s; first seen at %s",
+			f.Field, f.Expected, f.Observed, value.Time(f.FirstSeenAt).ValueString()))
 	}
-	return diag.Diagnostics{diag.NewWarningDiagnostic(fmt.Sprintf("Environment %s Changed Outside Of Terraform", env.ID), fmt.Sprintf(
-		"What environment %s is deployed with is not as configured:\n\n%s\n\nThe next apply deploys it again, as configured. Sandboxes that run go on.",
-		env.ID, strings.Join(lines, "\n")))}
+	if len(lines) == 0 {
+		return nil
+	}
+	return diag.Diagnostics{diag.NewWarningDiagnostic(fmt.Sprintf("Environment %s Changed Outside Of Terraform", env.ID),
+		fmt.Sprintf("What environment %s is deployed with is not as configured:\n\n%s\n\nThe next apply deploys it again, "+
+			"as configured. Sandboxes that run go on.", env.ID, strings.Join(lines, "\n")))}
+}
+
+// keptNotice tells of settings that an environment keeps as it was made.
+func keptNotice(env sandbox.Environment) (diags diag.Diagnostics) {
+	for _, f := range env.Drift {
+		if f.Kept() {
+			diags.AddWarning(fmt.Sprintf("Environment %s Keeps Its Scheduling Policy", env.ID), fmt.Sprintf(
+				"Environment %s was made with the scheduling policy %s, and would be made with %s now. Cloudflare does not change "+
+					"the policy of an application, so the environment keeps it; nothing is planned for it. To move it, replace the "+
+					"environment, which ends its sandboxes:\n\n"+
+					"  terraform apply -replace=ADDRESS",
+				env.ID, f.Observed, f.Expected))
+		}
+	}
+	return diags
 }

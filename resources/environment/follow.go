@@ -22,8 +22,9 @@ func (r *Resource) planImage(ctx context.Context, plan, state *Model) diag.Diagn
 	}
 	living, more, err := r.living(ctx, state)
 	if err != nil {
-		return diag.Diagnostics{diag.NewAttributeWarningDiagnostic(path.Root("image"), fmt.Sprintf("Leases Of Environment %s Are Not Known", state.ID.ValueString()), fmt.Sprintf(
-			"The image changes, and which living leases keep the old one could not be read: %s.", err))}
+		return diag.Diagnostics{diag.NewAttributeWarningDiagnostic(path.Root("image"),
+			fmt.Sprintf("Leases Of Environment %s Are Not Known", state.ID.ValueString()),
+			fmt.Sprintf("The image changes, and which living leases keep the old one could not be read: %s.", err))}
 	}
 	is := plan.Image.ValueString()
 	if plan.Image.IsUnknown() {
@@ -41,10 +42,12 @@ func (r *Resource) planImage(ctx context.Context, plan, state *Model) diag.Diagn
 	if more || len(keep) > maxNamed {
 		keep = append(keep[:min(len(keep), maxNamed)], "  - and more, see the data source sandbox_leases")
 	}
-	return diag.Diagnostics{diag.NewAttributeWarningDiagnostic(path.Root("image"), fmt.Sprintf("Leases Of Environment %s Keep Their Image", state.ID.ValueString()), fmt.Sprintf(
-		"The image of environment %s becomes %s. These leases run on and keep the image that they began with; each follows with its next generation, "+
-			"once it has ended and is leased again, for example by terraform apply -replace:\n\n%s",
-		state.ID.ValueString(), is, strings.Join(keep, "\n")))}
+	return diag.Diagnostics{
+		diag.NewAttributeWarningDiagnostic(path.Root("image"), fmt.Sprintf("Leases Of Environment %s Keep Their Image",
+			state.ID.ValueString()), fmt.Sprintf("The image of environment %s becomes %s. These leases run on and keep the "+
+			"image that they began with; each follows with its next generation, once it has ended and is leased again, "+
+			"for example by terraform apply -replace:\n\n%s", state.ID.ValueString(), is, strings.Join(keep, "\n"))),
+	}
 }
 
 // living returns living leases of the environment, and whether there are more.
@@ -53,6 +56,7 @@ func (r *Resource) living(ctx context.Context, state *Model) (living []sandbox.L
 	if err != nil {
 		return nil, false, err
 	}
-	living, err = svc.ListLeases(ctx, sandbox.LeaseFilter{EnvironmentID: state.ID.ValueString(), Status: sandbox.LeaseActive, Limit: sandbox.MaxPage})
+	living, err = svc.ListLeases(ctx,
+		sandbox.LeaseFilter{EnvironmentID: state.ID.ValueString(), Status: sandbox.LeaseActive, Limit: sandbox.MaxPage})
 	return living, len(living) == sandbox.MaxPage, err
 }

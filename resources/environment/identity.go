@@ -11,6 +11,7 @@ import (
 var _ resource.ResourceWithIdentity = (*Resource)(nil)
 
 // IdentitySchema describes the identity.
-func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
-	resp.IdentitySchema = configured.IdentityByID("Name of the environment.")
+func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest,
+	resp *resource.IdentitySchemaResponse) {
+	resp.IdentitySchema = configured.IdentityInLedger("Name of the environment.")
 }

@@ -36,9 +36,10 @@ func (l *List) Metadata(_ context.Context, req resource.MetadataRequest, resp *r
 }
 
 // ListResourceConfigSchema describes the filters.
-func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
+func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest,
+	resp *list.ListResourceSchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "The environments of the ledger that are not destroyed, by name, of all owners.",
+		MarkdownDescription: "All environments of the ledger that are not destroyed, by name.",
 		Attributes: map[string]schema.Attribute{
 			"type": schema.StringAttribute{
 				MarkdownDescription: "Only environments of this type: `rpg`, `catan`, `coding` or `custom`. Default: all.",
@@ -69,13 +70,17 @@ func (l *List) find(ctx context.Context, kind sandbox.EnvironmentType) ([]config
 		if kind != "" && env.Type != kind {
 			continue
 		}
-		found = append(found, configured.Listed{ID: env.ID, Fill: func(ctx context.Context, result *list.ListResult) diag.Diagnostics {
-			var m Model
-			diags := result.Resource.Get(ctx, &m)
-			diags.Append(flatten(ctx, env, svc.LedgerID, &m)...)
-			diags.Append(result.Resource.Set(ctx, &m)...)
-			return diags
-		}})
+		found = append(found, configured.Listed{
+			ID:       env.ID,
+			LedgerID: svc.LedgerID,
+			Fill: func(ctx context.Context, result *list.ListResult) diag.Diagnostics {
+				var m Model
+				diags := result.Resource.Get(ctx, &m)
+				diags.Append(flatten(ctx, env, svc.LedgerID, &m)...)
+				diags.Append(result.Resource.Set(ctx, &m)...)
+				return diags
+			},
+		})
 	}
 	return found, err
 }

@@ -35,10 +35,11 @@ type Model struct {
 	EnvPassthrough   types.Set      `tfsdk:"env_passthrough"`
 	EnvBlocked       types.Set      `tfsdk:"env_blocked"`
 	Secrets          types.Map      `tfsdk:"secrets"`
+	LLM              types.Map      `tfsdk:"llm"`
 	Mounts           types.List     `tfsdk:"mount"`
 	Copies           types.List     `tfsdk:"copy"`
-	State            *State         `tfsdk:"state"`
-	InitialState     types.Map      `tfsdk:"initial_state"`
+	Snapshot         *Snapshot      `tfsdk:"state"`
+	InitialData      types.Map      `tfsdk:"initial_state"`
 	Skills           types.Map      `tfsdk:"skills"`
 	Confinement      *Confinement   `tfsdk:"confinement"`
 	PostStart        types.List     `tfsdk:"post_start"`
@@ -64,7 +65,7 @@ type Model struct {
 	Drift            types.List   `tfsdk:"drift"`
 }
 
-// Size is the resources block.
+// Size is resources.
 type Size struct {
 	MemoryMB types.Int64   `tfsdk:"memory_mb"`
 	CPUs     types.Float64 `tfsdk:"cpus"`
@@ -72,7 +73,7 @@ type Size struct {
 	DiskMB   types.Int64   `tfsdk:"disk_mb"`
 }
 
-// Usage is the expected_usage block.
+// Usage is expected_usage.
 type Usage struct {
 	Leases          types.Int64   `tfsdk:"leases"`
 	HoursPerDay     types.Float64 `tfsdk:"hours_per_day"`
@@ -102,17 +103,18 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.EnvPassthrough = known(expandStrings(ctx, m.EnvPassthrough, &diags))
 	spec.EnvBlocked = known(expandStrings(ctx, m.EnvBlocked, &diags))
 	spec.Secrets = m.secretNames()
+	spec.LLM = m.expandLLM(ctx, &diags)
 	spec.Mounts = expandMounts(ctx, m.Mounts, &diags)
 	spec.Copies = expandCopies(ctx, m.Copies, &diags)
-	spec.State = m.State.expand()
-	spec.InitialState = expandMap(ctx, m.InitialState, &diags)
+	spec.Snapshot = m.Snapshot.expand()
+	spec.InitialData = expandMap(ctx, m.InitialData, &diags)
 	spec.Skills = expandMap(ctx, m.Skills, &diags)
 	spec.Confinement = m.Confinement.expand()
 	spec.PostStart = expandPostStart(ctx, m.PostStart, &diags)
 	spec.Processes = expandProcesses(ctx, m.Processes, &diags)
 	spec.Labels = expandMap(ctx, m.Labels, &diags)
 	for _, c := range expandStrings(ctx, m.ExpiryConditions, &diags) {
-		spec.ExpiryConditions = append(spec.ExpiryConditions, c.ValueString())
+		spec.ExpiryConditions = append(spec.ExpiryConditions, orAssumed(c, "unknown.condition"))
 	}
 	slices.Sort(spec.ExpiryConditions)
 	return spec, diags
@@ -154,8 +156,9 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.EnvPassthrough = flattenSet(ctx, spec.EnvPassthrough, m.EnvPassthrough, &diags)
 	m.EnvBlocked = flattenSet(ctx, spec.EnvBlocked, m.EnvBlocked, &diags)
 	m.flattenSecrets(ctx, spec.Secrets, &diags)
+	m.flattenLLM(ctx, spec, &diags)
 	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
-	m.flattenState(ctx, spec, &diags)
+	m.flattenSnapshot(ctx, spec, &diags)
 	m.flattenConfinement(spec.Confinement)
 	m.flattenCommands(ctx, spec, &diags)
 	m.PostMortem = duration.FromPointer(spec.PostMortem)

@@ -26,16 +26,39 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 				Mounts: []sandbox.Mount{{Source: "/maps", Target: "/maps", Writable: true}, {Source: "/rules", Target: "/rules"}},
 				Copies: []sandbox.Copy{{Source: "/maps", Target: "/workspace/maps"}},
 			},
-			Secrets:      []string{"a", "b.txt"},
-			PostMortem:   &never,
-			State:        &sandbox.StateSpec{Scope: sandbox.ScopeAgent, CheckpointEvery: &never, OnPersistFailure: sandbox.PersistDiscard, RetryFor: sandbox.Duration(time.Hour), SizeLimitMB: 3},
-			InitialState: map[string]string{"a": "1"}, Skills: map[string]string{"b": "2"},
-			Confinement: sandbox.Confinement{
-				User: "0:7", AllowRoot: true, Runtime: "runsc", SeccompProfile: "{}", TmpMB: 1, RunMB: 2, OpenFiles: 99, DiskLimit: sandbox.DiskEnforced,
+			Secrets:    []string{"a", "b.txt"},
+			PostMortem: &never,
+			Snapshot: &sandbox.SnapshotSpec{
+				Scope:            sandbox.ScopeAgent,
+				CheckpointEvery:  &never,
+				OnPersistFailure: sandbox.PersistDiscard,
+				RetryFor:         sandbox.Duration(time.Hour),
+				SizeLimitMB:      3,
 			},
-			PostStart: []sandbox.PostStart{{Command: []string{"a", ""}, Env: map[string]string{"A": "1"}, User: "7", Timeout: sandbox.Duration(time.Minute)}, {Command: []string{"b"}}},
+			InitialData: map[string]string{"a": "1"}, Skills: map[string]string{"b": "2"},
+			Confinement: sandbox.Confinement{
+				User:           "0:7",
+				AllowRoot:      true,
+				Runtime:        "runsc",
+				SeccompProfile: "{}",
+				TmpMB:          1,
+				RunMB:          2,
+				OpenFiles:      99,
+				DiskLimit:      sandbox.DiskEnforced,
+			},
+			PostStart: []sandbox.PostStart{
+				{Command: []string{"a", ""}, Env: map[string]string{"A": "1"}, User: "7", Timeout: sandbox.Duration(time.Minute)},
+				{Command: []string{"b"}},
+			},
 			Processes: []sandbox.ProcessSpec{
-				{Name: "a", Command: []string{"a"}, Env: map[string]string{"A": "1"}, Cwd: "/data", User: "7", Restart: sandbox.RestartAlways},
+				{
+					Name:    "a",
+					Command: []string{"a"},
+					Env:     map[string]string{"A": "1"},
+					Cwd:     "/data",
+					User:    "7",
+					Restart: sandbox.RestartAlways,
+				},
 				{Name: "b", Command: []string{"b"}, Restart: sandbox.RestartNo},
 			},
 			WarmPool: &sandbox.WarmPool{Size: 3, TTL: sandbox.Duration(time.Hour), Paused: true},
@@ -45,15 +68,20 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 			Allow:        []sandbox.EgressRule{{Host: "*.example.com"}, {Host: "model.internal", Ports: []int{8080, 8443}}},
 			PrivateCIDRs: []string{"10.20.0.0/16"},
 		}},
-		"an egress that lets out nothing": {Image: "player", Network: sandbox.NetworkRestricted, Egress: &sandbox.Egress{Allow: []sandbox.EgressRule{}}},
-		"a named size":                    {Image: "player", Resources: sandbox.InstanceTypes[1].Resources},
+		"an egress that lets out nothing": {
+			Image:   "player",
+			Network: sandbox.NetworkRestricted,
+			Egress:  &sandbox.Egress{Allow: []sandbox.EgressRule{}},
+		},
+		"a named size": {Image: "player", Resources: sandbox.InstanceTypes[1].Resources},
 	}
 	for name, spec := range specs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := spec.WithDefaults()
 			m := empty()
-			if diags := flatten(t.Context(), sandbox.Environment{ID: "catan-7", Owner: "o", EnvironmentSpec: spec, Epoch: 3}, "ledger", &m); diags.HasError() {
+			if diags := flatten(t.Context(), sandbox.Environment{ID: "catan-7", Owner: "o", EnvironmentSpec: spec, Epoch: 3},
+				"ledger", &m); diags.HasError() {
 				t.Fatal(diags)
 			}
 			got, diags := expand(t.Context(), m)
@@ -72,7 +100,9 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 
 func empty() Model {
 	return Model{
-		ExpiryConditions: types.SetNull(types.StringType), Env: types.MapNull(types.StringType), Labels: types.MapNull(types.StringType),
+		ExpiryConditions: types.SetNull(types.StringType),
+		Env:              types.MapNull(types.StringType),
+		Labels:           types.MapNull(types.StringType),
 	}
 }
 
@@ -81,7 +111,10 @@ func TestSizeKeepsItsForm(t *testing.T) {
 	t.Parallel()
 	basic, _ := sandbox.ResourcesOf("basic")
 	figures := func(r sandbox.Resources) *Size {
-		return &Size{types.Int64Value(r.MemoryMB), types.Float64Value(float64(r.CPUMillis) / 1000), types.Int64Value(r.PIDs), types.Int64Value(r.DiskMB)}
+		return &Size{
+			types.Int64Value(r.MemoryMB), types.Float64Value(float64(r.CPUMillis) / 1000), types.Int64Value(r.PIDs),
+			types.Int64Value(r.DiskMB),
+		}
 	}
 	tests := map[string]struct {
 		before   Model
@@ -89,12 +122,13 @@ func TestSizeKeepsItsForm(t *testing.T) {
 		name     string // the instance type afterwards
 		hasBlock bool
 	}{
-		"by name":                  {Model{InstanceType: types.StringValue("basic")}, basic, "basic", false},
-		"by figures":               {Model{Resources: figures(basic)}, basic, "", true},
-		"by default":               {Model{}, sandbox.DefaultResources, "", false},
-		"changed to a named size":  {Model{Resources: figures(sandbox.DefaultResources)}, basic, "basic", false},
-		"changed to the default":   {Model{InstanceType: types.StringValue("basic")}, sandbox.DefaultResources, "", false},
-		"changed to another size":  {Model{InstanceType: types.StringValue("basic")}, sandbox.Resources{MemoryMB: 99, CPUMillis: 50, PIDs: 32, DiskMB: 1024}, "", true},
+		"by name":                 {Model{InstanceType: types.StringValue("basic")}, basic, "basic", false},
+		"by figures":              {Model{Resources: figures(basic)}, basic, "", true},
+		"by default":              {Model{}, sandbox.DefaultResources, "", false},
+		"changed to a named size": {Model{Resources: figures(sandbox.DefaultResources)}, basic, "basic", false},
+		"changed to the default":  {Model{InstanceType: types.StringValue("basic")}, sandbox.DefaultResources, "", false},
+		"changed to another size": {Model{InstanceType: types.StringValue("basic")},
+			sandbox.Resources{MemoryMB: 99, CPUMillis: 50, PIDs: 32, DiskMB: 1024}, "", true},
 		"changed from the default": {Model{}, basic, "basic", false},
 	}
 	for name, tt := range tests {
@@ -120,7 +154,11 @@ func TestNetworkKeepsItsForm(t *testing.T) {
 		return s
 	}
 	m := empty()
-	m.Network = &Network{Mode: types.StringValue("restricted"), Allow: set("b.example", "a.example:443", "b.example:8080"), PrivateCIDRs: types.SetNull(types.StringType)}
+	m.Network = &Network{
+		Mode:         types.StringValue("restricted"),
+		Allow:        set("b.example", "a.example:443", "b.example:8080"),
+		PrivateCIDRs: types.SetNull(types.StringType),
+	}
 	spec, diags := expand(t.Context(), m)
 	want := []sandbox.EgressRule{{Host: "a.example", Ports: []int{443}}, {Host: "b.example", Ports: []int{80, 443, 8080}}}
 	if diags.HasError() || !spec.Egress.Equal(sandbox.Egress{Allow: want}) {
@@ -131,7 +169,8 @@ func TestNetworkKeepsItsForm(t *testing.T) {
 		t.Errorf("unchanged, it became %s, %v", m.Network.Allow, diags)
 	}
 	spec.Egress.Allow = spec.Egress.Allow[1:]
-	if diags := m.flattenNetwork(t.Context(), spec); diags.HasError() || !m.Network.Allow.Equal(set("b.example:80", "b.example:443", "b.example:8080")) {
+	if diags := m.flattenNetwork(t.Context(), spec); diags.HasError() ||
+		!m.Network.Allow.Equal(set("b.example:80", "b.example:443", "b.example:8080")) {
 		t.Errorf("changed behind its back, it is %s, %v", m.Network.Allow, diags)
 	}
 }

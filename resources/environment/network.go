@@ -15,57 +15,66 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Network is the network block.
+// Network is the network attribute.
 type Network struct {
 	Mode         types.String `tfsdk:"mode"`
 	Allow        types.Set    `tfsdk:"allow"`
 	PrivateCIDRs types.Set    `tfsdk:"private_cidrs"`
 }
 
-func networkBlock() schema.SingleNestedBlock {
+func networkAttribute() schema.SingleNestedAttribute {
 	var hosts []string
 	for _, r := range sandbox.DefaultEgress().Allow {
 		hosts = append(hosts, "`"+r.Host+"`")
 	}
-	texts := []validator.Set{setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
-	return schema.SingleNestedBlock{
-		MarkdownDescription: "What a sandbox may reach.",
+	texts := []validator.Set{given.NoNulls{}, setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
+	return schema.SingleNestedAttribute{
+		Optional: true,
+		MarkdownDescription: "Network access of the sandboxes. Default: `restricted` with the default of `allow`, on " +
+			"Cloudflare `none`.",
 		Attributes: map[string]schema.Attribute{
 			"mode": schema.StringAttribute{
-				MarkdownDescription: "`restricted` lets out what `allow` names, through a gateway that logs every attempt; `none` is loopback only. " +
-					"`full` is a network of the sandbox's own that leads wherever the engine's host leads, the host itself included, and to no other sandbox. Default: `restricted`.",
+				MarkdownDescription: "`restricted` reaches the hosts in `allow`, through a gateway that logs every attempt. " +
+					"`none` has loopback only. `full` reaches everything that the engine's host reaches, the host itself " +
+					"included, but no other sandbox. Default: `restricted`.",
 				Optional: true,
 				Computed: true,
 				Default:  stringdefault.StaticString(string(sandbox.NetworkRestricted)),
 			},
 			"allow": schema.SetAttribute{
-				MarkdownDescription: "Hosts that a `restricted` sandbox may reach, by TLS or plain HTTP: `api.github.com`, `model.internal:8080`, " +
-					"or `*.example.com` for all below `example.com`, which is not meant itself. Without a port, 443 and 80. " +
-					"An empty set allows nothing. Default: " + strings.Join(hosts, ", ") + ".",
+				MarkdownDescription: "Hosts that a `restricted` sandbox may reach by TLS or plain HTTP: `api.github.com`, " +
+					"`model.internal:8080`, or `*.example.com` for every name below `example.com`, but not itself. Default ports: " +
+					"443 and 80, the only ones on Cloudflare. An empty set allows nothing. Default: " +
+					strings.Join(hosts, ", ") + ".",
 				Optional:    true,
 				ElementType: types.StringType,
 				Validators:  texts,
 			},
 			"private_cidrs": schema.SetAttribute{
-				MarkdownDescription: "Private ranges, such as `10.20.0.0/16`, in which an allowed host may lie. Other private addresses are refused, whatever name leads to them. Default: none.",
-				Optional:            true,
-				ElementType:         types.StringType,
-				Validators:          texts,
+				MarkdownDescription: "Private address ranges, such as `10.20.0.0/16`, that allowed hosts may be in. Other " +
+					"private addresses are refused, whatever name resolves to them. Not on Cloudflare. Default: none.",
+				Optional:    true,
+				ElementType: types.StringType,
+				Validators:  texts,
 			},
 		},
 	}
 }
 
-// expandNetwork writes the block into a specification. What is null or unknown stays zero.
+// expandNetwork writes the network into a specification. What is null or unknown stays zero.
 func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpec) diag.Diagnostics {
 	var diags diag.Diagnostics
 	if n == nil {
 		return diags
 	}
 	spec.Network = sandbox.NetworkMode(n.Mode.ValueString())
+	if n.Mode.IsNull() { // as the schema has it, whatever the backend's default is where no network is given
+		spec.Network = sandbox.NetworkRestricted
+	}
 	if n.Allow.IsNull() && n.PrivateCIDRs.IsNull() {
 		return diags
 	}
@@ -133,7 +142,7 @@ func flattenRules(rules []sandbox.EgressRule) []string {
 	return texts
 }
 
-// flattenNetwork keeps the model's block, or that there is none, when that says what the environment has.
+// flattenNetwork keeps the model's network, or that there is none, when that says what the environment has.
 func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec) diag.Diagnostics {
 	now := sandbox.EnvironmentSpec{Backend: spec.Backend}
 	diags := expandNetwork(ctx, m.Network, &now)
@@ -142,7 +151,11 @@ func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec
 		sameEgress(now.EgressRules(), spec.EgressRules()) {
 		return diags
 	}
-	n := &Network{Mode: types.StringValue(string(spec.Network)), Allow: types.SetNull(types.StringType), PrivateCIDRs: types.SetNull(types.StringType)}
+	n := &Network{
+		Mode:         types.StringValue(string(spec.Network)),
+		Allow:        types.SetNull(types.StringType),
+		PrivateCIDRs: types.SetNull(types.StringType),
+	}
 	if spec.Egress != nil {
 		n.Allow = setOf(ctx, flattenRules(spec.Egress.Allow), &diags)
 		if len(spec.Egress.PrivateCIDRs) > 0 {

@@ -26,43 +26,50 @@ import (
 // next apply has removed what is left of it. The same holds for one whose destroy fails half-way.
 func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
 	t.Parallel()
-	providertest.OverAnEngineThatFails(t, func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
-		making, removing := "POST .*/volumes/create", "DELETE .*/(images|volumes)/"
-		config := provider + minimal(w, "")
-		healed := func() { engine.Set(nil) }
-		replaced := resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace)}}
-		resource.Test(t, resource.TestCase{
-			ProtoV6ProviderFactories: w.Providers(),
-			CheckDestroy:             destroyed(w, w.Name),
-			Steps: []resource.TestStep{
-				{
-					PreConfig: func() { engine.Set(refuse(making)) }, Config: config,
-					ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*the disk is full`),
+	providertest.OverAnEngineThatFails(t,
+		func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
+			making, removing := "POST .*/volumes/create", "DELETE .*/(images|volumes)/"
+			config := provider + minimal(w, "")
+			healed := func() { engine.Set(nil) }
+			replaced := resource.ConfigPlanChecks{
+				PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace)},
+			}
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             destroyed(w, w.Name),
+				Steps: []resource.TestStep{
+					{
+						PreConfig: func() { engine.Set(refuse(making)) }, Config: config,
+						ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*the disk is full`),
+					},
+					{ // nothing was left of it, and nothing is in the state
+						PreConfig: func() { wantOnEngine(w, 0); engine.Set(refuse(making, removing)) }, Config: config,
+						ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+							plancheck.ExpectResourceAction(address, plancheck.ResourceActionCreate),
+						}},
+						ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*the disk is full.*could\s+not\s+be\s+removed`),
+					},
+					{PreConfig: func() { wantOnEngine(w, 1); healed() }, Config: config, Destroy: true},
+					{
+						PreConfig:   func() { wantOnEngine(w, 0); engine.Set(refuse(making, removing)) },
+						Config:      config,
+						ExpectError: regexp.MustCompile(`the disk is full`),
+					},
+					{
+						PreConfig: healed, Config: config, ConfigPlanChecks: replaced,
+						ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
+					},
+					{
+						PreConfig: func() { engine.Set(refuse(removing)) }, Config: config, Destroy: true,
+						ExpectError: regexp.MustCompile(`(?s)Destroying Environment Failed.*the disk is full`),
+					},
+					{ // it goes on from there
+						PreConfig: healed, Config: config, ConfigPlanChecks: replaced,
+						ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
+					},
 				},
-				{ // nothing was left of it, and nothing is in the state
-					PreConfig: func() { wantOnEngine(w, 0); engine.Set(refuse(making, removing)) }, Config: config,
-					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-						plancheck.ExpectResourceAction(address, plancheck.ResourceActionCreate),
-					}},
-					ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*the disk is full.*could\s+not\s+be\s+removed`),
-				},
-				{PreConfig: func() { wantOnEngine(w, 1); healed() }, Config: config, Destroy: true},
-				{PreConfig: func() { wantOnEngine(w, 0); engine.Set(refuse(making, removing)) }, Config: config, ExpectError: regexp.MustCompile(`the disk is full`)},
-				{
-					PreConfig: healed, Config: config, ConfigPlanChecks: replaced,
-					ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
-				},
-				{
-					PreConfig: func() { engine.Set(refuse(removing)) }, Config: config, Destroy: true,
-					ExpectError: regexp.MustCompile(`(?s)Destroying Environment Failed.*the disk is full`),
-				},
-				{ // it goes on from there
-					PreConfig: healed, Config: config, ConfigPlanChecks: replaced,
-					ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
-				},
-			},
+			})
 		})
-	})
 }
 
 // refuse has the engine fail at requests whose method and path match one of these.
@@ -86,7 +93,8 @@ func wantOnEngine(w *providertest.World, want int) {
 	volumes, err := w.Docker.VolumeList(w.Context(), dockerapi.VolumeListOptions{Filters: f})
 	w.Must(err)
 	if got := len(images) + len(volumes.Volumes); got != want {
-		w.Errorf("the engine has %d images and %d volumes of the environment, want %d in all", len(images), len(volumes.Volumes), want)
+		w.Errorf("the engine has %d images and %d volumes of the environment, want %d in all",
+			len(images), len(volumes.Volumes), want)
 	}
 }
 
@@ -125,7 +133,8 @@ func TestAccEnvironmentWhoseAnswerIsLost(t *testing.T) {
 							plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace),
 						}},
 						ConfigStateChecks: []statecheck.StateCheck{
-							value("status", text("open")), statecheck.ExpectKnownValue(address, tfjsonpath.New("name"), knownvalue.StringExact(w.Name)),
+							value("status", text("open")),
+							statecheck.ExpectKnownValue(address, tfjsonpath.New("name"), knownvalue.StringExact(w.Name)),
 						},
 					},
 				},
@@ -134,7 +143,8 @@ func TestAccEnvironmentWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// behindALine starts a reconciler behind a line that can be cut, and returns the configuration of a provider that uses it.
+// behindALine starts a reconciler behind a line that can be cut, and returns the configuration of a
+// provider that uses it.
 func behindALine(w *providertest.World) (provider string, line *faulttest.Switch) {
 	w.Helper()
 	r := w.Reconciler()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/spread"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -20,10 +21,15 @@ import (
 // and, when a raised epoch reopens the environment, its status. One that is removed in part is replaced.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
+		var state Model
+		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+		if !resp.Diagnostics.HasError() {
+			resp.Diagnostics.Append(r.planDestroy(ctx, &state)...)
+		}
 		return
 	}
 	var plan Model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	resp.Diagnostics.Append(spread.Plan(req.Plan).Get(ctx, &plan)...)
 	var state *Model
 	if !req.State.Raw.IsNull() {
 		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
@@ -35,6 +41,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	var secrets types.Map
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)
+	resp.Diagnostics.Append(missingSecrets(ctx, secrets, state)...)
 	if configured.IsNull() {
 		resp.Diagnostics.Append(plan.planConditions(ctx)...)
 	}
@@ -43,10 +52,14 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	plan.Drift = flattenDrift(nil) // what is found is made good
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
-	resp.Diagnostics.Append(plan.planEpoch(state)...)
-	resp.Diagnostics.Append(r.planCost(&plan)...)
+	resp.Diagnostics.Append(r.planEpoch(&plan, state)...)
+	resp.Diagnostics.Append(r.planCost(ctx, &plan)...)
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
+	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
+	if state != nil && (!plan.Name.Equal(state.Name) || !plan.Backend.Equal(state.Backend)) {
+		resp.Diagnostics.Append(r.planDestroy(ctx, state)...)
+	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -55,6 +68,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("status"))
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	spread.Back(req.Plan, &resp.Plan)
 }
 
 // planConditions plans the default conditions of the type.
@@ -82,39 +96,58 @@ func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
 func (m *Model) planSleepMode() {
 	m.SleepMode = types.StringUnknown()
 	if !m.Backend.IsUnknown() {
-		m.SleepMode = types.StringValue(string(sandbox.EnvironmentSpec{Backend: sandbox.Backend(m.Backend.ValueString())}.WithDefaults().SleepMode))
+		m.SleepMode = types.StringValue(
+			string(sandbox.EnvironmentSpec{Backend: sandbox.Backend(m.Backend.ValueString())}.WithDefaults().SleepMode))
 	}
 }
 
 // planEpoch refuses an epoch that goes down, and plans the reopening by one that goes up.
-func (m *Model) planEpoch(state *Model) diag.Diagnostics {
+func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
 	if state == nil || m.Epoch.IsUnknown() || state.Epoch.IsNull() || !m.Name.Equal(state.Name) {
 		return nil
 	}
 	was, is := state.Epoch.ValueInt64(), m.Epoch.ValueInt64()
 	if is < was {
 		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("epoch"), "Environment Epoch Goes Down",
-			fmt.Sprintf("The epoch of environment %s is %d and was to become %d. It counts how often the environment was reopened, so it can only go up.", m.Name.ValueString(), was, is))}
+			fmt.Sprintf("The epoch of environment %s is %d and was to become %d. It counts how often the environment was "+
+				"reopened, so it can only go up.", m.Name.ValueString(), was, is))}
 	}
 	if is > was {
 		m.Status = types.StringValue(string(sandbox.EnvironmentOpen))
 		m.EndedBy, m.EndedAt = types.StringNull(), types.StringNull()
+		if r.Provider != nil {
+			r.Provider.Reopen(m.Name.ValueString())
+		}
 	}
 	return nil
 }
 
 // planCost plans the estimated cost and holds it against the cap.
-func (r *Resource) planCost(m *Model) diag.Diagnostics {
+func (r *Resource) planCost(ctx context.Context, m *Model) diag.Diagnostics {
 	if m.ExpectedUsage == nil {
 		m.MonthlyCost, m.MonthlyLeaseCost, m.PlatformCost = types.StringNull(), types.StringNull(), types.StringNull()
 		return nil
 	}
-	if r.Provider == nil || r.Provider.PriceBooks == nil || !m.costKnown() {
-		m.MonthlyCost, m.MonthlyLeaseCost, m.PlatformCost = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
+	var books map[sandbox.Backend]sandbox.PriceBook
+	if r.Provider != nil && m.costKnown() {
+		var err error
+		if books, err = r.Provider.Prices(ctx); err != nil {
+			return diagnose.Failed("Estimating Cost Failed", err, nil)
+		}
+	}
+	if books == nil {
+		m.MonthlyCost, m.MonthlyLeaseCost, m.PlatformCost = types.StringUnknown(), types.StringUnknown(),
+			types.StringUnknown()
 		return nil
 	}
-	book := r.Provider.PriceBooks[sandbox.Backend(m.Backend.ValueString())]
-	size := sandbox.EnvironmentSpec{Backend: sandbox.Backend(m.Backend.ValueString()), Resources: expandResources(*m)}.WithDefaults().Resources
+	book, ok := books[sandbox.Backend(m.Backend.ValueString())]
+	if !ok {
+		book = pricing.Free()
+	}
+	size := sandbox.EnvironmentSpec{
+		Backend:   sandbox.Backend(m.Backend.ValueString()),
+		Resources: expandResources(*m),
+	}.WithDefaults().Resources
 	usage := m.ExpectedUsage.expand()
 	estimate := pricing.EstimateMonth(book, size, usage)
 	m.MonthlyCost = types.StringValue(estimate.Total.Cents())
@@ -130,25 +163,40 @@ func (r *Resource) planCost(m *Model) diag.Diagnostics {
 // reported by its validator.
 func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 	var estimate, limit sandbox.NanoUSD
-	if m.MaxMonthlyCost.IsNull() || m.MaxMonthlyCost.IsUnknown() || limit.UnmarshalText([]byte(m.MaxMonthlyCost.ValueString())) != nil {
+	if m.MaxMonthlyCost.IsNull() || m.MaxMonthlyCost.IsUnknown() ||
+		limit.UnmarshalText([]byte(m.MaxMonthlyCost.ValueString())) != nil {
 		return nil
 	}
 	if err := estimate.UnmarshalText([]byte(m.MonthlyCost.ValueString())); err != nil {
 		return diagnose.Failed("Estimating Cost Failed", err, nil)
 	}
+	if book == pricing.Free() {
+		return diag.Diagnostics{
+			diag.NewAttributeErrorDiagnostic(path.Root("max_monthly_cost_usd"), "No Prices To Hold The Cap Against",
+				fmt.Sprintf("Environment %s has max_monthly_cost_usd = %s, but there are no prices for the backend %s, so "+
+					"every estimate would be $0.00. Set price_book in the provider's docker block or, with a reconciler, its flag "+
+					"--docker-price-book. For an engine that costs nothing, use a book with prices of 0.",
+					m.Name.ValueString(), limit, m.Backend.ValueString())),
+		}
+	}
 	if estimate <= limit {
 		return nil
 	}
 	u := m.ExpectedUsage
-	return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("max_monthly_cost_usd"), "Estimated Cost Above The Cap",
-		fmt.Sprintf("Environment %s is expected to cost $%s a month (%d leases, %g hours a day, %d %% CPU; price book %s), but max_monthly_cost_usd is %s. Choose a smaller size, expect less usage, or raise the cap.",
-			m.Name.ValueString(), estimate.Cents(), u.Leases.ValueInt64(), u.HoursPerDay.ValueFloat64(), u.CPUSharePercent.ValueInt64(), book.Name, limit))}
+	return diag.Diagnostics{
+		diag.NewAttributeErrorDiagnostic(path.Root("max_monthly_cost_usd"), "Estimated Cost Above The Cap",
+			fmt.Sprintf("Environment %s is expected to cost $%s a month (%d leases, %g hours a day, %d %% CPU; price book "+
+				"%s), but max_monthly_cost_usd is %s. Choose a smaller size, expect less usage, or raise the cap.",
+				m.Name.ValueString(), estimate.Cents(), u.Leases.ValueInt64(), u.HoursPerDay.ValueFloat64(),
+				u.CPUSharePercent.ValueInt64(), book.Name, limit)),
+	}
 }
 
 // costKnown reports whether everything that the estimate depends on is known.
 func (m *Model) costKnown() bool {
 	u := m.ExpectedUsage
-	if m.Backend.IsUnknown() || m.InstanceType.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() || u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown() {
+	if m.Backend.IsUnknown() || m.InstanceType.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() ||
+		u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown() {
 		return false
 	}
 	s := m.Resources
@@ -169,9 +217,12 @@ func (u *Usage) expand() pricing.Usage {
 }
 
 // dollars accepts an amount of US dollars that is not negative.
-type dollars struct{}
+type dollars struct{ positive bool }
 
-func (dollars) Description(context.Context) string {
+func (d dollars) Description(context.Context) string {
+	if d.positive {
+		return "must be an amount of US dollars, more than 0, such as \"15.61\""
+	}
 	return "must be an amount of US dollars such as \"15.61\""
 }
 
@@ -182,7 +233,8 @@ func (d dollars) ValidateString(ctx context.Context, req validator.StringRequest
 		return
 	}
 	var n sandbox.NanoUSD
-	if err := n.UnmarshalText([]byte(req.ConfigValue.ValueString())); err != nil || n < 0 {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid Amount", fmt.Sprintf("%s %s, not %q.", req.Path, d.Description(ctx), req.ConfigValue.ValueString()))
+	if err := n.UnmarshalText([]byte(req.ConfigValue.ValueString())); err != nil || n < 0 || d.positive && n == 0 {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid Amount",
+			fmt.Sprintf("%s %s, not %q.", req.Path, d.Description(ctx), req.ConfigValue.ValueString()))
 	}
 }

@@ -30,13 +30,25 @@ const prices = `{
   "included": {"memory_gib_seconds": 90000, "cpu_seconds": 22500, "disk_gb_seconds": 720000}
 }`
 
+// ownEngine is the price book of an engine that costs nothing.
+const ownEngine = `{
+  "name": "own", "source": "test", "as_of": "2026-08-21",
+  "memory_gib_second_usd": "0", "cpu_second_usd": "0", "disk_gb_second_usd": "0"
+}`
+
+// priced is the configuration of a provider that keeps the ledger itself and has these prices.
+func priced(w *providertest.World, prices string) string {
+	return fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    price_book = %q\n  }\n}\n",
+		w.LedgerURL, w.WriteFile("prices.json", prices))
+}
+
 func TestAccEnvironmentCostIsKnownAtPlan(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	provider := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    price_book = %q\n  }\n}\n", w.LedgerURL, w.WriteFile("prices.json", prices))
+	provider := priced(w, prices)
 	usage := `
   instance_type = "basic"
-  expected_usage {
+  expected_usage = {
     leases            = 8
     hours_per_day     = 4
     cpu_share_percent = %s
@@ -91,44 +103,36 @@ resource "sandbox_environment" "test" {
   expiry_conditions = null
   env               = { GREETING = terraform_data.text.output }
   env_passthrough   = [terraform_data.text.output == "x" ? "HOME" : "PATH"]
-  warm_pool {
+  warm_pool = {
     size = terraform_data.count.output
     ttl  = "${terraform_data.count.output}h"
   }
-  budget {
+  budget = {
     monthly_usd = "${terraform_data.count.output}.00"
   }
   secrets       = { token = { value_wo = terraform_data.text.output, value_wo_version = terraform_data.count.output } }
   initial_state = { "a.txt" = terraform_data.text.output }
-  state {
+  state = {
     scope         = terraform_data.text.output == "x" ? "agent" : "agent_environment"
     size_limit_mb = terraform_data.count.output
   }
-  confinement {
+  confinement = {
     user       = "${terraform_data.count.output - 2}:0"
     allow_root = terraform_data.text.output == "x"
   }
-  post_start {
+  post_start = [{
     command = [terraform_data.text.output]
     timeout = "${terraform_data.count.output}s"
-  }
-  dynamic "process" {
-    for_each = range(terraform_data.count.output)
-    content {
-      name    = "p${process.value}"
-      command = split(",", terraform_data.text.output)
-    }
-  }
-  network {
+  }]
+  process = [for i in range(terraform_data.count.output) : {
+    name    = "p${i}"
+    command = split(",", terraform_data.text.output)
+  }]
+  network = {
     mode = terraform_data.text.output == "x" ? "none" : "full"
   }
-  dynamic "resources" {
-    for_each = [1, 2, 3, 4, 5][terraform_data.count.output] == 3 ? ["one"] : []
-    content {
-      memory_mb = 256 * terraform_data.count.output
-    }
-  }
-  expected_usage {
+  resources = terraform_data.count.output == 2 ? { memory_mb = 256 * terraform_data.count.output } : null
+  expected_usage = {
     leases = terraform_data.count.output
   }
   max_monthly_cost_usd = "${terraform_data.count.output}00"
@@ -141,16 +145,59 @@ resource "sandbox_environment" "test" {
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{{
-			Config:          w.Embedded() + body(fmt.Sprintf("%q", w.Image)),
+			Config:          priced(w, ownEngine) + body(fmt.Sprintf("%q", w.Image)),
 			ConfigVariables: config.Variables{"text": config.StringVariable("x")},
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				unknown("name"), unknown("expiry_conditions"), unknown("estimated_monthly_cost_usd"), unknown("estimated_monthly_cost_per_lease_usd"),
+				unknown("name"), unknown("expiry_conditions"), unknown("estimated_monthly_cost_usd"),
+				unknown("estimated_monthly_cost_per_lease_usd"),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
 				value("name", text(w.Name+"-x")), value("ttl", text("2h")), value("estimated_monthly_cost_usd", text("0.00")),
 				value("expiry_conditions", knownvalue.SetSizeExact(3)),
 			},
 		}},
+	})
+}
+
+// Whole objects may come from a variable, and be unknown until the apply.
+func TestAccEnvironmentFromVariables(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	variables := config.Variables{
+		"network": config.ObjectVariable(map[string]config.Variable{"mode": config.StringVariable("none")}),
+		"process": config.ListVariable(config.ObjectVariable(map[string]config.Variable{
+			"name": config.StringVariable("game"), "command": config.ListVariable(config.StringVariable("serve")),
+		})),
+	}
+	body := `
+variable "network" { type = object({ mode = string }) }
+variable "process" { type = list(object({ name = string, command = list(string) })) }
+resource "terraform_data" "network" { input = var.network }
+resource "terraform_data" "process" { input = var.process }
+resource "sandbox_environment" "test" {
+  name    = "` + w.Name + `"
+  image   = "` + w.Image + `"
+  network = %s
+  process = %s
+}
+`
+	later := fmt.Sprintf(body, "terraform_data.network.output", "terraform_data.process.output")
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{
+				Config:          w.Embedded() + later,
+				ConfigVariables: variables,
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectUnknownValue(address, tfjsonpath.New("network")),
+				}},
+			},
+			{
+				Config:          w.Embedded() + fmt.Sprintf(body, "var.network", "var.process"),
+				ConfigVariables: variables,
+				PlanOnly:        true,
+			},
+		},
 	})
 }
 
@@ -170,44 +217,82 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{`env = { AGENT_DID = "x" }`, `The environment variable AGENT_DID is set by the system`},
 		{`env_passthrough = ["DATABASE_URL"]`, `env_passthrough "DATABASE_URL" is blocked in every sandbox`},
 		{"env = { HOUSE = \"x\" }\nenv_blocked = [\"house\"]", `The environment variable HOUSE is blocked by env_blocked`},
-		{`env_blocked = ["A=B"]`, `env_blocked "A=B" is not a name`},
-		{"warm_pool {}", `warm_pool.size`},
-		{"warm_pool {\n size = 101\n}", `warm_pool.size must be between 0 and 100, not 101`},
-		{"warm_pool {\n size = 1\n ttl = \"1s\"\n}", `warm_pool.ttl must be between 1m and 8760h`},
-		{"warm_pool {\n size = 3\n max_size = 2\n}", `warm_pool.max_size must be between warm_pool.size (3) and 100, not 2`},
-		{"warm_pool {\n size = 1\n mode = \"awake\"\n}", `warm_pool.mode must be paused or running, not "awake"`},
-		{"budget {}", `budget.monthly_usd`},
-		{"budget {\n monthly_usd = \"0\"\n}", `budget.monthly_usd must be more than 0`},
-		{"budget {\n monthly_usd = \"much\"\n}", `must be an amount of US dollars`},
-		{`secrets = { "a/b" = { value_wo = "x", value_wo_version = 1 } }`, `secrets "a/b" is no name of a secret`},
-		{`secrets = { a = { value_wo = "", value_wo_version = 1 } }`, `The value of secret a must be 1 to 65536 bytes long, not 0`},
+		{`env_blocked = ["A=B"]`, `env_blocked "A=B" is not a valid name`},
+		{"warm_pool = {}", `attribute "size" is required`},
+		{"warm_pool = {\n size = 101\n}", `warm_pool.size must be between 0 and 100, not 101`},
+		{"warm_pool = {\n size = 1\n ttl = \"1s\"\n}", `warm_pool.ttl must be between 1m and 8760h`},
+		{"warm_pool = { size = 3, max_size = 2 }", `warm_pool.max_size must be between warm_pool.size (3) and 100, not 2`},
+		{"warm_pool = {\n size = 1\n mode = \"awake\"\n}", `warm_pool.mode must be paused or running, not "awake"`},
+		{"budget = {}", `attribute "monthly_usd" is required`},
+		{"budget = {\n monthly_usd = \"0\"\n}", `budget.monthly_usd must be more than 0`},
+		{"budget = {\n monthly_usd = \"much\"\n}", `must be an amount of US dollars`},
+		{`secrets = { "a/b" = { value_wo = "x", value_wo_version = 1 } }`, `secrets "a/b" is not a valid name`},
+		{`secrets = { a = { value_wo = "", value_wo_version = 1 } }`,
+			`The value of secret a must be 1 to 65536 bytes long, not 0`},
 		{`secrets = { a = { value_wo_version = 1 } }`, `value_wo`},
-		{"mount {\n source = \"maps\"\n target = \"/maps\"\n}", `mount[0].source must be an absolute path`},
-		{"mount {\n source = \"/maps\"\n target = \"/etc/maps\"\n}", `mount[0].target must not lie in /etc`},
-		{"copy {\n source = \"/maps\"\n target = \"/maps\"\n}", `copy[0].target must be an absolute path under /workspace or /data`},
-		{"state {\n scope = \"game\"\n}", `state.scope must be agent_environment or agent`},
-		{"state {\n size_limit_mb = 99999\n}", `state.size_limit_mb must be between 1 and 10240`},
+		{"mount = [{\n source = \"maps\"\n target = \"/maps\"\n}]", `mount[0].source must be an absolute path`},
+		{"mount = [{\n source = \"/maps\"\n target = \"/etc/maps\"\n}]", `mount[0].target must not be in /etc`},
+		{"copy = [{\n source = \"/maps\"\n target = \"/maps\"\n}]",
+			`copy[0].target must be an absolute path under /workspace or /data`},
+		{"state = {\n scope = \"game\"\n}", `state.scope must be agent_environment or agent`},
+		{"state = {\n size_limit_mb = 99999\n}", `state.size_limit_mb must be between 1 and 10240`},
 		{`initial_state = { "/a" = "" }`, `initial_state["/a"] the name must be a clean path`},
 		{`skills = { "A" = "" }`, `skills["A"] the name must be 1 to 63 characters`},
-		{"confinement {\n user = \"root\"\n}", `confinement.user must be uid or uid:gid in numbers`},
-		{"confinement {\n user = \"0\"\n}", `or set allow_root`},
-		{"confinement {\n open_files = 1\n}", `confinement.open_files must be between 64 and 1048576`},
-		{"confinement {\n seccomp_profile = \"unconfined\"\n}", `confinement.seccomp_profile must be the text of a profile`},
-		{"confinement {\n disk_limit = \"some\"\n}", `confinement.disk_limit must be billed or enforced`},
-		{"post_start {\n command = []\n}", `post_start[0].command must name a program`},
-		{"post_start {\n command = [\"a\"]\n timeout = \"2h\"\n}", `post_start[0].timeout must be between 1s and`},
-		{"post_start {\n command = [\"a\"]\n env = { AGENT_DID = \"x\" }\n}", `post_start[0].env["AGENT_DID"] is set by the system`},
-		{"process {\n name = \"A\"\n command = [\"a\"]\n}", `process[0].name must be 1 to 63 characters`},
-		{"process {\n name = \"a\"\n command = [\"a\"]\n restart = \"maybe\"\n}", `process[0].restart must be no or always`},
+		{"confinement = {\n user = \"root\"\n}", `confinement.user must be a numeric uid or uid:gid`},
+		{"confinement = {\n user = \"0\"\n}", `or set allow_root`},
+		{"confinement = {\n open_files = 1\n}", `confinement.open_files must be between 64 and 1048576`},
+		{`confinement = { seccomp_profile = "unconfined" }`, `confinement.seccomp_profile must be the JSON text of a profile`},
+		{"confinement = {\n disk_limit = \"some\"\n}", `confinement.disk_limit must be billed or enforced`},
+		{"post_start = [{\n command = []\n}]", `post_start[0].command must name a program`},
+		{"post_start = [{\n command = [\"a\"]\n timeout = \"2h\"\n}]", `post_start[0].timeout must be between 1s and`},
+		{"post_start = [{\n command = [\"a\"]\n env = { AGENT_DID = \"x\" }\n}]",
+			`post_start[0].env["AGENT_DID"] is set by the system`},
+		{"process = [{\n name = \"A\"\n command = [\"a\"]\n}]", `process[0].name must be 1 to 63 characters`},
+		{`process = [{ name = "a", command = ["a"], restart = "maybe" }]`, `process[0].restart must be no or always`},
 		{`post_mortem = "721h"`, `post_mortem must be between 0s`},
 		{`instance_type = "huge"`, `"lite" "basic" "standard-1"`},
-		{"instance_type = \"lite\"\nresources {}", `instance_type`},
-		{"resources {\n memory_mb = 1\n}", `memory_mb must be between 512 and 32768, not 1`},
-		{"resources {\n cpus = 0.01\n}", `cpus, in thousandths of a core, must be between 500 and 16000, not 10`},
+		{"instance_type = \"lite\"\nresources = {}", `instance_type`},
+		{"resources = {\n memory_mb = 1\n}", `memory_mb must be between 512 and 32768, not 1`},
+		{"resources = {\n cpus = 0.01\n}", `cpus must be between 0.5 and 16 cores, not 0.01`},
 		{`max_monthly_cost_usd = "much"`, `must be an amount of US dollars`},
 		{`max_monthly_cost_usd = "1"`, `expected_usage`},
-		{"expected_usage {\n hours_per_day = 25\n}", `between 0.000000 and 24.000000`},
+		{"expected_usage = {\n hours_per_day = 25\n}", `between 0.000000 and 24.000000`},
 		{`epoch = -1`, `at least 0`},
+		// What is written down is checked, also where the domain takes it for what is left out.
+		{`env = { TOKEN = null }`, `env["TOKEN"] must not be null`},
+		{`labels = { A = null }`, `labels["A"] must not be null`},
+		{`initial_state = { "a" = null }`, `initial_state["a"] must not be null`},
+		{`skills = { a = null }`, `skills["a"] must not be null`},
+		{`env_blocked = ["A", null]`, `env_blocked must not have null as an element`},
+		{`expiry_conditions = ["game.finished", null]`, `expiry_conditions must not have null as an element`},
+		{`expiry_conditions = [""]`, `Every expiry condition must be a dotted name`},
+		{`secrets = { a = null }`, `secrets["a"] must not be null`},
+		{`mount = [null]`, `mount[0] must not be null`},
+		{"process = [{\n name = \"a\"\n command = [\"a\", null]\n}]", `process[0].command[1] must not be null`},
+		{"process = [{\n name = \"a\"\n command = [\"a\"]\n cwd = \"\"\n}]", `process[0].cwd must not be empty`},
+		{"process = [{\n name = \"a\"\n command = [\"a\"]\n restart = \"\"\n}]", `process[0].restart must not be empty`},
+		{"post_start = [{\n command = [\"a\"]\n timeout = \"0s\"\n}]", `post_start[0].timeout must be between 1s and`},
+		{`type = ""`, `type must be rpg, catan, coding or custom, not ""`},
+		{`backend = ""`, `backend must be docker or cloudflare, not ""`},
+		{`ttl = "0s"`, `ttl must be at least 1s`},
+		{`max_lifetime = "0s"`, `max_lifetime must be between 1s and 8760h`},
+		{`sleep_mode = ""`, `sleep_mode must be pause or stop, not ""`},
+		{`instance = ""`, `instance must not be empty`},
+		{`resources = { memory_mb = 0 }`, `memory_mb must be between 512 and 32768, not 0`},
+		{`resources = { cpus = 0 }`, `cpus must be between 0.5 and 16 cores, not 0`},
+		{`resources = { pids_limit = 0 }`, `pids_limit must be between 32 and 4096, not 0`},
+		{`resources = { disk_mb = 0 }`, `disk_mb must be between 1024 and 102400, not 0`},
+		{`confinement = { tmp_mb = 0 }`, `confinement.tmp_mb must be between 1 and 32768, not 0`},
+		{`confinement = { runtime = "" }`, `confinement.runtime must not be empty`},
+		{`state = { size_limit_mb = 0 }`, `state.size_limit_mb must be between 1 and 10240, not 0`},
+		{`state = { retry_for = "0s" }`, `state.retry_for must be between 1s and`},
+		{`state = { scope = "" }`, `state.scope must be agent_environment or agent, not ""`},
+		{`warm_pool = { size = 1, mode = "" }`, `warm_pool.mode must be paused or running, not ""`},
+		{`warm_pool = { size = 1, ttl = "0s" }`, `warm_pool.ttl must be between 1m and 8760h`},
+		{`warm_pool = { size = 1, max_size = 0 }`, `warm_pool.max_size value must be at least 1`},
+		{`mount = [{ source = "/maps", target = "/maps" }]`, `mount[0].source "/maps" lies in no directory`},
+		{`copy = [{ source = "/maps", target = "/workspace" }]`, `copy[0].source "/maps" lies in no directory`},
+		{"timeouts {\n create = \"0s\"\n}", `timeouts.create must be more than 0s`},
 	}
 	steps := []resource.TestStep{
 		{
@@ -219,12 +304,13 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 			ExpectError: regexp.MustCompile(`Every allowed host must have at least two labels`),
 		},
 		{
-			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "private_cidrs = [\"8.8.8.0/24\"]", 1),
-			ExpectError: regexp.MustCompile(`Every private range must lie within`),
+			Config: w.Embedded() +
+				strings.Replace(minimal(w, ""), "mode = \"none\"", "private_cidrs = [\"8.8.8.0/24\"]", 1),
+			ExpectError: regexp.MustCompile(`Every private range must be within`),
 		},
 		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "mode = \"none\"\nallow = []", 1),
-			ExpectError: regexp.MustCompile(`What is allowed needs the network "restricted"`),
+			ExpectError: regexp.MustCompile(`What is allowed requires network "restricted"`),
 		},
 		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), w.Name, "Catan 7", 1),
@@ -233,7 +319,8 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 	}
 	for _, tt := range tests {
 		says := strings.ReplaceAll(regexp.QuoteMeta(tt.says), " ", `\s+`)
-		steps = append(steps, resource.TestStep{PlanOnly: true, Config: w.Embedded() + minimal(w, tt.more), ExpectError: regexp.MustCompile(says)})
+		steps = append(steps,
+			resource.TestStep{PlanOnly: true, Config: w.Embedded() + minimal(w, tt.more), ExpectError: regexp.MustCompile(says)})
 	}
 	resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: steps})
 	if w.LedgerExists() {
@@ -243,7 +330,7 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 
 func TestAccEnvironmentEndedIsReopenedByEpoch(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			Steps: []resource.TestStep{
@@ -296,9 +383,10 @@ func TestAccEnvironmentVanished(t *testing.T) {
 
 func TestAccEnvironmentOfAnotherOwner(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		spec := sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone}
-		_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "somebody", EnvironmentSpec: spec})
+		_, err := w.Service().PutEnvironment(t.Context(),
+			sandbox.PutEnvironment{ID: w.Name, Owner: "somebody", EnvironmentSpec: spec})
 		w.Must(err)
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
@@ -308,7 +396,8 @@ func TestAccEnvironmentOfAnotherOwner(t *testing.T) {
 					ExpectError: regexp.MustCompile(`(?s)belongs to somebody.*terraform import sandbox_environment\.<name> ` + w.Name),
 				},
 				{ // adopted with the owner that it has
-					Config: provider + minimal(w, "") + fmt.Sprintf("import {\n  to = sandbox_environment.test\n  id = %q\n}\n", w.Name),
+					Config: provider + minimal(w, "") +
+						fmt.Sprintf("import {\n  to = sandbox_environment.test\n  id = %q\n}\n", w.Name),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 						plancheck.ExpectResourceAction(address, plancheck.ResourceActionNoop),
 					}},
@@ -322,20 +411,28 @@ func TestAccEnvironmentOfAnotherOwner(t *testing.T) {
 func TestAccEnvironmentWithLeasesOfOthers(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
+	const own = `
+resource "sandbox_lease" "own" {
+  agent_did      = "did:plc:own"
+  environment_id = sandbox_environment.test.name
+}
+`
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
-			{Config: w.Embedded() + minimal(w, "")},
+			{Config: w.Embedded() + minimal(w, "") + own},
 			{
 				PreConfig: func() {
-					_, err := w.Service().Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:stranger", EnvironmentID: w.Name, Owner: "stranger"})
+					_, err := w.Service().Acquire(t.Context(),
+						sandbox.Acquire{AgentDID: "did:plc:stranger", EnvironmentID: w.Name, Owner: "stranger"})
 					w.Must(err)
 				},
-				Config:      w.Embedded() + minimal(w, ""),
+				Config:      w.Embedded() + minimal(w, "") + own,
 				Destroy:     true,
 				ExpectError: regexp.MustCompile(`(?s)did:plc:stranger::` + w.Name + `.*force_destroy = true`),
 			},
-			{Config: w.Embedded() + minimal(w, "force_destroy = true")},
+			{Config: w.Embedded() + minimal(w, "") + own, PlanOnly: true}, // refused before its own lease was destroyed
+			{Config: w.Embedded() + minimal(w, "force_destroy = true") + own},
 		},
 		CheckDestroy: destroyed(w, w.Name),
 	})
@@ -349,7 +446,10 @@ func TestAccEnvironmentOnAnotherLedger(t *testing.T) {
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{Config: w.Embedded() + minimal(w, "")},
-			{Config: other + minimal(w, ""), ExpectError: regexp.MustCompile(`(?s)Reading Environment Failed.*now\s+reaches\s+ledger`)},
+			{
+				Config:      other + minimal(w, ""),
+				ExpectError: regexp.MustCompile(`(?s)Reading Environment Failed.*provider\s+reaches\s+ledger`),
+			},
 			{Config: w.Embedded() + minimal(w, ""), PlanOnly: true},
 		},
 	})

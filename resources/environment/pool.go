@@ -1,10 +1,9 @@
 package environment
 
 import (
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"reflect"
 
-	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
@@ -15,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// WarmPool is the warm_pool block.
+// WarmPool is the warm_pool attribute.
 type WarmPool struct {
 	Size    types.Int64    `tfsdk:"size"`
 	MaxSize types.Int64    `tfsdk:"max_size"`
@@ -24,31 +23,35 @@ type WarmPool struct {
 	Paused  types.Bool     `tfsdk:"paused"`
 }
 
-func poolBlock() schema.Block {
-	return schema.SingleNestedBlock{
-		MarkdownDescription: "Sandboxes that wait, so that an acquire has only to claim one. They are made and replaced by a running reconciler, and cost the environment what a sandbox costs. " +
-			"Changed in place: what waits with other settings is replaced. Default: none wait.",
-		Validators: []validator.Object{objectvalidator.AlsoRequires(path.MatchRelative().AtName("size"))},
+func poolAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		Optional: true,
+		MarkdownDescription: "Ready sandboxes, so that an acquire only claims one. A running reconciler creates and " +
+			"replaces them. They are billed to the environment. Changed in place: waiting sandboxes with old settings are " +
+			"replaced. Default: no pool.",
 		Attributes: map[string]schema.Attribute{
 			"size": schema.Int64Attribute{
-				MarkdownDescription: "How many sandboxes wait, 0 to 100. Required in the block.",
-				Optional:            true,
+				MarkdownDescription: "Number of ready sandboxes, 0 to 100.",
+				Required:            true,
 			},
 			"max_size": schema.Int64Attribute{
-				MarkdownDescription: "The pool grows up to this size, at most 100, to the most leases that began within 10 s of each other in the last 10 minutes, " +
-					"and shrinks to `size` again. Default: it does not grow.",
-				Optional: true,
+				MarkdownDescription: "Largest size of the pool, at most 100. It grows to the largest number of leases that " +
+					"began within 10 s in the last 10 minutes, and shrinks to `size` again. Default: it does not grow.",
+				Optional:   true,
+				Validators: []validator.Int64{int64validator.AtLeast(1)},
 			},
 			"mode": schema.StringAttribute{
-				MarkdownDescription: "How they wait. `paused`: asleep, by `sleep_mode`; they run no code and cost what sleeps, and an acquire wakes one. " +
-					"`running`: awake; they cost what is awake, and an acquire wakes and starts nothing. Default: `paused`, so that waiting costs the least.",
+				MarkdownDescription: "How sandboxes wait. `paused`: asleep, by `sleep_mode`; they run no code, cost what a " +
+					"sleeping sandbox costs, and an acquire wakes one. `running`: awake; they cost what an awake sandbox costs, " +
+					"and an acquire wakes none. Default: `paused`, the cheapest.",
 				Optional: true,
 				Computed: true,
 				Default:  stringdefault.StaticString(string(sandbox.PoolPaused)),
 			},
-			"ttl": durationAttribute("A sandbox that has waited for this long is replaced by a fresh one. `1m` to `8760h`.", sandbox.DefaultPoolTTL),
+			"ttl": durationAttribute("Age at which a waiting sandbox is replaced. `1m` to `8760h`.",
+				sandbox.DefaultPoolTTL),
 			"paused": schema.BoolAttribute{
-				MarkdownDescription: "Make no new ones; those that wait are still given out. Default: `false`.",
+				MarkdownDescription: "Create no new ones; an acquire still takes those that wait. Default: `false`.",
 				Optional:            true,
 				Computed:            true,
 				Default:             booldefault.StaticBool(false),
@@ -57,8 +60,9 @@ func poolBlock() schema.Block {
 	}
 }
 
+// expand returns no pool while its size is not known.
 func (p *WarmPool) expand() *sandbox.WarmPool {
-	if p == nil {
+	if p == nil || p.Size.IsUnknown() {
 		return nil
 	}
 	return &sandbox.WarmPool{
@@ -67,7 +71,7 @@ func (p *WarmPool) expand() *sandbox.WarmPool {
 	}
 }
 
-// flattenPool keeps the model's block when it says what the environment has.
+// flattenPool keeps the model's object when it says what the environment has.
 func (m *Model) flattenPool(spec sandbox.EnvironmentSpec) {
 	now := sandbox.EnvironmentSpec{WarmPool: m.WarmPool.expand()}.WithDefaults()
 	spec.WarmPool = spec.WithDefaults().WarmPool // an earlier release knew no mode
@@ -77,7 +81,10 @@ func (m *Model) flattenPool(spec sandbox.EnvironmentSpec) {
 	m.WarmPool = nil
 	if p := spec.WarmPool; p != nil {
 		m.WarmPool = &WarmPool{
-			Size: types.Int64Value(p.Size), Mode: types.StringValue(string(p.Mode)), TTL: duration.New(p.TTL), Paused: types.BoolValue(p.Paused),
+			Size:   types.Int64Value(p.Size),
+			Mode:   types.StringValue(string(p.Mode)),
+			TTL:    duration.New(p.TTL),
+			Paused: types.BoolValue(p.Paused),
 		}
 		if p.MaxSize != 0 {
 			m.WarmPool.MaxSize = types.Int64Value(p.MaxSize)

@@ -3,6 +3,7 @@ package environment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/upgrade"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -22,6 +26,7 @@ var (
 	_ resource.ResourceWithConfigure      = (*Resource)(nil)
 	_ resource.ResourceWithImportState    = (*Resource)(nil)
 	_ resource.ResourceWithModifyPlan     = (*Resource)(nil)
+	_ resource.ResourceWithUpgradeState   = (*Resource)(nil)
 	_ resource.ResourceWithValidateConfig = (*Resource)(nil)
 )
 
@@ -47,11 +52,18 @@ func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, res
 	resp.TypeName = req.ProviderTypeName + "_environment"
 }
 
-// Create makes the environment; one of that name that exists is a conflict.
+// UpgradeState takes over states from when lists of objects were blocks.
+func (r *Resource) UpgradeState(ctx context.Context) map[int64]resource.StateUpgrader {
+	var now resource.SchemaResponse
+	r.Schema(ctx, resource.SchemaRequest{}, &now)
+	return upgrade.FromBlocks(now.Schema.Type().TerraformType(ctx), "mount", "copy", "post_start", "process")
+}
+
+// Create makes the environment; one of that name that exists is a conflict, unless an earlier Create of this
+// configuration made it and its state was lost.
 func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
-	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.Name.ValueString())...)
 	spec, diags := expand(ctx, m)
 	resp.Diagnostics.Append(diags...)
 	var secrets types.Map
@@ -71,20 +83,42 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
-	owner := r.Provider.NewOwner()
-	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
-		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, SecretValues: values, CreateOnly: true,
+	object := journaled(svc.LedgerID, m.Name.ValueString())
+	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, svc.LedgerID, object.ID)...)
+	owner, resumed := r.Provider.Begin(ctx, object)
+	env, err := create(ctx, svc, sandbox.PutEnvironment{
+		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec,
+		SecretValues: values, CreateOnly: true,
 		Instance: m.Instance.ValueString(), // "" while it is unknown
-	})
+	}, resumed)
 	if err != nil {
 		resp.Diagnostics.Append(createFailed(failed, m, err)...)
 		var ours bool
-		if env, ours = made(ctx, svc, sandbox.Environment{ID: m.Name.ValueString(), Owner: owner, EnvironmentSpec: spec}); !ours {
+		if env, ours = made(ctx, svc,
+			sandbox.Environment{ID: m.Name.ValueString(), Owner: owner, EnvironmentSpec: spec}); !ours {
+			r.Provider.Held(ctx, object, owner)
 			return
 		}
 	}
+	resp.Diagnostics.Append(news.See(ctx, resp.Private, r.Provider.Now())...)
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// create makes the environment. One that an earlier Create with this owner made gets these settings.
+func create(ctx context.Context, svc service.Environments, put sandbox.PutEnvironment,
+	resumed bool) (sandbox.Environment, error) {
+	env, err := svc.PutEnvironment(ctx, put)
+	if !resumed || sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
+		return env, err
+	}
+	put.CreateOnly = false // refused still where it is another owner's
+	return svc.PutEnvironment(ctx, put)
+}
+
+// journaled is the environment in the journal of what is being created.
+func journaled(ledgerID, id string) journal.Object {
+	return journal.Object{Kind: journal.Environment, LedgerID: ledgerID, ID: id}
 }
 
 // made returns what a failed Create has left, so that it gets into the state: what the ledger has
@@ -104,11 +138,12 @@ func made(ctx context.Context, svc service.Environments, asked sandbox.Environme
 }
 
 func createFailed(summary string, m Model, err error) diag.Diagnostics {
-	if sandbox.CodeOf(err) != sandbox.Conflict {
+	if sandbox.CodeOf(err) != sandbox.Conflict || sandbox.ReasonOf(err) == sandbox.ReasonOtherInstance {
 		return diagnose.Failed(summary, err, place)
 	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf(
-		"%s.\n\nTo manage the existing environment with this resource, import it:\n\n  terraform import sandbox_environment.<name> %s", err, m.Name.ValueString()))}
+		"%s.\n\nTo manage the existing environment with this resource, import it:\n\n"+
+			"  terraform import sandbox_environment.<name> %s", err, m.Name.ValueString()))}
 }
 
 // Read refreshes the state. It warns when the environment has ended or is removed in part, and drops it from
@@ -116,7 +151,7 @@ func createFailed(summary string, m Model, err error) diag.Diagnostics {
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
-	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.ID.ValueString())...)
+	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, m.LedgerID.ValueString(), m.ID.ValueString())...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -127,10 +162,12 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	id := m.ID.ValueString()
+	r.Provider.Held(ctx, journaled(svc.LedgerID, id), m.Owner.ValueString())
 	env, err := svc.GetEnvironment(ctx, id)
 	if why, gone := vanished(env, err, m.Owner.ValueString()); gone {
 		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Vanished", id), fmt.Sprintf(
-			"%s. It was not removed by this configuration. It is dropped from Terraform's state, and the next apply creates it again.", why))
+			"%s. It was not removed by this configuration. It is dropped from Terraform's state, and the next apply "+
+				"creates it again.", why))
 		resp.State.RemoveResource(ctx)
 		return
 	}
@@ -141,17 +178,20 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	ended := env.Status == sandbox.EnvironmentClosed && m.Status.ValueString() != string(sandbox.EnvironmentClosed)
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
 	if ended {
-		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Ended", id), fmt.Sprintf(
-			"Environment %s ended at %s by %s and gives out no more leases. Expected; this is not drift, and nothing is planned for it. To reopen it, raise its epoch to %d.",
-			id, m.EndedAt.ValueString(), env.EndedBy, env.Epoch+1))
+		since, diags := news.SeenAt(ctx, req.Private, env.EndedAt)
+		resp.Diagnostics.Append(diags...)
+		resp.Diagnostics.Append(r.endNotice(ctx, svc, env, since)...)
 	}
 	if env.Status == sandbox.EnvironmentDeleting {
 		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Is Removed In Part", id), fmt.Sprintf(
-			"The removal of environment %s began at %s and has not come to its end, so that some of it may still be there. The next apply removes the rest and, where it is configured, makes it anew.",
+			"The removal of environment %s began at %s and is unfinished. The next apply removes the rest and, if it is "+
+				"configured, creates the environment again.",
 			id, value.Time(env.UpdatedAt).ValueString()))
 	}
 	resp.Diagnostics.Append(budgetNotice(env)...)
 	resp.Diagnostics.Append(driftNotice(env)...)
+	resp.Diagnostics.Append(keptNotice(env)...)
+	resp.Diagnostics.Append(news.See(ctx, resp.Private, r.Provider.Now())...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
@@ -163,9 +203,11 @@ func vanished(env sandbox.Environment, err error, owner string) (why string, gon
 	case err != nil:
 		return "", false
 	case env.Status == sandbox.EnvironmentDestroyed:
-		return fmt.Sprintf("Environment %s was destroyed outside of Terraform at %s", env.ID, value.Time(env.UpdatedAt).ValueString()), true
+		return fmt.Sprintf("Environment %s was destroyed outside of Terraform at %s",
+			env.ID, value.Time(env.UpdatedAt).ValueString()), true
 	case owner != "" && env.Owner != owner:
-		return fmt.Sprintf("Environment %s was destroyed outside of Terraform and made anew by another owner, %s", env.ID, env.Owner), true
+		return fmt.Sprintf("Environment %s was destroyed outside of Terraform and created again by another owner, %s",
+			env.ID, env.Owner), true
 	default:
 		return "", false
 	}
@@ -175,7 +217,7 @@ func vanished(env sandbox.Environment, err error, owner string) (why string, gon
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
-	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.Name.ValueString())...)
+	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, m.LedgerID.ValueString(), m.Name.ValueString())...)
 	spec, diags := expand(ctx, m)
 	resp.Diagnostics.Append(diags...)
 	var secrets, sent types.Map
@@ -199,8 +241,12 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	env, err := svc.PutEnvironment(ctx, sandbox.PutEnvironment{
-		ID: m.ID.ValueString(), Owner: m.Owner.ValueString(), Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec, SecretValues: values,
-		Instance: instance.ValueString(),
+		ID:              m.ID.ValueString(),
+		Owner:           m.Owner.ValueString(),
+		Epoch:           m.Epoch.ValueInt64(),
+		EnvironmentSpec: spec,
+		SecretValues:    values,
+		Instance:        instance.ValueString(),
 	})
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, place)...)
@@ -236,22 +282,49 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		return
 	}
 	if err == nil {
-		err = svc.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{
-			ID: m.ID.ValueString(), Force: m.ForceDestroy.ValueBool(),
+		err = r.destroy(ctx, svc, sandbox.DeleteEnvironment{
+			ID: m.ID.ValueString(), Owner: m.Owner.ValueString(), Force: m.ForceDestroy.ValueBool(),
 		})
 	}
 	switch {
 	case err == nil, sandbox.CodeOf(err) == sandbox.NotFound:
+		r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 	case sandbox.ReasonOf(err) == sandbox.ReasonActiveLeases:
-		resp.Diagnostics.AddError(failed, err.Error()+".\n\nEnd these leases, or set force_destroy = true and apply before destroying. "+
-			"Leases of this configuration are destroyed first when their environment_id refers to this resource.")
+		resp.Diagnostics.AddError(failed, err.Error()+".\n\n"+
+			"End these leases, or set force_destroy = true and apply before destroying. Terraform destroys leases of this "+
+			"configuration first if their environment_id refers to this resource.")
 	default:
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 	}
 }
 
+// destroy destroys the environment. Leases of it that a killed apply made, and that are in no state, are released first
+// where they would keep it from that.
+func (r *Resource) destroy(ctx context.Context, svc configured.Service, d sandbox.DeleteEnvironment) error {
+	err := svc.DeleteEnvironment(ctx, d)
+	if sandbox.ReasonOf(err) != sandbox.ReasonActiveLeases {
+		return err
+	}
+	lost, unread := r.Provider.Journal.Lost(svc.LedgerID, d.ID)
+	if len(lost) == 0 {
+		return errors.Join(err, unread)
+	}
+	for _, l := range lost {
+		_, released := svc.Release(ctx, sandbox.LeaseRef{ID: l.ID, Owner: l.Owner})
+		switch {
+		case released == nil, sandbox.CodeOf(released) == sandbox.NotFound,
+			sandbox.ReasonOf(released) == sandbox.ReasonOtherOwner: // it was never made
+			r.Provider.Held(ctx, l.Object, l.Owner)
+		default:
+			return released
+		}
+	}
+	return svc.DeleteEnvironment(ctx, d)
+}
+
 // ImportState adopts the environment of that name, with the owner that it has.
-func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	resource.ImportStatePassthroughWithIdentity(ctx, path.Root("id"), path.Root("id"), req, resp)
+func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest,
+	resp *resource.ImportStateResponse) {
+	r.Provider.Import(ctx, "Importing Environment Failed", req, resp)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("force_destroy"), false)...)
 }

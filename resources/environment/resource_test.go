@@ -24,7 +24,7 @@ func minimal(w *providertest.World, more string) string {
 resource "sandbox_environment" "test" {
   name  = %q
   image = %q
-  network {
+  network = {
     mode = "none"
   }
   %s
@@ -60,13 +60,14 @@ func TestAccEnvironment(t *testing.T) {
 				{
 					Config: provider + minimal(w, ""),
 					ConfigStateChecks: []statecheck.StateCheck{
-						value("id", text(w.Name)), value("type", text("custom")), value("backend", text("docker")), value("status", text("open")),
-						value("ttl", text("24h")), value("max_lifetime", text("240h")), value("sleep_after", text("5m")), value("sleep_mode", text("pause")),
+						value("id", text(w.Name)), value("type", text("custom")), value("backend", text("docker")),
+						value("status", text("open")), value("ttl", text("24h")), value("max_lifetime", text("240h")),
+						value("sleep_after", text("5m")), value("sleep_mode", text("pause")),
 						value("expiry_conditions", knownvalue.SetExact([]knownvalue.Check{text("game.finished")})),
 						value("owner", knownvalue.StringRegexp(regexp.MustCompile(`^terraform:[0-9a-f-]{36}$`))),
 						value("ledger_id", knownvalue.NotNull()), value("instance", knownvalue.NotNull()),
-						value("resources", knownvalue.Null()), value("ended_by", knownvalue.Null()), value("epoch", knownvalue.Int64Exact(0)),
-						value("estimated_monthly_cost_usd", knownvalue.Null()),
+						value("resources", knownvalue.Null()), value("ended_by", knownvalue.Null()),
+						value("epoch", knownvalue.Int64Exact(0)), value("estimated_monthly_cost_usd", knownvalue.Null()),
 					},
 				},
 				{ // every attribute that changes in place
@@ -87,7 +88,7 @@ func TestAccEnvironment(t *testing.T) {
 				{
 					Config: provider + minimal(w, `
   type = "rpg"
-  resources {
+  resources = {
     memory_mb = 512
     cpus      = 0.5
   }
@@ -100,7 +101,8 @@ func TestAccEnvironment(t *testing.T) {
 							"memory_mb": knownvalue.Int64Exact(512), "cpus": knownvalue.Float64Exact(0.5),
 							"pids_limit": knownvalue.Int64Exact(256), "disk_mb": knownvalue.Int64Exact(10240),
 						})),
-						value("expiry_conditions", knownvalue.SetExact([]knownvalue.Check{text("agent.death"), text("game.finished"), text("campaign.ended")})),
+						value("expiry_conditions",
+							knownvalue.SetExact([]knownvalue.Check{text("agent.death"), text("game.finished"), text("campaign.ended")})),
 						value("env", knownvalue.Null()),
 					},
 				},
@@ -122,7 +124,7 @@ func TestAccEnvironment(t *testing.T) {
 // A time that is too short makes nothing, and the next apply begins anew; one for the destroy holds too.
 func TestAccEnvironmentTimeouts(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		within := func(operation string) string {
 			return provider + minimal(w, "timeouts {\n    "+operation+" = \"1ns\"\n  }")
 		}
@@ -133,11 +135,15 @@ func TestAccEnvironmentTimeouts(t *testing.T) {
 				{Config: within("create"), ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*deadline exceeded`)},
 				{Config: provider + minimal(w, "")},
 				{
-					Config:      strings.Replace(within("update"), "network {", "ttl = \"1h\"\n  network {", 1),
+					Config:      strings.Replace(within("update"), "network = {", "ttl = \"1h\"\n  network = {", 1),
 					ExpectError: regexp.MustCompile(`(?s)Updating Environment Failed.*deadline exceeded`),
 				},
 				{Config: within("delete")},
-				{Config: within("delete"), Destroy: true, ExpectError: regexp.MustCompile(`(?s)Destroying Environment Failed.*deadline exceeded`)},
+				{
+					Config:      within("delete"),
+					Destroy:     true,
+					ExpectError: regexp.MustCompile(`(?s)Destroying Environment Failed.*deadline exceeded`),
+				},
 				{Config: provider + minimal(w, "ttl = \"1h\"")},
 			},
 		})
@@ -159,7 +165,7 @@ func destroyed(w *providertest.World, names ...string) func(*terraform.State) er
 
 func TestAccEnvironmentThatLetsOut(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		block := func(content string) string {
 			return provider + strings.Replace(minimal(w, ""), `mode = "none"`, content, 1)
 		}
@@ -172,14 +178,15 @@ func TestAccEnvironmentThatLetsOut(t *testing.T) {
 		}
 		resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: []resource.TestStep{
 			{
-				Config:            provider + regexp.MustCompile(`(?s)network \{.*?\}`).ReplaceAllString(minimal(w, ""), ""),
+				Config:            provider + regexp.MustCompile(`(?s)network = \{.*?\}`).ReplaceAllString(minimal(w, ""), ""),
 				ConfigStateChecks: []statecheck.StateCheck{value("network", knownvalue.Null())},
 			},
 			{Config: block(""), ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(address, tfjsonpath.New("network").AtMapKey("mode"), text("restricted")),
 			}},
 			{
-				Config:            block("allow = [\"github.com\", \"model.internal:8080\"]\n    private_cidrs = [\"10.20.0.0/16\"]"),
+				Config: block("allow = [\"github.com\", \"model.internal:8080\"]\n" +
+					"    private_cidrs = [\"10.20.0.0/16\"]"),
 				ConfigStateChecks: []statecheck.StateCheck{hosts("github.com", "model.internal:8080")},
 			},
 			{Config: block("allow = []"), ConfigStateChecks: []statecheck.StateCheck{hosts()}},

@@ -26,6 +26,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -33,80 +34,93 @@ import (
 // Schema describes the resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "An environment is a game, campaign or task whose agents lease sandboxes. It decides what every lease gets: " +
-			"image, size, network, time to live and the conditions that end it.\n\n" +
-			"Changes are made in place, except where an attribute says that changing it replaces the environment; sandboxes that already run keep their image and size, the next ones get the new. " +
-			"An environment that a condition ended stays in Terraform's state with `status = \"ended\"`: raise `epoch` to reopen it.",
+		Version: 1,
+		MarkdownDescription: "An environment is a game, campaign or task. It sets the image, size, network, time to live " +
+			"and expiry conditions of the sandboxes that its agents lease.\n\n" +
+			"Changes are made in place, except where an attribute says that changing it replaces the environment. Running " +
+			"sandboxes keep their image and size; new ones get the change. An environment that a condition ended stays in " +
+			"Terraform's state with `status = \"ended\"`: raise `epoch` to reopen it.",
 		Attributes: attributes(),
-		Blocks:     blocks(),
+		Blocks: map[string]schema.Block{"timeouts": timeout.Block(ctx, timeouts.Opts{
+			Create:            true,
+			CreateDescription: "Time limit for creating the environment. Default: `15m`.",
+			Update:            true,
+			UpdateDescription: "Time limit for a change, secrets of running sandboxes included. Default: `15m`.",
+			Delete:            true,
+			DeleteDescription: "Time limit for removing everything. Default: `10m`.",
+		})},
 	}
-	resp.Schema.Blocks["timeouts"] = timeout.Block(ctx, timeouts.Opts{
-		Create: true, CreateDescription: "How long making the environment may take. Default: `15m`.",
-		Update: true, UpdateDescription: "How long changing it may take, secrets of living sandboxes included. Default: `15m`.",
-		Delete: true, DeleteDescription: "How long to wait until nothing is left of it. Default: `10m`.",
-	})
 }
 
 func attributes() map[string]schema.Attribute {
 	all := map[string]schema.Attribute{
 		"name": schema.StringAttribute{
-			MarkdownDescription: "Name, and id, of the environment. Game servers name it in the conditions that they post. " +
-				"1 to 63 characters of `a-z`, `0-9`, `.`, `_` and `-`, beginning with a letter or digit. **Changing it replaces the environment.**",
+			MarkdownDescription: "Name and id of the environment, which game servers use in their conditions. 1 to 63 " +
+				"characters of `a-z`, `0-9`, `.`, `_` and `-`, beginning with a letter or digit. **Changing it replaces the " +
+				"environment.**",
 			Required:      true,
 			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		},
 		"type": schema.StringAttribute{
-			MarkdownDescription: "`rpg`, `catan`, `coding` or `custom`; decides the default of `expiry_conditions`. Default: `custom`.",
-			Optional:            true,
-			Computed:            true,
-			Default:             stringdefault.StaticString(string(sandbox.TypeCustom)),
+			MarkdownDescription: "Type: `rpg`, `catan`, `coding` or `custom`. Sets the default of `expiry_conditions`. " +
+				"Default: `custom`.",
+			Optional: true,
+			Computed: true,
+			Default:  stringdefault.StaticString(string(sandbox.TypeCustom)),
 		},
 		"backend": schema.StringAttribute{
-			MarkdownDescription: "Where sandboxes run: `docker`, or `cloudflare`, on the account of the provider's `cloudflare` block or of the reconciler; the guide *Cloudflare* says what differs. Default: `docker`. **Changing it replaces the environment.**",
-			Optional:            true,
-			Computed:            true,
-			Default:             stringdefault.StaticString(string(sandbox.Docker)),
-			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
+			MarkdownDescription: "Backend: `docker`, or `cloudflare` with the account of the provider or of the reconciler. " +
+				"The guide *Cloudflare* lists the differences. Default: `docker`. **Changing it replaces the environment.**",
+			Optional:      true,
+			Computed:      true,
+			Default:       stringdefault.StaticString(string(sandbox.Docker)),
+			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		},
 		"image": schema.StringAttribute{
-			MarkdownDescription: "Image of the sandboxes, present on the engine. Best the `reference` of a `sandbox_container_image`, which is pinned. " +
-				"Sandboxes that already run keep theirs.",
+			MarkdownDescription: "Image of the sandboxes. The engine must have it. Use the `reference` of a " +
+				"`sandbox_container_image`, which is pinned. Running sandboxes keep theirs.",
 			Required: true,
 		},
 		"instance_type": schema.StringAttribute{
-			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() + ". Conflicts with `resources`. Default: the defaults of `resources`, and on Cloudflare `basic`.",
-			Optional:            true,
-			Validators:          []validator.String{stringvalidator.OneOf(instanceTypeNames()...)},
+			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() +
+				". Conflicts with `resources`. Default: the defaults of `resources`, and on Cloudflare `basic`.",
+			Optional:   true,
+			Validators: []validator.String{stringvalidator.OneOf(instanceTypeNames()...)},
 		},
 		"force_destroy": schema.BoolAttribute{
-			MarkdownDescription: "Destroy the environment even while agents that this configuration does not know hold leases in it; these end by `environment`. " +
-				"Without it, such leases make the destroy fail and are named. Default: `false`.",
+			MarkdownDescription: "Destroy the environment even while leases of other owners are active in it; these end by " +
+				"`environment`. Otherwise such leases fail the destroy, and the error names them. Default: `false`.",
 			Optional: true,
 			Computed: true,
 			Default:  booldefault.StaticBool(false),
 		},
 		"epoch": schema.Int64Attribute{
-			MarkdownDescription: "Raise it by one to reopen an environment that a condition ended. It must never go down. Default: `0`.",
-			Optional:            true,
-			Computed:            true,
-			Default:             int64default.StaticInt64(0),
-			Validators:          []validator.Int64{int64validator.AtLeast(0)},
+			MarkdownDescription: "Raise it by one to reopen an environment that a condition ended. Cannot be lowered. " +
+				"Default: `0`.",
+			Optional:   true,
+			Computed:   true,
+			Default:    int64default.StaticInt64(0),
+			Validators: []validator.Int64{int64validator.AtLeast(0)},
 		},
 		"labels": schema.MapAttribute{
-			MarkdownDescription: "Free labels of the environment, kept in the ledger. Changed in place. Default: none.",
+			MarkdownDescription: "Labels of the environment, stored in the ledger. Changed in place. Default: none.",
 			Optional:            true,
 			ElementType:         types.StringType,
+			Validators:          []validator.Map{given.NoNulls{}},
 		},
 		"max_monthly_cost_usd": schema.StringAttribute{
-			MarkdownDescription: "Largest `estimated_monthly_cost_usd` that may be planned, in US dollars, such as `\"25.00\"`; an estimate above it is an error of the plan. Needs `expected_usage`. Default: no limit.",
-			Optional:            true,
-			Validators:          []validator.String{dollars{}, stringvalidator.AlsoRequires(path.MatchRoot("expected_usage"))},
+			MarkdownDescription: "Cap on `estimated_monthly_cost_usd` in US dollars, such as `\"25.00\"`. A higher estimate " +
+				"is an error at plan. Needs `expected_usage` and a price book, the reconciler's or `docker.price_book` of the " +
+				"provider. Default: no cap.",
+			Optional:   true,
+			Validators: []validator.String{dollars{}, stringvalidator.AlsoRequires(path.MatchRoot("expected_usage"))},
 		},
 	}
 	all["secrets"] = secretsAttribute()
 	maps.Copy(all, variableAttributes())
 	maps.Copy(all, contentAttributes())
 	maps.Copy(all, leaseAttributes())
+	maps.Copy(all, nestedAttributes())
 	maps.Copy(all, computedAttributes())
 	return all
 }
@@ -114,22 +128,30 @@ func attributes() map[string]schema.Attribute {
 // leaseAttributes are the settings that a lease takes over and may overrule.
 func leaseAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"ttl": durationAttribute("A lease ends this long after its last activity: a command that exits 0, a file transfer, a renewal. At least `1s`.", sandbox.DefaultTTL),
-		"max_lifetime": durationAttribute("A lease ends this long after it began, however often it is renewed; no code of a sandbox runs beyond it, even when nothing else works. "+
-			"`1s` to `8760h`. Leases that exist keep theirs.", sandbox.DefaultMaxLifetime),
-		"sleep_after": durationAttribute("A sandbox that was not used for this long sleeps until it is used again; `0s` turns that off. It needs a running reconciler.", sandbox.DefaultSleepAfter),
-		"post_mortem": durationAttribute("How long a sandbox that failed after it was ready is kept, stopped, to be looked at, at most `720h`; `0s` removes it at once. Changed in place.", sandbox.DefaultPostMortem),
+		"ttl": durationAttribute("Time after a lease's last activity at which it ends. Activity is a command that exits "+
+			"0, a file transfer or a renewal. At least `1s`.", sandbox.DefaultTTL),
+		"max_lifetime": durationAttribute("Time after a lease's start at which it ends, however often it is renewed. No "+
+			"code in the sandbox runs after it, even if the reconciler and the engine fail. `1s` to `8760h`. Existing "+
+			"leases keep theirs.",
+			sandbox.DefaultMaxLifetime),
+		"sleep_after": durationAttribute("Idle time after which a sandbox sleeps; `0s` turns sleep off. Needs a running "+
+			"reconciler.", sandbox.DefaultSleepAfter),
+		"post_mortem": durationAttribute("Time for which a sandbox that failed after it was ready is kept, stopped, for "+
+			"inspection, at most `720h`; `0s` removes it at once. Changed in place.", sandbox.DefaultPostMortem),
 		"sleep_mode": schema.StringAttribute{
-			MarkdownDescription: "`pause` keeps processes and memory, `stop` ends processes and frees memory; both keep `/workspace`. On Cloudflare there is `stop` only, which keeps `/data` only. Default: `pause`, on Cloudflare `stop`.",
-			Optional:            true,
-			Computed:            true,
+			MarkdownDescription: "How a sandbox sleeps: `pause` keeps processes and memory; `stop` ends processes and frees " +
+				"memory. Both keep `/workspace`. Cloudflare supports only `stop`, which keeps only `/data`. Default: `pause`, " +
+				"on Cloudflare `stop`.",
+			Optional: true,
+			Computed: true,
 		},
 		"expiry_conditions": schema.SetAttribute{
-			MarkdownDescription: "Conditions that end leases of this environment: dotted names such as `game.finished`. " + defaultConditions(),
-			Optional:            true,
-			Computed:            true,
-			ElementType:         types.StringType,
-			Validators:          []validator.Set{setvalidator.SizeAtLeast(1)},
+			MarkdownDescription: "Conditions that end leases of this environment: dotted names such as `game.finished`. " +
+				defaultConditions(),
+			Optional:    true,
+			Computed:    true,
+			ElementType: types.StringType,
+			Validators:  []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},
 		},
 	}
 }
@@ -143,53 +165,65 @@ func computedAttributes() map[string]schema.Attribute {
 		}
 	}
 	return map[string]schema.Attribute{
-		"id":        stable("The same as `name`."),
-		"owner":     stable("Who may change the environment: an id that was issued to this object when it was created."),
-		"ledger_id": stable("Ledger that the environment is kept in. With another ledger behind the provider, a plan is an error and not a removal."),
+		"id":    stable("The same as `name`."),
+		"owner": stable("Owner, which may change the environment: an id issued to this object at its creation."),
+		"ledger_id": stable("Id of the ledger that has the environment. If the provider reaches another ledger, the plan " +
+			"fails and the state stays."),
 		"instance": schema.StringAttribute{
-			MarkdownDescription: "Backend instance that the environment is on, for Docker the engine's id. Default: the one that answers when the environment is created. " +
-				"When another one answers, an apply is an error. To move the environment there, set this to its id (`docker info --format '{{.ID}}'`) once its leases are over.",
+			MarkdownDescription: "Backend instance of the environment, for Docker the engine's id. If another one answers, " +
+				"the apply fails. To move the environment to another engine, end its leases and set this to that engine's id " +
+				"(`docker info --format '{{.ID}}'`). Default: the one that answers at creation.",
 			Optional:      true,
 			Computed:      true,
 			PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
-			Validators:    []validator.String{stringvalidator.LengthAtLeast(1)},
+			Validators:    []validator.String{given.Text{}},
 		},
-		"status":   stable("`open`; `ended` once a condition ended the environment for new leases; `deleting` once its removal has begun and not come to its end, which replaces it."),
+		"status": stable("`open`, `ended` once a condition ended the environment, or `deleting` while a removal is " +
+			"unfinished. The next apply replaces an environment that is `deleting`."),
 		"ended_by": stable("Condition that ended the environment."),
-		"ended_at": stable("When it ended, RFC 3339 in UTC."),
+		"ended_at": stable("Time of the end, RFC 3339 in UTC."),
 		"estimated_monthly_cost_usd": schema.StringAttribute{
-			MarkdownDescription: "What a month of 30 days is expected to cost in US dollars, known at plan: `expected_usage` at the prices of the provider's `docker.price_book`, after what the plan's fee includes. " +
-				"Null without `expected_usage`, `0.00` without a price book. What was really used is in the `sandbox_cost` data source.",
+			MarkdownDescription: "Expected cost of a month of 30 days in US dollars, known at plan: `expected_usage` at the " +
+				"prices of the reconciler or of `docker.price_book`, less what the plan includes. Null without " +
+				"`expected_usage`, `0.00` without a price book. The data source `sandbox_cost` has the real usage.",
 			Computed: true,
 		},
 		"estimated_monthly_cost_per_lease_usd": schema.StringAttribute{
-			MarkdownDescription: "The same, divided by the number of leases.",
+			MarkdownDescription: "`estimated_monthly_cost_usd` per lease.",
 			Computed:            true,
 		},
 		"estimated_monthly_platform_cost_usd": schema.StringAttribute{
-			MarkdownDescription: "What Cloudflare is expected to bill in such a month for requests and Durable Objects, in US dollars: beside `estimated_monthly_cost_usd`, and part of no report and no budget. " +
-				"Every command and every reading of what a sandbox uses, each 30 s, is one request to the Worker and one to its object, which has 128 MB while the sandbox is awake. " +
-				fmt.Sprintf("[List prices](%s) of %s, after what the plan includes. Null on Docker, and without `expected_usage`.", pricing.CloudflarePlatform().Source, pricing.CloudflarePlatform().AsOf),
+			MarkdownDescription: "Expected bill of Cloudflare for requests and Durable Objects in such a month, in US " +
+				"dollars. Not part of `estimated_monthly_cost_usd`, of reports or of budgets. Every command, and every reading " +
+				"of usage, each 30 s, is one request to the Worker and one to a Durable Object with 128 MB, which is active " +
+				"while the sandbox is awake. " +
+				fmt.Sprintf("[List prices](%s) of %s, less what the plan includes. Null on Docker, and without "+
+					"`expected_usage`.",
+					pricing.CloudflarePlatform().Source, pricing.CloudflarePlatform().AsOf),
 			Computed: true,
 		},
 		"drift": schema.ListAttribute{
-			MarkdownDescription: "What others have changed of what the environment is deployed with, on Cloudflare: image, size, number of instances, Worker. " +
-				"A plan that finds some changes it back to none, which deploys the environment again.",
+			MarkdownDescription: "Changes that others made to the deployment on Cloudflare: image, size, number of " +
+				"instances, Worker. If there are any, the plan deploys the environment again.",
 			Computed:    true,
 			ElementType: types.StringType,
 		},
 	}
 }
 
-func blocks() map[string]schema.Block {
-	return map[string]schema.Block{
-		"resources": schema.SingleNestedBlock{
-			MarkdownDescription: "Size of a sandbox by figures. Conflicts with `instance_type`. Below 512 MiB or half a core there are only the sizes that have a name.",
-			Validators:          []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("instance_type"))},
+// nestedAttributes are those that hold objects, or lists of them.
+func nestedAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"resources": schema.SingleNestedAttribute{
+			Optional: true,
+			MarkdownDescription: "Size of a sandbox in numbers. Conflicts with `instance_type`. Sizes below 512 MiB or half " +
+				"a core exist only by name. Default: the attributes' defaults, on Cloudflare `basic`.",
+			Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("instance_type"))},
 			Attributes: map[string]schema.Attribute{
 				"memory_mb":  limit("Memory limit in MiB, 512 to 32768.", sandbox.DefaultResources.MemoryMB),
-				"pids_limit": limit("Largest number of processes and threads, 32 to 4096.", sandbox.DefaultResources.PIDs),
-				"disk_mb":    limit("Disk size in MB, 1024 to 102400. It is billed. On Docker, programs that keep more in `/workspace` and `/data` together are ended.", sandbox.DefaultResources.DiskMB),
+				"pids_limit": limit("Limit of processes and threads, 32 to 4096.", sandbox.DefaultResources.PIDs),
+				"disk_mb": limit("Disk size in MB, 1024 to 102400, which is billed. On Docker, programs are killed when "+
+					"`/workspace` and `/data` together exceed it.", sandbox.DefaultResources.DiskMB),
 				"cpus": schema.Float64Attribute{
 					MarkdownDescription: "CPU limit in cores, 0.5 to 16, in steps of 0.001. Default: `2`.",
 					Optional:            true,
@@ -198,41 +232,44 @@ func blocks() map[string]schema.Block {
 				},
 			},
 		},
-		"network":     networkBlock(),
-		"warm_pool":   poolBlock(),
-		"budget":      budgetBlock(),
-		"mount":       mountBlock(),
-		"copy":        copyBlock(),
-		"state":       stateBlock(),
-		"confinement": confinementBlock(),
-		"post_start":  postStartBlock(),
-		"process":     processBlock(),
-		"expected_usage": schema.SingleNestedBlock{
-			MarkdownDescription: "How much the environment is expected to be used, for the estimated cost. It limits nothing.",
+		"network":     networkAttribute(),
+		"warm_pool":   poolAttribute(),
+		"budget":      budgetAttribute(),
+		"llm":         llmAttribute(),
+		"mount":       mountAttribute(),
+		"copy":        copyAttribute(),
+		"state":       snapshotAttribute(),
+		"confinement": confinementAttribute(),
+		"post_start":  postStartAttribute(),
+		"process":     processAttribute(),
+		"expected_usage": schema.SingleNestedAttribute{
+			Optional:            true,
+			MarkdownDescription: "Expected usage, for the estimated cost. It limits nothing. Default: no estimate.",
 			Attributes: map[string]schema.Attribute{
 				"leases": schema.Int64Attribute{
-					MarkdownDescription: "How many agents hold a lease, 1 to 1000000. Default: `1`.",
+					MarkdownDescription: "Number of agents with a lease, 1 to 1000000. Default: `1`.",
 					Optional:            true,
 					Computed:            true,
 					Default:             int64default.StaticInt64(1),
 					Validators:          []validator.Int64{int64validator.Between(1, 1_000_000)},
 				},
 				"hours_per_day": schema.Float64Attribute{
-					MarkdownDescription: "How long each sandbox is awake on each day, 0 to 24 hours. Default: `24`.",
+					MarkdownDescription: "Hours a day for which each sandbox is awake, 0 to 24. Default: `24`.",
 					Optional:            true,
 					Computed:            true,
 					Default:             float64default.StaticFloat64(24),
 					Validators:          []validator.Float64{float64validator.Between(0, 24)},
 				},
 				"cpu_share_percent": schema.Int64Attribute{
-					MarkdownDescription: "Which part of its CPU limit a sandbox uses while it is awake, 0 to 100 per cent. Default: `100`.",
+					MarkdownDescription: "CPU usage of an awake sandbox, 0 to 100 per cent of its limit. Default: `100`.",
 					Optional:            true,
 					Computed:            true,
 					Default:             int64default.StaticInt64(100),
 					Validators:          []validator.Int64{int64validator.Between(0, 100)},
 				},
 				"commands_per_hour": schema.Int64Attribute{
-					MarkdownDescription: "How many commands run in each sandbox in an hour in which it is awake, 0 to 1000000: only `estimated_monthly_platform_cost_usd` depends on it. " +
+					MarkdownDescription: "Commands an hour in each awake sandbox, 0 to 1000000. Only " +
+						"`estimated_monthly_platform_cost_usd` depends on it. " +
 						fmt.Sprintf("Default: `%d`, one a minute.", pricing.DefaultCommandsPerHour),
 					Optional:   true,
 					Validators: []validator.Int64{int64validator.Between(0, 1_000_000)},

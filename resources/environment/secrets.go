@@ -6,10 +6,15 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,23 +26,52 @@ type Secret struct {
 
 func secretsAttribute() schema.MapNestedAttribute {
 	return schema.MapNestedAttribute{
-		MarkdownDescription: fmt.Sprintf("Secrets by name. Every sandbox finds each as the file `%s/<name>`, in memory, that only its user may read. ", sandbox.SecretsDir) +
-			fmt.Sprintf("A name is a file name of 1 to 63 letters, digits, `.`, `_` and `-`; there may be %d. Changed in place: living sandboxes get a new value, and lose a secret that is left out, before they are used next. ", sandbox.MaxSecrets) +
-			"Values need Terraform 1.11, and are in no plan and no state. Default: none.",
-		Optional: true,
+		MarkdownDescription: fmt.Sprintf("Secrets by name. In a sandbox each is the file `%s/<name>`, in memory, "+
+			"readable only by the sandbox's user. ", sandbox.SecretsDir) +
+			fmt.Sprintf("A name is a file name of 1 to 63 letters, digits, `.`, `_` and `-`; at most %d. Changed in place: "+
+				"living sandboxes get a new value, and lose a removed secret, before their next use. ",
+				sandbox.MaxSecrets) +
+			"Values need Terraform 1.11. They are in no plan and no state. Default: none.",
+		Optional:   true,
+		Validators: []validator.Map{given.NoNulls{}},
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"value_wo": schema.StringAttribute{
-				MarkdownDescription: fmt.Sprintf("The value, 1 to %d bytes, best of an ephemeral variable or resource. It is kept encrypted in the ledger and never shown.", sandbox.MaxSecretBytes),
-				Required:            true,
-				WriteOnly:           true,
-				Sensitive:           true,
+				MarkdownDescription: fmt.Sprintf("The value, 1 to %d bytes, best from an ephemeral variable or resource. The "+
+					"ledger keeps it encrypted, and nothing shows it. Required for a new secret. An existing secret without a "+
+					"value, as after an import, keeps its value.", sandbox.MaxSecretBytes),
+				Optional:   true,
+				WriteOnly:  true,
+				Sensitive:  true,
+				Validators: []validator.String{stringvalidator.AlsoRequires(beside("value_wo_version"))},
 			},
 			"value_wo_version": schema.Int64Attribute{
-				MarkdownDescription: "Change it, for example by one, to have a changed `value_wo` sent: Terraform cannot see that a value has changed.",
-				Required:            true,
+				MarkdownDescription: "Raise it to send a changed `value_wo`, because Terraform cannot see that the value has " +
+					"changed. Required with `value_wo`.",
+				Optional:   true,
+				Validators: []validator.Int64{int64validator.AlsoRequires(beside("value_wo"))},
 			},
 		}},
 	}
+}
+
+func beside(attribute string) path.Expression {
+	return path.MatchRelative().AtParent().AtName(attribute)
+}
+
+// missingSecrets refuses secrets of a configuration without a value that the state does not have either.
+func missingSecrets(ctx context.Context, config types.Map, state *Model) diag.Diagnostics {
+	var diags diag.Diagnostics
+	have := map[string]Secret{}
+	if state != nil {
+		have = expandSecrets(ctx, state.Secrets, &diags)
+	}
+	for name, s := range expandSecrets(ctx, config, &diags) {
+		if _, ok := have[name]; !ok && s.Value.IsNull() {
+			diags.AddAttributeError(path.Root("secrets").AtMapKey(name).AtName("value_wo"), "Missing Secret",
+				fmt.Sprintf("The environment does not have the secret %s yet: set value_wo.", name))
+		}
+	}
+	return diags
 }
 
 // secretNames returns the names of the model's secrets in order, nil while they are unknown.
@@ -45,24 +79,20 @@ func (m *Model) secretNames() []string {
 	return slices.Sorted(maps.Keys(m.Secrets.Elements()))
 }
 
-// expandSecrets returns the secrets of a map by name.
+// expandSecrets returns the known secrets of a map by name. The schema refuses null ones.
 func expandSecrets(ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]Secret {
-	var secrets map[string]Secret
-	if !of.IsNull() && !of.IsUnknown() {
-		diags.Append(of.ElementsAs(ctx, &secrets, false)...)
-	}
-	return secrets
+	return expandObjects[Secret](ctx, of, diags)
 }
 
 // secretValues returns what has to be sent: the known values of a configuration whose version the
-// state does not have.
+// state does not have. A secret without a value keeps what it has.
 func secretValues(ctx context.Context, config, state types.Map) (map[string]sandbox.Secret, diag.Diagnostics) {
 	var diags diag.Diagnostics
 	have := expandSecrets(ctx, state, &diags)
 	values := map[string]sandbox.Secret{}
 	for name, s := range expandSecrets(ctx, config, &diags) {
 		before, sent := have[name]
-		if s.Value.IsUnknown() || sent && before.Version.Equal(s.Version) {
+		if s.Value.IsUnknown() || s.Value.IsNull() || sent && before.Version.Equal(s.Version) {
 			continue
 		}
 		values[name] = sandbox.Secret(s.Value.ValueString())

@@ -65,7 +65,8 @@ func TestAccEnvironmentSecrets(t *testing.T) {
 	svc, err := client.New(client.Config{URL: r.URL, Token: r.Token})
 	w.Must(err)
 	configuration := func(secrets string) string {
-		return r.Configuration + "variable \"token\" {\n  type      = string\n  ephemeral = true\n}\n" + minimal(w, "force_destroy = true\n"+secrets)
+		return r.Configuration + "variable \"token\" {\n  type      = string\n  ephemeral = true\n}\n" +
+			minimal(w, "force_destroy = true\n"+secrets)
 	}
 	is := func(value string) config.Variables {
 		return config.Variables{"token": config.StringVariable(value)}
@@ -88,21 +89,31 @@ func TestAccEnvironmentSecrets(t *testing.T) {
 		Steps: []resource.TestStep{
 			{
 				Config: two(1), ConfigVariables: is("hunter2"),
-				ConfigStateChecks: []statecheck.StateCheck{at("token", "value_wo", knownvalue.Null()), at("token", "value_wo_version", knownvalue.Int64Exact(1))},
-				Check:             resource.ComposeTestCheckFunc(stateWithout("hunter2"), sandboxHas(w, svc, "kept=kept-hunter2\ntoken=hunter2")),
+				ConfigStateChecks: []statecheck.StateCheck{
+					at("token", "value_wo", knownvalue.Null()), at("token", "value_wo_version", knownvalue.Int64Exact(1)),
+				},
+				Check: resource.ComposeTestCheckFunc(stateWithout("hunter2"),
+					sandboxHas(w, svc, "kept=kept-hunter2\ntoken=hunter2")),
 			},
 			{Config: two(1), ConfigVariables: is("hunter3"), PlanOnly: true},
 			{
 				Config: two(2), ConfigVariables: is("hunter3"), ConfigPlanChecks: inPlace(),
-				Check: resource.ComposeTestCheckFunc(stateWithout("hunter2", "hunter3"), sandboxHas(w, svc, "kept=kept-hunter2\ntoken=hunter3")),
+				Check: resource.ComposeTestCheckFunc(stateWithout("hunter2", "hunter3"),
+					sandboxHas(w, svc, "kept=kept-hunter2\ntoken=hunter3")),
 			},
 			{
-				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name, ConfigVariables: is("hunter3"),
-				ImportStateVerifyIgnore: []string{"secrets.kept.value_wo_version", "secrets.token.value_wo_version", "force_destroy"}, // which the ledger does not have
+				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name,
+				ConfigVariables: is("hunter3"),
+				// The ledger does not have these attributes.
+				ImportStateVerifyIgnore: []string{
+					"secrets.kept.value_wo_version", "secrets.token.value_wo_version", "force_destroy",
+				},
 			},
 			{
-				Config: configuration(`secrets = { token = { value_wo = var.token, value_wo_version = 2 } }`), ConfigVariables: is("hunter4"), ConfigPlanChecks: inPlace(),
-				Check: sandboxHas(w, svc, "token=hunter3"),
+				Config:           configuration(`secrets = { token = { value_wo = var.token, value_wo_version = 2 } }`),
+				ConfigVariables:  is("hunter4"),
+				ConfigPlanChecks: inPlace(),
+				Check:            sandboxHas(w, svc, "token=hunter3"),
 			},
 			{
 				Config: configuration(""), ConfigVariables: is("hunter4"), ConfigPlanChecks: inPlace(),

@@ -19,10 +19,11 @@ type Settings struct {
 	PrivateCIDRs   types.Set      `tfsdk:"private_cidrs"`
 	EnvPassthrough types.Set      `tfsdk:"env_passthrough"`
 	EnvBlocked     types.Set      `tfsdk:"env_blocked"`
+	LLM            types.Map      `tfsdk:"llm"`
 	Mounts         types.List     `tfsdk:"mount"`
 	Copies         types.List     `tfsdk:"copy"`
-	State          *State         `tfsdk:"state"`
-	InitialState   types.Map      `tfsdk:"initial_state"`
+	Snapshot       *Snapshot      `tfsdk:"state"`
+	InitialData    types.Map      `tfsdk:"initial_state"`
 	Skills         types.Map      `tfsdk:"skills"`
 	Confinement    *Confinement   `tfsdk:"confinement"`
 	PostStart      types.List     `tfsdk:"post_start"`
@@ -33,8 +34,9 @@ type Settings struct {
 // SettingsAttributes describes the settings as the resource does; all are computed.
 func SettingsAttributes() map[string]datasource.Attribute {
 	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "initial_state", "skills", "post_mortem")
-	maps.Copy(all, computed.Attributes(networkBlock().Attributes, "allow", "private_cidrs"))
-	maps.Copy(all, computed.Blocks(blocks(), "mount", "copy", "state", "confinement", "post_start", "process"))
+	maps.Copy(all, computed.Attributes(networkAttribute().Attributes, "allow", "private_cidrs"))
+	maps.Copy(all,
+		computed.Attributes(nestedAttributes(), "llm", "mount", "copy", "state", "confinement", "post_start", "process"))
 	return all
 }
 
@@ -44,22 +46,37 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 	var diags diag.Diagnostics
 	none := types.SetNull(types.StringType)
 	m := Model{
-		Mounts: types.ListNull(mountBlock().NestedObject.Type()), Copies: types.ListNull(copyBlock().NestedObject.Type()),
-		PostStart: types.ListNull(postStartBlock().NestedObject.Type()), Processes: types.ListNull(processBlock().NestedObject.Type()),
+		LLM:       types.MapNull(llmAttribute().NestedObject.Type()),
+		Mounts:    types.ListNull(mountAttribute().NestedObject.Type()),
+		Copies:    types.ListNull(copyAttribute().NestedObject.Type()),
+		PostStart: types.ListNull(postStartAttribute().NestedObject.Type()),
+		Processes: types.ListNull(processAttribute().NestedObject.Type()),
 	}
+	m.flattenLLM(ctx, spec, &diags)
 	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
-	m.flattenState(ctx, spec, &diags)
+	m.flattenSnapshot(ctx, spec, &diags)
 	m.flattenConfinement(spec.Confinement)
 	m.flattenCommands(ctx, spec, &diags)
 	s := Settings{
-		Allow: none, PrivateCIDRs: none,
-		EnvPassthrough: flattenSet(ctx, spec.EnvPassthrough, none, &diags), EnvBlocked: flattenSet(ctx, spec.EnvBlocked, none, &diags),
-		Mounts: m.Mounts, Copies: m.Copies, State: m.State, InitialState: m.InitialState, Skills: m.Skills, Confinement: m.Confinement,
-		PostStart: m.PostStart, Processes: m.Processes, PostMortem: duration.FromPointer(spec.PostMortem),
+		Allow:          none,
+		PrivateCIDRs:   none,
+		EnvPassthrough: flattenSet(ctx, spec.EnvPassthrough, none, &diags),
+		EnvBlocked:     flattenSet(ctx, spec.EnvBlocked, none, &diags),
+		LLM:            m.LLM,
+		Mounts:         m.Mounts,
+		Copies:         m.Copies,
+		Snapshot:       m.Snapshot,
+		InitialData:    m.InitialData,
+		Skills:         m.Skills,
+		Confinement:    m.Confinement,
+		PostStart:      m.PostStart,
+		Processes:      m.Processes,
+		PostMortem:     duration.FromPointer(spec.PostMortem),
 	}
 	if spec.Network == sandbox.NetworkRestricted {
 		rules := spec.EgressRules()
-		s.Allow, s.PrivateCIDRs = setOf(ctx, flattenRules(rules.Allow), &diags), setOf(ctx, append([]string{}, rules.PrivateCIDRs...), &diags)
+		s.Allow, s.PrivateCIDRs = setOf(ctx, flattenRules(rules.Allow), &diags), setOf(ctx,
+			append([]string{}, rules.PrivateCIDRs...), &diags)
 	}
 	return s, diags
 }

@@ -2,22 +2,28 @@ package environment
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/spread"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // ValidateConfig applies the rules of the domain to what is known of the configuration.
-func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest,
+	resp *resource.ValidateConfigResponse) {
 	var config Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	resp.Diagnostics.Append(spread.Config(req.Config).Get(ctx, &config)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -31,7 +37,10 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		return diags
 	}
 	put := sandbox.PutEnvironment{ID: m.Name.ValueString(), EnvironmentSpec: spec.WithDefaults()}
-	put.SecretValues, diags = secretValues(ctx, m.Secrets, types.MapNull(types.StringType))
+	diags.Append(m.asWritten(ctx, spec, &put.EnvironmentSpec)...)
+	values, d := secretValues(ctx, m.Secrets, types.MapNull(types.StringType))
+	diags.Append(d...)
+	put.SecretValues = values
 	if diags.HasError() {
 		return diags
 	}
@@ -41,18 +50,80 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 	if m.Image.IsUnknown() {
 		put.Image = "unknown"
 	}
-	if m.Network != nil && m.Network.Mode.IsUnknown() {
-		put.Network = sandbox.NetworkRestricted // which all else that the block says needs
+	if m.Secrets.IsUnknown() {
+		put.Secrets = credentials(put.LLM)
 	}
-	for i, c := range put.ExpiryConditions {
-		if c == "" { // an unknown element
-			put.ExpiryConditions[i] = "unknown.condition"
-		}
+	if m.Network != nil && m.Network.Mode.IsUnknown() {
+		put.Network = sandbox.NetworkRestricted // which all else that network says needs
 	}
 	if err := put.Validate(); err != nil {
-		diags.Append(diagnose.Failed("Invalid Environment", err, place)...)
+		diags.Append(diagnose.Failed("Invalid Environment", inCores(err, m.Resources), place)...)
 	}
 	return diags
+}
+
+// asWritten gives a specification whose defaults are filled in the values back that the configuration writes down.
+// The domain takes a zero for what is left out; written down, a zero is checked as it is.
+func (m *Model) asWritten(ctx context.Context, raw sandbox.EnvironmentSpec,
+	filled *sandbox.EnvironmentSpec) (diags diag.Diagnostics) {
+	asWritten(&filled.Type, raw.Type, m.Type)
+	asWritten(&filled.Backend, raw.Backend, m.Backend)
+	asWritten(&filled.TTL, raw.TTL, m.TTL)
+	asWritten(&filled.MaxLifetime, raw.MaxLifetime, m.MaxLifetime)
+	asWritten(&filled.SleepMode, raw.SleepMode, m.SleepMode)
+	if n := m.Network; n != nil {
+		asWritten(&filled.Network, raw.Network, n.Mode)
+	}
+	if r := m.Resources; r != nil {
+		size := &filled.Resources
+		asWritten(&size.MemoryMB, raw.Resources.MemoryMB, r.MemoryMB)
+		asWritten(&size.CPUMillis, raw.Resources.CPUMillis, r.CPUs)
+		asWritten(&size.PIDs, raw.Resources.PIDs, r.PIDs)
+		asWritten(&size.DiskMB, raw.Resources.DiskMB, r.DiskMB)
+	}
+	if p := m.WarmPool; raw.WarmPool != nil {
+		asWritten(&filled.WarmPool.Mode, raw.WarmPool.Mode, p.Mode)
+		asWritten(&filled.WarmPool.TTL, raw.WarmPool.TTL, p.TTL)
+	}
+	if c := m.Confinement; c != nil {
+		asWritten(&filled.Confinement.TmpMB, raw.Confinement.TmpMB, c.TmpMB)
+		asWritten(&filled.Confinement.RunMB, raw.Confinement.RunMB, c.RunMB)
+		asWritten(&filled.Confinement.OpenFiles, raw.Confinement.OpenFiles, c.OpenFiles)
+		asWritten(&filled.Confinement.DiskLimit, raw.Confinement.DiskLimit, c.DiskLimit)
+	}
+	if s := m.Snapshot; s != nil {
+		asWritten(&filled.Snapshot.Scope, raw.Snapshot.Scope, s.Scope)
+		asWritten(&filled.Snapshot.OnPersistFailure, raw.Snapshot.OnPersistFailure, s.OnPersistFailure)
+		asWritten(&filled.Snapshot.RetryFor, raw.Snapshot.RetryFor, s.RetryFor)
+		asWritten(&filled.Snapshot.SizeLimitMB, raw.Snapshot.SizeLimitMB, s.SizeLimitMB)
+	}
+	for i, p := range expandList[PostStart](ctx, m.PostStart, &diags) {
+		asWritten(&filled.PostStart[i].Timeout, raw.PostStart[i].Timeout, p.Timeout)
+	}
+	return diags
+}
+
+func asWritten[T any](at *T, is T, written attr.Value) {
+	if !written.IsNull() && !written.IsUnknown() {
+		*at = is
+	}
+}
+
+// inCores restates what is wrong with a CPU limit, which the domain counts in thousandths of a core.
+func inCores(err error, size *Size) error {
+	var e *sandbox.Error
+	if size == nil || !errors.As(err, &e) {
+		return err
+	}
+	restated := *e
+	restated.Fields = slices.Clone(e.Fields)
+	for i := range restated.Fields {
+		if f := &restated.Fields[i]; f.Name == "resources.cpu_millis" {
+			f.Problem = fmt.Sprintf("must be between %g and %g cores, not %g; smaller only by instance_type: %s",
+				cores(sandbox.MinCPUMillis), cores(sandbox.MaxCPUMillis), size.CPUs.ValueFloat64(), instanceTypes())
+		}
+	}
+	return &restated
 }
 
 // place says where a field of the domain stands in the configuration, and what it is called there.
@@ -70,9 +141,12 @@ func place(field string) (path.Path, string, bool) {
 	case strings.HasPrefix(field, "egress.private_cidrs"):
 		return path.Root("network").AtName("private_cidrs"), "Every private range", true
 	case field == "resources.cpu_millis":
-		return path.Root("resources").AtName("cpus"), "cpus, in thousandths of a core,", true
+		return path.Root("resources").AtName("cpus"), "cpus", true
 	case head == "resources":
 		return path.Root("resources").AtName(rest), rest, true
+	case head == "llm":
+		at := locateLLM(rest)
+		return at, at.String(), true
 	case head == "env":
 		return path.Root("env").AtMapKey(rest), "The environment variable " + rest, true
 	case head == "secret_values":
@@ -92,15 +166,15 @@ func place(field string) (path.Path, string, bool) {
 	}
 }
 
-// listBlocks are the blocks of lists whose name in the domain is another.
-var listBlocks = map[string]string{"mounts": "mount", "copies": "copy", "processes": "process"}
+// listNames are the lists whose name in the domain is another.
+var listNames = map[string]string{"mounts": "mount", "copies": "copy", "processes": "process"}
 
-// locate finds a field that the configuration has under the domain's name, or in a block for each of
+// locate finds a field that the configuration has under the domain's name, or in the elements of
 // a list: mounts[1].source is mount[1].source.
 func locate(head, rest string) path.Path {
 	name, index, listed := strings.Cut(strings.TrimSuffix(head, "]"), "[")
-	if block, ok := listBlocks[name]; ok {
-		name = block
+	if list, ok := listNames[name]; ok {
+		name = list
 	}
 	at := path.Root(name)
 	switch name {

@@ -73,7 +73,8 @@ func (e *Ephemeral) Configure(_ context.Context, req ephemeral.ConfigureRequest,
 }
 
 // ValidateConfig applies the rules of the domain to what is known of the configuration.
-func (e *Ephemeral) ValidateConfig(ctx context.Context, req ephemeral.ValidateConfigRequest, resp *ephemeral.ValidateConfigResponse) {
+func (e *Ephemeral) ValidateConfig(ctx context.Context, req ephemeral.ValidateConfigRequest,
+	resp *ephemeral.ValidateConfigResponse) {
 	var config EphemeralModel
 	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if resp.Diagnostics.HasError() {
@@ -102,7 +103,12 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
-	ask := sandbox.Acquire{AgentDID: m.AgentDID.ValueString(), EnvironmentID: m.EnvironmentID.ValueString(), Owner: e.provider.NewOwner(), Settings: settings}
+	ask := sandbox.Acquire{
+		AgentDID:      m.AgentDID.ValueString(),
+		EnvironmentID: m.EnvironmentID.ValueString(),
+		Owner:         e.provider.NewOwner(),
+		Settings:      settings,
+	}
 	acquired, err := svc.Acquire(ctx, ask)
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)
@@ -111,12 +117,16 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 	}
 	l := acquired.Lease
 	if l.Status != sandbox.LeaseActive {
-		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s.", l.ID, l.EndedBy, l.EndReason))
+		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s.",
+			l.ID, l.EndedBy, l.EndReason))
 		return
 	}
 	m.flatten(l, svc.LedgerID)
 	resp.Diagnostics.Append(resp.Result.Set(ctx, &m)...)
-	private, err := json.Marshal(held{LedgerID: svc.LedgerID, Lease: sandbox.LeaseRef{ID: l.ID, Generation: l.Generation, Owner: l.Owner}})
+	private, err := json.Marshal(held{
+		LedgerID: svc.LedgerID,
+		Lease:    sandbox.LeaseRef{ID: l.ID, Generation: l.Generation, Owner: l.Owner},
+	})
 	if err != nil {
 		panic(err) // strings and a number always encode
 	}
@@ -199,14 +209,16 @@ type privateData interface {
 }
 
 // reopen returns what an open one remembers, and the service on the ledger where it was opened.
-func (e *Ephemeral) reopen(ctx context.Context, failed string, private privateData) (held, configured.Service, diag.Diagnostics) {
+func (e *Ephemeral) reopen(ctx context.Context, failed string,
+	private privateData) (held, configured.Service, diag.Diagnostics) {
 	var h held
 	text, diags := private.GetKey(ctx, heldKey)
 	if diags.HasError() {
 		return held{}, configured.Service{}, diags
 	}
 	if err := json.Unmarshal(text, &h); err != nil {
-		diags.AddError(failed, fmt.Sprintf("What Terraform kept of the open lease, %q, cannot be read: %v. This is a defect; please report it.", text, err))
+		diags.AddError(failed, fmt.Sprintf(
+			"Terraform's record of the open lease, %q, cannot be read: %v. This is a defect; please report it.", text, err))
 		return held{}, configured.Service{}, diags
 	}
 	svc, err := e.provider.OpenLedger(ctx, h.LedgerID)

@@ -64,15 +64,17 @@ func TestAccEphemeralLeaseEndsWithTerraform(t *testing.T) {
 			l, err := w.Service().GetLease(t.Context(), leaseID(w))
 			w.Must(err)
 			if l.EndedBy != sandbox.EndedByRelease || l.Status != sandbox.LeaseDestroyed || len(w.Containers(w.Name)) > 0 {
-				t.Errorf("once Terraform is done the lease is %s by %q, with the containers %v", l.Status, l.EndedBy, w.Containers(w.Name))
+				t.Errorf("once Terraform is done the lease is %s by %q, with the containers %v",
+					l.Status, l.EndedBy, w.Containers(w.Name))
 			}
 		}
 		ephemeralTest(t, w,
 			resource.TestStep{
 				Config: provider + opened(w, `ttl = "10m"`),
 				ConfigStateChecks: []statecheck.StateCheck{
-					echoed("id", text(leaseID(w))), echoed("generation", knownvalue.NotNull()), echoed("leased_at", knownvalue.NotNull()),
-					echoed("sandbox_id", knownvalue.StringRegexp(regexp.MustCompile(`^[a-z2-7]{26}$`))), echoed("image", text(w.Image)), echoed("ttl", text("10m")),
+					echoed("id", text(leaseID(w))), echoed("generation", knownvalue.NotNull()), echoed("leased_at",
+						knownvalue.NotNull()), echoed("sandbox_id", knownvalue.StringRegexp(regexp.MustCompile(`^[a-z2-7]{26}$`))),
+					echoed("image", text(w.Image)), echoed("ttl", text("10m")),
 				},
 			},
 			resource.TestStep{PreConfig: released, Config: provider + opened(w, `ttl = "10m"`), PlanOnly: true},
@@ -83,12 +85,13 @@ func TestAccEphemeralLeaseEndsWithTerraform(t *testing.T) {
 
 func TestAccEphemeralLeaseOfAnotherOwner(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		ephemeralTest(t, w,
 			resource.TestStep{Config: provider + environment(w)},
 			resource.TestStep{
 				PreConfig: func() {
-					_, err := w.Service().Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "orchestrator"})
+					_, err := w.Service().Acquire(t.Context(),
+						sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "orchestrator"})
 					w.Must(err)
 				},
 				Config:      provider + opened(w, ""),
@@ -111,7 +114,7 @@ func TestAccEphemeralLeaseOfAnotherOwner(t *testing.T) {
 // What did not open, Terraform does not close.
 func TestAccEphemeralLeaseThatDoesNotStartLeavesNothing(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		ref := w.Name + ":latest"
 		w.Must(w.Docker.ImageTag(t.Context(), w.Image, ref))
 		untag := func() {
@@ -121,8 +124,11 @@ func TestAccEphemeralLeaseThatDoesNotStartLeavesNothing(t *testing.T) {
 		onRef := func(s string) string { return provider + strings.Replace(s, w.Image, ref, 1) }
 		ephemeralTest(t, w,
 			resource.TestStep{Config: onRef(environment(w))},
-			resource.TestStep{PreConfig: untag, Config: onRef(opened(w, "")), ExpectError: regexp.MustCompile(`(?s)Opening Lease Failed.*` + ref)},
 			resource.TestStep{
+				PreConfig:   untag,
+				Config:      onRef(opened(w, "")),
+				ExpectError: regexp.MustCompile(`(?s)Opening Lease Failed.*` + ref),
+			}, resource.TestStep{
 				PreConfig: func() {
 					l, err := w.Service().GetLease(t.Context(), leaseID(w))
 					w.Must(err)
@@ -148,7 +154,8 @@ func TestAccEphemeralLeaseErrorsOfThePlan(t *testing.T) {
 		{agent, "timeouts {\n open = \"long\"\n}", `Invalid Attribute Value Time Duration`},
 	} {
 		steps = append(steps, resource.TestStep{
-			Config:   w.Embedded() + fmt.Sprintf("ephemeral \"sandbox_lease\" \"test\" {\n  agent_did = %q\n  environment_id = \"catan-7\"\n  %s\n}\n", tt.agent, tt.more),
+			Config: w.Embedded() + fmt.Sprintf("ephemeral \"sandbox_lease\" \"test\" {\n  agent_did = %q\n"+
+				"  environment_id = \"catan-7\"\n  %s\n}\n", tt.agent, tt.more),
 			PlanOnly: true, ExpectError: regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(tt.says), " ", `\s+`)),
 		})
 	}
@@ -223,7 +230,8 @@ func (s session) open(ttl string) *tfprotov6.OpenEphemeralResourceResponse {
 
 func (s session) close(private []byte) {
 	s.Helper()
-	resp, err := s.server.CloseEphemeralResource(s.Context(), &tfprotov6.CloseEphemeralResourceRequest{TypeName: "sandbox_lease", Private: private})
+	resp, err := s.server.CloseEphemeralResource(s.Context(),
+		&tfprotov6.CloseEphemeralResourceRequest{TypeName: "sandbox_lease", Private: private})
 	s.Must(err)
 	s.succeed(resp.Diagnostics)
 }
@@ -232,9 +240,16 @@ func (s session) close(private []byte) {
 func withEnvironment(w *providertest.World) service.Service {
 	w.Helper()
 	service := w.Service()
-	_, err := service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: w.Name, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
-		Type: sandbox.TypeRPG, Image: w.Image, Network: sandbox.NetworkNone, Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500},
-	}})
+	_, err := service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
+		ID:    w.Name,
+		Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type:      sandbox.TypeRPG,
+			Image:     w.Image,
+			Network:   sandbox.NetworkNone,
+			Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500},
+		},
+	})
 	w.Must(err)
 	w.Cleanup(func() {
 		w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
@@ -253,16 +268,19 @@ func TestAccEphemeralLeaseIsRenewedByHalfOfItsTime(t *testing.T) {
 	if want := before.LastActivity.Add(5 * time.Minute); !open.RenewAt.Equal(want) {
 		t.Errorf("it is to be renewed at %v, not at %v", open.RenewAt, want)
 	}
-	renewed, err := s.server.RenewEphemeralResource(t.Context(), &tfprotov6.RenewEphemeralResourceRequest{TypeName: "sandbox_lease", Private: open.Private})
+	renewed, err := s.server.RenewEphemeralResource(t.Context(),
+		&tfprotov6.RenewEphemeralResourceRequest{TypeName: "sandbox_lease", Private: open.Private})
 	w.Must(err)
 	s.succeed(renewed.Diagnostics)
 	after, err := service.GetLease(t.Context(), leaseID(w))
 	w.Must(err)
 	if !after.ExpiresAt.After(before.ExpiresAt) || !renewed.RenewAt.After(open.RenewAt) {
-		t.Errorf("renewing moved the end from %v to %v, and the next renewal from %v to %v", before.ExpiresAt, after.ExpiresAt, open.RenewAt, renewed.RenewAt)
+		t.Errorf("renewing moved the end from %v to %v, and the next renewal from %v to %v",
+			before.ExpiresAt, after.ExpiresAt, open.RenewAt, renewed.RenewAt)
 	}
 	s.close(renewed.Private)
-	renewed, err = s.server.RenewEphemeralResource(t.Context(), &tfprotov6.RenewEphemeralResourceRequest{TypeName: "sandbox_lease", Private: open.Private})
+	renewed, err = s.server.RenewEphemeralResource(t.Context(),
+		&tfprotov6.RenewEphemeralResourceRequest{TypeName: "sandbox_lease", Private: open.Private})
 	w.Must(err)
 	if len(renewed.Diagnostics) != 1 || renewed.Diagnostics[0].Summary != "Renewing Lease Failed" {
 		t.Errorf("renewing a lease that has ended says %+v", renewed.Diagnostics)

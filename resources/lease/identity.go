@@ -11,6 +11,7 @@ import (
 var _ resource.ResourceWithIdentity = (*Resource)(nil)
 
 // IdentitySchema describes the identity.
-func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
-	resp.IdentitySchema = configured.IdentityByID("Id of the lease, `<agent_did>::<environment_id>`.")
+func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest,
+	resp *resource.IdentitySchemaResponse) {
+	resp.IdentitySchema = configured.IdentityInLedger("Id of the lease, `<agent_did>::<environment_id>`.")
 }

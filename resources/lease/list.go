@@ -38,17 +38,26 @@ func (l *List) Metadata(_ context.Context, req resource.MetadataRequest, resp *r
 }
 
 // ListResourceConfigSchema describes the filters.
-func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
+func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest,
+	resp *list.ListResourceSchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "The leases of the ledger, each in its current generation, by id, of all owners.",
+		MarkdownDescription: "All leases of the ledger, by id, each in its current generation.",
 		Attributes: map[string]schema.Attribute{
-			"environment_id": schema.StringAttribute{MarkdownDescription: "Only leases of this environment. Default: of all.", Optional: true},
-			"agent_did":      schema.StringAttribute{MarkdownDescription: "Only leases of this agent. Default: of all.", Optional: true},
-			"status": schema.StringAttribute{
-				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. Default: `active`.",
+			"environment_id": schema.StringAttribute{
+				MarkdownDescription: "Only leases of this environment. Default: all.",
 				Optional:            true,
+			},
+			"agent_did": schema.StringAttribute{
+				MarkdownDescription: "Only leases of this agent. Default: all.",
+				Optional:            true,
+			},
+			"status": schema.StringAttribute{
+				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. " +
+					"Default: `active`.",
+				Optional: true,
 				Validators: []validator.String{stringvalidator.OneOf(
-					string(sandbox.LeasePending), string(sandbox.LeaseActive), string(sandbox.LeaseExpired), string(sandbox.LeaseDestroyed))},
+					string(sandbox.LeasePending), string(sandbox.LeaseActive), string(sandbox.LeaseExpired),
+					string(sandbox.LeaseDestroyed))},
 			},
 		},
 	}
@@ -64,7 +73,9 @@ func (l *List) List(ctx context.Context, req list.ListRequest, stream *list.List
 
 func (m ListModel) filter() sandbox.LeaseFilter {
 	f := sandbox.LeaseFilter{
-		EnvironmentID: m.EnvironmentID.ValueString(), AgentDID: m.AgentDID.ValueString(), Status: sandbox.LeaseStatus(m.Status.ValueString()),
+		EnvironmentID: m.EnvironmentID.ValueString(),
+		AgentDID:      m.AgentDID.ValueString(),
+		Status:        sandbox.LeaseStatus(m.Status.ValueString()),
 	}
 	if f.Status == "" {
 		f.Status = sandbox.LeaseActive
@@ -85,9 +96,13 @@ func (l *List) find(ctx context.Context, f sandbox.LeaseFilter, wanted int64) ([
 			return nil, err
 		}
 		for _, lease := range page {
-			found = append(found, configured.Listed{ID: lease.ID, Fill: func(ctx context.Context, result *list.ListResult) diag.Diagnostics {
-				return fill(ctx, lease, svc.LedgerID, result)
-			}})
+			found = append(found, configured.Listed{
+				ID:       lease.ID,
+				LedgerID: svc.LedgerID,
+				Fill: func(ctx context.Context, result *list.ListResult) diag.Diagnostics {
+					return fill(ctx, lease, svc.LedgerID, result)
+				},
+			})
 		}
 		if len(page) < f.Limit || wanted > 0 && int64(len(found)) >= wanted {
 			return found, nil

@@ -40,6 +40,7 @@ type Model struct {
 	EndedAt    types.String  `tfsdk:"ended_at"`
 	EndedBy    types.String  `tfsdk:"ended_by"`
 	EndReason  types.String  `tfsdk:"end_reason"`
+	Cost       types.String  `tfsdk:"cost_usd"`
 	Image      types.String  `tfsdk:"image"`
 	MemoryMB   types.Int64   `tfsdk:"memory_mb"`
 	CPUs       types.Float64 `tfsdk:"cpus"`
@@ -47,8 +48,10 @@ type Model struct {
 }
 
 // ended reports whether the state holds a lease that has ended by the rules.
-func (m *Model) ended() bool {
-	switch sandbox.LeaseStatus(m.Status.ValueString()) {
+func (m *Model) ended() bool { return hasEnded(m.Status) }
+
+func hasEnded(status types.String) bool {
+	switch sandbox.LeaseStatus(status.ValueString()) {
 	case sandbox.LeaseExpired, sandbox.LeaseDestroyed:
 		return true
 	default:
@@ -60,7 +63,8 @@ func (m *Model) ref() sandbox.LeaseRef {
 	return sandbox.LeaseRef{ID: m.ID.ValueString(), Generation: m.Generation.ValueInt64(), Owner: m.Owner.ValueString()}
 }
 
-// expand returns the lease's own settings. What is null or unknown is left to the environment.
+// expand returns the lease's own settings. What is null or unknown is left to the environment;
+// an unknown condition stands as one that is valid.
 func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnostics) {
 	settings := sandbox.LeaseSettings{
 		TTL:         t.TTL.Pointer(),
@@ -72,6 +76,9 @@ func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnosti
 		var conditions []types.String // of which some may be unknown
 		diags = t.ExpiryConditions.ElementsAs(ctx, &conditions, false)
 		for _, c := range conditions {
+			if c.IsUnknown() {
+				c = types.StringValue("unknown.condition")
+			}
 			settings.ExpiryConditions = append(settings.ExpiryConditions, c.ValueString())
 		}
 		slices.Sort(settings.ExpiryConditions)
@@ -92,7 +99,11 @@ func flatten(ctx context.Context, l sandbox.Lease, ledgerID string, m *Model) di
 	m.LeasedAt = value.Time(l.LeasedAt)
 	m.EndedAt = value.Time(l.EndedAt)
 	m.EndedBy = value.String(l.EndedBy)
-	if !l.RetiredAt.IsZero() { // the ledger has forgotten the rest, and the state has not
+	m.Cost = types.StringNull() // it grows while the lease lives
+	if !l.EndedAt.IsZero() {
+		m.Cost = types.StringValue(l.Cost.String())
+	}
+	if !l.PurgedAt.IsZero() { // the ledger has forgotten the rest, and the state has not
 		return nil
 	}
 	m.EndReason = value.String(l.EndReason)

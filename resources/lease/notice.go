@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -14,54 +15,70 @@ import (
 // Terraform shows in a plan only what feeds a change, so what happened to a lease is told by
 // warnings. Each has its own summary, because Terraform folds those that share one.
 
+// notice is a warning about one lease.
+type notice struct {
+	diag.Diagnostic
+	// kind is common to the warnings about leases of one environment that are folded into one. "" is never folded.
+	kind news.Kind
+}
+
+func warning(kind news.Kind, summary, detail string) notice {
+	return notice{Diagnostic: diag.NewWarningDiagnostic(summary, detail), kind: kind}
+}
+
 // vanished reports whether the lease in the state is no more, other than by the rules, and says so.
-func vanished(l sandbox.Lease, err error, m *Model) (diag.Diagnostic, bool) {
+func vanished(l sandbox.Lease, err error, m *Model) (notice, bool) {
 	const next = "It is dropped from Terraform's state, and the next apply leases it again."
 	id, generation := m.ID.ValueString(), m.Generation.ValueInt64()
-	was := fmt.Sprintf("lease %s (generation %d, sandbox %s, last known status %s)", id, generation, m.SandboxID.ValueString(), m.Status.ValueString())
+	was := fmt.Sprintf("lease %s (generation %d, sandbox %s, last known status %s)",
+		id, generation, m.SandboxID.ValueString(), m.Status.ValueString())
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
-		return diag.NewWarningDiagnostic(fmt.Sprintf("Lease %s Vanished", id),
+		return warning("", fmt.Sprintf("Lease %s Vanished", id),
 			fmt.Sprintf("The ledger has no %s: %s. %s", was, err, next)), true
 	case err != nil:
-		return nil, false
+		return notice{}, false
 	case !m.Owner.IsNull() && l.Owner != m.Owner.ValueString():
-		return diag.NewWarningDiagnostic(fmt.Sprintf("Lease %s Taken Over", id),
-			fmt.Sprintf("The %s is over: its generation %d has been held by another owner, %s, since %s. It is dropped from Terraform's state; an apply can lease it again once that owner has released it.",
+		return warning("", fmt.Sprintf("Lease %s Taken Over", id),
+			fmt.Sprintf("The %s is over: its generation %d has been held by another owner, %s, since %s. It is dropped from "+
+				"Terraform's state; an apply can lease it again once that owner has released it.",
 				was, l.Generation, l.Owner, value.Time(l.LeasedAt).ValueString())), true
 	case !l.EndedAt.IsZero() && !l.EndedBy.EndedByRules():
-		return diag.NewWarningDiagnostic(fmt.Sprintf("Lease %s %s", id, title(l.EndedBy)),
-			fmt.Sprintf("Lease %s (generation %d, sandbox %s) ended at %s as %s: %s. It was last seen at %s and had cost $%s. %s",
-				id, l.Generation, l.SandboxID, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), lastSeen(l), l.Cost, next)), true
+		return warning(news.Gone, fmt.Sprintf("Lease %s %s", id, title(l.EndedBy)),
+			fmt.Sprintf(
+				"Lease %s (generation %d, sandbox %s) ended at %s as %s: %s. It was last seen at %s and had cost $%s. %s",
+				id, l.Generation, l.SandboxID, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), lastSeen(l), l.Cost, next,
+			)), true
 	default:
-		return nil, false
+		return notice{}, false
 	}
 }
 
 // notices returns the warnings about a lease that stays in the state: that it has ended since the
 // state was written, that it is another generation, and what its backend shows otherwise.
-func notices(l sandbox.Lease, m *Model) diag.Diagnostics {
-	var diags diag.Diagnostics
+func notices(l sandbox.Lease, m *Model) []notice {
+	var all []notice
 	if was := m.Generation.ValueInt64(); was != 0 && l.Generation != was {
-		diags.AddWarning(fmt.Sprintf("Lease %s Leased Again", l.ID), fmt.Sprintf(
-			"Lease %s is in generation %d; Terraform knew generation %d. Its owner leased it again outside of this configuration, at %s. The state follows.",
-			l.ID, l.Generation, was, value.Time(l.LeasedAt).ValueString()))
+		all = append(all, warning("", fmt.Sprintf("Lease %s Leased Again", l.ID), fmt.Sprintf(
+			"Lease %s is in generation %d; Terraform knew generation %d. Its owner leased it again outside of this "+
+				"configuration, at %s. The state follows.", l.ID, l.Generation, was, value.Time(l.LeasedAt).ValueString())))
 	}
 	if !l.EndedAt.IsZero() && (!m.ended() || m.Generation.ValueInt64() != l.Generation) {
-		next := "Nothing is planned for it, because on_expiry is keep; destroy it, or set on_expiry to recreate to lease it again."
+		next := "Nothing is planned for it, because on_expiry is keep. Destroy it, set on_expiry to recreate, or lease " +
+			"it again with terraform apply -replace."
 		if m.OnExpiry.ValueString() == onExpiryRecreate {
-			next = "Its next generation is planned, because on_expiry is recreate."
+			next = "Its next generation is planned, because on_expiry is recreate, unless a warning says that it waits."
 		}
-		diags.AddWarning(fmt.Sprintf("Lease %s Ended", l.ID), fmt.Sprintf(
+		all = append(all, warning(news.Ended, fmt.Sprintf("Lease %s Ended", l.ID), fmt.Sprintf(
 			"Lease %s (generation %d) ended at %s by %s: %s. It cost $%s. Expected; this is not drift. %s",
-			l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), l.Cost, next))
+			l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), l.Cost, next)))
 	}
 	if len(l.Drift) > 0 {
-		diags.AddWarning(fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
+		all = append(all, warning(news.Changed, fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
 			"Sandbox %s of lease %s is not as it was leased:\n\n%s\n\nNothing is planned for it. %s",
-			l.SandboxID, l.ID, findings(l.Drift), remedy(l.Drift)))
+			l.SandboxID, l.ID, findings(l.Drift), remedy(l.Drift))))
 	}
-	return diags
+	return all
 }
 
 // remedy says what becomes of what was found.
@@ -69,7 +86,7 @@ func remedy(drift []sandbox.DriftFinding) string {
 	if slices.ContainsFunc(drift, func(f sandbox.DriftFinding) bool { return f.Kind == sandbox.DriftChanged }) {
 		return "To get it as configured, lease it again with terraform apply -replace."
 	}
-	return "A sandbox that stopped is started again in place: by the reconciler, or without one when it is used next."
+	return "A stopped sandbox is started again in place, by the reconciler or, without one, at its next use."
 }
 
 func findings(drift []sandbox.DriftFinding) string {
@@ -83,14 +100,14 @@ func findings(drift []sandbox.DriftFinding) string {
 
 // reason is why a lease ended, in words.
 func reason(l sandbox.Lease) string {
-	if l.RetiredAt.IsZero() {
+	if l.PurgedAt.IsZero() {
 		return l.EndReason
 	}
-	return "the ledger has kept no more about it since " + value.Time(l.RetiredAt).ValueString()
+	return "the ledger purged the details at " + value.Time(l.PurgedAt).ValueString()
 }
 
 func lastSeen(l sandbox.Lease) string {
-	if !l.RetiredAt.IsZero() {
+	if !l.PurgedAt.IsZero() {
 		return value.Time(l.EndedAt).ValueString()
 	}
 	if l.ObservedAt.IsZero() {

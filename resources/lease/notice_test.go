@@ -96,15 +96,26 @@ func TestEndIsToldOnce(t *testing.T) {
 	}
 }
 
-// retired is what a ledger still knows of a lease that ended long ago.
-func retired(l sandbox.Lease, by sandbox.EndedBy) sandbox.Lease {
-	return sandbox.Lease{ID: l.ID, AgentDID: l.AgentDID, EnvironmentID: l.EnvironmentID, Owner: l.Owner, Generation: l.Generation,
-		Status: sandbox.LeaseDestroyed, SandboxID: l.SandboxID, LeasedAt: l.LeasedAt, EndedAt: noon.Add(time.Hour), EndedBy: by,
-		Cost: l.Cost, RetiredAt: noon.Add(800 * time.Hour)}
+// purged is what a ledger still knows of a lease that ended long ago.
+func purged(l sandbox.Lease, by sandbox.EndedBy) sandbox.Lease {
+	return sandbox.Lease{
+		ID:            l.ID,
+		AgentDID:      l.AgentDID,
+		EnvironmentID: l.EnvironmentID,
+		Owner:         l.Owner,
+		Generation:    l.Generation,
+		Status:        sandbox.LeaseDestroyed,
+		SandboxID:     l.SandboxID,
+		LeasedAt:      l.LeasedAt,
+		EndedAt:       noon.Add(time.Hour),
+		EndedBy:       by,
+		Cost:          l.Cost,
+		PurgedAt:      noon.Add(800 * time.Hour),
+	}
 }
 
 // A state that was not refreshed for as long as the ledger keeps what was destroyed.
-func TestRetiredLeaseIsNoDrift(t *testing.T) {
+func TestPurgedLeaseIsNoDrift(t *testing.T) {
 	t.Parallel()
 	m, l := known()
 	l.Image, l.Resources = "player", sandbox.Resources{MemoryMB: 128, CPUMillis: 500, PIDs: 64}
@@ -112,12 +123,13 @@ func TestRetiredLeaseIsNoDrift(t *testing.T) {
 		t.Fatal(diags)
 	}
 	before := m
-	l = retired(l, sandbox.EndedByTTL)
+	l = purged(l, sandbox.EndedByTTL)
 	if d, gone := vanished(l, nil, &m); gone {
 		t.Fatalf("it is dropped: %v", d)
 	}
 	diags := notices(l, &m)
-	if len(diags) != 1 || diags[0].Summary() != "Lease did:plc:a::catan-7 Ended" || !strings.Contains(diags[0].Detail(), "by ttl: the ledger has kept no more about it since 2026-09-17T20:00:00Z. It cost $0.0015.") {
+	if len(diags) != 1 || diags[0].Summary() != "Lease did:plc:a::catan-7 Ended" || !strings.Contains(diags[0].Detail(),
+		"by ttl: the ledger purged the details at 2026-09-17T20:00:00Z. It cost $0.0015.") {
 		t.Errorf("got %v", diags)
 	}
 	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() {
@@ -133,7 +145,8 @@ func TestRetiredLeaseIsNoDrift(t *testing.T) {
 		t.Errorf("it is told again: %v", diags)
 	}
 	m.Status = before.Status
-	if d, gone := vanished(retired(l, sandbox.EndedByCrashed), nil, &m); !gone || !strings.Contains(d.Detail(), "last seen at 2026-08-15T13:00:00Z") {
+	if d, gone := vanished(purged(l, sandbox.EndedByCrashed), nil, &m); !gone ||
+		!strings.Contains(d.Detail(), "last seen at 2026-08-15T13:00:00Z") {
 		t.Errorf("a crash is drift, however long ago: %v", d)
 	}
 }
@@ -150,7 +163,8 @@ func TestWhatIsSeenOnTheBackendIsInTheState(t *testing.T) {
 	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() {
 		t.Fatal(diags)
 	}
-	if m.MemoryMB.ValueInt64() != 96 || m.CPUs.ValueFloat64() != 0.25 || m.PIDs.ValueInt64() != 32 || m.Image.ValueString() != "other" {
+	if m.MemoryMB.ValueInt64() != 96 || m.CPUs.ValueFloat64() != 0.25 || m.PIDs.ValueInt64() != 32 ||
+		m.Image.ValueString() != "other" {
 		t.Errorf("got %+v", m)
 	}
 	diags := notices(l, &m)
@@ -164,7 +178,8 @@ func TestAWarningSaysWhatBecomesOfWhatWasFound(t *testing.T) {
 	restarted := sandbox.DriftFinding{Kind: sandbox.DriftStopped, Field: "incarnation", Expected: "1", Observed: "2"}
 	for says, drift := range map[string][]sandbox.DriftFinding{
 		"is started again in place": {restarted},
-		"terraform apply -replace":  {restarted, {Kind: sandbox.DriftChanged, Field: "memory_mb", Expected: "128", Observed: "96"}},
+		"terraform apply -replace": {restarted,
+			{Kind: sandbox.DriftChanged, Field: "memory_mb", Expected: "128", Observed: "96"}},
 	} {
 		m, l := known()
 		l.Drift = drift
@@ -184,7 +199,8 @@ func TestAnEndedLeaseKeepsTheConfiguredSettings(t *testing.T) {
 		t.Errorf("a living lease has the ttl %s (%v)", m.TTL, diags)
 	}
 	l.Settings.TTL = nil
-	if diags := flatten(t.Context(), ended(l, sandbox.EndedByTTL), "ledger", &m); diags.HasError() || m.TTL.ValueString() != "1h" {
+	if diags := flatten(t.Context(), ended(l, sandbox.EndedByTTL), "ledger", &m); diags.HasError() ||
+		m.TTL.ValueString() != "1h" {
 		t.Errorf("an ended lease has the ttl %s (%v)", m.TTL, diags)
 	}
 }

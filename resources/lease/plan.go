@@ -2,19 +2,24 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // ValidateConfig applies the rules of the domain to what is known of the configuration.
-func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest,
+	resp *resource.ValidateConfigResponse) {
 	var config Model
 	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if resp.Diagnostics.HasError() {
@@ -29,12 +34,11 @@ func validate(ctx context.Context, t Terms) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	for i, c := range settings.ExpiryConditions {
-		if c == "" { // an unknown element
-			settings.ExpiryConditions[i] = "unknown.condition"
-		}
+	ask := sandbox.Acquire{
+		AgentDID:      t.AgentDID.ValueString(),
+		EnvironmentID: t.EnvironmentID.ValueString(),
+		Settings:      settings,
 	}
-	ask := sandbox.Acquire{AgentDID: t.AgentDID.ValueString(), EnvironmentID: t.EnvironmentID.ValueString(), Settings: settings}
 	if t.AgentDID.IsUnknown() {
 		ask.AgentDID = "did:unknown:unknown"
 	}
@@ -56,25 +60,76 @@ func paths(field string) (path.Path, string, bool) {
 	return path.Root(field), field, true
 }
 
-// ModifyPlan plans that a new lease is active, and the replacement of one that has ended where
-// on_expiry asks for it. The status is planned to a known value, so that the plan shows
-// "expired" -> "active" as what forces the replacement.
+// ModifyPlan plans that a new lease is active, and that one that has ended is leased again where on_expiry asks for
+// it. That is a change in place and no replacement: a lease that cannot be had again keeps its end in the state.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
 		return
 	}
-	status := path.Root("status")
 	if req.State.Raw.IsNull() {
-		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, status, string(sandbox.LeaseActive))...)
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("status"), string(sandbox.LeaseActive))...)
 		return
 	}
-	var state Model
-	var onExpiry types.String
+	var plan, state Model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	resp.Diagnostics.Append(req.Plan.GetAttribute(ctx, path.Root("on_expiry"), &onExpiry)...)
-	if resp.Diagnostics.HasError() || !state.ended() || onExpiry.ValueString() != onExpiryRecreate {
+	if resp.Diagnostics.HasError() || !state.ended() || plan.OnExpiry.ValueString() == onExpiryKeep ||
+		!plan.AgentDID.Equal(state.AgentDID) || !plan.EnvironmentID.Equal(state.EnvironmentID) {
 		return
 	}
-	resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, status, string(sandbox.LeaseActive))...)
-	resp.RequiresReplace = append(resp.RequiresReplace, status)
+	if plan.OnExpiry.IsUnknown() {
+		plan.again()
+		plan.Status, plan.EndedAt = types.StringUnknown(), types.StringUnknown()
+		plan.EndedBy, plan.EndReason, plan.Cost = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+		return
+	}
+	waits, diags := r.waits(ctx, &plan, req.Private)
+	resp.Diagnostics.Append(diags...)
+	if waits || resp.Diagnostics.HasError() {
+		return
+	}
+	plan.again()
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+}
+
+// waits reports, with one warning for all leases of the environment, that the lease's environment has ended and gives
+// it no next generation. A plan that reopens the environment comes before that of its leases, which refer to it.
+func (r *Resource) waits(ctx context.Context, plan *Model, in news.Private) (bool, diag.Diagnostics) {
+	id := plan.EnvironmentID.ValueString()
+	if r.Provider == nil || r.Provider.IsReopened(id) {
+		return false, nil
+	}
+	settings, diags := expand(ctx, plan.Terms)
+	end, d := keptEnvironmentEnd(ctx, in)
+	diags.Append(d...)
+	if diags.HasError() || !end.ends(settings) {
+		return false, diags
+	}
+	if r.Provider.TellOnce("waits", id) {
+		diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
+			"Environment %s ended by %s and gives no leases that end with it. Nothing is planned for its leases whose "+
+				"on_expiry is recreate, such as %s. Raise the environment's epoch to %d: the same apply reopens it and leases "+
+				"their sandboxes again.", id, end.By, plan.ID.ValueString(), end.Epoch+1))
+	}
+	return true, diags
+}
+
+// again plans the next generation.
+func (m *Model) again() {
+	m.Status = types.StringValue(string(sandbox.LeaseActive))
+	m.EndedAt, m.EndedBy, m.EndReason = types.StringNull(), types.StringNull(), types.StringNull()
+	m.Cost = types.StringNull()
+	m.SandboxID, m.LeasedAt, m.Image = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
+	m.Generation, m.MemoryMB, m.PIDs = types.Int64Unknown(), types.Int64Unknown(), types.Int64Unknown()
+	m.CPUs = types.Float64Unknown()
+}
+
+// replacesWhatLives has a change replace a lease that lives. One that has ended takes its settings over in its next
+// generation.
+func replacesWhatLives(ctx context.Context, req planmodifier.StringRequest,
+	resp *stringplanmodifier.RequiresReplaceIfFuncResponse) {
+	var status types.String
+	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("status"), &status)...)
+	resp.RequiresReplace = !hasEnded(status)
 }

@@ -22,7 +22,8 @@ func becauseOf(attribute string) plancheck.PlanCheck { return replacedBecauseOf{
 
 type replacedBecauseOf struct{ attribute string }
 
-func (c replacedBecauseOf) CheckPlan(_ context.Context, req plancheck.CheckPlanRequest, resp *plancheck.CheckPlanResponse) {
+func (c replacedBecauseOf) CheckPlan(_ context.Context, req plancheck.CheckPlanRequest,
+	resp *plancheck.CheckPlanResponse) {
 	for _, change := range req.Plan.ResourceChanges {
 		if change.Address == address {
 			if got := fmt.Sprint(change.Change.ReplacePaths); got != "[["+c.attribute+"]]" {
@@ -37,13 +38,21 @@ func (c replacedBecauseOf) CheckPlan(_ context.Context, req plancheck.CheckPlanR
 func TestAccLeaseEngineAway(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	away := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    host = \"unix://%s\"\n  }\n}\n", w.LedgerURL, filepath.Join(t.TempDir(), "docker.sock"))
+	away := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    host = \"unix://%s\"\n  }\n}\n",
+		w.LedgerURL, filepath.Join(t.TempDir(), "docker.sock"))
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{Config: w.Embedded() + leased(w, "")},
-			{Config: away + leased(w, ""), ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*Terraform's\s+state\s+was\s+kept`)},
-			{Config: away + leased(w, ""), Destroy: true, ExpectError: regexp.MustCompile(`(?s)Lease Failed.*Terraform's\s+state\s+was\s+kept`)},
+			{
+				Config:      away + leased(w, ""),
+				ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*Terraform's\s+state\s+is\s+unchanged`),
+			},
+			{
+				Config:      away + leased(w, ""),
+				Destroy:     true,
+				ExpectError: regexp.MustCompile(`(?s)Lease Failed.*Terraform's\s+state\s+is\s+unchanged`),
+			},
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
 		},
 	})
@@ -53,7 +62,8 @@ func TestAccLeaseEngineAway(t *testing.T) {
 func TestAccLeasePlanOnACloneOfTheEngine(t *testing.T) {
 	t.Parallel()
 	w, p := providertest.New(t), dockertest.NewProxy(t)
-	config := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker {\n    host = %q\n  }\n}\n", w.LedgerURL, p.Host()) + leased(w, "")
+	config := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    host = %q\n  }\n}\n",
+		w.LedgerURL, p.Host()) + leased(w, "")
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
@@ -62,7 +72,9 @@ func TestAccLeasePlanOnACloneOfTheEngine(t *testing.T) {
 				PreConfig: func() {
 					p.Set(dockertest.Clone(func(what string) { t.Errorf("the clone is asked for %s", what) }))
 				},
-				Config: config, PlanOnly: true, ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*clone.*Terraform's\s+state\s+was\s+kept`),
+				Config:      config,
+				PlanOnly:    true,
+				ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*clone.*Terraform's\s+state\s+is\s+unchanged`),
 			},
 			{PreConfig: func() { p.Set(nil) }, Config: config, PlanOnly: true}, // it lives: nothing is planned
 		},
@@ -79,7 +91,7 @@ func TestAccLeaseReconcilerAway(t *testing.T) {
 			{Config: first.Configuration + leased(w, "")},
 			{
 				PreConfig: first.Stop, Config: first.Configuration + leased(w, ""),
-				ExpectError: regexp.MustCompile(`(?s)Reading (Lease|Environment) Failed.*Terraform's\s+state\s+was\s+kept`),
+				ExpectError: regexp.MustCompile(`(?s)Reading (Lease|Environment) Failed.*Terraform's\s+state\s+is\s+unchanged`),
 			},
 			// The provider itself takes over the reconciler's ledger, and finds everything.
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
@@ -95,8 +107,8 @@ func TestAccLeaseOnAnotherLedger(t *testing.T) {
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{Config: w.Embedded() + leased(w, "")},
-			{Config: other + leased(w, ""), ExpectError: regexp.MustCompile(`now\s+reaches\s+ledger`)},
-			{Config: other + leased(w, ""), Destroy: true, ExpectError: regexp.MustCompile(`now\s+reaches\s+ledger`)},
+			{Config: other + leased(w, ""), ExpectError: regexp.MustCompile(`provider\s+reaches\s+ledger`)},
+			{Config: other + leased(w, ""), Destroy: true, ExpectError: regexp.MustCompile(`provider\s+reaches\s+ledger`)},
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
 		},
 	})
@@ -143,7 +155,9 @@ resource "sandbox_lease" "test" {
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				planned("status", text("active")),
 			}},
-			ConfigStateChecks: []statecheck.StateCheck{value("agent_did", text("did:plc:carol")), value("ttl", text("5h")), value("max_lifetime", text("3h"))},
+			ConfigStateChecks: []statecheck.StateCheck{
+				value("agent_did", text("did:plc:carol")), value("ttl", text("5h")), value("max_lifetime", text("3h")),
+			},
 		}},
 	})
 }
@@ -164,7 +178,9 @@ func TestAccLeaseErrorsOfThePlan(t *testing.T) {
 	for _, tt := range tests {
 		says := strings.ReplaceAll(regexp.QuoteMeta(tt.says), " ", `\s+`)
 		steps = append(steps, resource.TestStep{
-			Config:   w.Embedded() + fmt.Sprintf("resource \"sandbox_lease\" \"test\" {\n  agent_did = %q\n  environment_id = %q\n  %s\n}\n", tt.agent, tt.environment, tt.more),
+			Config: w.Embedded() +
+				fmt.Sprintf("resource \"sandbox_lease\" \"test\" {\n  agent_did = %q\n  environment_id = %q\n  %s\n}\n",
+					tt.agent, tt.environment, tt.more),
 			PlanOnly: true, ExpectError: regexp.MustCompile(says),
 		})
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -44,12 +46,11 @@ func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, res
 	resp.TypeName = req.ProviderTypeName + "_lease"
 }
 
-// Create acquires the lease for a new owner. What a failed acquire leaves of this owner gets into
-// the state, so that the next apply removes it.
+// Create acquires the lease for an owner of its own, which is that of an earlier Create whose state was lost where
+// there was one. What a failed acquire leaves of this owner gets into the state, so that the next apply removes it.
 func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
-	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, sandbox.LeaseID(m.AgentDID.ValueString(), m.EnvironmentID.ValueString()))...)
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
 	resp.Diagnostics.Append(diags...)
 	settings, diags := expand(ctx, m.Terms)
@@ -65,21 +66,49 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
-	ask := sandbox.Acquire{AgentDID: m.AgentDID.ValueString(), EnvironmentID: m.EnvironmentID.ValueString(), Owner: r.Provider.NewOwner(), Settings: settings}
-	acquired, err := svc.Acquire(ctx, ask)
-	lease := acquired.Lease
+	ask := sandbox.Acquire{
+		AgentDID:      m.AgentDID.ValueString(),
+		EnvironmentID: m.EnvironmentID.ValueString(),
+		Settings:      settings,
+	}
+	object := journaled(svc.LedgerID, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID))
+	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, svc.LedgerID, object.ID)...)
+	var resumed bool
+	ask.Owner, resumed = r.Provider.Begin(ctx, object)
+	r.Provider.Changed(object.ID)
+	lease, err := acquire(ctx, svc, ask, resumed)
 	switch {
 	case err != nil:
 		resp.Diagnostics.Append(acquireFailed(failed, ask, err)...)
 		var ours bool
 		if lease, ours = made(ctx, svc, ask); !ours {
+			r.Provider.Held(ctx, object, ask.Owner)
 			return
 		}
 	case lease.Status != sandbox.LeaseActive:
-		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s.", lease.ID, lease.EndedBy, lease.EndReason))
+		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s.",
+			lease.ID, lease.EndedBy, lease.EndReason))
 	}
+	resp.Diagnostics.Append(news.See(ctx, resp.Private, r.Provider.Now())...)
 	resp.Diagnostics.Append(flatten(ctx, lease, svc.LedgerID, &m)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// acquire acquires the lease. One that an earlier Create made with other settings gets these.
+func acquire(ctx context.Context, svc service.Leases, ask sandbox.Acquire, resumed bool) (sandbox.Lease, error) {
+	acquired, err := svc.Acquire(ctx, ask)
+	if resumed && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings {
+		ref := sandbox.LeaseRef{ID: sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), Owner: ask.Owner}
+		if _, err = svc.Renew(ctx, sandbox.Renew{LeaseRef: ref, Settings: &ask.Settings}); err == nil {
+			acquired, err = svc.Acquire(ctx, ask) // which waits until its sandbox is ready
+		}
+	}
+	return acquired.Lease, err
+}
+
+// journaled is the lease in the journal of what is being created.
+func journaled(ledgerID, id string) journal.Object {
+	return journal.Object{Kind: journal.Lease, LedgerID: ledgerID, ID: id}
 }
 
 func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnostics {
@@ -87,7 +116,10 @@ func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnost
 		return diagnose.Failed(summary, err, paths)
 	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf(
-		"%s.\n\nTo manage the lease with this resource, import it:\n\n  terraform import sandbox_lease.<name> '%s'", err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)))}
+		"%s.\n\nTo manage the lease with this resource, import it:\n\n  terraform import sandbox_lease.<name> '%s'\n\nIf "+
+			"this resource holds the lease and is being replaced, remove create_before_destroy from its lifecycle: an agent "+
+			"has at most one lease in an environment, so the old one must end first.",
+		err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)))}
 }
 
 // made returns what a failed acquire has left: what the ledger has of this owner or, when the
@@ -101,7 +133,13 @@ func made(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return sandbox.Lease{}, false
 	case err != nil:
-		return sandbox.Lease{ID: id, AgentDID: ask.AgentDID, EnvironmentID: ask.EnvironmentID, Owner: ask.Owner, Settings: ask.Settings}, true
+		return sandbox.Lease{
+			ID:            id,
+			AgentDID:      ask.AgentDID,
+			EnvironmentID: ask.EnvironmentID,
+			Owner:         ask.Owner,
+			Settings:      ask.Settings,
+		}, true
 	default:
 		return l, l.Owner == ask.Owner
 	}
@@ -111,7 +149,7 @@ func made(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
-	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.ID.ValueString())...)
+	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, m.LedgerID.ValueString(), m.ID.ValueString())...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -121,9 +159,13 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
-	lease, err := svc.ObserveLease(ctx, m.ID.ValueString())
+	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
+	lease, err := r.Provider.Observe(ctx, svc, m.ID.ValueString())
+	leasedAt, _ := time.Parse(time.RFC3339, m.LeasedAt.ValueString()) // zero while it is being made
+	since, diags := news.SeenAt(ctx, req.Private, leasedAt)
+	resp.Diagnostics.Append(diags...)
 	if d, gone := vanished(lease, err, &m); gone {
-		resp.Diagnostics.Append(d)
+		resp.Diagnostics.Append(r.fold(ctx, svc, lease, since, d)...)
 		resp.State.RemoveResource(ctx)
 		return
 	}
@@ -131,20 +173,34 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
-	resp.Diagnostics.Append(notices(lease, &m)...)
+	for _, n := range notices(lease, &m) {
+		resp.Diagnostics.Append(r.fold(ctx, svc, lease, since, n)...)
+	}
+	resp.Diagnostics.Append(news.See(ctx, resp.Private, r.Provider.Now())...)
 	resp.Diagnostics.Append(flatten(ctx, lease, svc.LedgerID, &m)...)
+	if m.ended() {
+		resp.Diagnostics.Append(r.keepEnvironmentEnd(ctx, svc, lease.EnvironmentID, resp.Private)...)
+	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// Update renews the lease with its new settings. One that has ended keeps them for its next
-// generation; there is nothing to renew.
+// Update renews the lease with its new settings. One that has ended is leased again where that is planned, by the
+// same owner; otherwise it keeps the settings for its next generation, and there is nothing to renew.
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	var m Model
+	var m, state Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
-	resp.Diagnostics.Append(configured.Identify(ctx, resp.Identity, m.ID.ValueString())...)
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, m.LedgerID.ValueString(), m.ID.ValueString())...)
 	settings, diags := expand(ctx, m.Terms)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
+		return
+	}
+	if state.ended() && !m.ended() {
+		resp.Diagnostics.Append(r.leaseAgain(ctx, &m, settings)...)
+		if !resp.Diagnostics.HasError() {
+			resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+		}
 		return
 	}
 	if m.ended() {
@@ -157,6 +213,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 		return
 	}
+	r.Provider.Changed(m.ID.ValueString())
 	lease, err := svc.Renew(ctx, sandbox.Renew{LeaseRef: m.ref(), Settings: &settings})
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)
@@ -165,6 +222,37 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	// The rest was planned as the state has it; what happens meanwhile is for the next Read to tell.
 	resp.Diagnostics.Append(m.flattenSettings(ctx, lease.Settings)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// leaseAgain acquires the next generation for the owner that the lease has had.
+func (r *Resource) leaseAgain(ctx context.Context, m *Model, settings sandbox.LeaseSettings) diag.Diagnostics {
+	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
+	if diags.HasError() {
+		return diags
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	const failed = "Leasing Again Failed"
+	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
+	if err != nil {
+		return diagnose.Failed(failed, err, nil)
+	}
+	ask := sandbox.Acquire{
+		AgentDID:      m.AgentDID.ValueString(),
+		EnvironmentID: m.EnvironmentID.ValueString(),
+		Owner:         m.Owner.ValueString(),
+		Settings:      settings,
+	}
+	acquired, err := svc.Acquire(ctx, ask)
+	switch l := acquired.Lease; {
+	case err != nil:
+		return acquireFailed(failed, ask, err)
+	case l.Status != sandbox.LeaseActive:
+		return diag.Diagnostics{diag.NewErrorDiagnostic(failed, fmt.Sprintf(
+			"Lease %s was acquired again and ended at once by %s: %s.", l.ID, l.EndedBy, l.EndReason))}
+	default:
+		return flatten(ctx, l, svc.LedgerID, m)
+	}
 }
 
 // Delete releases exactly the generation and owner of the state, and waits until its sandbox is
@@ -182,11 +270,14 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	const failed = "Releasing Lease Failed"
 	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
 	if err == nil {
+		r.Provider.Changed(m.ID.ValueString())
 		err = release(ctx, svc, m.ref())
 	}
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
 	}
+	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 }
 
 // release releases this generation of this owner, and waits until its sandbox is gone. One that has
@@ -201,15 +292,17 @@ func release(ctx context.Context, svc service.Leases, ref sandbox.LeaseRef) erro
 }
 
 // ImportState adopts the lease with this id, with the owner that it has.
-func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest,
+	resp *resource.ImportStateResponse) {
 	var id types.String
-	resource.ImportStatePassthroughWithIdentity(ctx, path.Root("id"), path.Root("id"), req, resp)
+	const failed = "Importing Lease Failed"
+	r.Provider.Import(ctx, failed, req, resp)
 	resp.Diagnostics.Append(resp.State.GetAttribute(ctx, path.Root("id"), &id)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	if _, _, err := sandbox.ParseLeaseID(id.ValueString()); err != nil {
-		resp.Diagnostics.AddError("Importing Lease Failed", strings.ToUpper(err.Error()[:1])+err.Error()[1:]+".")
+		resp.Diagnostics.AddError(failed, strings.ToUpper(err.Error()[:1])+err.Error()[1:]+".")
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("on_expiry"), onExpiryKeep)...)

@@ -31,10 +31,10 @@ resource "sandbox_environment" "test" {
   name  = %q
   type  = "rpg"
   image = %q
-  network {
+  network = {
     mode = "none"
   }
-  resources {
+  resources = {
     memory_mb = 512
     cpus      = 0.5
   }
@@ -96,11 +96,13 @@ func TestAccLease(t *testing.T) {
 					Config:           provider + leased(w, ""),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{planned("status", text("active"))}},
 					ConfigStateChecks: []statecheck.StateCheck{
-						owner.AddStateValue(address, tfjsonpath.New("owner")), sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")),
-						value("id", text(leaseID(w))), value("owner", knownvalue.StringRegexp(regexp.MustCompile(`^terraform:[0-9a-f-]{36}$`))),
+						owner.AddStateValue(address, tfjsonpath.New("owner")),
+						sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")), value("id", text(leaseID(w))),
+						value("owner", knownvalue.StringRegexp(regexp.MustCompile(`^terraform:[0-9a-f-]{36}$`))),
 						value("status", text("active")), value("generation", knownvalue.Int64Exact(1)), value("on_expiry", text("keep")),
-						value("image", text(w.Image)), value("memory_mb", knownvalue.Int64Exact(512)), value("cpus", knownvalue.Float64Exact(0.5)),
-						value("pids_limit", knownvalue.Int64Exact(256)), value("leased_at", knownvalue.NotNull()), value("ended_at", knownvalue.Null()),
+						value("image", text(w.Image)), value("memory_mb", knownvalue.Int64Exact(512)),
+						value("cpus", knownvalue.Float64Exact(0.5)), value("pids_limit", knownvalue.Int64Exact(256)),
+						value("leased_at", knownvalue.NotNull()), value("ended_at", knownvalue.Null()),
 						value("ttl", knownvalue.Null()), value("expiry_conditions", knownvalue.Null()),
 					},
 				},
@@ -108,7 +110,8 @@ func TestAccLease(t *testing.T) {
 					Config:           provider + leased(w, settings),
 					ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
 					ConfigStateChecks: []statecheck.StateCheck{
-						owner.AddStateValue(address, tfjsonpath.New("owner")), sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")),
+						owner.AddStateValue(address, tfjsonpath.New("owner")),
+						sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")),
 						value("ttl", text("1h")), value("sleep_after", text("0s")), value("status", text("active")),
 					},
 				},
@@ -119,14 +122,20 @@ func TestAccLease(t *testing.T) {
 				},
 				{Config: provider + leased(w, ""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
 				{ // what is fixed at the beginning of a lease
-					Config:            provider + leased(w, `max_lifetime = "2h"`),
-					ConfigPlanChecks:  action(plancheck.ResourceActionReplace),
-					ConfigStateChecks: []statecheck.StateCheck{value("generation", knownvalue.Int64Exact(2)), value("max_lifetime", text("2h"))},
+					Config: provider + leased(w, `max_lifetime = "2h"`),
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace), becauseOf("max_lifetime"),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("generation", knownvalue.Int64Exact(2)), value("max_lifetime", text("2h")),
+					},
 				},
 				{
-					Config:            provider + strings.Replace(leased(w, ""), agent, "did:plc:bob", 1),
-					ConfigPlanChecks:  action(plancheck.ResourceActionReplace),
-					ConfigStateChecks: []statecheck.StateCheck{value("generation", knownvalue.Int64Exact(1)), value("agent_did", text("did:plc:bob"))},
+					Config:           provider + strings.Replace(leased(w, ""), agent, "did:plc:bob", 1),
+					ConfigPlanChecks: action(plancheck.ResourceActionReplace),
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("generation", knownvalue.Int64Exact(1)), value("agent_did", text("did:plc:bob")),
+					},
 				},
 			},
 		})
@@ -153,19 +162,20 @@ func TestAccLeaseEnded(t *testing.T) {
 						value("end_reason", knownvalue.StringRegexp(regexp.MustCompile("agent.death"))),
 					},
 				},
-				{ // settings are for the next generation
-					Config:            provider + leased(w, `ttl = "1h"`),
+				{ // settings are for the next generation, also those that are fixed at the beginning of a lease
+					Config:            provider + leased(w, "ttl = \"1h\"\n  max_lifetime = \"2h\""),
 					ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 					ConfigStateChecks: []statecheck.StateCheck{value("ttl", text("1h")), value("ended_by", text("condition"))},
 				},
 				{
 					Config: provider + leased(w, "ttl = \"1h\"\n  on_expiry = \"recreate\""),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-						plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace),
-						planned("status", text("active")), becauseOf("status"),
+						plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate),
+						planned("status", text("active")), planned("ended_by", knownvalue.Null()),
 					}},
 					ConfigStateChecks: []statecheck.StateCheck{
-						value("status", text("active")), value("generation", knownvalue.Int64Exact(2)), value("ttl", text("1h")), value("ended_by", knownvalue.Null()),
+						value("status", text("active")), value("generation", knownvalue.Int64Exact(2)), value("ttl", text("1h")),
+						value("ended_by", knownvalue.Null()),
 					},
 				},
 				{ // the whole environment ends; then everything can be destroyed
@@ -179,17 +189,19 @@ func TestAccLeaseEnded(t *testing.T) {
 
 func TestAccLeaseRemovedByHand(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			CheckDestroy:             gone(w),
 			Steps: []resource.TestStep{
 				{Config: provider + leased(w, "")},
 				{
-					PreConfig:         func() { w.RemoveContainers(w.Name) },
-					Config:            provider + leased(w, ""),
-					ConfigPlanChecks:  action(plancheck.ResourceActionCreate),
-					ConfigStateChecks: []statecheck.StateCheck{value("status", text("active")), value("generation", knownvalue.Int64Exact(2))},
+					PreConfig:        func() { w.RemoveContainers(w.Name) },
+					Config:           provider + leased(w, ""),
+					ConfigPlanChecks: action(plancheck.ResourceActionCreate),
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("status", text("active")), value("generation", knownvalue.Int64Exact(2)),
+					},
 				},
 				{ // destroying finds nothing and is content
 					PreConfig: func() { w.RemoveContainers(w.Name) },
@@ -203,7 +215,7 @@ func TestAccLeaseRemovedByHand(t *testing.T) {
 
 func TestAccLeaseChangedByHand(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			Steps: []resource.TestStep{
@@ -215,8 +227,10 @@ func TestAccLeaseChangedByHand(t *testing.T) {
 						})
 						w.Must(err)
 					},
-					Config:            provider + leased(w, ""),
-					ConfigStateChecks: []statecheck.StateCheck{value("memory_mb", knownvalue.Int64Exact(96)), value("status", text("active"))},
+					Config: provider + leased(w, ""),
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("memory_mb", knownvalue.Int64Exact(96)), value("status", text("active")),
+					},
 				},
 			},
 		})
@@ -225,7 +239,7 @@ func TestAccLeaseChangedByHand(t *testing.T) {
 
 func TestAccLeaseOfAnotherOwner(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			CheckDestroy:             gone(w),
@@ -233,7 +247,8 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 				{Config: provider + environment(w)},
 				{
 					PreConfig: func() {
-						_, err := w.Service().Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "orchestrator"})
+						_, err := w.Service().Acquire(t.Context(),
+							sandbox.Acquire{AgentDID: agent, EnvironmentID: w.Name, Owner: "orchestrator"})
 						w.Must(err)
 					},
 					Config:      provider + leased(w, ""),
@@ -244,7 +259,9 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 						plancheck.ExpectResourceAction(address, plancheck.ResourceActionNoop),
 					}},
-					ConfigStateChecks: []statecheck.StateCheck{value("owner", text("orchestrator")), value("generation", knownvalue.Int64Exact(1))},
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("owner", text("orchestrator")), value("generation", knownvalue.Int64Exact(1)),
+					},
 				},
 				{ // released there and leased by somebody else: dropped, never destroyed
 					PreConfig: func() {
@@ -275,7 +292,7 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 // A lease whose sandbox does not come up leaves nothing behind, and is leased again.
 func TestAccLeaseThatDoesNotStart(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		ref := w.Name + ":latest"
 		tag := func() { w.Must(w.Docker.ImageTag(context.Background(), w.Image, ref)) }
 		untag := func() {
@@ -301,9 +318,11 @@ func TestAccLeaseThatDoesNotStart(t *testing.T) {
 						}
 						tag()
 					},
-					Config:            onRef(leased(w, "")),
-					ConfigPlanChecks:  action(plancheck.ResourceActionCreate),
-					ConfigStateChecks: []statecheck.StateCheck{value("status", text("active")), value("generation", knownvalue.Int64Exact(2))},
+					Config:           onRef(leased(w, "")),
+					ConfigPlanChecks: action(plancheck.ResourceActionCreate),
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("status", text("active")), value("generation", knownvalue.Int64Exact(2)),
+					},
 				},
 			},
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
 )
 
@@ -29,17 +30,19 @@ const (
 // Schema describes the resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "A lease is the right of one agent to one sandbox in one environment. There is at most one per agent and environment; " +
-			"a lease that something else holds is an error with the command that imports it. " +
-			"Changes are made in place, by renewing it, except where an attribute says that changing it replaces the lease.\n\n" +
-			"**A lease that ends is not drift.** When its time is up, or a condition such as `game.finished` ends it, it stays in the state with `status`, `ended_at`, `ended_by` and `end_reason`, " +
-			"the plan shows one warning with the reason and what it cost, and, unless `on_expiry` is `recreate`, nothing is planned. " +
-			"**A sandbox that vanished or crashed is drift**: the plan says so and leases it again. When engine, ledger or reconciler cannot be reached, the plan is an error and the state is kept.",
+		MarkdownDescription: "A lease gives one agent one sandbox in one environment. An agent has at most one lease in " +
+			"an environment: if another owner holds it, the apply fails with the command that imports it. Changes renew the " +
+			"lease in place, except where an attribute says that changing it replaces the lease.\n\n" +
+			"**A lease that ends is not drift.** After its time is up, or a condition such as `game.finished` ended it, it " +
+			"stays in the state with `status`, `ended_at`, `ended_by` and `end_reason`. The plan warns with the reason and " +
+			"the cost; one warning covers three or more leases of an environment. Nothing is planned unless `on_expiry` is " +
+			"`recreate`. **A sandbox that vanished or crashed is drift**: the plan says so and leases it again. If the " +
+			"engine, the ledger or the reconciler is unreachable, the plan fails and the state stays.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{
 			"timeouts": timeout.Block(ctx, timeouts.Opts{
-				Create: true, CreateDescription: "How long to wait until the sandbox takes commands. Default: `5m`.",
-				Delete: true, DeleteDescription: "How long to wait until the sandbox is gone. Default: `5m`.",
+				Create: true, CreateDescription: "Time limit until the sandbox accepts commands. Default: `5m`.",
+				Delete: true, DeleteDescription: "Time limit until the sandbox is gone. Default: `5m`.",
 			}),
 		},
 	}
@@ -48,32 +51,40 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 func attributes() map[string]schema.Attribute {
 	all := map[string]schema.Attribute{
 		"agent_did": schema.StringAttribute{
-			MarkdownDescription: "Decentralized identifier of the agent, such as `did:plc:abc`. **Changing it replaces the lease.**",
-			Required:            true,
-			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
+			MarkdownDescription: "Decentralized identifier of the agent, such as `did:plc:abc`. **Changing it " +
+				"replaces the lease.**",
+			Required:      true,
+			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		},
 		"environment_id": schema.StringAttribute{
-			MarkdownDescription: "Name of the environment; best a reference to a `sandbox_environment`, so that the lease is destroyed before it. **Changing it replaces the lease.**",
-			Required:            true,
-			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
+			MarkdownDescription: "Name of the environment. Refer to a `sandbox_environment`, so that Terraform destroys the " +
+				"lease first. **Changing it replaces the lease.**",
+			Required:      true,
+			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		},
-		"ttl": override("The lease ends this long after its last activity. At least `1s`."),
-		"sleep_after": override("The sandbox sleeps after it was not used for this long; `0s` turns that off. " +
-			"It needs a running reconciler."),
-		"max_lifetime": override("The lease ends this long after it began, however often it is renewed. `1s` to `8760h`. **Changing it replaces the lease.**",
-			stringplanmodifier.RequiresReplace()),
+		"ttl": override("Time after the last activity at which the lease ends. At least `1s`."),
+		"sleep_after": override("Idle time after which the sandbox sleeps; `0s` turns sleep off. Needs a running " +
+			"reconciler."),
+		"max_lifetime": override("Time after the start at which the lease ends, however often it is renewed. `1s` to "+
+			"`8760h`. **Changing it replaces the lease**; for a lease that has ended it applies to the next generation.",
+			stringplanmodifier.RequiresReplaceIf(replacesWhatLives,
+				"If the lease lives, Terraform will destroy and recreate it.",
+				"If the lease lives, Terraform will destroy and recreate it.")),
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end this lease, such as `game.finished`. Default: those of the environment.",
 			Optional:            true,
 			ElementType:         types.StringType,
-			Validators:          []validator.Set{setvalidator.SizeAtLeast(1)},
+			Validators:          []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},
 		},
 		"on_expiry": schema.StringAttribute{
-			MarkdownDescription: "What to plan once the lease has ended: `keep` plans nothing, `recreate` leases the sandbox again as the next generation. Default: `keep`.",
-			Optional:            true,
-			Computed:            true,
-			Default:             stringdefault.StaticString(onExpiryKeep),
-			Validators:          []validator.String{stringvalidator.OneOf(onExpiryKeep, onExpiryRecreate)},
+			MarkdownDescription: "What to plan once the lease has ended: `keep` plans nothing; `recreate` leases the " +
+				"sandbox again in place, as the next generation. If the environment has ended too, `recreate` waits, with a " +
+				"warning, for the plan that raises its `epoch`. A `keep` lease comes back with `terraform apply -replace`, or " +
+				"with every epoch through `replace_triggered_by`. Default: `keep`.",
+			Optional:   true,
+			Computed:   true,
+			Default:    stringdefault.StaticString(onExpiryKeep),
+			Validators: []validator.String{stringvalidator.OneOf(onExpiryKeep, onExpiryRecreate)},
 		},
 	}
 	for name, a := range computedAttributes() {
@@ -84,25 +95,29 @@ func attributes() map[string]schema.Attribute {
 
 func computedAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"id":         computedString("`<agent_did>::<environment_id>`."),
-		"owner":      computedString("Who may renew and release the lease: an id that was issued to this object when it was created."),
-		"ledger_id":  computedString("Ledger that the lease is kept in. With another ledger behind the provider, a plan is an error and not a removal."),
-		"sandbox_id": computedString("Id of the sandbox, never used again."),
-		"generation": computedInt64("Counts the incarnations of the lease, from 1."),
-		"status": computedString("`active`; `pending` while the sandbox is being made; `expired` when the lease has ended and its sandbox may still be there; " +
-			"`destroyed` once the backend confirmed that it is gone."),
-		"leased_at":  computedString("When this generation began, RFC 3339 in UTC."),
-		"ended_at":   computedString("When it ended, RFC 3339 in UTC."),
-		"ended_by":   computedString("Kind of the reason for which it ended: `condition`, `ttl`, `max_lifetime`, `budget`, `release`, `environment` or `admin`."),
+		"id": computedString("`<agent_did>::<environment_id>`."),
+		"owner": computedString("Owner, which may renew and release the lease: an id issued to this object at its " +
+			"creation."),
+		"ledger_id": computedString("Id of the ledger that has the lease. If the provider reaches another ledger, the " +
+			"plan fails and the state stays."),
+		"sandbox_id": computedString("Id of the sandbox. Never reused."),
+		"generation": computedInt64("Generation: counts the sandboxes of the lease, from 1."),
+		"status": computedString("`pending` while the sandbox starts, `active`, `expired` once the lease has ended, or " +
+			"`destroyed` once the backend confirmed that the sandbox is gone."),
+		"leased_at": computedString("Start of this generation, RFC 3339 in UTC."),
+		"ended_at":  computedString("End of this generation, RFC 3339 in UTC."),
+		"ended_by": computedString("What ended it: `condition`, `ttl`, `max_lifetime`, `budget`, `release`, " +
+			"`environment` or `admin`."),
 		"end_reason": computedString("The reason in words."),
-		"image":      computedString("Image that the sandbox runs; it changes when somebody changed the sandbox."),
-		"memory_mb":  computedInt64("Memory limit in MiB, as it is on the backend."),
+		"cost_usd":   computedString("Cost of this generation in US dollars, exact. Null until it has ended."),
+		"image":      computedString("Image of the sandbox, as the backend has it."),
+		"memory_mb":  computedInt64("Memory limit in MiB, as the backend has it."),
 		"cpus": schema.Float64Attribute{
-			MarkdownDescription: "CPU limit in cores, as it is on the backend.",
+			MarkdownDescription: "CPU limit in cores, as the backend has it.",
 			Computed:            true,
 			PlanModifiers:       []planmodifier.Float64{float64planmodifier.UseStateForUnknown()},
 		},
-		"pids_limit": computedInt64("Largest number of processes and threads, as it is on the backend."),
+		"pids_limit": computedInt64("Limit of processes and threads, as the backend has it."),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
@@ -48,7 +49,7 @@ func startBare(ctx context.Context, secretFile, rowsFile string) (url string, st
 // serveBare answers signed messages until the process ends, and prints where. It stores them first where a file for
 // rows is named.
 func serveBare(secretFile, rowsFile string) error {
-	secrets, err := webhook.LoadSecrets(secretFile)
+	secrets, err := access.LoadSecrets(secretFile)
 	if err != nil {
 		return err
 	}
@@ -66,24 +67,27 @@ func serveBare(secretFile, rowsFile string) error {
 		return err
 	}
 	fmt.Printf("http://%s\n", listener.Addr())
-	server := http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, webhook.MaxBody))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-			return
-		}
-		id, _, err := secrets.Verify(r.Header, body, time.Now())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusUnauthorized)
-			return
-		}
-		if err := store(id, body); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusAccepted)
-		_, _ = fmt.Fprintf(w, `{"id":%q}`, id) // a sender that has gone needs no reply
-	})}
+	server := http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, webhook.MaxBody))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+				return
+			}
+			id, _, err := secrets.Verify(r.Header, body, time.Now())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusUnauthorized)
+				return
+			}
+			if err := store(id, body); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = fmt.Fprintf(w, `{"id":%q}`, id) // a sender that has gone needs no reply
+		}),
+	}
 	return server.Serve(listener)
 }

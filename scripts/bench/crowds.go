@@ -20,7 +20,7 @@ import (
 const (
 	crowd    = 100_000 // leases in the ledger
 	crowdDue = 1_000   // of which so many are due
-	// idleFor is longer than the pace of surveys and of accounting, which then have run.
+	// idleFor is longer than the pace of resyncs and of accounting, which then have run.
 	idleFor = 40 * time.Second
 )
 
@@ -60,7 +60,8 @@ func crowds(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	}, 1)
 	return append([]result{
 		atMost(fmt.Sprintf("finding %d due of %d leases", crowdDue, crowd), milliseconds(look), "ms of CPU", 100, ""),
-		atMost(fmt.Sprintf("memory of an idle reconciler with %d leases", crowd), float64(memory)/1e6, "MB", 120, "resident, after a survey"),
+		atMost(fmt.Sprintf("memory of an idle reconciler with %d leases", crowd), float64(memory)/1e6, "MB", 120,
+			"resident, after a resync"),
 	}, ending...), err
 }
 
@@ -73,7 +74,8 @@ func fillLedger(ctx context.Context, path string) error {
 	err = store.Write(ctx, func(tx *ledger.Tx) error {
 		row := ledgertest.Sandbox(tx, "crowd", 1)
 		row.ID, row.Phase = "first", sandbox.PhaseAsleep
-		row.MaxLifetime, row.TTL = ledger.SpanOf(sandbox.Duration(240*time.Hour)), ledger.SpanOf(sandbox.Duration(240*time.Hour))
+		row.MaxLifetime, row.TTL = ledger.SpanOf(sandbox.Duration(240*time.Hour)),
+			ledger.SpanOf(sandbox.Duration(240*time.Hour))
 		row.Schedule.DueAt = tx.Now.Add(row.TTL)
 		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		return errors.Join(err, ledgertest.Environment(tx, "crowd"), tx.AppendSandboxEvent(row, sandbox.EventReady, nil),
@@ -135,7 +137,8 @@ func copyRows(ctx context.Context, db *sql.DB, table, key string, expressions ma
 	if err := found.Err(); err != nil {
 		return err
 	}
-	_, err = db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT %s FROM n, %s WHERE %s = 'first'",
+	_, err = db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (%s) WITH RECURSIVE n(i) AS (SELECT 1 "+
+		"UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT %s FROM n, %s WHERE %s = 'first'",
 		table, strings.Join(columns, ", "), crowd-1, strings.Join(values, ", "), table, key))
 	return err
 }

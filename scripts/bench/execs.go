@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
@@ -34,54 +33,39 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, api.Close()) }()
-	var plain, ours []time.Duration
 	parts, err := newParts(ctx, s, sandbox.LeaseRef{ID: got.Lease.ID})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, parts.close()) }()
 	run := func() error {
-		_, err := s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID}, sandbox.ExecRequest{Command: []string{"/player"}})
+		_, err := s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID},
+			sandbox.ExecRequest{Command: []string{"/player"}})
 		return err
 	}
-	for round := range o.rounds + 1 {
-		if err := parts.measure(ctx); err != nil {
-			return nil, err
-		}
-		p, err := timed(func() error { return plainExec(ctx, api, "sandbox-"+ledger.ID+"-"+got.Lease.SandboxID) })
-		if err != nil {
-			return nil, err
-		}
-		x, err := timed(run)
-		if err != nil {
-			return nil, err
-		}
-		if round > 0 { // the first fills caches
-			plain, ours = append(plain, p), append(ours, x)
-		}
+	if err := parts.measure(ctx, o.rounds); err != nil {
+		return nil, err
 	}
-	// The engine still works on the end of a docker exec when it has answered, and takes time from what comes next.
-	var alone []time.Duration
-	for range 4 * o.rounds {
-		x, err := timed(run)
-		if err != nil {
-			return nil, err
-		}
-		alone = append(alone, x)
+	plain, ours, err := inTurns(4*o.rounds,
+		func() error { return plainExec(ctx, api, "sandbox-"+ledger.ID+"-"+got.Lease.SandboxID) }, run)
+	if err != nil {
+		return nil, err
 	}
 	if _, err := s.reconciler.Service.Release(ctx, sandbox.LeaseRef{ID: got.Lease.ID}); err != nil {
 		return nil, err
 	}
 	return append(parts.results(), []result{
-		atMost("a command over HTTP, one after the other", milliseconds(median(alone)), "ms, p50", execTarget, "of a program that runs 1 ms"),
-		atMost("a command over HTTP / docker exec", median(ours).Seconds()/median(plain).Seconds(), "ratio of p50", execRatio,
-			fmt.Sprintf("%.1f ms over HTTP against %.1f ms", milliseconds(median(ours)), milliseconds(median(plain)))),
+		atMost("a command over HTTP, one after the other", milliseconds(ours), "ms, p50", execTarget,
+			"of a program that runs 1 ms"),
+		atMost("a command over HTTP / docker exec", ours.Seconds()/plain.Seconds(), "ratio of p50", execRatio,
+			fmt.Sprintf("%.1f ms over HTTP against %.1f ms", milliseconds(ours), milliseconds(plain))),
 	}...), nil
 }
 
 // plainExec runs the same command as `docker exec` would.
 func plainExec(ctx context.Context, api *dockerapi.Client, name string) error {
-	made, err := api.ContainerExecCreate(ctx, name, dockerapi.ExecOptions{Cmd: []string{"/player"}, AttachStdout: true, AttachStderr: true})
+	made, err := api.ContainerExecCreate(ctx, name,
+		dockerapi.ExecOptions{Cmd: []string{"/player"}, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,9 @@ func games(ctx context.Context, s *stage, o options) ([]result, error) {
 			ours = took
 		}
 	}
-	return []result{atMost(fmt.Sprintf("condition that ends %d leases / docker rm -f", o.players), ours.Seconds()/plain.Seconds(), "ratio", 1.2,
-		fmt.Sprintf("%d ms against %d ms with %d commands at once", ours.Milliseconds(), plain.Milliseconds(), commands))}, nil
+	return []result{atMost(fmt.Sprintf("condition that ends %d leases / docker rm -f", o.players),
+		ours.Seconds()/plain.Seconds(), "ratio", 1.2, fmt.Sprintf("%d ms against %d ms with %d commands at once",
+			ours.Milliseconds(), plain.Milliseconds(), commands))}, nil
 }
 
 // plainGame starts n containers and removes them with some docker commands at once, each of which
@@ -83,7 +84,8 @@ func plainGame(ctx context.Context, n, commands int) (time.Duration, error) {
 // leasedGame begins n leases in an environment of their own and ends them by one condition. It returns
 // how long it took from the reply until the last container was gone.
 func leasedGame(ctx context.Context, s *stage, game string, n int) (time.Duration, error) {
-	if err := s.environment(ctx, sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {
+	if err := s.environment(ctx,
+		sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {
 		return 0, err
 	}
 	ids, err := s.acquireAll(ctx, game, n)
@@ -112,5 +114,6 @@ func leasedGame(ctx context.Context, s *stage, game string, n int) (time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	return last.Sub(accepted), s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: game, Force: true})
+	return last.Sub(accepted), s.reconciler.Service.DeleteEnvironment(ctx,
+		sandbox.DeleteEnvironment{ID: game, Force: true})
 }

@@ -24,7 +24,8 @@ var historyOps = []struct{ name, what string }{
 // history measures how much more operations cost on a ledger with a long history. A reconciler would take months to
 // collect one, so that a Go benchmark writes it to the ledger.
 func history(ctx context.Context, s *stage, _ options) ([]result, error) {
-	command := exec.CommandContext(ctx, "go", "test", "./internal/leasing", "-run", "^$", "-bench", "^BenchmarkHistory$", "-benchtime", "50x")
+	command := exec.CommandContext(ctx, "go", "test", "./internal/leasing", "-run", "^$", "-bench", "^BenchmarkHistory$",
+		"-benchtime", "50x")
 	command.Dir = s.root
 	output, err := command.CombinedOutput()
 	if err != nil {
@@ -32,7 +33,8 @@ func history(ctx context.Context, s *stage, _ options) ([]result, error) {
 	}
 	var results []result
 	for _, op := range historyOps {
-		line := regexp.MustCompile(`(?m)^BenchmarkHistory/` + op.name + `\S*\s.*?(\S+) cpu-µs/op\s+(\S+) ratio`).FindSubmatch(output)
+		line := regexp.MustCompile(`(?m)^BenchmarkHistory/` + op.name + `\S*\s.*?(\S+) cpu-µs/op\s+(\S+) ratio`).
+			FindSubmatch(output)
 		if line == nil {
 			return nil, fmt.Errorf("%s: no result for %s\n%s", command, op.name, output)
 		}

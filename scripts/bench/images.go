@@ -61,7 +61,8 @@ func images(ctx context.Context, s *stage, _ options) (_ []result, err error) {
 	}
 	const megabytes = contextFiles * contextFileSize / 1e6
 	return []result{
-		atMost("terraform plan of an image, nothing to do", plan.Seconds(), "s", noopPlanTarget, fmt.Sprintf("%d files, %.0f MB", contextFiles, megabytes)),
+		atMost("terraform plan of an image, nothing to do", plan.Seconds(), "s", noopPlanTarget,
+			fmt.Sprintf("%d files, %.0f MB", contextFiles, megabytes)),
 		atLeast("build context hashed", megabytes/hash.Seconds(), "MB/s", hashTarget, hash.Round(time.Millisecond).String()),
 		atMost("rebuild of an image by terraform apply / docker build", ours.Seconds()/plain.Seconds(), "x", rebuildTarget,
 			fmt.Sprintf("%.2f s / %.2f s", ours.Seconds(), plain.Seconds())),
@@ -157,7 +158,7 @@ provider "sandbox" {}
 
 resource "sandbox_container_image" "bench" {
   name = "sandbox-bench-image"
-  build {
+  build = {
     context = %q
   }
 }

@@ -94,7 +94,8 @@ func plainLife(ctx context.Context, name string) (l life, err error) {
 }
 
 // leasedLife acquires a lease and ends it by a condition, over HTTP as a game server does.
-func leasedLife(ctx context.Context, s *stage, send *sender, destroyed *destructions, agent string) (l life, err error) {
+func leasedLife(ctx context.Context, s *stage, send *sender, destroyed *destructions,
+	agent string) (l life, err error) {
 	var got sandbox.Acquired
 	l.begin, err = timed(func() (err error) {
 		got, err = s.reconciler.Service.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})

@@ -28,6 +28,7 @@ func main() {
 	flag.IntVar(&o.leases, "leases", 50, "how many leases one batch acquires, and Terraform plans and applies")
 	flag.IntVar(&o.players, "players", 100, "how many leases one condition ends")
 	flag.IntVar(&o.living, "living", 200, "how many sandboxes live while the reconciler is restarted")
+	flag.StringVar(&o.peer, "peer", "", "file of the provider kreuzwerker/docker, to compare Terraform's runs with")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
 	bare := flag.String("bare", "", "answer messages signed with the secrets of this file, and do nothing else")
 	stored := flag.String("rows", "", "with -bare, store each message as one row of this new SQLite file")
@@ -51,6 +52,7 @@ type options struct {
 	rounds, clients, leases, players, living int
 
 	only  []string // nil: all
+	peer  string   // "": none
 	storm time.Duration
 }
 

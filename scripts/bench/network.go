@@ -38,7 +38,8 @@ func network(ctx context.Context, _ *stage, _ options) ([]result, error) {
 		}
 		return v
 	}
-	const spawn, tls, plain, latency = "BenchmarkRestrictedSpawn", "BenchmarkRestrictedThroughput/https", "BenchmarkRestrictedThroughput/http", "BenchmarkRestrictedLatency"
+	const spawn, tls, plain, latency = "BenchmarkRestrictedSpawn", "BenchmarkRestrictedThroughput/https",
+		"BenchmarkRestrictedThroughput/http", "BenchmarkRestrictedLatency"
 	results := []result{
 		atMost("cold start, restricted / none, p50", figure(spawn, "restricted-ratio"), "ratio", 1.15,
 			fmt.Sprintf("none: %.0f ms", figure(spawn, "none-ms"))),
@@ -48,14 +49,16 @@ func network(ctx context.Context, _ *stage, _ options) ([]result, error) {
 			fmt.Sprintf("direct: %.0f MiB/s", figure(plain, "direct-MiB/s"))),
 		atMost("request through the gateway, added, p50", figure(latency, "added-ms"), "ms", 1,
 			fmt.Sprintf("direct: %.2f ms", figure(latency, "direct-ms"))),
-		atMost("memory of process 1 after 4 GiB", figure(plain, "process-1-MiB"), "MiB", 5, "of its own, without the program's pages"),
+		atMost("memory of process 1 after 4 GiB", figure(plain, "process-1-MiB"), "MiB", 5,
+			"of its own, without the program's pages"),
 	}
 	return results, err
 }
 
 // benchmarks runs Go benchmarks, and returns what they report by "benchmark unit".
 func benchmarks(ctx context.Context, pkg, which string, rounds int) (map[string]float64, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", which, "-benchtime", strconv.Itoa(rounds)+"x", pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", which,
+		"-benchtime", strconv.Itoa(rounds)+"x", pkg)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -20,7 +20,6 @@ type parts struct {
 	rows   *rows
 	stop   context.CancelFunc
 	done   chan struct{}
-	rounds int
 
 	commit, start, lookup, file []time.Duration
 }
@@ -52,14 +51,17 @@ func (p *parts) close() error {
 	return p.rows.db.Close()
 }
 
-// measure takes each part once. The first round fills caches.
-func (p *parts) measure(ctx context.Context) error {
-	p.rounds++
+// measure takes each part by itself, one after the other. The first round of each fills caches.
+func (p *parts) measure(ctx context.Context, rounds int) error {
+	row := 0
 	for _, m := range []struct {
 		took *[]time.Duration
 		do   func() error
 	}{
-		{&p.commit, func() error { return p.rows.store(strconv.Itoa(p.rounds), []byte("x")) }},
+		{&p.commit, func() error {
+			row++
+			return p.rows.store(strconv.Itoa(row), []byte("x"))
+		}},
 		{&p.start, func() error { return p.play(ctx) }},
 		{&p.lookup, func() error {
 			_, err := p.s.reconciler.Service.GetLease(ctx, p.lease.ID)
@@ -70,12 +72,14 @@ func (p *parts) measure(ctx context.Context) error {
 			return err
 		}},
 	} {
-		took, err := timed(m.do)
-		if err != nil {
-			return err
-		}
-		if p.rounds > 1 {
-			*m.took = append(*m.took, took)
+		for round := range rounds + 1 {
+			took, err := timed(m.do)
+			if err != nil {
+				return err
+			}
+			if round > 0 {
+				*m.took = append(*m.took, took)
+			}
 		}
 	}
 	return nil

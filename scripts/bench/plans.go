@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
@@ -17,6 +18,10 @@ import (
 const (
 	applyTarget = 1.25 // ratio
 	planTarget  = 0.9  // seconds
+	planRatio   = 3    // to Terraform's own of as many resources
+
+	// Ratios to the Docker provider, of as many containers of the same image without a network.
+	peerApplyTarget, peerPlanTarget, peerDestroyTarget = 1.0, 0.4, 0.7
 )
 
 // planRounds is how often each way is taken: in turns, and the best of each is compared.
@@ -32,32 +37,66 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	bare, err := workspace(ctx, s, "bare", fmt.Sprintf("resource \"terraform_data\" \"bench\" {\n  count = %d\n}\n", o.leases))
+	peer, err := peerWorkspace(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}
-	var plain, apply, plan, own time.Duration
+	bare, err := workspace(ctx, s,
+		"bare", fmt.Sprintf("resource \"terraform_data\" \"bench\" {\n  count = %d\n}\n", o.leases))
+	if err != nil {
+		return nil, err
+	}
+	var plain time.Duration
+	var ours, own, peers cycle
 	for range planRounds {
 		took, err := plainRuns(ctx, o.leases, runs)
 		if err != nil {
 			return nil, err
 		}
-		ours, err := leases.cycle(ctx)
-		if err != nil {
-			return nil, err
+		plain = shorter(plain, took)
+		for _, way := range []struct {
+			measured *measured
+			best     *cycle
+		}{{leases, &ours}, {peer, &peers}, {bare, &own}} {
+			if way.measured == nil {
+				continue
+			}
+			c, err := way.measured.cycle(ctx)
+			if err != nil {
+				return nil, err
+			}
+			way.best.shorten(c)
 		}
-		theirs, err := bare.cycle(ctx)
-		if err != nil {
-			return nil, err
-		}
-		plain, apply, plan, own = shorter(plain, took), shorter(apply, ours.apply), shorter(plan, ours.plan), shorter(own, theirs.plan)
 	}
-	return []result{
-		atMost(fmt.Sprintf("terraform apply of %d leases / docker run -d, %d at once", o.leases, runs), apply.Seconds()/plain.Seconds(), "ratio", applyTarget,
-			fmt.Sprintf("%.1f s against %.1f s", apply.Seconds(), plain.Seconds())),
-		atMost(fmt.Sprintf("terraform plan of %d leases, above that of as many terraform_data", o.leases), (plan - own).Seconds(), "s", planTarget,
-			fmt.Sprintf("%.2f s against %.2f s", plan.Seconds(), own.Seconds())),
-	}, nil
+	results := []result{
+		atMost(fmt.Sprintf("terraform apply of %d leases / docker run -d, %d at once", o.leases, runs),
+			ours.apply.Seconds()/plain.Seconds(), "ratio", applyTarget,
+			fmt.Sprintf("%.1f s against %.1f s", ours.apply.Seconds(), plain.Seconds())),
+		atMost(fmt.Sprintf("terraform plan of %d leases, above that of as many terraform_data", o.leases),
+			(ours.plan - own.plan).Seconds(), "s", planTarget,
+			fmt.Sprintf("%.2f s against %.2f s", ours.plan.Seconds(), own.plan.Seconds())),
+		atMost(fmt.Sprintf("terraform plan of %d leases / of as many terraform_data", o.leases),
+			ours.plan.Seconds()/own.plan.Seconds(), "ratio", planRatio,
+			fmt.Sprintf("%.2f s against %.2f s", ours.plan.Seconds(), own.plan.Seconds())),
+	}
+	if peer == nil {
+		return results, nil
+	}
+	for _, step := range []struct {
+		name         string
+		ours, theirs time.Duration
+		target       float64
+	}{
+		{"apply", ours.apply, peers.apply, peerApplyTarget},
+		{"plan", ours.plan, peers.plan, peerPlanTarget},
+		{"destroy", ours.destroy, peers.destroy, peerDestroyTarget},
+	} {
+		results = append(results, atMost(
+			fmt.Sprintf("terraform %s of %d leases / of as many docker_container", step.name, o.leases),
+			step.ours.Seconds()/step.theirs.Seconds(), "ratio", step.target,
+			fmt.Sprintf("%.2f s against %.2f s", step.ours.Seconds(), step.theirs.Seconds())))
+	}
+	return results, nil
 }
 
 // plainRuns starts containers by docker run, some at once, and removes them; only the start is timed.
@@ -89,8 +128,8 @@ type measured struct {
 	r *harness.Reconciler
 }
 
-func workspace(ctx context.Context, s *stage, name, configuration string) (measured, error) {
-	m := measured{harness.Terraform{Dir: filepath.Join(s.state, name), State: s.state}, s.reconciler}
+func workspace(ctx context.Context, s *stage, name, configuration string) (*measured, error) {
+	m := &measured{harness.Terraform{Dir: filepath.Join(s.state, name), State: s.state}, s.reconciler}
 	if err := os.MkdirAll(m.t.Dir, 0o700); err != nil {
 		return m, err
 	}
@@ -104,10 +143,48 @@ func workspace(ctx context.Context, s *stage, name, configuration string) (measu
 	return m, err
 }
 
-// cycle is how long an apply from nothing took, and a plan after it that has nothing to do.
-type cycle struct{ apply, plan time.Duration }
+// peerSource is the address of the Docker provider.
+const peerSource = "kreuzwerker/docker"
 
-func (m measured) cycle(ctx context.Context) (c cycle, err error) {
+// peerWorkspace is the workspace of the Docker provider, or nil if there is none to compare with.
+func peerWorkspace(ctx context.Context, s *stage, o options) (*measured, error) {
+	if o.peer == "" {
+		return nil, nil
+	}
+	if err := (harness.Terraform{State: s.state}).InstallAs(peerSource, o.peer); err != nil {
+		return nil, err
+	}
+	r := sandbox.DefaultResources
+	cpus := fmt.Sprintf("%.1f", float64(r.CPUMillis)/1000) // as it reads them back
+	return workspace(ctx, s, "peer", fmt.Sprintf(`terraform {
+  required_providers {
+    docker = { source = %q }
+  }
+}
+
+resource "docker_container" "bench" {
+  count        = %d
+  name         = "sandbox-bench-peer-${count.index}"
+  image        = %q
+  command      = ["/player"]
+  network_mode = "none"
+  stdin_open   = true
+  memory       = %d
+  memory_swap  = %d
+  cpus         = %q
+}
+`, peerSource, o.leases, image, r.MemoryMB, r.MemoryMB, cpus))
+}
+
+// cycle is how long an apply from nothing took, a plan after it that has nothing to do, and the destroy of all.
+type cycle struct{ apply, plan, destroy time.Duration }
+
+// shorten takes the times of another cycle that are shorter.
+func (c *cycle) shorten(by cycle) {
+	c.apply, c.plan, c.destroy = shorter(c.apply, by.apply), shorter(c.plan, by.plan), shorter(c.destroy, by.destroy)
+}
+
+func (m *measured) cycle(ctx context.Context) (c cycle, err error) {
 	run := func(args ...string) (time.Duration, error) {
 		return timed(func() error { _, err := m.t.Run(ctx, m.r, args...); return err })
 	}
@@ -117,7 +194,7 @@ func (m measured) cycle(ctx context.Context) (c cycle, err error) {
 	if c.plan, err = run("plan", "-input=false", "-detailed-exitcode"); err != nil { // when there are changes
 		return c, err
 	}
-	_, err = run("destroy", "-input=false", "-auto-approve")
+	c.destroy, err = run("destroy", "-input=false", "-auto-approve")
 	return c, err
 }
 
@@ -134,7 +211,7 @@ provider "sandbox" {}
 resource "sandbox_environment" "bench" {
   name  = "bench-terraform"
   image = %q
-  network {
+  network = {
     mode = "none"
   }
 }

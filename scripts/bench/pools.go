@@ -14,7 +14,8 @@ import (
 )
 
 // pools measures how long it takes to get a sandbox that waits asleep, over HTTP, next to the engine's
-// own request that wakes a container with the same settings, to a sandbox that is made anew, and to one that waits awake.
+// own request that wakes a container with the same settings, to a sandbox that is made anew, and to one
+// that waits awake.
 func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	const pool = "bench-pool"
 	warmPool := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, WarmPool: &sandbox.WarmPool{Size: 1}}
@@ -29,7 +30,10 @@ func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 		return nil, err
 	}
 	const running = "bench-running"
-	runningPool := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, WarmPool: &sandbox.WarmPool{Size: 1, Mode: sandbox.PoolRunning}}
+	runningPool := sandbox.EnvironmentSpec{
+		Type:     sandbox.TypeRPG,
+		WarmPool: &sandbox.WarmPool{Size: 1, Mode: sandbox.PoolRunning},
+	}
 	if err := s.environment(ctx, sandbox.PutEnvironment{ID: running, EnvironmentSpec: runningPool}); err != nil {
 		return nil, err
 	}
@@ -83,8 +87,8 @@ func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 				fmt.Sprintf("%.1f ms paused", milliseconds(median(claims.acquire[0])))),
 			atMost("warm acquire to first output, running pool", milliseconds(median(claims.output[1])), "ms of p50", 10,
 				fmt.Sprintf("%.1f ms paused", milliseconds(median(claims.output[0])))),
-			atMost("warm acquire to first output, running pool, slowest of 100", milliseconds(slowest(claims.output[1])), "ms of p99", 25,
-				fmt.Sprintf("of %d", len(claims.output[1]))),
+			atMost("warm acquire to first output, running pool, slowest of 100", milliseconds(slowest(claims.output[1])),
+				"ms of p99", 25, fmt.Sprintf("of %d", len(claims.output[1]))),
 			atMost("wake to first output beyond the engine's own unpause", milliseconds(median(woken)-own), "ms of p50", 6,
 				fmt.Sprintf("%.1f ms against %.1f ms", milliseconds(median(woken)), milliseconds(own))),
 		}, errors.Join(
@@ -154,7 +158,8 @@ func (s *stage) claim(ctx context.Context, agent string, pools ...string) (took 
 			return took, err
 		}
 		took[i][0] = time.Since(began)
-		_, err = s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID}, sandbox.ExecRequest{Command: []string{"/player"}})
+		_, err = s.reconciler.Service.Exec(ctx, sandbox.LeaseRef{ID: got.Lease.ID},
+			sandbox.ExecRequest{Command: []string{"/player"}})
 		took[i][1] = time.Since(began)
 		if err != nil {
 			return took, err

@@ -16,7 +16,8 @@ import (
 // start until it has seen each of them again. None may be ended or made by that.
 func restarts(ctx context.Context, s *stage, o options) ([]result, error) {
 	const living = "bench-restart"
-	if err := s.environment(ctx, sandbox.PutEnvironment{ID: living, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG}}); err != nil {
+	if err := s.environment(ctx,
+		sandbox.PutEnvironment{ID: living, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG}}); err != nil {
 		return nil, err
 	}
 	if _, err := s.acquireAll(ctx, living, o.living); err != nil {
@@ -34,7 +35,8 @@ func restarts(ctx context.Context, s *stage, o options) ([]result, error) {
 		return nil, err
 	}
 	_, err = harness.Until(ctx, time.Minute, "every sandbox is seen again", func(ctx context.Context) (bool, error) {
-		leases, err := s.reconciler.Service.ListLeases(ctx, sandbox.LeaseFilter{EnvironmentID: living, Status: sandbox.LeaseActive})
+		leases, err := s.reconciler.Service.ListLeases(ctx,
+			sandbox.LeaseFilter{EnvironmentID: living, Status: sandbox.LeaseActive})
 		if err == nil && len(leases) != o.living {
 			err = fmt.Errorf("%d leases of %d are active after a restart", len(leases), o.living)
 		}
@@ -51,7 +53,8 @@ func restarts(ctx context.Context, s *stage, o options) ([]result, error) {
 	if !slices.Equal(before, after) {
 		return nil, fmt.Errorf("the containers were not left alone: there were %d and are %d", len(before), len(after))
 	}
-	return []result{atMost(fmt.Sprintf("restart until %d sandboxes are seen again", o.living), took.Seconds(), "s", 5, "none ended, none made")},
+	return []result{atMost(fmt.Sprintf("restart until %d sandboxes are seen again", o.living), took.Seconds(), "s", 5,
+			"none ended, none made")},
 		s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: living, Force: true})
 }
 
@@ -62,7 +65,8 @@ func (s *stage) acquireAll(ctx context.Context, environment string, n int) ([]st
 	g.SetLimit(begins)
 	for i := range ids {
 		g.Go(func() error {
-			got, err := s.reconciler.Service.Acquire(acquiring, sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:player%d", i), EnvironmentID: environment})
+			got, err := s.reconciler.Service.Acquire(acquiring,
+				sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:player%d", i), EnvironmentID: environment})
 			ids[i] = got.Lease.SandboxID
 			return err
 		})
@@ -72,7 +76,8 @@ func (s *stage) acquireAll(ctx context.Context, environment string, n int) ([]st
 
 // containers returns the ids of the ledger's containers that run, in order.
 func (s *stage) containers(ctx context.Context) ([]string, error) {
-	ids, err := harness.Docker(ctx, "ps", "--quiet", "--no-trunc", "--filter", "label=io.sandbox-lease.ledger="+s.reconciler.Ledger, "--filter", "label=io.sandbox-lease.role=sandbox")
+	ids, err := harness.Docker(ctx, "ps", "--quiet", "--no-trunc",
+		"--filter", "label=io.sandbox-lease.ledger="+s.reconciler.Ledger, "--filter", "label=io.sandbox-lease.role=sandbox")
 	slices.Sort(ids)
 	return ids, err
 }

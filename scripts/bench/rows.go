@@ -32,7 +32,8 @@ func openRows(ctx context.Context, file string) (*rows, error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(ctx, "CREATE TABLE messages (id TEXT PRIMARY KEY, size INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID"); err != nil {
+	if _, err := db.ExecContext(ctx,
+		"CREATE TABLE messages (id TEXT PRIMARY KEY, size INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID"); err != nil {
 		return nil, err
 	}
 	return &rows{db: db, arrivals: make(chan arrival)}, nil

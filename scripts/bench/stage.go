@@ -48,7 +48,8 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.environment(ctx, sandbox.PutEnvironment{ID: environment, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG}})
+	return s, s.environment(ctx,
+		sandbox.PutEnvironment{ID: environment, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG}})
 }
 
 // start starts the reconciler.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
@@ -50,7 +51,11 @@ func storm(ctx context.Context, s *stage, o options) (_ []result, err error) {
 		others[i] = &sender{url: url, secret: send.secret, http: send.http}
 	}
 	begin := time.Now()
-	f := flood{clients: o.clients, length: o.storm / stormRounds, nth: func(int64) sandbox.Condition { return death("did:plc:nobody", begin) }}
+	f := flood{
+		clients: o.clients,
+		length:  o.storm / stormRounds,
+		nth:     func(int64) sandbox.Condition { return death("did:plc:nobody", begin) },
+	}
 	var ours, bare, stored flooded
 	for range stormRounds {
 		if err := errors.Join(bare.add(f.run(ctx, others[0])), stored.add(f.run(ctx, others[1]))); err != nil {
@@ -75,8 +80,8 @@ func storm(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	return []result{
 		atLeast(fmt.Sprintf("receipts, durable on disk / replies of a bare handler, %d clients", o.clients),
 			ours.rate()/bare.rate(), "ratio", bareTarget, fmt.Sprintf("%.0f a second against %.0f", ours.rate(), bare.rate())),
-		atLeast("receipts, durable on disk / of a handler that stores one row of each", ours.rate()/stored.rate(), "ratio", rowsTarget,
-			fmt.Sprintf("that handler reaches %.2f of the bare one", stored.rate()/bare.rate())),
+		atLeast("receipts, durable on disk / of a handler that stores one row of each", ours.rate()/stored.rate(),
+			"ratio", rowsTarget, fmt.Sprintf("that handler reaches %.2f of the bare one", stored.rate()/bare.rate())),
 		atMost("CPU of a receipt that matches nothing",
 			float64(ours.cpu.Microseconds())/float64(len(ours.took)), "µs", cpuTarget, fmt.Sprintf("of %d", len(ours.took))),
 		ours.p99("a receipt that matches nothing"),
@@ -84,7 +89,8 @@ func storm(ctx context.Context, s *stage, o options) (_ []result, err error) {
 }
 
 // receipts floods a reconciler with conditions, each of which matches as many leases as it should.
-func receipts(ctx context.Context, r *harness.Reconciler, o options, what string, nth func(n int64) sandbox.Condition, matched int) ([]result, error) {
+func receipts(ctx context.Context, r *harness.Reconciler, o options, what string, nth func(n int64) sandbox.Condition,
+	matched int) ([]result, error) {
 	send, err := newSender(r, o.clients)
 	if err != nil {
 		return nil, err
@@ -106,8 +112,9 @@ func receipts(ctx context.Context, r *harness.Reconciler, o options, what string
 		return nil, err
 	}
 	return []result{
-		atLeast(what, all.rate(), "1/s", receiptsTarget, fmt.Sprintf("%d in %.1f s from %d clients, %d µs of the reconciler's CPU each",
-			len(all.took), all.whole.Seconds(), o.clients, (after-before).Microseconds()/int64(len(all.took)))),
+		atLeast(what, all.rate(), "1/s",
+			receiptsTarget, fmt.Sprintf("%d in %.1f s from %d clients, %d µs of the reconciler's CPU each",
+				len(all.took), all.whole.Seconds(), o.clients, (after-before).Microseconds()/int64(len(all.took)))),
 		all.p99(what),
 	}, nil
 }
@@ -190,7 +197,7 @@ type sender struct {
 }
 
 func newSender(r *harness.Reconciler, connections int) (*sender, error) {
-	secrets, err := webhook.LoadSecrets(r.SecretFile)
+	secrets, err := access.LoadSecrets(r.SecretFile)
 	if err != nil {
 		return nil, err
 	}

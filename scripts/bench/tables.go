@@ -12,7 +12,8 @@ import (
 var tableParallelism = []int{4, 8, 16}
 
 // tables measures how long it takes until all leases of a game's table are ready that one batch acquires, next to
-// docker run of as many containers with the same settings. Each way is taken in turns, and the best of each is compared.
+// docker run of as many containers with the same settings. Each way is taken in turns, and the best of
+// each is compared.
 func tables(ctx context.Context, s *stage, o options) ([]result, error) {
 	var plain, ours time.Duration
 	commands := 0
@@ -29,13 +30,16 @@ func tables(ctx context.Context, s *stage, o options) ([]result, error) {
 		}
 		ours = shorter(ours, took)
 	}
-	return []result{atMost(fmt.Sprintf("%d leases in one batch / docker run -d", o.leases), ours.Seconds()/plain.Seconds(), "ratio", 1.0,
-		fmt.Sprintf("%d ms against %d ms with %d commands at once", ours.Milliseconds(), plain.Milliseconds(), commands))}, nil
+	return []result{
+		atMost(fmt.Sprintf("%d leases in one batch / docker run -d", o.leases), ours.Seconds()/plain.Seconds(), "ratio", 1.0,
+			fmt.Sprintf("%d ms against %d ms with %d commands at once", ours.Milliseconds(), plain.Milliseconds(), commands)),
+	}, nil
 }
 
 // leasedTable acquires n leases by one batch, over HTTP, in an environment of their own, and removes it.
 func leasedTable(ctx context.Context, s *stage, table string, n int) (time.Duration, error) {
-	if err := s.environment(ctx, sandbox.PutEnvironment{ID: table, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {
+	if err := s.environment(ctx,
+		sandbox.PutEnvironment{ID: table, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {
 		return 0, err
 	}
 	batch := sandbox.AcquireBatch{EnvironmentID: table, AllOrNone: true}

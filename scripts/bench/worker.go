@@ -22,7 +22,8 @@ const (
 const workerRounds = 30
 
 // worker measures what our Worker adds to starts and commands, next to a Worker that has nothing but a Durable Object
-// with a container, in the real runtime on this machine. The measurement itself is a benchmark beside the Worker's tests.
+// with a container, in the real runtime on this machine. The measurement itself is a benchmark beside the Worker's
+// tests.
 func worker(ctx context.Context, s *stage, _ options) ([]result, error) {
 	const pkg = "./internal/executor/cloudflare"
 	bundle, err := os.Stat(filepath.Join(s.root, pkg, "embedded", "worker.js"))
@@ -32,7 +33,8 @@ func worker(ctx context.Context, s *stage, _ options) ([]result, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	cmd := harness.Command(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkAgainstBare$", "-benchtime", fmt.Sprintf("%dx", workerRounds), pkg)
+	cmd := harness.Command(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkAgainstBare$",
+		"-benchtime", fmt.Sprintf("%dx", workerRounds), pkg)
 	cmd.Env = append(os.Environ(), "SANDBOX_TEST_ALL=1")
 	out, err := harness.Collect(cmd)
 	if err != nil {
@@ -45,8 +47,8 @@ func worker(ctx context.Context, s *stage, _ options) ([]result, error) {
 		}
 	}
 	against := func(what string, target float64) result {
-		return atMost(fmt.Sprintf("Cloudflare: %s by the Worker / by a bare Durable Object", what), metrics[what+"-ratio"], "ratio of p50", target,
-			fmt.Sprintf("%.0f ms against %.0f ms", metrics[what+"-ms"], metrics["bare-"+what+"-ms"]))
+		return atMost(fmt.Sprintf("Cloudflare: %s by the Worker / by a bare Durable Object", what), metrics[what+"-ratio"],
+			"ratio of p50", target, fmt.Sprintf("%.0f ms against %.0f ms", metrics[what+"-ms"], metrics["bare-"+what+"-ms"]))
 	}
 	for _, what := range []string{"start-ratio", "exec-ratio"} {
 		if metrics[what] == 0 {

@@ -70,16 +70,19 @@ func (w *world) checkBill() {
 		}
 	}
 	if len(report.Rows) != len(gross) || int64(report.Total.Gross) != total {
-		w.t.Errorf("%d rows of %d nano-dollars in all by the API, %d leases of %d by their periods", len(report.Rows), report.Total.Gross, len(gross), total)
+		w.t.Errorf("%d rows of %d nano-dollars in all by the API, %d leases of %d by their periods",
+			len(report.Rows), report.Total.Gross, len(gross), total)
 	}
-	w.t.Logf("%d usage periods of %d sandboxes and %d leases come to %d nano-dollars", len(periods), len(lastEnd), len(gross), total)
+	w.t.Logf("%d usage periods of %d sandboxes and %d leases come to %d nano-dollars",
+		len(periods), len(lastEnd), len(gross), total)
 	if total == 0 || len(asleep) == 0 {
 		w.t.Error("nothing was charged, or nothing ever slept: that says nothing")
 	}
 }
 
 // cost returns what a period comes to: each of its UTC days by itself, and of each day memory, CPU, disk and sleep by
-// themselves, rounded half up. CPU time is shared among days by their length, rounded down, and the rest is the last day's.
+// themselves, rounded half up. CPU time is shared among days by their length, rounded down, and the rest
+// is the last day's.
 func (p period) cost(b prices) (total int64) {
 	for from, cpu := p.startedAt, p.cpu; ; {
 		to := min((from/microsecondsPerDay+1)*microsecondsPerDay, p.endedAt)
@@ -89,9 +92,11 @@ func (p period) cost(b prices) (total int64) {
 		}
 		length := to - from
 		if p.state == "awake" {
-			total += halfUp(fraction(1024*1_000_000, p.memoryMB, length, b.memory)) + halfUp(fraction(1000*1_000_000, p.diskMB, length, b.disk))
+			total += halfUp(fraction(1024*1_000_000, p.memoryMB, length, b.memory)) +
+				halfUp(fraction(1000*1_000_000, p.diskMB, length, b.disk))
 		} else {
-			total += halfUp(new(big.Rat).Add(fraction(1024*1_000_000, p.memoryMB, length, b.asleepMemory), fraction(1000*1_000_000, p.diskMB, length, b.asleepDisk)))
+			total += halfUp(new(big.Rat).Add(fraction(1024*1_000_000, p.memoryMB, length, b.asleepMemory),
+				fraction(1000*1_000_000, p.diskMB, length, b.asleepDisk)))
 		}
 		total += halfUp(fraction(1_000_000, share, b.cpu))
 		from, cpu = to, cpu-share
@@ -129,7 +134,8 @@ func (w *world) readPeriods() ([]period, map[string]prices) {
 	}
 	defer func() { _ = db.Close() }() // nothing was written
 	books := w.readBooks(db)
-	rows, err := db.QueryContext(w.t.Context(), `SELECT sandbox_id, lease_id, state, memory_mb, disk_mb, started_at, ended_at, cpu, price_book_id
+	rows, err := db.QueryContext(w.t.Context(),
+		`SELECT sandbox_id, lease_id, state, memory_mb, disk_mb, started_at, ended_at, cpu, price_book_id
 		FROM usage_periods ORDER BY sandbox_id, started_at, id`)
 	if err != nil {
 		w.t.Fatal(err)
@@ -138,7 +144,8 @@ func (w *world) readPeriods() ([]period, map[string]prices) {
 	var periods []period
 	for rows.Next() {
 		var p period
-		if err := rows.Scan(&p.sandbox, &p.lease, &p.state, &p.memoryMB, &p.diskMB, &p.startedAt, &p.endedAt, &p.cpu, &p.book); err != nil {
+		if err := rows.Scan(&p.sandbox, &p.lease, &p.state, &p.memoryMB, &p.diskMB, &p.startedAt, &p.endedAt, &p.cpu,
+			&p.book); err != nil {
 			w.t.Fatal(err)
 		}
 		periods = append(periods, p)
@@ -170,8 +177,11 @@ func (w *world) readBooks(db *sql.DB) map[string]prices {
 			w.t.Fatal(err)
 		}
 		books[id] = prices{
-			memory: w.nano(amounts, "memory_gib_second_usd"), cpu: w.nano(amounts, "cpu_second_usd"), disk: w.nano(amounts, "disk_gb_second_usd"),
-			asleepMemory: w.nano(amounts, "asleep_memory_gib_second_usd"), asleepDisk: w.nano(amounts, "asleep_disk_gb_second_usd"),
+			memory:       w.nano(amounts, "memory_gib_second_usd"),
+			cpu:          w.nano(amounts, "cpu_second_usd"),
+			disk:         w.nano(amounts, "disk_gb_second_usd"),
+			asleepMemory: w.nano(amounts, "asleep_memory_gib_second_usd"),
+			asleepDisk:   w.nano(amounts, "asleep_disk_gb_second_usd"),
 		}
 	}
 	if err := rows.Err(); err != nil {

@@ -32,8 +32,9 @@ func followEngine(t *testing.T, ledger string) *existences {
 	x := &existences{stop: stop, done: make(chan struct{}), all: make(map[string]*existence)}
 	const label = "io.sandbox-lease."
 	follow := exec.CommandContext(ctx, "docker", "events", "--since", strconv.FormatInt(time.Now().Unix(), 10),
-		"--filter", "event=start", "--filter", "event=destroy", "--filter", "label="+label+"ledger="+ledger, "--filter", "label="+label+"role=sandbox",
-		"--format", `{{.Action}} {{.TimeNano}} {{index .Actor.Attributes "`+label+`sandbox"}} {{index .Actor.Attributes "`+label+`agent"}}`)
+		"--filter", "event=start", "--filter", "event=destroy", "--filter", "label="+label+"ledger="+ledger,
+		"--filter", "label="+label+"role=sandbox", "--format", `{{.Action}} {{.TimeNano}} {{index .Actor.Attributes "`+label+
+			`sandbox"}} {{index .Actor.Attributes "`+label+`agent"}}`)
 	out, err := follow.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

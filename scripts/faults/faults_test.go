@@ -29,7 +29,8 @@ const (
 )
 
 // Players lease, act, rest and die, each on its own, while the reconciler is killed every few seconds. What was
-// acknowledged must hold in the end, every figure of the bill must be that of the usage periods, and nothing may be left.
+// acknowledged must hold in the end, every figure of the bill must be that of the usage periods, and
+// nothing may be left.
 func TestLongKillsOfAReconcilerOnSQLite(t *testing.T) {
 	w := newWorld(t)
 	w.join("")
@@ -119,7 +120,8 @@ func (w *world) play(faults ...func()) {
 	w.t.Helper()
 	rest := sandbox.Duration(2 * time.Second)
 	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: image, Network: sandbox.NetworkNone, SleepAfter: &rest}
-	if _, err := w.api().PutEnvironment(w.t.Context(), sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec}); err != nil {
+	if _, err := w.api().PutEnvironment(w.t.Context(),
+		sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec}); err != nil {
 		w.t.Fatal(err)
 	}
 	engine := followEngine(w.t, w.reconcilers[0].Ledger)
@@ -135,7 +137,8 @@ func (w *world) play(faults ...func()) {
 		faults[rand.N(len(faults))]()
 	}
 	playing.Wait()
-	w.t.Logf("%d kills, %d crashes of the database, %d leases, %d conditions acknowledged", w.kills, w.crashes, w.leased.Load(), len(w.acknowledged))
+	w.t.Logf("%d kills, %d crashes of the database, %d leases, %d conditions acknowledged",
+		w.kills, w.crashes, w.leased.Load(), len(w.acknowledged))
 	if w.kills < 5 || w.leased.Load() < players || len(w.acknowledged) < players {
 		w.t.Fatal("that was too little to say anything")
 	}
@@ -245,7 +248,9 @@ func (w *world) referee(ctx context.Context) {
 // deliver sends a condition, and notes that it was acknowledged.
 func (w *world) deliver(ctx context.Context, id, condition, agent string) {
 	d := sandbox.Delivery{ID: id, Condition: sandbox.Condition{
-		Type: condition, Timestamp: time.Now().UTC(), Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent},
+		Type:      condition,
+		Timestamp: time.Now().UTC(),
+		Data:      sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent},
 	}}
 	if _, err := w.api().Deliver(ctx, d); err != nil {
 		w.tolerate(ctx, "deliver", err)
@@ -284,17 +289,18 @@ func (w *world) endEverything() {
 	if _, err := w.api().Deliver(w.t.Context(), end); err != nil {
 		w.t.Fatal(err)
 	}
-	_, err := harness.Until(w.t.Context(), time.Minute, "every lease is destroyed", func(ctx context.Context) (bool, error) {
-		leases, err := w.leases(ctx)
-		open := slices.ContainsFunc(leases, func(l sandbox.Lease) bool { return l.Status != sandbox.LeaseDestroyed })
-		if err != nil || open {
-			return false, err
-		}
-		for _, l := range w.readLives() {
-			open = open || l.destroyed.IsZero()
-		}
-		return !open, nil
-	})
+	_, err := harness.Until(w.t.Context(), time.Minute, "every lease is destroyed",
+		func(ctx context.Context) (bool, error) {
+			leases, err := w.leases(ctx)
+			open := slices.ContainsFunc(leases, func(l sandbox.Lease) bool { return l.Status != sandbox.LeaseDestroyed })
+			if err != nil || open {
+				return false, err
+			}
+			for _, l := range w.readLives() {
+				open = open || l.destroyed.IsZero()
+			}
+			return !open, nil
+		})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -380,19 +386,21 @@ func (w *world) checkUsage(lives map[string]*life, engine *existences) {
 		}
 	}
 	existed, count := engine.seconds(w.t)
-	report, err := w.api().Costs(w.t.Context(), sandbox.CostQuery{EnvironmentID: environment, GroupBy: sandbox.CostByAgent})
+	report, err := w.api().Costs(w.t.Context(),
+		sandbox.CostQuery{EnvironmentID: environment, GroupBy: sandbox.CostByAgent})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	const apart = 2.0 // seconds for each sandbox: a start or a removal is known once the engine has answered
-	// The engine may have forgotten when it removed a sandbox whose reconciler died after it had asked for the removal. Usage then
-	// ends with the lease: what is missing of the container's time is at most what it took to remove.
+	// The engine may have forgotten when it removed a sandbox whose reconciler died after it had asked for the removal.
+	// Usage then ends with the lease: what is missing of the container's time is at most what it took to remove.
 	for _, row := range report.Rows {
 		used, slack := row.AwakeSeconds+row.AsleepSeconds, apart*float64(count[row.AgentDID])
-		w.t.Logf("%s is billed for %.3f s; the engine had its %d containers for %.3f s", row.AgentDID, used, count[row.AgentDID], existed[row.AgentDID])
+		w.t.Logf("%s is billed for %.3f s; the engine had its %d containers for %.3f s",
+			row.AgentDID, used, count[row.AgentDID], existed[row.AgentDID])
 		if used < least[row.AgentDID]-slack || used > existed[row.AgentDID]+slack {
-			w.t.Errorf("%s is billed for %.3f s; its %d sandboxes were ready and wanted for %.3f s, and the engine had their containers for %.3f s",
-				row.AgentDID, used, count[row.AgentDID], least[row.AgentDID], existed[row.AgentDID])
+			w.t.Errorf("%s is billed for %.3f s; its %d sandboxes were ready and wanted for %.3f s, and the engine had their "+
+				"containers for %.3f s", row.AgentDID, used, count[row.AgentDID], least[row.AgentDID], existed[row.AgentDID])
 		}
 	}
 	if len(report.Rows) != players {
@@ -412,7 +420,7 @@ func (w *world) checkNothingIsLeft() {
 	if err := w.api().DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: environment}); err != nil {
 		w.t.Fatal(err)
 	}
-	if left, err = harness.Leftovers(ctx, w.reconcilers[0].Ledger, "sandbox-none/none"); err != nil {
+	if left, err = harness.Objects(ctx, w.reconcilers[0].Ledger, "sandbox-none/none"); err != nil {
 		w.t.Fatal(err)
 	}
 	if len(left) > 0 {

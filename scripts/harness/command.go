@@ -78,7 +78,8 @@ func tail(text string, lines int) string {
 
 // Until asks again and again until ok says yes, and returns how long that took. It gives up at an
 // error and at the limit.
-func Until(ctx context.Context, limit time.Duration, what string, ok func(context.Context) (bool, error)) (time.Duration, error) {
+func Until(ctx context.Context, limit time.Duration, what string,
+	ok func(context.Context) (bool, error)) (time.Duration, error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: not within %s", what, limit))
 	defer cancel()

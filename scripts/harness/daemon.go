@@ -25,7 +25,12 @@ type daemon struct {
 
 // newDaemon keeps a program's process id and log in a state directory.
 func newDaemon(state, name, line string) daemon {
-	return daemon{name: name, line: line, pidFile: filepath.Join(state, name+".pid"), logFile: filepath.Join(state, name+".log")}
+	return daemon{
+		name:    name,
+		line:    line,
+		pidFile: filepath.Join(state, name+".pid"),
+		logFile: filepath.Join(state, name+".log"),
+	}
 }
 
 // start runs the program in a session of its own, and returns once it is ready. The error of one that is not
@@ -51,7 +56,8 @@ func (d daemon) start(ctx context.Context, cmd *exec.Cmd, ready func(context.Con
 		select {
 		case err := <-exited:
 			text, _ := os.ReadFile(d.logFile) // best effort: it only explains the error
-			return false, fmt.Errorf("%s ended (%w); its log ends with\n%s", d.name, err, tail(strings.TrimSpace(string(text)), 10))
+			return false, fmt.Errorf("%s ended (%w); its log ends with\n%s",
+				d.name, err, tail(strings.TrimSpace(string(text)), 10))
 		default:
 			unready = ready(ctx)
 			return unready == nil, nil

@@ -45,7 +45,8 @@ func Sandboxes(ctx context.Context, ledger string) ([]Container, error) {
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
-	text, err := Output(ctx, "docker", append([]string{"inspect", "--format", "{{.Name}} {{json .Config.Env}}"}, names...)...)
+	text, err := Output(ctx,
+		"docker", append([]string{"inspect", "--format", "{{.Name}} {{json .Config.Env}}"}, names...)...)
 	if err != nil && !strings.Contains(err.Error(), "No such") { // gone meanwhile
 		return nil, err
 	}
@@ -83,8 +84,8 @@ func Gone(ctx context.Context, ledger string, is func(Container) bool) (time.Dur
 	})
 }
 
-// Leftovers names what the engine still has of a ledger, and of the image.
-func Leftovers(ctx context.Context, ledger, image string) ([]string, error) {
+// Objects names what the engine still has of a ledger, and of the image.
+func Objects(ctx context.Context, ledger, image string) ([]string, error) {
 	var left []string
 	for _, l := range []struct {
 		kind string
@@ -93,7 +94,10 @@ func Leftovers(ctx context.Context, ledger, image string) ([]string, error) {
 		{"container", []string{"ps", "--all", "--format", "{{.Names}}", "--filter", "name=" + ledger}},
 		{"volume", []string{"volume", "ls", "--format", "{{.Name}}", "--filter", "name=" + ledger}},
 		{"network", []string{"network", "ls", "--format", "{{.Name}}", "--filter", "name=" + ledger}},
-		{"image", []string{"image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "--filter", "reference=" + image, "--filter", "reference=sandbox-" + ledger}},
+		{"image", []string{
+			"image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "--filter", "reference=" + image,
+			"--filter", "reference=sandbox-" + ledger,
+		}},
 	} {
 		names, err := Docker(ctx, l.args...)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
 // Binary is what `make build` builds.
@@ -89,7 +89,7 @@ func (r *Reconciler) Connect(ctx context.Context) error {
 		return err
 	}
 	r.URL = string(url)
-	if r.Token, err = webhook.ReadToken(r.TokenFile); err != nil {
+	if r.Token, err = access.ReadToken(r.TokenFile); err != nil {
 		return err
 	}
 	if r.Service, err = client.New(client.Config{URL: r.URL, Token: r.Token}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -24,13 +25,17 @@ type Terraform struct {
 
 // Install puts the built provider where Terraform finds it: a mirror of its own, so that neither
 // the registry nor the user's settings matter.
-func (t Terraform) Install(binary string) error {
+func (t Terraform) Install(binary string) error { return t.InstallAs("sandbox-lease/sandbox", binary) }
+
+// InstallAs is Install with a provider of that namespace and name.
+func (t Terraform) InstallAs(source, binary string) error {
+	const version = "0.1.0"
 	mirror := filepath.Join(t.State, "plugins")
-	dir := filepath.Join(mirror, "registry.terraform.io", "sandbox-lease", "sandbox", "0.1.0", runtime.GOOS+"_"+runtime.GOARCH)
+	dir := filepath.Join(mirror, "registry.terraform.io", source, version, runtime.GOOS+"_"+runtime.GOARCH)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	link := filepath.Join(dir, "terraform-provider-sandbox_v0.1.0")
+	link := filepath.Join(dir, "terraform-provider-"+path.Base(source)+"_v"+version)
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -17,7 +17,8 @@ func TestWarningsAndSummaryAreReadFromThePlansLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Diagnostic{"warning", "Lease Ended", "by game.finished", "sandbox_lease.a"}); len(p.Warnings) != 1 || p.Warnings[0] != want {
+	if want := (Diagnostic{"warning", "Lease Ended", "by game.finished", "sandbox_lease.a"}); len(p.Warnings) != 1 ||
+		p.Warnings[0] != want {
 		t.Errorf("warnings = %+v, want %+v", p.Warnings, want)
 	}
 	if p.Summary != "Plan: 1 to add, 0 to change, 0 to destroy." {

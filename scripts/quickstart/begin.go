@@ -73,10 +73,14 @@ func (q *quickstart) serve(ctx context.Context) (outcome, error) {
 			return outcome{}, fmt.Errorf("%s holds a credential and has mode %04o, not 0600", file, mode)
 		}
 	}
-	o := outcome{line: fmt.Sprintf("reconciler serve answers on %s, ledger %s, token and webhook secret in files of mode 0600",
-		q.reconciler.URL, q.reconciler.Ledger)}
+	o := outcome{
+		line: fmt.Sprintf("reconciler serve answers on %s, ledger %s, token and webhook secret in files of mode 0600",
+			q.reconciler.URL, q.reconciler.Ledger),
+	}
 	if q.backend == sandbox.Cloudflare {
-		o.details = []string{"its Cloudflare account runs on this machine: the real Workers runtime, with containers on the engine"}
+		o.details = []string{
+			"its Cloudflare account runs on this machine: the real Workers runtime, with containers on the engine",
+		}
 	}
 	return o, nil
 }
@@ -119,7 +123,8 @@ func (q *quickstart) apply(ctx context.Context) (outcome, error) {
 		active[l.EnvironmentID]++
 	}
 	if active[catan] != 4 || active[rpg] != 2 {
-		return outcome{}, fmt.Errorf("%s has %d active leases and %s has %d, not 4 and 2", catan, active[catan], rpg, active[rpg])
+		return outcome{}, fmt.Errorf("%s has %d active leases and %s has %d, not 4 and 2",
+			catan, active[catan], rpg, active[rpg])
 	}
 	running, err := harness.Sandboxes(ctx, q.reconciler.Ledger)
 	if err != nil {
@@ -128,6 +133,8 @@ func (q *quickstart) apply(ctx context.Context) (outcome, error) {
 	if len(running) != len(leases) {
 		return outcome{}, fmt.Errorf("%d leases are active, and these containers run: %+v", len(leases), running)
 	}
-	return outcome{line: fmt.Sprintf("terraform apply built %s and leased 4 sandboxes in %s and 2 in %s; %d containers run",
-		image, catan, rpg, len(running))}, nil
+	return outcome{
+		line: fmt.Sprintf("terraform apply built %s and leased 4 sandboxes in %s and 2 in %s; %d containers run",
+			image, catan, rpg, len(running)),
+	}, nil
 }

@@ -84,7 +84,7 @@ func (q *quickstart) destroy(ctx context.Context) error {
 			return err
 		}
 	}
-	left, err := harness.Leftovers(ctx, q.reconciler.Ledger, image)
+	left, err := harness.Objects(ctx, q.reconciler.Ledger, image)
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("the engine still has %s", strings.Join(left, ", "))
 	}

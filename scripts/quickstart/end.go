@@ -41,11 +41,14 @@ func (q *quickstart) end(ctx context.Context) (outcome, error) {
 // send posts a signed condition as a game server does and waits until the engine has no container
 // of the leases that it must end: those of the environment, or the agent's one.
 func (q *quickstart) send(ctx context.Context, environment, agent string, args ...string) (string, error) {
-	leases, err := q.reconciler.Service.ListLeases(ctx, sandbox.LeaseFilter{EnvironmentID: environment, AgentDID: agent, Status: sandbox.LeaseActive})
+	leases, err := q.reconciler.Service.ListLeases(ctx,
+		sandbox.LeaseFilter{EnvironmentID: environment, AgentDID: agent, Status: sandbox.LeaseActive})
 	if err != nil {
 		return "", err
 	}
-	args = append([]string{"send", "--url", q.reconciler.URL, "--webhook-secret-file", q.reconciler.SecretFile, "--environment", environment}, args...)
+	args = append([]string{
+		"send", "--url", q.reconciler.URL, "--webhook-secret-file", q.reconciler.SecretFile, "--environment", environment,
+	}, args...)
 	if agent != "" {
 		args = append(args, "--agent", agent)
 	}
@@ -59,7 +62,8 @@ func (q *quickstart) send(ctx context.Context, environment, agent string, args .
 		return "", err
 	}
 	for _, l := range leases {
-		if _, err := q.leaseUntil(ctx, l.ID, func(l sandbox.Lease) bool { return l.Status == sandbox.LeaseDestroyed }); err != nil {
+		if _, err := q.leaseUntil(ctx, l.ID,
+			func(l sandbox.Lease) bool { return l.Status == sandbox.LeaseDestroyed }); err != nil {
 			return "", err
 		}
 	}
@@ -68,12 +72,14 @@ func (q *quickstart) send(ctx context.Context, environment, agent string, args .
 }
 
 // leaseUntil waits until a lease is as expected.
-func (q *quickstart) leaseUntil(ctx context.Context, id string, expected func(sandbox.Lease) bool) (time.Duration, error) {
+func (q *quickstart) leaseUntil(ctx context.Context, id string,
+	expected func(sandbox.Lease) bool) (time.Duration, error) {
 	var last sandbox.Lease
-	after, err := harness.Until(ctx, 30*time.Second, "lease "+id+" changes", func(ctx context.Context) (ok bool, err error) {
-		last, err = q.reconciler.Service.GetLease(ctx, id)
-		return expected(last), err
-	})
+	after, err := harness.Until(ctx, 30*time.Second, "lease "+id+" changes",
+		func(ctx context.Context) (ok bool, err error) {
+			last, err = q.reconciler.Service.GetLease(ctx, id)
+			return expected(last), err
+		})
 	if err != nil {
 		err = fmt.Errorf("%w; it is %s, ended by %q", err, last.Status, last.EndedBy)
 	}
@@ -100,7 +106,8 @@ func (q *quickstart) hurt(ctx context.Context) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	return outcome{line: fmt.Sprintf("docker rm -f removed the container of %s; the reconciler noticed after %.2f s", survivor, after.Seconds())}, nil
+	return outcome{line: fmt.Sprintf("docker rm -f removed the container of %s; the reconciler noticed after %.2f s",
+		survivor, after.Seconds())}, nil
 }
 
 func (q *quickstart) containerOf(ctx context.Context, lease sandbox.Lease) (string, error) {
@@ -123,14 +130,19 @@ func (q *quickstart) crash(ctx context.Context, lease sandbox.Lease, name string
 		return outcome{}, err
 	}
 	after, err := harness.Until(ctx, 30*time.Second, "the reconciler notices", func(ctx context.Context) (bool, error) {
-		findings, err := q.reconciler.Service.ListDrift(ctx, sandbox.DriftFilter{LeaseID: lease.ID, Kind: sandbox.DriftStopped})
+		findings, err := q.reconciler.Service.ListDrift(ctx,
+			sandbox.DriftFilter{LeaseID: lease.ID, Kind: sandbox.DriftStopped})
 		return len(findings) > 0, err
 	})
 	if err != nil {
 		return outcome{}, err
 	}
-	if _, err := q.leaseUntil(ctx, lease.ID, func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake }); err != nil {
+	if _, err := q.leaseUntil(ctx, lease.ID,
+		func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake }); err != nil {
 		return outcome{}, err
 	}
-	return outcome{line: fmt.Sprintf("docker kill ended the container of %s; the reconciler noticed after %.2f s, and started it again", survivor, after.Seconds())}, nil
+	return outcome{
+		line: fmt.Sprintf("docker kill ended the container of %s; the reconciler noticed after %.2f s, and started it again",
+			survivor, after.Seconds()),
+	}, nil
 }

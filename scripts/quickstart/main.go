@@ -23,7 +23,8 @@ import (
 
 func main() {
 	clean := flag.Bool("clean", false, "remove everything that quickstart made")
-	backend := flag.String("backend", string(sandbox.Docker), "where sandboxes run: docker, or cloudflare, which is an account on this machine")
+	backend := flag.String("backend", string(sandbox.Docker),
+		"where sandboxes run: docker, or cloudflare, which is an account on this machine")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -53,8 +53,10 @@ func (q *quickstart) planned(changed []harness.Change) (string, error) {
 		}
 		return "the one that was started again goes on.", nil
 	}
-	if len(changed) != 1 || !slices.Equal(changed[0].Change.Actions, []string{"create"}) || !strings.Contains(changed[0].Address, survivor) {
-		return "", fmt.Errorf("the plan should create the lease of %s again and nothing else; it has %s", survivor, describe(changed))
+	if len(changed) != 1 || !slices.Equal(changed[0].Change.Actions, []string{"create"}) ||
+		!strings.Contains(changed[0].Address, survivor) {
+		return "", fmt.Errorf("the plan should create the lease of %s again and nothing else; it has %s",
+			survivor, describe(changed))
 	}
 	return "the vanished one is planned again.", nil
 }
@@ -77,7 +79,8 @@ func endedLeases(changes []harness.Change) error {
 		if strings.Contains(c.Address, survivor) { // it goes on, which planned has checked
 			continue
 		}
-		if lease.Status != string(sandbox.LeaseDestroyed) || lease.EndedBy != string(sandbox.EndedByCondition) || lease.EndReason == "" {
+		if lease.Status != string(sandbox.LeaseDestroyed) || lease.EndedBy != string(sandbox.EndedByCondition) ||
+			lease.EndReason == "" {
 			return fmt.Errorf("%s should be destroyed by a condition, with a reason; it is %+v", c.Address, lease)
 		}
 		ended++
@@ -121,7 +124,8 @@ func (q *quickstart) checkReports(ctx context.Context) error {
 		kind = sandbox.DriftStopped
 	}
 	if len(findings) != 1 || findings[0].Kind != kind || findings[0].LeaseID != sandbox.LeaseID(survivor, rpg) {
-		return fmt.Errorf("the ledger should hold one drift finding, a sandbox of %s that %s; it holds %+v", survivor, kind, findings)
+		return fmt.Errorf("the ledger should hold one drift finding, a sandbox of %s that %s; it holds %+v",
+			survivor, kind, findings)
 	}
 	return nil
 }

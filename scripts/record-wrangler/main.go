@@ -56,7 +56,13 @@ func run(ctx context.Context) error {
 	server := &http.Server{Handler: recorder, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listener) }() // ends with Close
 	defer server.Close()
-	r := &recorded{ctx: ctx, dir: dir, url: "http://" + listener.Addr().String() + "/client/v4", recorder: recorder, steps: map[string][]recording.Request{}}
+	r := &recorded{
+		ctx:      ctx,
+		dir:      dir,
+		url:      "http://" + listener.Addr().String() + "/client/v4",
+		recorder: recorder,
+		steps:    map[string][]recording.Request{},
+	}
 	if err := r.all(); err != nil {
 		return err
 	}
@@ -76,7 +82,8 @@ func install(ctx context.Context, dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", "install", "--ignore-scripts", "--no-save", "--no-audit", "--no-fund", "--loglevel=error", wrangler, node)
+	cmd := exec.CommandContext(ctx, "npm", "install", "--ignore-scripts", "--no-save", "--no-audit", "--no-fund",
+		"--loglevel=error", wrangler, node)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stderr, os.Stderr
 	return cmd.Run()
 }
@@ -105,10 +112,12 @@ func (r *recorded) all() error {
 			}
 			return r.deploy(d, databaseID)
 		}},
-		{"put the secret", func() error { return r.wrangler(string(d.SigningKey), "secret", "put", cloudflare.BindingSigningKey) }},
+		{"put the secret",
+			func() error { return r.wrangler(string(d.SigningKey), "secret", "put", cloudflare.BindingSigningKey) }},
 		{"deploy the change", func() error { return r.deploy(changed, databaseID) }},
 		{"get credentials", func() error {
-			return r.wrangler("", "containers", "registries", "credentials", localapi.RegistryDomain, "--push", "--pull", "--expiration-minutes", "15")
+			return r.wrangler("", "containers", "registries", "credentials", localapi.RegistryDomain, "--push", "--pull",
+				"--expiration-minutes", "15")
 		}},
 		{"delete the application", r.deleteApplication},
 		{"delete the worker", func() error { return r.wrangler("", "delete", "--force") }},
@@ -153,7 +162,12 @@ func (r *recorded) wrangler(input string, args ...string) error {
 
 // deploy has wrangler deploy what we would.
 func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
-	container := map[string]any{"class_name": cloudflare.ClassSandbox, "name": d.Name, "image": d.Image, "max_instances": d.MaxInstances}
+	container := map[string]any{
+		"class_name":    cloudflare.ClassSandbox,
+		"name":          d.Name,
+		"image":         d.Image,
+		"max_instances": d.MaxInstances,
+	}
 	if named := cloudflare.InstanceTypeOf(d.Resources); named != "" {
 		container["instance_type"] = named
 	} else {
@@ -161,18 +175,29 @@ func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
 			"vcpu": float64(d.Resources.CPUMillis) / 1000, "memory_mib": d.Resources.MemoryMB, "disk_mb": d.Resources.DiskMB,
 		}
 	}
-	variables := map[string]string{cloudflare.BindingInstance: recording.Account, cloudflare.BindingKeyDigest: cloudflare.KeyDigest(d.SigningKey)}
+	variables := map[string]string{
+		cloudflare.BindingInstance:  recording.Account,
+		cloudflare.BindingKeyDigest: cloudflare.KeyDigest(d.SigningKey),
+	}
 	for name, value := range d.Variables {
 		variables[name] = value
 	}
 	config, err := json.Marshal(map[string]any{
-		"name": d.Name, "main": "worker.js", "compatibility_date": cloudflare.CompatibilityDate, "workers_dev": true, "preview_urls": false,
-		"vars":            variables,
-		"durable_objects": map[string]any{"bindings": []any{map[string]string{"name": cloudflare.BindingSandbox, "class_name": cloudflare.ClassSandbox}}},
-		"migrations":      []any{map[string]any{"tag": "v1", "new_sqlite_classes": []string{cloudflare.ClassSandbox}}},
-		"r2_buckets":      []any{map[string]string{"binding": cloudflare.BindingState, "bucket_name": d.Name}},
-		"d1_databases":    []any{map[string]string{"binding": cloudflare.BindingDatabase, "database_name": d.Name, "database_id": databaseID}},
-		"containers":      []any{container},
+		"name":               d.Name,
+		"main":               "worker.js",
+		"compatibility_date": cloudflare.CompatibilityDate,
+		"workers_dev":        true,
+		"preview_urls":       false,
+		"vars":               variables,
+		"durable_objects": map[string]any{
+			"bindings": []any{map[string]string{"name": cloudflare.BindingSandbox, "class_name": cloudflare.ClassSandbox}},
+		},
+		"migrations": []any{map[string]any{"tag": "v1", "new_sqlite_classes": []string{cloudflare.ClassSandbox}}},
+		"r2_buckets": []any{map[string]string{"binding": cloudflare.BindingState, "bucket_name": d.Name}},
+		"d1_databases": []any{
+			map[string]string{"binding": cloudflare.BindingDatabase, "database_name": d.Name, "database_id": databaseID},
+		},
+		"containers": []any{container},
 	})
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ output "why_leases_ended" {
   value = { for e in data.sandbox_events.ended.events : "${e.lease_id} ${e.generation}" => jsondecode(e.data) }
 }
 
-# What has happened since the last time that somebody looked.
+# Events since the last one that was read.
 variable "seen" {
   type    = number
   default = 0

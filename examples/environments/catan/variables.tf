@@ -1,5 +1,5 @@
 variable "name" {
-  description = "Name of the environment, which game servers name in their conditions."
+  description = "Name of the environment, as in the conditions of game servers."
   type        = string
   default     = "catan-12"
 }
@@ -11,13 +11,13 @@ variable "agents" {
 }
 
 variable "model" {
-  description = "Model of the agents, by the name that the LLM's API has for it."
+  description = "Model of the agents, as the LLM's API names it."
   type        = string
   default     = "anthropic/claude-sonnet-4"
 }
 
 variable "llm" {
-  description = "OpenAI-compatible API of the model: its URL, and the host that sandboxes may reach for it."
+  description = "OpenAI-compatible API of the model: its URL, and the host to allow."
   type        = object({ url = string, host = string })
   default     = { url = "https://openrouter.ai/api/v1", host = "openrouter.ai" }
 }
@@ -25,22 +25,22 @@ variable "llm" {
 variable "llm_api_key" {
   description = "Key of that API."
   type        = string
-  ephemeral   = true # it is in no plan and no state
+  ephemeral   = true # in no plan and no state
 }
 
 variable "relay" {
-  description = "Relay that tells the agents of their turns: its URL, the host that sandboxes may reach for it, and its DID."
+  description = "Relay that sends the agents their turns: its URL, the host to allow, and its DID."
   type        = object({ url = string, host = string, did = string })
 }
 
 variable "private_cidrs" {
-  description = "Private ranges in which these hosts may lie, such as that of a self-hosted model."
+  description = "Private ranges of these hosts, such as that of a self-hosted model."
   type        = set(string)
   default     = []
 }
 
 variable "base" {
-  description = "Image that the agents' image is built on."
+  description = "Base image of the agents' image."
   type        = string
   default     = "debian:bookworm-slim"
 }

@@ -9,7 +9,7 @@ terraform {
   }
 }
 
-# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN say which reconciler keeps the leases.
+# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN select the reconciler.
 provider "sandbox" {}
 
 module "image" {
@@ -25,11 +25,11 @@ resource "sandbox_environment" "task" {
   image         = module.image.reference
   instance_type = "standard-1"
   ttl           = "12h"
-  # The relay watcher has to listen all the time; it is no activity that would keep a sandbox awake.
+  # The relay watcher must always listen, but a process is not activity that keeps a sandbox awake.
   sleep_after = "0s"
 
-  # Nothing but the model, the relay and where the code is read, by TLS or plain HTTP, through a gateway that logs every attempt.
-  network {
+  # Only the model, the relay and the code host, by TLS or plain HTTP, through a gateway that logs every attempt.
+  network = {
     mode          = "restricted"
     allow         = [var.llm.host, var.relay.host, var.git_host]
     private_cidrs = var.private_cidrs
@@ -48,7 +48,7 @@ resource "sandbox_environment" "task" {
   secrets = {
     llm_api_key = {
       value_wo         = var.llm_api_key
-      value_wo_version = 1 # raise it when the key has changed
+      value_wo_version = 1 # raise it when the key changes
     }
   }
 
@@ -57,11 +57,11 @@ resource "sandbox_environment" "task" {
     code-review = file("${path.module}/skills/code-review.md")
   }
 
-  process {
+  process = [{
     name    = "relay"
     command = ["python3", "/agent/relay_watcher.py"]
     restart = "always"
-  }
+  }]
 }
 
 resource "sandbox_lease" "agent" {

@@ -3,8 +3,8 @@
 
     enroll.py did:plc:kira rpg-3 kira.pem
 
-Secrets of an environment are the same for all of its agents; a key is one agent's alone. So its host puts it into
-that agent's sandbox, as a file that only the sandbox's user may read.
+All agents of an environment have the same secrets, but a key belongs to one agent. So the agent's host writes the key
+into that agent's sandbox, as a file that only the sandbox's user can read.
 """
 
 import argparse
@@ -17,7 +17,7 @@ KEY_FILE = "/workspace/.agent/did-key.pem"
 
 
 def enroll(reconciler: Reconciler, agent: str, environment: str, key: bytes, timeout: float = 120) -> str:
-    """Returns the watcher's own line once it is connected as the agent. Errors: Problem."""
+    """Returns the watcher's log line once it is connected as the agent. Errors: Problem."""
     lease = lease_id(agent, environment)
     reconciler.write_file(lease, KEY_FILE, key)
     return reconciler.wait_for_log(lease, "relay", "^Connected to relay", timeout)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a pull request of the change that an agent proposes, with credentials that its sandbox never has.
+"""Opens a pull request for the change that an agent proposes, with credentials that its sandbox never has.
 
     turn.py did:plc:ada issue-1024 1 --timeout 900 <task.json |
       pull_request.py did:plc:ada issue-1024 --repository https://github.com/acme/parser.git
 
-The action comes from standard input, as turn.py writes it and as the relay's record has it. What a sandbox says is not
-believed: the branch is made of the agent's DID and the task's name here, the patch is read out of the sandbox, checked and
-applied to a fresh clone, and what a patch may not touch is refused. GIT_TOKEN is the token of the host that pushes.
+The action comes from standard input, as turn.py writes it and as the relay's record has it. The program does not trust
+the sandbox. It forms the branch from the agent's DID and the task's name, reads the patch from the sandbox, applies it
+to a fresh clone, and refuses forbidden changes. GIT_TOKEN is the token that pushes and opens the pull request.
 """
 
 import argparse
@@ -25,15 +25,15 @@ from pathlib import Path
 
 from reconciler import Problem, Reconciler, lease_id
 
-# The largest patch, in bytes, and the seconds that one git command may take.
+# The maximum size of a patch, in bytes, and the timeout of one git command, in seconds.
 MAX_PATCH = 1 << 20
 GIT_SECONDS = 120
-# What runs with more rights than a reviewed change has: nothing of it is taken from an agent.
+# Files that take effect with more rights than a reviewed change has. An agent must not change them.
 FORBIDDEN = re.compile(r"(^|/)(\.git[^/]*|\.github|\.gitlab|\.circleci|\.woodpecker)(/|$)")
 
 
 class Refused(Exception):
-    """The proposed change is not taken. The message says why."""
+    """The proposed change is refused. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Host:
 
 
 def propose(reconciler: Reconciler, host: Host, agent: str, environment: str, action: dict) -> dict:
-    """Pushes the change of an action and opens its pull request, and returns that as the host's API tells it.
-    Errors: Refused; Problem of the reconciler."""
+    """Pushes the change of an action, opens its pull request, and returns the pull request as the host's API does.
+    Errors: Refused; Problem from the reconciler."""
     if action.get("action") != "propose_change":
         raise Refused(f"the agent proposes nothing: {action.get('action')}: {action.get('reason', '')}")
     branch = branch_of(agent, str(action.get("task")))
@@ -65,14 +65,14 @@ def propose(reconciler: Reconciler, host: Host, agent: str, environment: str, ac
 
 
 def branch_of(agent: str, task: str) -> str:
-    """agent/<agent>/<task>, as the agent's own branch is called. Errors: Refused."""
+    """agent/<agent>/<task>, the name of the agent's own branch. Errors: Refused."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", task) or ".." in task or task.endswith((".", ".lock")):
         raise Refused(f"{task[:80]!r} is no name of a task")
     return f"agent/{re.sub(r'[^A-Za-z0-9_-]', '-', agent.removeprefix('did:'))}/{task}"
 
 
 def read_patch(reconciler: Reconciler, lease: str, action: dict) -> bytes:
-    """The patch, if it is what the action says and touches nothing forbidden. Errors: Refused, Problem."""
+    """The patch of the action. Errors: Refused, if its digest is not the action's; Problem."""
     patch = reconciler.read_file(lease, str(action.get("patch")), MAX_PATCH)
     if hashlib.sha256(patch).hexdigest() != action.get("patch_sha256"):
         raise Refused("the patch has changed since the action was taken")
@@ -80,7 +80,7 @@ def read_patch(reconciler: Reconciler, lease: str, action: dict) -> bytes:
 
 
 def push(host: Host, directory: Path, branch: str, base: str, patch: bytes, summary: str, agent: str) -> None:
-    """Applies a patch to a fresh clone and pushes it as the branch. Errors: Refused."""
+    """Applies a patch to a fresh clone and pushes it as the branch. Errors: Refused, also for a forbidden change."""
     tree = directory / "tree"
     git(host, directory, "clone", "--quiet", "--branch", host.base, "--", host.repository, str(tree))
     if not re.fullmatch(r"[0-9a-f]{40,64}", base):
@@ -95,7 +95,7 @@ def push(host: Host, directory: Path, branch: str, base: str, patch: bytes, summ
 
 
 def refuse(entry: str) -> None:
-    """Looks at one entry of git diff --raw -z. Errors: Refused, for paths and kinds of files that are not taken."""
+    """Checks one entry of git diff --raw -z. Errors: Refused, for a forbidden path or kind of file."""
     modes, _, path = entry.partition("\0")
     path = path.rstrip("\0")
     if not path:
@@ -107,10 +107,10 @@ def refuse(entry: str) -> None:
 
 
 def git(host: Host, directory: Path, *args: str, stdin: bytes = b"") -> bytes:
-    """Runs git with the token, which is in no argument and no file. Errors: Refused."""
+    """Runs git with the token in the environment, so that no argument and no file has it. Errors: Refused."""
     basic = base64.b64encode(f"x-access-token:{host.token}".encode()).decode()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {
-        "HOME": str(directory), "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1",  # nobody's settings but these
+        "HOME": str(directory), "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1",  # no other settings
         "GIT_CONFIG_COUNT": "2",
         "GIT_CONFIG_KEY_0": f"http.{host.repository}.extraHeader", "GIT_CONFIG_VALUE_0": f"Authorization: Basic {basic}",
         "GIT_CONFIG_KEY_1": "core.hooksPath", "GIT_CONFIG_VALUE_1": "/dev/null",

@@ -1,4 +1,4 @@
-"""The part of the reconciler's HTTP API that a game server needs for turns, with Python's standard library only."""
+"""The part of the reconciler's HTTP API that a game server needs for turns. It uses only the standard library."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import urllib.request
 
 
 class Problem(Exception):
-    """The reconciler refused a request, or could not be reached. code is for programs, the message for people."""
+    """The reconciler refused a request or is unreachable. code is for programs, the message for people."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -23,30 +23,30 @@ class Reconciler:
 
     @classmethod
     def of_environment(cls) -> "Reconciler":
-        """The one that SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN name, as for Terraform."""
+        """The reconciler of SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN, which Terraform uses too."""
         return cls(os.environ["SANDBOX_RECONCILER_URL"], os.environ["SANDBOX_RECONCILER_TOKEN"])
 
     def open_session(self, lease: str, session: str, timeout: float = 30) -> None:
-        """Opens a session of this id, or finds it open. Nothing of it runs until a command does."""
+        """Opens a session with this id. It is idempotent. Nothing runs in the session until a command does."""
         self._json("POST", _lease(lease) + "/sessions", {"id": session}, timeout)
 
     def run(self, lease: str, session: str, command: list[str], stdin: str, timeout: float) -> dict:
-        """Runs a command in a session and returns exit_code, stdout, stderr, timed_out and so on. A sandbox that
-        sleeps is woken. The command ends at the timeout, in seconds; the answer is waited for a little longer."""
+        """Runs a command in a session and returns exit_code, stdout, stderr, timed_out and so on. It wakes
+        a sleeping sandbox. The command ends at the timeout, in seconds; the call waits 30 s longer for the answer."""
         body = {"command": command, "stdin": stdin, "timeout": f"{timeout:g}s", "source": "system"}
         return self._json("POST", f"{_lease(lease)}/sessions/{_quote(session)}/exec", body, timeout + 30)
 
     def close_session(self, lease: str, session: str, timeout: float = 30) -> None:
-        """Closes a session and cancels what runs in it. Its recording stays as long as its sandbox does."""
+        """Closes a session and cancels its commands. Its recording stays as long as its sandbox does."""
         self._json("DELETE", f"{_lease(lease)}/sessions/{_quote(session)}", None, timeout)
 
     def read_file(self, lease: str, path: str, max_bytes: int, timeout: float = 60) -> bytes:
-        """The content of a file in /workspace or /data, unless it is larger."""
+        """The content of a file in /workspace or /data. It fails if the file is larger than max_bytes."""
         query = urllib.parse.urlencode({"path": path, "max_bytes": max_bytes})
         return self._ask("GET", f"{_lease(lease)}/files?{query}", None, {"Accept": "application/octet-stream"}, timeout)
 
     def write_file(self, lease: str, path: str, content: bytes, mode: str = "0600", timeout: float = 60) -> None:
-        """Puts a file into /workspace or /data, whole or not at all."""
+        """Writes a file in /workspace or /data atomically."""
         query = urllib.parse.urlencode({"path": path, "mode": mode})
         self._ask("PUT", f"{_lease(lease)}/files?{query}", content, {"Content-Type": "application/octet-stream"}, timeout)
 
@@ -67,7 +67,7 @@ class Reconciler:
                 return response.read()
         except urllib.error.HTTPError as err:
             raise _problem(err) from err
-        except OSError as err:  # URLError and timeouts are
+        except OSError as err:  # also URLError and timeouts
             raise Problem("unavailable", f"{method} {path}: {getattr(err, 'reason', err)}") from err
 
 

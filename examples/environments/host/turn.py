@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Takes one turn of an agent, for a game server: runs the turn processor in the agent's sandbox and gives the
-action that it chose. Whatever goes wrong, the game goes on: the action is then skip_turn, with the reason.
+"""Takes one turn of an agent for a game server: runs the turn processor in the agent's sandbox and prints the action
+that it chose. If anything fails, the action is skip_turn with the reason, so that the game continues.
 
     turn.py did:plc:kira rpg-3 12 <state.json
 
-SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN name the reconciler; the token needs the scope lease. The exit code is 0 unless
-the arguments or the state are wrong: a turn that was skipped is a turn.
+SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN name the reconciler; the token needs the scope lease. The exit code
+is 0 unless the arguments or the state are wrong: a skipped turn is a turn too.
 """
 
 import argparse
@@ -22,15 +22,15 @@ COMMAND = ["python3", "/agent/take_turn.py"]
 
 
 def take(reconciler: Reconciler, agent: str, environment: str, turn: str, state: dict, timeout: float = 60) -> dict:
-    """Returns the action of a turn: what the turn processor wrote, or skip_turn where it exits with another code than
-    0, does not end in time, writes no JSON, or its sandbox is gone. Its session is closed in any case."""
+    """Returns the action of a turn: what the turn processor wrote, or skip_turn if it exits with a code other than
+    0, times out, writes no JSON, or its sandbox is gone. take always closes the session."""
     lease = lease_id(agent, environment)
     session = f"turn-{re.sub('[^a-z0-9._-]', '-', turn.lower())[:40]}-{secrets.token_hex(4)}"
     try:
         try:
             reconciler.open_session(lease, session)
             result = reconciler.run(lease, session, COMMAND, json.dumps(state), timeout)
-        finally:  # also when the answer to its opening was lost
+        finally:  # also if the answer to open_session was lost
             _close(reconciler, lease, session)
     except Problem as problem:
         return skip_turn(f"{problem.code}: {problem}")
@@ -46,8 +46,8 @@ def skip_turn(reason: str) -> dict:
 
 
 def _close(reconciler: Reconciler, lease: str, session: str) -> None:
-    """Closes the session. One that cannot be closed must not cost the agent a turn that it has taken: it is told,
-    and closes with its sandbox at the latest."""
+    """Closes the session, with one retry. A failure must not cost the agent a turn that it has taken. So it is only
+    reported on standard error; the session closes with its sandbox at the latest."""
     for last in (False, True):
         try:
             return reconciler.close_session(lease, session)

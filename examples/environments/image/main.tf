@@ -1,5 +1,5 @@
-# Builds the image that the environments share. Each gives it a name of its own, so that one can be destroyed
-# while the others stay; the engine has its layers once.
+# Builds the image that the environments share. Each environment uses its own name for it, so that destroying one
+# keeps the others. The engine stores the layers once.
 
 terraform {
   required_providers {
@@ -22,7 +22,7 @@ variable "base" {
 resource "sandbox_container_image" "agent" {
   name = var.name
 
-  build {
+  build = {
     context = path.module
     args    = { BASE = var.base }
   }

@@ -9,7 +9,7 @@ terraform {
   }
 }
 
-# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN say which reconciler keeps the leases.
+# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN select the reconciler.
 provider "sandbox" {}
 
 module "image" {
@@ -25,11 +25,11 @@ resource "sandbox_environment" "campaign" {
   image         = module.image.reference
   instance_type = "basic"
   ttl           = "12h"
-  # The relay watcher has to listen all the time; it is no activity that would keep a sandbox awake.
+  # The relay watcher must always listen, but a process is not activity that keeps a sandbox awake.
   sleep_after = "0s"
 
-  # Nothing but the model and the relay, by TLS or plain HTTP, through a gateway that logs every attempt.
-  network {
+  # Only the model and the relay, by TLS or plain HTTP, through a gateway that logs every attempt.
+  network = {
     mode          = "restricted"
     allow         = [var.llm.host, var.relay.host]
     private_cidrs = var.private_cidrs
@@ -47,7 +47,7 @@ resource "sandbox_environment" "campaign" {
   secrets = {
     llm_api_key = {
       value_wo         = var.llm_api_key
-      value_wo_version = 1 # raise it when the key has changed
+      value_wo_version = 1 # raise it when the key changes
     }
   }
 
@@ -55,19 +55,19 @@ resource "sandbox_environment" "campaign" {
     rpg-player = file("${path.module}/skills/rpg-player.md")
   }
 
-  # A new agent begins with this character. What it learns is kept when its lease runs out, for when it comes back.
+  # A new agent starts with this character. Its changes are saved when its lease ends, and restored when it comes back.
   initial_state = {
     "character.json" = file("${path.module}/character.json")
   }
-  state {
+  state = {
     size_limit_mb = 16
   }
 
-  process {
+  process = [{
     name    = "relay"
     command = ["python3", "/agent/relay_watcher.py"]
     restart = "always"
-  }
+  }]
 }
 
 resource "sandbox_lease" "agent" {

@@ -1,7 +1,7 @@
 resource "sandbox_container_image" "player" {
   name = "examples/player-under-test"
 
-  build {
+  build = {
     context = "${path.module}/../../resources/sandbox_container_image/player"
   }
 }
@@ -11,7 +11,7 @@ resource "sandbox_environment" "ci" {
   type  = "coding"
   image = sandbox_container_image.player.reference
 
-  network {
+  network = {
     mode = "none"
   }
 }
@@ -20,7 +20,7 @@ resource "sandbox_environment" "ci" {
 ephemeral "sandbox_lease" "ci" {
   agent_did      = "did:plc:ci"
   environment_id = sandbox_environment.ci.id
-  ttl            = "15m" # should Terraform be killed
+  ttl            = "15m" # ends the lease if Terraform is killed
 }
 
 resource "terraform_data" "tests" {

@@ -7,7 +7,7 @@ terraform {
   }
 }
 
-# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN say which reconciler keeps the leases.
+# SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN select the reconciler.
 provider "sandbox" {}
 
 variable "image" {
@@ -17,7 +17,7 @@ variable "image" {
 
 variable "run" {
   type        = string
-  description = "What tells this run from others that run at the same time, such as the number of the pipeline."
+  description = "Tells this run from concurrent ones, such as the number of the pipeline."
   default     = "0"
 }
 
@@ -26,7 +26,7 @@ resource "sandbox_environment" "tests" {
   type  = "coding"
   image = var.image
 
-  network {
+  network = {
     mode = "none"
   }
 }
@@ -35,11 +35,11 @@ data "sandbox_drift" "open" {
   status = "open"
 }
 
-# Acquired before the tests, released after them, and in no state.
+# Acquired before the tests, released after them, in no state.
 ephemeral "sandbox_lease" "run" {
   agent_did      = "did:web:ci.example.com:run-${var.run}"
   environment_id = sandbox_environment.tests.id
-  ttl            = "15m" # should Terraform be killed
+  ttl            = "15m" # ends the lease if Terraform is killed
 }
 
 resource "terraform_data" "tests" {

@@ -8,7 +8,7 @@ terraform {
 }
 
 provider "sandbox" {
-  docker {
+  docker = {
     price_book = "${path.module}/prices.json"
   }
 }
@@ -29,20 +29,20 @@ resource "sandbox_environment" "arena" {
   image         = var.image
   instance_type = "basic"
 
-  network {
+  network = {
     mode = "none"
   }
 
-  # What the plan expects a month to cost, and the most that it may expect.
-  expected_usage {
+  # The expected usage and the cap of the estimated monthly cost.
+  expected_usage = {
     leases            = var.players
     hours_per_day     = 4
     cpu_share_percent = 10
   }
   max_monthly_cost_usd = "50.00"
 
-  # What a calendar month may really cost: an acquire that could exceed it is refused.
-  budget {
+  # The budget of a calendar month: an acquire that could exceed it fails.
+  budget = {
     monthly_usd = "50.00"
   }
 }

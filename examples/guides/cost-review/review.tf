@@ -17,7 +17,7 @@ output "this_month" {
   }
 }
 
-# Every plan warns when the month will come to more than the budget, and goes on.
+# Every plan warns, but does not fail, when the month's projection exceeds the budget.
 check "within_budget" {
   assert {
     condition     = tonumber(local.standing.projected_usd) <= tonumber(local.standing.budget_usd)

@@ -23,13 +23,13 @@ resource "sandbox_container_image" "player" {
   name = "campaign/player"
   tags = ["v1"]
 
-  build {
+  build = {
     context = "${path.module}/player"
     args    = { BASE = var.base }
   }
 }
 
-# What was said of every container is said once, of the environment.
+# The settings of all containers are now those of the environment.
 resource "sandbox_environment" "campaign" {
   name          = "campaign-9"
   type          = "rpg"
@@ -37,19 +37,19 @@ resource "sandbox_environment" "campaign" {
   instance_type = "lite" # memory and cpus
   env           = { LEVEL = "1" }
 
-  network {
-    mode = "none" # or restricted, with the hosts that agents may reach
+  network = {
+    mode = "none" # or restricted, with allowed hosts
   }
 
-  # The command that kept the container alive.
-  process {
+  # The former command of the container.
+  process = [{
     name    = "game"
     command = ["sh", "-c", "while sleep 60; do date > /workspace/last-turn; done"]
     restart = "always"
-  }
+  }]
 }
 
-# One for each container that there was.
+# One lease for each former container.
 resource "sandbox_lease" "player" {
   for_each = toset(["did:plc:ann", "did:plc:bob"])
 

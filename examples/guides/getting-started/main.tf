@@ -9,7 +9,7 @@ terraform {
 
 provider "sandbox" {}
 
-# What the player's image is built from: any image on the engine, or of a registry.
+# Base image of the player's image, from the engine or a registry.
 variable "base" {
   type    = string
   default = "busybox:1.36"
@@ -18,7 +18,7 @@ variable "base" {
 resource "sandbox_container_image" "player" {
   name = "first-game/player"
 
-  build {
+  build = {
     context = "${path.module}/player"
     args    = { BASE = var.base }
   }
@@ -31,7 +31,7 @@ resource "sandbox_environment" "game" {
   instance_type = "lite"
   ttl           = "2h" # a lease that nobody uses ends after this
 
-  network {
+  network = {
     mode = "none"
   }
 }

@@ -20,7 +20,7 @@ resource "sandbox_environment" "game" {
   type  = "rpg"
   image = var.image
 
-  network {
+  network = {
     mode = "none"
   }
 }

@@ -59,7 +59,8 @@ func (s Settlers) goals() []goal {
 		goals = append(goals, goal{"build_city", map[string]int{"ore": 3, "grain": 2}, best.ID})
 	}
 	if best, ok := richest(s.Spots, s.known()); ok {
-		return append(goals, goal{"build_settlement", map[string]int{"brick": 1, "lumber": 1, "wool": 1, "grain": 1}, best.ID})
+		return append(goals,
+			goal{"build_settlement", map[string]int{"brick": 1, "lumber": 1, "wool": 1, "grain": 1}, best.ID})
 	}
 	return append(goals, goal{"build_road", map[string]int{"brick": 1, "lumber": 1}, "towards the coast"})
 }

@@ -5,7 +5,7 @@ resource "container_image" "player" {
 
   name = "examples/short-player"
 
-  build {
+  build = {
     context = "${path.module}/../sandbox_container_image/player"
   }
 }

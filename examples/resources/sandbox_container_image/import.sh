@@ -1,3 +1,3 @@
-# By name and tag. Its build block can be added afterwards: an image that this provider built is not
-# built again as long as its context is the same.
+# By name and tag. An imported image needs no build. A build that is added later builds the image again
+# only if its context has changed since this provider built it.
 terraform import sandbox_container_image.player examples/player:latest

@@ -3,7 +3,7 @@ resource "sandbox_container_image" "player" {
   name = "examples/player"
   tags = ["latest", "v1"]
 
-  build {
+  build = {
     context = "${path.module}/player"
     args    = { RULES = "rules.txt" }
     labels  = { "org.opencontainers.image.source" = "https://github.com/sandbox-lease/terraform-provider-sandbox" }

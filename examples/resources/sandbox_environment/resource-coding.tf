@@ -18,29 +18,29 @@ resource "sandbox_environment" "coding" {
   }
 
   # /data is kept from one sandbox of an agent to the next.
-  state {
+  state = {
     size_limit_mb = 64
   }
   initial_state = { "memory/task.md" = "Fix issue 1024." }
   skills        = { review = "Look for what is missing." }
 
-  confinement {
+  confinement = {
     tmp_mb     = 256
     open_files = 4096
   }
 
   # Run once in each sandbox, before its agent gets it.
-  post_start {
+  post_start = [{
     command = ["sh", "-c", "mkdir -p /workspace/src"]
     timeout = "30s"
-  }
+  }]
 
   # Runs as long as the sandbox does.
-  process {
+  process = [{
     name    = "watcher"
     command = ["sh", "-c", "while sleep 60; do ls /workspace/src > /workspace/files; done"]
     restart = "always"
-  }
+  }]
 
   post_mortem = "2h" # a sandbox that failed is kept for so long
 }

@@ -1,7 +1,7 @@
 resource "sandbox_container_image" "player" {
   name = "examples/catan-player"
 
-  build {
+  build = {
     context = "${path.module}/../sandbox_container_image/player"
   }
 }
@@ -13,7 +13,7 @@ resource "sandbox_environment" "catan" {
   instance_type = "basic"
   ttl           = "12h"
 
-  network {
+  network = {
     mode = "none"
   }
 
@@ -21,20 +21,20 @@ resource "sandbox_environment" "catan" {
   labels = { team = "games" }
 
   # With a running reconciler, two sandboxes wait for agents that join.
-  warm_pool {
+  warm_pool = {
     size = 2
   }
 
   # What sandboxes really cost in a calendar month; an agent that could exceed it gets no sandbox.
-  budget {
+  budget = {
     monthly_usd = "25.00"
   }
 
-  # The plan shows what this will cost a month, and fails above the cap.
-  expected_usage {
+  # The plan shows what this will cost a month. If there is a price book, max_monthly_cost_usd makes it
+  # fail above a cap.
+  expected_usage = {
     leases            = 8
     hours_per_day     = 4
     cpu_share_percent = 10
   }
-  max_monthly_cost_usd = "25.00"
 }

@@ -1,7 +1,7 @@
 resource "sandbox_container_image" "hero" {
   name = "examples/rpg-hero"
 
-  build {
+  build = {
     context = "${path.module}/../sandbox_container_image/player"
   }
 }
@@ -11,7 +11,7 @@ resource "sandbox_environment" "dungeon" {
   type  = "rpg" # its leases end by agent.death, game.finished and campaign.ended
   image = sandbox_container_image.hero.reference
 
-  network {
+  network = {
     mode = "none"
   }
 }

@@ -1,4 +1,4 @@
-// Command webhook ends the game that it is given.
+// Command webhook ends a game.
 package main
 
 import (
@@ -31,7 +31,7 @@ func finish(ctx context.Context, environment string) (sandbox.Receipt, error) {
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
-	// The client sends a message again, under its id and signed anew, until it is stored.
+	// The client retries until the message is stored, with the same id and a new signature.
 	c, err := client.New(client.Config{
 		URL: os.Getenv("SANDBOX_RECONCILER_URL"),
 		Sign: func(h http.Header, id string, body []byte) error {

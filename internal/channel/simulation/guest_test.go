@@ -34,7 +34,13 @@ type command struct {
 }
 
 func newKeeper(ctx context.Context, n *network) *keeper {
-	k := &keeper{network: n, ctx: ctx, commands: map[string]*command{}, starts: map[string]int{}, applied: map[string]int{}}
+	k := &keeper{
+		network:  n,
+		ctx:      ctx,
+		commands: map[string]*command{},
+		starts:   map[string]int{},
+		applied:  map[string]int{},
+	}
 	k.broker = k.newBroker(channel.NewJournal())
 	return k
 }
@@ -134,18 +140,18 @@ func (b *broker) Begin(id string, op channel.Op) (*channel.Record, error) {
 	return b.journal.Begin(id, op)
 }
 
-func (b *broker) End(id string, result wire.Result) error {
+func (b *broker) End(id string, op channel.Op, result wire.Result) error {
 	if b.isCrashed() {
 		return nil
 	}
-	return b.journal.End(id, result)
+	return b.journal.End(id, op, result)
 }
 
-func (b *broker) Forget(id string) error {
+func (b *broker) Forget(id string, op channel.Op) error {
 	if b.isCrashed() {
 		return nil
 	}
-	return b.journal.Forget(id)
+	return b.journal.Forget(id, op)
 }
 
 func (b *broker) isCrashed() bool {

@@ -53,7 +53,12 @@ func (s *stage) cut() {
 }
 
 func run(t *testing.T, scenario func(*stage)) {
-	s := &stage{T: t, network: newNetwork(newDice(1), map[string]int{}), began: make(chan struct{}, 10), proceed: make(chan struct{})}
+	s := &stage{
+		T:       t,
+		network: newNetwork(newDice(1), map[string]int{}),
+		began:   make(chan struct{}, 10),
+		proceed: make(chan struct{}),
+	}
 	s.calm = true
 	s.server = channel.NewServer(s.handle, channel.ServerConfig{})
 	s.client = channel.NewClient(channel.ClientConfig{Dial: s.dial})

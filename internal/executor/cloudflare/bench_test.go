@@ -53,7 +53,10 @@ func BenchmarkAgainstBare(b *testing.B) {
 func benchSpec(s *cloudflaretest.Server) driver.SandboxSpec {
 	return driver.SandboxSpec{
 		Handle: driver.Handle{
-			LedgerID: "ledgerofbench222", EnvironmentID: "bench-1", Instance: s.Instance, SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
+			LedgerID:      "ledgerofbench222",
+			EnvironmentID: "bench-1",
+			Instance:      s.Instance,
+			SandboxID:     sandbox.RandomIDs(sandbox.SandboxIDLength),
 		},
 		AgentDID: "did:plc:bench", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour),
 	}

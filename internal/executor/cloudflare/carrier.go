@@ -69,8 +69,8 @@ func (b *books) begin(op begun) {
 	}
 }
 
-// end tells how an operation has ended, and returns once the object has recorded it and saved what it is to save, or the
-// carrier has gone: the object records the end of what was under way on it.
+// end tells how an operation has ended, and returns once the object has recorded it and saved what it is to save, or
+// the carrier has gone: the object records the end of what was under way on it.
 func (b *books) end(ctx context.Context, d done) {
 	b.mu.Lock()
 	delete(b.open, d.ID)
@@ -217,7 +217,8 @@ func (w *Worker) dialOnce(ctx context.Context, h driver.Handle) (*carrier, error
 		return nil, sandbox.Errorf(sandbox.Internal, "cloudflare: %s: %w", r.what, err)
 	}
 	w.signer.signBody(req, nil)
-	ws, answer, err := websocket.Dial(ctx, w.base+r.path, &websocket.DialOptions{HTTPClient: w.http, HTTPHeader: req.Header})
+	ws, answer, err := websocket.Dial(ctx, w.base+r.path,
+		&websocket.DialOptions{HTTPClient: w.http, HTTPHeader: req.Header})
 	if err == nil {
 		return newCarrier(ws), nil
 	}

@@ -79,11 +79,12 @@ func (w *world) must(err error) {
 func (w *world) wantError(err error, code sandbox.Code, reason sandbox.Reason) {
 	w.Helper()
 	if sandbox.CodeOf(err) != code || sandbox.ReasonOf(err) != reason {
-		w.Errorf("error has code %q and reason %q, want %q and %q: %v", sandbox.CodeOf(err), sandbox.ReasonOf(err), code, reason, err)
+		w.Errorf("error has code %q and reason %q, want %q and %q: %v",
+			sandbox.CodeOf(err), sandbox.ReasonOf(err), code, reason, err)
 	}
 }
 
-func (w *world) inspect(h driver.Handle) cloudflare.Standing {
+func (w *world) inspect(h driver.Handle) cloudflare.SandboxStatus {
 	w.Helper()
 	s, err := w.worker.Inspect(w.Context(), h)
 	w.must(err)

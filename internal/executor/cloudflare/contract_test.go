@@ -47,7 +47,10 @@ func TestContractBehindABufferingProxy(t *testing.T) {
 	cfg := contract(t, d)
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		cfg.Without = map[string]string{}
-		for _, part := range []string{"Lifecycle", "Observer", "Cleaner", "Follow", "Processes", "Hardening", "Secrets", "Deadline", "Export", "Network", "Assign", "Attacks"} {
+		for _, part := range []string{
+			"Lifecycle", "Observer", "Cleaner", "Follow", "Processes", "Hardening", "Secrets", "Deadline", "Export", "Network",
+			"Assign", "Attacks",
+		} {
 			cfg.Without[part] = "takes long: set SANDBOX_TEST_LONG=1"
 		}
 	}
@@ -56,9 +59,12 @@ func TestContractBehindABufferingProxy(t *testing.T) {
 
 func contract(t *testing.T, d *cloudflaretest.Deployer) executortest.Config {
 	return executortest.Config{
-		New:   func(t *testing.T) driver.Executor { return newExecutor(t, d) },
-		Image: cloudflaretest.Reference(cloudflaretest.Busybox(t)), MissingImage: cloudflaretest.Reference("sandbox-test/no-such-image:1"),
-		ImageUnseen: true, StandIn: true, Resources: lite(t),
+		New:          func(t *testing.T) driver.Executor { return newExecutor(t, d) },
+		Image:        cloudflaretest.Reference(cloudflaretest.Busybox(t)),
+		MissingImage: cloudflaretest.Reference("sandbox-test/no-such-image:1"),
+		ImageUnseen:  true,
+		StandIn:      true,
+		Resources:    lite(t),
 		StopBehindBack: func(t *testing.T, h driver.Handle) {
 			t.Helper()
 			r, err := sandbox.ExecRequest{Command: []string{"hostname"}}.Normalize()

@@ -17,6 +17,9 @@ const (
 	BindingInstance   = "INSTANCE"           // plain text: the account's id
 	BindingOlderKey   = "SIGNING_KEY_OLDER"  // a secret that is there while keys are rotated
 	BindingKeyDigest  = "SIGNING_KEY_DIGEST" // plain text, for us: a secret cannot be read back
+	BindingPolicy     = "SCHEDULING_POLICY"  // plain text, for us: PolicyDurableObject, or absent
+	// BindingImages begins the names of plain texts, for us: Deployment.Images, which cannot be read back either.
+	BindingImages = "START_IMAGE_"
 
 	// ClassSandbox is the class of the Durable Objects.
 	ClassSandbox = "Sandbox"
@@ -43,9 +46,9 @@ type Deployer interface {
 	// linux/amd64, with the guest inside. It is named by a digest, in a registry or on the engine that the deployer
 	// was given, or by its id there. One in the account's registry that has the guest is taken as it is; what was
 	// prepared before is not sent again, nor looked for at its origin. Beside it, the image stays that the
-	// deployment has now, and older ones go. Errors: Invalid, when it is for another platform; NotFound with
-	// ReasonImageNotFound; CapacityExceeded, when the registry has no room; Failed.
-	Prepare(ctx context.Context, name, image string) (Prepared, error)
+	// deployment has now, and older ones go unless keep, which may be nil, keeps their digests. Errors: Invalid, when it
+	// is for another platform; NotFound with ReasonImageNotFound; CapacityExceeded, when the registry has no room; Failed.
+	Prepare(ctx context.Context, name, image string, keep func(digest string) bool) (Prepared, error)
 	// Deploy makes a deployment, or brings it up to date. What is as wanted is not touched: a Worker that is
 	// uploaded resets its Durable Objects. Sandboxes that run go on with their image and size for
 	// Deployment.RolloutGrace. Errors: Invalid, naming the fields; Conflict, when a Worker of that name is
@@ -54,15 +57,16 @@ type Deployer interface {
 	// Find looks at a deployment and changes nothing. One that is half made has Site.Missing. Errors:
 	// NotFound, when nothing of it is there; Conflict as Deploy.
 	Find(ctx context.Context, name string) (Site, error)
-	// List returns the deployments of a ledger, those whose names DeploymentName makes of it, with Name and URL
-	// at least; a Worker that has no route yet has no URL. The executor asks each of them for its sandboxes,
+	// List returns the deployments of a ledger, those whose names DeploymentName makes of it, with Name, URL and what
+	// is known of the application; a Worker that is known to have no route has no URL. It makes few calls, whatever
+	// the number of deployments. The executor asks each of them for its sandboxes,
 	// so one that is left out would have them taken for gone.
 	List(ctx context.Context, ledgerID string) ([]Site, error)
 	// Doubt says that a Worker does not answer where List says: the next List asks Cloudflare again.
 	Doubt(name string)
-	// Metered returns what Cloudflare has counted of a deployment's containers, those that it needs to run them
-	// included, on each UTC day from from to before to. Errors: NotFound, when it has no container application.
-	Metered(ctx context.Context, name string, from, to time.Time) ([]driver.Metered, error)
+	// Metered returns what Cloudflare has counted of the containers of deployments, those that it needs to run them
+	// included, on each UTC day from from to before to, by name. A deployment without an application is left out.
+	Metered(ctx context.Context, names []string, from, to time.Time) (map[string][]driver.Metered, error)
 	// Delete removes a deployment with all its sandboxes, their Durable Objects and all that is in its
 	// database and bucket. Absent is success, and so is one that is half made. Errors: Conflict as Deploy.
 	Delete(ctx context.Context, name string) error
@@ -82,8 +86,13 @@ type Deployment struct {
 	Name string
 	// Script is the Worker: one ES module (see Script).
 	Script []byte
+	// Policy is the scheduling policy of its application; "" means PolicyDefault. MaxInstances and RolloutGrace have
+	// no effect with PolicyDurableObject, and Resources are only checked.
+	Policy SchedulingPolicy
 	// Image is what its containers run: a reference with a digest, as Prepare gives it.
 	Image string
+	// Images are what starts choose from under PolicyDurableObject, Image among them: at most MaxImages, by ImageName.
+	Images map[string]string
 	// Resources are those of each container: a size of sandbox.InstanceTypes, or one that Cloudflare lets
 	// one choose: 1 to 4 vCPU, at least 3 GiB of memory for each and at most 12 GiB, and at most 20 GB of
 	// disk (developers.cloudflare.com/containers/platform-details/limits, read 2026-11). PIDs are not limited.
@@ -118,7 +127,8 @@ const (
 // Site is a deployment as Cloudflare has it.
 type Site struct {
 	Name string
-	// URL is where the Worker answers, "" while it has no route. It may take seconds until all of Cloudflare knows of a new one.
+	// URL is where the Worker answers, "" while it has no route. It may take seconds until all of Cloudflare
+	// knows of a new one.
 	URL string
 	// The ids that Cloudflare gave; "" for a part that is missing. The bucket has its name only.
 	DatabaseID, NamespaceID, ApplicationID, VersionID string
@@ -129,7 +139,9 @@ type Site struct {
 	ScriptDigest     string // as ScriptDigest returns it
 	SigningKeyDigest string // as Deployment.KeysDigest returns it
 	Variables        map[string]string
-	Image            string
+	Policy           SchedulingPolicy // the application's, else the one that the Worker was uploaded for
+	Images           map[string]string
+	Image            string // "" with PolicyDurableObject
 	Resources        sandbox.Resources
 	MaxInstances     int
 	RolloutGrace     time.Duration

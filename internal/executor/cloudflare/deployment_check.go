@@ -87,15 +87,20 @@ func (d Deployment) Check() error {
 		}
 	}
 	must(len(d.Script) > 0, "script", "must not be empty")
-	must(imageDigest.MatchString(d.Image), "image", "must be a reference with a digest, such as ghcr.io/acme/game@sha256:… or the reference of a sandbox_container_image, not %q", d.Image)
-	must(d.MaxInstances >= 1, "max_instances", "must be at least 1, not %d", d.MaxInstances)
+	must(imageDigest.MatchString(d.Image), "image", "must be a reference with a digest, such as "+
+		"ghcr.io/acme/game@sha256:… or the reference of a sandbox_container_image, not %q", d.Image)
 	must(d.SigningKey != "", "signing_key", "must not be empty")
-	must(d.RolloutGrace >= 0 && d.RolloutGrace%time.Second == 0, "rollout_grace", "must be whole seconds, 0 or more, not %s", d.RolloutGrace)
-	for _, name := range []string{BindingSandbox, BindingDatabase, BindingState, BindingSigningKey, BindingOlderKey, BindingInstance, BindingKeyDigest} {
+	must(d.RolloutGrace >= 0 && d.RolloutGrace%time.Second == 0, "rollout_grace",
+		"must be whole seconds, 0 or more, not %s", d.RolloutGrace)
+	for _, name := range []string{BindingSandbox, BindingDatabase, BindingState, BindingSigningKey, BindingOlderKey,
+		BindingInstance, BindingKeyDigest, BindingPolicy} {
 		_, taken := d.Variables[name]
 		must(!taken, "variables", "must not have %s: the deployment sets it", name)
 	}
-	return sandbox.InvalidFields("cloudflare: deployment "+d.Name, append(f, resourceFields(d.Resources)...))
+	for name := range d.Variables {
+		must(!strings.HasPrefix(name, BindingImages), "variables", "must not have %s: the deployment sets it", name)
+	}
+	return sandbox.InvalidFields("cloudflare: deployment "+d.Name, append(f, d.policyFields()...))
 }
 
 // InstanceTypeOf returns the name of a size of which memory, CPU and disk are these, "" for one without name.
@@ -131,16 +136,21 @@ func resourceFields(r sandbox.Resources) (f []sandbox.Field) {
 		}
 	}
 	least := max(r.CPUMillis, minCPUMillis) * memoryPerCPU / 1000
-	must(r.CPUMillis >= minCPUMillis && r.CPUMillis <= maxCPUMillis, "cpu_millis", "must be between %d and %d on Cloudflare, not %d; smaller only as a named size", minCPUMillis, maxCPUMillis, r.CPUMillis)
-	must(r.MemoryMB >= least && r.MemoryMB <= maxMemoryMB, "memory_mb", "must be between %d and %d on Cloudflare (3 GiB for each CPU), not %d; smaller only as a named size", least, maxMemoryMB, r.MemoryMB)
+	must(r.CPUMillis >= minCPUMillis && r.CPUMillis <= maxCPUMillis,
+		"cpu_millis", "must be between %d and %d on Cloudflare, not %d; smaller only as a named size",
+		minCPUMillis, maxCPUMillis, r.CPUMillis)
+	must(r.MemoryMB >= least && r.MemoryMB <= maxMemoryMB,
+		"memory_mb", "must be between %d and %d on Cloudflare (3 GiB for each CPU), not %d; smaller only as a named size",
+		least, maxMemoryMB, r.MemoryMB)
 	most := min(maxDiskMB, r.MemoryMB*diskPerGiB/1024)
-	must(r.DiskMB >= 1 && r.DiskMB <= most, "disk_mb", "must be between 1 and %d on Cloudflare (2 GB for each GiB of memory, at most 20 GB), not %d", most, r.DiskMB)
+	must(r.DiskMB >= 1 && r.DiskMB <= most, "disk_mb",
+		"must be between 1 and %d on Cloudflare (2 GB for each GiB of memory, at most 20 GB), not %d", most, r.DiskMB)
 	return f
 }
 
-// Differences returns in what a site is not as the deployment wants it; none means that Deploy has nothing to do.
-// Their settings are script, signing_key, variables, image, resources, max_instances and rollout_grace, and each
-// Part that is missing.
+// Differences returns in what a site is not as the deployment wants it; none means that Deploy has nothing to do, but
+// for images that the site has beside those of the deployment. Their settings are script, signing_key, variables,
+// images, image, resources, max_instances and rollout_grace, and each Part that is missing.
 func (d Deployment) Differences(s Site) (all []driver.Difference) {
 	differ := func(setting, wanted, found string) {
 		if wanted != found {
@@ -156,8 +166,9 @@ func (d Deployment) Differences(s Site) (all []driver.Difference) {
 		if !maps.Equal(d.Variables, s.Variables) {
 			differ("variables", describeVariables(d.Variables), describeVariables(s.Variables))
 		}
+		all = append(all, missingImages(d.Images, s.Images)...)
 	}
-	if !slices.Contains(s.Missing, PartApplication) {
+	if d.Policy != PolicyDurableObject && !slices.Contains(s.Missing, PartApplication) {
 		differ("image", d.Image, s.Image)
 		differ("resources", describeSize(d.Resources), describeSize(s.Resources))
 		differ("max_instances", fmt.Sprint(d.MaxInstances), fmt.Sprint(s.MaxInstances))
@@ -175,5 +186,6 @@ func describeVariables(v map[string]string) string {
 }
 
 func describeSize(r sandbox.Resources) string {
-	return cmp.Or(InstanceTypeOf(r), fmt.Sprintf("%d MiB, %d thousandths of a CPU, %d MB of disk", r.MemoryMB, r.CPUMillis, r.DiskMB))
+	return cmp.Or(InstanceTypeOf(r), fmt.Sprintf("%d MiB, %d thousandths of a CPU, %d MB of disk",
+		r.MemoryMB, r.CPUMillis, r.DiskMB))
 }

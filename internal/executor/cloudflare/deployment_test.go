@@ -13,7 +13,9 @@ func TestNamesOfDeploymentsAreNamesOfHostsAndDiffer(t *testing.T) {
 	t.Parallel()
 	const ledger = "ledgerofnames222"
 	seen := map[string]string{}
-	for _, environment := range []string{"catan-7", "catan.7", "catan_7", "7", "a" + strings.Repeat("-", 62), strings.Repeat("x", 63), "c--", "9._-"} {
+	for _, environment := range []string{
+		"catan-7", "catan.7", "catan_7", "7", "a" + strings.Repeat("-", 62), strings.Repeat("x", 63), "c--", "9._-",
+	} {
 		name := cloudflare.DeploymentName(ledger, environment)
 		if err := cloudflare.CheckDeploymentName(name); err != nil {
 			t.Errorf("environment %q: %v", environment, err)
@@ -26,7 +28,8 @@ func TestNamesOfDeploymentsAreNamesOfHostsAndDiffer(t *testing.T) {
 		}
 		seen[name] = environment
 	}
-	if name := cloudflare.DeploymentName(ledger, "catan-7"); !strings.HasPrefix(name, "sandbox-ledgerofnames222-catan-7-") {
+	if name := cloudflare.DeploymentName(ledger,
+		"catan-7"); !strings.HasPrefix(name, "sandbox-ledgerofnames222-catan-7-") {
 		t.Errorf("%q does not say which environment it is", name)
 	}
 }
@@ -68,7 +71,8 @@ func TestADeploymentIsRefusedByTheNamesOfItsFields(t *testing.T) {
 		field = strings.TrimSpace(field)
 		d := wantedDeployment()
 		change(&d)
-		if err := d.Check(); (field == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), "; "+field+": ")) {
+		if err := d.Check(); (field == "") != (err == nil) ||
+			(err != nil && !strings.Contains(err.Error(), "; "+field+": ")) {
 			t.Errorf("field %q: error is %v", field, err)
 		}
 	}
@@ -80,8 +84,12 @@ func TestDifferencesNameWhatIsNotAsWanted(t *testing.T) {
 	d.Resources.PIDs = 0 // Cloudflare knows none
 	same := func() cloudflare.Site {
 		return cloudflare.Site{
-			ScriptDigest: cloudflare.ScriptDigest(d.Script), SigningKeyDigest: cloudflare.KeyDigest(d.SigningKey), Variables: map[string]string{"FLAVOUR": "plain"},
-			Image: d.Image, Resources: d.Resources, MaxInstances: 3,
+			ScriptDigest:     cloudflare.ScriptDigest(d.Script),
+			SigningKeyDigest: cloudflare.KeyDigest(d.SigningKey),
+			Variables:        map[string]string{"FLAVOUR": "plain"},
+			Image:            d.Image,
+			Resources:        d.Resources,
+			MaxInstances:     3,
 		}
 	}
 	for setting, change := range map[string]func(*cloudflare.Site){
@@ -93,8 +101,11 @@ func TestDifferencesNameWhatIsNotAsWanted(t *testing.T) {
 		"resources":     func(s *cloudflare.Site) { s.Resources.DiskMB++ },
 		"max_instances": func(s *cloudflare.Site) { s.MaxInstances = 4 },
 		"rollout_grace": func(s *cloudflare.Site) { s.RolloutGrace = time.Minute },
-		"worker":        func(s *cloudflare.Site) { s.Missing = []cloudflare.Part{cloudflare.PartWorker}; s.ScriptDigest = "" },
-		"route":         func(s *cloudflare.Site) { s.Missing = []cloudflare.Part{cloudflare.PartRoute} },
+		"worker": func(s *cloudflare.Site) {
+			s.Missing = []cloudflare.Part{cloudflare.PartWorker}
+			s.ScriptDigest = ""
+		},
+		"route": func(s *cloudflare.Site) { s.Missing = []cloudflare.Part{cloudflare.PartRoute} },
 	} {
 		s := same()
 		change(&s)

@@ -15,6 +15,14 @@
 // (Renew). What it has put to rest or ended by itself counts as a rest (driver.Observation.Rest): the ledger
 // decides whether the lease has ended.
 //
+// # Image and size
+//
+// An environment is made with a scheduling policy, which its container application keeps for ever (scheduling.go).
+// Under PolicyDefault the application has one image and one size, and a rollout replaces what runs. Under
+// PolicyDurableObject a sandbox has the image and size that it was made with (Choice): its Durable Object names both at
+// each start. The images that starts may name come with the Worker. They are those that sandboxes need, as the copy in
+// D1 says, with the environment's own and the one before; what is uploaded is recorded in variables of the Worker.
+//
 // # What is kept
 //
 // A container's disk ends with it. /data alone is kept: it is packed into an object in R2 when a command or a
@@ -32,37 +40,54 @@
 //
 // Durable Objects cannot be listed by name, or read without waking them: so each writes the status of its sandbox to
 // D1, and that is listed. It is written before a sandbox is first started, and again at every start, stop and renewal;
-// an alarm tells it of commands, and tries again what has failed. Beside it stands sandbox_leases, a row for each agent in an environment,
-// which nothing here reads: the ledger decides, and the row is for people who look at leases in Cloudflare.
+// an alarm tells it of commands, and tries again what has failed. Beside it stands sandbox_leases, a row for each
+// agent in an environment, which nothing here reads: the ledger decides, and the row is for people who look at
+// leases in Cloudflare.
 //
 // # One guest on both backends
 //
-// Process 1 of a container is the guest of every Docker sandbox (internal/guest), with its broker. Commands, their timeouts,
-// what is kept of their output, and files are the same code, and so is the channel to it (internal/channel). On Docker a
-// socket leads to the broker. Here a TCP port does, which code of the sandbox reaches too: a key authenticates each
-// connection. Section 10 of internal/channel/PROTOCOL.md describes the port, its key, and what is done about floods.
+// Process 1 of a container is the guest of every Docker sandbox (internal/guest), with its broker. Commands, their
+// timeouts, what is kept of their output, and files are the same code, and so is the channel to it (internal/channel).
+// On Docker a socket leads to the broker. Here a TCP port does, which code of the sandbox reaches too: a key
+// authenticates each connection. Section 10 of internal/channel/PROTOCOL.md describes the port, its key, and what is
+// done about floods.
 //
 // # A channel
 //
-// Operations travel on a session of the channel, whose carrier is a WebSocket that the Durable Object relays to the port.
-// No request is answered before its body is complete, so proxies may buffer. A session outlives its WebSocket: a command
-// runs on through a deployment of the Worker, and its caller gets the result. The WebSocket opens for an operation and
-// closes 10 s after the last, because it keeps the object in memory and billed. The object sees bytes only: the client
-// tells it in text messages what is under way, for idle sleep, and how it ended, for CPU time and /data.
+// Operations travel on a session of the channel, whose carrier is a WebSocket that the Durable Object relays to the
+// port. No request is answered before its body is complete, so proxies may buffer. A session outlives its
+// WebSocket: a command runs on through a deployment of the Worker, and its caller gets the result. The WebSocket
+// opens for an operation and closes 10 s after the last, because it keeps the object in memory and billed. The
+// object sees bytes only: the client tells it in text messages what is under way, for idle sleep, and how it ended,
+// for CPU time and /data.
 //
-// A command costs no request of its own while a WebSocket is open, and no row of D1. A WebSocket costs three rows of the
-// object's storage, and each second of CPU time one.
+// A command costs no request of its own while a WebSocket is open, and no row of D1. A WebSocket costs three rows of
+// the object's storage, and each second of CPU time one.
+//
+// # The way out
+//
+// A sandbox whose network is restricted starts without Internet access, and the platform gives each of its HTTP and
+// HTTPS requests to the Worker's entrypoint Outbound (worker/src/outbound.ts). Outbound asks the sandbox's Durable
+// Object, which decides by the environment's rules and logs the attempt (attempts.ts), makes the request, and tells the
+// object how it ended. The content never passes the object. Rules and logs are rows of D1 by ledger and environment
+// (networks.ts): Provision sets the rules, objects read them again every two seconds, and EgressLog reads the log. No
+// rules let nothing out.
 //
 // # Time
 //
 // Three things end a container: the guest, at the deadline, with the clock of its machine; the Durable Object's
-// alarm, at the deadline, when it was not used for its ttl or for sleep_after; and whoever asks. A sandbox whose
+// alarm, at the deadline, when it was not used for its ttl or for sleep_after; and a caller. A sandbox whose
 // deadline or ttl has passed never starts again. The first word about a stop stands in its period.
 //
 // The platform ends a container a while after its Durable Object was last active. That while is set at each start, by
 // each new object and at each alarm, and an alarm comes three times in it (worker/src/container.ts). No monitor() is
 // pending while an object waits: it would be billed for that. So a container that ends by itself is found by the next
 // request or alarm, and its period ends at the last proof of life.
+//
+// # Calls of the API
+//
+// Few calls of List, and requests of Workers, are all a reconciler needs but for deployments: their number does not
+// grow with environments (sites.go, Executor.ask). Package deploy paces those of deployments.
 //
 // # Keys
 //

@@ -43,7 +43,8 @@ func (w *world) exec(h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult
 func execStreams(w *world, h driver.Handle) {
 	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo out; echo err >&2; exit 7"}})
 	w.must(err)
-	if res.ExitCode != 7 || string(res.Stdout) != "out\n" || string(res.Stderr) != "err\n" || res.TimedOut || res.Duration <= 0 {
+	if res.ExitCode != 7 || string(res.Stdout) != "out\n" || string(res.Stderr) != "err\n" ||
+		res.TimedOut || res.Duration <= 0 {
 		w.Errorf("got %+v", res)
 	}
 }
@@ -62,7 +63,8 @@ func execSettings(w *world, h driver.Handle) {
 
 func execStdin(w *world, h driver.Handle) {
 	input := strings.Repeat("0123456789abcdef", 3<<16) // 3 MiB
-	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "wc -c; echo rest"}, Stdin: strings.NewReader(input)})
+	res, err := w.exec(h,
+		sandbox.ExecRequest{Command: []string{"sh", "-c", "wc -c; echo rest"}, Stdin: strings.NewReader(input)})
 	w.must(err)
 	if got := strings.Fields(string(res.Stdout)); len(got) != 2 || got[0] != fmt.Sprint(len(input)) || got[1] != "rest" {
 		w.Errorf("of %d bytes it says %q", len(input), res.Stdout)
@@ -73,7 +75,8 @@ func execStdin(w *world, h driver.Handle) {
 }
 
 func execUnread(w *world, h driver.Handle) {
-	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"echo", "done"}, Stdin: bytes.NewReader(make([]byte, 4<<20))})
+	res, err := w.exec(h,
+		sandbox.ExecRequest{Command: []string{"echo", "done"}, Stdin: bytes.NewReader(make([]byte, 4<<20))})
 	w.must(err)
 	if res.ExitCode != 0 || string(res.Stdout) != "done\n" {
 		w.Errorf("got %+v", res)
@@ -85,7 +88,11 @@ func execStreamed(w *world, h driver.Handle) {
 	toCommand, keys := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo ready; read word; echo got $word"}, Stdin: toCommand, Stdout: in})
+		_, err := w.exec(h, sandbox.ExecRequest{
+			Command: []string{"sh", "-c", "echo ready; read word; echo got $word"},
+			Stdin:   toCommand,
+			Stdout:  in,
+		})
 		in.CloseWithError(io.EOF)
 		ended <- err
 	}()
@@ -120,7 +127,8 @@ func (s *slow) Write(p []byte) (int, error) {
 
 func execSlow(w *world, h driver.Handle) {
 	out := &slow{}
-	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "yes 12345678 | head -c 40000000"}, Stdout: out})
+	res, err := w.exec(h,
+		sandbox.ExecRequest{Command: []string{"sh", "-c", "yes 12345678 | head -c 40000000"}, Stdout: out})
 	w.must(err)
 	if out.n != 40000000 || res.StdoutBytes != out.n {
 		w.Errorf("%d bytes came, the guest says %d", out.n, res.StdoutBytes)
@@ -135,7 +143,10 @@ func (w *world) alive(h driver.Handle, mark string) int {
 }
 
 func execTimeout(w *world, h driver.Handle) {
-	res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; sleep 7001 & sleep 7001"}, Timeout: sandbox.Duration(time.Second)})
+	res, err := w.exec(h, sandbox.ExecRequest{
+		Command: []string{"sh", "-c", "echo begun; sleep 7001 & sleep 7001"},
+		Timeout: sandbox.Duration(time.Second),
+	})
 	w.must(err)
 	if res.ExitCode != sandbox.ExitTimeout || !res.TimedOut || string(res.Stdout) != "begun\n" {
 		w.Errorf("got %+v", res)
@@ -149,7 +160,10 @@ func execCancelled(w *world, h driver.Handle) {
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
 	begun := writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })
-	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "sleep 7002 & echo begun; sleep 7002"}, Stdout: begun}.Normalize()
+	r, err := sandbox.ExecRequest{
+		Command: []string{"sh", "-c", "sleep 7002 & echo begun; sleep 7002"},
+		Stdout:  begun,
+	}.Normalize()
 	w.must(err)
 	_, err = w.worker.Exec(ctx, h, r)
 	w.wantError(err, sandbox.Timeout, sandbox.ReasonExecFailed)
@@ -163,7 +177,10 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func execOnce(w *world, h driver.Handle) {
-	r := sandbox.ExecRequest{ID: sandbox.RandomIDs(sandbox.SandboxIDLength), Command: []string{"sh", "-c", "echo x >> /workspace/once"}}
+	r := sandbox.ExecRequest{
+		ID:      sandbox.RandomIDs(sandbox.SandboxIDLength),
+		Command: []string{"sh", "-c", "echo x >> /workspace/once"},
+	}
 	_, err := w.exec(h, r)
 	w.must(err)
 	_, err = w.exec(h, r)

@@ -37,6 +37,8 @@ type Config struct {
 	// MasterKeys takes the place of MasterKey where keys are rotated: it returns those that hold now, the newest first.
 	// Workers are deployed with the first two, and asked with the newest that they accept.
 	MasterKeys func() ([]sandbox.Secret, error)
+	// SchedulingPolicy is that of environments that are made from now on; "" means PolicyDefault. Others keep theirs.
+	SchedulingPolicy SchedulingPolicy
 	// MaxInstances is how many containers of one environment may run at once; 0 means DefaultMaxInstances.
 	MaxInstances int
 	// RolloutGrace is how long a sandbox that runs is left alone when its environment gets another image or
@@ -44,8 +46,8 @@ type Config struct {
 	RolloutGrace time.Duration
 	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every environment's Worker.
 	Poll time.Duration
-	// Grace is how much longer a sandbox goes unused by its own clock than its lease allows, so that a reconciler that works
-	// on it comes first; 0 means DefaultGrace. It is paid for when none does.
+	// Grace is how much longer a sandbox goes unused by its own clock than its lease allows, so that a reconciler that
+	// works on it comes first; 0 means DefaultGrace. It is paid for when none does.
 	Grace time.Duration
 	// HTTP carries the requests to Workers; nil means a client of its own. It must have no timeout.
 	HTTP *http.Client
@@ -58,12 +60,15 @@ type Executor struct {
 	helper.Guests
 	deployer Deployer
 	cfg      Config
+	listing  chan struct{} // holds one value while deployments are listed
 
 	mu      sync.Mutex // guards what follows
 	account string     // "" until Cloudflare has answered for it
 	workers map[string]*deployed
 	rings   map[string]*keyring // by deployment
 	sites   map[string]*sites   // by ledger
+	// networks has which environments are restricted, by deployment.
+	networks map[string]networks
 	// deployed counts what makes sites stale.
 	deployed int
 	former   []*deployed // forgotten, with sessions that may be open
@@ -73,6 +78,8 @@ type Executor struct {
 type deployed struct {
 	*Worker
 	image string // as its environment names it
+	// prepared is what starts choose under PolicyDurableObject; "" elsewhere.
+	prepared string
 }
 
 var (
@@ -88,6 +95,11 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Deployer == nil || cfg.MasterKeys == nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: there must be a deployer and a master key")
 	}
+	policy, err := ParseSchedulingPolicy(string(cfg.SchedulingPolicy))
+	if err != nil {
+		return nil, err
+	}
+	cfg.SchedulingPolicy = policy
 	cfg.MaxInstances = cmp.Or(cfg.MaxInstances, DefaultMaxInstances)
 	cfg.RolloutGrace = cmp.Or(cfg.RolloutGrace, DefaultRolloutGrace)
 	cfg.Poll = cmp.Or(cfg.Poll, DefaultPoll)
@@ -98,7 +110,11 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.HTTP == nil {
 		cfg.HTTP = newClient()
 	}
-	e := &Executor{deployer: cfg.Deployer, cfg: cfg, workers: make(map[string]*deployed), rings: make(map[string]*keyring), sites: make(map[string]*sites)}
+	e := &Executor{
+		deployer: cfg.Deployer, cfg: cfg, listing: make(chan struct{}, 1),
+		workers: make(map[string]*deployed), rings: make(map[string]*keyring),
+		sites: make(map[string]*sites), networks: make(map[string]networks),
+	}
 	e.Guests = helper.New(sandbox.Cloudflare, e.help)
 	return e, nil
 }
@@ -123,7 +139,15 @@ func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 // Capabilities implements driver.Executor. Each container is a machine of its own, which Cloudflare shuts in and
 // limits; this program adds what the guest does.
 func (e *Executor) Capabilities() driver.Capabilities {
-	return driver.Capabilities{CPUTime: true, Exec: true, FullNetwork: true, TakesImages: true, Records: true, KeepsTime: true, Metered: true}
+	return driver.Capabilities{
+		CPUTime:     true,
+		Exec:        true,
+		FullNetwork: true,
+		TakesImages: true,
+		Records:     true,
+		KeepsTime:   true,
+		Metered:     true,
+	}
 }
 
 // Instance implements driver.Executor: it is the account's id.
@@ -155,7 +179,8 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 		}
 	}
 	if instance != account {
-		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: this is account %s, not %s", account, instance).WithReason(sandbox.ReasonOtherInstance)
+		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: this is account %s, not %s", account, instance).
+			WithReason(sandbox.ReasonOtherInstance)
 	}
 	return nil
 }
@@ -164,7 +189,8 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 func (e *Executor) keysOf(name string) ([]sandbox.Secret, error) {
 	masters, err := e.cfg.MasterKeys()
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are made of the key for secrets: %w", err)
+		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are made of the key for secrets: %w",
+			err)
 	}
 	all := make([]sandbox.Secret, len(masters))
 	for i, master := range masters {
@@ -195,8 +221,17 @@ func (e *Executor) line(s Site) (*Worker, error) {
 	return NewWorker(WorkerConfig{URL: s.URL, keys: ring, HTTP: e.cfg.HTTP, Now: e.cfg.Now})
 }
 
-// learn notes a site. One without a Worker that answers gives NotFound.
+// learn notes a site that the lists of now may lack. One without a Worker that answers gives NotFound.
 func (e *Executor) learn(s Site) (*deployed, error) {
+	d, err := e.deployedAs(s)
+	if err == nil {
+		e.replace(s.Name, d)
+	}
+	return d, err
+}
+
+// deployedAs is a site as it is noted.
+func (e *Executor) deployedAs(s Site) (*deployed, error) {
 	if s.URL == "" {
 		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is half made: it lacks %v", s.Name, s.Missing)
 	}
@@ -204,29 +239,33 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &deployed{w, imageOf(s)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.replace(s.Name, d) // it may be new
+	d := &deployed{Worker: w, image: imageOf(s)}
+	if s.Policy == PolicyDurableObject {
+		d.prepared = s.Variables[variablePrepared]
+	}
 	return d, nil
 }
 
 // forget asks for a deployment anew the next time. What is under way in its sandboxes goes on until Close.
-func (e *Executor) forget(name string) {
+func (e *Executor) forget(name string) { e.replace(name, nil) }
+
+// replace takes a deployment for another, or for none. Lists of deployments are asked for anew.
+func (e *Executor) replace(name string, by *deployed) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.replace(name, nil)
+	e.note(name, by)
+	delete(e.networks, name)
+	clear(e.sites)
+	e.deployed++
 }
 
-// replace takes a deployment for another, or for none. The caller holds mu.
-func (e *Executor) replace(name string, by *deployed) {
+// note notes a deployment, or none. The caller holds mu.
+func (e *Executor) note(name string, by *deployed) {
 	e.former = slices.DeleteFunc(e.former, func(d *deployed) bool { return d.sessions.none() })
 	if d := e.workers[name]; d != nil {
 		e.former = append(e.former, d)
 	}
 	delete(e.workers, name)
-	clear(e.sites)
-	e.deployed++
 	if by != nil {
 		e.workers[name] = by
 	}
@@ -244,6 +283,15 @@ func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance s
 	if d != nil {
 		return d, nil
 	}
+	if s, told := e.ask(ctx, ledgerID, name); told {
+		d, err := e.deployedAs(s)
+		if err == nil {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.note(name, d)
+		}
+		return d, err
+	}
 	s, err := e.deployer.Find(ctx, name)
 	switch sandbox.CodeOf(err) {
 	case "":
@@ -255,12 +303,37 @@ func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance s
 	}
 }
 
+// ask asks a Worker of the ledger's list what it was deployed with: a request to it is no call of Cloudflare's API, of
+// which Find makes ten. One that does not tell is to be found.
+func (e *Executor) ask(ctx context.Context, ledgerID, name string) (s Site, told bool) {
+	sites, err := e.sitesOf(ctx, ledgerID)
+	if err != nil {
+		return s, false // Find says why
+	}
+	i := slices.IndexFunc(sites, func(s Site) bool { return s.Name == name && s.URL != "" })
+	if i < 0 {
+		return s, false // another process may have made it
+	}
+	w, err := e.line(sites[i])
+	if err != nil {
+		return s, false
+	}
+	answer, err := w.introduce(ctx)
+	s = sites[i]
+	s.Variables = map[string]string{variableImage: answer.Image, variablePrepared: answer.Prepared}
+	if answer.Policy == PolicyDurableObject {
+		s.Policy, s.Image = answer.Policy, ""
+	}
+	return s, err == nil && answer.Prepared != ""
+}
+
 // worker returns the Worker of a sandbox. Errors: NotFound where its environment has none: then it has no
 // sandboxes either.
 func (e *Executor) worker(ctx context.Context, h driver.Handle) (*Worker, error) {
 	d, err := e.find(ctx, h.LedgerID, h.EnvironmentID, h.Instance)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s does not exist: %w", h.SandboxID, err).WithReason(sandbox.ReasonSandboxNotFound)
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s does not exist: %w", h.SandboxID, err).
+			WithReason(sandbox.ReasonSandboxNotFound)
 	}
 	if err != nil {
 		return nil, err
@@ -278,4 +351,5 @@ func (e *Executor) help(ctx context.Context, h driver.Handle, c helper.Call) (wi
 }
 
 // errNotAssigned: no sandbox of this backend waits for its lease.
-var errNotAssigned = errors.New("this backend has no warm pools: a container that sleeps is stopped, and starts no faster than a new one")
+var errNotAssigned = errors.New("this backend has no warm pools: a container that sleeps is stopped, and starts no " +
+	"faster than a new one")

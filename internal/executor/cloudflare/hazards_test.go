@@ -140,7 +140,11 @@ func (m *mortal) die() {
 func (w *world) dieUnder(h driver.Handle, id string, detach bool) {
 	w.Helper()
 	line := &mortal{}
-	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}}})
+	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{
+		URL:  w.server.URL,
+		Key:  w.server.Key,
+		HTTP: &http.Client{Transport: &http.Transport{DialContext: line.dial}},
+	})
 	w.must(err)
 	var closing sync.WaitGroup
 	defer closing.Wait()
@@ -149,7 +153,13 @@ func (w *world) dieUnder(h driver.Handle, id string, detach bool) {
 		closing.Go(func() { _ = x.Close() }) // it has nobody to tell
 		return len(p), nil
 	})
-	r, err := sandbox.ExecRequest{ID: id, Command: []string{"sh", "-c", "echo begun; exec sleep 7005"}, Timeout: sandbox.Duration(time.Hour), Detach: detach, Stdout: begun}.Normalize()
+	r, err := sandbox.ExecRequest{
+		ID:      id,
+		Command: []string{"sh", "-c", "echo begun; exec sleep 7005"},
+		Timeout: sandbox.Duration(time.Hour),
+		Detach:  detach,
+		Stdout:  begun,
+	}.Normalize()
 	w.must(err)
 	_, err = x.Exec(w.Context(), h, r)
 	w.wantError(err, sandbox.UnknownOutcome, sandbox.ReasonExecFailed)
@@ -188,7 +198,8 @@ func detachedCallerDies(w *world) {
 	if err := <-followed; err != nil {
 		w.Errorf("another caller follows the command: %v", err)
 	}
-	if _, err := w.worker.Follow(w.Context(), h, sandbox.Replay{ID: "nobody-ran-it"}); sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound {
+	if _, err := w.worker.Follow(w.Context(), h,
+		sandbox.Replay{ID: "nobody-ran-it"}); sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound {
 		w.Errorf("a command that nobody ran: %v", err)
 	}
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
@@ -200,7 +211,9 @@ func otherCase(w *world) {
 	spec := w.spec()
 	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}))
 	spec.SandboxID = strings.ToUpper(spec.SandboxID)
-	for _, err := range []error{w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}), w.worker.Kill(w.Context(), spec.Handle)} {
+	for _, err := range []error{
+		w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}), w.worker.Kill(w.Context(), spec.Handle),
+	} {
 		w.wantError(err, sandbox.Invalid, "")
 	}
 }
@@ -221,7 +234,10 @@ func TestReset(t *testing.T) {
 		var once sync.Once
 		var out bytes.Buffer
 		tee := writerFunc(func(p []byte) (int, error) { once.Do(func() { close(begun) }); return out.Write(p) })
-		res, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; while ! [ -e /workspace/go ]; do sleep 0.1; done; echo done"}, Stdout: tee})
+		res, err := w.exec(h, sandbox.ExecRequest{
+			Command: []string{"sh", "-c", "echo begun; while ! [ -e /workspace/go ]; do sleep 0.1; done; echo done"},
+			Stdout:  tee,
+		})
 		res.Stdout = out.Bytes()
 		ended <- outcome{res, err}
 	}()
@@ -236,7 +252,7 @@ func TestReset(t *testing.T) {
 		t.Errorf("the command that ran meanwhile wrote %q and ended with %+v, %v", o.res.Stdout, o.res, o.err)
 	}
 	w.worker = server.Worker()
-	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Incarnation != 1 {
+	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Boot != 1 {
 		t.Errorf("after the reset it stands as %+v", s)
 	}
 	if got := w.sh(h, "cat /workspace/kept"); got != "kept\n" {
@@ -267,14 +283,18 @@ func TestResetUnderStart(t *testing.T) {
 	}
 	periods, err := w.worker.Periods(t.Context(), spec.Handle)
 	w.must(err)
-	if i := slices.IndexFunc(periods, func(p cloudflare.Period) bool { return p.StoppedAt.IsZero() }); i != len(periods)-1 {
+	if i := slices.IndexFunc(periods,
+		func(p cloudflare.Period) bool { return p.StoppedAt.IsZero() }); i != len(periods)-1 {
 		t.Errorf("its periods are %+v, want that the last one alone goes on", periods)
 	}
 }
 
 // TestStartFails: an image that does not start leaves a sandbox to be killed, and its record.
 func TestStartFails(t *testing.T) {
-	for name, image := range map[string]string{"without guest": dockertest.Busybox(t), "not there": "sandbox-test/no-such-image:1"} {
+	for name, image := range map[string]string{
+		"without guest": dockertest.Busybox(t),
+		"not there":     "sandbox-test/no-such-image:1",
+	} {
 		t.Run(name, func(t *testing.T) {
 			server := cloudflaretest.Start(t, cloudflaretest.Config{Image: image})
 			w := &world{t, server, server.Worker()}
@@ -303,8 +323,9 @@ func TestNoRoom(t *testing.T) {
 	}
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Script: string(script) + noRoom})
 	for name, refusal := range map[string]string{
-		"of the application": "Maximum number of running container instances exceeded. Try again later, or try configuring a higher value for max_instances",
-		"of the platform":    "There is no container instance that can be provided to this Durable Object, try again later",
+		"of the application": "Maximum number of running container instances exceeded. Try again later, or try configuring " +
+			"a higher value for max_instances",
+		"of the platform": "There is no container instance that can be provided to this Durable Object, try again later",
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{t, server, server.Worker()}

@@ -32,9 +32,9 @@ const (
 
 // Period is one life of a sandbox's container. Each begins with an empty disk.
 type Period struct {
-	// Incarnation counts them, from 1 and without gaps.
-	Incarnation int64
-	StartedAt   time.Time
+	// Boot counts them, from 1 and without gaps.
+	Boot      int64
+	StartedAt time.Time
 	// StoppedAt is zero while it runs, and Cause and ExitCode are nothing. ExitCode is -1 where it is unknown.
 	StoppedAt time.Time
 	Cause     Cause
@@ -43,13 +43,15 @@ type Period struct {
 	CPUTime time.Duration
 }
 
-// Standing is how a sandbox stands.
-type Standing struct {
+// SandboxStatus is how a sandbox stands.
+type SandboxStatus struct {
 	EnvironmentID, LeaseID, AgentDID, Image string
 	Generation                              int64
 	Resources                               sandbox.Resources
-	Deadline                                time.Time
-	State                                   sandbox.State
+	// Choice is what its starts choose; nil under PolicyDefault.
+	Choice   *Choice
+	Deadline time.Time
+	State    sandbox.State
 	// SavedAt is when /data was saved last, zero while it has held nothing.
 	CreatedAt, UsedAt, SavedAt time.Time
 	// Period is the last one.
@@ -70,15 +72,23 @@ type settings struct {
 	Env              map[string]string `json:"env"`
 	Config           string            `json:"config"`
 	Internet         bool              `json:"internet"`
+	Restricted       bool              `json:"restricted"`
 	Deadline         int64             `json:"deadline_us"` // in microseconds
 	TTL              int64             `json:"ttl_ms"`
 	SleepAfter       int64             `json:"sleep_after_ms"`
 	LeaseTTL         int64             `json:"lease_ttl_ms"`
 	LeaseSleepAfter  int64             `json:"lease_sleep_after_ms"`
+	Choice           *Choice           `json:"choice,omitempty"`
 }
 
 func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 	env := map[string]string{"HOME": "/workspace"}
+	restricted := spec.Network == sandbox.NetworkRestricted
+	if restricted {
+		for _, name := range caVariables {
+			env[name] = caFile
+		}
+	}
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, map[string]string{
 		"IS_SANDBOXED":           "true",
@@ -89,9 +99,11 @@ func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 	})
 	return settings{
 		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation,
-		Image: spec.Image, Env: env, Config: string(spec.Config), Internet: spec.Network == sandbox.NetworkFull,
-		Type: string(spec.EnvironmentType), ExpiryConditions: append([]string{}, spec.ExpiryConditions...), Resources: spec.Resources,
-		LeaseTTL: spec.TTL.D().Milliseconds(), LeaseSleepAfter: spec.SleepAfter.D().Milliseconds(),
+		Image: spec.Image, Env: env, Config: string(spec.Config),
+		Internet: spec.Network == sandbox.NetworkFull, Restricted: restricted,
+		Type: string(spec.EnvironmentType), ExpiryConditions: append([]string{}, spec.ExpiryConditions...),
+		Resources: spec.Resources,
+		LeaseTTL:  spec.TTL.D().Milliseconds(), LeaseSleepAfter: spec.SleepAfter.D().Milliseconds(),
 		Deadline: spec.Deadline.UnixMicro(), TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
 	}
 }
@@ -100,11 +112,18 @@ func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 // CPU are those of the Worker's container application. Errors: CapacityExceeded; Invalid;
 // Failed: it was made and did not come up, or has stopped since; what is left is for Kill.
 func (w *Worker) Spawn(ctx context.Context, spec driver.SandboxSpec, l Limits) error {
+	return w.SpawnChosen(ctx, spec, l, nil)
+}
+
+// SpawnChosen is Spawn with what each start of the sandbox chooses; nil under PolicyDefault.
+func (w *Worker) SpawnChosen(ctx context.Context, spec driver.SandboxSpec, l Limits, choice *Choice) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
 	r := onSandbox(spec.Handle, http.MethodPut, "", "start")
-	r.body = settingsOf(spec, l)
+	s := settingsOf(spec, l)
+	s.Choice = choice
+	r.body = s
 	return w.call(ctx, r, nil)
 }
 
@@ -123,21 +142,20 @@ func checkSpec(spec driver.SandboxSpec) error {
 	if spec.AgentDID == "" {
 		bad("agent_did", "must be set: this backend has no warm pool")
 	}
-	if spec.Network == sandbox.NetworkRestricted {
-		bad("network", "must be none or full: this backend has no gateway")
-	}
 	if len(spec.Mounts) > 0 {
 		bad("mounts", "must be empty: this backend has no host to mount from")
 	}
 	return sandbox.InvalidFields("cloudflare: sandbox "+spec.SandboxID, f)
 }
 
-// Sleep stops the container, which gets 10 s to end; its files are gone then, but for /data, which is saved once its programs have ended. Asleep is success. Errors: NotFound, Failed.
+// Sleep stops the container, which gets 10 s to end; its files are gone then, but for /data, which is saved once its
+// programs have ended. Asleep is success. Errors: NotFound, Failed.
 func (w *Worker) Sleep(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "sleep", "stop"), nil)
 }
 
-// Wake starts the container with an empty disk, and /data as it was saved. Awake is success. Errors: NotFound, CapacityExceeded, Failed.
+// Wake starts the container with an empty disk, and /data as it was saved. Awake is success. Errors: NotFound,
+// CapacityExceeded, Failed.
 func (w *Worker) Wake(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
 }
@@ -150,17 +168,17 @@ type renewal struct {
 	LeaseSleepAfter int64 `json:"lease_sleep_after_ms"`
 }
 
-// Renew tells it that it was used just now, with its limits and those of its lease, which are for readers. It
-// returns how it stands since. One that has ended by its ttl may be started again. Errors: NotFound.
-func (w *Worker) Renew(ctx context.Context, h driver.Handle, lease driver.Limits, l Limits) (Standing, error) {
+// Touch tells a sandbox that it was used just now, with its limits and those of its lease, which are for readers. It
+// returns the sandbox's status since then. One that has ended by its ttl may be started again. Errors: NotFound.
+func (w *Worker) Touch(ctx context.Context, h driver.Handle, lease driver.Limits, l Limits) (SandboxStatus, error) {
 	r := onSandbox(h, http.MethodPost, "renew", "tell it that it is used")
 	r.body = renewal{
 		TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
 		LeaseTTL: lease.TTL.D().Milliseconds(), LeaseSleepAfter: lease.SleepAfter.D().Milliseconds(),
 	}
-	var answer standing
+	var answer sandboxStatus
 	if err := w.call(ctx, r, &answer); err != nil {
-		return Standing{}, err
+		return SandboxStatus{}, err
 	}
 	return answer.decode(), nil
 }
@@ -171,16 +189,16 @@ func (w *Worker) Kill(ctx context.Context, h driver.Handle) error {
 }
 
 // Inspect looks at a sandbox without waking it. Errors: NotFound.
-func (w *Worker) Inspect(ctx context.Context, h driver.Handle) (Standing, error) {
-	var answer standing
+func (w *Worker) Inspect(ctx context.Context, h driver.Handle) (SandboxStatus, error) {
+	var answer sandboxStatus
 	if err := w.call(ctx, onSandbox(h, http.MethodGet, "", "look at it"), &answer); err != nil {
-		return Standing{}, err
+		return SandboxStatus{}, err
 	}
 	return answer.decode(), nil
 }
 
-// standing is a Standing as worker/src/sandbox.ts has it.
-type standing struct {
+// sandboxStatus is a SandboxStatus as worker/src/sandbox.ts has it.
+type sandboxStatus struct {
 	Settings  settings      `json:"settings"`
 	State     sandbox.State `json:"state"`
 	CreatedAt int64         `json:"created_at"`
@@ -189,12 +207,22 @@ type standing struct {
 	Period    period        `json:"period"`
 }
 
-func (a standing) decode() Standing {
+func (a sandboxStatus) decode() SandboxStatus {
 	s := a.Settings
-	return Standing{
-		EnvironmentID: s.EnvironmentID, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Image: s.Image, Generation: s.Generation, Resources: s.Resources,
-		Deadline: time.UnixMicro(s.Deadline).UTC(), State: a.State, Period: a.Period.decode(),
-		CreatedAt: milliseconds(a.CreatedAt), UsedAt: milliseconds(a.UsedAt), SavedAt: milliseconds(a.SavedAt),
+	return SandboxStatus{
+		EnvironmentID: s.EnvironmentID,
+		LeaseID:       s.LeaseID,
+		AgentDID:      s.AgentDID,
+		Image:         s.Image,
+		Generation:    s.Generation,
+		Resources:     s.Resources,
+		Choice:        s.Choice,
+		Deadline:      time.UnixMicro(s.Deadline).UTC(),
+		State:         a.State,
+		Period:        a.Period.decode(),
+		CreatedAt:     milliseconds(a.CreatedAt),
+		UsedAt:        milliseconds(a.UsedAt),
+		SavedAt:       milliseconds(a.SavedAt),
 	}
 }
 
@@ -224,7 +252,11 @@ type period struct {
 }
 
 func (p period) decode() Period {
-	out := Period{Incarnation: p.Incarnation, StartedAt: milliseconds(p.StartedAt), CPUTime: time.Duration(p.CPU) * time.Microsecond}
+	out := Period{
+		Boot:      p.Incarnation,
+		StartedAt: milliseconds(p.StartedAt),
+		CPUTime:   time.Duration(p.CPU) * time.Microsecond,
+	}
 	if p.StoppedAt == nil {
 		return out
 	}

@@ -42,17 +42,25 @@ func spawnTwice(w *world) {
 	if second := w.inspect(spec.Handle); second != first {
 		w.Errorf("after the second spawn: %+v, want %+v", second, first)
 	}
-	want := cloudflare.Standing{
-		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Image: spec.Image, Generation: 3, Resources: spec.Resources,
-		Deadline: spec.Deadline.UTC().Truncate(time.Microsecond),
-		State:    sandbox.StateRunning, CreatedAt: first.CreatedAt, UsedAt: first.UsedAt,
-		Period: cloudflare.Period{Incarnation: 1, StartedAt: first.Period.StartedAt},
+	want := cloudflare.SandboxStatus{
+		EnvironmentID: spec.EnvironmentID,
+		LeaseID:       spec.LeaseID,
+		AgentDID:      spec.AgentDID,
+		Image:         spec.Image,
+		Generation:    3,
+		Resources:     spec.Resources,
+		Deadline:      spec.Deadline.UTC().Truncate(time.Microsecond),
+		State:         sandbox.StateRunning,
+		CreatedAt:     first.CreatedAt,
+		UsedAt:        first.UsedAt,
+		Period:        cloudflare.Period{Boot: 1, StartedAt: first.Period.StartedAt},
 	}
 	if first != want || first.CreatedAt.Before(before) || first.Period.StartedAt.Before(first.CreatedAt) {
 		w.Errorf("it stands as\n%+v, want\n%+v", first, want)
 	}
 	const script = `echo "$IS_SANDBOXED|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR|$HOME"; cat /workspace/config.json; pwd; id -u`
-	if got, want := w.sh(spec.Handle, script), "true|did:plc:worker|worker-1|custom|/workspace|of the environment|/workspace\n{\"seat\":\"red\"}/workspace\n1000\n"; got != want {
+	if got, want := w.sh(spec.Handle, script), "true|did:plc:worker|worker-1|custom|/workspace|of the "+
+		"environment|/workspace\n{\"seat\":\"red\"}/workspace\n1000\n"; got != want {
 		w.Errorf("inside it is %q, want %q", got, want)
 	}
 }
@@ -63,13 +71,14 @@ func sleepAndWake(w *world) {
 	for range 2 { // the second time it is asleep already
 		w.must(w.worker.Sleep(w.Context(), h))
 	}
-	if s := w.inspect(h); s.State != sandbox.StateStopped || s.Period.Cause != cloudflare.CauseSleep || s.Period.Incarnation != 1 {
+	if s := w.inspect(h); s.State != sandbox.StateStopped || s.Period.Cause != cloudflare.CauseSleep ||
+		s.Period.Boot != 1 {
 		w.Errorf("asleep it stands as %+v", s)
 	}
 	for range 2 {
 		w.must(w.worker.Wake(w.Context(), h))
 	}
-	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Incarnation != 2 {
+	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Boot != 2 {
 		w.Errorf("awake it stands as %+v", s)
 	}
 	if got := w.sh(h, "ls /workspace"); got != "config.json\n" {
@@ -88,7 +97,7 @@ func spawnRacing(w *world) {
 		})
 	}
 	all.Wait()
-	if s := w.inspect(spec.Handle); s.State != sandbox.StateRunning || s.Period.Incarnation != 1 {
+	if s := w.inspect(spec.Handle); s.State != sandbox.StateRunning || s.Period.Boot != 1 {
 		w.Errorf("it stands as %+v", s)
 	}
 }
@@ -112,7 +121,7 @@ func (w *world) wantPeriods(h driver.Handle, want ...cloudflare.Cause) []cloudfl
 	var last time.Time
 	for i, p := range periods {
 		got = append(got, p.Cause)
-		if p.Incarnation != int64(i+1) || p.StartedAt.Before(last) || !p.StoppedAt.IsZero() && p.StoppedAt.Before(p.StartedAt) {
+		if p.Boot != int64(i+1) || p.StartedAt.Before(last) || !p.StoppedAt.IsZero() && p.StoppedAt.Before(p.StartedAt) {
 			w.Errorf("period %d is %+v, after %s", i+1, p, last)
 		}
 		last = p.StoppedAt
@@ -186,7 +195,8 @@ func processKeepsNotAwake(w *world) {
 	go func() {
 		defer close(ended)
 		// It ends with its sandbox, which may tell how.
-		_, _ = w.worker.RunProcess(w.Context(), h, driver.ProcessRun{ID: "server", Command: []string{"sleep", "7007"}, Cwd: "/workspace"})
+		_, _ = w.worker.RunProcess(w.Context(), h,
+			driver.ProcessRun{ID: "server", Command: []string{"sleep", "7007"}, Cwd: "/workspace"})
 	}()
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)
@@ -200,7 +210,7 @@ func renewalChangesSleep(w *world) {
 	lease := driver.Limits{TTL: sandbox.Duration(time.Minute)}
 	h := w.spawn(cloudflare.Limits{SleepAfter: soon})
 	before := w.inspect(h)
-	s, err := w.worker.Renew(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour})
+	s, err := w.worker.Touch(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour})
 	if w.must(err); s.UsedAt.Before(before.UsedAt) {
 		w.Errorf("renewed it stands as %+v, and stood as %+v", s, before)
 	}
@@ -209,13 +219,14 @@ func renewalChangesSleep(w *world) {
 	if s := w.inspect(h); s.State != sandbox.StateRunning {
 		w.Errorf("with more time it stands as %+v", s)
 	}
-	_, err = w.worker.Renew(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Second})
+	_, err = w.worker.Touch(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Second})
 	w.must(err)
 	p := w.awaitStopped(h)
 	if p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)
 	}
-	if s, err = w.worker.Renew(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour}); err != nil || s.State != sandbox.StateStopped || s.Period != p {
+	if s, err = w.worker.Touch(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour}); err != nil ||
+		s.State != sandbox.StateStopped || s.Period != p {
 		w.Errorf("asleep it is renewed as %+v: %v", s, err)
 	}
 }
@@ -225,7 +236,7 @@ func renewalBringsBack(w *world) {
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseTTL {
 		w.Errorf("it stopped as %+v", p)
 	}
-	_, err := w.worker.Renew(w.Context(), h, driver.Limits{}, cloudflare.Limits{TTL: time.Hour})
+	_, err := w.worker.Touch(w.Context(), h, driver.Limits{}, cloudflare.Limits{TTL: time.Hour})
 	w.must(err)
 	w.must(w.worker.Wake(w.Context(), h))
 	w.wantPeriods(h, cloudflare.CauseTTL, "")
@@ -253,7 +264,6 @@ func refused(w *world) {
 	for name, change := range map[string]func(*driver.SandboxSpec){
 		"no deadline":  func(s *driver.SandboxSpec) { s.Deadline = time.Time{} },
 		"a pool":       func(s *driver.SandboxSpec) { s.AgentDID = "" },
-		"a gateway":    func(s *driver.SandboxSpec) { s.Network = sandbox.NetworkRestricted },
 		"a mount":      func(s *driver.SandboxSpec) { s.Mounts = []sandbox.Mount{{}} },
 		"large config": func(s *driver.SandboxSpec) { s.Config = make([]byte, 97<<10) },
 	} {
@@ -271,7 +281,11 @@ func secretsUntold(w *world) {
 	spec.Env, spec.Config = map[string]string{"PASSWORD": secret}, []byte(`{"password":"`+secret+`"}`)
 	told := ""
 	seen := tamper(func(*http.Request) {})
-	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: eavesdropper{seen, &told}}})
+	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{
+		URL:  w.server.URL,
+		Key:  w.server.Key,
+		HTTP: &http.Client{Transport: eavesdropper{seen, &told}},
+	})
 	w.must(err)
 	w.must(x.Spawn(w.Context(), spec, cloudflare.Limits{}))
 	_, err = x.Inspect(w.Context(), spec.Handle)

@@ -73,7 +73,8 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	if _, err := fmt.Sscan(w.sh(process, "cat /workspace/beat"), &beat); err != nil || beat < began.Unix()-2 {
 		t.Errorf("the process did its last work at %d, before %d: %v", beat, began.Unix(), err)
 	}
-	if p := w.wantPeriods(sleeps, cloudflare.CauseIdle); p[0].StoppedAt.Before(used.Add(alone/2-5*time.Second)) || p[0].StoppedAt.After(used.Add(alone/2+10*time.Second)) {
+	if p := w.wantPeriods(sleeps, cloudflare.CauseIdle); p[0].StoppedAt.Before(used.Add(alone/2-5*time.Second)) ||
+		p[0].StoppedAt.After(used.Add(alone/2+10*time.Second)) {
 		t.Errorf("used at %s and asleep after %s, it is recorded to have slept at %s", used, alone/2, p[0].StoppedAt)
 	}
 	if p := w.wantPeriods(ends, cloudflare.CauseDeadline); p[0].StoppedAt.Sub(deadline).Abs() > 10*time.Second {
@@ -82,6 +83,23 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	// It ended right after its last request. The alarm, or the runtime, tells of it later.
 	if p := w.wantPeriods(crashes, cloudflare.CauseCrash); p[0].StoppedAt.After(crashed.Add(check)) {
 		t.Errorf("it crashed at %s, and is recorded to have ended at %s", crashed, p[0].StoppedAt)
+	}
+}
+
+// TestForgottenCommandsKeepNoSandboxAwake: a guest keeps the ends of 256 commands. A detached command whose end is not
+// among them has ended, too.
+func TestForgottenCommandsKeepNoSandboxAwake(t *testing.T) {
+	t.Parallel()
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check})
+	w := &world{t, server, server.Worker()}
+	h := w.spawn(cloudflare.Limits{SleepAfter: 20 * time.Second}) // no alarm asks before the end is forgotten
+	w.dieUnder(h, sandbox.RandomIDs(sandbox.SandboxIDLength), true)
+	w.sh(h, "kill $(pidof sleep)")
+	for range 257 {
+		w.sh(h, ":")
+	}
+	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
+		t.Errorf("it stopped as %+v", p)
 	}
 }
 

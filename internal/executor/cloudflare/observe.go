@@ -13,7 +13,7 @@ import (
 // Listed is one sandbox of a list.
 type Listed struct {
 	SandboxID string
-	Standing
+	SandboxStatus
 }
 
 // List returns the sandboxes that an instance has of a ledger in this environment, in the order of their ids, as
@@ -23,14 +23,16 @@ func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed,
 	for after, more := "", true; more; {
 		var page struct {
 			Sandboxes []struct {
-				ID   string   `json:"id"`
-				View standing `json:"view"`
+				ID   string        `json:"id"`
+				View sandboxStatus `json:"view"`
 			} `json:"sandboxes"`
 			More bool   `json:"more"`
 			Keys string `json:"keys"`
 		}
 		err := w.call(ctx, request{
-			method: http.MethodGet, path: "/v1/instances/" + url.PathEscape(instance) + "/ledgers/" + url.PathEscape(ledgerID) + "/sandboxes?after=" + after,
+			method: http.MethodGet,
+			path: "/v1/instances/" + url.PathEscape(instance) + "/ledgers/" + url.PathEscape(ledgerID) +
+				"/sandboxes?after=" + after,
 			what: "list the sandboxes of ledger " + ledgerID,
 		}, &page)
 		if err != nil {
@@ -57,9 +59,24 @@ func (w *Worker) Usage(ctx context.Context, h driver.Handle) (driver.Usage, erro
 }
 
 // Metered implements driver.Meter.
-func (e *Executor) Metered(ctx context.Context, ref driver.EnvironmentRef, from, to time.Time) ([]driver.Metered, error) {
-	if err := e.confirm(ctx, ref.Instance); err != nil {
+func (e *Executor) Metered(ctx context.Context, refs []driver.EnvironmentRef,
+	from, to time.Time) (map[driver.EnvironmentRef][]driver.Metered, error) {
+	names := make([]string, len(refs))
+	for i, ref := range refs {
+		if err := e.confirm(ctx, ref.Instance); err != nil {
+			return nil, err
+		}
+		names[i] = DeploymentName(ref.LedgerID, ref.EnvironmentID)
+	}
+	counted, err := e.deployer.Metered(ctx, names, from, to)
+	if err != nil {
 		return nil, err
 	}
-	return e.deployer.Metered(ctx, DeploymentName(ref.LedgerID, ref.EnvironmentID), from, to)
+	all := make(map[driver.EnvironmentRef][]driver.Metered, len(counted))
+	for i, ref := range refs {
+		if days, ok := counted[names[i]]; ok {
+			all[ref] = days
+		}
+	}
+	return all, nil
 }

@@ -23,15 +23,15 @@ func testObserve(w *world) {
 }
 
 // find returns a sandbox's entry in the list, false when it is not listed.
-func (w *world) find(h driver.Handle) (cloudflare.Standing, bool) {
+func (w *world) find(h driver.Handle) (cloudflare.SandboxStatus, bool) {
 	w.Helper()
 	list, err := w.worker.List(w.Context(), w.server.Instance, h.LedgerID)
 	w.must(err)
 	i := slices.IndexFunc(list, func(l cloudflare.Listed) bool { return l.SandboxID == h.SandboxID })
 	if i < 0 {
-		return cloudflare.Standing{}, false
+		return cloudflare.SandboxStatus{}, false
 	}
-	return list[i].Standing, true
+	return list[i].SandboxStatus, true
 }
 
 func listed(w *world) {
@@ -67,7 +67,8 @@ func (w *world) lease(agent string) string {
 	rows := w.server.Query(fmt.Sprintf(`SELECT * FROM sandbox_leases WHERE agent_did = '%s'`, agent))
 	all := ""
 	for _, r := range rows {
-		all += fmt.Sprintf("%s %v %v %v %v %v", r["status"], r["generation"], r["environment_id"], r["ttl_ms"], r["sleep_after"], r["expiry_conditions"])
+		all += fmt.Sprintf("%s %v %v %v %v %v", r["status"], r["generation"], r["environment_id"], r["ttl_ms"],
+			r["sleep_after"], r["expiry_conditions"])
 	}
 	return all
 }
@@ -77,7 +78,9 @@ func leaseRows(w *world) {
 	life := func(generation int64) driver.Handle {
 		return w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) {
 			s.AgentDID, s.LeaseID, s.Generation = agent, sandbox.LeaseID(agent, s.EnvironmentID), generation
-			s.TTL, s.SleepAfter, s.ExpiryConditions = sandbox.Duration(time.Second), sandbox.Duration(5*time.Minute), []string{"agent.death"}
+			s.TTL, s.SleepAfter, s.ExpiryConditions = sandbox.Duration(time.Second), sandbox.Duration(5*time.Minute), []string{
+				"agent.death",
+			}
 		})
 	}
 	check := func(want string) {
@@ -140,7 +143,8 @@ func manyListed(w *world) {
 	const rows, ledgerID = 450, "manysandboxes222"
 	w.spawn(cloudflare.Limits{}) // so that there is a table
 	w.server.Query(fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-		INSERT INTO sandboxes (ledger, id, view) SELECT '%s', printf('%%026d', i), '{"settings":{},"period":{}}' FROM n`, rows, ledgerID))
+		INSERT INTO sandboxes (ledger, id, view) SELECT '%s', printf('%%026d', i), '{"settings":{},"period":{}}' FROM n`,
+		rows, ledgerID))
 	list, err := w.worker.List(w.Context(), w.server.Instance, ledgerID)
 	w.must(err)
 	seen := map[string]bool{}

@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -31,7 +33,7 @@ func newStub(t *testing.T, environments ...string) *stub {
 	s := &stub{ledger: stubLedger, state: map[string]sandbox.State{}}
 	for _, id := range environments {
 		s.set(id, sandbox.StateRunning)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.mu.Lock()
 			state := s.state[id]
 			s.mu.Unlock()
@@ -39,12 +41,29 @@ func newStub(t *testing.T, environments ...string) *stub {
 				w.WriteHeader(http.StatusInternalServerError)
 				return
 			}
-			fmt.Fprintf(w, `{"sandboxes":[{"id":"of-%s","view":{"settings":{"environment_id":%q},"state":%q}}],"more":false}`, id, id, state)
+			if strings.HasSuffix(r.URL.Path, "/networks") {
+				s.listNetworks(w, id, state)
+				return
+			}
+			fmt.Fprintf(w, `{"sandboxes":[{"id":"of-%s","view":{"settings":{"environment_id":%q},"state":%q}}],"more":false}`,
+				id, id, state)
 		}))
 		t.Cleanup(server.Close)
 		s.sites = append(s.sites, cloudflare.Site{Name: cloudflare.DeploymentName(s.ledger, id), URL: server.URL})
 	}
 	return s
+}
+
+// older is the state of the sandbox of a Worker that knows no restricted networks.
+const older = "older"
+
+func (s *stub) listNetworks(w http.ResponseWriter, id string, state sandbox.State) {
+	if state == older {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"code":"invalid","reason":"","message":"the path names no sandbox"}`)
+		return
+	}
+	fmt.Fprintf(w, `{"environments":[%q]}`, id)
 }
 
 func (s *stub) set(environment string, state sandbox.State) {
@@ -75,11 +94,31 @@ func TestAWorkerThatFailsHidesNoOther(t *testing.T) {
 	d.set("bad", "")
 	list, err := x.List(t.Context(), stubLedger)
 	var partial *sandbox.PartialError
-	if !errors.As(err, &partial) || partial.Of("bad") == nil || partial.Of("well") != nil || sandbox.CodeOf(err) != sandbox.Unavailable {
+	if !errors.As(err, &partial) || partial.Of("bad") == nil || partial.Of("well") != nil ||
+		sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("the list returns %v", err)
 	}
 	if len(list) != 1 || list[0].SandboxID != "of-well" {
 		t.Errorf("listed are %+v", list)
+	}
+}
+
+func TestAWorkerThatFailsHidesNoOthersLog(t *testing.T) {
+	d := newStub(t, "well", "bad", "former")
+	x := stubExecutor(t, d)
+	d.set("bad", "")
+	d.set("former", older)
+	want := []driver.EnvironmentRef{{LedgerID: stubLedger, EnvironmentID: "well", Instance: "account"}}
+	refs, err := x.EgressLogs(t.Context(), stubLedger)
+	if sandbox.CodeOf(err) != sandbox.Unavailable || !slices.Equal(refs, want) {
+		t.Errorf("the logs are those of %+v, %v", refs, err)
+	}
+	d.set("bad", sandbox.StateRunning)
+	refs, err = x.EgressLogs(t.Context(), stubLedger)
+	if want = append(want,
+		driver.EnvironmentRef{LedgerID: stubLedger, EnvironmentID: "bad", Instance: "account"}); err != nil ||
+		!slices.Equal(refs, want) {
+		t.Errorf("once it answers, the logs are those of %+v, %v", refs, err)
 	}
 }
 

@@ -10,13 +10,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// TestCodeOfTheSandboxDoesNotGetInByThePort has programs inside look for the key, knock with what is none, and hold the port
-// while its owner works.
+// TestCodeOfTheSandboxDoesNotGetInByThePort has programs inside look for the key, knock with what is none, and hold the
+// port while its owner works.
 func TestCodeOfTheSandboxDoesNotGetInByThePort(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{})
 	w := &world{t, server, server.Worker()}
 	h := w.spawn(cloudflare.Limits{})
-	look := fmt.Sprintf("env | grep -c %s; cat /proc/[0-9]*/environ 2>/dev/null | grep -c %s; cat /proc/1/environ 2>&1 | tail -1", guest.PortKey, guest.PortKey)
+	look := fmt.Sprintf("env | grep -c %s; cat /proc/[0-9]*/environ 2>/dev/null | grep -c %s; "+
+		"cat /proc/1/environ 2>&1 | tail -1", guest.PortKey, guest.PortKey)
 	if got := w.sh(h, look); !strings.HasPrefix(got, "0\n0\n") || !strings.Contains(got, "Permission denied") {
 		t.Errorf("the key may be found: %q", got)
 	}
@@ -26,7 +27,8 @@ func TestCodeOfTheSandboxDoesNotGetInByThePort(t *testing.T) {
 	if got := strings.Fields(w.sh(h, knock)); len(got) != 2 || got[0] != fmt.Sprint(attempts) || got[1] != "0" {
 		t.Errorf("the port answers those without the key: %q", got)
 	}
-	w.sh(h, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do (sleep 30 | nc 127.0.0.1 %d) >/dev/null 2>&1 & i=$((i+1)); done`, attempts, guest.Port))
+	w.sh(h, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do (sleep 30 | nc 127.0.0.1 %d) >/dev/null 2>&1 & i=$((i+1)); done`,
+		attempts, guest.Port))
 	w.must(w.worker.Close())
 	w.worker = server.Worker()
 	if got := w.sh(h, "echo here"); got != "here\n" {

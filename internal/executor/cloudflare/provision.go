@@ -23,19 +23,41 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
-	spec.Backend, spec.SleepMode = sandbox.Cloudflare, sandbox.SleepStop // whatever it says: a container that sleeps is stopped
+	var site Site
+	if InstanceTypeOf(spec.Resources) == sizeOfDefault { // of one that was made without it, the policy may lack it
+		var err error
+		if site, err = e.siteOf(ctx, ref); err != nil {
+			return err
+		}
+	}
+	return e.check(ref, spec, site)
+}
+
+// check is Check of an environment whose site is known; a zero one is of one that is not made.
+func (e *Executor) check(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, site Site) error {
+	// Whatever the specification says, a container that sleeps is stopped.
+	spec.Backend, spec.SleepMode = sandbox.Cloudflare, sandbox.SleepStop
 	if err := sandbox.InvalidFields("cloudflare: environment "+ref.EnvironmentID, spec.Unsupported()); err != nil {
 		return err
 	}
-	d, err := e.deployment(ref, spec)
+	d, err := e.deployment(ref, spec, site)
 	if err != nil {
 		return err
 	}
 	return d.Check()
 }
 
+// siteOf finds the site of an environment, a zero one where there is none.
+func (e *Executor) siteOf(ctx context.Context, ref driver.EnvironmentRef) (Site, error) {
+	site, err := e.deployer.Find(ctx, DeploymentName(ref.LedgerID, ref.EnvironmentID))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return Site{}, nil
+	}
+	return site, err
+}
+
 // deployment is what an environment is deployed with, once its image is prepared.
-func (e *Executor) deployment(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (Deployment, error) {
+func (e *Executor) deployment(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, site Site) (Deployment, error) {
 	script, err := Script()
 	if err != nil {
 		return Deployment{}, err
@@ -49,30 +71,75 @@ func (e *Executor) deployment(ref driver.EnvironmentRef, spec sandbox.Environmen
 	if len(keys) > 1 {
 		older = keys[1]
 	}
-	return Deployment{
+	d := Deployment{
 		Name: name, Script: script, Image: spec.Image, Resources: spec.Resources, MaxInstances: e.cfg.MaxInstances,
-		SigningKey: keys[0], OlderKey: older, RolloutGrace: e.cfg.RolloutGrace,
-	}, nil
+		SigningKey: keys[0], OlderKey: older, RolloutGrace: e.cfg.RolloutGrace, Policy: e.policyFor(site, spec.Resources),
+	}
+	if d.Policy == PolicyDurableObject {
+		d.Images = byName(d.Image)
+	}
+	return d, nil
 }
 
 // prepare is deployment with its image prepared, and whether that had to be sent.
-func (e *Executor) prepare(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (d Deployment, sent bool, err error) {
-	if err := e.Check(ctx, ref, spec); err != nil {
+func (e *Executor) prepare(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) (d Deployment, sent bool, err error) {
+	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return d, false, err
 	}
-	if d, err = e.deployment(ref, spec); err != nil {
+	site, err := e.siteOf(ctx, ref)
+	if err != nil {
 		return d, false, err
 	}
-	p, err := e.deployer.Prepare(ctx, d.Name, spec.Image)
-	d.Image = p.Reference
-	d.Variables = map[string]string{variableImage: spec.Image, variablePrepared: p.Reference}
+	if err := e.check(ref, spec, site); err != nil {
+		return d, false, err
+	}
+	if d, err = e.deployment(ref, spec, site); err != nil {
+		return d, false, err
+	}
+	if d.Policy == PolicyDurableObject {
+		return e.preparePinned(ctx, ref, spec, site, d)
+	}
+	p, err := e.deployer.Prepare(ctx, d.Name, spec.Image, nil)
+	d.use(spec.Image, p.Reference)
 	return d, p.Sent, err
+}
+
+// preparePinned prepares an image beside those that starts still need. What no sandbox needs leaves the map of images
+// with the next upload, and the registry when the next image is sent.
+func (e *Executor) preparePinned(
+	ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, site Site, d Deployment,
+) (Deployment, bool, error) {
+	pinned := e.pinsOf(ctx, ref, site)
+	if err := pinned.room(ref.EnvironmentID, spec.Image, site); err != nil {
+		return d, false, err
+	}
+	p, err := e.deployer.Prepare(ctx, d.Name, spec.Image, pinned.keeps)
+	if err != nil {
+		return d, false, err
+	}
+	d.use(spec.Image, p.Reference)
+	d.Images = pinned.with(p.Reference)
+	if len(d.Images) > MaxImages {
+		return d, p.Sent, pinned.full(ref.EnvironmentID)
+	}
+	if len(d.Differences(site)) == 0 { // an upload would only drop images, and resets the Durable Objects
+		d.Images = site.Images
+	}
+	return d, p.Sent, nil
+}
+
+// use deploys an environment with its image, as it was prepared.
+func (d *Deployment) use(image, prepared string) {
+	d.Image = prepared
+	d.Variables = map[string]string{variableImage: image, variablePrepared: prepared}
 }
 
 // imageOf is the image of a site as its environment names it. Between the change of its Worker and that of its
 // application it is the application's.
 func imageOf(s Site) string {
-	if named := s.Variables[variableImage]; named != "" && s.Variables[variablePrepared] == s.Image {
+	prepared := s.Variables[variablePrepared]
+	if named := s.Variables[variableImage]; named != "" && (prepared == s.Image || s.Policy == PolicyDurableObject) {
 		return named
 	}
 	return s.Image
@@ -93,7 +160,10 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err != nil {
 		return err
 	}
-	return e.awaitAnswer(ctx, w.Worker, ref)
+	if err := e.awaitAnswer(ctx, w.Worker, ref); err != nil {
+		return err
+	}
+	return e.provisionNetwork(ctx, w.Worker, ref, spec)
 }
 
 // Bounds of the wait for a Worker that was just deployed: until all of Cloudflare knows of it takes seconds.
@@ -109,7 +179,8 @@ func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref driver.Enviro
 	for {
 		instance, err := w.Instance(ctx)
 		if err == nil && instance != ref.Instance {
-			return sandbox.Errorf(sandbox.Conflict, "cloudflare: environment %s: its Worker was deployed for account %s, not %s", ref.EnvironmentID, instance, ref.Instance)
+			return sandbox.Errorf(sandbox.Conflict, "cloudflare: environment %s: its Worker was deployed for account %s, not %s",
+				ref.EnvironmentID, instance, ref.Instance)
 		}
 		if err == nil {
 			return nil
@@ -117,35 +188,46 @@ func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref driver.Enviro
 		select {
 		case <-time.After(answerPause):
 		case <-ctx.Done():
-			return sandbox.Errorf(sandbox.Unavailable, "cloudflare: environment %s is deployed and does not answer yet: %w (retry)", ref.EnvironmentID, err)
+			return sandbox.Errorf(sandbox.Unavailable,
+				"cloudflare: environment %s is deployed and does not answer yet: %w (retry)", ref.EnvironmentID, err)
 		}
 	}
 }
 
 // Differences implements driver.Provisioner.
-func (e *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) ([]driver.Difference, error) {
+func (e *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) ([]driver.Difference, error) {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return nil, err
 	}
-	d, err := e.deployment(ref, spec)
-	if err != nil {
-		return nil, err
-	}
-	site, err := e.deployer.Find(ctx, d.Name)
+	site, err := e.deployer.Find(ctx, DeploymentName(ref.LedgerID, ref.EnvironmentID))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return []driver.Difference{{Setting: "deployment", Wanted: "present", Found: "absent"}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	d, err := e.deployment(ref, spec, site)
+	if err != nil {
+		return nil, err
+	}
 	// To prepare the image might send it: the Worker tells what it was prepared as.
-	d.Image = cmp.Or(site.Variables[variablePrepared], site.Image)
-	d.Variables = map[string]string{variableImage: spec.Image, variablePrepared: d.Image}
-	return d.Differences(site), nil
+	d.use(spec.Image, cmp.Or(site.Variables[variablePrepared], site.Image))
+	if d.Policy == PolicyDurableObject {
+		d.Images = e.pinsOf(ctx, ref, site).needed
+	}
+	all := d.Differences(site)
+	if len(all) == 0 && spec.Network == sandbox.NetworkRestricted { // what differs may not answer
+		if all, err = e.differentRules(ctx, site, ref, spec); err != nil {
+			return nil, err
+		}
+	}
+	return append(all, e.policyKept(site, spec.Resources)...), nil
 }
 
-// Mend implements driver.Provisioner: what differs from what was deployed is deployed again.
-func (e *Executor) Mend(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (string, error) {
+// Repair implements driver.Provisioner: what differs from what was deployed is deployed again.
+func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) (string, error) {
 	d, sent, err := e.prepare(ctx, ref, spec)
 	if err != nil {
 		return "", err
@@ -192,7 +274,9 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 			return err
 		}
 		if len(list) > 0 {
-			return sandbox.Errorf(sandbox.Conflict, "cloudflare: environment %s still has %d sandboxes, such as %s: kill them first", ref.EnvironmentID, len(list), list[0].SandboxID)
+			return sandbox.Errorf(sandbox.Conflict,
+				"cloudflare: environment %s still has %d sandboxes, such as %s: kill them first",
+				ref.EnvironmentID, len(list), list[0].SandboxID)
 		}
 	}
 	e.forget(name)

@@ -21,7 +21,12 @@ func TestAWorkerAcceptsTwoKeys(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Key: "the new key", OlderKey: "the old key"})
 	w := &world{t, server, server.Worker()}
 	h := w.spawn(cloudflare.Limits{})
-	for key, accepted := range map[sandbox.Secret]bool{"the new key": true, "the old key": true, "the new key the old key": false, "undefined": false} {
+	for key, accepted := range map[sandbox.Secret]bool{
+		"the new key":             true,
+		"the old key":             true,
+		"the new key the old key": false,
+		"undefined":               false,
+	} {
 		x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: server.URL, Key: key})
 		w.must(err)
 		_, inspected := x.Inspect(t.Context(), h)

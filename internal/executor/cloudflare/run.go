@@ -37,8 +37,10 @@ func (w *Worker) help(ctx context.Context, h driver.Handle, call helper.Call) (w
 	call.Request.ReportData = changes(call.Request)
 	// Two callers may follow one command: what is told of the one is not of the other.
 	op := begun{
-		ID: cmp.Or(call.Request.ID, sandbox.RandomIDs(sandbox.SandboxIDLength)), Limit: min(cmp.Or(call.Limit, maxLimit), maxLimit).Milliseconds(),
-		Detached: call.Detached, Quiet: call.Quiet,
+		ID:       cmp.Or(call.Request.ID, sandbox.RandomIDs(sandbox.SandboxIDLength)),
+		Limit:    min(cmp.Or(call.Limit, maxLimit), maxLimit).Milliseconds(),
+		Detached: call.Detached,
+		Quiet:    call.Quiet,
 	}
 	if call.Request.Op != channel.OpExec {
 		op.ID = string(call.Request.Op) + " " + sandbox.RandomIDs(sandbox.SandboxIDLength)
@@ -120,14 +122,16 @@ func changes(r channel.Request) bool {
 // unfinished ends a command whose result will not come because of cause, and explains why.
 func unfinished(ctx context.Context, h driver.Handle, client *channel.Client, call helper.Call, cause error) error {
 	known, refused := errors.AsType[*sandbox.Error](cause)
-	begun := errors.Is(cause, channel.ErrLost) || errors.Is(cause, channel.ErrClosed) || errors.Is(cause, errOutage) || ctx.Err() != nil
+	begun := errors.Is(cause, channel.ErrLost) || errors.Is(cause, channel.ErrClosed) ||
+		errors.Is(cause, errOutage) || ctx.Err() != nil
 	if refused && !begun {
 		return known // it was not run
 	}
 	code, reason := sandbox.UnknownOutcome, sandbox.ReasonExecFailed
 	switch {
 	case errors.Is(cause, helper.ErrUnknownCommand):
-		return sandbox.Errorf(code, "cloudflare: sandbox %s: %s: %w", h.SandboxID, call.Request.Op, cause).WithReason(sandbox.ReasonExecNotFound)
+		return sandbox.Errorf(code, "cloudflare: sandbox %s: %s: %w", h.SandboxID, call.Request.Op, cause).
+			WithReason(sandbox.ReasonExecNotFound)
 	case ctx.Err() != nil:
 		code = sandbox.Timeout
 		cause = errors.Join(errors.New("ended before it was finished"), ctx.Err(), cause)
@@ -136,7 +140,8 @@ func unfinished(ctx context.Context, h driver.Handle, client *channel.Client, ca
 	}
 	if call.Ends && begun && !errors.Is(cause, channel.ErrGone) {
 		if err := endCommand(ctx, client, call.Request); err != nil {
-			return sandbox.Errorf(sandbox.UnknownOutcome, "cloudflare: sandbox %s: %s: %w; it may still run: %w", h.SandboxID, call.Request.Op, cause, err).WithReason(reason)
+			return sandbox.Errorf(sandbox.UnknownOutcome, "cloudflare: sandbox %s: %s: %w; it may still run: %w",
+				h.SandboxID, call.Request.Op, cause, err).WithReason(reason)
 		}
 	}
 	return sandbox.Errorf(code, "cloudflare: sandbox %s: %s: %w", h.SandboxID, call.Request.Op, cause).WithReason(reason)

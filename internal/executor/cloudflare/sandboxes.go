@@ -14,7 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Spawn implements driver.Lifecycle. Its image is the one that its environment is deployed with.
+// Spawn implements driver.Lifecycle. Its image is the one that its environment is deployed with. Under
+// PolicyDurableObject the sandbox keeps that image, and its size, when its environment gets others.
 func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	d, err := e.find(ctx, spec.LedgerID, spec.EnvironmentID, spec.Instance)
 	if err == nil && d.image != spec.Image { // it may have been deployed by another process since
@@ -23,15 +24,24 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	}
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
-		return sandbox.Errorf(sandbox.Failed, "cloudflare: sandbox %s: its environment is not deployed: %w (provision it again)", spec.SandboxID, err).
+		return sandbox.Errorf(sandbox.Failed,
+			"cloudflare: sandbox %s: its environment is not deployed: %w (provision it again)", spec.SandboxID, err).
 			WithReason(sandbox.ReasonCreationFailed)
 	case err != nil:
 		return err
 	case d.image != spec.Image:
-		return sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s: its environment is deployed with image %s, not with %s (provision it again)", spec.SandboxID, d.image, spec.Image).
+		return sandbox.Errorf(sandbox.NotFound,
+			"cloudflare: sandbox %s: its environment is deployed with image %s, not with %s (provision it again)",
+			spec.SandboxID, d.image, spec.Image).
 			WithReason(sandbox.ReasonImageNotFound)
 	}
-	return d.Spawn(ctx, spec, e.limits(spec.Limits))
+	var choice *Choice
+	if d.prepared != "" {
+		if choice, err = choose(d.prepared, spec.Resources); err != nil {
+			return err
+		}
+	}
+	return d.SpawnChosen(ctx, spec, e.limits(spec.Limits), choice)
 }
 
 // limits are those that a Worker keeps for a lease's.
@@ -46,13 +56,13 @@ func (e *Executor) withGrace(d sandbox.Duration) time.Duration {
 	return d.D() + e.cfg.Grace
 }
 
-// Renew implements driver.Lifecycle.
-func (e *Executor) Renew(ctx context.Context, h driver.Handle, l driver.Limits) (driver.Observation, error) {
+// Touch implements driver.Lifecycle.
+func (e *Executor) Touch(ctx context.Context, h driver.Handle, l driver.Limits) (driver.Observation, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
 		return driver.Observation{}, err
 	}
-	s, err := w.Renew(ctx, h, l, e.limits(l))
+	s, err := w.Touch(ctx, h, l, e.limits(l))
 	if err != nil {
 		return driver.Observation{}, err
 	}
@@ -68,12 +78,14 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, _ sandbox.SleepMo
 	return w.Sleep(ctx, h)
 }
 
-// Assign implements driver.Lifecycle: no sandbox here was made for a warm pool. Errors: Conflict, Unavailable, NotFound.
+// Assign implements driver.Lifecycle: no sandbox here was made for a warm pool. Errors: Conflict,
+// Unavailable, NotFound.
 func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	if _, err := e.Inspect(ctx, spec.Handle); err != nil {
 		return err
 	}
-	return sandbox.Errorf(sandbox.Conflict, "cloudflare: sandbox %s: %w", spec.SandboxID, errNotAssigned).WithReason(sandbox.ReasonInvalidState)
+	return sandbox.Errorf(sandbox.Conflict, "cloudflare: sandbox %s: %w", spec.SandboxID, errNotAssigned).
+		WithReason(sandbox.ReasonInvalidState)
 }
 
 // Wake implements driver.Lifecycle.
@@ -120,17 +132,21 @@ func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observa
 	return observation(h, s), nil
 }
 
-func observation(h driver.Handle, s Standing) driver.Observation {
+func observation(h driver.Handle, s SandboxStatus) driver.Observation {
 	return driver.Observation{
 		Handle: h, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Generation: s.Generation, Deadline: s.Deadline,
 		State: s.State, Image: s.Image, Resources: s.Resources, ExitCode: s.Period.ExitCode,
-		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt, Incarnation: s.Period.Incarnation,
+		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt, Boot: s.Period.Boot,
 		Rest: rests[s.Period.Cause],
 	}
 }
 
 // rests are the causes of stops that are a rest.
-var rests = map[Cause]sandbox.StopReason{CauseIdle: sandbox.StopIdle, CauseTTL: sandbox.StopIdle, CauseSleep: sandbox.StopRequest}
+var rests = map[Cause]sandbox.StopReason{
+	CauseIdle:  sandbox.StopIdle,
+	CauseTTL:   sandbox.StopIdle,
+	CauseSleep: sandbox.StopRequest,
+}
 
 // Usage implements driver.Observer.
 func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
@@ -141,8 +157,8 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 	return w.Usage(ctx, h)
 }
 
-// Incarnations implements driver.Observer: they are the periods that the Worker recorded.
-func (e *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.Incarnation, error) {
+// Boots implements driver.Observer: they are the periods that the Worker recorded.
+func (e *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
 		return nil, err
@@ -152,11 +168,12 @@ func (e *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.
 		return nil, err
 	}
 	if len(periods) == 0 {
-		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s never ran, or its records are deleted", h.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s never ran, or its records are deleted",
+			h.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
 	}
-	all := make([]driver.Incarnation, 0, len(periods))
+	all := make([]driver.Boot, 0, len(periods))
 	for _, p := range periods {
-		all = append(all, driver.Incarnation{Number: p.Incarnation, StartedAt: p.StartedAt, StoppedAt: p.StoppedAt, CPUTime: p.CPUTime})
+		all = append(all, driver.Boot{Number: p.Boot, StartedAt: p.StartedAt, StoppedAt: p.StoppedAt, CPUTime: p.CPUTime})
 	}
 	return all, nil
 }
@@ -164,7 +181,8 @@ func (e *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.
 // listers bounds the Workers that are asked for their sandboxes at once.
 const listers = 16
 
-// List implements driver.Observer: it asks the Worker of each of the ledger's deployments. One that fails hides no other.
+// List implements driver.Observer: it asks the Worker of each of the ledger's deployments. One that fails hides no
+// other.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
 	instance, err := e.Instance(ctx)
 	if err != nil {
@@ -202,7 +220,10 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observat
 	if len(missing) == 0 {
 		return all, nil
 	}
-	return all, &sandbox.PartialError{Missing: missing, NameOf: func(id string) string { return DeploymentName(ledgerID, id) }}
+	return all, &sandbox.PartialError{
+		Missing: missing,
+		NameOf:  func(id string) string { return DeploymentName(ledgerID, id) },
+	}
 }
 
 func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID string) ([]driver.Observation, error) {
@@ -217,7 +238,7 @@ func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID strin
 	all := make([]driver.Observation, 0, len(list))
 	for _, l := range list {
 		h := driver.Handle{LedgerID: ledgerID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: instance}
-		all = append(all, observation(h, l.Standing))
+		all = append(all, observation(h, l.SandboxStatus))
 	}
 	return all, nil
 }
@@ -282,12 +303,12 @@ func (e *Executor) look(ctx context.Context, ledgerID string, before map[string]
 	return all, nil
 }
 
-// Leftovers implements driver.Cleaner. What a sandbox has beside its container is its Durable Object's, and goes
+// Dependents implements driver.Cleaner. What a sandbox has beside its container is its Durable Object's, and goes
 // with it; what an environment has goes with Deprovision.
-func (e *Executor) Leftovers(context.Context, string) ([]driver.Leftover, error) { return nil, nil }
+func (e *Executor) Dependents(context.Context, string) ([]driver.Dependent, error) { return nil, nil }
 
-// RemoveLeftover implements driver.Cleaner: there is none.
-func (e *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
+// RemoveDependent implements driver.Cleaner: there is none.
+func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	return e.confirm(ctx, l.Instance)
 }
 
@@ -310,14 +331,4 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 		checks = append(checks, c)
 	}
 	return checks, nil
-}
-
-// EgressLogs implements driver.EgressLogger: no environment has a gateway here.
-func (e *Executor) EgressLogs(context.Context, string) ([]driver.EnvironmentRef, error) {
-	return nil, nil
-}
-
-// EgressLog implements driver.EgressLogger.
-func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
-	return nil, e.confirm(ctx, ref.Instance)
 }

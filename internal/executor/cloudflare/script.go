@@ -22,7 +22,8 @@ func scriptIn(files fs.FS) ([]byte, error) {
 	b, err := fs.ReadFile(files, "embedded/worker.js")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, sandbox.InvalidFields("environment", []sandbox.Field{{Name: "backend",
-			Problem: "must be docker: this program was built without the Cloudflare Worker; build it with npm at hand (make build)"}})
+			Problem: "must be docker: this program was built without the Cloudflare Worker; build it with npm at " +
+				"hand (make build)"}})
 	}
 	return b, err
 }

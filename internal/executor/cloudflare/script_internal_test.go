@@ -12,10 +12,12 @@ import (
 func TestAProgramWithoutTheWorkerRefusesTheBackend(t *testing.T) {
 	t.Parallel()
 	_, err := scriptIn(fstest.MapFS{})
-	if e, ok := errors.AsType[*sandbox.Error](err); !ok || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != "backend" {
+	if e, ok := errors.AsType[*sandbox.Error](err); !ok || e.Code != sandbox.Invalid || len(e.Fields) != 1 ||
+		e.Fields[0].Name != "backend" {
 		t.Errorf("the error is %v", err)
 	}
-	if b, err := scriptIn(fstest.MapFS{"embedded/worker.js": {Data: []byte("export {}")}}); err != nil || string(b) != "export {}" {
+	if b, err := scriptIn(fstest.MapFS{"embedded/worker.js": {Data: []byte("export {}")}}); err != nil ||
+		string(b) != "export {}" {
 		t.Errorf("the Worker is %q: %v", b, err)
 	}
 }

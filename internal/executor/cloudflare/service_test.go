@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -44,7 +45,7 @@ type house struct {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{T: t, account: cloudflaretest.StartAccount(t), token: webhook.NewToken()}
+	h := &house{T: t, account: cloudflaretest.StartAccount(t), token: access.NewToken()}
 	h.image = cloudflaretest.ImageID(t, dockertest.Busybox(t))
 	dir := t.TempDir()
 	for name, line := range map[string]string{"tokens": "test " + h.token, "secrets": webhook.NewSecret()} {
@@ -59,8 +60,13 @@ func newHouse(t *testing.T) *house {
 	t.Cleanup(func() { _ = h.log.Close() }) // it was read
 	log := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.config = reconciler.Config{
-		Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + dir + "/ledger.db", TokenFile: dir + "/tokens", SecretFile: dir + "/secrets",
-		Cloudflare: deploy.Config{AccountID: h.account.ID, Token: h.account.Token, BaseURL: h.account.URL, Logger: log}, Logger: log, Version: "test",
+		Listen:     "127.0.0.1:0",
+		LedgerURL:  "sqlite://" + dir + "/ledger.db",
+		TokenFile:  dir + "/tokens",
+		SecretFile: dir + "/secrets",
+		Cloudflare: deploy.Config{AccountID: h.account.ID, Token: h.account.Token, BaseURL: h.account.URL, Logger: log},
+		Logger:     log,
+		Version:    "test",
 	}
 	h.start()
 	t.Cleanup(func() { h.end() })
@@ -84,7 +90,10 @@ func (h *house) start() {
 	select {
 	case address := <-ready:
 		var err error
-		if h.service, err = client.New(client.Config{URL: "http://" + net.JoinHostPort("127.0.0.1", address[strings.LastIndex(address, ":")+1:]), Token: h.token}); err != nil {
+		if h.service, err = client.New(client.Config{
+			URL:   "http://" + net.JoinHostPort("127.0.0.1", address[strings.LastIndex(address, ":")+1:]),
+			Token: h.token,
+		}); err != nil {
 			h.Fatal(err)
 		}
 	case err := <-ended:
@@ -95,7 +104,15 @@ func (h *house) start() {
 
 func (h *house) environment(id string, change func(*sandbox.PutEnvironment)) {
 	h.Helper()
-	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Backend: sandbox.Cloudflare, Image: h.image, Resources: lite(h.T)}}
+	p := sandbox.PutEnvironment{
+		ID: id,
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type:      sandbox.TypeCatan,
+			Backend:   sandbox.Cloudflare,
+			Image:     h.image,
+			Resources: lite(h.T),
+		},
+	}
 	if change != nil {
 		change(&p)
 	}
@@ -151,7 +168,8 @@ func (h *house) lease(r sandbox.LeaseRef, is func(sandbox.Lease) bool) sandbox.L
 // by itself when its inactivity timeout is over, and its sidecar with it.
 func (h *house) running() (names []string) {
 	h.Helper()
-	found, err := dockertest.Engine(h.T).ContainerList(h.Context(), dockerapi.ContainerListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+h.containers))})
+	found, err := dockertest.Engine(h.T).ContainerList(h.Context(),
+		dockerapi.ContainerListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+h.containers))})
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -170,7 +188,8 @@ func TestALeaseOnCloudflareFromItsBeginningToItsEnd(t *testing.T) {
 	h := newHouse(t)
 	h.environment("catan-7", nil)
 	ref := h.acquire("catan-7")
-	if got := h.sh(ref, "echo settlement > /data/board; echo gone > /workspace/note; cat /workspace/config.json | head -c 1; id -u"); got != "{1000\n" {
+	if got := h.sh(ref, "echo settlement > /data/board; echo gone > /workspace/note; cat /workspace/config.json | "+
+		"head -c 1; id -u"); got != "{1000\n" {
 		t.Errorf("the sandbox says %q", got)
 	}
 	if _, err := h.service.Sleep(t.Context(), ref); err != nil {
@@ -236,7 +255,8 @@ func (h *house) inD1(l sandbox.Lease, status string) {
 	h.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		rows := h.account.Query(h.T, `SELECT sandbox_id, generation, status FROM sandbox_leases WHERE id = ?`, l.ID)
-		if len(rows) == 1 && rows[0]["sandbox_id"] == l.SandboxID && rows[0]["generation"] == float64(l.Generation) && rows[0]["status"] == status {
+		if len(rows) == 1 && rows[0]["sandbox_id"] == l.SandboxID && rows[0]["generation"] == float64(l.Generation) &&
+			rows[0]["status"] == status {
 			return
 		}
 		if time.Now().After(limit) {
@@ -264,7 +284,8 @@ func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	ran, err := x.Incarnations(h.Context(), driver.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID})
+	ran, err := x.Boots(h.Context(),
+		driver.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID})
 	if err != nil || len(ran) != 1 {
 		h.Fatalf("it is recorded to have run %+v: %v", ran, err)
 	}
@@ -277,7 +298,8 @@ func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
 		h.Fatalf("%+v: %v", report, err)
 	}
 	want := pricing.Charge(info.PriceBooks[sandbox.Cloudflare], l.Resources, took, 0, ran[0].CPUTime).Total()
-	if got := report.Rows[0]; got.AwakeSeconds != took.Seconds() || got.CPUSeconds != ran[0].CPUTime.Seconds() || got.Gross != want {
+	if got := report.Rows[0]; got.AwakeSeconds != took.Seconds() ||
+		got.CPUSeconds != ran[0].CPUTime.Seconds() || got.Gross != want {
 		h.Errorf("it cost %s for %+v, and the record %+v comes to %s", got.Gross, got, ran[0], want)
 	}
 }
@@ -297,7 +319,12 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 	}
 	h.end()
 	x := h.executor()
-	handle := driver.Handle{LedgerID: info.ID, EnvironmentID: l.EnvironmentID, SandboxID: l.SandboxID, Instance: h.account.ID}
+	handle := driver.Handle{
+		LedgerID:      info.ID,
+		EnvironmentID: l.EnvironmentID,
+		SandboxID:     l.SandboxID,
+		Instance:      h.account.ID,
+	}
 	cloudflaretest.Crash(t, container)
 	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		o, err := x.Inspect(t.Context(), handle)
@@ -317,7 +344,8 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found) == 1 && found[0].Field == "incarnation" && found[0].Kind == sandbox.DriftStopped && found[0].Expected == "1" && found[0].Observed == "2" {
+		if len(found) == 1 && found[0].Field == "incarnation" && found[0].Kind == sandbox.DriftStopped &&
+			found[0].Expected == "1" && found[0].Observed == "2" {
 			break
 		}
 		if time.Now().After(limit) {
@@ -329,8 +357,8 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 	}
 }
 
-// TestADeploymentUnderLeasesLosesNone deploys an environment anew, which throws its Durable Objects out of memory, while
-// a command runs in one sandbox and others are started.
+// TestADeploymentUnderLeasesLosesNone deploys an environment anew, which throws its Durable Objects out of memory,
+// while a command runs in one sandbox and others are started.
 func TestADeploymentUnderLeasesLosesNone(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -344,7 +372,8 @@ func TestADeploymentUnderLeasesLosesNone(t *testing.T) {
 		var wrote bytes.Buffer
 		out := writerFunc(func(p []byte) (int, error) { once.Do(func() { close(begun) }); return wrote.Write(p) })
 		line := "echo begun; while ! [ -e /workspace/go ]; do sleep 0.1; done; echo done"
-		res, err := h.service.Exec(t.Context(), ann, sandbox.ExecRequest{Command: []string{"sh", "-c", line}, Stdout: out, Timeout: sandbox.Duration(time.Hour)})
+		res, err := h.service.Exec(t.Context(), ann,
+			sandbox.ExecRequest{Command: []string{"sh", "-c", line}, Stdout: out, Timeout: sandbox.Duration(time.Hour)})
 		if err == nil && (res.ExitCode != 0 || wrote.String() != "begun\ndone\n") {
 			err = fmt.Errorf("it wrote %q and ended with %+v", wrote.String(), res)
 		}
@@ -353,7 +382,8 @@ func TestADeploymentUnderLeasesLosesNone(t *testing.T) {
 	<-begun
 	others := []string{"did:plc:bob", "did:plc:carl", "did:plc:dora"}
 	for _, agent := range others {
-		if _, err := h.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: "rpg-4", NoWait: true}); err != nil {
+		if _, err := h.service.Acquire(t.Context(),
+			sandbox.Acquire{AgentDID: agent, EnvironmentID: "rpg-4", NoWait: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -41,12 +41,14 @@ func newSessions(open func(h driver.Handle) *session) *sessions {
 	return &sessions{open: open, of: map[driver.Handle]*session{}}
 }
 
-// use returns the session with a sandbox. leave must be called after the operation. Errors: Unavailable once all are closed.
+// use returns the session with a sandbox. leave must be called after the operation. Errors: Unavailable
+// once all are closed.
 func (s *sessions) use(h driver.Handle) (_ *session, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "cloudflare: sandbox %s: its Worker's line is closed", h.SandboxID)
+		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "cloudflare: sandbox %s: its Worker's line is closed",
+			h.SandboxID)
 	}
 	found := s.of[h]
 	if found == nil {

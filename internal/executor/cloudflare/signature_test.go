@@ -24,7 +24,11 @@ func (f tamper) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (w *world) tampered(f tamper) *cloudflare.Worker {
 	w.Helper()
-	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, HTTP: &http.Client{Transport: f}})
+	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{
+		URL:  w.server.URL,
+		Key:  w.server.Key,
+		HTTP: &http.Client{Transport: f},
+	})
 	w.must(err)
 	return x
 }
@@ -34,14 +38,16 @@ func testSignature(w *world) {
 	h := w.spawn(cloudflare.Limits{})
 	other := w.spawn(cloudflare.Limits{})
 	for name, f := range map[string]tamper{
-		"no signature":    func(r *http.Request) { r.Header.Del("X-Sandbox-Signature") },
-		"another one":     func(r *http.Request) { r.Header.Set("X-Sandbox-Signature", strings.Repeat("0", 64)) },
-		"another method":  func(r *http.Request) { r.Method = http.MethodDelete },
-		"another sandbox": func(r *http.Request) { r.URL.Path = strings.Replace(r.URL.Path, h.SandboxID, other.SandboxID, 1) },
-		"another verb":    func(r *http.Request) { r.URL.Path = strings.Replace(r.URL.Path, "/sleep", "/wake", 1) },
-		"a query":         func(r *http.Request) { r.URL.RawQuery = "x=1" },
-		"another time":    func(r *http.Request) { r.Header.Set("X-Sandbox-Time", "1700000000000") },
-		"another body":    func(r *http.Request) { setBody(r, `{"x":1}`) },
+		"no signature":   func(r *http.Request) { r.Header.Del("X-Sandbox-Signature") },
+		"another one":    func(r *http.Request) { r.Header.Set("X-Sandbox-Signature", strings.Repeat("0", 64)) },
+		"another method": func(r *http.Request) { r.Method = http.MethodDelete },
+		"another sandbox": func(r *http.Request) {
+			r.URL.Path = strings.Replace(r.URL.Path, h.SandboxID, other.SandboxID, 1)
+		},
+		"another verb": func(r *http.Request) { r.URL.Path = strings.Replace(r.URL.Path, "/sleep", "/wake", 1) },
+		"a query":      func(r *http.Request) { r.URL.RawQuery = "x=1" },
+		"another time": func(r *http.Request) { r.Header.Set("X-Sandbox-Time", "1700000000000") },
+		"another body": func(r *http.Request) { setBody(r, `{"x":1}`) },
 		"another content": func(r *http.Request) {
 			r.Header.Set("X-Sandbox-Content", strings.Repeat("0", 64))
 			setBody(r, "x")
@@ -74,9 +80,11 @@ func testSignature(w *world) {
 		w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 	})
 	for name, f := range map[string]tamper{
-		"another sandbox's channel": func(r *http.Request) { r.URL.Path = strings.Replace(r.URL.Path, h.SandboxID, other.SandboxID, 1) },
-		"another nonce":             func(r *http.Request) { r.URL.RawQuery = "nonce=" + strings.Repeat("a", 32) },
-		"an unsigned channel":       func(r *http.Request) { r.Header.Del("X-Sandbox-Signature") },
+		"another sandbox's channel": func(r *http.Request) {
+			r.URL.Path = strings.Replace(r.URL.Path, h.SandboxID, other.SandboxID, 1)
+		},
+		"another nonce":       func(r *http.Request) { r.URL.RawQuery = "nonce=" + strings.Repeat("a", 32) },
+		"an unsigned channel": func(r *http.Request) { r.Header.Del("X-Sandbox-Signature") },
 	} {
 		w.Run(name, func(t *testing.T) {
 			w := w.with(t)
@@ -101,7 +109,11 @@ func testSignature(w *world) {
 	for name, age := range map[string]time.Duration{"too old": 2 * time.Minute, "not yet": -2 * time.Minute} {
 		w.Run(name, func(t *testing.T) {
 			w := w.with(t)
-			x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: w.server.URL, Key: w.server.Key, Now: func() time.Time { return time.Now().Add(-age) }})
+			x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{
+				URL: w.server.URL,
+				Key: w.server.Key,
+				Now: func() time.Time { return time.Now().Add(-age) },
+			})
 			w.must(err)
 			w.wantError(x.Sleep(t.Context(), h), sandbox.Unavailable, "")
 		})

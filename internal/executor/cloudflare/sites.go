@@ -20,25 +20,29 @@ type sites struct {
 	silent []string // the names of those that did not answer since
 }
 
-// sitesOf returns the deployments of a ledger. Few of its calls ask the account's API.
+// sitesOf returns the deployments of a ledger. Few of its calls ask the account's API, one at a time.
 func (e *Executor) sitesOf(ctx context.Context, ledgerID string) ([]Site, error) {
-	now := e.cfg.Now()
-	e.mu.Lock()
-	known := e.sites[ledgerID]
-	deployed := e.deployed
-	e.mu.Unlock()
+	if known := e.knownSites(ledgerID); known.holdsAt(e.cfg.Now()) {
+		return known.all, nil
+	}
+	select {
+	case e.listing <- struct{}{}:
+		defer func() { <-e.listing }()
+	case <-ctx.Done():
+		return nil, unavailable(ctx.Err())
+	}
+	known, now := e.knownSites(ledgerID), e.cfg.Now()
+	if known.holdsAt(now) { // another call has listed them meanwhile
+		return known.all, nil
+	}
 	if known != nil {
-		hold := sitesHold
-		if len(known.silent) > 0 {
-			hold = doubtedSitesHold
-		}
-		if now.Before(known.listed.Add(hold)) {
-			return known.all, nil
-		}
 		for _, name := range known.silent {
 			e.deployer.Doubt(name)
 		}
 	}
+	e.mu.Lock()
+	deployed := e.deployed
+	e.mu.Unlock()
 	all, err := e.deployer.List(ctx, ledgerID)
 	if err != nil {
 		return nil, unavailable(err)
@@ -49,6 +53,24 @@ func (e *Executor) sitesOf(ctx context.Context, ledgerID string) ([]Site, error)
 		e.sites[ledgerID] = &sites{all: all, listed: now}
 	}
 	return all, nil
+}
+
+func (e *Executor) knownSites(ledgerID string) *sites {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sites[ledgerID]
+}
+
+// holdsAt reports whether a list is not too old; nil is none.
+func (s *sites) holdsAt(now time.Time) bool {
+	if s == nil {
+		return false
+	}
+	hold := sitesHold
+	if len(s.silent) > 0 {
+		hold = doubtedSitesHold
+	}
+	return now.Before(s.listed.Add(hold))
 }
 
 // silent notes the deployments of a ledger that did not answer.

@@ -22,7 +22,7 @@ func TestTerraformBringsAGameToCloudflare(t *testing.T) {
 	configuration := func(more string) string {
 		return fmt.Sprintf(`
 provider "sandbox" {
-  cloudflare {
+  cloudflare = {
     account_id   = %q
     api_base_url = %q
   }
@@ -36,7 +36,7 @@ resource "sandbox_environment" "game" {
   instance_type = "lite"
   %s
 
-  expected_usage {
+  expected_usage = {
     leases        = 8
     hours_per_day = 4
   }
@@ -52,15 +52,23 @@ output "standing" {
 }
 `, a.ID, a.URL, cloudflaretest.ImageID(t, dockertest.Busybox(t)), more)
 	}
-	c := providertest.NewCLI(t, program, configuration("network {}"))
+	c := providertest.NewCLI(t, program, configuration(`network = { allow = ["good.test:8443"] }`))
 	c.Env = append(c.Env, "CLOUDFLARE_API_TOKEN="+string(a.Token), "SANDBOX_RECONCILER_URL=")
-	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-sandbox-[a-z0-9-]*-terraform-catan-") }) // where it was not destroyed
-	if out := c.Fail("plan", "-no-color"); !strings.Contains(out, "must be none or full on Cloudflare") {
-		t.Errorf("a network that there is not is planned:\n%s", out)
+	// Remove the container if the test did not destroy it.
+	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-sandbox-[a-z0-9-]*-terraform-catan-") })
+	if out := c.Fail("plan", "-no-color"); !strings.Contains(strings.Join(strings.Fields(out), " "),
+		"must be 443 (HTTPS) or 80 (HTTP) on Cloudflare, not 8443") {
+		t.Errorf("a port that cannot be had is planned:\n%s", out)
+	}
+	c.Write("main.tf", configuration(`network = { private_cidrs = ["10.0.0.0/8"] }`))
+	if out := c.Fail("plan", "-no-color"); !strings.Contains(out, "must not be set on Cloudflare") ||
+		!strings.Contains(out, "private") {
+		t.Errorf("a private range is planned:\n%s", out)
 	}
 	c.Write("main.tf", configuration(""))
 	out := c.Run("apply", "-auto-approve", "-no-color")
-	if !strings.Contains(out, `standing = "active stop `) || strings.Contains(out, `stop 0.00 `) || !strings.Contains(out, ` 0.53"`) {
+	if !strings.Contains(out, `standing = "active stop `) || strings.Contains(out, `stop 0.00 `) ||
+		!strings.Contains(out, ` 0.53"`) {
 		t.Errorf("it applied\n%s", out)
 	}
 	if p := c.Plan(); len(p.Changes) > 0 {
@@ -94,6 +102,60 @@ output "standing" {
 	state := c.Read("terraform.tfstate")
 	if strings.Contains(state, string(a.Token)) {
 		t.Error("the state holds the API token")
+	}
+	c.Run("destroy", "-auto-approve")
+	if left := a.API.Holding(); len(left) > 0 {
+		t.Errorf("the account still has %v", left)
+	}
+}
+
+// TestTerraformKeepsThePolicyOfAnEnvironment: a policy that does not exist is refused, and another one is a line of the
+// plan and no change.
+func TestTerraformKeepsThePolicyOfAnEnvironment(t *testing.T) {
+	t.Parallel()
+	a := cloudflaretest.StartAccount(t)
+	program, err := providertest.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	configuration := func(policy string) string {
+		return fmt.Sprintf(`
+provider "sandbox" {
+  cloudflare = {
+    account_id        = %q
+    api_base_url      = %q
+    scheduling_policy = %q
+  }
+}
+
+resource "sandbox_environment" "game" {
+  name          = "terraform-rpg"
+  type          = "rpg"
+  backend       = "cloudflare"
+  image         = %q
+  instance_type = "lite"
+}
+`, a.ID, a.URL, policy, cloudflaretest.ImageID(t, dockertest.Busybox(t)))
+	}
+	c := providertest.NewCLI(t, program, configuration("container"))
+	c.Env = append(c.Env, "CLOUDFLARE_API_TOKEN="+string(a.Token), "SANDBOX_RECONCILER_URL=")
+	// Where it was not destroyed:
+	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-sandbox-[a-z0-9-]*-terraform-rpg-") })
+	if out := c.Fail("plan", "-no-color"); !strings.Contains(out, `"durable_object"`) {
+		t.Errorf("a policy that does not exist is planned:\n%s", out)
+	}
+	c.Write("main.tf", configuration("durable_object"))
+	c.Run("apply", "-auto-approve", "-no-color")
+	if p := c.Plan(); len(p.Changes) > 0 || len(p.Diagnostics) > 0 {
+		t.Errorf("the next plan has %v and says %+v", p.Changes, p.Diagnostics)
+	}
+	c.Write("main.tf", configuration("default"))
+	p := c.Plan()
+	kept := slices.ContainsFunc(p.Diagnostics, func(d providertest.Diagnostic) bool {
+		return d.Summary == "Environment terraform-rpg Keeps Its Scheduling Policy"
+	})
+	if len(p.Changes) > 0 || !kept {
+		t.Errorf("with another policy the plan has %v and says %+v", p.Changes, p.Diagnostics)
 	}
 	c.Run("destroy", "-auto-approve")
 	if left := a.API.Holding(); len(left) > 0 {

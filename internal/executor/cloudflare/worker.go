@@ -79,8 +79,12 @@ func NewWorker(cfg WorkerConfig) (*Worker, error) {
 func newClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Client{Transport: &http.Transport{
-		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
+		DialContext:         dialer.DialContext,
+		Proxy:               http.ProxyFromEnvironment,
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     time.Minute,
 	}}
 }
 
@@ -91,17 +95,29 @@ func (w *Worker) Close() error {
 	return nil
 }
 
+// instance is how a Worker answers who it is.
+type instance struct {
+	Instance string `json:"instance"`
+	Keys     string `json:"keys"`
+	// Image and Prepared are its variables, "" from a Worker of an earlier release.
+	Image    string `json:"image"`
+	Prepared string `json:"prepared"`
+	// Policy is "" under PolicyDefault.
+	Policy SchedulingPolicy `json:"policy"`
+}
+
 // Instance returns the id of the deployment that answers. Errors: Unavailable.
 func (w *Worker) Instance(ctx context.Context) (string, error) {
-	var answer struct {
-		Instance string `json:"instance"`
-		Keys     string `json:"keys"`
+	answer, err := w.introduce(ctx)
+	return answer.Instance, err
+}
+
+func (w *Worker) introduce(ctx context.Context) (answer instance, err error) {
+	err = w.call(ctx, request{method: http.MethodGet, path: "/v1/instance", what: "ask who answers"}, &answer)
+	if err == nil {
+		w.signer.keys.prefer(answer.Keys)
 	}
-	if err := w.call(ctx, request{method: http.MethodGet, path: "/v1/instance", what: "ask who answers"}, &answer); err != nil {
-		return "", err
-	}
-	w.signer.keys.prefer(answer.Keys)
-	return answer.Instance, nil
+	return answer, err
 }
 
 // request is one call of the Worker.
@@ -116,7 +132,8 @@ func (r request) changes() bool { return r.method != http.MethodGet }
 
 // onSandbox is a request about a sandbox: method and verb are as worker/src/index.ts lists them.
 func onSandbox(h driver.Handle, method, verb, what string) request {
-	path := "/v1/instances/" + url.PathEscape(h.Instance) + "/ledgers/" + url.PathEscape(h.LedgerID) + "/sandboxes/" + url.PathEscape(h.SandboxID)
+	path := "/v1/instances/" + url.PathEscape(h.Instance) + "/ledgers/" + url.PathEscape(h.LedgerID) + "/sandboxes/" +
+		url.PathEscape(h.SandboxID)
 	if verb != "" {
 		path += "/" + verb
 	}
@@ -206,7 +223,8 @@ var codes = map[sandbox.Code]bool{
 type refusedError struct{ said string }
 
 func (e *refusedError) Error() string {
-	return "the Worker refused the signature: was it deployed with another key, or is this machine's clock wrong? (" + e.said + ")"
+	return "the Worker refused the signature: was it deployed with another key, or is this machine's clock wrong? (" +
+		e.said + ")"
 }
 
 // refusal is the error of an answer that is no success.

@@ -14,11 +14,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Programs ask /etc/passwd who they are. An image's file cannot name a user that follows from the sandbox's id. So the
-// relay writes the image's file with that user into the sandbox's directory, and the sandbox mounts it in its place. It
-// costs a spawn no request to the engine: what an image has is read once.
+// Programs look up their user in /etc/passwd. An image's file cannot contain a user that is derived from the
+// sandbox's id. So the relay writes the image's file plus that user into the sandbox's directory, and the
+// sandbox mounts it over the image's file. A spawn needs no extra request to the engine: an image's files are
+// read once.
 
-// What a sandbox's users are called: the one of its code, and the one of its verifier.
+// Names of a sandbox's users: that of its code, and that of its verifier.
 const (
 	userName     = "sandbox"
 	verifierName = "verifier"
@@ -32,21 +33,21 @@ const (
 // imageAccounts are the files of an image that name users.
 type imageAccounts struct{ passwd, group accountFile }
 
-// accountFile is such a file. fixed: it is no regular file, or larger than the relay takes, and stays as it is. Of a file
-// that not all users of the image may read, the content is left out.
+// accountFile is one of these files. fixed: it is not a regular file, or too large for the relay, and stays
+// unchanged. If not all users of the image may read a file, its content is omitted.
 type accountFile struct {
 	content []byte
 	fixed   bool
 }
 
-// maxLineBytes is what the lines of a sandbox's users take at most, with the longest path for a home.
+// maxLineBytes limits the lines of a sandbox's users, with the longest home directory.
 const maxLineBytes = 5 << 10
 
-// maxKnownImages bounds the images whose accounts are kept.
+// maxKnownImages limits the images whose accounts are cached.
 const maxKnownImages = 128
 
-// accountsOf returns the accounts of an environment's image. It asks the engine once for each image.
-func (e *Executor) accountsOf(ctx context.Context, s seed) (imageAccounts, error) {
+// accountsOf returns the accounts of an environment's image. It reads each image once.
+func (e *Executor) accountsOf(ctx context.Context, s volumeTemplate) (imageAccounts, error) {
 	e.mu.Lock()
 	a, ok := e.accounts[s.image.ID]
 	e.mu.Unlock()
@@ -54,7 +55,8 @@ func (e *Executor) accountsOf(ctx context.Context, s seed) (imageAccounts, error
 		return a, nil
 	}
 	err := e.withImage(ctx, s, func(container, object string) error {
-		return errors.Join(e.readAccounts(ctx, container, object, passwdPath, &a.passwd), e.readAccounts(ctx, container, object, groupPath, &a.group))
+		return errors.Join(e.readAccounts(ctx, container, object, passwdPath, &a.passwd),
+			e.readAccounts(ctx, container, object, groupPath, &a.group))
 	})
 	if err != nil {
 		return a, err
@@ -68,7 +70,7 @@ func (e *Executor) accountsOf(ctx context.Context, s seed) (imageAccounts, error
 	return a, nil
 }
 
-// readAccounts reads a file of a container that was not started. A file that the image lacks is empty.
+// readAccounts reads a file of a container that was not started. A missing file is empty.
 func (e *Executor) readAccounts(ctx context.Context, container, object, file string, into *accountFile) error {
 	err := e.do(ctx, read("copy "+file+" of", object), func(ctx context.Context) error {
 		content, stat, err := e.api.CopyFromContainer(ctx, container, file)
@@ -118,7 +120,7 @@ func (a imageAccounts) with(is sandbox.Identity, home string) (files relay.Accou
 	return files
 }
 
-// nameOf returns what programs find as the name of a sandbox's user.
+// nameOf returns the name of a sandbox's user.
 func (a imageAccounts) nameOf(is sandbox.Identity) string {
 	if name := accounts.Name(a.passwd.content, is.UID); name != "" {
 		return name
@@ -126,14 +128,16 @@ func (a imageAccounts) nameOf(is sandbox.Identity) string {
 	return userName
 }
 
-// accountMounts put files of a sandbox's directory, by its place on the engine's host, in place of the image's.
+// accountMounts mounts the files in a sandbox's directory, by their path on the engine's host, over the
+// image's.
 func accountMounts(dir string, files relay.Accounts) (mounts []dockerapi.Mount) {
 	for _, f := range []struct {
 		name, target string
 		content      []byte
 	}{{relay.PasswdFile, passwdPath, files.Passwd}, {relay.GroupFile, groupPath, files.Group}} {
 		if f.content != nil {
-			mounts = append(mounts, dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: path.Join(dir, f.name), Target: f.target, ReadOnly: true})
+			mounts = append(mounts,
+				dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: path.Join(dir, f.name), Target: f.target, ReadOnly: true})
 		}
 	}
 	return mounts

@@ -65,10 +65,25 @@ func TestProgramsFindANameForTheirUser(t *testing.T) {
 		"an image whose user is": {files: []dockertest.File{who, passwd, group}, user: "app", want: own},
 		"a file behind a link": {files: []dockertest.File{who, {Name: "etc/passwd", Link: "/usr/lib/users"},
 			{Name: "usr/lib/users", Mode: 0o644, Content: []byte(appUsers)}, group}, want: own},
-		"a link that leads nowhere":         {files: []dockertest.File{who, {Name: "etc/passwd", Link: "/usr/lib/users"}, {Name: "usr/lib/", Mode: 0o755}}, want: own},
-		"a home of the environment":         {files: []dockertest.File{who, passwd}, env: map[string]string{"HOME": "/data"}, want: "sandbox sandbox /data sandbox sandbox /data\n"},
-		"a fixed user whom the image names": {files: []dockertest.File{who, passwd, group}, fixed: "1000:1000", want: "app staff /home/app app app /workspace\n"},
-		"a fixed user whom it does not":     {files: []dockertest.File{who, passwd, group}, fixed: "2000:1000", want: "sandbox staff /workspace sandbox sandbox /workspace\n"},
+		"a link that leads nowhere": {
+			files: []dockertest.File{who, {Name: "etc/passwd", Link: "/usr/lib/users"}, {Name: "usr/lib/", Mode: 0o755}},
+			want:  own,
+		},
+		"a home of the environment": {
+			files: []dockertest.File{who, passwd},
+			env:   map[string]string{"HOME": "/data"},
+			want:  "sandbox sandbox /data sandbox sandbox /data\n",
+		},
+		"a fixed user whom the image names": {
+			files: []dockertest.File{who, passwd, group},
+			fixed: "1000:1000",
+			want:  "app staff /home/app app app /workspace\n",
+		},
+		"a fixed user whom it does not": {
+			files: []dockertest.File{who, passwd, group},
+			fixed: "2000:1000",
+			want:  "sandbox staff /workspace sandbox sandbox /workspace\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +112,8 @@ func TestAccountsOfASandboxAreItsOwnAndStay(t *testing.T) {
 	must(t, w.x.Spawn(t.Context(), other))
 	for range 2 {
 		for _, h := range []driver.Handle{one.Handle, other.Handle} {
-			got := w.exec(t, h, "sh", "-c", "whoami; id -un; id -gn; cut -d: -f1,3 /etc/passwd | grep sandbox; grep -c app /etc/passwd; id -u verifier; true")
+			got := w.exec(t, h, "sh", "-c",
+				"whoami; id -un; id -gn; cut -d: -f1,3 /etc/passwd | grep sandbox; grep -c app /etc/passwd; id -u verifier; true")
 			is := sandbox.Confinement{}.Identity(h.SandboxID, false)
 			if want := fmt.Sprintf("sandbox\nsandbox\nsandbox\nsandbox:%d\n0\n%d\n", is.UID, is.UID+1); got != want {
 				t.Errorf("got  %q\nwant %q", got, want)

@@ -13,10 +13,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A sandbox of a warm pool learns whose it is over its channel. Its process 1 keeps that in a volume of its own, the lease
-// volume, so that a start after a stop finds it.
+// A sandbox of a warm pool gets its lease over its channel. Its process 1 stores the lease in a separate
+// volume, the lease volume, so that a start after a stop finds it.
 
-// pooled reports whether a sandbox is made for a warm pool, before it has a lease.
+// pooled reports whether a sandbox is created for a warm pool, without a lease.
 func pooled(spec driver.SandboxSpec) bool { return spec.AgentDID == "" }
 
 func leaseMount(h driver.Handle) dockerapi.Mount {
@@ -25,16 +25,16 @@ func leaseMount(h driver.Handle) dockerapi.Mount {
 	return m
 }
 
-// assignTries is how often an assignment is sent whose answer was lost. Process 1 takes the same one again.
+// assignTries is how often an assignment without an answer is sent. Process 1 accepts the same one again.
 const assignTries = 3
 
-// Assign implements driver.Lifecycle. It asks nothing of the engine while the sandbox answers.
+// Assign implements driver.Lifecycle. It does not call the engine while the sandbox answers.
 func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
 	end := endOf(spec)
-	if spec.Network == sandbox.NetworkRestricted {
+	if spec.UsesGateway() {
 		if err := e.admit(ctx, spec); err != nil {
 			return err
 		}

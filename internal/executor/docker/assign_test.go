@@ -23,14 +23,15 @@ func (w *world) spawnPooled(t testing.TB) driver.SandboxSpec {
 // An engine that is reached over a network may be another machine's.
 func TestSandboxOfARemoteEngineIsAssigned(t *testing.T) {
 	t.Parallel()
-	w, remote := newWorld(t, dockertest.Busybox(t)), executorOver(t, dockertest.NewCable(t))
+	w, remote := newWorld(t, dockertest.Busybox(t)), executorOver(t, dockertest.NewCuttableProxy(t))
 	spec := w.spawnPooled(t)
 	must(t, remote.Sleep(t.Context(), spec.Handle, sandbox.SleepPause))
 	must(t, remote.Wake(t.Context(), spec.Handle))
 	for range 2 {
 		must(t, remote.Assign(t.Context(), spec))
 	}
-	if got, want := w.exec(t, spec.Handle, "sh", "-c", `echo "$AGENT_DID"; cat config.json`), spec.AgentDID+"\n"+string(spec.Config); got != want {
+	if got, want := w.exec(t, spec.Handle, "sh", "-c", `echo "$AGENT_DID"; cat config.json`), spec.AgentDID+"\n"+
+		string(spec.Config); got != want {
 		t.Errorf("the sandbox knows %q, want %q", got, want)
 	}
 }

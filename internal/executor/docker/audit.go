@@ -12,7 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Audit implements driver.Auditor by the rules of auditRules; gateways and relays have their own. All keep processRules.
+// Audit implements driver.Auditor with auditRules. Gateways and relays have their own rules. processRules
+// apply to all.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	info, err := e.engine(ctx)
 	if err != nil {
@@ -44,8 +45,9 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	return checks, nil
 }
 
-// auditOne holds one container against some rules. One that has gone meanwhile has no checks.
-func (e *Executor) auditOne(ctx context.Context, l driver.Leftover, info dockerapi.Info, rules []auditRule) ([]sandbox.AuditCheck, error) {
+// auditOne checks one container against rules. It returns no checks for a container that is gone.
+func (e *Executor) auditOne(ctx context.Context, l driver.Dependent, info dockerapi.Info,
+	rules []auditRule) ([]sandbox.AuditCheck, error) {
 	c, err := e.lookWithin(ctx, l.Name, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):
@@ -53,8 +55,8 @@ func (e *Executor) auditOne(ctx context.Context, l driver.Leftover, info dockera
 	case hangs(ctx, err):
 		return []sandbox.AuditCheck{{
 			Object: l.Name, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID, Verdict: sandbox.VerdictFinding,
-			Rule: "S.11", Title: "the engine answers about it",
-			Detail: "it does not: code in the sandbox may have stopped a process that the engine starts; " +
+			Rule: "S.11", Title: "the engine answers requests about it",
+			Detail: "it does not answer: code in the sandbox may have stopped a process that the engine started; " +
 				"release the lease, or end that process on the engine's machine",
 		}}, nil
 	case err != nil:
@@ -63,7 +65,7 @@ func (e *Executor) auditOne(ctx context.Context, l driver.Leftover, info dockera
 	return judge(e.watchProcesses(ctx, audited{container: c, engine: info}), rules), nil
 }
 
-// judge holds one container against some rules. Pure.
+// judge checks one container against rules. It is a pure function.
 func judge(a audited, rules []auditRule) []sandbox.AuditCheck {
 	labels := a.container.Config.Labels
 	checks := make([]sandbox.AuditCheck, len(rules))
@@ -82,21 +84,22 @@ func judge(a audited, rules []auditRule) []sandbox.AuditCheck {
 	return checks
 }
 
-// audited is a container as it is, and the engine that it is on.
+// audited is the current state of a container, and its engine.
 type audited struct {
 	container dockerapi.ContainerInspect
 	engine    dockerapi.Info
 	processes []process
-	unseen    string // why there are no processes
+	unseen    string // why no processes are known
 }
 
 func (a audited) host() *dockerapi.HostConfig { return a.container.HostConfig }
 
-// auditRule is one rule. finding says how it is broken, "" when it is kept.
+// auditRule is one rule. finding says how it is broken, "" if it is not.
 type auditRule struct {
 	number, title string
 	finding       func(audited) string
-	// needs says why the rule applies to nothing on this engine, "" when it applies; nil means that it does.
+	// needs says why the rule does not apply on this engine, "" if it applies; nil means that it always
+	// applies.
 	needs func(audited) string
 }
 

@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// isOf reports whether this machine shows a process, and as one of the container's. It does not where the engine is on
-// another machine, or this program in a namespace of processes of its own.
+// isOf reports whether this machine shows a process, and as one of the container's. It does not if the engine
+// is on another machine, or if this program runs in its own pid namespace.
 func isOf(pid int, container string) bool {
 	group, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	return err == nil && bytes.Contains(group, []byte(container))
@@ -55,7 +55,7 @@ func (p *process) look(container string) (gone bool, err error) {
 	return false, nil
 }
 
-// vanished makes no error of a process that has ended.
+// vanished turns the error of an ended process into gone.
 func vanished(err error) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return true, nil
@@ -63,21 +63,21 @@ func vanished(err error) (bool, error) {
 	return false, err
 }
 
-// startOf is when a process began, in the kernel's ticks.
+// startOf returns when a process started, in kernel ticks.
 func startOf(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return "", err
 	}
-	const started = 19 // of the fields after the name, which may hold anything but stands in brackets
+	const started = 19 // index after the name, which is in brackets and may contain anything
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) <= started {
-		return "", fmt.Errorf("%s/stat has said %q", dir, text)
+		return "", fmt.Errorf("unexpected content of %s/stat: %q", dir, text)
 	}
 	return fields[started], nil
 }
 
-// readStatus reads a status file: names and what follows them.
+// readStatus parses a status file into names and values.
 func readStatus(file string) (map[string]string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -91,7 +91,7 @@ func readStatus(file string) (map[string]string, error) {
 	return fields, nil
 }
 
-// addThread takes in a thread by its status file.
+// addThread adds a thread from its status file.
 func (p *process) addThread(file string) error {
 	s, err := readStatus(file)
 	if err != nil {
@@ -113,9 +113,10 @@ func (p *process) addThread(file string) error {
 	users, err := readIDs(s["Uid"])
 	groups, groupsErr := readIDs(s["Gid"])
 	if err = errors.Join(err, groupsErr); err != nil || len(users) != 4 {
-		return fmt.Errorf("%s has said users %q: %w", file, s["Uid"], err)
+		return fmt.Errorf("unexpected users in %s: %q: %w", file, s["Uid"], err)
 	}
-	p.users, p.fileUsers, p.groups = append(p.users, users[:3]...), append(p.fileUsers, users[3]), append(p.groups, groups...)
+	p.users, p.fileUsers, p.groups = append(p.users, users[:3]...), append(p.fileUsers, users[3]), append(p.groups,
+		groups...)
 	return nil
 }
 
@@ -130,8 +131,8 @@ func readIDs(text string) (ids []uint64, err error) {
 	return ids, nil
 }
 
-// translate turns ids of this machine into those of a process's namespace of users, by its map. What that does not have
-// stays as it is.
+// translate maps ids of this machine to those of a process's user namespace. Ids outside of the map stay
+// unchanged.
 func translate(file string, ids []uint64) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -139,9 +140,9 @@ func translate(file string, ids []uint64) error {
 	}
 	of := slices.Clone(ids)
 	for line := range strings.Lines(string(text)) {
-		span, err := readIDs(line) // the first id inside, the first one here, and how many
+		span, err := readIDs(line) // first id inside, first id here, count
 		if err != nil || len(span) != 3 {
-			return fmt.Errorf("%s has said %q", file, line)
+			return fmt.Errorf("unexpected content of %s: %q", file, line)
 		}
 		for i, id := range of {
 			if id >= span[1] && id-span[1] < span[2] {

@@ -12,50 +12,64 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// processRules are the rules for what runs in a container, and not for what it was made with.
+// processRules are the rules for the processes of a container, not for its configuration.
 var processRules = []auditRule{
 	{number: "S.8", title: "no process runs as root", finding: each(asRoot), needs: seesUsers},
 	{number: "S.9", title: "no process has capabilities", finding: each(withCapabilities), needs: seesKernel},
-	{number: "S.10", title: "no process gains privileges or makes unfiltered system calls", finding: each(unfiltered), needs: seesKernel},
+	{
+		number:  "S.10",
+		title:   "no process gains privileges or makes unfiltered system calls",
+		finding: each(unfiltered),
+		needs:   seesKernel,
+	},
 }
 
 // process is one process of a container, with all of its threads.
 type process struct {
 	pid  int
 	name string
-	// The users are the real, effective and saved ones; those that files see may differ. All are as the container has them.
+	// The users are the real, effective and saved ones; those for file access may differ. All ids are as seen
+	// in the container.
 	users, fileUsers, groups []uint64
 	kernel                   *kernelView
 }
 
 // kernelView is what only the kernel of the engine's machine shows.
 type kernelView struct {
-	started string // with the pid it names one process
-	// capabilities are those in any of its sets, the bounding set included, a bit each.
+	started string // together with the pid it identifies a process
+	// capabilities are the bits of all sets, including the bounding set.
 	capabilities              uint64
 	noNewPrivileges, filtered bool
 }
 
-// Capabilities by their bits (linux/capability.h), as far as a container of ours is given them.
+// Capabilities by bit (linux/capability.h), those that our containers get.
 var capabilityBits = map[string]uint64{
-	"CHOWN": 1 << 0, "DAC_OVERRIDE": 1 << 1, "FOWNER": 1 << 3, "KILL": 1 << 5, "SETGID": 1 << 6, "SETUID": 1 << 7, "SETPCAP": 1 << 8,
+	"CHOWN":        1 << 0,
+	"DAC_OVERRIDE": 1 << 1,
+	"FOWNER":       1 << 3,
+	"KILL":         1 << 5,
+	"SETGID":       1 << 6,
+	"SETUID":       1 << 7,
+	"SETPCAP":      1 << 8,
 }
 
-// keeperKeeps is what process 1 keeps of its capabilities, once it has taken another user than root.
-var keeperKeeps = capabilityBits["SETUID"] | capabilityBits["SETGID"] | capabilityBits["SETPCAP"] | capabilityBits["KILL"]
+// keeperKeeps are the capabilities that process 1 keeps after it has switched from root to another user.
+var keeperKeeps = capabilityBits["SETUID"] | capabilityBits["SETGID"] | capabilityBits["SETPCAP"] |
+	capabilityBits["KILL"]
 
-// keepsItself reports whether a container was made for a process 1 that begins as root and goes on as guest.KeeperID, with
-// the capabilities for that and no other.
+// keepsItself reports whether the container's process 1 begins as root and continues as guest.KeeperID, with
+// exactly the capabilities for that.
 func (a audited) keepsItself() bool {
 	entry := a.container.Config.Entrypoint
 	return len(entry) > 1 && entry[0] == guest.Path && entry[1] == "keep" && dropsAll(a.host()) &&
-		!slices.ContainsFunc(a.host().CapAdd, func(c string) bool { return capabilityBits[strings.TrimPrefix(c, "CAP_")] == 0 })
+		!slices.ContainsFunc(a.host().CapAdd,
+			func(c string) bool { return capabilityBits[strings.TrimPrefix(c, "CAP_")] == 0 })
 }
 
-// mayHold are the capabilities that a process may have, by how its container was made. Nothing but the users of a process
-// tells process 1 and its own helpers from code of the sandbox, which cannot become guest.KeeperID.
+// mayHold returns the capabilities that a process may have, by the container's configuration. Only its users
+// distinguish process 1 and its helpers from code of the sandbox, which cannot become guest.KeeperID.
 func (a audited) mayHold(p process) uint64 {
-	if role(a.container.Config.Labels[labelRole]) == roleRelay { // its own rules say what it runs
+	if role(a.container.Config.Labels[labelRole]) == roleRelay { // its own rules check its program
 		return capabilityBits["CHOWN"]
 	}
 	if !a.keepsItself() || slices.ContainsFunc(p.users, func(u uint64) bool { return u != guest.KeeperID }) {
@@ -66,8 +80,9 @@ func (a audited) mayHold(p process) uint64 {
 
 func asRoot(a audited, p process) string {
 	user, group, _ := strings.Cut(a.container.Config.User, ":")
-	if root := []string{"", "0", "root"}; !a.keepsItself() && (slices.Contains(root, user) || slices.Contains(root[1:], group)) {
-		return "" // rule 4.1 finds it
+	if root := []string{"", "0", "root"}; !a.keepsItself() &&
+		(slices.Contains(root, user) || slices.Contains(root[1:], group)) {
+		return "" // rule 4.1 reports it
 	}
 	users := slices.Concat(p.users, p.fileUsers)
 	if slices.Contains(users, 0) || slices.Contains(p.groups, 0) {
@@ -86,14 +101,14 @@ func withCapabilities(a audited, p process) string {
 func unfiltered(_ audited, p process) string {
 	switch {
 	case !p.kernel.filtered:
-		return "no filter holds its system calls"
+		return "its system calls are not filtered"
 	case !p.kernel.noNewPrivileges:
-		return "it may gain privileges"
+		return "it can gain privileges"
 	}
 	return ""
 }
 
-// each finds the first process that breaks a rule.
+// each returns the finding of the first process that breaks a rule.
 func each(broken func(audited, process) string) func(audited) string {
 	return func(a audited) string {
 		for _, p := range a.processes {
@@ -109,7 +124,7 @@ func seesUsers(a audited) string { return a.unseen }
 
 func seesKernel(a audited) string {
 	if a.unseen == "" && slices.ContainsFunc(a.processes, func(p process) bool { return p.kernel == nil }) {
-		return "its processes can be seen on the engine's own machine only"
+		return "its processes are visible only on the engine's machine"
 	}
 	return a.unseen
 }
@@ -119,21 +134,21 @@ func (a audited) suspect(p process) bool {
 	return asRoot(a, p) != "" || p.kernel != nil && (withCapabilities(a, p) != "" || unfiltered(a, p) != "")
 }
 
-// settling is how long a process may break a rule: the engine starts each as root and without a filter, and only then
-// gives up both.
+// settling is how long a process may break a rule: the engine starts each one as root and without a filter,
+// and then drops both.
 const settling = 3 * time.Second
 
-// watchProcesses adds what runs in a container. A process counts as breaking a rule when it does so all the time.
+// watchProcesses adds the container's processes. A process breaks a rule only if it does so in every sample.
 func (e *Executor) watchProcesses(ctx context.Context, a audited) audited {
 	if s := a.container.State; s == nil || !s.Running {
-		a.unseen = "it does not run"
+		a.unseen = "it is not running"
 		return a
 	}
 	var first []process
 	_ = await(ctx, "its processes are settled", settling, func(ctx context.Context) (bool, error) {
 		found, err := e.processesOf(ctx, a)
 		if err != nil {
-			if first == nil { // else the time is over, or the container has ended
+			if first == nil { // otherwise time is up, or the container has ended
 				a.unseen = "the engine does not show its processes: " + err.Error()
 			}
 			return false, err
@@ -145,22 +160,22 @@ func (e *Executor) watchProcesses(ctx context.Context, a audited) audited {
 			return !a.suspect(was) || !slices.ContainsFunc(found, func(p process) bool { return p.same(was) && a.suspect(p) })
 		})
 		return len(first) == 0, nil
-	}) // after which the first ones are those that were suspect throughout
+	}) // first now holds the processes that were suspect in every sample
 	a.processes = slices.DeleteFunc(a.processes, func(p process) bool {
 		return a.suspect(p) && !slices.ContainsFunc(first, func(was process) bool { return p.same(was) })
 	})
 	return a
 }
 
-// same reports whether two looks saw one process.
+// same reports whether p and q are the same process.
 func (p process) same(q process) bool {
 	return p.pid == q.pid && (p.kernel == nil || q.kernel == nil || p.kernel.started == q.kernel.started)
 }
 
-// psColumns are asked of the engine, which runs ps on its machine.
+// psColumns are the columns for the engine, which runs ps on its machine.
 const psColumns = "-eo pid,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm"
 
-// processesOf lists what runs in a container.
+// processesOf lists the processes of a container.
 func (e *Executor) processesOf(ctx context.Context, a audited) ([]process, error) {
 	r := read("list processes of container", a.container.ID)
 	r.limit = listedLimit
@@ -186,25 +201,26 @@ func (e *Executor) processesOf(ctx context.Context, a audited) ([]process, error
 				continue
 			}
 		} else if mapsUsers(a.engine) {
-			return nil, fmt.Errorf("it shows users of its machine, and not of the container")
+			return nil, fmt.Errorf("it shows users of its machine instead of those of the container")
 		}
 		list = append(list, p)
 	}
 	return list, nil
 }
 
-// readRow reads what ps says of a process.
+// readRow parses a line of ps.
 func readRow(row []string) (p process, err error) {
 	const ids = 9
 	if len(row) <= ids {
-		return p, fmt.Errorf("ps has said %q", row)
+		return p, fmt.Errorf("unexpected output of ps: %q", row)
 	}
 	numbers := make([]uint64, ids)
 	for i, field := range row[:ids] {
 		if numbers[i], err = strconv.ParseUint(field, 10, 64); err != nil {
-			return p, fmt.Errorf("ps has said %q: %w", row, err)
+			return p, fmt.Errorf("unexpected output of ps: %q: %w", row, err)
 		}
 	}
 	name := strings.Join(row[ids:], " ")
-	return process{pid: int(numbers[0]), name: name, users: numbers[1:4], fileUsers: numbers[4:5], groups: numbers[5:]}, nil
+	return process{pid: int(numbers[0]), name: name, users: numbers[1:4], fileUsers: numbers[4:5], groups: numbers[5:]},
+		nil
 }

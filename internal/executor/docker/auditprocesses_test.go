@@ -74,7 +74,11 @@ func TestTheAuditOfAnEngineElsewhereKnowsUsersAlone(t *testing.T) {
 		}
 		return of
 	}
-	want := map[string]sandbox.Verdict{"S.8": sandbox.VerdictPass, "S.9": sandbox.VerdictInapplicable, "S.10": sandbox.VerdictInapplicable}
+	want := map[string]sandbox.Verdict{
+		"S.8":  sandbox.VerdictPass,
+		"S.9":  sandbox.VerdictInapplicable,
+		"S.10": sandbox.VerdictInapplicable,
+	}
 	if got := verdicts(); !maps.Equal(got, want) {
 		t.Errorf("the verdicts are %v, want %v", got, want)
 	}
@@ -176,7 +180,8 @@ func TestTheAuditKnowsWhatProcess1Keeps(t *testing.T) {
 	t.Parallel()
 	api := dockertest.Engine(t)
 	program := dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: executortest.Compile(t, keeper)}
-	image := dockertest.Import(t, append(dockertest.BusyboxFiles(t), dockertest.File{Name: ".sandbox/", Mode: 0o755}, program))
+	image := dockertest.Import(t,
+		append(dockertest.BusyboxFiles(t), dockertest.File{Name: ".sandbox/", Mode: 0o755}, program))
 	w := newWorld(t, dockertest.Busybox(t))
 	spec := w.spec()
 	spec.Resources.DiskMB = 1024
@@ -193,8 +198,10 @@ func TestTheAuditKnowsWhatProcess1Keeps(t *testing.T) {
 		{otherwise: "stay root", rules: []string{"S.8", "S.9"}},
 		{otherwise: "root code", rules: []string{"S.8"}},
 		{otherwise: "bound code", rules: []string{"S.9"}},
-		{"nothing", func(h *dockerapi.HostConfig) { h.CapAdd = append(slices.Clone(kept), "NET_ADMIN") }, []string{"4.1", "5.4", "S.9"}},
-		{"nothing", func(h *dockerapi.HostConfig) { h.SecurityOpt = []string{"seccomp=unconfined"} }, []string{"5.22", "5.26", "S.10"}},
+		{"nothing", func(h *dockerapi.HostConfig) { h.CapAdd = append(slices.Clone(kept), "NET_ADMIN") },
+			[]string{"4.1", "5.4", "S.9"}},
+		{"nothing", func(h *dockerapi.HostConfig) { h.SecurityOpt = []string{"seccomp=unconfined"} },
+			[]string{"5.22", "5.26", "S.10"}},
 	} {
 		t.Run(strings.Join(append([]string{row.otherwise}, row.rules...), " "), func(t *testing.T) {
 			c, h := *model.Config, *model.HostConfig

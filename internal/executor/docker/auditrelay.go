@@ -8,17 +8,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 )
 
-// notOfRelays are the rules that a relay does not keep, with a rule of its own in their place where that matters: it runs
-// as root with one capability, it shares the CPU with the sandboxes that it serves, it comes back by itself, and it runs
-// our own program, which writes no files of any size.
+// notOfRelays are the rules that do not apply to relays; relays have their own rules instead where it
+// matters. A relay runs as root with one capability, shares the CPU with its sandboxes, restarts
+// automatically, and runs our own program, which writes no large files.
 var notOfRelays = []string{"4.1", "5.4", "5.12", "5.15", "5.19", "S.1"}
 
 // relayRules are the rules for relays: those of every container, and their own.
-var relayRules = append(slices.DeleteFunc(slices.Clone(auditRules), func(r auditRule) bool { return slices.Contains(notOfRelays, r.number) }),
-	auditRule{number: "R.1", title: "it runs the relay's program alone", finding: notTheRelay},
+var relayRules = append(slices.DeleteFunc(slices.Clone(auditRules),
+	func(r auditRule) bool { return slices.Contains(notOfRelays, r.number) }),
+	auditRule{number: "R.1", title: "it runs only the relay's program", finding: notTheRelay},
 	auditRule{number: "R.2", title: "its only capability is CHOWN", finding: moreThanChown},
-	auditRule{number: "R.3", title: "it is on no network", finding: when(func(a audited) bool { return !a.host().NetworkMode.IsNone() }, "it is on a network")},
-	auditRule{number: "R.4", title: "its channels are all that is mounted", finding: moreThanChannels},
+	auditRule{
+		number:  "R.3",
+		title:   "it is on no network",
+		finding: when(func(a audited) bool { return !a.host().NetworkMode.IsNone() }, "it is on a network"),
+	},
+	auditRule{number: "R.4", title: "only its channels are mounted", finding: moreThanChannels},
 )
 
 func notTheRelay(a audited) string {

@@ -13,41 +13,95 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// auditRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 that concern one
-// container, under its numbers, and then our own. Left out are those about the image's content (5.7,
-// 5.28), about the engine alone (5.1), and about past use of `docker exec` (5.23, 5.24).
+// auditRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 about one container, under its
+// numbers, and our own. Omitted are rules about the image's content (5.7, 5.28), about the engine alone
+// (5.1), and about past use of `docker exec` (5.23, 5.24).
 var auditRules = []auditRule{
 	{number: "4.1", title: "a user is set and is not root", finding: rootUser},
-	{number: "5.2", title: "an AppArmor profile is in force", finding: noAppArmor, needs: func(a audited) string { return needsModule(a, "apparmor") }},
-	{number: "5.3", title: "an SELinux label is in force", finding: noSELinux, needs: func(a audited) string { return needsModule(a, "selinux") }},
+	{
+		number:  "5.2",
+		title:   "an AppArmor profile is in force",
+		finding: noAppArmor,
+		needs:   func(a audited) string { return needsModule(a, "apparmor") },
+	},
+	{
+		number:  "5.3",
+		title:   "an SELinux label is in force",
+		finding: noSELinux,
+		needs:   func(a audited) string { return needsModule(a, "selinux") },
+	},
 	{number: "5.4", title: "no Linux capabilities", finding: capabilities},
-	{number: "5.5", title: "not privileged", finding: when(func(a audited) bool { return a.host().Privileged }, "it is privileged")},
-	{number: "5.6", title: "no directory of the host beside those that are allowed", finding: hostMounts},
+	{
+		number:  "5.5",
+		title:   "not privileged",
+		finding: when(func(a audited) bool { return a.host().Privileged }, "it is privileged"),
+	},
+	{number: "5.6", title: "no host directories except allowed ones", finding: hostMounts},
 	{number: "5.8", title: "no ports", finding: ports},
-	{number: "5.10", title: "not in the host's network", finding: when(func(a audited) bool { return a.host().NetworkMode.IsHost() }, "it shares the host's network")},
+	{
+		number:  "5.10",
+		title:   "not in the host's network",
+		finding: when(func(a audited) bool { return a.host().NetworkMode.IsHost() }, "it shares the host's network"),
+	},
 	{number: "5.11", title: "memory is limited, swap included", finding: memory},
-	{number: "5.12", title: "CPU time is limited", finding: when(func(a audited) bool { return a.host().NanoCPUs <= 0 && a.host().CPUQuota <= 0 }, "it may use every CPU")},
-	{number: "5.13", title: "the root file system is read-only", finding: when(func(a audited) bool { return !a.host().ReadonlyRootfs }, "its root can be written")},
+	{
+		number: "5.12",
+		title:  "CPU time is limited",
+		finding: when(func(a audited) bool { return a.host().NanoCPUs <= 0 && a.host().CPUQuota <= 0 },
+			"it may use every CPU"),
+	},
+	{
+		number:  "5.13",
+		title:   "the root file system is read-only",
+		finding: when(func(a audited) bool { return !a.host().ReadonlyRootfs }, "its root can be written"),
+	},
 	{number: "5.15", title: "nothing restarts it", finding: restarts},
-	{number: "5.16", title: "not in the host's process namespace", finding: namespace("PID", func(h *dockerapi.HostConfig) string { return string(h.PidMode) })},
+	{
+		number:  "5.16",
+		title:   "not in the host's process namespace",
+		finding: namespace("PID", func(h *dockerapi.HostConfig) string { return string(h.PidMode) }),
+	},
 	{number: "5.17", title: "not in another IPC namespace", finding: sharedIPC},
 	{number: "5.18", title: "no devices", finding: devices},
 	{number: "5.19", title: "files, core dumps and file sizes of a process are limited", finding: openLimits},
 	{number: "5.20", title: "no mount is propagated to the host", finding: propagation},
-	{number: "5.21", title: "not in the host's UTS namespace", finding: namespace("UTS", func(h *dockerapi.HostConfig) string { return string(h.UTSMode) })},
+	{
+		number:  "5.21",
+		title:   "not in the host's UTS namespace",
+		finding: namespace("UTS", func(h *dockerapi.HostConfig) string { return string(h.UTSMode) }),
+	},
 	{number: "5.22", title: "system calls are filtered", finding: noSeccomp},
 	{number: "5.25", title: "in the engine's own control group", finding: cgroup},
-	{number: "5.26", title: "no new privileges", finding: newPrivileges},
+	{number: "5.26", title: "processes cannot gain privileges", finding: newPrivileges},
 	{number: "5.27", title: "the image's health check is off", finding: healthCheck},
-	{number: "5.29", title: "processes are limited", finding: when(func(a audited) bool { return a.host().PidsLimit == nil || *a.host().PidsLimit <= 0 }, "it may have any number of processes")},
-	{number: "5.30", title: "on no network, or on one of its own", finding: networks},
-	{number: "5.31", title: "not in the host's user namespace by exception", finding: when(func(a audited) bool { return a.host().UsernsMode.IsHost() }, "it is exempt from the engine's user namespaces")},
+	{
+		number: "5.29",
+		title:  "processes are limited",
+		finding: when(func(a audited) bool { return a.host().PidsLimit == nil || *a.host().PidsLimit <= 0 },
+			"it may have any number of processes"),
+	},
+	{number: "5.30", title: "on no network, or only on its own", finding: networks},
+	{
+		number: "5.31",
+		title:  "not in the host's user namespace by exception",
+		finding: when(func(a audited) bool { return a.host().UsernsMode.IsHost() },
+			"it is exempt from the engine's user namespaces"),
+	},
 	{number: "5.32", title: "no engine socket", finding: engineSocket},
 	{number: "S.1", title: "process 1 is the guest, with a deadline", finding: notTheGuest},
 	{number: "S.2", title: "logs are bounded", finding: logs},
-	{number: "S.3", title: "temporary directories are bounded, nothing in them runs, and process 1 sets their modes", finding: looseTmpfs},
+	{
+		number:  "S.3",
+		title:   "temporary directories are bounded, nothing in them runs, and process 1 sets their modes",
+		finding: looseTmpfs,
+	},
 	{number: "S.4", title: "paths of the kernel are masked or read-only", finding: unmasked},
-	{number: "S.5", title: "running out of memory ends it", finding: when(func(a audited) bool { return a.host().OomKillDisable != nil && *a.host().OomKillDisable }, "the kernel may not end it when memory runs out")},
+	{
+		number: "S.5",
+		title:  "the kernel may kill it when memory runs out",
+		finding: when(func(a audited) bool { return a.host().OomKillDisable != nil && *a.host().OomKillDisable },
+			"the kernel may not kill it when memory runs out"),
+	},
 	{number: "S.6", title: "no kernel settings, groups or shared containers are added", finding: extras},
 	{number: "S.7", title: "nothing in it can ping", finding: pings},
 }
@@ -64,7 +118,7 @@ func when(broken func(audited) bool, finding string) func(audited) string {
 func rootUser(a audited) string {
 	user, group, _ := strings.Cut(a.container.Config.User, ":")
 	if a.keepsItself() && a.container.Config.User == "0:0" {
-		return "" // rule S.8 holds what runs in it
+		return "" // rule S.8 checks its processes
 	}
 	if slices.Contains([]string{"", "0", "root"}, user) || group == "0" || group == "root" {
 		return fmt.Sprintf("it runs as %q", a.container.Config.User)
@@ -72,7 +126,7 @@ func rootUser(a audited) string {
 	return ""
 }
 
-// needsModule says that the engine lacks a security module.
+// needsModule returns why the rule does not apply, if the engine lacks a security module.
 func needsModule(a audited, name string) string {
 	if slices.ContainsFunc(a.engine.SecurityOptions, func(o string) bool { return strings.HasPrefix(o, "name="+name) }) {
 		return ""
@@ -96,7 +150,7 @@ func noSELinux(a audited) string {
 
 func capabilities(a audited) string {
 	h := a.host()
-	if len(h.CapAdd) > 0 && !a.keepsItself() { // rule S.9 holds what process 1 keeps
+	if len(h.CapAdd) > 0 && !a.keepsItself() { // rule S.9 checks what process 1 keeps
 		return "it is given " + strings.Join(h.CapAdd, ", ")
 	}
 	if !dropsAll(h) {
@@ -118,8 +172,9 @@ func hostMounts(a audited) string {
 		if slices.Contains(allowed, m.Source) {
 			continue
 		}
-		// A part of a volume of ours is bound by its place on the host.
-		if m.Type == dockerapi.MountTypeBind && !strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
+		// A bind mount of a part of one of our volumes is not a host directory.
+		if m.Type == dockerapi.MountTypeBind &&
+			!strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
 			found = append(found, fmt.Sprintf("%s at %s", m.Source, m.Destination))
 		}
 	}
@@ -131,7 +186,7 @@ func hostMounts(a audited) string {
 
 func ports(a audited) string {
 	if len(a.host().PortBindings) > 0 || a.host().PublishAllPorts {
-		return "ports of the host lead to it"
+		return "host ports are forwarded to it"
 	}
 	return ""
 }
@@ -139,9 +194,9 @@ func ports(a audited) string {
 func memory(a audited) string {
 	switch h := a.host(); {
 	case h.Memory <= 0:
-		return "it may use all memory"
+		return "it may use all of the memory"
 	case h.MemorySwap != h.Memory:
-		return fmt.Sprintf("it may use %d bytes with swap beside %d of memory", h.MemorySwap, h.Memory)
+		return fmt.Sprintf("it may use %d bytes with swap, but only %d of memory", h.MemorySwap, h.Memory)
 	}
 	return ""
 }
@@ -153,7 +208,7 @@ func restarts(a audited) string {
 	return ""
 }
 
-// namespace finds a namespace that is not the container's own.
+// namespace finds a namespace that the container shares.
 func namespace(name string, mode func(*dockerapi.HostConfig) string) func(audited) string {
 	return func(a audited) string {
 		if m := mode(a.host()); m != "" && m != "private" {
@@ -173,7 +228,7 @@ func sharedIPC(a audited) string {
 func devices(a audited) string {
 	h := a.host()
 	if len(h.Devices)+len(h.DeviceCgroupRules)+len(h.DeviceRequests) > 0 {
-		return "devices of the host are in it"
+		return "it has devices of the host"
 	}
 	return ""
 }
@@ -195,7 +250,7 @@ func openLimits(a audited) string {
 func propagation(a audited) string {
 	for _, m := range a.container.Mounts {
 		if m.Propagation == dockerapi.PropagationShared || m.Propagation == dockerapi.PropagationRShared {
-			return fmt.Sprintf("mounts in %s reach the host", m.Destination)
+			return fmt.Sprintf("mounts in %s propagate to the host", m.Destination)
 		}
 	}
 	return ""
@@ -206,10 +261,11 @@ func noSeccomp(a audited) string {
 		return "the engine has no seccomp"
 	}
 	if slices.Contains(a.host().SecurityOpt, seccompOption+"unconfined") {
-		return "its profile is unconfined"
+		return "it runs without a seccomp profile"
 	}
 	if !slices.ContainsFunc(a.host().SecurityOpt, func(o string) bool { return strings.HasPrefix(o, seccompOption) }) {
-		return "its profile is the engine's default, which allows more than this program's: it was made before this release or by another program"
+		return "its profile is the engine's default, which allows more than this program's: it was created before this " +
+			"release or by another program"
 	}
 	return ""
 }
@@ -237,10 +293,13 @@ func healthCheck(a audited) string {
 	return ""
 }
 
-// networks finds every network but "none" and the sandbox's own.
+// networks finds every network except "none" and the sandbox's own.
 func networks(a audited) string {
 	var found []string
-	own := networkName(driver.Handle{LedgerID: a.container.Config.Labels[labelLedger], SandboxID: a.container.Config.Labels[labelSandbox]})
+	own := networkName(driver.Handle{
+		LedgerID:  a.container.Config.Labels[labelLedger],
+		SandboxID: a.container.Config.Labels[labelSandbox],
+	})
 	for name := range a.networks() {
 		if name != dockerapi.NetworkNone && name != own {
 			found = append(found, name)
@@ -275,7 +334,7 @@ func notTheGuest(a audited) string {
 		return fmt.Sprintf("its process 1 is %s", a.container.Path)
 	}
 	if a.host().Init == nil || *a.host().Init {
-		return "the engine's own init is its process 1"
+		return "its process 1 is the engine's init"
 	}
 	return ""
 }
@@ -285,7 +344,7 @@ func logs(a audited) string {
 	if l.Type == "none" || l.Config["max-size"] != "" && l.Config["max-file"] != "" {
 		return ""
 	}
-	return fmt.Sprintf("its %s log may grow without end", l.Type)
+	return fmt.Sprintf("its %s log may grow without limit", l.Type)
 }
 
 func looseTmpfs(a audited) string {
@@ -297,7 +356,8 @@ func looseTmpfs(a audited) string {
 		}
 		owned := slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(o, "uid=") })
 		if !owned {
-			return fmt.Sprintf("%s has the mode that the image has there: it does not belong to the sandbox's user, so process 1 cannot restore it", at)
+			return fmt.Sprintf("%s has the mode of the image's directory: it does not belong to the sandbox's user, "+
+				"so process 1 cannot restore it", at)
 		}
 	}
 	return ""
@@ -305,7 +365,7 @@ func looseTmpfs(a audited) string {
 
 func unmasked(a audited) string {
 	if h := a.host(); len(h.MaskedPaths) == 0 || len(h.ReadonlyPaths) == 0 {
-		return "/proc shows what the engine usually hides"
+		return "/proc shows paths that the engine hides by default"
 	}
 	return ""
 }
@@ -315,9 +375,14 @@ func extras(a audited) string {
 	var found []string
 	settings := maps.Clone(h.Sysctls)
 	for name := range sysctls() {
-		delete(settings, name) // rule S.7 holds it
+		delete(settings, name) // rule S.7 checks it
 	}
-	for what, n := range map[string]int{"kernel settings": len(settings), "groups": len(h.GroupAdd), "volumes of other containers": len(h.VolumesFrom), "links": len(h.Links)} {
+	for what, n := range map[string]int{
+		"kernel settings":             len(settings),
+		"groups":                      len(h.GroupAdd),
+		"volumes of other containers": len(h.VolumesFrom),
+		"links":                       len(h.Links),
+	} {
 		if n > 0 {
 			found = append(found, what)
 		}

@@ -44,8 +44,8 @@ func dockerRun(b *testing.B, name string, spec driver.SandboxSpec) error {
 		"--mount", "type=volume,src="+name+"-workspace,dst=/workspace,volume-nocopy",
 		"--mount", "type=volume,src="+name+"-data,dst=/data,volume-nocopy",
 		"--memory", fmt.Sprintf("%dm", spec.Resources.MemoryMB), "--memory-swap", fmt.Sprintf("%dm", spec.Resources.MemoryMB),
-		"--cpus", fmt.Sprintf("%.3f", float64(spec.Resources.CPUMillis)/1000), "--pids-limit", fmt.Sprint(spec.Resources.PIDs),
-		"--env", "IS_SANDBOXED=true", spec.Image, "sleep", "3600")
+		"--cpus", fmt.Sprintf("%.3f", float64(spec.Resources.CPUMillis)/1000),
+		"--pids-limit", fmt.Sprint(spec.Resources.PIDs), "--env", "IS_SANDBOXED=true", spec.Image, "sleep", "3600")
 }
 
 func command(b *testing.B, args ...string) error {

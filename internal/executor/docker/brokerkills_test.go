@@ -13,7 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// No caller of a command without input learns that its broker was killed. Each command runs once, whatever was on its way by then.
+// No caller of a command without input learns that its broker was killed. Each command runs once, whatever was on
+// its way by then.
 func TestCallersSeeNothingOfABrokerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	const clients, kills = 6, 40

@@ -13,11 +13,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Deadlines of one request to the engine. They only bound an engine that hangs: under load a start
-// takes seconds.
+// Deadlines of one request to the engine. They only matter for an engine that hangs: under load a start takes
+// seconds.
 const (
 	readLimit = 15 * time.Second
-	// listedLimit bounds the look at each container of a list, which takes under a millisecond.
+	// listedLimit limits the inspection of each container of a list, which takes under a millisecond.
 	listedLimit = 5 * time.Second
 	changeLimit = 60 * time.Second
 	importLimit = 10 * time.Minute
@@ -27,15 +27,15 @@ const (
 type request struct {
 	verb, object string
 	limit        time.Duration
-	// changes: when the answer is lost, the outcome is unknown.
+	// changes: if the answer is lost, the outcome is unknown.
 	changes bool
-	// reason is given to a failure of the engine's own.
+	// reason is the reason of errors that the engine itself returns.
 	reason sandbox.Reason
-	// waits: the engine mostly waits for the sandbox, which needs no slot.
+	// waits: the engine mainly waits for the sandbox, so the request needs no slot.
 	waits bool
-	// once: it is not made again after an internal error of the engine, which may have carried it out.
+	// once: do not repeat it after an internal error of the engine, which may have carried it out.
 	once bool
-	// late: no caller waits for its end, so it comes after others.
+	// late: no caller waits for it, so it comes after others.
 	late bool
 }
 
@@ -47,16 +47,16 @@ func change(verb, object string, reason sandbox.Reason) request {
 	return request{verb: verb, object: object, limit: changeLimit, changes: true, reason: reason}
 }
 
-// An engine answers 500 to most of its transient trouble as well as to what fails for good. So such a request is made
-// a few times before its failure counts.
+// An engine answers 500 both for transient and for permanent failures. So such a request is repeated a few
+// times before it fails.
 const (
 	tries      = 3
 	firstPause = 100 * time.Millisecond
-	pauseGrows = 5 // times, after each try
+	pauseGrows = 5 // factor after each attempt
 )
 
-// do makes one request, again while the engine answers with an internal error, and classifies its error. call must be
-// idempotent unless r.once.
+// do makes one request, repeats it after internal errors of the engine, and classifies its error. call must
+// be idempotent unless r.once.
 func (e *Executor) do(ctx context.Context, r request, call func(context.Context) error) error {
 	var first error
 	pause := firstPause
@@ -77,8 +77,8 @@ func (e *Executor) do(ctx context.Context, r request, call func(context.Context)
 	}
 }
 
-// withFirst adds what the engine said at the first of several tries, where that was something else: what a start left behind
-// may be what the next one complains of.
+// withFirst adds the engine's first error if the last one differs: a later attempt may fail only because of
+// what the first left behind.
 func withFirst(err, first error) error {
 	if err == nil || first == nil || err.Error() == first.Error() {
 		return err
@@ -86,20 +86,21 @@ func withFirst(err, first error) error {
 	return sandbox.Errorf(sandbox.CodeOf(err), "%w; at first: %w", err, first).WithReason(sandbox.ReasonOf(err))
 }
 
-// try makes a request once: within a slot, within its deadline.
+// try makes a request once, within a slot and its deadline.
 func (e *Executor) try(ctx context.Context, r request, call func(context.Context) error) error {
 	leave := func(bool) {}
 	if !r.waits {
 		var err error
 		if leave, err = e.lanes.enter(ctx, r.object, r.late); err != nil {
-			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not tried, too many requests are under way: %w", r.verb, r.object, err)
+			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not sent, because too many requests are in progress: %w",
+				r.verb, r.object, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	err := call(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		_ = e.api.Close() // only the connections that rest: others may be as dead as the one that was used
+		_ = e.api.Close() // closes idle connections only: they may be as dead as the one that was used
 	}
 	leave(ctx.Err() == nil)
 	return r.classify(err)
@@ -115,7 +116,7 @@ func fetch[T any](ctx context.Context, e *Executor, r request, call func(context
 	return answer, err
 }
 
-// classify gives an error of the client its code. The cause stays visible to errors.Is.
+// classify gives an error of the client a code. errors.Is still finds the cause.
 func (r request) classify(err error) error {
 	if err == nil {
 		return nil
@@ -132,7 +133,8 @@ func (r request) classify(err error) error {
 		return fail(sandbox.Invalid, "")
 	case cerrdefs.IsUnavailable(err):
 		return fail(sandbox.Unavailable, "")
-	case cerrdefs.IsInternal(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err), cerrdefs.IsNotImplemented(err):
+	case cerrdefs.IsInternal(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err),
+		cerrdefs.IsNotImplemented(err):
 		return sandbox.Errorf(sandbox.Failed, "docker: %s %s: %w", r.verb, r.object, err).WithReason(r.reason)
 	case r.changes && wasSent(err):
 		return fail(sandbox.UnknownOutcome, " (the answer was lost; retry)")
@@ -152,8 +154,8 @@ func wasSent(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// await polls until a condition holds: the engine reports no end of some of its own work.
-// Errors: those of done, and Timeout.
+// await polls until a condition holds, for work of the engine that has no notification. Errors: those of
+// done, and Timeout.
 func await(ctx context.Context, what string, limit time.Duration, done func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -166,7 +168,8 @@ func await(ctx context.Context, what string, limit time.Duration, done func(cont
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return sandbox.Errorf(sandbox.Timeout, "docker: wait until %s: %w", what, ctx.Err()).WithReason(sandbox.ReasonTimeout)
+			return sandbox.Errorf(sandbox.Timeout, "docker: wait until %s: %w", what, ctx.Err()).
+				WithReason(sandbox.ReasonTimeout)
 		}
 	}
 }

@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// channelIdle is how long a session with a sandbox is kept that no operation uses.
+	// channelIdle is how long an unused session with a sandbox is kept.
 	channelIdle = 5 * time.Minute
-	// maxIdleChannels is how many such sessions are kept. Beyond, the session ends that has been idle longest.
+	// maxIdleChannels limits the idle sessions. Beyond it, the session that has been idle longest is closed.
 	maxIdleChannels = 512
-	// maxRedial is the longest pause between two attempts to reach a sandbox, which is to be reached within 5 s of a fault.
+	// maxRedial is the longest pause between two attempts to reach a sandbox. A sandbox must be reachable
+	// within 5 s of a fault.
 	maxRedial = 2 * time.Second
 )
 
@@ -28,25 +29,25 @@ type channels struct {
 
 	mu      sync.Mutex // guards what follows
 	of      map[driver.Handle]*session
-	idle    int // of those
+	idle    int // number of idle sessions
 	closed  bool
 	closing sync.WaitGroup // sessions that are being closed
 }
 
-// session is one session, and how many operations use it.
+// session is one session and its number of users.
 type session struct {
 	client *channel.Client
 	users  int
 	since  time.Time   // when it became idle
-	end    *time.Timer // closes it when it has been idle for long; nil before it first is
+	end    *time.Timer // closes the session after channelIdle; nil before it is first idle
 }
 
 func newChannels(open func(h driver.Handle) *channel.Client) *channels {
 	return &channels{open: open, of: make(map[driver.Handle]*session)}
 }
 
-// use returns the session with a sandbox. done must be called after the operation.
-// Errors: Unavailable once all are closed.
+// use returns the session with a sandbox. The caller must call done after the operation. Errors: Unavailable
+// after close.
 func (c *channels) use(h driver.Handle) (client *channel.Client, done func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,13 +61,13 @@ func (c *channels) use(h driver.Handle) (client *channel.Client, done func(), er
 		c.of[h] = s
 	case s.users == 0:
 		c.idle--
-		s.end.Stop() // one that fires all the same sees the user
+		s.end.Stop() // if the timer fires nevertheless, it sees the user
 	}
 	s.users++
 	return s.client, sync.OnceFunc(func() { c.done(h, s) }), nil
 }
 
-// done ends one use. A session that was forgotten meanwhile is closed by what forgot it.
+// done ends one use. If forget removed the session meanwhile, forget also closes it.
 func (c *channels) done(h driver.Handle, s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +96,7 @@ func (c *channels) expire(h driver.Handle, s *session) {
 	}
 }
 
-// oldest returns the sandbox whose session has been idle longest. The caller holds mu.
+// oldest returns the sandbox whose session has been idle longest. The caller must hold mu.
 func (c *channels) oldest() (h driver.Handle) {
 	var since time.Time
 	for of, s := range c.of {
@@ -106,7 +107,7 @@ func (c *channels) oldest() (h driver.Handle) {
 	return h
 }
 
-// forget closes a session, and waits for nothing. The caller holds mu.
+// forget closes a session without waiting. The caller must hold mu.
 func (c *channels) forget(h driver.Handle) {
 	s := c.of[h]
 	if s == nil {
@@ -117,7 +118,7 @@ func (c *channels) forget(h driver.Handle) {
 		c.idle--
 		s.end.Stop()
 	}
-	c.closing.Go(func() { _ = s.client.Close() }) // it ends what was pending, whose callers see why
+	c.closing.Go(func() { _ = s.client.Close() }) // pending calls return its error
 }
 
 // leave closes the session with a sandbox, if there is one.
@@ -136,7 +137,7 @@ func (c *channels) existing(h driver.Handle, do func(*channel.Client)) {
 	}
 }
 
-// close closes all sessions, and waits until they are.
+// close closes all sessions and waits for them.
 func (c *channels) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -156,10 +157,11 @@ func (e *Executor) openChannel(h driver.Handle) *channel.Client {
 	})
 }
 
-// firstDial is how long a first attempt to open a carrier may take. It bounds how long a relay that hangs goes unnoticed.
+// firstDial limits the first attempt to open a carrier, and so how long a hanging relay goes unnoticed.
 const firstDial = 3 * time.Second
 
-// dialSandbox opens a carrier. A relay that does not answer soon is started, or replaced where it hangs, and asked once more.
+// dialSandbox opens a carrier. If the relay does not answer soon, it starts or replaces the relay and retries
+// once.
 func (e *Executor) dialSandbox(ctx context.Context, h driver.Handle) (net.Conn, error) {
 	r := relayOf(h)
 	conn, err := e.dialFirst(ctx, r, h.SandboxID)
@@ -169,12 +171,12 @@ func (e *Executor) dialSandbox(ctx context.Context, h driver.Handle) (net.Conn, 
 	if startErr := e.reviveRelay(ctx, r); startErr != nil {
 		return nil, errors.Join(err, startErr)
 	}
-	return e.linkToRelay(r).Dial(ctx, h.SandboxID)
+	return e.relayClientOf(r).Dial(ctx, h.SandboxID)
 }
 
-// dialFirst dials once, within a part of the time that there is.
+// dialFirst dials once, with a part of the available time.
 func (e *Executor) dialFirst(ctx context.Context, r relayRef, id string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstDial)
-	defer cancel() // a connection does not end with it
-	return e.linkToRelay(r).Dial(ctx, id)
+	defer cancel() // the connection outlives it
+	return e.relayClientOf(r).Dial(ctx, id)
 }

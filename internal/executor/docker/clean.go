@@ -11,11 +11,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Leftovers implements driver.Cleaner: the ledger's carriers, gateways, networks, volumes and images, the directories
-// of its relay, and the relay itself where nothing else is left.
-func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
+// Dependents implements driver.Cleaner: the ledger's populators, gateways, networks, volumes and images, the
+// directories of its relay, and the relay itself if nothing else is left.
+func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
 	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: ledgerID})
-	carriers, err := e.containersOf(ctx, ledgerID, roleCarrier)
+	populators, err := e.containersOf(ctx, ledgerID, rolePopulator)
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]driver.Lef
 	if err != nil {
 		return nil, err
 	}
-	networks, err := e.leftNetworks(ctx, ledgerID)
+	networks, err := e.dependentNetworks(ctx, ledgerID)
 	if err != nil {
 		return nil, err
 	}
@@ -35,53 +35,57 @@ func (e *Executor) Leftovers(ctx context.Context, ledgerID string) ([]driver.Lef
 	if err != nil {
 		return nil, err
 	}
-	relayed, err := e.relayLeftovers(ctx, ledgerID)
-	return slices.Concat(carriers, gateways, networks, volumes, images, relayed), err
+	relayed, err := e.relayDependents(ctx, ledgerID)
+	return slices.Concat(populators, gateways, networks, volumes, images, relayed), err
 }
 
-func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]driver.Leftover, error) {
+func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]driver.Dependent, error) {
 	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(r)})
-	found, err := fetch(ctx, e, read("list "+string(r)+"s of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
-	})
-	var list []driver.Leftover
+	found, err := fetch(ctx, e, read("list "+string(r)+"s of ledger", ledgerID),
+		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
+		})
+	var list []driver.Dependent
 	for _, c := range found {
 		name := c.ID
 		if len(c.Names) > 0 {
 			name = strings.TrimPrefix(c.Names[0], "/")
 		}
-		list = append(list, leftover(name, c.Labels, time.Unix(c.Created, 0)))
+		list = append(list, dependent(name, c.Labels, time.Unix(c.Created, 0)))
 	}
 	return list, err
 }
 
-func (e *Executor) leftNetworks(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
-	found, err := e.networksOf(ctx, map[string]string{labelProvider: providerName, labelLedger: ledgerID, labelRole: string(roleNetwork)})
-	var list []driver.Leftover
+func (e *Executor) dependentNetworks(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
+	found, err := e.networksOf(ctx,
+		map[string]string{labelProvider: providerName, labelLedger: ledgerID, labelRole: string(roleNetwork)})
+	var list []driver.Dependent
 	for _, n := range found {
-		list = append(list, leftover(n.Name, n.Labels, n.Created))
+		list = append(list, dependent(n.Name, n.Labels, n.Created))
 	}
 	return list, err
 }
 
-func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Leftover, error) {
-	found, err := fetch(ctx, e, read("list volumes of ledger", ledgerID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
-	})
-	var list []driver.Leftover
+func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Dependent, error) {
+	found, err := fetch(ctx, e, read("list volumes of ledger", ledgerID),
+		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
+		})
+	var list []driver.Dependent
 	for _, v := range found.Volumes {
-		if !ofLedger(v.Labels) { // it goes with the ledger's last environment
-			list = append(list, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
+		if !ofLedger(v.Labels) { // removed with the ledger's last environment
+			list = append(list, dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
 		}
 	}
 	return list, err
 }
 
-func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Leftover, error) {
-	found, err := fetch(ctx, e, read("list images of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
-	})
-	var list []driver.Leftover
+func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Dependent, error) {
+	found, err := fetch(ctx, e, read("list images of ledger", ledgerID),
+		func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
+			return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
+		})
+	var list []driver.Dependent
 	for _, img := range found {
 		if ofLedger(img.Labels) {
 			continue
@@ -90,25 +94,25 @@ func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Fi
 		if len(img.RepoTags) > 0 {
 			name = img.RepoTags[0]
 		}
-		list = append(list, leftover(name, img.Labels, time.Unix(img.Created, 0)))
+		list = append(list, dependent(name, img.Labels, time.Unix(img.Created, 0)))
 	}
 	return list, err
 }
 
-func leftover(name string, labels map[string]string, created time.Time) driver.Leftover {
-	return driver.Leftover{
+func dependent(name string, labels map[string]string, created time.Time) driver.Dependent {
+	return driver.Dependent{
 		Handle: driver.Handle{
 			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
 			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
 		},
-		Kind: driver.LeftoverKind(labels[labelRole]), Name: name, CreatedAt: created.UTC(),
+		Kind: driver.DependentKind(labels[labelRole]), Name: name, CreatedAt: created.UTC(),
 	}
 }
 
-// RemoveLeftover implements driver.Cleaner. It waits for nothing: what is in use is a conflict.
-func (e *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
+// RemoveDependent implements driver.Cleaner. It does not wait: an object in use is a Conflict.
+func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	switch l.Kind {
-	case driver.LeftoverRelay, driver.LeftoverChannels, driver.LeftoverRelayImage, driver.LeftoverChannel:
+	case driver.DependentRelay, driver.DependentChannels, driver.DependentRelayImage, driver.DependentChannel:
 		return e.removeOfRelay(ctx, l)
 	}
 	if err := checkRef(environmentOf(l.Handle)); err != nil {
@@ -116,16 +120,17 @@ func (e *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error 
 	}
 	var err error
 	switch l.Kind {
-	case driver.LeftoverCarrier, driver.LeftoverGateway:
-		err = e.removeLeftContainer(ctx, l)
-	case driver.LeftoverWorkspace, driver.LeftoverData, driver.LeftoverLease, driver.LeftoverGuest, driver.LeftoverEgress:
-		err = e.removeLeftVolume(ctx, l)
-	case driver.LeftoverNetwork:
-		err = e.removeLeftNetwork(ctx, l)
-	case driver.LeftoverSeed, driver.LeftoverGatewayImage:
-		err = e.removeLeftImage(ctx, l)
+	case driver.DependentPopulator, driver.DependentGateway:
+		err = e.removeDependentContainer(ctx, l)
+	case driver.DependentWorkspace, driver.DependentData, driver.DependentLease, driver.DependentGuest,
+		driver.DependentEgress:
+		err = e.removeDependentVolume(ctx, l)
+	case driver.DependentNetwork:
+		err = e.removeDependentNetwork(ctx, l)
+	case driver.DependentTemplate, driver.DependentGatewayImage:
+		err = e.removeDependentImage(ctx, l)
 	default:
-		return sandbox.Errorf(sandbox.Invalid, "docker: %s: nothing that this program makes is a %q", l.Name, l.Kind)
+		return sandbox.Errorf(sandbox.Invalid, "docker: %s: unknown kind of object %q", l.Name, l.Kind)
 	}
 	if isCode(err, sandbox.NotFound) {
 		return e.confirm(ctx, l.Instance)
@@ -133,8 +138,8 @@ func (e *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error 
 	return err
 }
 
-// leftoverLabels are what must still be on an object for it to be removed.
-func leftoverLabels(l driver.Leftover) map[string]string {
+// dependentLabels are the labels that an object must still have to be removed.
+func dependentLabels(l driver.Dependent) map[string]string {
 	labels := environmentLabels(environmentOf(l.Handle), role(l.Kind))
 	if l.SandboxID != "" {
 		labels[labelSandbox] = l.SandboxID
@@ -142,25 +147,25 @@ func leftoverLabels(l driver.Leftover) map[string]string {
 	return labels
 }
 
-func (e *Executor) removeLeftContainer(ctx context.Context, l driver.Leftover) error {
+func (e *Executor) removeDependentContainer(ctx context.Context, l driver.Dependent) error {
 	c, err := e.lookUp(ctx, l.Name)
 	if err != nil {
 		return err
 	}
-	if err := e.checkLabels("container", l.Name, c.Config.Labels, leftoverLabels(l)); err != nil {
+	if err := e.checkLabels("container", l.Name, c.Config.Labels, dependentLabels(l)); err != nil {
 		return err
 	}
 	return e.removeContainer(ctx, c.ID)
 }
 
-func (e *Executor) removeLeftVolume(ctx context.Context, l driver.Leftover) error {
-	v, err := fetch(ctx, e, read("look for volume", l.Name), func(ctx context.Context) (dockerapi.Volume, error) {
+func (e *Executor) removeDependentVolume(ctx context.Context, l driver.Dependent) error {
+	v, err := fetch(ctx, e, read("find volume", l.Name), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, l.Name)
 	})
 	if err != nil {
 		return err
 	}
-	if err := e.checkLabels("volume", l.Name, v.Labels, leftoverLabels(l)); err != nil {
+	if err := e.checkLabels("volume", l.Name, v.Labels, dependentLabels(l)); err != nil {
 		return err
 	}
 	return e.do(ctx, change("remove volume", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
@@ -168,8 +173,8 @@ func (e *Executor) removeLeftVolume(ctx context.Context, l driver.Leftover) erro
 	})
 }
 
-func (e *Executor) removeLeftImage(ctx context.Context, l driver.Leftover) error {
-	img, err := fetch(ctx, e, read("look for image", l.Name), func(ctx context.Context) (dockerapi.ImageInspect, error) {
+func (e *Executor) removeDependentImage(ctx context.Context, l driver.Dependent) error {
+	img, err := fetch(ctx, e, read("find image", l.Name), func(ctx context.Context) (dockerapi.ImageInspect, error) {
 		return e.api.ImageInspect(ctx, l.Name)
 	})
 	if err != nil {
@@ -179,7 +184,7 @@ func (e *Executor) removeLeftImage(ctx context.Context, l driver.Leftover) error
 	if img.Config != nil {
 		labels = img.Config.Labels
 	}
-	if err := e.checkLabels("image", l.Name, labels, leftoverLabels(l)); err != nil {
+	if err := e.checkLabels("image", l.Name, labels, dependentLabels(l)); err != nil {
 		return err
 	}
 	return e.do(ctx, change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
@@ -188,20 +193,23 @@ func (e *Executor) removeLeftImage(ctx context.Context, l driver.Leftover) error
 	})
 }
 
-// removeLeftNetwork removes every network of the name: two programs at once may have made two.
-func (e *Executor) removeLeftNetwork(ctx context.Context, l driver.Leftover) error {
-	found, err := fetch(ctx, e, read("look for network", l.Name), func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-		return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", l.Name))})
-	})
+// removeDependentNetwork removes every network of the name: two concurrent programs may have created two.
+func (e *Executor) removeDependentNetwork(ctx context.Context, l driver.Dependent) error {
+	found, err := fetch(ctx, e, read("find network", l.Name),
+		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
+			return e.api.NetworkList(ctx,
+				dockerapi.NetworkListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", l.Name))})
+		})
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(n dockerapi.NetworkSummary) bool { return n.Name != l.Name }) // the filter takes parts of names
+	// The filter also matches parts of names.
+	found = slices.DeleteFunc(found, func(n dockerapi.NetworkSummary) bool { return n.Name != l.Name })
 	if len(found) == 0 {
 		return e.confirm(ctx, l.Instance)
 	}
 	for _, n := range found {
-		if err := e.checkLabels("network", n.Name, n.Labels, leftoverLabels(l)); err != nil {
+		if err := e.checkLabels("network", n.Name, n.Labels, dependentLabels(l)); err != nil {
 			return err
 		}
 		if err := e.removeNetwork(ctx, n); err != nil {

@@ -10,23 +10,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// A sandbox's deadline is of the ledger's clock. That clock and those of this machine and of the engine may differ by
-// any amount, and each may be set at any time. So only what is left is passed on, and process 1 gets it by clocks that
-// it can read itself.
+// A sandbox's deadline is by the ledger's clock. The clocks of the ledger, this machine and the engine may
+// differ by any amount, and each may be set at any time. So only the remaining time is passed on, and process
+// 1 gets it for clocks that it can read itself.
 
 const (
-	// clockAge is how long the engine's clock is known for, once it was read. An engine of this machine shares its time since
-	// boot, which counts first, so its clock may be older.
+	// clockAge is how long a reading of the engine's clock is used. An engine on this machine shares its time
+	// since boot, which has precedence, so the reading may be older.
 	clockAge      = time.Minute
 	localClockAge = time.Hour
 	// clockStep is how far this machine's clock may be set meanwhile.
 	clockStep = time.Second
 )
 
-// engineClock is what an engine's clock said once, and when that was on this machine.
+// engineClock is a reading of an engine's clock, and its time on this machine.
 type engineClock struct{ said, at time.Time }
 
-// noteClock keeps what the engine's answer says of its clock. The answer to a question came as asked.
+// noteClock stores the engine's clock from its answer. asked is when the request was sent.
 func (e *Executor) noteClock(info dockerapi.Info, asked time.Time) {
 	said := parseTime(info.SystemTime)
 	if said.IsZero() {
@@ -47,7 +47,7 @@ func (e *Executor) engineTime(ctx context.Context, instance string) (time.Time, 
 		return now, err
 	}
 	if now, ok = e.knownTime(instance); !ok {
-		return time.Now(), nil // an engine that does not tell its time
+		return time.Now(), nil // the engine reports no time
 	}
 	return now, nil
 }
@@ -58,7 +58,7 @@ func (e *Executor) knownTime(instance string) (time.Time, bool) {
 	e.mu.Unlock()
 	now := time.Now()
 	passed := now.Sub(c.at)                             // by a monotonic clock
-	stepped := now.Round(0).Sub(c.at.Round(0)) - passed // by the clock that shows the time
+	stepped := now.Round(0).Sub(c.at.Round(0)) - passed // by the wall clock
 	limit := clockAge
 	if e.isLocal() {
 		limit = localClockAge
@@ -66,11 +66,11 @@ func (e *Executor) knownTime(instance string) (time.Time, bool) {
 	return c.said.Add(passed), ok && passed < limit && stepped.Abs() < clockStep
 }
 
-// isLocal reports whether the engine's socket is a file of this machine.
+// isLocal reports whether the engine's socket is a file on this machine.
 func (e *Executor) isLocal() bool { return strings.HasPrefix(e.api.DaemonHost(), "unix://") }
 
-// endOf returns the moment of a specification's deadline on this machine. It must be asked as soon as the
-// specification comes.
+// endOf returns the deadline of a specification on this machine's clock. Call it as soon as the specification
+// arrives.
 func endOf(spec driver.SandboxSpec) time.Time {
 	if spec.AsOf.IsZero() {
 		return spec.Deadline
@@ -78,7 +78,7 @@ func endOf(spec driver.SandboxSpec) time.Time {
 	return time.Now().Add(spec.Deadline.Sub(spec.AsOf))
 }
 
-// endsAt tells process 1 when its sandbox ends, which is the given moment on this machine.
+// endsAt encodes for process 1 when its sandbox ends: at end, by this machine's clock.
 func (e *Executor) endsAt(ctx context.Context, instance string, end time.Time) (wire.Ends, error) {
 	now, err := e.engineTime(ctx, instance)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootOfHost names the boot of this machine, and returns the moment that is so far away by its CLOCK_BOOTTIME; "" where
-// it does not say. An engine in a virtual machine is in another boot.
+// bootOfHost returns the id of this machine's boot and the CLOCK_BOOTTIME that is left from now; "" if
+// unknown. An engine in a virtual machine has another boot.
 func bootOfHost(left time.Duration) (id string, sinceBoot time.Duration) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

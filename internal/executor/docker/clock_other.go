@@ -4,5 +4,5 @@ package docker
 
 import "time"
 
-// bootOfHost knows nothing: engines run on Linux, so that theirs is another machine.
+// bootOfHost returns nothing: engines run on Linux, so this engine is on another machine.
 func bootOfHost(time.Duration) (id string, sinceBoot time.Duration) { return "", 0 }

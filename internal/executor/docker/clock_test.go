@@ -125,9 +125,11 @@ func TestALeaseLivesWhateverItsLedgersClockShows(t *testing.T) {
 			env := w.environment()
 			env.Type, env.MaxLifetime = sandbox.TypeCustom, sandbox.Duration(10*time.Minute)
 			env.Resources = sandbox.DefaultResources
-			_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env})
+			_, err := e.PutEnvironment(t.Context(),
+				sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env})
 			must(t, err)
-			a, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+			a, err := e.Acquire(t.Context(),
+				sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
 			must(t, err)
 			h := w.spec().Handle
 			h.SandboxID = a.Lease.SandboxID

@@ -14,16 +14,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// oomScore makes the kernel, when the host itself runs out of memory, end sandboxes before the
-// engine and this program. The guest gives commands more.
+// oomScore makes the kernel kill sandboxes before the engine and this program when the host runs out of
+// memory. The guest gives commands a higher score.
 const oomScore = 300
 
-// keeperCapabilities are what process 1 begins with. It hands the directories over with the first three and then drops
-// those. With the others it starts commands as the sandbox's user, and ends them. Commands have none.
+// keeperCapabilities are the initial capabilities of process 1. It uses the first three to hand over the
+// directories, and then drops those. It uses the others to start commands as the sandbox's user and to end
+// them. Commands have none.
 var keeperCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}
 
-// confine shuts a container in: what every sandbox gets, and what its environment decided. profile is the seccomp profile
-// of an environment that names none.
+// confine confines a container: by the settings of every sandbox, and those of its environment. profile is
+// the default seccomp profile.
 func confine(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identity, profile string) {
 	c := spec.Confinement.WithDefaults()
 	h.ReadonlyRootfs = true
@@ -38,42 +39,43 @@ func confine(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identi
 	h.ShmSize = min(64<<20, spec.Resources.MemoryMB<<20/8)
 	h.Resources = dockerapi.Resources{
 		Memory:     spec.Resources.MemoryMB << 20,
-		MemorySwap: spec.Resources.MemoryMB << 20, // equal to memory: no swap
+		MemorySwap: spec.Resources.MemoryMB << 20, // equal to Memory: no swap
 		NanoCPUs:   spec.Resources.CPUMillis * 1e6,
 		PidsLimit:  &spec.Resources.PIDs,
 		Ulimits:    ulimits(spec, c),
 	}
 }
 
-// sysctls are the kernel settings of a container's own network. Engines let every process ping; a range of groups that
-// is empty lets none.
+// sysctls are the kernel settings of a container's network. Engines let every process ping; an empty range of
+// groups forbids it.
 func sysctls() map[string]string { return map[string]string{"net.ipv4.ping_group_range": "1 0"} }
 
-// pageSize is what a file's last page in memory may waste.
+// pageSize is the most that the last page of a file in memory can waste.
 const pageSize = 4096
 
 const seccompOption = "seccomp="
 
-// tmpfs are the writable directories in memory. Nothing in them runs. What lies there is not freed by
-// ending its writer: they are never so large that together they leave a sandbox no memory.
-// Runtimes (runc 1.1) replace the mode by that of the image's directory. So the directories belong to the
-// sandbox's user, and process 1 restores the modes.
+// tmpfs returns the writable directories in memory. No program can run from them. Killing the writer does not
+// free their content, so their sizes must always leave the sandbox some memory. Runtimes (runc 1.1) replace
+// the mode by that of the image's directory. So the directories belong to the sandbox's user, and process 1
+// restores the modes.
 func tmpfs(spec driver.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) map[string]string {
 	tmp, run := min(c.TmpMB, spec.Resources.MemoryMB/2), min(c.RunMB, spec.Resources.MemoryMB/16)
 	return map[string]string{
 		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777,uid=%d,gid=%d", tmp, is.UID, is.GID),
 		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", run, is.UID, is.GID),
-		// A mount of its own: code in the sandbox can neither replace it nor fill it from /run.
-		sandbox.SecretsDir: fmt.Sprintf("rw,noexec,nosuid,nodev,size=%d,mode=0700,uid=%d,gid=%d", (sandbox.MaxSecrets+1)*(sandbox.MaxSecretBytes+pageSize), is.UID, is.GID),
+		// A separate mount: code in the sandbox can neither replace it nor fill it through /run.
+		sandbox.SecretsDir: fmt.Sprintf("rw,noexec,nosuid,nodev,size=%d,mode=0700,uid=%d,gid=%d",
+			(sandbox.MaxSecrets+1)*(sandbox.MaxSecretBytes+pageSize), is.UID, is.GID),
 	}
 }
 
-// pendingSignals is how many signals and timers of one sandbox the kernel keeps at a time. With user namespaces it also
-// counts them for the engine's user, up to a limit for all sandboxes together (a few ten thousand).
+// pendingSignals limits the pending signals and timers of one sandbox. With user namespaces the kernel also
+// counts them for the engine's user, with one limit for all sandboxes together (a few ten thousand).
 const pendingSignals = 1024
 
-// ulimits bound single processes, and what their user has on the whole host. Process 1 sets nproc for the commands of a
-// sandbox that has its user for itself: the kernel counts the processes of a user on the whole host.
+// ulimits limit single processes, and what their user has on the whole host. Process 1 sets nproc for
+// commands if the sandbox has a separate user: the kernel counts a user's processes on the whole host.
 func ulimits(spec driver.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit {
 	limits := []*dockerapi.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
@@ -86,8 +88,7 @@ func ulimits(spec driver.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit
 	return limits
 }
 
-// bind mounts a directory of the host, without what is mounted below it and without letting mounts in
-// or out.
+// bind mounts a host directory, without its submounts and without mount propagation in either direction.
 func bind(m sandbox.Mount) dockerapi.Mount {
 	return dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable,
 		BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRPrivate, NonRecursive: true}}
@@ -96,7 +97,7 @@ func bind(m sandbox.Mount) dockerapi.Mount {
 // diskBytes is what a sandbox may keep on disk, 0 for no limit.
 func diskBytes(spec driver.SandboxSpec) int64 { return spec.Resources.DiskMB * 1e6 }
 
-// volumeSize is the size of a sandbox's own volumes as the engine's volume driver wants it, "" for no limit.
+// volumeSize is the size of a sandbox's volumes in the form of the engine's volume driver, "" for no limit.
 func volumeSize(spec driver.SandboxSpec) string {
 	if spec.Confinement.DiskLimit != sandbox.DiskEnforced {
 		return ""
@@ -104,8 +105,9 @@ func volumeSize(spec driver.SandboxSpec) string {
 	return strconv.FormatInt(diskBytes(spec), 10)
 }
 
-// checkConfinement refuses what the engine cannot hold. Errors: Invalid, naming the field.
-func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
+// checkConfinement rejects what the engine cannot enforce. Errors: Invalid, naming the field.
+func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
+	info dockerapi.Info) error {
 	var f []sandbox.Field
 	bad := func(name, problem string, args ...any) {
 		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
@@ -115,15 +117,19 @@ func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentR
 	}
 	if runtime := spec.Confinement.Runtime; runtime != "" {
 		if _, ok := info.Runtimes[runtime]; !ok {
-			bad("confinement.runtime", "engine %s has no runtime %q, only %s: install it there and name it in the engine's daemon.json",
+			bad("confinement.runtime",
+				"engine %s has no runtime %q, only %s: install it there and add it to the engine's daemon.json",
 				info.ID, runtime, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
 		}
 	}
 	if len(spec.Mounts) > 0 && !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
-		bad("mounts", "engine %s at %s may be another machine than this one: mounts need the engine's unix socket; use copies", info.ID, e.api.DaemonHost())
+		bad("mounts",
+			"engine %s at %s may be on another machine: mounts require the engine's unix socket; use copies instead",
+			info.ID, e.api.DaemonHost())
 	}
 	if !hasSeccomp(info) {
-		bad("confinement.seccomp_profile", "engine %s filters no system calls (it reports no seccomp): run untrusted code on another", info.ID)
+		bad("confinement.seccomp_profile",
+			"engine %s does not filter system calls (it reports no seccomp): use another engine for untrusted code", info.ID)
 	}
 	if spec.Confinement.DiskLimit == sandbox.DiskEnforced {
 		err := e.probeQuota(ctx, ref)
@@ -131,8 +137,8 @@ func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentR
 			return err
 		}
 		if err != nil {
-			bad("confinement.disk_limit", "engine %s cannot hold a disk limit: its volumes must be on XFS that is mounted with prjquota; "+
-				"set disk_limit to billed, or move the engine's data (%v)", info.ID, err)
+			bad("confinement.disk_limit", "engine %s cannot enforce a disk limit: its volumes must be on XFS mounted "+
+				"with prjquota; set disk_limit to billed, or move the engine's data (%v)", info.ID, err)
 		}
 	}
 	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
@@ -145,7 +151,7 @@ func hasSeccomp(info dockerapi.Info) bool {
 	})
 }
 
-// probeQuota makes a volume with a size, which an engine refuses that cannot hold it, and removes it.
+// probeQuota creates and removes a volume with a size. An engine without quotas refuses it.
 func (e *Executor) probeQuota(ctx context.Context, ref driver.EnvironmentRef) error {
 	h := driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
 		SandboxID: "quota-" + sandbox.RandomIDs(sandbox.LedgerIDLength)}

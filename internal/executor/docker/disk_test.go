@@ -22,7 +22,10 @@ func (w *world) bounded(t *testing.T) driver.Handle {
 // ends runs a script to its end.
 func (w *world) ends(t *testing.T, h driver.Handle, script string) sandbox.ExecResult {
 	t.Helper()
-	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}, Timeout: sandbox.Duration(time.Minute)}.Normalize()
+	r, err := sandbox.ExecRequest{
+		Command: []string{"sh", "-c", script},
+		Timeout: sandbox.Duration(time.Minute),
+	}.Normalize()
 	must(t, err)
 	res, err := w.x.Exec(t.Context(), h, r)
 	must(t, err)
@@ -33,7 +36,8 @@ func TestProgramsThatKeepMoreThanTheDiskAreEnded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	beside := w.bounded(t)
-	w.exec(t, beside, "sh", "-c", "sleep 7301 >/dev/null 2>&1 & dd if=/dev/zero of=/workspace/below bs=1M count=24 2>/dev/null")
+	w.exec(t, beside,
+		"sh", "-c", "sleep 7301 >/dev/null 2>&1 & dd if=/dev/zero of=/workspace/below bs=1M count=24 2>/dev/null")
 	t.Run("more", func(t *testing.T) { moreThanTheDisk(t, w) })
 	const look = "grep -l 'sleep.[7]301' /proc/[0-9]*/cmdline | wc -l; wc -c < /workspace/below"
 	if got := w.exec(t, beside, "sh", "-c", look); got != "1\n25165824\n" {

@@ -65,7 +65,7 @@ func contractOn(api *dockerapi.Client, host, image string) executortest.Config {
 			must(t, err)
 			dockertest.KillBroker(t, c.ID)
 		},
-		Leftovers: func(t *testing.T, ledgerID string) []string { return leftoversOn(t, api, ledgerID) },
+		Objects: func(t *testing.T, ledgerID string) []string { return objectsOn(t, api, ledgerID) },
 	}
 }
 
@@ -76,7 +76,10 @@ func newExecutor(t testing.TB) *docker.Executor {
 
 func newExecutorOn(t testing.TB, host string) *docker.Executor {
 	t.Helper()
-	x, err := docker.New(docker.Config{Host: host, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	x, err := docker.New(docker.Config{
+		Host:   host,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,13 +89,13 @@ func newExecutorOn(t testing.TB, host string) *docker.Executor {
 // name is the documented name of a sandbox's container.
 func name(h driver.Handle) string { return fmt.Sprintf("sandbox-%s-%s", h.LedgerID, h.SandboxID) }
 
-// leftovers names all that the engine has of a ledger.
-func leftovers(t testing.TB, ledgerID string) []string {
+// objectsOfLedger names all that the engine has of a ledger.
+func objectsOfLedger(t testing.TB, ledgerID string) []string {
 	t.Helper()
-	return leftoversOn(t, dockertest.Engine(t), ledgerID)
+	return objectsOn(t, dockertest.Engine(t), ledgerID)
 }
 
-func leftoversOn(t testing.TB, api *dockerapi.Client, ledgerID string) []string {
+func objectsOn(t testing.TB, api *dockerapi.Client, ledgerID string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()

@@ -16,65 +16,72 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxHostEntries is how many exact hosts have an address in a sandbox, of 127.1.0.1 to 127.1.0.254.
-// Each costs process 1 some memory; what is more, like every *.domain, is reached by the proxy alone.
+// maxHostEntries is how many exact hosts get an address in a sandbox, from 127.1.0.1 to 127.1.0.254. Each
+// costs process 1 some memory. Further hosts, like every *.domain, are reached only through the proxy.
 const maxHostEntries = 254
 
-// wayOut is how a sandbox gets out: by its gateway, or by a network of its own. Its zero value is no
-// way out.
-type wayOut struct {
+// egressPath is how a sandbox reaches the network: through its gateway, or through its own network. The zero
+// value means no access.
+type egressPath struct {
 	network string // the sandbox's own, by name
-	dir     string // the sandbox's directory of the gateway's volume, on the engine's host
+	dir     string // the sandbox's directory in the gateway's volume, on the engine's host
+	proxied bool   // programs use the gateway as their proxy; otherwise it has LLM routes only
 	entries []string
 	hosts   []wire.EgressHost
 }
 
-// openWayOut makes what a sandbox gets out by, before its container is made.
-func (e *Executor) openWayOut(ctx context.Context, spec driver.SandboxSpec) (wayOut, error) {
-	switch spec.Network {
-	case sandbox.NetworkRestricted:
+// openEgressPath creates a sandbox's egress path, before its container is created.
+func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) (egressPath, error) {
+	switch {
+	case spec.UsesGateway():
 		return e.openGateway(ctx, spec)
-	case sandbox.NetworkFull:
+	case spec.Network == sandbox.NetworkFull:
 		name, err := e.openNetwork(ctx, spec.Handle)
-		return wayOut{network: name}, err
+		return egressPath{network: name}, err
 	default:
-		return wayOut{}, nil
+		return egressPath{}, nil
 	}
 }
 
-// openGateway tells the gateway of a sandbox: the gateway's directory for it is there before the
-// sandbox's container is made, and the policy before its first program.
-func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (wayOut, error) {
+// openGateway registers a sandbox at its gateway: the gateway's directory for it exists before the sandbox's
+// container, and the policy before its first program.
+func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (egressPath, error) {
 	ref := environmentOf(spec.Handle)
 	if err := e.admit(ctx, spec); err != nil {
-		return wayOut{}, err
+		return egressPath{}, err
 	}
 	root, err := e.egressDir(ctx, ref)
 	if err != nil {
-		return wayOut{}, err
+		return egressPath{}, err
 	}
-	w := wayOut{dir: path.Join(root, control.SandboxDir(spec.SandboxID))}
+	w := egressPath{
+		dir:     path.Join(root, control.SandboxDir(spec.SandboxID)),
+		proxied: spec.Network == sandbox.NetworkRestricted,
+	}
 	w.entries, w.hosts = hostEntries(spec.Egress)
 	return w, nil
 }
 
-// admit tells the gateway of a sandbox and of its agent. A gateway whose volume was lost is told the
-// policy as well.
+// admit registers a sandbox and its agent at the gateway. A gateway that lost its volume also gets the
+// policy.
 func (e *Executor) admit(ctx context.Context, spec driver.SandboxSpec) error {
-	return e.tell(ctx, environmentOf(spec.Handle), "let sandbox "+spec.SandboxID+" out", func(ctx context.Context, c *control.Client) error {
-		s, err := c.Status(ctx)
-		if err == nil && !s.HasPolicy {
-			err = c.Apply(ctx, control.Settings{Egress: spec.Egress, Upstream: e.gateway.Upstream})
-		}
-		if err == nil {
-			err = c.Add(ctx, control.Sandbox{ID: spec.SandboxID, Agent: spec.AgentDID})
-		}
-		return err
-	})
+	return e.callGateway(ctx, environmentOf(spec.Handle), "admit sandbox "+spec.SandboxID,
+		func(ctx context.Context, c *control.Client) error {
+			s, err := c.Status(ctx)
+			if err == nil && !s.HasPolicy {
+				err = c.Apply(ctx, control.Settings{Egress: spec.Egress, Upstream: e.gateway.Upstream})
+			}
+			if err == nil {
+				err = c.Add(ctx, control.Sandbox{
+					ID: spec.SandboxID, Agent: spec.AgentDID, Lease: spec.LeaseID, Generation: spec.Generation,
+				})
+			}
+			return err
+		})
 }
 
-// closeWayOut has the gateway forget a sandbox, if its environment has a gateway.
-func (e *Executor) closeWayOut(ctx context.Context, h driver.Handle) error {
+// closeEgressPath unregisters a sandbox at the gateway, if its environment has one.
+func (e *Executor) closeEgressPath(ctx context.Context, h driver.Handle) error {
 	_, err := e.egressDir(ctx, environmentOf(h))
 	if isCode(err, sandbox.NotFound) {
 		return nil
@@ -82,16 +89,17 @@ func (e *Executor) closeWayOut(ctx context.Context, h driver.Handle) error {
 	if err != nil {
 		return err
 	}
-	return e.tell(ctx, environmentOf(h), "cut sandbox "+h.SandboxID+" off", func(ctx context.Context, c *control.Client) error {
-		return c.Remove(ctx, h.SandboxID)
-	})
+	return e.callGateway(ctx, environmentOf(h), "remove sandbox "+h.SandboxID,
+		func(ctx context.Context, c *control.Client) error {
+			return c.Remove(ctx, h.SandboxID)
+		})
 }
 
-// keepWayOut sees to it that the gateway of a sandbox runs, if this program has dealt with it before:
-// others would be asked at the cost of the engine's time, and a gateway that crashes comes back anyway.
-func (e *Executor) keepWayOut(ctx context.Context, h driver.Handle) error {
+// ensureEgressPath ensures that the gateway of a sandbox runs, if this program has used it before. For others
+// the check would cost engine time, and a gateway that crashes restarts anyway.
+func (e *Executor) ensureEgressPath(ctx context.Context, h driver.Handle) error {
 	e.mu.Lock()
-	_, known := e.links[environmentOf(h)]
+	_, known := e.gatewayClients[environmentOf(h)]
 	e.mu.Unlock()
 	if !known {
 		return nil
@@ -99,22 +107,23 @@ func (e *Executor) keepWayOut(ctx context.Context, h driver.Handle) error {
 	return e.askGateway(ctx, h)
 }
 
-// askGateway has the gateway of a sandbox answer, and so run.
+// askGateway checks that the gateway of a sandbox answers.
 func (e *Executor) askGateway(ctx context.Context, h driver.Handle) error {
-	return e.tell(ctx, environmentOf(h), "answer", func(ctx context.Context, c *control.Client) error {
+	return e.callGateway(ctx, environmentOf(h), "answer", func(ctx context.Context, c *control.Client) error {
 		_, err := c.Status(ctx)
 		return err
 	})
 }
 
-// hasWayOut reports whether a container was made with one.
-func hasWayOut(c dockerapi.ContainerInspect) bool { return hasMount(c, guest.EgressDir) }
+// hasEgressPath reports whether a container was created with one.
+func hasEgressPath(c dockerapi.ContainerInspect) bool { return hasMount(c, guest.EgressDir) }
 
 func hasMount(c dockerapi.ContainerInspect, target string) bool {
-	return c.HostConfig != nil && slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
+	return c.HostConfig != nil &&
+		slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
 }
 
-func listsWayOut(c dockerapi.ContainerSummary) bool { return lists(c, guest.EgressDir) }
+func listsEgressPath(c dockerapi.ContainerSummary) bool { return lists(c, guest.EgressDir) }
 
 func lists(c dockerapi.ContainerSummary, target string) bool {
 	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == target })
@@ -133,42 +142,50 @@ func hostEntries(e sandbox.Egress) (entries []string, hosts []wire.EgressHost) {
 			ports = sandbox.DefaultEgressPorts
 		}
 		for _, port := range ports {
-			hosts = append(hosts, wire.EgressHost{Address: fmt.Sprintf("%s:%d", address, port), Target: fmt.Sprintf("%s:%d", host, port)})
+			hosts = append(hosts,
+				wire.EgressHost{Address: fmt.Sprintf("%s:%d", address, port), Target: fmt.Sprintf("%s:%d", host, port)})
 		}
 	}
 	return entries, hosts
 }
 
-// apply gives a container the way out.
-func (w wayOut) apply(h *dockerapi.HostConfig) {
+// apply adds the egress path to a container's configuration.
+func (w egressPath) apply(h *dockerapi.HostConfig) {
 	if w.network != "" {
 		h.NetworkMode = dockerapi.NetworkMode(w.network)
 	}
 	if w.dir == "" {
 		return
 	}
-	// A missing directory is an error of this kind of mount, and is not made.
-	h.Mounts = append(h.Mounts, dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: w.dir, Target: guest.EgressDir, ReadOnly: true})
+	// With this kind of mount, a missing directory is an error and is not created.
+	h.Mounts = append(h.Mounts,
+		dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: w.dir, Target: guest.EgressDir, ReadOnly: true})
 	h.ExtraHosts = w.entries
 }
 
-// arguments are those of process 1.
-func (w wayOut) arguments() ([]string, error) {
+// arguments are the arguments for process 1.
+func (w egressPath) arguments() ([]string, error) {
 	if w.dir == "" {
 		return nil, nil
 	}
-	b, err := json.Marshal(wire.Egress{Socket: guest.EgressDir + "/" + control.ProxySocket, Proxy: guest.ProxyAddress, Hosts: w.hosts})
+	b, err := json.Marshal(wire.Egress{
+		Socket: guest.EgressDir + "/" + control.ProxySocket,
+		Proxy:  guest.ProxyAddress,
+		Hosts:  w.hosts,
+	})
 	return []string{"-egress", string(b)}, err
 }
 
-// proxyEnv are the variables by which programs know the proxy.
-func (w wayOut) proxyEnv() map[string]string {
-	if w.dir == "" {
+// proxyEnv are the variables that point programs to the proxy.
+func (w egressPath) proxyEnv() map[string]string {
+	if !w.proxied {
 		return nil
 	}
 	env := make(map[string]string)
 	for name, value := range map[string]string{
-		"HTTP_PROXY": "http://" + guest.ProxyAddress, "HTTPS_PROXY": "http://" + guest.ProxyAddress, "NO_PROXY": "localhost,127.0.0.1,::1",
+		"HTTP_PROXY":  "http://" + guest.ProxyAddress,
+		"HTTPS_PROXY": "http://" + guest.ProxyAddress,
+		"NO_PROXY":    "localhost,127.0.0.1,::1",
 	} {
 		env[name], env[strings.ToLower(name)] = value, value
 	}

@@ -20,19 +20,22 @@ func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.En
 }
 
 // EgressLog implements driver.EgressLogger.
-func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
+	after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
-	entries, err := e.linkTo(ref).client.Attempts(ctx, audit.Position(after))
+	entries, err := e.gatewayClientOf(ref).client.Attempts(ctx, audit.Position(after))
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "docker: gateway of environment %s: read what sandboxes tried to reach: %w (docker logs %s has it too)",
+		return nil, sandbox.Errorf(sandbox.Unavailable,
+			"docker: gateway of environment %s: read the egress log: %w (docker logs %s shows it too)",
 			ref.EnvironmentID, err, gatewayName(ref))
 	}
 	records := make([]sandbox.EgressRecord, len(entries))
 	for i, entry := range entries {
 		var r audit.Record
 		if err := json.Unmarshal(entry.Record, &r); err != nil {
-			return nil, sandbox.Errorf(sandbox.Internal, "docker: gateway of environment %s: line %d of its run %d: %w", ref.EnvironmentID, entry.Line, entry.Run, err)
+			return nil, sandbox.Errorf(sandbox.Internal, "docker: gateway of environment %s: line %d of its run %d: %w",
+				ref.EnvironmentID, entry.Line, entry.Run, err)
 		}
 		records[i] = egressRecord(entry.Position, r)
 	}
@@ -41,7 +44,7 @@ func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef, aft
 
 func egressRecord(at audit.Position, r audit.Record) sandbox.EgressRecord {
 	return sandbox.EgressRecord{
-		EgressPosition: sandbox.EgressPosition(at), Kind: sandbox.EgressKind(r.Kind), SandboxID: r.Sandbox,
+		GatewayPosition: sandbox.GatewayPosition(at), Kind: sandbox.EgressKind(r.Kind), SandboxID: r.Sandbox,
 		Verdict: sandbox.EgressVerdict(r.Verdict), Count: r.Count,
 		EgressAttempt: sandbox.EgressAttempt{
 			Attempt: r.Attempt, At: r.Time, AgentDID: r.Agent, Protocol: string(r.Protocol), Host: r.Host, Port: int(r.Port),

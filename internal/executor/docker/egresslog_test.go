@@ -36,10 +36,13 @@ func TestWhatASandboxReachesIsInTheLedgerWhoeverDies(t *testing.T) {
 	r, path := newRestricted(t), filepath.Join(t.TempDir(), "ledger.db")
 	e, end := r.engineOn(t, path)
 	env := r.environment()
-	env.Type, env.Network, env.Egress, env.Resources = sandbox.TypeCustom, sandbox.NetworkRestricted, &r.egress, sandbox.DefaultResources
-	_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: r.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env})
+	env.Type, env.Network, env.Egress, env.Resources = sandbox.TypeCustom, sandbox.NetworkRestricted, &r.egress,
+		sandbox.DefaultResources
+	_, err := e.PutEnvironment(t.Context(),
+		sandbox.PutEnvironment{ID: r.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env})
 	must(t, err)
-	a, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: r.ref.EnvironmentID, Owner: "test"})
+	a, err := e.Acquire(t.Context(),
+		sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: r.ref.EnvironmentID, Owner: "test"})
 	must(t, err)
 	h := r.world.spec().Handle
 	h.SandboxID = a.Lease.SandboxID
@@ -73,7 +76,8 @@ func TestWhatASandboxReachesIsInTheLedgerWhoeverDies(t *testing.T) {
 	defer func() { end() }()
 	must(t, r.x.Wake(t.Context(), h)) // with which the gateway is there again
 	r.probe(t, h, "get", "https://other.test/")
-	want = append(want, "egress.denied evil.test:443 host_not_allowed", "egress.denied private.good.test:80 address_refused", "egress.denied other.test:443 host_not_allowed")
+	want = append(want, "egress.denied evil.test:443 host_not_allowed",
+		"egress.denied private.good.test:80 address_refused", "egress.denied other.test:443 host_not_allowed")
 	collected(want)
 	must(t, e.CollectEgress(t.Context(), sandbox.Docker))
 	collected(want)

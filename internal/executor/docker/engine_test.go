@@ -69,7 +69,8 @@ func anotherEngine(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "application/json")
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/info"):
-		_ = json.NewEncoder(rw).Encode(map[string]any{"ID": "another-engine", "Architecture": "x86_64", "LiveRestoreEnabled": true})
+		_ = json.NewEncoder(rw).
+			Encode(map[string]any{"ID": "another-engine", "Architecture": "x86_64", "LiveRestoreEnabled": true})
 	case strings.HasSuffix(r.URL.Path, "/containers/json"):
 		_, _ = io.WriteString(rw, "[]")
 	default:
@@ -164,7 +165,8 @@ func TestAHangingEngineDoesNotHoldTheCaller(t *testing.T) {
 	defer func() { must(t, x.Close()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	wantCode(t, x.Kill(ctx, driver.Handle{LedgerID: "l", EnvironmentID: "e", SandboxID: "s", Instance: "i"}), sandbox.Unavailable)
+	wantCode(t, x.Kill(ctx, driver.Handle{LedgerID: "l", EnvironmentID: "e", SandboxID: "s", Instance: "i"}),
+		sandbox.Unavailable)
 }
 
 func TestEngineIsFoundLikeTheDockerCommandFindsIt(t *testing.T) {
@@ -172,7 +174,8 @@ func TestEngineIsFoundLikeTheDockerCommandFindsIt(t *testing.T) {
 	between := newWire(t)
 	between.another.Store(true)
 	dir := t.TempDir()
-	create := exec.CommandContext(t.Context(), "docker", "context", "create", "elsewhere", "--docker", "host="+between.host)
+	create := exec.CommandContext(t.Context(), "docker", "context", "create", "elsewhere",
+		"--docker", "host="+between.host)
 	create.Env = append(os.Environ(), "DOCKER_CONFIG="+dir)
 	if out, err := create.CombinedOutput(); err != nil {
 		t.Fatalf("docker context create: %v: %s", err, out)
@@ -184,7 +187,8 @@ func TestEngineIsFoundLikeTheDockerCommandFindsIt(t *testing.T) {
 		"configured context": {"DOCKER_CONFIG=" + dir, probeContext + "=elsewhere"},
 		"DOCKER_CONTEXT":     {"DOCKER_CONFIG=" + dir, probeContext + "=", "DOCKER_CONTEXT=elsewhere"},
 		"current context":    {"DOCKER_CONFIG=" + filepath.Dir(current), probeContext + "="},
-		"DOCKER_HOST":        {"DOCKER_CONFIG=" + filepath.Dir(current), probeContext + "=", "DOCKER_HOST=" + between.host, "DOCKER_CONTEXT=missing"},
+		"DOCKER_HOST": {"DOCKER_CONFIG=" + filepath.Dir(current), probeContext + "=", "DOCKER_HOST=" + between.host,
+			"DOCKER_CONTEXT=missing"},
 	} {
 		probe := exec.CommandContext(t.Context(), os.Args[0])
 		probe.Env = slices.Concat(os.Environ(), []string{"DOCKER_HOST="}, env) // whatever engine the tests use

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Engine is what an engine says of itself.
+// Engine is an engine's description of itself.
 type Engine struct {
 	Host, ID, Version, API, Architecture string
-	// LiveRestore: sandboxes outlive a restart of the engine.
+	// LiveRestore: sandboxes survive a restart of the engine.
 	LiveRestore bool
-	// Rootless engines map root to a user.
+	// Rootless engines map root to a normal user.
 	Rootless, Seccomp bool
 	CgroupVersion     string
 	// Unlimited names the limits that it cannot enforce: memory, CPU, processes.
 	Unlimited []string
-	// Ahead is by how much its clock is ahead of this machine's.
+	// Ahead is how far its clock is ahead of this machine's.
 	Ahead time.Duration
 }
 
-// Examine asks the engine that cfg names about itself. Errors: Invalid, Unavailable; Failed when this program has no
-// guest for it.
+// Examine returns the description of the engine that cfg names. Errors: Invalid, Unavailable; Failed if this
+// program has no guest for it.
 func Examine(ctx context.Context, cfg Config) (x Engine, err error) {
 	e, err := New(cfg)
 	if err != nil {

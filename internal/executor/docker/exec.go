@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	// fresh is how long a sign of life of a sandbox counts: an operation then asks for no other one first.
+	// fresh is how long a sign of life of a sandbox counts: an operation then needs no other one first.
 	fresh = time.Second
-	// answerLimit is how long a sandbox may be silent before the engine is asked what it is doing.
+	// answerLimit is how long a sandbox may be silent before the engine is asked for its state.
 	answerLimit = 300 * time.Millisecond
-	// refusals is how often an engine must say that a sandbox does not run: an Engine 20.10 may hear of a pause late, from
-	// itself, and then take a sandbox that was woken since for a paused one.
+	// refusals is how often an engine must say that a sandbox does not run. Engine 20.10 may process a pause
+	// late and then report a sandbox as paused that was woken since.
 	refusals = 2
-	// contactPause is how often an operation looks whether its sandbox is silent. It looks at memory only.
+	// contactPause is the interval at which an operation checks for silence. The check only reads memory.
 	contactPause = 200 * time.Millisecond
-	// silentFor is beyond the heartbeats of the channel: a connected sandbox that is silent for longer is looked at.
+	// silentFor is longer than the heartbeats of the channel: a connected sandbox that is silent for longer
+	// is inspected.
 	silentFor = 7 * time.Second
 )
 
-// help carries out a call over the channel to a sandbox. When ctx ends first, what it runs is ended too.
+// help carries out a call over the channel to a sandbox. If ctx ends first, the call's command ends too.
 // Errors: as Runner.Exec.
 func (e *Executor) help(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
 	if err := checkHandle(h); err != nil {
@@ -43,7 +44,7 @@ func (e *Executor) help(ctx context.Context, h driver.Handle, call helper.Call) 
 	}
 	watched, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
-	go func() { // ends with watched
+	go func() { // it ends with watched
 		defer close(watching)
 		e.watchSilence(watched, h, client, cancel)
 	}()
@@ -56,32 +57,34 @@ func (e *Executor) help(ctx context.Context, h driver.Handle, call helper.Call) 
 	return res, e.unfinished(ctx, h, client, call, cmpCause(watched, err))
 }
 
-// cmpCause returns why an operation was given up, else its own error.
+// cmpCause returns why an operation was given up, otherwise err.
 func cmpCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) &&
+		!errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return err
 }
 
-// reach returns once a sandbox gives a sign of life. A request that waits in the buffers of a paused one would be carried
-// out after its caller was refused. Errors: Conflict, NotFound, as the engine says; Unavailable.
+// reach returns once a sandbox shows a sign of life. Otherwise a request in the buffers of a paused sandbox
+// could be carried out after its caller was refused. Errors: Conflict, NotFound, as the engine says;
+// Unavailable.
 func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.Client) error {
 	switch c := client.Contact(); {
 	case c.Suspended:
 		if err := e.running(ctx, h); err != nil {
 			return err
 		}
-		client.Resume() // another program has woken it
+		client.Resume() // another program woke it
 	case c.Connected && time.Since(c.Heard) < fresh:
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, changeLimit, errSilent)
 	defer cancel()
 	answered := make(chan error, 1)
-	go func() { // ends with ctx
+	go func() { // it ends with ctx
 		err := client.Ping(ctx)
-		for errors.Is(err, channel.ErrLost) && ctx.Err() == nil { // nothing was asked for yet that could be lost
+		for errors.Is(err, channel.ErrLost) && ctx.Err() == nil { // no request was sent yet that could be lost
 			err = client.Ping(ctx)
 		}
 		answered <- err
@@ -103,7 +106,7 @@ func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.C
 	}
 }
 
-// errSilent is why a sandbox is given up that its engine says is running.
+// errSilent: the engine says that the sandbox runs, but it does not answer.
 var errSilent = errors.New("it runs and does not answer")
 
 func (e *Executor) unreachable(ctx context.Context, h driver.Handle, cause error) error {
@@ -114,11 +117,12 @@ func (e *Executor) unreachable(ctx context.Context, h driver.Handle, cause error
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errSilent) {
 		code = sandbox.Timeout
 	}
-	return sandbox.Errorf(code, "docker: sandbox %s: it cannot be reached: %w (retry)", h.SandboxID, errors.Join(cause, context.Cause(ctx))).
+	return sandbox.Errorf(code, "docker: sandbox %s: it cannot be reached: %w (retry)",
+		h.SandboxID, errors.Join(cause, context.Cause(ctx))).
 		WithReason(sandbox.ReasonExecFailed)
 }
 
-// running returns nothing but an error where a sandbox does not run, or its engine does not say that it does.
+// running returns an error if the sandbox does not run, or if the engine does not confirm that it runs.
 func (e *Executor) running(ctx context.Context, h driver.Handle) error {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
@@ -128,17 +132,19 @@ func (e *Executor) running(ctx context.Context, h driver.Handle) error {
 		return e.wrongState(h, s)
 	}
 	if !hasMount(c, guest.ChannelDir) {
-		return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: an earlier release made it, and this one cannot run commands in it: release its lease and acquire it again", h.SandboxID).
+		return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: an earlier release created it, and this release "+
+			"cannot run commands in it: release its lease and acquire it again", h.SandboxID).
 			WithReason(sandbox.ReasonInvalidState)
 	}
 	return nil
 }
 
-// errEnded marks that a sandbox ended under an operation.
+// errEnded marks that a sandbox ended during an operation.
 var errEnded = errors.New("the sandbox ended meanwhile")
 
-// watchSilence gives an operation up whose sandbox is no longer there. A paused one answers once it goes on.
-func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *channel.Client, giveUp context.CancelCauseFunc) {
+// watchSilence gives an operation up if its sandbox is gone. A paused sandbox answers once it is woken.
+func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *channel.Client,
+	giveUp context.CancelCauseFunc) {
 	for pause := contactPause; ; {
 		select {
 		case <-ctx.Done():
@@ -161,15 +167,16 @@ func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *ch
 		case sandbox.StateStopped:
 			giveUp(sandbox.Errorf(sandbox.UnknownOutcome, "%w and is stopped (exit code %d)", errEnded, c.State.ExitCode))
 		case sandbox.StatePaused:
-			client.Suspend() // another program has paused it: its silence says nothing
+			client.Suspend() // another program paused it: its silence means nothing
 		case sandbox.StateRunning:
 			client.Resume()
 		}
 	}
 }
 
-// unfinished ends a command whose result will not come, and explains why.
-func (e *Executor) unfinished(ctx context.Context, h driver.Handle, client *channel.Client, call helper.Call, cause error) error {
+// unfinished ends a command without a result, and explains why.
+func (e *Executor) unfinished(ctx context.Context, h driver.Handle, client *channel.Client, call helper.Call,
+	cause error) error {
 	var killErr error
 	if call.Ends && !errors.Is(cause, errEnded) {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
@@ -181,19 +188,20 @@ func (e *Executor) unfinished(ctx context.Context, h driver.Handle, client *chan
 	case errors.Is(cause, helper.ErrUnknownCommand):
 		reason = sandbox.ReasonExecNotFound
 	case killErr != nil:
-		return sandbox.Errorf(code, "docker: sandbox %s: command: %w; it may still run: %w", h.SandboxID, cause, killErr).WithReason(sandbox.ReasonExecFailed)
+		return sandbox.Errorf(code, "docker: sandbox %s: command: %w; it may still run: %w", h.SandboxID, cause, killErr).
+			WithReason(sandbox.ReasonExecFailed)
 	case ctx.Err() != nil:
 		code = sandbox.Timeout
-		cause = errors.Join(errors.New("ended before it was finished"), ctx.Err())
+		cause = errors.Join(errors.New("ended before it had finished"), ctx.Err())
 	}
 	return sandbox.Errorf(code, "docker: sandbox %s: command: %w", h.SandboxID, cause).WithReason(reason)
 }
 
-// endCommand ends a command. One in a sandbox that has ended is no more.
+// endCommand ends a command. A sandbox that has ended runs no commands.
 func (e *Executor) endCommand(ctx context.Context, h driver.Handle, client *channel.Client, id string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
-	go func() { // ends with ctx
+	go func() { // it ends with ctx
 		defer close(watching)
 		e.watchSilence(ctx, h, client, cancel)
 	}()

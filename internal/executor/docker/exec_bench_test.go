@@ -25,7 +25,8 @@ func BenchmarkExec(b *testing.B) {
 			return err
 		}))
 		plain = append(plain, timed(b, func() error {
-			made, err := api.ContainerExecCreate(b.Context(), name(spec.Handle), dockerapi.ExecOptions{Cmd: r.Command, AttachStdout: true, AttachStderr: true})
+			made, err := api.ContainerExecCreate(b.Context(), name(spec.Handle),
+				dockerapi.ExecOptions{Cmd: r.Command, AttachStdout: true, AttachStderr: true})
 			if err != nil {
 				return err
 			}

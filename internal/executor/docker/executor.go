@@ -1,17 +1,16 @@
-// Package docker runs sandboxes as containers of one Docker Engine: 20.10 and newer, local or
-// remote. Nothing of a sandbox lies on this program's own file system.
+// Package docker runs sandboxes as containers of one Docker Engine: 20.10 and newer, local or remote. This
+// program's own file system holds no sandbox data.
 //
-//	environment   seed image and guest volume     made at Provision, by name found again
+//	environment   template image and guest volume     made at Provision, by name found again
 //	              gateway and its volume          where the network is restricted
 //	ledger        its witness, an empty volume    replaced with each generation of a lease
 //	              relay and its volume            carries connections to sandboxes
 //	sandbox       container, volumes for /workspace and /data
 //	              network                         where the network is full
 //
-// The seed image holds the guest and what /workspace and /data begin with. A container made of it
-// and never started, a carrier, has the engine copy that into the volumes that are mounted on it:
-// this fills the guest volume, and gives /workspace to the sandbox's user, without any process
-// running and within one request.
+// The template image holds the guest and the initial /workspace and /data. A populator is a container of it
+// that is never started. When the engine creates it, it copies that content into the mounted volumes. This
+// fills the guest volume and prepares /workspace, with no process and in one request.
 package docker
 
 import (
@@ -28,22 +27,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config says which engine to use.
+// Config selects an engine and its settings.
 type Config struct {
-	// Host is the engine's address (unix://, tcp://, ssh://). When empty: Context, then
-	// DOCKER_HOST, DOCKER_CONTEXT, the docker CLI's current context, the default socket.
+	// Host is the engine's address (unix://, tcp://, ssh://). If empty: Context, then DOCKER_HOST,
+	// DOCKER_CONTEXT, the docker CLI's current context, the default socket.
 	Host string
 	// Context names a context of the docker CLI.
 	Context string
 	// Logger receives warnings about the engine; nil discards them.
 	Logger *slog.Logger
-	// Calls is how many requests may be under way at once, beside those that hang; 0 means twice the number of
-	// CPUs, beyond which an engine gets slower and not faster.
+	// Calls limits concurrent requests, besides those that hang; 0 means twice the number of CPUs. With more,
+	// an engine gets slower.
 	Calls int
-	// Gateway says how restricted sandboxes get out.
+	// Gateway configures the gateways of restricted networks.
 	Gateway Gateway
-	// NetworkPool is where the subnets, a /28 each, of sandboxes with a full network come from; the zero
-	// value means DefaultNetworkPool. It must not be in use on the engine's host or where that leads to.
+	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
+	// DefaultNetworkPool. The range must not be in use on the engine's host or on networks that the host can
+	// reach.
 	NetworkPool netip.Prefix
 }
 
@@ -58,31 +58,31 @@ type Executor struct {
 	channels *channels
 	gateway  Gateway
 	pool     netip.Prefix // of subnets
-	// networking holds an element while a network is being made.
+	// networking holds an element while a network is being created.
 	networking chan struct{}
 
-	mu       sync.Mutex                      // guards what follows
-	programs map[string]program              // for each engine seen
-	links    map[driver.EnvironmentRef]*link // to gateways
-	relays   map[relayRef]*relayLink
-	clocks   map[string]engineClock   // of each engine seen
-	accounts map[string]imageAccounts // by the image's id
+	mu             sync.Mutex                               // guards what follows
+	programs       map[string]program                       // by engine
+	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
+	relays         map[relayRef]*relayClient
+	clocks         map[string]engineClock   // by engine
+	accounts       map[string]imageAccounts // by image id
 	// proved are the container runtimes that have run a sandbox's command.
 	proved map[provedRuntime]bool
-	// numbers are the witnesses that engines are known to have, in order; the last one must be there.
+	// numbers are the known witnesses of engines, in order. The last one must exist.
 	numbers map[witnessed][]int64
 }
 
 var _ driver.Executor = (*Executor)(nil)
 
-// NewClient returns a client of the engine that cfg names, for work that is not about sandboxes.
-// It does not connect. Errors: as dockerapi.Connect.
+// NewClient returns a client of the engine that cfg names, for work that does not concern sandboxes. It does
+// not connect. Errors: as dockerapi.Connect.
 func NewClient(cfg Config) (*dockerapi.Client, error) {
 	return dockerapi.Connect(cfg.Host, cfg.Context)
 }
 
-// New returns an executor for the engine that cfg names. It does not connect.
-// Errors: Invalid, when the address, the context, the pool or a setting of gateways cannot be used.
+// New returns an executor for the engine that cfg names. It does not connect. Errors: Invalid, if the
+// address, the context, the pool or a setting of gateways is not valid.
 func New(cfg Config) (*Executor, error) {
 	pool, err := checkPool(cfg.NetworkPool)
 	if err != nil {
@@ -102,10 +102,19 @@ func New(cfg Config) (*Executor, error) {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
 	e := &Executor{
-		api: api, log: cfg.Logger, lanes: newLanes(cfg.Calls),
-		gateway: cfg.Gateway, pool: pool, networking: make(chan struct{}, 1), programs: make(map[string]program),
-		links: make(map[driver.EnvironmentRef]*link), relays: make(map[relayRef]*relayLink), clocks: make(map[string]engineClock), numbers: make(map[witnessed][]int64), accounts: make(map[string]imageAccounts),
-		proved: make(map[provedRuntime]bool),
+		api:            api,
+		log:            cfg.Logger,
+		lanes:          newLanes(cfg.Calls),
+		gateway:        cfg.Gateway,
+		pool:           pool,
+		networking:     make(chan struct{}, 1),
+		programs:       make(map[string]program),
+		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
+		relays:         make(map[relayRef]*relayClient),
+		clocks:         make(map[string]engineClock),
+		numbers:        make(map[witnessed][]int64),
+		accounts:       make(map[string]imageAccounts),
+		proved:         make(map[provedRuntime]bool),
 	}
 	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
@@ -116,13 +125,13 @@ func New(cfg Config) (*Executor, error) {
 func (e *Executor) Close() error {
 	e.channels.close()
 	e.mu.Lock()
-	links, relays := maps.Clone(e.links), maps.Clone(e.relays)
+	links, relays := maps.Clone(e.gatewayClients), maps.Clone(e.relays)
 	e.mu.Unlock()
 	for r := range relays {
 		e.leaveRelay(r)
 	}
 	for ref := range links {
-		e.hangUp(ref)
+		e.closeGatewayClient(ref)
 	}
 	return e.api.Close()
 }
@@ -130,10 +139,22 @@ func (e *Executor) Close() error {
 // Backend implements driver.Executor.
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 
-// Capabilities implements driver.Executor. Disk limits need a storage driver that few engines
-// have, so they are not promised.
+// Capabilities implements driver.Executor. Disk limits need a storage driver that few engines have, so they
+// are not promised.
 func (e *Executor) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Pause: true, PIDLimit: true, CPUTime: true, Exec: true, Channel: true, Verifier: true, FullNetwork: true, WarmPool: true, Confined: true, Disk: true}
+	return driver.Capabilities{
+		Pause:       true,
+		PIDLimit:    true,
+		CPUTime:     true,
+		Exec:        true,
+		Channel:     true,
+		Verifier:    true,
+		FullNetwork: true,
+		Gateway:     true,
+		WarmPool:    true,
+		Confined:    true,
+		Disk:        true,
+	}
 }
 
 func isCode(err error, code sandbox.Code) bool {

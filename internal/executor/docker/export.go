@@ -12,12 +12,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// dataContent names what lies in /data, so that the engine's names begin there.
+// dataContent is the content of /data: the engine's names then start there.
 const dataContent = "/data/."
 
-// Export implements driver.Exporter by the engine's archive, which needs nothing of the sandbox: the
-// engine mounts the volume, of a stopped container too. Until the stream has ended it keeps every
-// other request for this container waiting, even one that only looks.
+// Export implements driver.Exporter with the engine's archive, which needs nothing from the sandbox: the
+// engine mounts the volume even for a stopped container. Until the stream ends, the engine delays every other
+// request for this container, even reads.
 func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
@@ -31,25 +31,25 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	return x, nil
 }
 
-// export is what lies in /data on its way out of a sandbox.
+// export is the running export of a sandbox's /data.
 type export struct {
 	e      *Executor
 	h      driver.Handle
-	ctx    context.Context // of the stream
+	ctx    context.Context // context of the stream
 	cancel context.CancelFunc
-	body   io.ReadCloser // does not change once the stream is open
+	body   io.ReadCloser // constant once the stream is open
 	mu     sync.Mutex    // guards what follows: a copy may return, and its caller close the stream, before a Read does
-	frozen bool          // by this export, and not thawed yet
-	// state is what the sandbox was when the stream began, and must be to its end.
+	frozen bool          // frozen by this export and not thawed yet
+	// state is the sandbox's state at the start of the stream. It must not change until the end.
 	state *dockerapi.ContainerState
-	ended error // of the stream, once it has ended
-	thaw  error // of letting the sandbox go on
+	ended error // result of the stream, once it has ended
+	thaw  error // error of thawing the sandbox
 }
 
-// open freezes the sandbox and asks for the archive.
+// open freezes the sandbox and requests the archive.
 func (x *export) open() error {
 	if x.frozen {
-		// One that ends by itself meanwhile runs as little as a paused one.
+		// A sandbox that stops on its own meanwhile runs as little as a paused one.
 		if err := x.e.Sleep(x.ctx, x.h, sandbox.SleepPause); err != nil {
 			return err
 		}
@@ -65,19 +65,20 @@ func (x *export) open() error {
 	r := read("read /data of container", sandboxName(x.h))
 	r.reason = sandbox.ReasonCopyFailed
 	return x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
-		stop := context.AfterFunc(ctx, x.cancel) // the request's deadline is for the wait, not for the stream
+		stop := context.AfterFunc(ctx, x.cancel) // the request's deadline limits the wait, not the stream
 		defer stop()
 		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, sandboxName(x.h), dataContent)
 		return err
 	})
 }
 
-// flicker is how long an engine may contradict the pause that it has just carried out: its own late
-// events of the unpause before change what it says, and those of the pause change it back.
+// flicker is how long an engine may contradict the pause that it has just carried out: late events of an
+// earlier unpause change its answer, and those of the pause change it back.
 const flicker = 5 * time.Second
 
-// look inspects the sandbox until it is as wanted, or does not become so any more.
-func (x *export) look(ctx context.Context, wanted func(*dockerapi.ContainerState) bool) (*dockerapi.ContainerState, error) {
+// look inspects the sandbox until it is as wanted, or can no longer become so.
+func (x *export) look(ctx context.Context,
+	wanted func(*dockerapi.ContainerState) bool) (*dockerapi.ContainerState, error) {
 	for limit := time.Now().Add(flicker); ; {
 		c, err := x.e.inspect(ctx, x.h)
 		if err != nil {
@@ -96,11 +97,12 @@ func (x *export) look(ctx context.Context, wanted func(*dockerapi.ContainerState
 
 // torn is the error for a sandbox that another caller has woken.
 func (x *export) torn(now sandbox.State) error {
-	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read /data: somebody made it go on meanwhile (it is %s), so what was read may be torn: export again", x.h.SandboxID, now).
+	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read /data: another caller woke it meanwhile (it is "+
+		"%s), so the data may be inconsistent: export again", x.h.SandboxID, now).
 		WithReason(sandbox.ReasonInvalidState)
 }
 
-// Read implements io.Reader. The sandbox goes on as soon as all was read.
+// Read implements io.Reader. The sandbox is thawed as soon as everything was read.
 func (x *export) Read(p []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -112,7 +114,8 @@ func (x *export) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case !errors.Is(err, io.EOF):
-		x.ended = sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read /data: the stream broke: %w (retry)", x.h.SandboxID, err).WithReason(sandbox.ReasonCopyFailed)
+		x.ended = sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read /data: the stream broke: %w (retry)",
+			x.h.SandboxID, err).WithReason(sandbox.ReasonCopyFailed)
 	default:
 		x.release()
 		if x.ended = x.unchanged(); x.ended == nil {
@@ -123,7 +126,7 @@ func (x *export) Read(p []byte) (int, error) {
 	return n, x.ended
 }
 
-// unchanged checks that nothing of the sandbox ran while the stream was read.
+// unchanged checks that nothing in the sandbox ran while the stream was read.
 func (x *export) unchanged() error {
 	same := func(s *dockerapi.ContainerState) bool {
 		return stateOf(s) == stateOf(x.state) && s.StartedAt == x.state.StartedAt
@@ -135,14 +138,14 @@ func (x *export) unchanged() error {
 	return x.torn(stateOf(s))
 }
 
-// release ends the request, which the engine waits for before it takes another one.
+// release ends the request. The engine handles the next request for the container only after that.
 func (x *export) release() {
 	if x.body != nil {
-		_ = x.body.Close() // what was read of it is judged by Read
+		_ = x.body.Close() // Read reports errors of the content
 	}
 }
 
-// goOn thaws the sandbox if it was frozen for the stream, whatever became of the caller.
+// goOn thaws the sandbox if the export froze it, even if the caller is gone.
 func (x *export) goOn() {
 	if !x.frozen {
 		return
@@ -157,20 +160,21 @@ func (x *export) goOn() {
 	switch {
 	case err == nil && stateOf(s) == sandbox.StatePaused:
 		x.thaw = x.unpause(ctx)
-	case err == nil, isCode(err, sandbox.NotFound): // it goes on, or has ended, or was removed
+	case err == nil, isCode(err, sandbox.NotFound): // it runs, has ended or was removed
 		x.thaw = nil
 	}
 }
 
 func (x *export) unpause(ctx context.Context) error {
-	return x.e.do(ctx, change("unpause container", sandboxName(x.h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return x.e.api.ContainerUnpause(ctx, sandboxName(x.h))
-	})
+	return x.e.do(ctx, change("unpause container", sandboxName(x.h), sandbox.ReasonStartFailed),
+		func(ctx context.Context) error {
+			return x.e.api.ContainerUnpause(ctx, sandboxName(x.h))
+		})
 }
 
 // Close implements io.Closer.
 func (x *export) Close() error {
-	x.release() // which ends a Read under way
+	x.release() // this ends a running Read
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.goOn()

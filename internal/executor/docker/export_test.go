@@ -40,7 +40,7 @@ func (w *world) wantState(t *testing.T, h driver.Handle, want sandbox.State) {
 
 func TestASandboxWhoseExportDiesIsWokenByAnother(t *testing.T) {
 	t.Parallel()
-	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCable(t)
+	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCuttableProxy(t)
 	h, r := begun(t, w, executorOver(t, c))
 	c.Cut()
 	_, err := io.Copy(io.Discard, r)

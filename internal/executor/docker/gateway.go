@@ -18,54 +18,56 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An environment whose network is restricted has a gateway: one container, of an image with nothing
-// but the gateway's program, and one volume with what the gateway keeps and a directory for each
-// sandbox. Of the volume a sandbox sees its own directory only, bound by its place on the engine's
-// host. (volume-subpath would bind the whole volume on engines before 26.)
+// An environment with a restricted network or with LLM routes has a gateway: one container, of an image with only the
+// gateway's program, and one volume with the gateway's data and a directory for each sandbox. A sandbox sees only its
+// own directory of the volume, bound by its path on the engine's host. (volume-subpath would bind the whole volume on
+// engines before 26.)
 
-// Bounds of a gateway's container. Its memory holds the 4096 connections that it takes at most.
+// Limits of a gateway's container. Its memory suffices for the maximum of 4096 connections.
 const (
 	gatewayMemory       = 256 << 20
-	gatewayHeap         = "200MiB" // below that, so that it collects garbage before the kernel ends it
+	gatewayHeap         = "200MiB" // less than that, so that it collects garbage before the kernel kills it
 	gatewayPIDs   int64 = 128
 )
 
-// gatewayStart bounds the wait until a gateway that has been started can be told what to do.
+// gatewayStart limits the wait for a started gateway to answer.
 const gatewayStart = changeLimit
 
-// Gateway says what the gateways of an engine need to get out themselves.
+// Gateway configures how the gateways of an engine reach the Internet.
 type Gateway struct {
-	// Network is the engine's network that gateways are on; empty means the engine's default bridge.
+	// Network is the engine's network for gateways; empty means the default bridge.
 	Network string
-	// DNS are the servers that gateways ask, Hosts are names that those do not know, as name:address.
-	// Empty means what the engine gives every container.
+	// DNS are the name servers of gateways, Hosts additional names as name:address. Empty means the engine's
+	// defaults.
 	DNS, Hosts []string
-	// Upstream is an HTTP proxy that gateways go through; nil is none.
+	// Upstream is an HTTP proxy for gateways; nil means none.
 	Upstream *control.Upstream
 }
 
-// validate checks what can be known without an engine. Errors: Invalid.
+// validate checks what does not need an engine. Errors: Invalid.
 func (g Gateway) validate() error {
 	for _, server := range g.DNS {
 		if _, err := netip.ParseAddr(server); err != nil {
-			return sandbox.Errorf(sandbox.Invalid, "a name server of gateways must be an address such as 10.0.0.53, not %q", server)
+			return sandbox.Errorf(sandbox.Invalid, "a name server for gateways must be an address such as 10.0.0.53, not %q",
+				server)
 		}
 	}
 	switch g.Network {
 	case dockerapi.NetworkHost, dockerapi.NetworkNone:
-		return sandbox.Errorf(sandbox.Invalid, "gateways cannot be on the network %q: name a network that leads out and is not the host's", g.Network)
+		return sandbox.Errorf(sandbox.Invalid,
+			"gateways cannot use the network %q: choose a network with Internet access that is not the host's", g.Network)
 	}
 	if g.Upstream == nil {
 		return nil
 	}
 	if _, err := egress.NewUpstream(g.Upstream.URL, []byte(g.Upstream.CA)); err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "the proxy of gateways: %w", err)
+		return sandbox.Errorf(sandbox.Invalid, "the upstream proxy of gateways: %w", err)
 	}
 	return nil
 }
 
-// ensureGateway makes an environment's gateway run, and let out what the rules say. A gateway of another release or
-// with other needs is replaced, which ends the connections through it.
+// ensureGateway starts an environment's gateway and sets its rules. A gateway of another release or with
+// another configuration is replaced, which ends its connections.
 func (e *Executor) ensureGateway(ctx context.Context, ref driver.EnvironmentRef, rules sandbox.Egress) error {
 	if err := e.startGateway(ctx, ref); err != nil {
 		return err
@@ -75,21 +77,23 @@ func (e *Executor) ensureGateway(ctx context.Context, ref driver.EnvironmentRef,
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: gateway of environment %s: %w", ref.EnvironmentID, err)
 	}
-	return e.tell(ctx, ref, "allow what the environment allows", func(ctx context.Context, c *control.Client) error {
-		if s, err := c.Status(ctx); err != nil || s.Settings == want {
-			return err
-		}
-		return c.Apply(ctx, settings)
-	})
+	return e.callGateway(ctx, ref, "set the environment's egress rules",
+		func(ctx context.Context, c *control.Client) error {
+			if s, err := c.Status(ctx); err != nil || s.Settings == want {
+				return err
+			}
+			return c.Apply(ctx, settings)
+		})
 }
 
-// startGateway makes the container run, and nothing else.
+// startGateway only starts the container.
 func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) error {
 	p, err := e.programFor(ctx, "gateway", ref.Instance, gateway.Binary)
 	if err != nil {
 		return err
 	}
-	reference := gatewayImage(ref, shortHash(p.hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.seccomp))
+	reference := gatewayImage(ref,
+		shortHash(p.hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.seccomp))
 	name, labels := gatewayName(ref), environmentLabels(ref, roleGateway)
 	c, err := e.lookUp(ctx, name)
 	if err == nil {
@@ -109,7 +113,7 @@ func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) 
 	} else if isCode(err, sandbox.NotFound) {
 		err = e.createGateway(ctx, ref, reference, p)
 	}
-	if err != nil && !isCode(err, sandbox.Conflict) { // another caller makes it
+	if err != nil && !isCode(err, sandbox.Conflict) { // another caller creates it
 		return err
 	}
 	return e.do(ctx, change("start container", name, sandbox.ReasonStartFailed), func(ctx context.Context) error {
@@ -124,10 +128,12 @@ func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef,
 	if err := e.ensureGatewayImage(ctx, ref, reference, p); err != nil {
 		return err
 	}
-	return e.do(ctx, change("create container", gatewayName(ref), sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp), nil, nil, gatewayName(ref))
-		return err
-	})
+	return e.do(ctx, change("create container", gatewayName(ref), sandbox.ReasonCreationFailed),
+		func(ctx context.Context) error {
+			_, err := e.api.ContainerCreate(ctx, gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp), nil,
+				nil, gatewayName(ref))
+			return err
+		})
 }
 
 func gatewayConfig(ref driver.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
@@ -150,7 +156,7 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 		on = dockerapi.NetworkBridge
 	}
 	return &dockerapi.HostConfig{
-		// Not NoCopy: the engine gives the new volume to the gateway's user, as the image has it.
+		// Not NoCopy: the engine gives the new volume the owner that the image sets, the gateway's user.
 		Mounts:         []dockerapi.Mount{volumeMount(egressVolume(ref), gateway.Root, environmentLabels(ref, roleEgress))},
 		NetworkMode:    on,
 		DNS:            e.gateway.DNS,
@@ -160,14 +166,15 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 		SecurityOpt:    []string{"no-new-privileges", seccompOption + profile},
 		IpcMode:        dockerapi.IPCModePrivate,
 		Sysctls:        sysctls(),
-		// It comes back by itself; until then its sandboxes are cut off.
+		// It restarts automatically. Until then its sandboxes have no network.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},
 		Resources:     dockerapi.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
 	}
 }
 
-func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.EnvironmentRef, reference string, p program) error {
+func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.EnvironmentRef,
+	reference string, p program) error {
 	labels := environmentLabels(ref, roleProgram)
 	there, err := e.findOwnImage(ctx, reference, labels)
 	if there || err != nil {
@@ -183,7 +190,12 @@ func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.Environmen
 		err = tw.WriteHeader(&h)
 	}
 	if err == nil {
-		err = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(gateway.Path, "/"), Mode: 0o755, Size: int64(len(p.binary))})
+		err = tw.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg,
+			Name:     strings.TrimPrefix(gateway.Path, "/"),
+			Mode:     0o755,
+			Size:     int64(len(p.binary)),
+		})
 	}
 	if err == nil {
 		_, err = tw.Write(p.binary)
@@ -194,9 +206,9 @@ func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.Environmen
 	return e.importImage(ctx, reference, labels, bytes.NewReader(layer.Bytes()))
 }
 
-// removeGateway removes an environment's gateway and all that it has; absent is success.
+// removeGateway removes an environment's gateway with its volume and images. Absent is success.
 func (e *Executor) removeGateway(ctx context.Context, ref driver.EnvironmentRef) error {
-	e.hangUp(ref)
+	e.closeGatewayClient(ref)
 	name, labels := gatewayName(ref), environmentLabels(ref, roleGateway)
 	c, err := e.lookUp(ctx, name)
 	if err == nil {

@@ -28,19 +28,20 @@ const (
 var withoutOnGVisor = map[string]string{
 	"Network": "the test's engine has no networks",
 	"Observer/a command out of memory is reported as such": endsWhole,
-	"Follow/output":                                                       noNamelessOut,
-	"Processes/a log keeps the latest":                                    noNamelessOut,
-	"Files/nothing is written outside":                                    followsLinks,
-	"Files/nothing is read outside":                                       followsLinks,
-	"Files/a link that comes first leads nowhere":                         followsLinks,
-	"Files/a race for the path leads nowhere":                             followsLinks,
-	"Files/a race for one path leads nowhere":                             followsLinks,
-	"Files/single files stay inside":                                      followsLinks,
-	"Files/what lies on disk is counted":                                  holes,
-	"Hardening/a file as large as the disk cannot be written":             holes,
-	"Hardening/seccomp filters":                                           unfiltered,
-	"Hardening/seccomp filters process 1":                                 unfiltered,
-	"Hardening/read-only root":                                            "gVisor refuses a write for its user before it looks at the file system",
+	"Follow/output":                                           noNamelessOut,
+	"Processes/a log keeps the latest":                        noNamelessOut,
+	"Files/nothing is written outside":                        followsLinks,
+	"Files/nothing is read outside":                           followsLinks,
+	"Files/a link that comes first leads nowhere":             followsLinks,
+	"Files/a race for the path leads nowhere":                 followsLinks,
+	"Files/a race for one path leads nowhere":                 followsLinks,
+	"Files/single files stay inside":                          followsLinks,
+	"Files/what lies on disk is counted":                      holes,
+	"Hardening/a file as large as the disk cannot be written": holes,
+	"Hardening/seccomp filters":                               unfiltered,
+	"Hardening/seccomp filters process 1":                     unfiltered,
+	"Hardening/read-only root": "gVisor refuses a write for its user before " +
+		"it looks at the file system",
 	"Hardening/process 1 dies of the host's memory before the host's own": ownKernel,
 	"Hardening/no network but loopback":                                   ownKernel,
 	"Hardening/no device of the host":                                     ownKernel,
@@ -64,11 +65,13 @@ func TestContractOnGVisor(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" || os.Getenv(gvisor) == "" {
 		t.Skip("takes minutes: set SANDBOX_TEST_LONG=1 and " + gvisor + ", or run make test-long")
 	}
-	d := runtimesOf(t, map[string]dockertest.Runtime{"runsc": {Path: os.Getenv(gvisor), Args: []string{"--host-uds=open"}}})
+	d := runtimesOf(t,
+		map[string]dockertest.Runtime{"runsc": {Path: os.Getenv(gvisor), Args: []string{"--host-uds=open"}}})
 	cfg := contractOn(d.Connect(), d.Host(), d.Busybox())
 	cfg.Runtime, cfg.FewAttempts, cfg.Without = "runsc", true, withoutOnGVisor
 	cfg.Resources = sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 512} // gVisor's own threads count
-	cfg.BreakChannel = nil                                                      // gVisor's processes are none of the host's
+	// gVisor's processes are none of the host's.
+	cfg.BreakChannel = nil
 	executortest.Run(t, cfg)
 }
 
@@ -84,8 +87,12 @@ func TestAGVisorThatLacksSomethingIsRefusedByItsVersion(t *testing.T) {
 		runtimes["runsc"] = dockertest.Runtime{Path: newer, Args: []string{"--host-uds=open"}}
 	}
 	old, err := exec.LookPath("runsc")
-	if version, _ := exec.CommandContext(t.Context(), old, "--version").Output(); err == nil && strings.Contains(string(version), "0.0~2022") {
-		runtimes["old"] = dockertest.Runtime{Path: old, Args: []string{"--host-uds=open", "--network=none", "--platform=ptrace"}}
+	if version, _ := exec.CommandContext(t.Context(), old, "--version").Output(); err == nil &&
+		strings.Contains(string(version), "0.0~2022") {
+		runtimes["old"] = dockertest.Runtime{
+			Path: old,
+			Args: []string{"--host-uds=open", "--network=none", "--platform=ptrace"},
+		}
 	}
 	d := runtimesOf(t, runtimes)
 	w := newWorldAt(t, newExecutorOn(t, d.Host()), d.Connect(), d.Busybox(), func(*sandbox.EnvironmentSpec) {})

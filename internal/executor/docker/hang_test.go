@@ -78,7 +78,8 @@ func letGo(t *testing.T, pid int) (release func()) {
 	})
 }
 
-// stopInit stops the process in which runc is about to become a container's command, and returns its id, 0 when there is none.
+// stopInit stops the process in which runc is about to become a container's command, and returns its id, 0
+// when there is none.
 func stopInit(t *testing.T, container string) int {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
@@ -101,7 +102,8 @@ func stopInit(t *testing.T, container string) int {
 	return 0
 }
 
-// TestAContainerThatHangsHoldsUpNoOther stops runc in one of two sandboxes, so that the engine does not answer about it.
+// TestAContainerThatHangsHoldsUpNoOther stops runc in one of two sandboxes, so that the engine does not
+// answer about it.
 func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))

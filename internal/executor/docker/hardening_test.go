@@ -57,7 +57,8 @@ func (w *world) findings(t *testing.T, sandboxID string) (found map[string]strin
 		case sandbox.VerdictFinding:
 			found[c.Rule] = c.Detail
 		case sandbox.VerdictInapplicable:
-			if !slices.Contains([]string{"5.2", "5.3"}, c.Rule) && c.Detail != "it does not run" { // AppArmor and SELinux are the host's
+			// AppArmor and SELinux are the host's.
+			if !slices.Contains([]string{"5.2", "5.3"}, c.Rule) && c.Detail != "it is not running" {
 				t.Errorf("rule %s does not apply: %s", c.Rule, c.Detail)
 			}
 		}
@@ -117,8 +118,12 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 		}},
 		{"5.19", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.Ulimits = nil }},
 		{"5.20", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
-			h.Mounts = append(slices.Clone(h.Mounts), dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: "/tmp", Target: "/mnt",
-				BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRShared}})
+			h.Mounts = append(slices.Clone(h.Mounts), dockerapi.Mount{
+				Type:        dockerapi.MountTypeBind,
+				Source:      "/tmp",
+				Target:      "/mnt",
+				BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRShared},
+			})
 		}},
 		{"5.21", func(c *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.UTSMode, c.Hostname = "host", "" }},
 		{"5.22", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
@@ -182,7 +187,8 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 	}
 	t.Run("updated while it runs", func(t *testing.T) {
 		unlimited := int64(-1)
-		_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), dockerapi.UpdateConfig{Resources: dockerapi.Resources{PidsLimit: &unlimited}})
+		_, err := api.ContainerUpdate(t.Context(), name(spec.Handle),
+			dockerapi.UpdateConfig{Resources: dockerapi.Resources{PidsLimit: &unlimited}})
 		must(t, err)
 		if found, _ := w.findings(t, spec.SandboxID); len(found) != 1 || found["5.29"] == "" {
 			t.Errorf("findings: %v, want 5.29", found)
@@ -197,15 +203,17 @@ func TestWhatTheEngineCannotHoldIsRefusedByName(t *testing.T) {
 		change func(s *sandbox.EnvironmentSpec)
 		says   string
 	}{
-		"confinement.runtime":    {func(s *sandbox.EnvironmentSpec) { s.Confinement.Runtime = "runsc" }, "runc"},
-		"confinement.disk_limit": {func(s *sandbox.EnvironmentSpec) { s.Confinement.DiskLimit = sandbox.DiskEnforced }, "prjquota"},
-		"resources.cpu_millis":   {func(s *sandbox.EnvironmentSpec) { s.Resources.CPUMillis = 1_000_000 }, "CPUs"},
+		"confinement.runtime": {func(s *sandbox.EnvironmentSpec) { s.Confinement.Runtime = "runsc" }, "runc"},
+		"confinement.disk_limit": {func(s *sandbox.EnvironmentSpec) { s.Confinement.DiskLimit = sandbox.DiskEnforced },
+			"prjquota"},
+		"resources.cpu_millis": {func(s *sandbox.EnvironmentSpec) { s.Resources.CPUMillis = 1_000_000 }, "CPUs"},
 	} {
 		spec := w.environment()
 		row.change(&spec)
 		err := w.x.Provision(t.Context(), w.ref, spec)
 		var e *sandbox.Error
-		if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != field || !strings.Contains(e.Fields[0].Problem, row.says) {
+		if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != field ||
+			!strings.Contains(e.Fields[0].Problem, row.says) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -216,10 +224,12 @@ func TestASandboxRunsAsTheUserOfItsEnvironment(t *testing.T) {
 	w := newWorld(t, dockertest.Busybox(t))
 	h := w.spawnConfined(t, sandbox.Confinement{User: "2000:3000", TmpMB: 8, RunMB: 2, OpenFiles: 128})
 	const want = "2000:3000\n2000:3000\n2000:3000\n2000:3000\n"
-	if got := w.exec(t, h, "sh", "-c", "echo $(id -u):$(id -g); stat -c %u:%g /workspace /data /workspace/config.json"); got != want {
+	if got := w.exec(t, h,
+		"sh", "-c", "echo $(id -u):$(id -g); stat -c %u:%g /workspace /data /workspace/config.json"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := w.exec(t, h, "sh", "-c", "touch /workspace/a /data/a /run/a; df -m /tmp /run | tail -n 2 | tr -s ' ' | cut -d' ' -f2; ulimit -n"); got != "8\n2\n128\n" {
+	if got := w.exec(t, h, "sh", "-c", "touch /workspace/a /data/a /run/a; df -m /tmp /run | tail -n 2 | tr -s ' ' | "+
+		"cut -d' ' -f2; ulimit -n"); got != "8\n2\n128\n" {
 		t.Errorf("sizes and open files are %q", got)
 	}
 }
@@ -228,7 +238,8 @@ func TestRootThatIsAllowedHasNoCapability(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	h := w.spawnConfined(t, sandbox.Confinement{User: "0:0", AllowRoot: true})
-	got := w.exec(t, h, "sh", "-c", "id -u; grep CapBnd /proc/self/status | tr -d '\\t'; touch /workspace/mine && echo wrote; chown 5 /workspace/mine || echo refused")
+	got := w.exec(t, h, "sh", "-c", "id -u; grep CapBnd /proc/self/status | tr -d '\\t'; touch /workspace/mine && echo "+
+		"wrote; chown 5 /workspace/mine || echo refused")
 	if want := "0\nCapBnd:0000000000000000\nwrote\nrefused\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -239,7 +250,8 @@ func TestAProfileOfTheEnvironmentIsInForce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	h := w.spawnConfined(t, sandbox.Confinement{SeccompProfile: allowAllBut(t, "mkdir", "mkdirat")})
-	got := w.exec(t, h, "sh", "-c", "grep '^Seccomp:' /proc/self/status | tr -d '\\t'; touch /workspace/a && echo file; mkdir /workspace/b 2>/dev/null || echo denied")
+	got := w.exec(t, h, "sh", "-c", "grep '^Seccomp:' /proc/self/status | tr -d '\\t'; touch /workspace/a && echo file; "+
+		"mkdir /workspace/b 2>/dev/null || echo denied")
 	if want := "Seccomp:2\nfile\ndenied\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -252,7 +264,10 @@ func TestAProfileOfTheEnvironmentIsInForce(t *testing.T) {
 func allowAllBut(t *testing.T, denied ...string) string {
 	t.Helper()
 	profile := map[string]any{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []map[string]any{
-		{"names": slices.DeleteFunc(slices.Clone(commonSyscalls), func(n string) bool { return slices.Contains(denied, n) }), "action": "SCMP_ACT_ALLOW"},
+		{
+			"names":  slices.DeleteFunc(slices.Clone(commonSyscalls), func(n string) bool { return slices.Contains(denied, n) }),
+			"action": "SCMP_ACT_ALLOW",
+		},
 	}}
 	text, err := json.Marshal(profile)
 	must(t, err)

@@ -11,14 +11,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Instance implements driver.Executor: the id that the engine gave itself.
+// Instance implements driver.Executor: it returns the engine's own id.
 func (e *Executor) Instance(ctx context.Context) (string, error) {
 	info, err := e.engine(ctx)
 	return info.ID, err
 }
 
-// engineOf returns the engine that answers now, if it is the one that a handle names: by its id and by what ledgers left.
-// Errors: Unavailable, with ReasonOtherInstance when it is another.
+// engineOf returns the engine that answers now, if it is the one that a handle names, by its id and by the
+// witnesses of ledgers. Errors: Unavailable, with ReasonOtherInstance if it is another.
 func (e *Executor) engineOf(ctx context.Context, instance string) (dockerapi.Info, error) {
 	info, err := e.engine(ctx)
 	if err == nil && info.ID != instance {
@@ -31,8 +31,8 @@ func (e *Executor) engineOf(ctx context.Context, instance string) (dockerapi.Inf
 }
 
 func (e *Executor) otherInstance(found, meant string) error {
-	return sandbox.Errorf(sandbox.Unavailable, "docker: engine %s answers at %s, but engine %s is meant: connect to that one",
-		found, e.api.DaemonHost(), meant).WithReason(sandbox.ReasonOtherInstance)
+	return sandbox.Errorf(sandbox.Unavailable, "docker: engine %s answers at %s, but engine %s is required: "+
+		"connect to that one", found, e.api.DaemonHost(), meant).WithReason(sandbox.ReasonOtherInstance)
 }
 
 func (e *Executor) confirm(ctx context.Context, instance string) error {
@@ -40,7 +40,7 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 	return err
 }
 
-// engine asks the engine who it is.
+// engine returns the engine's description of itself.
 func (e *Executor) engine(ctx context.Context) (dockerapi.Info, error) {
 	asked := time.Now()
 	info, err := fetch(ctx, e, read("ask", "the engine"), e.api.Info)
@@ -49,24 +49,26 @@ func (e *Executor) engine(ctx context.Context) (dockerapi.Info, error) {
 	}
 	e.noteClock(info, asked)
 	if info.ID == "" {
-		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id: is it still starting?", e.api.DaemonHost())
+		return info, sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has no id (it may still be starting; "+
+			"retry)",
+			e.api.DaemonHost())
 	}
 	if !info.LiveRestoreEnabled {
 		e.warned.Do(func() {
-			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine stops every sandbox and ends its processes; set \"live-restore\": true in its daemon.json",
-				"engine", info.ID, "host", e.api.DaemonHost())
+			e.log.Warn("the Docker Engine runs without live-restore: a restart of the engine stops every sandbox and ends its "+
+				"processes; set \"live-restore\": true in its daemon.json", "engine", info.ID, "host", e.api.DaemonHost())
 		})
 	}
 	return info, nil
 }
 
-// program is a program of ours for an engine's architecture.
+// program is one of our programs for an engine's architecture.
 type program struct {
 	binary []byte
 	hash   string
-	// seccomp is the profile for what runs on that engine.
+	// seccomp is the profile for containers on that engine.
 	seccomp string
-	// narrow: the engine maps the users of its containers, and few of them.
+	// narrow: the engine maps the users of its containers to a small range.
 	narrow bool
 	// runtime is the engine's own container runtime.
 	runtime string
@@ -77,9 +79,10 @@ func (p program) identityOf(spec driver.SandboxSpec) sandbox.Identity {
 	return spec.Confinement.Identity(spec.SandboxID, p.narrow)
 }
 
-// mapsUsers reports whether containers of an engine have a namespace of users.
+// mapsUsers reports whether containers of the engine have a user namespace.
 func mapsUsers(info dockerapi.Info) bool {
-	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return o == "name=userns" || o == "name=rootless" })
+	return slices.ContainsFunc(info.SecurityOptions,
+		func(o string) bool { return o == "name=userns" || o == "name=rootless" })
 }
 
 // guestFor returns the guest for an engine.
@@ -87,8 +90,9 @@ func (e *Executor) guestFor(ctx context.Context, instance string) (program, erro
 	return e.programFor(ctx, "guest", instance, guest.Binary)
 }
 
-// programFor returns a program for an engine, whose architecture never changes: it is asked for once.
-func (e *Executor) programFor(ctx context.Context, name, instance string, binary func(arch string) ([]byte, error)) (program, error) {
+// programFor returns a program for an engine. An engine's architecture never changes, so it is read once.
+func (e *Executor) programFor(ctx context.Context, name, instance string,
+	binary func(arch string) ([]byte, error)) (program, error) {
 	key := name + " " + instance
 	e.mu.Lock()
 	p, ok := e.programs[key]
@@ -101,7 +105,7 @@ func (e *Executor) programFor(ctx context.Context, name, instance string, binary
 		return p, err
 	}
 	arch := info.Architecture
-	switch arch { // the kernel's names; Go has its own
+	switch arch { // kernel names; Go has others
 	case "x86_64":
 		arch = "amd64"
 	case "aarch64":
@@ -120,12 +124,12 @@ func (e *Executor) programFor(ctx context.Context, name, instance string, binary
 	return p, nil
 }
 
-// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the
-// handle's, Unavailable if that cannot be confirmed.
+// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the handle's,
+// Unavailable if that cannot be confirmed.
 func (e *Executor) absent(ctx context.Context, h driver.Handle) error {
 	if err := e.confirm(ctx, h.Instance); err != nil {
 		return err
 	}
-	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: there is no container %s on engine %s",
+	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: container %s does not exist on engine %s",
 		h.SandboxID, sandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
 }

@@ -89,7 +89,8 @@ func TestAWritableMountKeepsItsOwners(t *testing.T) {
 		}
 		return fmt.Sprintf("%d:%d", s.Uid, s.Gid)
 	}
-	const script = "cat /mnt/shared/there; touch /mnt/shared/new 2>/dev/null || echo refused; echo x 2>/dev/null >> /mnt/shared/there || echo kept"
+	const script = "cat /mnt/shared/there; touch /mnt/shared/new 2>/dev/null || echo refused; echo x 2>/dev/null >> " +
+		"/mnt/shared/there || echo kept"
 	for name, row := range map[string]struct {
 		user string
 		mode os.FileMode

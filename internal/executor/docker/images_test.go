@@ -67,7 +67,8 @@ func TestImageWithItsOwnWorkspace(t *testing.T) {
 			h := w.spawn(t)
 			const script = `cd /workspace; b=/bin/busybox; $b stat -c '%u:%g %n' /workspace * /data/saves/first; $b cat board.txt config.json; echo " mine" >> board.txt; $b mkdir new`
 			user := ownUser(h)
-			want := user + " /workspace\n" + user + " board.txt\n" + user + " config.json\n" + user + " /data/saves/first\nhex\n{\"seat\":\"red\"}"
+			want := user + " /workspace\n" + user + " board.txt\n" + user + " config.json\n" + user +
+				" /data/saves/first\nhex\n{\"seat\":\"red\"}"
 			if got := w.exec(t, h, "/bin/busybox", "sh", "-c", script); got != want {
 				t.Errorf("got  %q\nwant %q", got, want)
 			}
@@ -103,14 +104,14 @@ func TestAnotherImageReplacesTheSeed(t *testing.T) {
 	before := w.spawn(t)
 	w.image = second
 	must(t, w.x.Provision(t.Context(), w.ref, w.environment()))
-	seeds := 0
-	for _, left := range leftovers(t, w.ref.LedgerID) {
+	templates := 0
+	for _, left := range objectsOfLedger(t, w.ref.LedgerID) {
 		if strings.HasPrefix(left, "image") && !strings.Contains(left, "-relay") {
-			seeds++
+			templates++
 		}
 	}
-	if seeds != 1 {
-		t.Errorf("the environment has %d seed images, want 1", seeds)
+	if templates != 1 {
+		t.Errorf("the environment has %d template images, want 1", templates)
 	}
 	if got := w.exec(t, w.spawn(t), "/bin/busybox", "ls", "/workspace"); got != "config.json\nsecond\n" {
 		t.Errorf("a sandbox of the second image begins with %q", got)

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Labels of everything that this package makes. An engine cannot change a label, so they hold
-// nothing that changes.
+// Labels of everything that this package creates. An engine cannot change a label, so they hold only constant
+// values.
 const (
 	labelPrefix      = "io.sandbox-lease."
 	labelProvider    = labelPrefix + "provider"
@@ -19,45 +19,45 @@ const (
 	labelEnvironment = labelPrefix + "environment"
 	labelRole        = labelPrefix + "role"
 	labelSandbox     = labelPrefix + "sandbox"
-	// labelInstance is the engine that the object was made on.
+	// labelInstance is the engine that the object was created on.
 	labelInstance   = labelPrefix + "instance"
 	labelLease      = labelPrefix + "lease"
 	labelGeneration = labelPrefix + "generation"
 	labelAgent      = labelPrefix + "agent"
-	// labelImage is the image as the specification names it, labelImageID what that was on the engine.
+	// labelImage is the image as the specification names it, labelImageID the id that it had on the engine.
 	labelImage   = labelPrefix + "image"
 	labelImageID = labelPrefix + "image-id"
-	// labelMounts are the directories of the host that the specification mounts, as a JSON list.
+	// labelMounts are the host directories that the specification mounts, as a JSON list.
 	labelMounts = labelPrefix + "mounts"
 )
 
 const providerName = "terraform-provider-sandbox"
 
-// role says what an object is for.
+// role is the purpose of an object.
 type role string
 
 const (
 	roleSandbox   role = "sandbox"
-	roleCarrier   role = "carrier" // a container that is never started
+	rolePopulator role = "carrier" // a container that is never started
 	roleGuest     role = "guest"
-	roleSeed      role = "seed"
+	roleTemplate  role = "seed"
 	roleWorkspace role = "workspace"
 	roleData      role = "data"
-	roleLease     role = "lease" // says whose a pool's sandbox is
+	roleLease     role = "lease" // holds the lease of a pool's sandbox
 	roleNetwork   role = "network"
 	roleGateway   role = "gateway"
 	roleEgress    role = "egress"        // the volume with the gateway's sockets
 	roleProgram   role = "gateway-image" // holds the gateway's program
-	roleWitness   role = "witness"       // tells the engine from its clones
+	roleWitness   role = "witness"       // distinguishes the engine from its clones
 	roleRelay     role = "relay"         // carries connections to sandboxes
 	roleChannels  role = "channels"      // the volume with the relay's sockets
 	roleRelayCode role = "relay-image"   // holds the relay's program
 )
 
-// idPattern is what ids may look like to be part of a name on the engine.
+// idPattern is the form of ids that may be part of a name on the engine.
 var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
-// checkRef refuses ids that cannot be part of a name.
+// checkRef rejects ids that cannot be part of a name.
 func checkRef(ref driver.EnvironmentRef) error {
 	var f []sandbox.Field
 	for name, id := range map[string]string{"ledger_id": ref.LedgerID, "environment_id": ref.EnvironmentID} {
@@ -73,7 +73,9 @@ func checkRef(ref driver.EnvironmentRef) error {
 
 func checkHandle(h driver.Handle) error {
 	if !idPattern.MatchString(h.SandboxID) {
-		return sandbox.InvalidFields("docker: the handle", []sandbox.Field{{Name: "sandbox_id", Problem: "cannot be part of a name on the engine: " + strconv.Quote(h.SandboxID)}})
+		return sandbox.InvalidFields("docker: the handle", []sandbox.Field{
+			{Name: "sandbox_id", Problem: "cannot be part of a name on the engine: " + strconv.Quote(h.SandboxID)},
+		})
 	}
 	return checkRef(environmentOf(h))
 }
@@ -83,13 +85,13 @@ func environmentOf(h driver.Handle) driver.EnvironmentRef {
 }
 
 func sandboxName(h driver.Handle) string     { return "sandbox-" + h.LedgerID + "-" + h.SandboxID }
-func carrierName(h driver.Handle) string     { return sandboxName(h) + "-carrier" }
+func populatorName(h driver.Handle) string   { return sandboxName(h) + "-carrier" }
 func workspaceVolume(h driver.Handle) string { return sandboxName(h) + "-workspace" }
 func dataVolume(h driver.Handle) string      { return sandboxName(h) + "-data" }
 func leaseVolume(h driver.Handle) string     { return sandboxName(h) + "-lease" }
 func networkName(h driver.Handle) string     { return sandboxName(h) + "-network" }
 
-// guestVolume is named by content, so that a new release never meets an old guest's volume.
+// guestVolume is named by content, so that a new release never uses the volume of an old guest.
 func guestVolume(ref driver.EnvironmentRef, guestHash string) string {
 	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-" + guestHash
 }
@@ -102,13 +104,13 @@ func egressVolume(ref driver.EnvironmentRef) string {
 	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-egress"
 }
 
-// gatewayImage is named by what is in it, like a seed.
+// gatewayImage is named by its content, like a template.
 func gatewayImage(ref driver.EnvironmentRef, hash string) string {
 	return "sandbox-" + ref.LedgerID + "-gateway:" + ref.EnvironmentID + "-" + hash
 }
 
-// seedImage is named by what is in it. Environment ids are valid in a tag but not in a repository.
-func seedImage(ref driver.EnvironmentRef, hash string) (repository, tag string) {
+// templateImage is named by its content. Environment ids are valid in a tag but not in a repository.
+func templateImage(ref driver.EnvironmentRef, hash string) (repository, tag string) {
 	return "sandbox-" + ref.LedgerID, ref.EnvironmentID + "-" + hash
 }
 
@@ -141,7 +143,7 @@ func sandboxLabels(spec driver.SandboxSpec, imageID string) map[string]string {
 	return l
 }
 
-// mountsLabel lists sources, which are strings and always have a JSON form.
+// mountsLabel encodes the sources as JSON, which never fails for strings.
 func mountsLabel(mounts []sandbox.Mount) string {
 	sources := make([]string, len(mounts))
 	for i, m := range mounts {
@@ -151,13 +153,13 @@ func mountsLabel(mounts []sandbox.Mount) string {
 	return string(text)
 }
 
-// checkLabels checks that an object found under one of our names has the labels we give it.
-// Errors: Conflict if something else made it, Unavailable with ReasonOtherInstance if it was made
-// on another engine.
+// checkLabels checks that an object with one of our names has our labels. Errors: Conflict if something else
+// created it, Unavailable with ReasonOtherInstance if it was created on another engine.
 func (e *Executor) checkLabels(kind, name string, have, want map[string]string) error {
 	for k, v := range want {
 		if k != labelInstance && have[k] != v {
-			return sandbox.Errorf(sandbox.Conflict, "docker: %s %s exists and does not carry our labels: something else made it; remove or rename it", kind, name)
+			return sandbox.Errorf(sandbox.Conflict,
+				"docker: %s %s exists without our labels, so another program created it; remove or rename it", kind, name)
 		}
 	}
 	if have[labelInstance] != want[labelInstance] {

@@ -14,10 +14,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// stopGrace is what a sandbox gets to stop, in seconds. The guest gives its programs 8 of them.
+// stopGrace is the time for a sandbox to stop, in seconds. The guest gives 8 of them to its programs.
 const stopGrace = 10
 
-// removalLimit bounds the wait for a removal that the engine already works on.
+// removalLimit limits the wait for a removal that the engine is already working on.
 const removalLimit = 2 * time.Minute
 
 // Sleep implements driver.Lifecycle.
@@ -39,18 +39,18 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
 }
 
-// stubborn is how long a container is tried again that could not be frozen.
+// stubborn is how long a container that cannot be frozen is retried.
 const stubborn = 10 * time.Second
 
-// pause freezes a container. Under load a runtime on cgroup v1 gives up a process that is slow to freeze,
-// and thaws the others again (runc 1.1: "unable to freeze").
+// pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that is slow to freeze,
+// and thaws the others (runc 1.1: "unable to freeze").
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 	_ = await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
 		err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
 			return e.api.ContainerPause(ctx, sandboxName(h))
 		})
 		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
-	}) // after which err is the engine's last word
+	}) // err is now the engine's last answer
 	return err
 }
 
@@ -67,43 +67,45 @@ func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
 
-// Wake implements driver.Lifecycle. A caller waits for it, so it asks before it looks: the container's
-// name holds the ids of its ledger and of itself, and thawing what is not paused changes nothing.
+// Wake implements driver.Lifecycle. A caller waits for it, so it unpauses before it inspects. That is safe:
+// the container's name contains the ids of its ledger and sandbox, and unpausing a container that is not
+// paused changes nothing.
 func (e *Executor) Wake(ctx context.Context, h driver.Handle) error {
 	if err := checkHandle(h); err != nil {
 		return err
 	}
-	err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return e.api.ContainerUnpause(ctx, sandboxName(h))
-	})
+	err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
+		func(ctx context.Context) error {
+			return e.api.ContainerUnpause(ctx, sandboxName(h))
+		})
 	e.channels.existing(h, (*channel.Client).Resume)
 	if err == nil {
-		return e.keepWayOut(ctx, h)
+		return e.ensureEgressPath(ctx, h)
 	}
 	c, lookErr := e.inspect(ctx, h)
 	switch {
 	case lookErr != nil && isCode(err, sandbox.UnknownOutcome) && !isCode(lookErr, sandbox.NotFound):
 		return err
-	case lookErr != nil: // it knows whether the engine is the sandbox's own
+	case lookErr != nil: // lookErr says whether this is the sandbox's engine
 		return lookErr
 	}
 	state := stateOf(c.State)
 	if state == sandbox.StatePaused {
 		return err
 	}
-	if hasWayOut(c) {
+	if hasEgressPath(c) {
 		if err := e.askGateway(ctx, h); err != nil {
 			return err
 		}
 	}
-	if state == sandbox.StateRunning { // it was awake, or another caller was faster
+	if state == sandbox.StateRunning { // it was awake, or another caller woke it first
 		return nil
 	}
 	return e.start(ctx, h)
 }
 
-// unless forgives an error when the sandbox is in one of the wanted states after all: another
-// caller was faster, and engines answer that with different codes.
+// unless ignores an error if the sandbox is in one of the wanted states: another caller was faster, and
+// engines answer that with different codes.
 func (e *Executor) unless(ctx context.Context, h driver.Handle, err error, wanted ...sandbox.State) error {
 	if err == nil {
 		return nil
@@ -123,15 +125,16 @@ func (e *Executor) unless(ctx context.Context, h driver.Handle, err error, wante
 	return err
 }
 
-// Renew implements driver.Lifecycle: an engine keeps no time but the deadline, which stays.
-func (e *Executor) Renew(ctx context.Context, h driver.Handle, _ driver.Limits) (driver.Observation, error) {
+// Touch implements driver.Lifecycle: an engine keeps no time except the deadline, which is constant.
+func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) (driver.Observation, error) {
 	return e.Inspect(ctx, h)
 }
 
-// Kill implements driver.Lifecycle. It finds the container in a list: an engine lists also what it cannot inspect. The
-// channel ends process 1 at the same time, so that no code runs on when the engine is slow.
+// Kill implements driver.Lifecycle. It finds the container in a list, because an engine lists even containers
+// that it cannot inspect. At the same time the channel ends process 1, so that no code keeps running if the
+// engine is slow.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
-	c, err := e.find(ctx, h) // NotFound is the word of the sandbox's own engine
+	c, err := e.find(ctx, h) // only the sandbox's own engine returns NotFound
 	if err == nil {
 		var telling sync.WaitGroup
 		if listsChannel(c) && c.State == dockerapi.StateRunning {
@@ -143,8 +146,8 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
-	if err != nil || listsWayOut(c) { // of one that is gone already it is not known
-		if err := e.closeWayOut(ctx, h); err != nil {
+	if err != nil || listsEgressPath(c) { // unknown if the container is already gone
+		if err := e.closeEgressPath(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -158,10 +161,10 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 			return err
 		}
 	}
-	// What follows does nothing: when many sandboxes end, all of them go before it.
-	carrier := change("remove container", carrierName(h), sandbox.ReasonRemovalFailed)
-	carrier.late = true
-	if err := e.remove(ctx, carrier); err != nil {
+	// The rest stops nothing that runs: if many sandboxes end at once, all of them stop before it.
+	populator := change("remove container", populatorName(h), sandbox.ReasonRemovalFailed)
+	populator.late = true
+	if err := e.remove(ctx, populator); err != nil {
 		return err
 	}
 	if err := e.removeVolume(ctx, workspaceVolume(h), handleLabels(h, roleWorkspace)); err != nil {
@@ -175,15 +178,16 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
 }
 
-// endLimit bounds the attempt to end a sandbox without its engine.
+// endLimit limits the attempt to end a sandbox without its engine.
 const endLimit = 2 * time.Second
 
-// endNow has process 1 end its sandbox: by the channel, and by a file that it looks for. Kill does not rely on it.
+// endNow asks process 1 to end its sandbox, over the channel and by a file that it watches. Kill does not
+// rely on it.
 func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	if err := e.endByChannel(ctx, h); err != nil {
-		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel", "sandbox", h.SandboxID, "error", err)
+		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
 	}
 	client, done, err := e.channels.use(h)
 	if err != nil {
@@ -191,7 +195,7 @@ func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 	}
 	defer done()
 	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
-		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel", "sandbox", h.SandboxID, "error", err)
+		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
 	}
 }
 
@@ -201,9 +205,11 @@ func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.Contain
 		return dockerapi.ContainerSummary{}, err
 	}
 	name := sandboxName(h)
-	found, err := fetch(ctx, e, read("list container", name), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$"))})
-	})
+	found, err := fetch(ctx, e, read("list container", name),
+		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+			return e.api.ContainerList(ctx,
+				dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$"))})
+		})
 	if err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}
@@ -220,7 +226,7 @@ func (e *Executor) removeContainer(ctx context.Context, id string) error {
 	return e.remove(ctx, change("remove container", id, sandbox.ReasonRemovalFailed))
 }
 
-// remove is removeContainer of the request's object.
+// remove is removeContainer for the request's object.
 func (e *Executor) remove(ctx context.Context, r request) error {
 	id := r.object
 	err := e.do(ctx, r, func(ctx context.Context) error {
@@ -229,7 +235,7 @@ func (e *Executor) remove(ctx context.Context, r request) error {
 	switch {
 	case isCode(err, sandbox.NotFound):
 		return nil
-	case isCode(err, sandbox.Conflict): // its removal is under way
+	case isCode(err, sandbox.Conflict): // its removal is in progress
 		return await(ctx, "container "+id+" is removed", removalLimit, func(ctx context.Context) (bool, error) {
 			_, err := e.lookUp(ctx, id)
 			if isCode(err, sandbox.NotFound) {
@@ -242,10 +248,10 @@ func (e *Executor) remove(ctx context.Context, r request) error {
 	}
 }
 
-// removeVolume removes a volume if it is ours, and returns nil once ours is gone. Nothing runs with it any
-// more.
+// removeVolume removes a volume if it is ours, and returns nil once it is gone. No running container may use
+// it.
 func (e *Executor) removeVolume(ctx context.Context, name string, labels map[string]string) error {
-	look := read("look for volume", name)
+	look := read("find volume", name)
 	look.late = true
 	v, err := fetch(ctx, e, look, func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, name)
@@ -261,7 +267,7 @@ func (e *Executor) removeVolume(ctx context.Context, name string, labels map[str
 	}
 	remove := change("remove volume", name, sandbox.ReasonRemovalFailed)
 	remove.late = true
-	// A volume stays in use for a moment after its container has gone.
+	// A volume stays in use for a moment after its container is gone.
 	return await(ctx, "nothing uses volume "+name, removalLimit, func(ctx context.Context) (bool, error) {
 		err := e.do(ctx, remove, func(ctx context.Context) error {
 			return e.api.VolumeRemove(ctx, name, false)

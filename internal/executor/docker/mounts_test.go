@@ -19,9 +19,12 @@ func TestAMountIsReadOnlyUnlessItIsWritable(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "rules.txt"), []byte("no cheating\n"), 0o644))
 	spec := w.spec()
 	spec.Resources.DiskMB = 1024
-	spec.Mounts = []sandbox.Mount{{Source: dir, Target: "/mnt/rules"}, {Source: dir, Target: "/workspace/shared", Writable: true}}
+	spec.Mounts = []sandbox.Mount{
+		{Source: dir, Target: "/mnt/rules"}, {Source: dir, Target: "/workspace/shared", Writable: true},
+	}
 	must(t, w.x.Spawn(t.Context(), spec))
-	got := w.exec(t, spec.Handle, "sh", "-c", "cat /mnt/rules/rules.txt; touch /mnt/rules/x 2>/dev/null || echo refused; echo from inside > /workspace/shared/note")
+	got := w.exec(t, spec.Handle, "sh", "-c",
+		"cat /mnt/rules/rules.txt; touch /mnt/rules/x 2>/dev/null || echo refused; echo from inside > /workspace/shared/note")
 	if want := "no cheating\nrefused\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -43,7 +46,8 @@ func TestMountsNeedAnEngineOnThisMachine(t *testing.T) {
 	defer func() { must(t, remote.Close()) }()
 	spec := w.environment()
 	spec.Mounts = []sandbox.Mount{{Source: "/srv", Target: "/mnt"}}
-	if err := remote.Provision(t.Context(), w.ref, spec); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "mounts: ") {
+	if err := remote.Provision(t.Context(), w.ref, spec); sandbox.CodeOf(err) != sandbox.Invalid ||
+		!strings.Contains(err.Error(), "mounts: ") {
 		t.Errorf("the error is %v", err)
 	}
 }

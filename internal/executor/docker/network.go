@@ -14,30 +14,31 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A sandbox whose network is full is on a bridge of its own, with a subnet out of a configured pool:
-// the engine's own pools end after some thirty networks, and one prefix for all of them lets the
-// operator of the host write firewall rules once. Engines keep their bridges apart from each other.
+// A sandbox with network full has its own bridge, with a subnet from a configured pool. The engine's default
+// pools end after some thirty networks. With one prefix for all subnets, the host's operator writes firewall
+// rules once. Engines isolate their bridges from each other.
 
-// DefaultNetworkPool is where the subnets of sandboxes with a full network come from: 4096 of them, in
-// a part of 10.0.0.0/8 that neither engines nor common routers hand out by themselves.
+// DefaultNetworkPool provides the subnets of sandboxes with network full: 4096, in a part of 10.0.0.0/8 that
+// neither engines nor common routers assign by default.
 var DefaultNetworkPool = netip.MustParsePrefix("10.213.0.0/16")
 
 // The size of one subnet, and the largest pool.
 const (
-	// subnetBits leaves 13 addresses beside the bridge's: Docker takes no less than a /29 on all engines.
+	// subnetBits leaves 13 addresses besides the bridge's. Docker accepts at most a /29 on all engines.
 	subnetBits  = 28
 	maxPoolBits = 12 // 65,536 subnets
 )
 
-// subnetTries bounds how often another caller, or a network that the engine does not list, may have
-// taken a subnet first.
+// subnetTries limits the attempts if another caller, or a network that the engine does not list, took a
+// subnet first.
 const subnetTries = 64
 
-// ParseNetworkPool reads a pool as Config wants it. Errors: Invalid.
+// ParseNetworkPool parses a pool for Config. Errors: Invalid.
 func ParseNetworkPool(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range, such as %s, not %q", DefaultNetworkPool, text)
+		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range, such as %s, not %q",
+			DefaultNetworkPool, text)
 	}
 	return checkPool(p)
 }
@@ -48,28 +49,31 @@ func checkPool(p netip.Prefix) (netip.Prefix, error) {
 		return DefaultNetworkPool, nil
 	}
 	if !p.IsValid() || !p.Addr().Is4() || p.Bits() < maxPoolBits || p.Bits() > subnetBits {
-		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range of /%d to /%d, such as %s, not %s", maxPoolBits, subnetBits, DefaultNetworkPool, p)
+		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range of /%d to /%d, such as %s, not %s",
+			maxPoolBits, subnetBits, DefaultNetworkPool, p)
 	}
 	return p.Masked(), nil
 }
 
-// openNetwork makes the network of a sandbox, or finds it made, and returns its name. The engine decides
-// who gets a subnet: it refuses one that overlaps another, so callers on any machine may try at once.
-// It makes one network after another anyway, and before 25.0 gives one name to two callers at once, so
-// that this program asks for one at a time. Errors: CapacityExceeded when the pool is used up.
+// openNetwork creates the network of a sandbox, or finds it, and returns its name. The engine refuses a
+// subnet that overlaps another, so callers on any machine may try concurrently. It creates networks one by
+// one anyway, and before 25.0 it can give one name to two concurrent callers. So this program creates one at
+// a time. Errors: CapacityExceeded if the pool is used up.
 func (e *Executor) openNetwork(ctx context.Context, h driver.Handle) (string, error) {
 	select {
 	case e.networking <- struct{}{}:
 		defer func() { <-e.networking }()
 	case <-ctx.Done():
-		return "", sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: wait for the networks of others: %w", h.SandboxID, ctx.Err())
+		return "", sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: wait for the creation of other networks: %w",
+			h.SandboxID, ctx.Err())
 	}
 	name, labels := networkName(h), handleLabels(h, roleNetwork)
 	refused := make(map[netip.Prefix]error)
 	for range subnetTries {
-		all, err := fetch(ctx, e, read("list networks for", name), func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-			return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{})
-		})
+		all, err := fetch(ctx, e, read("list networks for", name),
+			func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
+				return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{})
+			})
 		if err != nil {
 			return "", err
 		}
@@ -86,9 +90,9 @@ func (e *Executor) openNetwork(ctx context.Context, h driver.Handle) (string, er
 		switch {
 		case err == nil:
 			return name, nil
-		case cerrdefs.IsPermissionDenied(err): // another caller was faster, or the engine knows better
+		case cerrdefs.IsPermissionDenied(err): // another caller was faster, or the engine uses the subnet otherwise
 			refused[subnet] = err
-		case !isCode(err, sandbox.Conflict): // which means that another caller makes this network
+		case !isCode(err, sandbox.Conflict): // Conflict: another caller creates this network
 			return "", err
 		}
 	}
@@ -96,17 +100,20 @@ func (e *Executor) openNetwork(ctx context.Context, h driver.Handle) (string, er
 	for _, err := range refused {
 		why = append(why, err)
 	}
-	return "", sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: no subnet of the pool %s is free on engine %s, which has room for %d sandboxes whose network is full; "+
-		"end some, or give a larger pool with --network-pool: %w", h.SandboxID, e.pool, h.Instance, subnetsOf(e.pool), errors.Join(why...))
+	return "", sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: the pool %s has no free subnet on engine "+
+		"%s; it has room for %d sandboxes with network full; end some, or set a larger --network-pool: %w",
+		h.SandboxID, e.pool, h.Instance, subnetsOf(e.pool), errors.Join(why...))
 }
 
-func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix, labels map[string]string) error {
-	noIPv6 := false // an address of the world's would be reachable from it
+func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix,
+	labels map[string]string) error {
+	noIPv6 := false // a public address would be reachable from the sandbox
 	return e.do(ctx, change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
 		_, err := e.api.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
 			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
 			IPAM: &dockerapi.IPAM{Driver: "default", Config: []dockerapi.IPAMConfig{{Subnet: subnet.String()}}},
-			// No other container belongs on it; one that is put there is not reached either.
+			// No other container belongs on this network. One that is attached anyway cannot be reached
+			// either.
 			Options: map[string]string{"com.docker.network.bridge.enable_icc": "false"},
 		})
 		return err
@@ -131,8 +138,8 @@ func taken(all []dockerapi.NetworkSummary, refused map[netip.Prefix]error) []net
 
 func subnetsOf(pool netip.Prefix) int { return 1 << (subnetBits - pool.Bits()) }
 
-// freeSubnet returns any subnet of the pool that overlaps none of those in use. Callers that look at
-// the same time seldom get the same.
+// freeSubnet returns a random subnet of the pool that overlaps none in use. Concurrent callers rarely get the
+// same one.
 func freeSubnet(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, bool) {
 	n := subnetsOf(pool)
 	busy := make([]bool, n)
@@ -140,7 +147,7 @@ func freeSubnet(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, bool) {
 		if !u.Overlaps(pool) {
 			continue
 		}
-		first, count := 0, n // u holds the whole pool
+		first, count := 0, n // u contains the whole pool
 		if u.Bits() > pool.Bits() {
 			first, count = int(number(u.Addr())-number(pool.Addr()))>>(32-subnetBits), max(1, 1<<max(0, subnetBits-u.Bits()))
 		}
@@ -164,16 +171,17 @@ func number(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// hasNetwork reports whether a sandbox's container was made with a network of its own.
+// hasNetwork reports whether a sandbox's container was created with its own network.
 func hasNetwork(c dockerapi.ContainerInspect) bool {
 	return c.HostConfig != nil && !c.HostConfig.NetworkMode.IsNone()
 }
 
-// networksOf lists networks by their labels. Two programs at once may have made two for one sandbox.
+// networksOf lists networks by label. Two concurrent programs may have created two for one sandbox.
 func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]dockerapi.NetworkSummary, error) {
-	return fetch(ctx, e, read("list networks of ledger", labels[labelLedger]), func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-		return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: labelFilter(labels)})
-	})
+	return fetch(ctx, e, read("list networks of ledger", labels[labelLedger]),
+		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
+			return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: labelFilter(labels)})
+		})
 }
 
 // removeNetworks removes the networks with all of these labels, and returns nil once they are gone.
@@ -183,7 +191,7 @@ func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string)
 		return err
 	}
 	for _, n := range found {
-		// A network stays in use for a moment after its container has gone.
+		// A network stays in use for a moment after its container is gone.
 		err := await(ctx, "nothing uses network "+n.Name, removalLimit, func(ctx context.Context) (bool, error) {
 			err := e.removeNetwork(ctx, n)
 			if isCode(err, sandbox.Conflict) {
@@ -198,7 +206,7 @@ func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string)
 	return nil
 }
 
-// removeNetwork removes a network; absent is success. Errors: Conflict while something is on it.
+// removeNetwork removes a network. Absent is success. Errors: Conflict while it is in use.
 func (e *Executor) removeNetwork(ctx context.Context, n dockerapi.NetworkSummary) error {
 	r := change("remove network", n.Name, sandbox.ReasonRemovalFailed)
 	r.late = true
@@ -206,7 +214,7 @@ func (e *Executor) removeNetwork(ctx context.Context, n dockerapi.NetworkSummary
 	switch {
 	case isCode(err, sandbox.NotFound):
 		return nil
-	case cerrdefs.IsPermissionDenied(err): // the engine's word for a network in use
+	case cerrdefs.IsPermissionDenied(err): // the engine's code for a network in use
 		return sandbox.Errorf(sandbox.Conflict, "docker: network %s is in use: %w", n.Name, err)
 	}
 	return err

@@ -43,7 +43,8 @@ func lan(t testing.TB, container string) *dockerapi.EndpointSettings {
 // removeContainer and removeNetwork remove what a test made itself.
 func removeContainer(t testing.TB, id string) {
 	t.Helper()
-	must(t, dockertest.Engine(t).ContainerRemove(context.WithoutCancel(t.Context()), id, dockerapi.ContainerRemoveOptions{Force: true}))
+	must(t, dockertest.Engine(t).ContainerRemove(context.WithoutCancel(t.Context()), id,
+		dockerapi.ContainerRemoveOptions{Force: true}))
 }
 
 func removeNetwork(t testing.TB, id string) {
@@ -56,7 +57,8 @@ func (w *world) hears(t testing.TB, h driver.Handle, address string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
 	must(t, err)
-	return w.exec(t, h, "sh", "-c", fmt.Sprintf("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 3 %s %s 2>/dev/null | tail -n 1; true", host, port))
+	return w.exec(t, h, "sh", "-c",
+		fmt.Sprintf("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 3 %s %s 2>/dev/null | tail -n 1; true", host, port))
 }
 
 // standsOpen is hears for what must not be heard. Engine 20.10 takes its isolation of bridges away for some
@@ -75,7 +77,8 @@ func (w *world) standsOpen(t testing.TB, h driver.Handle, address string) (said 
 func serveOn(t *testing.T, host *dockerapi.HostConfig, config dockerapi.ContainerConfig) string {
 	t.Helper()
 	api := dockertest.Engine(t)
-	config.Image = dockertest.Keep(t, []dockertest.File{{Name: "outside", Mode: 0o755, Content: compileTestdata(t, "outside")}})
+	config.Image = dockertest.Keep(t,
+		[]dockertest.File{{Name: "outside", Mode: 0o755, Content: compileTestdata(t, "outside")}})
 	config.Entrypoint = []string{"/outside"}
 	made, err := api.ContainerCreate(t.Context(), &config, host, nil, nil, "sandbox-test-"+sandbox.RandomIDs(12))
 	must(t, err)
@@ -98,7 +101,8 @@ func TestAFullNetworkReachesNoOtherContainerButTheHost(t *testing.T) {
 	}
 
 	public := dockerapi.Port("80/tcp")
-	published := serveOn(t, &dockerapi.HostConfig{NetworkMode: "bridge", PortBindings: dockerapi.PortMap{public: {{HostIP: "0.0.0.0"}}}},
+	published := serveOn(t,
+		&dockerapi.HostConfig{NetworkMode: "bridge", PortBindings: dockerapi.PortMap{public: {{HostIP: "0.0.0.0"}}}},
 		dockerapi.ContainerConfig{ExposedPorts: dockerapi.PortSet{public: {}}})
 	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), published)
 	must(t, err)
@@ -113,13 +117,16 @@ func TestAFullNetworkReachesNoOtherContainerButTheHost(t *testing.T) {
 			t.Errorf("%s (%s) says %q", what, address, got)
 		}
 	}
-	if got := w.exec(t, spec.Handle, "sh", "-c", "ping -c 1 -W 1 "+own.Gateway+" 2>&1; true"); !strings.Contains(got, "permission denied") {
+	if got := w.exec(t, spec.Handle,
+		"sh", "-c", "ping -c 1 -W 1 "+own.Gateway+" 2>&1; true"); !strings.Contains(got, "permission denied") {
 		t.Errorf("it may make packets of its own: %q", got)
 	}
 
 	l, err := net.Listen("tcp4", "0.0.0.0:0")
 	must(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "host") })}
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "host") }),
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	defer func() {
@@ -156,7 +163,8 @@ func TestANetworkPoolIsSharedUntilItIsUsedUp(t *testing.T) {
 		must(t, err)
 		return x
 	}
-	w := newWorldOf(t, executor(), dockertest.Busybox(t), func(s *sandbox.EnvironmentSpec) { s.Network = sandbox.NetworkFull })
+	w := newWorldOf(t, executor(), dockertest.Busybox(t),
+		func(s *sandbox.EnvironmentSpec) { s.Network = sandbox.NetworkFull })
 	other := executor()
 	t.Cleanup(func() { must(t, other.Close()) })
 
@@ -280,7 +288,8 @@ func TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole(t *testing.T) {
 // Engines let every process of a container ping, without a raw socket: it would learn who else is there.
 func TestASandboxWithAFullNetworkCannotPing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, dockertest.Keep(t, append(dockertest.BusyboxFiles(t), dockertest.File{Name: "probe", Mode: 0o755, Content: compileTestdata(t, "probe")}), "ENV PATH=/bin"))
+	w := newWorld(t, dockertest.Keep(t, append(dockertest.BusyboxFiles(t),
+		dockertest.File{Name: "probe", Mode: 0o755, Content: compileTestdata(t, "probe")}), "ENV PATH=/bin"))
 	spec := w.full()
 	must(t, w.x.Spawn(t.Context(), spec))
 	for _, address := range []string{"127.0.0.1", lan(t, name(spec.Handle)).Gateway} {

@@ -20,8 +20,9 @@ func (e *Executor) lookUp(ctx context.Context, name string) (dockerapi.Container
 	return e.lookWithin(ctx, name, readLimit)
 }
 
-// lookWithin inspects a container by name or id within a time.
-func (e *Executor) lookWithin(ctx context.Context, id string, limit time.Duration) (c dockerapi.ContainerInspect, err error) {
+// lookWithin inspects a container by name or id with a deadline.
+func (e *Executor) lookWithin(ctx context.Context, id string,
+	limit time.Duration) (c dockerapi.ContainerInspect, err error) {
 	r := read("inspect container", id)
 	r.limit = limit
 	return fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
@@ -29,13 +30,13 @@ func (e *Executor) lookWithin(ctx context.Context, id string, limit time.Duratio
 	})
 }
 
-// hangs reports whether an error is that of an engine which does not answer about a container, and not of the caller.
+// hangs reports whether the engine did not answer about a container, as opposed to a caller that gave up.
 func hangs(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
 }
 
-// inspect looks at a sandbox's container. Errors: NotFound, only if the engine is the handle's;
-// Unavailable if it is another; Conflict when something else has the container's name.
+// inspect returns a sandbox's container. Errors: NotFound only if the engine is the handle's; Unavailable if
+// it is another; Conflict if another object has the container's name.
 func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.ContainerInspect, error) {
 	if err := checkHandle(h); err != nil {
 		return dockerapi.ContainerInspect{}, err
@@ -74,7 +75,7 @@ func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observa
 	return observe(c), nil
 }
 
-// labelled is what the labels of a container tell.
+// labelled returns the part of an observation that is in a container's labels.
 func labelled(labels map[string]string) driver.Observation {
 	return driver.Observation{
 		Handle: driver.Handle{
@@ -94,17 +95,18 @@ func observe(c dockerapi.ContainerInspect) driver.Observation {
 	o.Deadline, o.State = deadlineOf(c.Config.Entrypoint), stateOf(c.State)
 	o.Resources = sandbox.Resources{MemoryMB: c.HostConfig.Memory >> 20, CPUMillis: c.HostConfig.NanoCPUs / 1e6}
 	o.ExitCode, o.OOMKilled = c.State.ExitCode, diedOfMemory(c.State)
-	o.CreatedAt, o.StartedAt, o.StoppedAt = parseTime(c.Created), parseTime(c.State.StartedAt), parseTime(c.State.FinishedAt)
+	o.CreatedAt, o.StartedAt, o.StoppedAt = parseTime(c.Created), parseTime(c.State.StartedAt),
+		parseTime(c.State.FinishedAt)
 	if c.HostConfig.PidsLimit != nil {
 		o.Resources.PIDs = *c.HostConfig.PidsLimit
 	}
 	if c.Image != labels[labelImageID] {
-		o.Image = c.Image // not what the specification's reference stood for
+		o.Image = c.Image // no longer the image of the specification's reference
 	}
 	return o
 }
 
-// generationOf returns the generation in a sandbox's labels, 0 when it has none.
+// generationOf returns the generation in a sandbox's labels, 0 if it has none.
 func generationOf(labels map[string]string) int64 {
 	n, err := strconv.ParseInt(labels[labelGeneration], 10, 64)
 	if err != nil {
@@ -113,7 +115,7 @@ func generationOf(labels map[string]string) int64 {
 	return n
 }
 
-// deadlineOf returns the deadline that a sandbox's process 1 was given, the zero time when it has none.
+// deadlineOf returns the deadline in the arguments of process 1, the zero time if there is none.
 func deadlineOf(entrypoint []string) time.Time {
 	i := slices.Index(entrypoint, deadlineFlag)
 	if i < 0 || i+1 >= len(entrypoint) {
@@ -126,14 +128,14 @@ func deadlineOf(entrypoint []string) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// diedOfMemory reports whether a sandbox ended for want of memory. The engine's own mark also stands
-// for a command that did, and stays through later starts.
+// diedOfMemory reports whether a sandbox ended for lack of memory. The engine's own flag is also set if only
+// a command did, and survives later starts.
 func diedOfMemory(s *dockerapi.ContainerState) bool {
 	const killed = 128 + 9
 	return stateOf(s) == sandbox.StateStopped && s.OOMKilled && s.ExitCode == killed
 }
 
-// parseTime reads a time of the engine, whose zero is the year 1.
+// parseTime parses a time of the engine. Its zero is the year 1.
 func parseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || t.Year() <= 1 {
@@ -144,9 +146,10 @@ func parseTime(s string) time.Time {
 
 // List implements driver.Observer.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
-	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: sandboxesOf(ledgerID)})
-	})
+	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID),
+		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: sandboxesOf(ledgerID)})
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -164,24 +167,26 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observat
 	}
 	list = slices.DeleteFunc(list, func(o driver.Observation) bool { return o.SandboxID == "" })
 	if slices.ContainsFunc(list, func(o driver.Observation) bool { return o.Hangs }) {
-		if _, err := e.engine(ctx); err != nil { // it is the engine that hangs, and not a container
+		if _, err := e.engine(ctx); err != nil { // the engine hangs, not a container
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// lookers bounds the containers of a list that are looked at at once.
+// lookers limits the concurrent inspections of a list.
 const lookers = 16
 
-// lookAtListed adds what a list does not have: limits and exit codes. It returns the zero value for what is gone.
+// lookAtListed adds what a list lacks: limits and exit codes. It returns the zero value for a container that
+// is gone.
 func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (driver.Observation, error) {
 	c, err := e.lookWithin(ctx, s.ID, listedLimit)
 	switch {
 	case isCode(err, sandbox.NotFound):
 		return driver.Observation{}, nil
 	case hangs(ctx, err):
-		e.log.Warn("docker: the engine does not answer about a container, and about others it does", "container", s.ID, "sandbox", s.Labels[labelSandbox])
+		e.log.Warn("docker: the engine does not answer about one container", "container", s.ID,
+			"sandbox", s.Labels[labelSandbox])
 		o := labelled(s.Labels)
 		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
 		return o, nil
@@ -221,7 +226,7 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 	}
 	r := read("sample container", sandboxName(h))
 	r.reason = sandbox.ReasonStatsFailed
-	r.waits = true // Engine 20.10 answers at its next sample, up to 1 s later
+	r.waits = true // Engine 20.10 answers with its next sample, up to 1 s later
 	stats, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.StatsResponse, error) {
 		var stats dockerapi.StatsResponse
 		answer, err := e.api.ContainerStatsOneShot(ctx, c.ID)
@@ -244,33 +249,34 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 	}, nil
 }
 
-// Incarnations implements driver.Observer: the engine knows of the last start and stop.
-func (e *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.Incarnation, error) {
+// Boots implements driver.Observer: the engine knows the latest start and stop.
+func (e *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, error) {
 	o, err := e.Inspect(ctx, h)
 	if isCode(err, sandbox.NotFound) {
 		if i := e.remembered(ctx, h); !i.RemovedAt.IsZero() {
-			return []driver.Incarnation{i}, nil
+			return []driver.Boot{i}, nil
 		}
 	}
 	if err != nil || o.StartedAt.IsZero() {
 		return nil, err
 	}
-	i := driver.Incarnation{StartedAt: o.StartedAt}
+	i := driver.Boot{StartedAt: o.StartedAt}
 	if o.State == sandbox.StateStopped {
 		i.StoppedAt = o.StoppedAt
 	}
-	return []driver.Incarnation{i}, nil
+	return []driver.Boot{i}, nil
 }
 
-// recallLimit bounds the wait for events of the past: an engine whose clock is behind waits for them to come.
+// recallLimit limits the wait for past events: an engine whose clock is slow waits for them.
 const recallLimit = 2 * time.Second
 
-// remembered returns what the engine's own events tell of a sandbox that it no longer has. An engine remembers its
-// last 256 events, so that may be nothing.
-func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Incarnation) {
+// remembered returns what the engine's event log says about a removed sandbox. The log has only 256 events,
+// so that may be nothing.
+func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Boot) {
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
-	f := dockerapi.NewFilters(dockerapi.Filter("type", string(dockerapi.ContainerEventType)), dockerapi.Filter("container", sandboxName(h)))
+	f := dockerapi.NewFilters(dockerapi.Filter("type", string(dockerapi.ContainerEventType)),
+		dockerapi.Filter("container", sandboxName(h)))
 	messages, ended := e.api.Events(ctx, dockerapi.EventListOptions{
 		Filters: f, Since: "1", Until: strconv.FormatInt(time.Now().Unix()+1, 10),
 	})
@@ -279,21 +285,21 @@ func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.In
 		case m := <-messages:
 			switch at := time.Unix(0, m.TimeNano).UTC(); m.Action {
 			case dockerapi.ActionStart:
-				i = driver.Incarnation{StartedAt: at}
+				i = driver.Boot{StartedAt: at}
 			case dockerapi.ActionDie:
 				i.StoppedAt = at
 			case dockerapi.ActionDestroy:
 				i.RemovedAt = at
 			}
-		case err := <-ended: // usually at the end of the past; the events that came are true in any case
-			e.log.DebugContext(ctx, "docker: reading past events", "sandbox", h.SandboxID, "error", err)
+		case err := <-ended: // usually the end of the log; the received events are valid in any case
+			e.log.DebugContext(ctx, "docker: reading past events failed", "sandbox", h.SandboxID, "error", err)
 			return i
 		}
 	}
 }
 
-// memoryInUse leaves out page cache that the kernel may drop, as `docker stats` does for cgroup
-// version 1 (total_inactive_file) and 2 (inactive_file).
+// memoryInUse excludes page cache that the kernel may drop, as `docker stats` does, for cgroup version 1
+// (total_inactive_file) and 2 (inactive_file).
 func memoryInUse(m dockerapi.MemoryStats) uint64 {
 	for _, name := range []string{"total_inactive_file", "inactive_file"} {
 		if cache, ok := m.Stats[name]; ok && cache < m.Usage {
@@ -304,10 +310,11 @@ func memoryInUse(m dockerapi.MemoryStats) uint64 {
 }
 
 func (e *Executor) wrongState(h driver.Handle, s sandbox.State) error {
-	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s is %s: wake it first", h.SandboxID, s).WithReason(sandbox.ReasonInvalidState)
+	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s is %s: wake it first", h.SandboxID, s).
+		WithReason(sandbox.ReasonInvalidState)
 }
 
-// watched are the events of a container whose state or limits change.
+// watched are the container events that change state or limits.
 var watched = []dockerapi.Action{
 	dockerapi.ActionCreate, dockerapi.ActionStart, dockerapi.ActionDie, dockerapi.ActionOOM, dockerapi.ActionPause,
 	dockerapi.ActionUnPause, dockerapi.ActionUpdate, dockerapi.ActionDestroy, dockerapi.ActionRename,
@@ -326,7 +333,8 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Some engines answer before they subscribe. Beginning at the engine's own time of a moment ago closes that gap.
+	// Some engines answer before they subscribe. Starting slightly in the past, by the engine's clock, closes
+	// that gap.
 	messages, failed := e.api.Events(ctx, dockerapi.EventListOptions{Filters: f, Since: info.SystemTime})
 	select {
 	case err := <-failed:

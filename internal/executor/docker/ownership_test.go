@@ -16,7 +16,8 @@ func TestNeighboursWithOurNamesAreLeftAlone(t *testing.T) {
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 
 	taken := w.spec()
-	c, err := api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}}, nil, nil, nil, name(taken.Handle))
+	c, err := api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}}, nil, nil,
+		nil, name(taken.Handle))
 	must(t, err)
 	wantCode(t, w.x.Spawn(t.Context(), taken), sandbox.Conflict)
 	wantCode(t, w.x.Kill(t.Context(), taken.Handle), sandbox.Conflict)
@@ -36,13 +37,17 @@ func TestNeighboursWithOurNamesAreLeftAlone(t *testing.T) {
 func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
-	carrier := w.spec()
-	_, err := api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}, Labels: map[string]string{
-		"io.sandbox-lease.ledger": w.ref.LedgerID, "io.sandbox-lease.role": "carrier",
-	}}, nil, nil, nil, name(carrier.Handle)+"-carrier")
+	populator := w.spec()
+	_, err := api.ContainerCreate(t.Context(), &dockerapi.ContainerConfig{
+		Image: w.image,
+		Cmd:   []string{"true"},
+		Labels: map[string]string{
+			"io.sandbox-lease.ledger": w.ref.LedgerID, "io.sandbox-lease.role": "carrier",
+		},
+	}, nil, nil, nil, name(populator.Handle)+"-carrier")
 	must(t, err)
-	must(t, w.x.Spawn(t.Context(), carrier))
-	if got := w.exec(t, carrier.Handle, "stat", "-c", "%u:%g", "/workspace"); got != ownUser(carrier.Handle)+"\n" {
+	must(t, w.x.Spawn(t.Context(), populator))
+	if got := w.exec(t, populator.Handle, "stat", "-c", "%u:%g", "/workspace"); got != ownUser(populator.Handle)+"\n" {
 		t.Errorf("workspace belongs to %q", got)
 	}
 
@@ -51,7 +56,8 @@ func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 	made, err := api.ContainerInspect(t.Context(), name(created.Handle))
 	must(t, err)
 	must(t, api.ContainerRemove(t.Context(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
-	_, err = api.ContainerCreate(t.Context(), made.Config, made.HostConfig, nil, nil, name(created.Handle)) // as before its start
+	// The container is created and not started.
+	_, err = api.ContainerCreate(t.Context(), made.Config, made.HostConfig, nil, nil, name(created.Handle))
 	must(t, err)
 	o, err := w.x.Inspect(t.Context(), created.Handle)
 	must(t, err)
@@ -67,7 +73,8 @@ func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
-	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+w.ref.LedgerID), dockerapi.Filter("label", "io.sandbox-lease.environment="+w.ref.EnvironmentID))
+	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+w.ref.LedgerID),
+		dockerapi.Filter("label", "io.sandbox-lease.environment="+w.ref.EnvironmentID))
 	volumes, err := api.VolumeList(t.Context(), dockerapi.VolumeListOptions{Filters: f})
 	must(t, err)
 	images, err := api.ImageList(t.Context(), dockerapi.ImageListOptions{Filters: f})
@@ -89,7 +96,8 @@ func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))
-	_, err := api.ContainerUpdate(t.Context(), name(spec.Handle), dockerapi.UpdateConfig{Resources: dockerapi.Resources{Memory: 128 << 20, MemorySwap: 128 << 20}})
+	_, err := api.ContainerUpdate(t.Context(), name(spec.Handle),
+		dockerapi.UpdateConfig{Resources: dockerapi.Resources{Memory: 128 << 20, MemorySwap: 128 << 20}})
 	must(t, err)
 	o, err := w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
@@ -101,7 +109,8 @@ func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	must(t, err)
 	must(t, api.ContainerRemove(t.Context(), c.ID, dockerapi.ContainerRemoveOptions{Force: true}))
 	c.Config.Image = other
-	_, err = api.ContainerCreate(t.Context(), c.Config, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, name(spec.Handle))
+	_, err = api.ContainerCreate(t.Context(), c.Config, &dockerapi.HostConfig{NetworkMode: "none"}, nil,
+		nil, name(spec.Handle))
 	must(t, err)
 	o, err = w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
@@ -129,7 +138,8 @@ func TestUnreachableEngineIsUnavailable(t *testing.T) {
 		},
 		"deprovision": func() error { return x.Deprovision(ctx, ref) },
 		"spawn": func() error {
-			return x.Spawn(ctx, driver.SandboxSpec{Handle: h, Image: "i", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour)})
+			return x.Spawn(ctx,
+				driver.SandboxSpec{Handle: h, Image: "i", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour)})
 		},
 		"sleep":   func() error { return x.Sleep(ctx, h, sandbox.SleepPause) },
 		"wake":    func() error { return x.Wake(ctx, h) },

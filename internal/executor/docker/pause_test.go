@@ -38,8 +38,8 @@ func (c carriersLost) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return carriersLost{c.Handler.WithAttrs(attrs), c.n}
 }
 
-// A sandbox is paused for longer than the silence after which a connection counts as dead, by the executor and behind its
-// back. Its connection stays, and its command goes on.
+// A sandbox is paused for longer than the silence after which a connection counts as dead, by the executor and behind
+// its back. Its connection stays, and its command goes on.
 func TestAPauseIsNoSilence(t *testing.T) {
 	t.Parallel()
 	const paused = 23 * time.Second

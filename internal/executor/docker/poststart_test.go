@@ -16,14 +16,20 @@ func TestPostStartCommandsFindAllInPlaceAndSayHowTheyFail(t *testing.T) {
 	defer end()
 	env := w.environment()
 	env.Type, env.Resources, env.SleepMode = sandbox.TypeCustom, sandbox.DefaultResources, sandbox.SleepStop
-	env.InitialState = map[string]string{"map": "gold "}
+	env.InitialData = map[string]string{"map": "gold "}
 	shell := func(script string) sandbox.PostStart { return sandbox.PostStart{Command: []string{"sh", "-c", script}} }
-	env.PostStart = []sandbox.PostStart{shell("cat /data/map /run/secrets/token > seen"), shell("id -u >> seen; test -f config.json")}
+	env.PostStart = []sandbox.PostStart{
+		shell("cat /data/map /run/secrets/token > seen"), shell("id -u >> seen; test -f config.json"),
+	}
 	env.PostStart[1].User = "1001"
 	put := func() {
 		t.Helper()
-		_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env,
-			SecretValues: map[string]sandbox.Secret{"token": "hunter2 "}})
+		_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+			ID:              w.ref.EnvironmentID,
+			Owner:           "test",
+			EnvironmentSpec: env,
+			SecretValues:    map[string]sandbox.Secret{"token": "hunter2 "},
+		})
 		must(t, err)
 	}
 	acquire := func(agent string) (sandbox.Acquired, error) {
@@ -34,7 +40,8 @@ func TestPostStartCommandsFindAllInPlaceAndSayHowTheyFail(t *testing.T) {
 	a, err := acquire("did:plc:ann")
 	must(t, err)
 	for range 2 { // what is stopped and started again runs none of them
-		res, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: a.Lease.ID}, sandbox.ExecRequest{Command: []string{"cat", "seen"}})
+		res, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: a.Lease.ID},
+			sandbox.ExecRequest{Command: []string{"cat", "seen"}})
 		must(t, err)
 		if got := string(res.Stdout); got != "gold hunter2 1001\n" {
 			t.Errorf("the commands found %q", got)

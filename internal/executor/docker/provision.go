@@ -11,14 +11,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Check implements driver.Provisioner: it looks at what can be known before the first sandbox.
+// Check implements driver.Provisioner: it checks what is known before the first sandbox.
 func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	_, err := e.check(ctx, ref, spec)
 	return err
 }
 
 // check is Check, and returns the image.
-func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) (img dockerapi.ImageInspect, err error) {
+func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) (img dockerapi.ImageInspect, err error) {
 	if err := checkRef(ref); err != nil {
 		return img, err
 	}
@@ -35,8 +36,9 @@ func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 	return e.findImage(ctx, spec.Image, ref.Instance)
 }
 
-// Provision implements driver.Provisioner: it makes the environment's seed image and guest volume, its gateway if the
-// network is restricted, and its ledger's relay. A container runtime that is not the usual one runs a command first.
+// Provision implements driver.Provisioner. It creates the environment's template image and guest volume, its
+// gateway if the network is restricted or it has LLM routes, and its ledger's relay. An unusual container runtime must
+// first run a command.
 func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	img, err := e.check(ctx, ref, spec)
 	if err != nil {
@@ -46,15 +48,17 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err != nil {
 		return err
 	}
-	s := newSeed(ref, img, program, spec.Confinement)
-	if err := e.ensureSeed(ctx, s); err != nil {
+	s := newVolumeTemplate(ref, img, program, spec.Confinement)
+	if err := e.ensureTemplate(ctx, s); err != nil {
 		return err
 	}
-	if _, err := e.accountsOf(ctx, s); err != nil { // so that no spawn has to ask
+	if _, err := e.accountsOf(ctx, s); err != nil { // so that no spawn has to read them
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleSeed, s.reference()); err != nil {
-		e.log.WarnContext(ctx, "docker: removing the seeds of earlier images; they are removed with their environment", "environment", ref.EnvironmentID, "error", err)
+	if err := e.removeImages(ctx, ref, roleTemplate, s.reference()); err != nil {
+		e.log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
+			"environment",
+			"environment", ref.EnvironmentID, "error", err)
 	}
 	if err := e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest)); err != nil {
 		return err
@@ -62,7 +66,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {
 		return err
 	}
-	if spec.Network == sandbox.NetworkRestricted { // else sandboxes that were made with a way out keep it
+	if spec.UsesGateway() { // otherwise existing sandboxes keep their egress path
 		if err := e.ensureGateway(ctx, ref, spec.EgressRules()); err != nil {
 			return err
 		}
@@ -76,13 +80,16 @@ func checkNetwork(mode sandbox.NetworkMode) error {
 		return nil
 	}
 	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
-		Name: "network", Problem: fmt.Sprintf("must be none, restricted or full, not %q: a sandbox is never given more network than was asked for", mode),
+		Name: "network",
+		Problem: fmt.Sprintf(
+			"must be none, restricted or full, not %q: an unknown mode must not give a sandbox more network than "+
+				"requested", mode),
 	}})
 }
 
-// findImage looks an image up on the engine. Errors: NotFound with ReasonImageNotFound.
+// findImage inspects an image on the engine. Errors: NotFound with ReasonImageNotFound.
 func (e *Executor) findImage(ctx context.Context, ref, instance string) (dockerapi.ImageInspect, error) {
-	img, err := fetch(ctx, e, read("look for image", ref), func(ctx context.Context) (dockerapi.ImageInspect, error) {
+	img, err := fetch(ctx, e, read("find image", ref), func(ctx context.Context) (dockerapi.ImageInspect, error) {
 		return e.api.ImageInspect(ctx, ref)
 	})
 	if !isCode(err, sandbox.NotFound) {
@@ -91,31 +98,34 @@ func (e *Executor) findImage(ctx context.Context, ref, instance string) (dockera
 	if err := e.confirm(ctx, instance); err != nil {
 		return img, err
 	}
-	return img, sandbox.Errorf(sandbox.NotFound, "docker: engine %s has no image %s: build it with sandbox_container_image, or pull or import it on that engine",
+	return img, sandbox.Errorf(sandbox.NotFound,
+		"docker: engine %s has no image %s: build it with sandbox_container_image, or pull or import it on that engine",
 		instance, ref).WithReason(sandbox.ReasonImageNotFound)
 }
 
-// ensureVolume makes a volume, or finds it made by us: the engine answers alike to both.
+// ensureVolume creates a volume, or finds ours: the engine answers alike to both.
 func (e *Executor) ensureVolume(ctx context.Context, name string, labels map[string]string) error {
 	return e.ensureSizedVolume(ctx, name, labels, "")
 }
 
-// ensureSizedVolume is ensureVolume for one that takes at most size bytes, unless that is "".
+// ensureSizedVolume is ensureVolume with a size limit in bytes, unless size is "".
 func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels map[string]string, size string) error {
 	var options map[string]string
 	if size != "" {
 		options = map[string]string{"size": size}
 	}
-	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed), func(ctx context.Context) (dockerapi.Volume, error) {
-		return e.api.VolumeCreate(ctx, dockerapi.VolumeCreateOptions{Name: name, Labels: labels, DriverOpts: options})
-	})
+	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed),
+		func(ctx context.Context) (dockerapi.Volume, error) {
+			return e.api.VolumeCreate(ctx, dockerapi.VolumeCreateOptions{Name: name, Labels: labels, DriverOpts: options})
+		})
 	if err != nil {
 		return err
 	}
 	return e.checkLabels("volume", name, v.Labels, labels)
 }
 
-// Deprovision implements driver.Provisioner. With the ledger's last environment on the engine goes its relay.
+// Deprovision implements driver.Provisioner. Without other environments of the ledger on the engine, it
+// removes the relay too.
 func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
 	if err := checkRef(ref); err != nil {
 		return err
@@ -123,10 +133,10 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
-	if err := e.removeCarriers(ctx, ref); err != nil {
+	if err := e.removePopulators(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeNetworks(ctx, environmentLabels(ref, roleNetwork)); err != nil { // a crash left them
+	if err := e.removeNetworks(ctx, environmentLabels(ref, roleNetwork)); err != nil { // left by a crash
 		return err
 	}
 	if err := e.removeGateway(ctx, ref); err != nil {
@@ -135,45 +145,49 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removeGuestVolumes(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleSeed, ""); err != nil {
+	if err := e.removeImages(ctx, ref, roleTemplate, ""); err != nil {
 		return err
 	}
 	return e.removeRelay(ctx, relayRef{ref.LedgerID, ref.Instance})
 }
 
-// removeCarriers removes carriers that a crash left behind. Errors: Conflict while sandboxes exist.
-func (e *Executor) removeCarriers(ctx context.Context, ref driver.EnvironmentRef) error {
-	f := dockerapi.NewFilters(dockerapi.Filter("label", labelLedger+"="+ref.LedgerID), dockerapi.Filter("label", labelEnvironment+"="+ref.EnvironmentID))
-	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
-	})
+// removePopulators removes populators that a crash left behind. Errors: Conflict while sandboxes exist.
+func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentRef) error {
+	f := dockerapi.NewFilters(dockerapi.Filter("label", labelLedger+"="+ref.LedgerID),
+		dockerapi.Filter("label", labelEnvironment+"="+ref.EnvironmentID))
+	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID),
+		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
+		})
 	if err != nil {
 		return err
 	}
 	var inUse []string
 	for _, c := range found {
 		switch role(c.Labels[labelRole]) {
-		case roleCarrier:
+		case rolePopulator:
 			if err := e.removeContainer(ctx, c.ID); err != nil {
 				return err
 			}
-		case roleGateway: // goes with the environment
+		case roleGateway: // removed with the environment
 		default:
 			inUse = append(inUse, c.Labels[labelSandbox])
 		}
 	}
 	if len(inUse) > 0 {
-		return sandbox.Errorf(sandbox.Conflict, "docker: environment %s still has sandboxes: %s", ref.EnvironmentID, strings.Join(inUse, ", ")).
+		return sandbox.Errorf(sandbox.Conflict, "docker: environment %s still has sandboxes: %s",
+			ref.EnvironmentID, strings.Join(inUse, ", ")).
 			WithReason(sandbox.ReasonActiveLeases)
 	}
 	return nil
 }
 
-// guestVolumes lists the volumes with an environment's guests: one for each release that made sandboxes of it.
+// guestVolumes lists an environment's guest volumes: one for each release that created sandboxes in it.
 func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
-	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
-	})
+	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID),
+		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
+		})
 	return found.Volumes, err
 }
 
@@ -190,13 +204,13 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.Environmen
 	return nil
 }
 
-// removeImages removes the environment's images of a role but one. A seed that is needed after all is
-// made again.
+// removeImages removes the environment's images of a role except one. A template that is still needed is
+// created again.
 func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r role, keep string) error {
 	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, environmentLabels(ref, r), keep)
 }
 
-// removeLabelled removes the images with some labels but one.
+// removeLabelled removes the images with the labels except one.
 func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep string) error {
 	found, err := fetch(ctx, e, read("list images of", of), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
 		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})

@@ -35,7 +35,8 @@ func TestCommandsAndFilesAskNothingOfTheEngine(t *testing.T) {
 		if string(res.Stdout) != "once\n" {
 			t.Errorf("the command wrote %q", res.Stdout)
 		}
-		must(t, x.WriteFile(t.Context(), h, sandbox.FileWrite{Path: "/workspace/file", Mode: 0o644}, strings.NewReader("content")))
+		must(t,
+			x.WriteFile(t.Context(), h, sandbox.FileWrite{Path: "/workspace/file", Mode: 0o644}, strings.NewReader("content")))
 		_, err = x.StatFile(t.Context(), h, "/workspace/file")
 		must(t, err)
 	}

@@ -15,15 +15,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A ledger has one relay on each engine: a container of an image with nothing but the guest's program, and a volume with
-// a directory for each sandbox. Of the volume a sandbox sees its own directory only, bound by its place on the engine's
-// host. The relay has no network. It runs as root with no capability but CHOWN, which gives each socket to process 1 of
-// its sandbox; root of the engine's user namespace, where the engine has one.
+// A ledger has one relay on each engine: a container of an image with only the guest's program, and a volume
+// with a directory for each sandbox. A sandbox sees only its own directory of the volume, bound by its path
+// on the engine's host. The relay has no network. It runs as root with only the capability CHOWN, to give
+// each socket to process 1 of its sandbox. With user namespaces, this is the namespace's root.
 
-// Bounds of a relay's container. It has at most 24 connections of each of 4096 sandboxes, which rest without a buffer.
+// Limits of a relay's container. It has at most 24 connections for each of 4096 sandboxes. Idle connections
+// have no buffers.
 const (
 	relayMemory       = 256 << 20
-	relayHeap         = "200MiB" // below that, so that it collects garbage before the kernel ends it
+	relayHeap         = "200MiB" // less than that, so that it collects garbage before the kernel kills it
 	relayPIDs   int64 = 128
 )
 
@@ -35,24 +36,30 @@ func relayOf(h driver.Handle) relayRef { return relayRef{h.LedgerID, h.Instance}
 func (r relayRef) name() string   { return "sandbox-" + r.ledgerID + "-relay" }
 func (r relayRef) volume() string { return "sandbox-" + r.ledgerID + "-channels" }
 
-// image is named by what is in it, like a seed.
+// image is named by content, like a template.
 func (r relayRef) image(p program) string { return r.name() + ":" + p.hash }
 
 func (r relayRef) labels(of role) map[string]string {
-	return map[string]string{labelProvider: providerName, labelLedger: r.ledgerID, labelInstance: r.instance, labelRole: string(of)}
+	return map[string]string{
+		labelProvider: providerName,
+		labelLedger:   r.ledgerID,
+		labelInstance: r.instance,
+		labelRole:     string(of),
+	}
 }
 
-// check refuses what cannot be part of a name.
+// check rejects ids that cannot be part of a name.
 func (r relayRef) check() error {
 	return checkRef(driver.EnvironmentRef{LedgerID: r.ledgerID, EnvironmentID: "any", Instance: r.instance})
 }
 
-// ensureRelay makes a ledger's relay run. One that runs is left alone: reconcilers of two releases would take turns.
+// ensureRelay starts a ledger's relay. It keeps a running one: otherwise reconcilers of two releases would
+// replace it in turn.
 func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
 	c, err := e.lookUpRelay(ctx, r)
 	switch {
 	case err == nil && (c.State.Paused || c.State.Restarting): // the engine may wait for a minute before it restarts one
-		err = e.removeContainer(ctx, c.ID) // its state is in its volume
+		err = e.removeContainer(ctx, c.ID) // its state is kept in its volume
 	case err == nil && c.State.Running:
 		return nil
 	case isCode(err, sandbox.NotFound):
@@ -64,27 +71,28 @@ func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
 	return e.startRelay(ctx, r)
 }
 
-// relayAnswer is how long a relay may take to answer, beyond what a busy machine makes of a millisecond.
+// relayAnswer is how long a relay may take to answer: a millisecond, plus the delay of a busy machine.
 const relayAnswer = 4 * time.Second
 
-// reviveRelay makes a relay work that did not answer. One that runs and still does not answer is replaced: connections that
-// it lent go on without it, and sessions on others get new ones.
+// reviveRelay repairs a relay that did not answer. It replaces one that runs and still does not answer:
+// connections that the relay lent continue without it, and sessions on others reconnect.
 func (e *Executor) reviveRelay(ctx context.Context, r relayRef) error {
 	c, err := e.lookUpRelay(ctx, r)
 	if err != nil || !c.State.Running || c.State.Paused || c.State.Restarting {
 		return e.ensureRelay(ctx, r)
 	}
-	if err := e.linkToRelay(r).Probe(ctx, relayAnswer); !errors.Is(err, relay.ErrSilent) {
-		return nil // it answers, or has just started, or its engine does not answer
+	if err := e.relayClientOf(r).Probe(ctx, relayAnswer); !errors.Is(err, relay.ErrSilent) {
+		return nil // it answers, has just started, or its engine does not answer
 	}
-	e.log.Warn("replace a relay that runs and does not answer", "ledger", r.ledgerID, "container", c.ID)
+	e.log.Warn("docker: replacing a relay that runs but does not answer", "ledger", r.ledgerID, "container", c.ID)
 	if err := e.removeContainer(ctx, c.ID); err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
 	return e.ensureRelay(ctx, r)
 }
 
-// renewRelay makes a ledger's relay run this release. Carriers break when that replaces another one; their sessions go on.
+// renewRelay makes this release's relay run for a ledger. If it replaces another one, carriers break and
+// their sessions continue.
 func (e *Executor) renewRelay(ctx context.Context, r relayRef) error {
 	p, err := e.guestFor(ctx, r.instance)
 	if err != nil {
@@ -114,27 +122,27 @@ func (e *Executor) lookUpRelay(ctx context.Context, r relayRef) (dockerapi.Conta
 	return c, err
 }
 
-// startRelay creates the container unless it is there, and starts it.
+// startRelay creates the container if needed, and starts it.
 func (e *Executor) startRelay(ctx context.Context, r relayRef) error {
 	return await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
 		err := e.tryRelay(ctx, r)
-		if isCode(err, sandbox.NotFound) { // another caller removed what was there, or has the name and no container yet
+		if isCode(err, sandbox.NotFound) { // another caller removed it, or reserved the name without a container yet
 			return false, nil
 		}
 		return err == nil, err
 	})
 }
 
-// sharedLimit bounds the making of a container that several callers make and remove.
+// sharedLimit limits the creation of a container that several callers create and remove.
 const sharedLimit = 30 * time.Second
 
-// tryRelay is startRelay. Errors: NotFound when it came between two steps of another caller.
+// tryRelay is one attempt of startRelay. Errors: NotFound if it ran between two steps of another caller.
 func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
 	p, err := e.guestFor(ctx, r.instance)
 	if err != nil {
 		return err
 	}
-	if err := e.confirm(ctx, r.instance); err != nil { // nothing is made on another engine
+	if err := e.confirm(ctx, r.instance); err != nil { // never create objects on another engine
 		return err
 	}
 	if err := e.ensureVolume(ctx, r.volume(), r.labels(roleChannels)); err != nil {
@@ -147,7 +155,7 @@ func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
 		_, err := e.api.ContainerCreate(ctx, relayConfig(r, p), relayHost(r, p.seccomp), nil, nil, r.name())
 		return err
 	})
-	if err != nil && !isCode(err, sandbox.Conflict) { // it exists, or another caller makes it
+	if err != nil && !isCode(err, sandbox.Conflict) { // it exists, or another caller creates it
 		return err
 	}
 	return e.do(ctx, change("start container", r.name(), sandbox.ReasonStartFailed), func(ctx context.Context) error {
@@ -171,7 +179,7 @@ func relayConfig(r relayRef, p program) *dockerapi.ContainerConfig {
 func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 	pids, noInit := relayPIDs, false
 	channels := volumeMount(r.volume(), relay.Root, r.labels(roleChannels))
-	channels.VolumeOptions.NoCopy = true // its directories are the relay's, whatever the image has there
+	channels.VolumeOptions.NoCopy = true // its directories belong to the relay, whatever the image contains there
 	return &dockerapi.HostConfig{
 		Mounts:         []dockerapi.Mount{channels},
 		NetworkMode:    dockerapi.NetworkNone,
@@ -182,16 +190,16 @@ func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 		SecurityOpt:    []string{"no-new-privileges", seccompOption + profile},
 		IpcMode:        dockerapi.IPCModePrivate,
 		Sysctls:        sysctls(),
-		// It comes back with the engine. Until then no sandbox is reached, and those that run go on. The first use of a relay
-		// that has ended otherwise starts it.
+		// It restarts with the engine. Until then no sandbox can be reached, but sandboxes keep running. The
+		// first use starts a relay that ended otherwise.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
 		Resources: dockerapi.Resources{Memory: relayMemory, MemorySwap: relayMemory, PidsLimit: &pids,
-			Ulimits: []*dockerapi.Ulimit{{Name: "core"}}}, // for files, the engine's limit: a higher one would be refused
+			Ulimits: []*dockerapi.Ulimit{{Name: "core"}}}, // open files: the engine's limit, because it refuses a higher one
 	}
 }
 
-// ensureRelayImage makes the image unless the engine has it.
+// ensureRelayImage creates the image unless the engine has it.
 func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p program) error {
 	labels := r.labels(roleRelayCode)
 	there, err := e.findOwnImage(ctx, r.image(p), labels)
@@ -204,7 +212,12 @@ func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p program) 
 		err = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: 0o755})
 	}
 	if err == nil {
-		err = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(relay.Path, "/"), Mode: guestMode, Size: int64(len(p.binary))})
+		err = tw.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeReg,
+			Name:     strings.TrimPrefix(relay.Path, "/"),
+			Mode:     guestMode,
+			Size:     int64(len(p.binary)),
+		})
 	}
 	if err == nil {
 		_, err = tw.Write(p.binary)
@@ -215,7 +228,8 @@ func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p program) 
 	return e.importImage(ctx, r.image(p), labels, bytes.NewReader(layer.Bytes()))
 }
 
-// removeRelay removes a ledger's relay and all that it has, unless the engine still has anything else of the ledger.
+// removeRelay removes a ledger's relay with its volume and images, unless the engine still has anything else
+// of the ledger.
 func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
 	if used, err := e.hasOthers(ctx, r); used || err != nil {
 		return err
@@ -234,25 +248,28 @@ func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
 	return e.removeRelayImages(ctx, r, "")
 }
 
-// hasOthers reports whether the engine has anything of a ledger beside its relay and its witness: environments always have
-// volumes or images there, and sandboxes containers.
+// hasOthers reports whether the engine has anything of a ledger besides its relay and its witness.
+// Environments always have volumes or images there, and sandboxes containers.
 func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: r.ledgerID})
-	containers, err := fetch(ctx, e, read("list containers of ledger", r.ledgerID), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-		return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
-	})
+	containers, err := fetch(ctx, e, read("list containers of ledger", r.ledgerID),
+		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
+		})
 	if err != nil {
 		return false, err
 	}
-	volumes, err := fetch(ctx, e, read("list volumes of ledger", r.ledgerID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
-	})
+	volumes, err := fetch(ctx, e, read("list volumes of ledger", r.ledgerID),
+		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
+		})
 	if err != nil {
 		return false, err
 	}
-	images, err := fetch(ctx, e, read("list images of ledger", r.ledgerID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
-	})
+	images, err := fetch(ctx, e, read("list images of ledger", r.ledgerID),
+		func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
+			return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
+		})
 	if err != nil {
 		return false, err
 	}
@@ -269,7 +286,7 @@ func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 	return others, nil
 }
 
-// ofLedger reports whether an object is the ledger's, and no environment's.
+// ofLedger reports whether an object belongs to the ledger and not to an environment.
 func ofLedger(labels map[string]string) bool {
 	switch role(labels[labelRole]) {
 	case roleRelay, roleChannels, roleRelayCode, roleWitness:
@@ -278,7 +295,7 @@ func ofLedger(labels map[string]string) bool {
 	return false
 }
 
-// removeRelayImages removes the images of a ledger's relay but one.
+// removeRelayImages removes the images of a ledger's relay except one.
 func (e *Executor) removeRelayImages(ctx context.Context, r relayRef, keep string) error {
 	return e.removeLabelled(ctx, "the relay of ledger "+r.ledgerID, r.labels(roleRelayCode), keep)
 }

@@ -1,10 +1,13 @@
 package docker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -41,11 +44,11 @@ func channelOf(t *testing.T, api *dockerapi.Client, h driver.Handle) string {
 // relayFiles lists the sandboxes that the relay has directories of.
 func relayFiles(t *testing.T, w *world) []string {
 	t.Helper()
-	all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+	all, err := w.x.Dependents(t.Context(), w.ref.LedgerID)
 	must(t, err)
 	var found []string
 	for _, l := range all {
-		if l.Kind == driver.LeftoverChannel {
+		if l.Kind == driver.DependentChannel {
 			found = append(found, l.SandboxID)
 		}
 	}
@@ -61,7 +64,8 @@ func TestEachSandboxHasAChannelOfItsOwnThatGoesWithIt(t *testing.T) {
 			t.Errorf("the channel of %s is %s", h.SandboxID, dir)
 		}
 		// Code of the sandbox sees that there is a socket, and can neither list nor make anything there.
-		out := w.exec(t, h, "sh", "-c", "cd /.sandbox-channel; stat -c '%a %u %F' channel.sock; ls . || echo unlisted; touch x || echo unwritten")
+		out := w.exec(t, h, "sh", "-c",
+			"cd /.sandbox-channel; stat -c '%a %u %F' channel.sock; ls . || echo unlisted; touch x || echo unwritten")
 		for _, want := range []string{"600 65533 socket", "unlisted", "unwritten"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("no %q in %q", want, out)
@@ -94,7 +98,8 @@ func TestARelayThatIsGoneComesBackForTheNextSandbox(t *testing.T) {
 		spec := w.spec()
 		if err := w.x.Spawn(ctx, spec); err != nil {
 			t.Errorf("%s: %v", what, err)
-		} else if found := relayFiles(t, w); !slices.Contains(found, old.SandboxID) || !slices.Contains(found, spec.SandboxID) {
+		} else if found := relayFiles(t, w); !slices.Contains(found, old.SandboxID) ||
+			!slices.Contains(found, spec.SandboxID) {
 			t.Errorf("%s: the relay has %q", what, found)
 		}
 		cancel()
@@ -199,7 +204,7 @@ func TestARelayGoesWithTheLastEnvironmentOfItsLedger(t *testing.T) {
 		t.Errorf("it went with the first: %v", err)
 	}
 	must(t, w.x.Deprovision(t.Context(), w.ref))
-	if left := leftovers(t, w.ref.LedgerID); len(left) > 0 {
+	if left := objectsOfLedger(t, w.ref.LedgerID); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -208,7 +213,7 @@ func TestARelayIsLeftOverOnceNothingElseIs(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	kinds := func() (found []string) {
-		all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+		all, err := w.x.Dependents(t.Context(), w.ref.LedgerID)
 		must(t, err)
 		for _, l := range all {
 			if strings.HasPrefix(string(l.Kind), "relay") || strings.HasPrefix(string(l.Kind), "channel") {
@@ -221,10 +226,14 @@ func TestARelayIsLeftOverOnceNothingElseIs(t *testing.T) {
 	if found := kinds(); len(found) > 0 {
 		t.Errorf("listed beside an environment: %q", found)
 	}
-	relay := driver.Leftover{Kind: driver.LeftoverRelay, Name: relayName(w), Handle: driver.Handle{LedgerID: w.ref.LedgerID, Instance: w.ref.Instance}}
-	wantCode(t, w.x.RemoveLeftover(t.Context(), relay), sandbox.Conflict)
+	relay := driver.Dependent{
+		Kind:   driver.DependentRelay,
+		Name:   relayName(w),
+		Handle: driver.Handle{LedgerID: w.ref.LedgerID, Instance: w.ref.Instance},
+	}
+	wantCode(t, w.x.RemoveDependent(t.Context(), relay), sandbox.Conflict)
 	// The engine loses the environment, and keeps what was the relay's.
-	for _, left := range leftovers(t, w.ref.LedgerID) {
+	for _, left := range objectsOfLedger(t, w.ref.LedgerID) {
 		kind, object, _ := strings.Cut(left, " ")
 		switch {
 		case strings.Contains(left, "-relay"), strings.Contains(left, "-channels"):
@@ -238,25 +247,25 @@ func TestARelayIsLeftOverOnceNothingElseIs(t *testing.T) {
 	if found := kinds(); !slices.Equal(found, []string{"channels", "relay", "relay-image"}) {
 		t.Errorf("listed: %q", found)
 	}
-	must(t, w.x.RemoveLeftover(t.Context(), relay))
-	must(t, w.x.RemoveLeftover(t.Context(), relay))
-	if left := leftovers(t, w.ref.LedgerID); len(left) > 0 {
+	must(t, w.x.RemoveDependent(t.Context(), relay))
+	must(t, w.x.RemoveDependent(t.Context(), relay))
+	if left := objectsOfLedger(t, w.ref.LedgerID); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
 
-func TestAChannelWithoutASandboxIsALeftover(t *testing.T) {
+func TestAChannelWithoutASandboxIsAnOrphan(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	living, dead := w.spawn(t), w.spawn(t)
 	must(t, api.ContainerRemove(t.Context(), name(dead), dockerapi.ContainerRemoveOptions{Force: true}))
-	all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+	all, err := w.x.Dependents(t.Context(), w.ref.LedgerID)
 	must(t, err)
 	for _, l := range all {
-		if l.Kind != driver.LeftoverChannel {
+		if l.Kind != driver.DependentChannel {
 			continue
 		}
-		err := w.x.RemoveLeftover(t.Context(), l)
+		err := w.x.RemoveDependent(t.Context(), l)
 		switch l.SandboxID {
 		case living.SandboxID:
 			wantCode(t, err, sandbox.Conflict)
@@ -304,6 +313,14 @@ func stopRelay(t *testing.T, w *world) {
 	}
 	for _, pid := range pids {
 		must(t, syscall.Kill(pid, syscall.SIGSTOP))
+		eventually(t, "all threads of the relay are stopped", func() bool {
+			threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+			must(t, err)
+			return len(threads) > 0 && !slices.ContainsFunc(threads, func(path string) bool {
+				status, err := os.ReadFile(path)
+				return err == nil && !bytes.Contains(status, []byte("State:\tT"))
+			})
+		})
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// relayLeftovers returns the directories that a relay has for sandboxes, and where the engine has nothing else of the
-// ledger, the relay. Directories of a relay that does not run are left for later: it is started when it is needed.
-func (e *Executor) relayLeftovers(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
+// relayDependents returns the sandbox directories of a relay and, if the engine has nothing else of the
+// ledger, the relay itself. It skips directories of a stopped relay: the next use starts it.
+func (e *Executor) relayDependents(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
 	parts, err := e.relayParts(ctx, ledgerID)
 	if err != nil || len(parts) == 0 {
 		return nil, err
@@ -30,48 +30,51 @@ func (e *Executor) relayLeftovers(ctx context.Context, ledgerID string) ([]drive
 		return nil, err
 	}
 	var ids []string
-	err = e.tellRelay(ctx, r, "list the channels of ledger "+ledgerID, func(ctx context.Context, c *relay.Client) (err error) {
-		ids, err = c.List(ctx)
-		return err
-	})
-	var list []driver.Leftover
+	err = e.callRelay(ctx, r, "list the channels of ledger "+ledgerID,
+		func(ctx context.Context, c *relay.Client) (err error) {
+			ids, err = c.List(ctx)
+			return err
+		})
+	var list []driver.Dependent
 	for _, id := range ids {
-		list = append(list, driver.Leftover{Kind: driver.LeftoverChannel, Name: relay.SandboxDir(id),
+		list = append(list, driver.Dependent{Kind: driver.DependentChannel, Name: relay.SandboxDir(id),
 			Handle: driver.Handle{LedgerID: ledgerID, SandboxID: id, Instance: r.instance}})
 	}
 	return list, err
 }
 
 // relayParts lists the objects of a ledger's relay.
-func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
+func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
 	parts, err := e.containersOf(ctx, ledgerID, roleRelay)
 	if err != nil {
 		return nil, err
 	}
 	labels := relayRef{ledgerID: ledgerID}.labels(roleChannels)
 	delete(labels, labelInstance)
-	volumes, err := fetch(ctx, e, read("list channels of ledger", ledgerID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(labels)})
-	})
+	volumes, err := fetch(ctx, e, read("list channels of ledger", ledgerID),
+		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(labels)})
+		})
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range volumes.Volumes {
-		parts = append(parts, leftover(v.Name, v.Labels, parseTime(v.CreatedAt)))
+		parts = append(parts, dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
 	}
 	labels[labelRole] = string(roleRelayCode)
-	images, err := fetch(ctx, e, read("list relay images of ledger", ledgerID), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
-	})
+	images, err := fetch(ctx, e, read("list relay images of ledger", ledgerID),
+		func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
+			return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
+		})
 	for _, img := range images {
-		parts = append(parts, leftover(strings.Join(img.RepoTags, " "), img.Labels, time.Unix(img.Created, 0)))
+		parts = append(parts, dependent(strings.Join(img.RepoTags, " "), img.Labels, time.Unix(img.Created, 0)))
 	}
 	return parts, err
 }
 
-// removeOfRelay removes a sandbox's directory, or the relay. Errors: Conflict while the sandbox's container exists, or
-// while the engine has anything else of the ledger.
-func (e *Executor) removeOfRelay(ctx context.Context, l driver.Leftover) error {
+// removeOfRelay removes a sandbox's directory, or the relay. Errors: Conflict while the sandbox's container
+// exists, or while the engine has anything else of the ledger.
+func (e *Executor) removeOfRelay(ctx context.Context, l driver.Dependent) error {
 	r := relayOf(l.Handle)
 	if err := r.check(); err != nil {
 		return err
@@ -79,10 +82,11 @@ func (e *Executor) removeOfRelay(ctx context.Context, l driver.Leftover) error {
 	if err := e.confirm(ctx, r.instance); err != nil {
 		return err
 	}
-	if l.Kind != driver.LeftoverChannel {
+	if l.Kind != driver.DependentChannel {
 		used, err := e.hasOthers(ctx, r)
 		if used {
-			return sandbox.Errorf(sandbox.Conflict, "docker: %s: the engine still has sandboxes or environments of ledger %s", l.Name, l.LedgerID)
+			return sandbox.Errorf(sandbox.Conflict, "docker: %s: the engine still has sandboxes or environments of ledger %s",
+				l.Name, l.LedgerID)
 		}
 		if err != nil {
 			return err
@@ -90,7 +94,7 @@ func (e *Executor) removeOfRelay(ctx context.Context, l driver.Leftover) error {
 		return e.removeRelay(ctx, r)
 	}
 	if !idPattern.MatchString(l.SandboxID) {
-		return sandbox.Errorf(sandbox.Invalid, "docker: %s: %q is no id of a sandbox", l.Name, l.SandboxID)
+		return sandbox.Errorf(sandbox.Invalid, "docker: %s: %q is not a valid sandbox id", l.Name, l.SandboxID)
 	}
 	_, err := e.lookUp(ctx, sandboxName(l.Handle))
 	switch {

@@ -19,19 +19,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An engine knows no more of a container runtime than its name. So the first environment on a runtime that is not the usual
-// one runs a command, in a sandbox with the environment's settings. Where that fails, a container with the same settings
-// tries what process 1 needs, one thing after another, and says what is missing.
+// An engine knows only the name of a container runtime. So the first environment on an unusual runtime runs a
+// command, in a sandbox with the environment's settings. If that fails, a container with the same settings
+// tries what process 1 needs, step by step, and reports what is missing.
 
 const (
-	// proofLimit bounds the command, once its sandbox was started.
+	// proofLimit limits the command after its sandbox has started.
 	proofLimit = 20 * time.Second
-	// proofLife is how long a sandbox lives at most whose program died while it tried a runtime.
+	// proofLife is the longest life of a trial sandbox whose program died.
 	proofLife = 5 * time.Minute
 )
 
-// provedRuntime is a runtime that ran a command. Another program at its path, or other arguments, are found once the engine
-// or this program was started again, or the arguments differ.
+// provedRuntime is a runtime that ran a command. A changed program at its path is detected after a restart of
+// the engine or of this program; changed arguments at once.
 type provedRuntime struct {
 	instance, engine string // the engine's id and version
 	name, settings   string
@@ -39,7 +39,7 @@ type provedRuntime struct {
 	guest            string
 }
 
-// usual reports whether a runtime is the one that engines come with, which every sandbox without another one proves.
+// usual reports whether a runtime is the engines' default one, which every sandbox proves.
 func usual(runtime string) bool {
 	return runtime == "" || runtime == "runc" || runtime == "io.containerd.runc.v2"
 }
@@ -47,9 +47,10 @@ func usual(runtime string) bool {
 // runtimeOf is the runtime of sandboxes with a confinement.
 func (p program) runtimeOf(c sandbox.Confinement) string { return cmp.Or(c.Runtime, p.runtime) }
 
-// proveRuntime has the runtime of an environment run a command, unless it did so before. The environment is provisioned.
-// Errors: Invalid, naming confinement.runtime, when it cannot.
-func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, p program) error {
+// proveRuntime runs a command on the environment's runtime, once. The environment must be provisioned.
+// Errors: Invalid, naming confinement.runtime, if it fails.
+func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec, p program) error {
 	name := p.runtimeOf(spec.Confinement)
 	if usual(name) {
 		return nil
@@ -60,12 +61,16 @@ func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef, 
 	}
 	r := info.Runtimes[name]
 	if slices.ContainsFunc(r.Args, ignoresCgroups) {
-		return unusable(ref, name, info.ID, "its runtimeArgs have --ignore-cgroups, with which nothing limits memory, CPU time and processes: "+
-			"remove that from the engine's daemon.json, and reload the engine")
+		return unusable(ref, name, info.ID, "its runtimeArgs contain --ignore-cgroups, so nothing limits memory, "+
+			"CPU time and processes: remove that from the engine's daemon.json, and reload the engine")
 	}
 	of := provedRuntime{
-		instance: ref.Instance, engine: info.ServerVersion, name: name, settings: strings.Join(append([]string{r.Path}, r.Args...), "\x00"),
-		network: spec.Network, guest: p.hash,
+		instance: ref.Instance,
+		engine:   info.ServerVersion,
+		name:     name,
+		settings: strings.Join(append([]string{r.Path}, r.Args...), "\x00"),
+		network:  spec.Network,
+		guest:    p.hash,
 	}
 	e.mu.Lock()
 	proved := e.proved[of]
@@ -81,7 +86,8 @@ func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef, 
 		}
 		return err
 	}
-	e.log.InfoContext(ctx, "docker: a container runtime has run a command", "runtime", name, "engine", info.ID, "kernel", found.Release)
+	e.log.InfoContext(ctx, "docker: a container runtime has run a command", "runtime", name, "engine", info.ID,
+		"kernel", found.Release)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.proved[of] = true
@@ -100,18 +106,19 @@ func ignoresCgroups(arg string) bool {
 	return flag == "ignore-cgroups" && value != "false"
 }
 
-// proofSpec is a sandbox of an environment that has no lease.
+// proofSpec is a sandbox of an environment without a lease.
 func proofSpec(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) driver.SandboxSpec {
 	return driver.SandboxSpec{
 		Handle: driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
 			SandboxID: "proof-" + sandbox.RandomIDs(sandbox.LedgerIDLength)},
 		AgentDID: "did:sandbox:proof", EnvironmentType: spec.Type, Image: spec.Image, Resources: spec.Resources,
-		Network: spec.Network, Egress: spec.EgressRules(), Confinement: spec.Confinement, Env: spec.Env,
+		Network: spec.Network, Egress: spec.EgressRules(), LLM: spec.LLMProtocols(), Confinement: spec.Confinement,
+		Env:      spec.Env,
 		Deadline: time.Now().Add(proofLife), Config: []byte("{}"),
 	}
 }
 
-// tryRuntime makes a sandbox, runs a command in it, and removes it.
+// tryRuntime creates a sandbox, runs a command in it, and removes it.
 func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (found wire.Kernel, err error) {
 	defer func() {
 		if killErr := e.Kill(context.WithoutCancel(ctx), spec.Handle); killErr != nil && !isCode(killErr, sandbox.NotFound) {
@@ -119,14 +126,17 @@ func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (fou
 		}
 	}()
 	if err := e.Spawn(ctx, spec); err != nil {
-		if isCode(err, sandbox.Failed) || isCode(err, sandbox.Invalid) { // the engine's word for a runtime that failed
+		if isCode(err, sandbox.Failed) || isCode(err, sandbox.Invalid) { // the engine's codes for a runtime that failed
 			return found, &wontRun{cause: err}
 		}
 		return found, err
 	}
 	limited, cancel := context.WithTimeout(ctx, proofLimit)
 	defer cancel()
-	r, err := sandbox.ExecRequest{Command: []string{guest.Path, kernel.Command}, Timeout: sandbox.Duration(proofLimit)}.Normalize()
+	r, err := sandbox.ExecRequest{
+		Command: []string{guest.Path, kernel.Command},
+		Timeout: sandbox.Duration(proofLimit),
+	}.Normalize()
 	if err != nil {
 		return found, err
 	}
@@ -144,14 +154,15 @@ func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (fou
 	return found, &wontRun{cause: errors.Join(err, lookErr), found: found}
 }
 
-// lacks runs a container with the settings of a sandbox that does not work, as its carrier, which tells what is missing.
+// lacks runs a container with the settings of a sandbox that does not work, as its populator. Its program
+// reports what is missing.
 func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kernel, err error) {
 	c, err := e.inspect(ctx, h)
 	if err != nil {
 		return found, err
 	}
-	config, name := *c.Config, carrierName(h)
-	config.Labels = handleLabels(h, roleCarrier)
+	config, name := *c.Config, populatorName(h)
+	config.Labels = handleLabels(h, rolePopulator)
 	config.Entrypoint = []string{guest.Path, kernel.Command, "-needs", "-socket", guest.ChannelSocket}
 	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
 		_, err := e.api.ContainerCreate(ctx, &config, c.HostConfig, nil, nil, name)
@@ -176,14 +187,14 @@ func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kerne
 	}
 	said, complaints, err := e.saidBy(ctx, name)
 	if err == nil && json.Unmarshal(said, &found) != nil {
-		err = fmt.Errorf("a program that looks for what is missing ended with exit code %d, out of memory %t, and said %q: "+
-			"a runtime with a kernel of its own may need more memory_mb and pids_limit for that kernel", ended.State.ExitCode,
+		err = fmt.Errorf("the diagnostic program ended with exit code %d, out of memory %t, and said %q: "+
+			"a runtime with its own kernel may need more memory_mb and pids_limit", ended.State.ExitCode,
 			ended.State.OOMKilled, bytes.TrimSpace(append(said, complaints...)))
 	}
 	return found, err
 }
 
-// saidBy returns what a container has written.
+// saidBy returns the output of a container.
 func (e *Executor) saidBy(ctx context.Context, name string) (stdout, stderr []byte, err error) {
 	var out, problems bytes.Buffer
 	err = e.do(ctx, read("read the output of", name), func(ctx context.Context) error {

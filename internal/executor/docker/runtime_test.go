@@ -25,12 +25,13 @@ func runtimesOf(t *testing.T, runtimes map[string]dockertest.Runtime) *dockertes
 	return dockertest.StartDaemonWithRuntimes(t, runtimes)
 }
 
-// around is a runtime that runs a script before the engine's usual one, with the directory of the container's config.json
-// in $bundle, if the call names one, and the file for what it complains of in $log.
+// around is a runtime that runs a script before the engine's usual one, with the directory of the container's
+// config.json in $bundle, if the call names one, and the file for what it complains of in $log.
 func around(t *testing.T, script string) dockertest.Runtime {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "runtime")
-	const begin = "#!/bin/sh\nfor a; do [ \"$last\" = --bundle ] && bundle=$a; [ \"$last\" = --log ] && log=$a; last=$a; done\n"
+	const begin = "#!/bin/sh\nfor a; do [ \"$last\" = --bundle ] && bundle=$a; [ \"$last\" = --log ] && " +
+		"log=$a; last=$a; done\n"
 	must(t, os.WriteFile(path, []byte(begin+script+"\nexec runc \"$@\"\n"), 0o755))
 	return dockertest.Runtime{Path: path}
 }
@@ -100,9 +101,10 @@ func TestARuntimeThatRunsNoCommandIsRefusedWithWhatIsMissing(t *testing.T) {
 		return "[ -n \"$bundle\" ] && sed -i '" + edit + "' $bundle/config.json"
 	}
 	d := runtimesOf(t, map[string]dockertest.Runtime{
-		"closed":   around(t, config(`s#"destination":"/.sandbox-channel"#"destination":"/run/elsewhere"#`)),
-		"lacking":  around(t, config(`s#"prctl"#"none"#`)),
-		"groups":   around(t, `[ -n "$bundle" ] && { echo '{"level":"error","msg":"cannot set up cgroup for root"}' >"$log"; exit 1; }`),
+		"closed":  around(t, config(`s#"destination":"/.sandbox-channel"#"destination":"/run/elsewhere"#`)),
+		"lacking": around(t, config(`s#"prctl"#"none"#`)),
+		"groups": around(t,
+			`[ -n "$bundle" ] && { echo '{"level":"error","msg":"cannot set up cgroup for root"}' >"$log"; exit 1; }`),
 		"absent":   {Path: "/no/such/runtime"},
 		"limitles": {Path: around(t, "").Path, Args: []string{"--ignore-cgroups"}},
 	})
@@ -129,7 +131,8 @@ func TestARuntimeThatRunsNoCommandIsRefusedWithWhatIsMissing(t *testing.T) {
 func wantRefused(t *testing.T, err error, says ...string) {
 	t.Helper()
 	var e *sandbox.Error
-	if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != "confinement.runtime" {
+	if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 ||
+		e.Fields[0].Name != "confinement.runtime" {
 		t.Fatalf("got %v", err)
 	}
 	for _, part := range says {

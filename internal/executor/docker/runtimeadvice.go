@@ -10,18 +10,19 @@ import (
 // wontRun is why a container runtime did not run a command.
 type wontRun struct {
 	cause error
-	found wire.Kernel // with what it lacks; empty where nothing started
+	found wire.Kernel // with what it lacks; empty if nothing started
 }
 
 func (w *wontRun) Error() string { return w.cause.Error() }
 
 func (w *wontRun) Unwrap() error { return w.cause }
 
-// gVisor tells its version by the kernel that it shows, and by a date that never changed.
+// gVisor shows its version by the kernel that it reports, and by a constant date.
 const (
 	gvisorDate = "Sun Jan 10 15:06:54 PST 2016"
-	// gvisorNeeded is the oldest that was tried and works (gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237), and
-	// gvisorKernel what that one shows. Debian 12 has a build of 2022-12, which shows 4.4.0.
+	// gvisorNeeded is the oldest release that was tested and works (gvisor.dev/gvisor
+	// v0.0.0-20260905035102-160fafc42237), and gvisorKernel the kernel that it reports. Debian 12 has a build
+	// of 2022-12, which reports 4.4.0.
 	gvisorNeeded = "release of September 2026"
 	gvisorKernel = "4.19.0-gvisor"
 )
@@ -41,28 +42,32 @@ func (w *wontRun) advice() string {
 	}
 	switch {
 	case len(calls) > 0 && isGVisor(w.found):
-		return fmt.Sprintf("it is gVisor with kernel %s, which lacks %s; needed is a %s or newer, which shows kernel %s: "+
-			"install that, and name it in the engine's daemon.json", w.found.Release, strings.Join(calls, ", "), gvisorNeeded, gvisorKernel)
+		return fmt.Sprintf("it is gVisor with kernel %s, which lacks %s; required is a %s or newer, which reports kernel "+
+			"%s: install that, and add it to the engine's daemon.json", w.found.Release, strings.Join(calls, ", "),
+			gvisorNeeded, gvisorKernel)
 	case len(calls) > 0:
-		return fmt.Sprintf("its kernel %s (%s) lacks %s: use another version of it", w.found.Release, w.found.Version, strings.Join(calls, ", "))
+		return fmt.Sprintf("its kernel %s (%s) lacks %s: use another version of it",
+			w.found.Release, w.found.Version, strings.Join(calls, ", "))
 	case socket != nil:
-		return fmt.Sprintf("in a sandbox on its kernel %s the channel's socket cannot be opened (%s): let it open sockets of the host; "+
-			"for gVisor add --host-uds=open to its runtimeArgs in the engine's daemon.json, and reload the engine", w.found.Release, socket.Error)
+		return fmt.Sprintf("in a sandbox on its kernel %s the channel's socket cannot be opened (%s): allow it to open "+
+			"sockets "+
+			"of the host; for gVisor add --host-uds=open to its runtimeArgs in the engine's daemon.json, and reload the engine",
+			w.found.Release, socket.Error)
 	}
 	return w.cause.Error() + hint(w.cause.Error())
 }
 
-// hint says what to do about what a runtime itself complains of.
+// hint says what to do about an error message of a runtime.
 func hint(complaint string) string {
 	for _, h := range []struct{ part, hint string }{
-		{"root network namespace", "it is too old for the host's kernel, which it takes for one without network namespaces: " +
-			"install a " + gvisorNeeded + " or newer"},
-		{"cgroup", "let it set control groups: add --systemd-cgroup to its runtimeArgs where the engine uses systemd for them, " +
-			"or use a host with version 2"},
+		{"root network namespace", "it is too old for the host's kernel, which it considers to have no network " +
+			"namespaces: install a " + gvisorNeeded + " or newer"},
+		{"cgroup", "allow it to set control groups: add --systemd-cgroup to its runtimeArgs if the engine uses systemd for " +
+			"them, or use a host with version 2"},
 		{"platform", "add --platform=systrap to its runtimeArgs, or --platform=ptrace on older ones"},
 		{"kvm", "give it /dev/kvm, or add --platform=systrap to its runtimeArgs"},
-		{"fork/exec", "install it at the path that the engine's daemon.json names"},
-		{"not installed", "install it at the path that the engine's daemon.json names"},
+		{"fork/exec", "install it at the path in the engine's daemon.json"},
+		{"not installed", "install it at the path in the engine's daemon.json"},
 	} {
 		if strings.Contains(strings.ToLower(complaint), h.part) {
 			return "; " + h.hint

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// The profile is text in the engine's own form, as `docker run --security-opt seccomp=<file>` takes it.
+// seccompProfile is in the engine's format, as `docker run --security-opt seccomp=<file>` takes it.
 type seccompProfile struct {
 	DefaultAction string `json:"defaultAction"`
-	// Engines before 23 do not know this field and answer EPERM.
+	// Engines before 23 ignore this field and answer EPERM.
 	DefaultErrno *linuxErrno    `json:"defaultErrnoRet,omitempty"`
 	ArchMap      []seccompArch  `json:"archMap"`
 	Syscalls     []*seccompRule `json:"syscalls"`
@@ -28,7 +28,7 @@ type seccompRule struct {
 	Includes *seccompFilter `json:"includes,omitempty"`
 }
 
-// seccompArg is a condition on one argument; a rule holds when all of its conditions do.
+// seccompArg is a condition on one argument. A rule applies if all of its conditions hold.
 type seccompArg struct {
 	Index    uint   `json:"index"`
 	Value    uint64 `json:"value"`
@@ -50,11 +50,12 @@ const (
 	opMaskedEq = "SCMP_CMP_MASKED_EQ"
 )
 
-// ownProfile is the profile of every sandbox that does not name its own. It allows what the engine's default allows to
-// a container without capabilities, less what no sandbox needs (seccompcalls.go). It names native entry points only:
-// the kernel ends a program with SIGSYS that enters through another, such as a 32-bit one.
+// ownProfile is the default profile of sandboxes. It allows what the engine's default allows to a container
+// without capabilities, minus what no sandbox needs (seccompcalls.go). It names only native entry points: the
+// kernel kills a program with SIGSYS that uses another, such as a 32-bit one.
 //
-// chosenErrnos: the engine lets a profile choose the error of a refused call. Without it, all refusals are EPERM.
+// chosenErrnos: the engine lets a profile choose the error of a refused call. Otherwise all refusals are
+// EPERM.
 func ownProfile(chosenErrnos bool) (string, error) {
 	p := seccompProfile{
 		DefaultAction: seccompRefuse,
@@ -62,7 +63,7 @@ func ownProfile(chosenErrnos bool) (string, error) {
 		Syscalls:      allowedRules(),
 	}
 	if chosenErrnos {
-		p.DefaultErrno = new(enosys) // as a kernel answers that does not know the call, so that programs fall back
+		p.DefaultErrno = new(enosys) // the answer of a kernel without the call, so that programs fall back
 		p.Syscalls = append(p.Syscalls, refusedRules()...)
 	}
 	text, err := json.Marshal(p)
@@ -72,23 +73,30 @@ func ownProfile(chosenErrnos bool) (string, error) {
 func allowedRules() []*seccompRule {
 	rules := []*seccompRule{
 		{Names: allowedCalls, Action: seccompAllow},
-		// Older kernels let a tracer get around the filter.
+		// In older kernels a tracer can bypass the filter.
 		{Names: tracingCalls, Action: seccompAllow, Includes: &seccompFilter{MinKernel: "4.8"}},
-		{Names: []string{"clone"}, Action: seccompAllow, Args: []seccompArg{{Index: 0, Value: anyNamespace(), Op: opMaskedEq}}},
+		{
+			Names:  []string{"clone"},
+			Action: seccompAllow,
+			Args:   []seccompArg{{Index: 0, Value: anyNamespace(), Op: opMaskedEq}},
+		},
 		{Names: []string{"socketpair"}, Action: seccompAllow, Args: argument(0, opEqual, familyUnix)},
 		{Names: []string{"socket"}, Action: seccompAllow,
 			Args: append(argument(0, opEqual, familyNetlink), argument(2, opEqual, netlinkRoute)...)},
 	}
 	for _, family := range []uint64{familyUnix, familyINET, familyINET6} {
-		rules = append(rules, &seccompRule{Names: []string{"socket"}, Action: seccompAllow, Args: argument(0, opEqual, family)})
+		rules = append(rules,
+			&seccompRule{Names: []string{"socket"}, Action: seccompAllow, Args: argument(0, opEqual, family)})
 	}
 	for _, persona := range []uint64{personaLinux, personaQuery} {
-		rules = append(rules, &seccompRule{Names: []string{"personality"}, Action: seccompAllow, Args: argument(0, opEqual, persona)})
+		rules = append(rules,
+			&seccompRule{Names: []string{"personality"}, Action: seccompAllow, Args: argument(0, opEqual, persona)})
 	}
 	return rules
 }
 
-// refusedRules choose the errors of refused calls. They allow nothing: without them the default refuses the same calls.
+// refusedRules choose the errors of refused calls. They allow nothing: without them the default refuses the
+// same calls.
 func refusedRules() []*seccompRule {
 	refuse := func(errno linuxErrno, names []string, args ...seccompArg) *seccompRule {
 		return &seccompRule{Names: names, Action: seccompRefuse, Errno: &errno, Args: args}
@@ -102,7 +110,8 @@ func refusedRules() []*seccompRule {
 		refuse(eafnosupport, []string{"socket"}, argument(0, opAtLeast, familyNetlink+1)...),
 	}
 	for _, flag := range namespaceFlags {
-		rules = append(rules, refuse(eperm, []string{"clone"}, seccompArg{Index: 0, Value: flag, ValueTwo: flag, Op: opMaskedEq}))
+		rules = append(rules,
+			refuse(eperm, []string{"clone"}, seccompArg{Index: 0, Value: flag, ValueTwo: flag, Op: opMaskedEq}))
 	}
 	for family := uint64(familyINET + 1); family < familyNetlink; family++ {
 		if family != familyINET6 {
@@ -116,8 +125,8 @@ func argument(index uint, op string, value uint64) []seccompArg {
 	return []seccompArg{{Index: index, Value: value, Op: op}}
 }
 
-// choosesErrnos reports whether an engine passes a rule's errnoRet on to its runtime, as 20.10.10 and newer do. What
-// cannot be read is taken for a newer version.
+// choosesErrnos reports whether an engine passes a rule's errnoRet to its runtime, as 20.10.10 and newer do.
+// A version that cannot be parsed counts as newer.
 func choosesErrnos(version string) bool {
 	var major, minor, patch int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n < 2 {

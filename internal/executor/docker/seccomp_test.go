@@ -25,10 +25,11 @@ func main() { println("it runs") }
 // Machine code for amd64. Each begins with getpid through an entry point other than the native one, and then ends
 // with exit code 0.
 var foreignEntries = map[string][]byte{
-	"int 0x80": {0xb8, 20, 0, 0, 0, 0xcd, 0x80},                         // mov eax, 20; int 0x80
-	"x32":      {0xb8, 39, 0, 0, 0x40, 0x0f, 0x05},                      // mov eax, 0x40000000 + 39; syscall
-	"none":     {0xb8, 39, 0, 0, 0, 0x0f, 0x05},                         // mov eax, 39; syscall
-	"exit":     {0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xfe}, // xor edi, edi; mov eax, 60; syscall; jmp to itself
+	"int 0x80": {0xb8, 20, 0, 0, 0, 0xcd, 0x80},    // mov eax, 20; int 0x80
+	"x32":      {0xb8, 39, 0, 0, 0x40, 0x0f, 0x05}, // mov eax, 0x40000000 + 39; syscall
+	"none":     {0xb8, 39, 0, 0, 0, 0x0f, 0x05},    // mov eax, 39; syscall
+	// xor edi, edi; mov eax, 60; syscall; jmp to itself.
+	"exit": {0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xfe},
 }
 
 // elf is the smallest 64-bit program with this code.
@@ -41,7 +42,8 @@ func elf(t *testing.T, code []byte) []byte {
 	for _, field := range []any{
 		uint16(2), uint16(62), uint32(1), uint64(base + headers), uint64(64), uint64(0), uint32(0), // an executable for amd64
 		uint16(64), uint16(56), uint16(1), uint16(0), uint16(0), uint16(0),
-		uint32(1), uint32(5), uint64(0), uint64(base), uint64(base), size, size, uint64(0x1000), // one part, to read and to run
+		// One segment, readable and executable.
+		uint32(1), uint32(5), uint64(0), uint64(base), uint64(base), size, size, uint64(0x1000),
 	} {
 		must(t, binary.Write(&b, binary.LittleEndian, field))
 	}
@@ -69,7 +71,9 @@ func TestForeignEntryPointsOfTheKernelAreClosed(t *testing.T) {
 		programs[name] = elf(t, append(bytes.Clone(foreignEntries[name]), foreignEntries["exit"]...))
 	}
 	for name, program := range programs {
-		if !runs(t, program) {
+		// A kernel that was built without an entry closes it before the profile is asked.
+		closed := !runs(t, program)
+		if closed {
 			t.Logf("this machine's kernel has no entry %s", name)
 		}
 		r, err := sandbox.ExecRequest{Stdin: bytes.NewReader(program), Command: []string{"sh", "-c",
@@ -81,7 +85,7 @@ func TestForeignEntryPointsOfTheKernelAreClosed(t *testing.T) {
 		if name == "none" {
 			want = "0\n"
 		}
-		if got := string(res.Stdout); got != want {
+		if got := string(res.Stdout); got != want && (name == "none" || !closed || got == "0\n") {
 			t.Errorf("%s: exit code %q, want %q (%s)", name, got, want, res.Stderr)
 		}
 	}

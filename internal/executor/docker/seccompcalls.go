@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// The names are those that Docker's default profile allows to a container without capabilities (documented at
-// docs.docker.com/engine/security/seccomp; profiles/seccomp of moby, read on 2026-11-22). Left out are those of 32-bit
-// entry points, and those of absentCalls. A runtime ignores names that its libseccomp does not know.
+// The names that Docker's default profile allows to a container without capabilities (documented at
+// docs.docker.com/engine/security/seccomp; profiles/seccomp of moby, read on 2026-11-22), without those of
+// 32-bit entry points and those in absentCalls. A runtime ignores names that its libseccomp does not know.
 var allowedCalls = slices.Concat(
 	// files and directories
 	strings.Fields(`
@@ -37,7 +37,7 @@ var allowedCalls = slices.Concat(
 		sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler
 		sched_yield set_robust_list set_tid_address setitimer setpgid setpriority setrlimit setsid sigaltstack signalfd
 		signalfd4 tgkill times tkill uretprobe vfork wait4 waitid`),
-	// identity, which capabilities decide, and filters of a program's own
+	// identity (subject to capabilities), and filters that programs set themselves
 	strings.Fields(`
 		capget capset getegid geteuid getgid getgroups getresgid getresuid getuid landlock_add_rule
 		landlock_create_ruleset landlock_restrict_self seccomp setfsgid setfsuid setgid setgroups setregid setresgid
@@ -47,7 +47,7 @@ var allowedCalls = slices.Concat(
 		adjtimex clock_adjtime clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait
 		epoll_pwait2 epoll_wait eventfd eventfd2 gettimeofday nanosleep poll ppoll pselect6 select time timer_create
 		timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime`),
-	// what processes send each other; socket and socketpair have rules of their own
+	// inter-process communication; socket and socketpair have their own rules
 	strings.Fields(`
 		accept accept4 bind connect getpeername getsockname getsockopt listen mq_getsetattr mq_notify mq_open
 		mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd pipe pipe2 recvfrom recvmmsg recvmsg semctl
@@ -56,10 +56,11 @@ var allowedCalls = slices.Concat(
 	strings.Fields(`getrandom sysinfo uname`),
 )
 
-// tracingCalls reach processes of the same user that do not forbid it. Debuggers need them, and so does the guest.
+// tracingCalls affect processes of the same user unless they forbid it. Debuggers need them, and so does the
+// guest.
 var tracingCalls = strings.Fields(`process_vm_readv process_vm_writev ptrace`)
 
-// forbiddenCalls need a privilege that no sandbox has, or lead out of it. Programs understand EPERM from them.
+// forbiddenCalls need a privilege that no sandbox has, or escape from it. Programs handle EPERM for them.
 var forbiddenCalls = strings.Fields(`
 	acct add_key bpf chroot clock_settime delete_module fanotify_init finit_module fsconfig fsmount fsopen fspick
 	init_module ioperm iopl kexec_file_load kexec_load keyctl lookup_dcookie mount mount_setattr move_mount
@@ -67,19 +68,19 @@ var forbiddenCalls = strings.Fields(`
 	request_key setdomainname sethostname setns settimeofday swapoff swapon syslog umount umount2 unshare userfaultfd
 	vhangup`)
 
-// absentCalls seem not to be in the kernel, so that programs do without them.
-//   - A filter does not see the arguments of clone3. Threads and processes are made with clone.
-//   - Asynchronous requests (io_uring, aio) have had many faults of the kernel, and one sandbox can use up what the
-//     whole host has of them (fs.aio-max-nr).
-//   - modify_ldt serves 16-bit and 32-bit programs, and the rest need capabilities.
+// absentCalls look unimplemented, so that programs do without them.
+//   - A filter cannot see the arguments of clone3. Threads and processes are created with clone.
+//   - Asynchronous I/O (io_uring, aio) has had many kernel bugs, and one sandbox can use up the whole host's
+//     limit (fs.aio-max-nr).
+//   - modify_ldt serves 16-bit and 32-bit programs; the rest need capabilities.
 var absentCalls = strings.Fields(`
 	clone3
 	io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
 	io_uring_enter io_uring_register io_uring_setup
 	get_mempolicy kcmp mbind modify_ldt set_mempolicy set_mempolicy_home_node`)
 
-// namespaceFlags are the flags of clone that make namespaces: of mounts, control groups, host names, IPC, users,
-// processes and networks (linux/sched.h). Namespaces of time are for clone3 and unshare only.
+// namespaceFlags are the flags of clone that create namespaces: mount, cgroup, UTS, IPC, user, pid and
+// network (linux/sched.h). Time namespaces need clone3 or unshare.
 var namespaceFlags = []uint64{0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000}
 
 func anyNamespace() (mask uint64) {
@@ -89,7 +90,7 @@ func anyNamespace() (mask uint64) {
 	return mask
 }
 
-// Families of sockets (linux/socket.h) and protocols of netlink (linux/netlink.h).
+// Socket families (linux/socket.h) and netlink protocols (linux/netlink.h).
 const (
 	familyUnix    = 1
 	familyINET    = 2
@@ -98,13 +99,13 @@ const (
 	netlinkRoute  = 0
 )
 
-// What a program may ask of personality: that of Linux, and which it has (linux/personality.h).
+// Allowed arguments of personality: Linux, and the query (linux/personality.h).
 const (
 	personaLinux = 0
 	personaQuery = 0xffffffff
 )
 
-// linuxErrno is an error of Linux (asm-generic/errno.h), which this program may not run on.
+// linuxErrno is a Linux error number (asm-generic/errno.h). This program may run on another system.
 type linuxErrno uint
 
 const (

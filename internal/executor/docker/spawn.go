@@ -19,14 +19,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxConfig bounds config.json, which travels as an argument of process 1: Linux takes 128 KiB.
+// maxConfig limits config.json, which is an argument of process 1. Linux allows 128 KiB per argument.
 const maxConfig = 96 << 10
 
-// deadlineFlag is the guest's argument that names the sandbox's deadline by the ledger's clock, in Unix microseconds.
+// deadlineFlag is the guest's argument with the sandbox's deadline by the ledger's clock, in Unix
+// microseconds.
 const deadlineFlag = "-deadline"
 
-// Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins,
-// and it is only created once its volumes are filled.
+// Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins. It is
+// only created after its volumes are filled.
 func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
@@ -46,11 +47,11 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	// The carrier keeps other callers from filling the volumes again, which process 1 is about to hand over. It is removed
-	// while the container starts.
-	discard := sync.OnceFunc(func() { e.discardCarrier(ctx, spec.Handle) })
+	// The populator keeps other callers from filling the volumes again, which process 1 is about to hand
+	// over. It is removed while the container starts.
+	discard := sync.OnceFunc(func() { e.discardPopulator(ctx, spec.Handle) })
 	defer discard()
-	out, err := e.openWayOut(ctx, spec)
+	out, err := e.openEgressPath(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -63,12 +64,13 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err != nil {
 		return err
 	}
-	return e.createAndStart(ctx, spec, end, parts{seed: s, out: out, env: env, shown: shown, discard: discard})
+	return e.createAndStart(ctx, spec, end, parts{template: s, out: out, env: env, shown: shown, discard: discard})
 }
 
-// prepareSpawn finds what a spawn begins with, in requests at the same time. Errors: errMade when the container exists.
-func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s seed, p program, err error) {
-	if p, err = e.guestFor(ctx, spec.Instance); err != nil { // known after the first time
+// prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: errMade if the container
+// exists.
+func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s volumeTemplate, p program, err error) {
+	if p, err = e.guestFor(ctx, spec.Instance); err != nil { // cached after the first call
 		return s, p, err
 	}
 	var made, noImage, noGuest error
@@ -77,7 +79,8 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 	looks.Go(func() { _, made = e.lookUp(ctx, sandboxName(spec.Handle)) })
 	looks.Go(func() { img, noImage = e.findImage(ctx, spec.Image, spec.Instance) })
 	looks.Go(func() {
-		noGuest = e.findGuest(ctx, newSeed(environmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
+		noGuest = e.findGuest(ctx,
+			newVolumeTemplate(environmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
 	})
 	looks.Wait()
 	switch {
@@ -86,34 +89,35 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 	case !isCode(made, sandbox.NotFound):
 		return s, p, made
 	}
-	return newSeed(environmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
+	return newVolumeTemplate(environmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
 }
 
-// parts are what a container is made with, beside its specification.
+// parts are the inputs of a container besides its specification.
 type parts struct {
-	seed  seed
-	out   wayOut
-	env   map[string]string
-	shown []dockerapi.Mount // of its directory at the relay
-	// discard removes the carrier.
+	template volumeTemplate
+	out      egressPath
+	env      map[string]string
+	shown    []dockerapi.Mount // mounts of its directory at the relay
+	// discard removes the populator.
 	discard func()
 }
 
-// discardCarrier removes a carrier that has done its work. One that stays does no harm: Kill removes it.
-func (e *Executor) discardCarrier(ctx context.Context, h driver.Handle) {
-	if err := e.removeContainer(ctx, carrierName(h)); err != nil {
-		e.log.WarnContext(ctx, "docker: removing a carrier; it is removed with its sandbox", "sandbox", h.SandboxID, "error", err)
+// discardPopulator removes a used populator. If that fails, Kill removes it.
+func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
+	if err := e.removeContainer(ctx, populatorName(h)); err != nil {
+		e.log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its sandbox",
+			"sandbox", h.SandboxID, "error", err)
 	}
 }
 
-// findGuest finds the guest volume that Provision made. Its label also shows that this is the
-// specification's engine, which would otherwise cost the engine's slowest question on every spawn.
-func (e *Executor) findGuest(ctx context.Context, s seed) error {
+// findGuest finds the guest volume that Provision created. Its label also proves that this is the
+// specification's engine, without the engine's slowest request on every spawn.
+func (e *Executor) findGuest(ctx context.Context, s volumeTemplate) error {
 	labels := environmentLabels(s.ref, roleGuest)
-	v, err := fetch(ctx, e, read("look for volume", s.volume()), func(ctx context.Context) (dockerapi.Volume, error) {
+	v, err := fetch(ctx, e, read("find volume", s.volume()), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.api.VolumeInspect(ctx, s.volume())
 	})
-	if isCode(err, sandbox.NotFound) { // unused volumes were pruned
+	if isCode(err, sandbox.NotFound) { // pruned as unused
 		if err := e.confirm(ctx, s.ref.Instance); err != nil {
 			return err
 		}
@@ -139,7 +143,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 		_, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, p), nil, nil, name)
 		return err
 	})
-	if isCode(err, sandbox.Conflict) { // another caller makes it
+	if isCode(err, sandbox.Conflict) { // another caller creates it
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
@@ -151,7 +155,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 	return e.start(ctx, spec.Handle)
 }
 
-// join brings up the container that another caller is making: its name is taken before it is there.
+// join waits for and starts the container that another caller creates: its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
 	return await(ctx, "container "+sandboxName(h)+" is made", changeLimit, func(ctx context.Context) (bool, error) {
 		c, err := e.inspect(ctx, h)
@@ -174,21 +178,23 @@ func checkSpec(spec driver.SandboxSpec) error {
 	}
 	var f []sandbox.Field
 	if spec.Deadline.IsZero() {
-		f = append(f, sandbox.Field{Name: "deadline", Problem: "must be set: no sandbox runs for ever"})
+		f = append(f, sandbox.Field{Name: "deadline", Problem: "must be set: every sandbox must end"})
 	}
 	if len(spec.Config) > maxConfig {
-		f = append(f, sandbox.Field{Name: "config", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxConfig, len(spec.Config))})
+		f = append(f,
+			sandbox.Field{Name: "config", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxConfig, len(spec.Config))})
 	}
 	return sandbox.InvalidFields("docker: sandbox "+spec.SandboxID, f)
 }
 
-// bringUp makes a sandbox that was found take commands, whatever an earlier call left.
+// bringUp makes an existing sandbox accept commands, whatever state an earlier call left.
 func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
 	switch stateOf(c.State) {
 	case sandbox.StateRunning:
 		return nil
 	case sandbox.StateStopped:
-		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: it was made before and has stopped with exit code %d", h.SandboxID, c.State.ExitCode).
+		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: it already existed and has stopped with exit code %d",
+			h.SandboxID, c.State.ExitCode).
 			WithReason(sandbox.ReasonStartFailed)
 	default:
 		return e.Wake(ctx, h)
@@ -196,38 +202,41 @@ func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.Con
 }
 
 func (e *Executor) start(ctx context.Context, h driver.Handle) error {
-	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return e.api.ContainerStart(ctx, sandboxName(h), dockerapi.StartOptions{})
-	})
+	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed),
+		func(ctx context.Context) error {
+			return e.api.ContainerStart(ctx, sandboxName(h), dockerapi.StartOptions{})
+		})
 	if !isCode(err, sandbox.NotFound) {
 		return err
 	}
 	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
 		return lookErr
 	}
-	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: a required resource was removed, such as its network by a prune, and is not made again: %w", h.SandboxID, err).
+	return sandbox.Errorf(sandbox.NotFound,
+		"docker: sandbox %s: a required resource was removed, such as its network by a prune, and is not created again: %w",
+		h.SandboxID, err).
 		WithReason(sandbox.ReasonPartMissing)
 }
 
-// fillVolumes makes the sandbox's volumes and has the engine fill them from the seed, by creating a
-// carrier, which is left for the caller to remove. The engine fills only what is empty, so doing it
-// twice is harmless.
-func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s seed) error {
+// fillVolumes creates the sandbox's volumes. The engine fills them from the template when a populator is
+// created; the caller removes the populator. The engine only fills empty volumes, so a repetition is
+// harmless.
+func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s volumeTemplate) error {
 	h := spec.Handle
 	mounts := sandboxMounts(h, s)
 	if err := e.ensureOwnVolumes(ctx, spec, mounts[1:]); err != nil {
 		return err
 	}
-	err := e.carry(ctx, h, s, mounts)
-	if isCode(err, sandbox.NotFound) { // the seed is gone, or the image changed after Provision
-		if err = e.ensureSeed(ctx, s); err == nil {
-			err = e.carry(ctx, h, s, mounts)
+	err := e.createPopulator(ctx, h, s, mounts)
+	if isCode(err, sandbox.NotFound) { // the template was removed, or the image changed after Provision
+		if err = e.ensureTemplate(ctx, s); err == nil {
+			err = e.createPopulator(ctx, h, s, mounts)
 		}
 	}
 	return err
 }
 
-// ensureOwnVolumes makes the volumes that a sandbox does not share, at the same time.
+// ensureOwnVolumes creates the volumes that a sandbox does not share, concurrently.
 func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec, own []dockerapi.Mount) error {
 	failed := make([]error, len(own)+1)
 	var making sync.WaitGroup
@@ -243,13 +252,14 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	return cmp.Or(failed...)
 }
 
-// errMade: another caller has made the container, and with it the volumes.
-var errMade = errors.New("the container was made meanwhile")
+// errMade: another caller has created the container, and so the volumes.
+var errMade = errors.New("the container was created meanwhile")
 
-// carry creates a carrier. Its name lets one caller fill the volumes at a time; a carrier that
-// exists, another caller's or one that a crash left, has done its work.
-func (e *Executor) carry(ctx context.Context, h driver.Handle, s seed, mounts []dockerapi.Mount) error {
-	name := carrierName(h)
+// createPopulator creates a populator. Its name ensures that only one caller fills the volumes at a time. An
+// existing one, from another caller or a crash, has done its work.
+func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volumeTemplate,
+	mounts []dockerapi.Mount) error {
+	name := populatorName(h)
 	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
 		_, err := e.lookUp(ctx, sandboxName(h))
 		if err == nil {
@@ -260,8 +270,11 @@ func (e *Executor) carry(ctx context.Context, h driver.Handle, s seed, mounts []
 		}
 		err = e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
 			_, err := e.api.ContainerCreate(ctx,
-				&dockerapi.ContainerConfig{Image: s.reference(), Entrypoint: []string{guest.Path}, Labels: handleLabels(h, roleCarrier)},
-				&dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
+				&dockerapi.ContainerConfig{
+					Image:      s.reference(),
+					Entrypoint: []string{guest.Path},
+					Labels:     handleLabels(h, rolePopulator),
+				}, &dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
 			return err
 		})
 		if isCode(err, sandbox.Conflict) {
@@ -271,8 +284,8 @@ func (e *Executor) carry(ctx context.Context, h driver.Handle, s seed, mounts []
 	})
 }
 
-// sandboxMounts are the volumes of a sandbox: the guest's, which its environment shares, and its own two.
-func sandboxMounts(h driver.Handle, s seed) []dockerapi.Mount {
+// sandboxMounts are the volumes of a sandbox: the shared guest volume, and its own two.
+func sandboxMounts(h driver.Handle, s volumeTemplate) []dockerapi.Mount {
 	return []dockerapi.Mount{
 		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
 		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
@@ -281,14 +294,20 @@ func sandboxMounts(h driver.Handle, s seed) []dockerapi.Mount {
 }
 
 func volumeMount(name, target string, labels map[string]string) dockerapi.Mount {
-	return dockerapi.Mount{Type: dockerapi.MountTypeVolume, Source: name, Target: target, VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels}}
+	return dockerapi.Mount{
+		Type:          dockerapi.MountTypeVolume,
+		Source:        name,
+		Target:        target,
+		VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels},
+	}
 }
 
-// environ are the variables of every process of a sandbox, whose user programs find under a name.
-func environ(spec driver.SandboxSpec, out wayOut, name string) map[string]string {
-	// The image's home is read-only, and its users are others.
+// environ returns the variables of every process of a sandbox. name is the name of the sandbox's user.
+func environ(spec driver.SandboxSpec, out egressPath, name string) map[string]string {
+	// The image's home is read-only, and its users differ.
 	env := map[string]string{"HOME": "/workspace", "USER": name, "LOGNAME": name}
 	maps.Copy(env, out.proxyEnv())
+	maps.Copy(env, llmEnv(spec.LLM))
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, systemEnv(spec))
 	return env
@@ -299,15 +318,15 @@ func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockera
 	if err != nil {
 		return nil, err
 	}
-	command, err := keepCommand(spec, ends, p.seed.guest.identityOf(spec))
+	command, err := keepCommand(spec, ends, p.template.guest.identityOf(spec))
 	if err != nil {
 		return nil, err
 	}
 	return &dockerapi.ContainerConfig{
-		Image:       p.seed.image.ID,
-		Labels:      sandboxLabels(spec, p.seed.image.ID),
+		Image:       p.template.image.ID,
+		Labels:      sandboxLabels(spec, p.template.image.ID),
 		Hostname:    spec.EnvironmentID,
-		User:        "0:0", // process 1 takes another one
+		User:        "0:0", // process 1 switches to another user
 		Env:         assignments(p.env),
 		WorkingDir:  "/",
 		Entrypoint:  append(command, egress...),
@@ -327,14 +346,17 @@ func systemEnv(spec driver.SandboxSpec) map[string]string {
 	}
 }
 
-// keepCommand runs process 1.
+// keepCommand returns the command of process 1.
 func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) ([]string, error) {
 	when, err := json.Marshal(ends)
 	if err != nil {
 		return nil, err
 	}
-	command := []string{guest.Path, "keep", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
-		"-uid", strconv.Itoa(is.UID), "-gid", strconv.Itoa(is.GID), "-pids", strconv.FormatInt(spec.Resources.PIDs, 10), "-channel", guest.ChannelSocket}
+	command := []string{
+		guest.Path, "keep", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
+		"-uid", strconv.Itoa(is.UID), "-gid", strconv.Itoa(is.GID), "-pids", strconv.FormatInt(spec.Resources.PIDs, 10),
+		"-channel", guest.ChannelSocket,
+	}
 	if is.Own {
 		command = append(command, "-own-uid")
 	}
@@ -360,10 +382,10 @@ func assignments(env map[string]string) []string {
 
 func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	noInit := false
-	mounts := sandboxMounts(spec.Handle, p.seed)
-	mounts[0].ReadOnly = true // the guest
+	mounts := sandboxMounts(spec.Handle, p.template)
+	mounts[0].ReadOnly = true // the guest volume
 	for _, m := range mounts {
-		m.VolumeOptions.NoCopy = true // the seed has filled them; the image's own owner must not come back
+		m.VolumeOptions.NoCopy = true // the template filled them; the image's owner must not return
 	}
 	if pooled(spec) {
 		mounts = append(mounts, leaseMount(spec.Handle))
@@ -379,6 +401,6 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	}
 	h.Mounts = append(h.Mounts, p.shown...)
 	p.out.apply(h)
-	confine(h, spec, p.seed.guest.identityOf(spec), p.seed.guest.seccomp)
+	confine(h, spec, p.template.guest.identityOf(spec), p.template.guest.seccomp)
 	return h
 }

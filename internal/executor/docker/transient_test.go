@@ -58,7 +58,8 @@ func losesNoLease(t *testing.T, network sandbox.NetworkMode) {
 	agent := 0
 	acquire := func() error {
 		agent++
-		_, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", agent), EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+		_, err := e.Acquire(t.Context(),
+			sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", agent), EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
 		return err
 	}
 	must(t, acquire()) // the executor has asked the engine who it is
@@ -101,9 +102,15 @@ func TestTheNextGenerationIsAcquiredWhileTheEngineRefusesRemovals(t *testing.T) 
 	second, err := e.Acquire(t.Context(), acquire)
 	must(t, err)
 	if second.Lease.Generation != 2 || second.Lease.SandboxID == first.Lease.SandboxID {
-		t.Errorf("generation %d in sandbox %s follows sandbox %s", second.Lease.Generation, second.Lease.SandboxID, first.Lease.SandboxID)
+		t.Errorf("generation %d in sandbox %s follows sandbox %s",
+			second.Lease.Generation, second.Lease.SandboxID, first.Lease.SandboxID)
 	}
-	o, err := w.x.Inspect(t.Context(), driver.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, SandboxID: second.Lease.SandboxID, Instance: w.ref.Instance})
+	o, err := w.x.Inspect(t.Context(), driver.Handle{
+		LedgerID:      w.ref.LedgerID,
+		EnvironmentID: w.ref.EnvironmentID,
+		SandboxID:     second.Lease.SandboxID,
+		Instance:      w.ref.Instance,
+	})
 	must(t, err)
 	if o.State != sandbox.StateRunning {
 		t.Errorf("the second generation is %s", o.State)
@@ -123,7 +130,8 @@ func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
 		}
 		pass(rw, r)
 	})
-	_, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+	_, err := e.Acquire(t.Context(),
+		sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
 	wantCode(t, err, sandbox.Failed)
 	if n := starts.Load(); n != 3 {
 		t.Errorf("it was started %d times, want 3", n)

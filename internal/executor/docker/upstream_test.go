@@ -68,7 +68,8 @@ func TestAGatewayGoesThroughAProxyThatAPrivateAuthorityVouchesFor(t *testing.T) 
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	address, err := url.Parse(server.URL)
 	must(t, err)
-	settings := &control.Upstream{URL: "https://ann:mellon@example.com:" + address.Port(), CA: string(authority)} // the certificate's name
+	// The host is the name of the certificate.
+	settings := &control.Upstream{URL: "https://ann:mellon@example.com:" + address.Port(), CA: string(authority)}
 	r := newRestrictedOf(t, func(r *restricted) {
 		n, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
 		must(t, err)
@@ -90,12 +91,15 @@ func TestAGatewayGoesThroughAProxyThatAPrivateAuthorityVouchesFor(t *testing.T) 
 	defer c.mu.Unlock()
 	const password = "Basic YW5uOm1lbGxvbg=="
 	slices.Sort(c.asked)
-	if want := []string{"CONNECT good.test:443 " + password, "GET http://good.test/ " + password}; !slices.Equal(c.asked, want) {
+	if want := []string{
+		"CONNECT good.test:443 " + password, "GET http://good.test/ " + password,
+	}; !slices.Equal(c.asked, want) {
 		t.Errorf("the proxy was asked for %q, want %q", c.asked, want)
 	}
 	gateway, err := r.api.ContainerInspect(t.Context(), r.gateway())
 	must(t, err)
-	if !slices.Equal(gateway.HostConfig.DNS, []string{"192.0.2.53"}) || gateway.HostConfig.NetworkMode.UserDefined() != r.network {
+	if !slices.Equal(gateway.HostConfig.DNS, []string{"192.0.2.53"}) ||
+		gateway.HostConfig.NetworkMode.UserDefined() != r.network {
 		t.Errorf("the gateway asks %v and is on %s", gateway.HostConfig.DNS, gateway.HostConfig.NetworkMode)
 	}
 	if text := fmt.Sprintf("%+v %+v", gateway.Config, gateway.HostConfig); strings.Contains(text, "mellon") {
@@ -110,13 +114,15 @@ func TestGatewaysAskTheGivenNameServer(t *testing.T) {
 		servers func(r *restricted) []string
 		want    string
 	}{
-		"the given one":       {func(r *restricted) []string { return []string{r.outside} }, "reached host=named.test sni=named.test"},
+		"the given one": {func(r *restricted) []string { return []string{r.outside} },
+			"reached host=named.test sni=named.test"},
 		"those of the engine": {func(*restricted) []string { return nil }, "blocked: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRestrictedOf(t, func(r *restricted) { r.config.Gateway.DNS = row.servers(r) })
-			r.egress.Allow = append(r.egress.Allow, sandbox.EgressRule{Host: "named.test"}, sandbox.EgressRule{Host: "unnamed.test"})
+			r.egress.Allow = append(r.egress.Allow, sandbox.EgressRule{Host: "named.test"},
+				sandbox.EgressRule{Host: "unnamed.test"})
 			r.allow(t, r.egress)
 			h := r.spawn(t)
 			if got := r.probe(t, h, "get", "https://named.test/"); !strings.HasPrefix(got, row.want) {
@@ -145,7 +151,8 @@ func TestAnAuthorityThatVouchesForAnotherProxyLetsNothingOut(t *testing.T) {
 		n, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
 		must(t, err)
 		r.config.Gateway.Hosts = []string{"elsewhere.test:" + n.IPAM.Config[0].Gateway}
-		r.config.Gateway.Upstream = &control.Upstream{URL: "https://elsewhere.test:" + address.Port(), // not a name of the certificate
+		// The host is not a name of the certificate.
+		r.config.Gateway.Upstream = &control.Upstream{URL: "https://elsewhere.test:" + address.Port(),
 			CA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.Certificate().Raw}))}
 	})
 	if got := r.probe(t, r.spawn(t), "get", "https://good.test/"); !strings.HasPrefix(got, "blocked: ") {

@@ -36,7 +36,8 @@ func TestSandboxesWorkInUserNamespaces(t *testing.T) {
 
 	t.Run("its user is one that the namespace maps", func(t *testing.T) {
 		want := fmt.Sprintf("%d:%d sandbox\n%d:%d\n", is.UID, is.GID, is.UID, is.GID)
-		if got := w.exec(t, h, "sh", "-c", "echo $(id -u):$(id -g) $(whoami); stat -c %u:%g /workspace"); got != want || is.UID < 20_000 || is.UID > 59_998 {
+		if got := w.exec(t, h, "sh", "-c", "echo $(id -u):$(id -g) $(whoami); stat -c %u:%g /workspace"); got != want ||
+			is.UID < 20_000 || is.UID > 59_998 {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if got := w.exec(t, h, "awk", "{print $1, $3}", "/proc/self/uid_map"); got != "0 65536\n" {
@@ -46,9 +47,11 @@ func TestSandboxesWorkInUserNamespaces(t *testing.T) {
 	t.Run("files go both ways", func(t *testing.T) {
 		var in bytes.Buffer
 		tw := tar.NewWriter(&in)
-		must(t, errors.Join(tw.WriteHeader(&tar.Header{Name: "dir/board", Mode: 0o600, Size: 4, Uid: 7, Gid: 7}), func() error { _, err := tw.Write([]byte("hex\n")); return err }(), tw.Close()))
+		must(t, errors.Join(tw.WriteHeader(&tar.Header{Name: "dir/board", Mode: 0o600, Size: 4, Uid: 7, Gid: 7}),
+			func() error { _, err := tw.Write([]byte("hex\n")); return err }(), tw.Close()))
 		must(t, w.x.CopyTo(t.Context(), h, "/data", &in))
-		if got := w.exec(t, h, "sh", "-c", "cat /data/dir/board; stat -c %u:%g /data/dir/board; echo more >> /data/dir/board"); got != fmt.Sprintf("hex\n%d:%d\n", is.UID, is.GID) {
+		if got := w.exec(t, h, "sh", "-c", "cat /data/dir/board; stat -c %u:%g /data/dir/board; echo more >> "+
+			"/data/dir/board"); got != fmt.Sprintf("hex\n%d:%d\n", is.UID, is.GID) {
 			t.Errorf("got %q", got)
 		}
 		out, err := w.x.CopyFrom(t.Context(), h, "/data/dir/board")
@@ -65,12 +68,14 @@ func TestSandboxesWorkInUserNamespaces(t *testing.T) {
 	t.Run("process 1 and its broker are out of reach", func(t *testing.T) {
 		const script = `set -- $(awk '/^Uid/ && $2 == 65533 {print FILENAME}' /proc/[0-9]*/status | cut -d/ -f3); echo $#; for p; do kill -STOP $p 2>/dev/null && echo stopped $p; kill -KILL $p 2>/dev/null && echo killed $p; cat /proc/$p/mem >/dev/null 2>&1 && echo read $p; done
 			renice -n 19 -p 1 >/dev/null 2>&1 && echo reniced; grep -c '^Cap.*:.*[1-9a-f]' /proc/self/status; awk '/^Uid/{print $2}' /proc/1/status`
-		if got := w.exec(t, h, "sh", "-c", script+"; true"); got != "3\n0\n65533\n" { // with the command's supervisor
+		// With the starter and the supervisor of commands.
+		if got := w.exec(t, h, "sh", "-c", script+"; true"); got != "4\n0\n65533\n" {
 			t.Errorf("the sandbox says %q", got)
 		}
 	})
 	t.Run("its socket leads to the reconciler alone", func(t *testing.T) {
-		if got := w.exec(t, h, "sh", "-c", "touch /.sandbox-channel/x /etc/passwd 2>/dev/null && echo wrote; nc local:/.sandbox-channel/channel.sock </dev/null 2>/dev/null && echo connected; true"); got != "" {
+		if got := w.exec(t, h, "sh", "-c", "touch /.sandbox-channel/x /etc/passwd 2>/dev/null && echo wrote; "+
+			"nc local:/.sandbox-channel/channel.sock </dev/null 2>/dev/null && echo connected; true"); got != "" {
 			t.Errorf("the sandbox says %q", got)
 		}
 	})

@@ -12,9 +12,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An engine's id is no identity: Engine 20.10 keeps it in a file that every clone of a machine has. The witness of a
-// ledger is an empty volume whose name ends in the number: an engine changes no label of a volume, and lists volumes by
-// label. A higher one is made before the lower ones are removed.
+// An engine's id does not identify a machine: Engine 20.10 keeps it in a file that every clone of the machine
+// has. The witness of a ledger is an empty volume whose name ends in the number, because an engine cannot
+// change labels of volumes, and can list volumes by label. A higher one is created before the lower ones are
+// removed.
 
 var _ driver.Witnesser = (*Executor)(nil)
 
@@ -23,10 +24,15 @@ func witnessVolume(ledgerID string, n int64) string {
 }
 
 func witnessLabels(ledgerID, instance string) map[string]string {
-	return map[string]string{labelProvider: providerName, labelLedger: ledgerID, labelInstance: instance, labelRole: string(roleWitness)}
+	return map[string]string{
+		labelProvider: providerName,
+		labelLedger:   ledgerID,
+		labelInstance: instance,
+		labelRole:     string(roleWitness),
+	}
 }
 
-// witnessed names what a ledger left on an engine.
+// witnessed identifies the witnesses of a ledger on an engine.
 type witnessed struct{ ledgerID, instance string }
 
 // Witness implements driver.Witnesser.
@@ -42,8 +48,8 @@ func (e *Executor) Witness(ctx context.Context, ledgerID, instance string) (int6
 	return slices.Max(numbers), nil
 }
 
-// LeaveWitness implements driver.Witnesser. The last number stays beside the new one, so that no caller waits for its
-// removal, which is the next call's; what cannot be removed is tried again then.
+// LeaveWitness implements driver.Witnesser. It keeps the previous number, so that no caller waits for its
+// removal. The next call removes it, and retries failed removals.
 func (e *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	if err := checkWitness(ledgerID, instance); err != nil {
 		return err
@@ -69,16 +75,17 @@ func (e *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, 
 	return err
 }
 
-// removeWitnesses removes numbers, and returns those that are gone. They are known to be the ledger's: it left them, or
-// found them by their labels.
+// removeWitnesses removes numbers and returns those that are gone. The caller knows that they are the
+// ledger's: it created them or found them by label.
 func (e *Executor) removeWitnesses(ctx context.Context, of witnessed, numbers []int64) (removed []int64) {
 	for _, n := range numbers {
 		name := witnessVolume(of.ledgerID, n)
 		err := e.do(ctx, change("remove volume", name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
 			return e.api.VolumeRemove(ctx, name, false)
 		})
-		if err != nil && !isCode(err, sandbox.NotFound) { // another replica was faster
-			e.log.Warn("an older witness of the ledger cannot be removed now; it is tried again with the next one", "volume", name, "error", err)
+		if err != nil && !isCode(err, sandbox.NotFound) { // NotFound: another replica removed it first
+			e.log.Warn("docker: an older witness of the ledger could not be removed; the next witness retries this",
+				"volume", name, "error", err)
 			continue
 		}
 		removed = append(removed, n)
@@ -114,23 +121,24 @@ func (e *Executor) witnesses(ctx context.Context, ledgerID, instance string) ([]
 	if err := checkWitness(ledgerID, instance); err != nil {
 		return nil, err
 	}
-	found, err := fetch(ctx, e, read("list the witness of ledger", ledgerID), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-		return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(witnessLabels(ledgerID, instance))})
-	})
+	found, err := fetch(ctx, e, read("list the witness of ledger", ledgerID),
+		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(witnessLabels(ledgerID, instance))})
+		})
 	if err != nil {
 		return nil, err
 	}
 	var numbers []int64
 	for _, v := range found.Volumes {
 		n, err := strconv.ParseInt(v.Name[strings.LastIndexByte(v.Name, '-')+1:], 10, 64)
-		if err == nil && v.Name == witnessVolume(ledgerID, n) { // others may have copied our labels
+		if err == nil && v.Name == witnessVolume(ledgerID, n) { // foreign volumes may have copies of our labels
 			numbers = append(numbers, n)
 		}
 	}
 	return numbers, nil
 }
 
-// recognize returns an error where an engine answers that has the id but not the last number that it is known to have.
+// recognize returns an error if the engine has the right id but lacks the latest number that it must have.
 // Errors: Unavailable, with ReasonOtherInstance.
 func (e *Executor) recognize(ctx context.Context, instance string) error {
 	e.mu.Lock()
@@ -147,8 +155,9 @@ func (e *Executor) recognize(ctx context.Context, instance string) error {
 			return err
 		}
 		if len(numbers) == 0 || slices.Max(numbers) < n {
-			return sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has the id %s but no volume %s, which this ledger left on that engine: "+
-				"it is a clone, an older copy, or its volumes were removed; connect to the right one",
+			return sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has the id %s but not the volume %s, which "+
+				"this "+
+				"ledger created there: it is a clone or an older copy, or its volumes were removed; connect to the right engine",
 				e.api.DaemonHost(), instance, witnessVolume(ledgerID, n)).WithReason(sandbox.ReasonOtherInstance)
 		}
 	}

@@ -75,8 +75,9 @@ func TestTheWitnessOnlyGrowsAndLeavesNothingBehind(t *testing.T) {
 	if names := witnesses(t, ledgerID); len(names) > 4 { // two of each replica
 		t.Errorf("older numbers are kept: %v", names)
 	}
-	if left, err := w.x.Leftovers(t.Context(), ledgerID); err != nil || slices.ContainsFunc(left, func(l driver.Leftover) bool { return l.Kind == "witness" }) {
-		t.Errorf("the witness is a leftover: %+v, %v", left, err)
+	if left, err := w.x.Dependents(t.Context(), ledgerID); err != nil ||
+		slices.ContainsFunc(left, func(l driver.Dependent) bool { return l.Kind == "witness" }) {
+		t.Errorf("the witness is a dependent: %+v, %v", left, err)
 	}
 	must(t, w.x.RemoveWitness(t.Context(), ledgerID, instance, 12))
 	want(0)
@@ -89,7 +90,8 @@ func TestTheWitnessOnlyGrowsAndLeavesNothingBehind(t *testing.T) {
 func witnesses(t *testing.T, ledgerID string) (names []string) {
 	t.Helper()
 	found, err := dockertest.Engine(t).VolumeList(t.Context(), dockerapi.VolumeListOptions{Filters: dockerapi.NewFilters(
-		dockerapi.Filter("label", "io.sandbox-lease.ledger="+ledgerID), dockerapi.Filter("label", "io.sandbox-lease.role=witness"))})
+		dockerapi.Filter("label", "io.sandbox-lease.ledger="+ledgerID),
+		dockerapi.Filter("label", "io.sandbox-lease.role=witness"))})
 	must(t, err)
 	for _, v := range found.Volumes {
 		names = append(names, v.Name)

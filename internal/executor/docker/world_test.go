@@ -38,12 +38,17 @@ func newWorldOf(t testing.TB, x *docker.Executor, image string, change func(*san
 }
 
 // newWorldAt is newWorldOf on an engine.
-func newWorldAt(t testing.TB, x *docker.Executor, api *dockerapi.Client, image string, change func(*sandbox.EnvironmentSpec)) *world {
+func newWorldAt(t testing.TB, x *docker.Executor, api *dockerapi.Client, image string,
+	change func(*sandbox.EnvironmentSpec)) *world {
 	t.Helper()
 	w := &world{x: x, api: api, image: image}
 	instance, err := w.x.Instance(t.Context())
 	must(t, err)
-	w.ref = driver.EnvironmentRef{LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "docker-1", Instance: instance}
+	w.ref = driver.EnvironmentRef{
+		LedgerID:      sandbox.RandomIDs(sandbox.LedgerIDLength),
+		EnvironmentID: "docker-1",
+		Instance:      instance,
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 		defer cancel()
@@ -62,7 +67,7 @@ func newWorldAt(t testing.TB, x *docker.Executor, api *dockerapi.Client, image s
 		if err := w.x.RemoveWitness(ctx, w.ref.LedgerID, w.ref.Instance, math.MaxInt64); err != nil {
 			t.Error(err)
 		}
-		for _, left := range leftoversOn(t, w.api, w.ref.LedgerID) {
+		for _, left := range objectsOn(t, w.api, w.ref.LedgerID) {
 			t.Errorf("left behind: %s", left)
 		}
 		if err := w.x.Close(); err != nil {
@@ -133,7 +138,11 @@ func (w *world) engineAside(t *testing.T, path string, by time.Duration) (e *lea
 		IDs: func(int) string { return w.ref.LedgerID }, Now: func() time.Time { return time.Now().Add(by) },
 	})
 	must(t, err)
-	e, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{w.x}, Keys: seal.InFile(path+".key", true)})
+	e, err = leasing.New(leasing.Config{
+		Store:     store,
+		Executors: []driver.Executor{w.x},
+		Keys:      seal.InFile(path+".key", true),
+	})
 	must(t, err)
 	return e, func() { must(t, e.Close()); must(t, store.Close()) }
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// filesThroughOwnLink: archives that bring the link that they then write through. What is within the
-// directory may be linked; nothing comes to lie outside of it.
+// filesThroughOwnLink: archives that contain the link that they write through. Links within the directory are
+// fine; nothing may end up outside of it.
 func filesThroughOwnLink(t *testing.T, w *world, h driver.Handle) {
-	w.sh(t, h, "mkdir -p /workspace/own/target; ln -s /tmp /workspace/own/gate; echo victim > /workspace/victim; ln -s ../victim /workspace/own/steps")
+	w.sh(t, h, "mkdir -p /workspace/own/target; ln -s /tmp /workspace/own/gate; echo victim > /workspace/victim; ln -s "+
+		"../victim /workspace/own/steps")
 	hard := func(name, target string) tar.Header {
 		return tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target}
 	}
@@ -23,31 +24,40 @@ func filesThroughOwnLink(t *testing.T, w *world, h driver.Handle) {
 		in   *bytes.Buffer
 		want sandbox.Code
 	}{
-		"a link within":                         {pack(t, symlink("l", "target"), file("l/inside-7200", "x")), ""},
-		"a link to a link that leads out":       {pack(t, symlink("m", "gate"), file("m/escaped-7200", "x")), sandbox.Invalid},
-		"a hard link to a link that leads out":  {pack(t, hard("n", "gate"), file("n/escaped-7200", "x")), sandbox.Invalid},
-		"a hard link to a link, written to":     {pack(t, hard("s", "steps"), file("s", "replaced")), ""},
-		"a hard link through a link":            {pack(t, hard("p", "gate/passwd")), sandbox.Invalid},
-		"a file, then a link in its place":      {pack(t, file("q", "x"), symlink("q", "../../.."), file("q/escaped-7200", "x")), sandbox.Invalid},
-		"a directory, then a link in its place": {pack(t, tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o755}, symlink("d", "gate")), sandbox.Invalid},
-		"a pipe":                                {pack(t, tar.Header{Typeflag: tar.TypeFifo, Name: "pipe"}), sandbox.Invalid},
-		"a block device":                        {pack(t, tar.Header{Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8}), sandbox.Invalid},
+		"a link within": {pack(t, symlink("l", "target"), file("l/inside-7200", "x")), ""},
+		"a link to a link that leads out": {pack(t, symlink("m", "gate"), file("m/escaped-7200", "x")),
+			sandbox.Invalid},
+		"a hard link to a link that leads out": {pack(t, hard("n", "gate"), file("n/escaped-7200", "x")), sandbox.Invalid},
+		"a hard link to a link, written to":    {pack(t, hard("s", "steps"), file("s", "replaced")), ""},
+		"a hard link through a link":           {pack(t, hard("p", "gate/passwd")), sandbox.Invalid},
+		"a file, then a link in its place": {
+			pack(t, file("q", "x"), symlink("q", "../../.."), file("q/escaped-7200", "x")), sandbox.Invalid,
+		},
+		"a directory, then a link in its place": {
+			pack(t, tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o755}, symlink("d", "gate")), sandbox.Invalid,
+		},
+		"a pipe": {pack(t, tar.Header{Typeflag: tar.TypeFifo, Name: "pipe"}), sandbox.Invalid},
+		"a block device": {pack(t, tar.Header{Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8}),
+			sandbox.Invalid},
 	} {
 		if err := w.x.CopyTo(t.Context(), h, "/workspace/own", row.in); sandbox.CodeOf(err) != row.want {
 			t.Errorf("%s: code %q, want %q: %v", name, sandbox.CodeOf(err), row.want, err)
 		}
 	}
-	w.wantOutput(t, h, "ls /tmp | grep 7200; find / -name '*-7200' 2>/dev/null; cat /workspace/victim; find /workspace/own -type b -o -type c -o -type p", "/workspace/own/target/inside-7200\nvictim\n")
+	w.wantOutput(t, h, "ls /tmp | grep 7200; find / -name '*-7200' 2>/dev/null; cat /workspace/victim; find "+
+		"/workspace/own -type b -o -type c -o -type p", "/workspace/own/target/inside-7200\nvictim\n")
 }
 
-// filesRace: sandboxed code swaps a directory for a link out of it, over and over, while files are
-// written below it and read from it.
+// filesRace: sandbox code keeps swapping a directory for a link out of it, while files are written and read
+// below it.
 func filesRace(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
-	w.sh(t, h, "mkdir -p /workspace/race/a && ln -s /tmp /workspace/race/b && cd /workspace/race && (while :; do mv a c; mv b a; mv a b; mv c a; done) >/dev/null 2>&1 &")
+	w.sh(t, h, "mkdir -p /workspace/race/a && ln -s /tmp /workspace/race/b && cd /workspace/race && (while :; do mv a "+
+		"c; mv b a; mv a b; mv c a; done) >/dev/null 2>&1 &")
 	refused, taken := 0, 0
 	for i := range 30 {
-		err := w.x.CopyTo(t.Context(), h, "/workspace/race", pack(t, file("a/1", "x"), file("a/2", "x"), file("a/3", "x"), file("a/4", "x")))
+		err := w.x.CopyTo(t.Context(), h, "/workspace/race",
+			pack(t, file("a/1", "x"), file("a/2", "x"), file("a/3", "x"), file("a/4", "x")))
 		switch sandbox.CodeOf(err) {
 		case "":
 			taken++
@@ -62,10 +72,12 @@ func filesRace(t *testing.T, w *world, _ driver.Handle) {
 	t.Logf("%d copies were taken and %d refused", taken, refused)
 }
 
-// sparse is an archive of one file that is nothing but a hole, in the form that GNU tar writes.
+// sparse returns an archive with one file that is only a hole, in GNU tar's format.
 func sparse(name string, size int64) io.Reader {
 	var records strings.Builder
-	for _, r := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=" + name, fmt.Sprintf("GNU.sparse.realsize=%d", size)} {
+	for _, r := range []string{
+		"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=" + name, fmt.Sprintf("GNU.sparse.realsize=%d", size),
+	} {
 		n := len(r) + 3 // the number of digits and the two separators
 		for len(fmt.Sprint(n))+len(r)+2 != n {
 			n++

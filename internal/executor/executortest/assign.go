@@ -11,17 +11,21 @@ import (
 func testAssign(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	for name, test := range map[string]func(*testing.T, *world){
-		"a pool's sandbox learns whose it is, asleep by pause": func(t *testing.T, w *world) { assignAsleep(t, w, sandbox.SleepPause) },
-		"a pool's sandbox learns whose it is, asleep by stop":  func(t *testing.T, w *world) { assignAsleep(t, w, sandbox.SleepStop) },
-		"a pool's sandbox learns whose it is, awake":           assignAwake,
-		"assigning an absent sandbox":                          assignUnknown,
-		"assigning what is asleep":                             assignSleeping,
-		"a sandbox takes one lease":                            assignTwice,
-		"a sandbox that was not made for a pool is refused":    assignLeased,
-		"an earlier deadline holds":                            assignEarlier,
-		"a later deadline does not":                            assignLater,
-		"no code in it can write its lease":                    attackedLease,
-		"no trace of a pool's sandbox is left":                 killAssigned,
+		"a pool's sandbox learns whose it is, asleep by pause": func(t *testing.T, w *world) {
+			assignAsleep(t, w, sandbox.SleepPause)
+		},
+		"a pool's sandbox learns whose it is, asleep by stop": func(t *testing.T, w *world) {
+			assignAsleep(t, w, sandbox.SleepStop)
+		},
+		"a pool's sandbox learns whose it is, awake":        assignAwake,
+		"assigning an absent sandbox":                       assignUnknown,
+		"assigning what is asleep":                          assignSleeping,
+		"a sandbox takes one lease":                         assignTwice,
+		"a sandbox that was not made for a pool is refused": assignLeased,
+		"an earlier deadline holds":                         assignEarlier,
+		"a later deadline does not":                         assignLater,
+		"no code in it can write its lease":                 attackedLease,
+		"no trace of a pool's sandbox is left":              killAssigned,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -30,7 +34,7 @@ func testAssign(t *testing.T, cfg Config) {
 	}
 }
 
-// needPool skips a test on a backend whose sandboxes cannot wait for their leases.
+// needPool skips a test on a backend without warm pools.
 func (w *world) needPool(t *testing.T) {
 	t.Helper()
 	if !w.x.Capabilities().WarmPool {
@@ -38,7 +42,7 @@ func (w *world) needPool(t *testing.T) {
 	}
 }
 
-// spawnPooled makes a sandbox for no lease, and returns its spec as it will be for an agent.
+// spawnPooled creates a sandbox without a lease, and returns its later spec for an agent.
 func (w *world) spawnPooled(t *testing.T, change ...func(*driver.SandboxSpec)) driver.SandboxSpec {
 	t.Helper()
 	spec := w.spec()
@@ -70,7 +74,7 @@ func assignAsleep(t *testing.T, w *world, mode sandbox.SleepMode) {
 	w.wantLease(t, spec)
 }
 
-// wantLease checks what a sandbox knows of its lease.
+// wantLease checks what a sandbox knows about its lease.
 func (w *world) wantLease(t *testing.T, spec driver.SandboxSpec) {
 	t.Helper()
 	w.wantState(t, spec.Handle, sandbox.StateRunning)
@@ -78,7 +82,8 @@ func (w *world) wantLease(t *testing.T, spec driver.SandboxSpec) {
 		return
 	}
 	const script = `echo "$AGENT_DID $ENVIRONMENT_ID $ENVIRONMENT_TYPE $FLAVOUR $HOME"; cat config.json`
-	want := spec.AgentDID + " " + spec.EnvironmentID + " " + string(spec.EnvironmentType) + " of the environment /workspace\n" + string(spec.Config)
+	want := spec.AgentDID + " " + spec.EnvironmentID + " " + string(spec.EnvironmentType) +
+		" of the environment /workspace\n" + string(spec.Config)
 	if got := w.sh(t, spec.Handle, script).stdout(); got != want {
 		t.Errorf("the sandbox knows %q, want %q", got, want)
 	}

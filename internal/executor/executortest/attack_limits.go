@@ -12,11 +12,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// exhausted are what a sandbox can use up. The program knows them by these names.
-var exhausted = []string{"pids", "memory", "cpu", "disk", "inotify-instances", "inotify-watches", "timers", "signals", "aio", "files",
-	"pipes", "unix-sockets", "message-queues"}
+// exhausted are the resources that a sandbox can exhaust, by the names that the program uses.
+var exhausted = []string{
+	"pids", "memory", "cpu", "disk", "inotify-instances", "inotify-watches", "timers", "signals", "aio", "files",
+	"pipes", "unix-sockets", "message-queues",
+}
 
-// exhaustAll uses up one kind after the other in one sandbox, while a sandbox of another environment uses all of them.
+// exhaustAll exhausts one resource after another in one sandbox, while a sandbox of another environment uses
+// all of them.
 func exhaustAll(t *testing.T, a *attacks) {
 	elsewhere := &attacks{world: newWorld(t, a.Config), program: a.program}
 	neighbour := elsewhere.attacked(t)
@@ -49,7 +52,7 @@ func exhaustAll(t *testing.T, a *attacks) {
 	}
 }
 
-// holds waits until an attack has used up what it is after, or was ended for that.
+// holds waits until an attack has exhausted its resource, or was killed for it.
 func (a *attacks) holds(t *testing.T, h driver.Handle, id string) (said string) {
 	t.Helper()
 	eventually(t, "the attack has used up all there is", func() bool {
@@ -69,7 +72,8 @@ func (a *attacks) holds(t *testing.T, h driver.Handle, id string) (said string) 
 	return said
 }
 
-// reopens breaks the channel of a sandbox in which all of something is used up, and checks that another one opens soon.
+// reopens breaks the channel of a sandbox whose resource is exhausted, and checks that another one opens
+// soon.
 func (a *attacks) reopens(t *testing.T, h driver.Handle, id string) {
 	t.Helper()
 	if a.BreakChannel == nil {
@@ -80,7 +84,8 @@ func (a *attacks) reopens(t *testing.T, h driver.Handle, id string) {
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
 	defer cancel()
 	_, err := a.x.Follow(ctx, h, sandbox.Replay{ID: id, Now: true})
-	for ctx.Err() == nil && (sandbox.CodeOf(err) == sandbox.UnknownOutcome || sandbox.IsRetryable(err)) { // it met the break
+	// The command met the break of the connection.
+	for ctx.Err() == nil && (sandbox.CodeOf(err) == sandbox.UnknownOutcome || sandbox.IsRetryable(err)) {
 		_, err = a.x.Follow(ctx, h, sandbox.Replay{ID: id, Now: true})
 	}
 	took := time.Since(began)
@@ -90,7 +95,7 @@ func (a *attacks) reopens(t *testing.T, h driver.Handle, id string) {
 	}
 }
 
-// usesAll checks that a sandbox can have one of each soon.
+// usesAll checks that a sandbox soon gets one of each resource.
 func (a *attacks) usesAll(t *testing.T, h driver.Handle) {
 	t.Helper()
 	var lacks []string
@@ -100,7 +105,8 @@ func (a *attacks) usesAll(t *testing.T, h driver.Handle) {
 		for line := range strings.Lines(res.stdout()) {
 			line = strings.TrimSpace(line)
 			// A system call that no sandbox may make is used up by none.
-			refused := strings.HasPrefix(line, "use aio: operation not permitted") || strings.HasPrefix(line, "use aio: function not implemented")
+			refused := strings.HasPrefix(line, "use aio: operation not permitted") ||
+				strings.HasPrefix(line, "use aio: function not implemented")
 			if !strings.HasSuffix(line, ": <nil>") && !refused {
 				lacks = append(lacks, line)
 			}
@@ -115,7 +121,7 @@ func (a *attacks) usesAll(t *testing.T, h driver.Handle) {
 	}
 }
 
-// bombs take processes or memory for as long as they live.
+// bombs take processes or memory as long as they live.
 var bombs = []string{"fork", "memory"}
 
 func endBombs(t *testing.T, a *attacks) {
@@ -154,7 +160,7 @@ func killBombs(t *testing.T, a *attacks) {
 	}
 }
 
-// grown waits until a bomb has taken most of what there is, by what can be seen from outside.
+// grown waits until a bomb has taken most of its resource, as seen from outside.
 func (a *attacks) grown(t *testing.T, h driver.Handle) {
 	t.Helper()
 	eventually(t, "the bomb has grown", func() bool {
@@ -163,8 +169,8 @@ func (a *attacks) grown(t *testing.T, h driver.Handle) {
 	})
 }
 
-// spinAtDeadline: no code runs long after the deadline, however many processes want the processors. What ends last is
-// seen from outside; the ticks show that the processes ran until then.
+// spinAtDeadline: no code runs long after the deadline, however many processes want the processors. The last
+// end is seen from outside; the ticks prove that the processes ran until then.
 func spinAtDeadline(t *testing.T, a *attacks) {
 	const in, late = 15 * time.Second, 2 * time.Second
 	var spec driver.SandboxSpec
@@ -189,14 +195,15 @@ func spinAtDeadline(t *testing.T, a *attacks) {
 	t.Logf("%s after the deadline the sandbox had stopped, the last tick is of %s after it",
 		o.StoppedAt.Sub(spec.Deadline).Round(time.Millisecond), last.Sub(spec.Deadline))
 	if stopped := o.StoppedAt.Sub(spec.Deadline); stopped > late || last.Sub(spec.Deadline) > late {
-		t.Errorf("the sandbox stopped %s after its deadline, and its last tick is of %s after it", stopped, last.Sub(spec.Deadline))
+		t.Errorf("the sandbox stopped %s after its deadline, and its last tick is of %s after it",
+			stopped, last.Sub(spec.Deadline))
 	}
 	if last.Before(spec.Deadline.Add(-late)) {
 		t.Errorf("the last tick is of %s before the deadline: the attack had ended", spec.Deadline.Sub(last))
 	}
 }
 
-// ticker keeps what a command that ticks writes first, and its end.
+// ticker keeps the first output of a ticking command, and its end.
 type ticker struct {
 	head strings.Builder
 	tail []byte
@@ -213,7 +220,7 @@ func (k *ticker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last returns the time of the latest tick; the lines of several processes come in almost any order.
+// last returns the time of the latest tick; lines of several processes arrive in almost any order.
 func (k *ticker) last() (at time.Time) {
 	for line := range strings.Lines(string(k.tail)) {
 		var ms int64

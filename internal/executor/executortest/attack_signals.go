@@ -16,11 +16,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// clients is how many operations are made at once in a sandbox under attack.
+// clients is the number of concurrent operations in a sandbox under attack.
 const clients = 8
 
-// stopStarts stops all processes that the code may stop, while commands are started and files are moved. A command is of
-// the same user as the attack: it may be stopped once it runs, and then has its timeout.
+// stopStarts stops all processes that the code may stop, while commands are started and files are
+// transferred. A command has the same user as the attack: it may be stopped once it runs, and then times out.
 func stopStarts(t *testing.T, a *attacks) {
 	h, other := a.attacked(t), a.attacked(t)
 	watched, stop := context.WithCancel(t.Context())
@@ -69,7 +69,7 @@ func stopStarts(t *testing.T, a *attacks) {
 	a.recovers(t, h)
 }
 
-// operation makes one operation in a sandbox under attack, and reports whether it did what it should.
+// operation makes one operation in a sandbox under attack, and reports whether it worked.
 func (a *attacks) operation(t *testing.T, h driver.Handle, i int) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
 	defer cancel()
@@ -101,7 +101,8 @@ func (a *attacks) operation(t *testing.T, h driver.Handle, i int) (done bool, er
 	}
 }
 
-// undisturbed uses a sandbox beside one that is under attack, until ctx ends: neither it nor the list of all may notice.
+// undisturbed uses a sandbox next to one under attack, until ctx ends: neither it nor the list of all may be
+// affected.
 func (a *attacks) undisturbed(ctx context.Context, t *testing.T, other, attacked driver.Handle) {
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
@@ -127,14 +128,15 @@ func (a *attacks) undisturbed(ctx context.Context, t *testing.T, other, attacked
 		}
 		for _, o := range list {
 			if o.Hangs {
-				t.Errorf("in the list, sandbox %s hangs (%t: it is the one under attack)", o.SandboxID, o.SandboxID == attacked.SandboxID)
+				t.Errorf("in the list, sandbox %s hangs (%t: it is the one under attack)",
+					o.SandboxID, o.SandboxID == attacked.SandboxID)
 				return
 			}
 		}
 	}
 }
 
-// stopKill ends sandboxes in which all is stopped that can be, while commands are started.
+// stopKill ends sandboxes in which everything stoppable is stopped, while commands are started.
 func stopKill(t *testing.T, a *attacks) {
 	a.killsInTime(t, func(t *testing.T, h driver.Handle) {
 		a.start(t, h, "stop", enoughFile)
@@ -158,7 +160,8 @@ func stopKill(t *testing.T, a *attacks) {
 	})
 }
 
-// killStarters: a command that kills everything that it can reach is still ended by its timeout, with all it started.
+// killStarters: a command that kills everything that it can reach is still ended by its timeout, with all its
+// descendants.
 func killStarters(t *testing.T, a *attacks) {
 	const timeout, slack = 2 * time.Second, time.Second
 	h := a.attacked(t)
@@ -166,12 +169,16 @@ func killStarters(t *testing.T, a *attacks) {
 		dir := "/workspace/mayhem-" + strconv.Itoa(n)
 		a.wantOutput(t, h, "mkdir "+dir, "")
 		ctx, cancel := context.WithTimeout(t.Context(), answerIn)
-		r, err := sandbox.ExecRequest{Command: []string{hostilePath, "mayhem", dir}, Timeout: sandbox.Duration(timeout)}.Normalize()
+		r, err := sandbox.ExecRequest{
+			Command: []string{hostilePath, "mayhem", dir},
+			Timeout: sandbox.Duration(timeout),
+		}.Normalize()
 		must(t, err)
 		began := time.Now()
 		res, err := a.x.Exec(ctx, h, r)
 		cancel()
-		t.Logf("after %s: timed out %t, exit code %d, %v", time.Since(began).Round(time.Millisecond), res.TimedOut, res.ExitCode, err)
+		t.Logf("after %s: timed out %t, exit code %d, %v",
+			time.Since(began).Round(time.Millisecond), res.TimedOut, res.ExitCode, err)
 		if err == nil && !res.TimedOut {
 			t.Errorf("the command has a result that is no timeout: %+v", res)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// tricked are commands whose exit code is 1 unless code of the sandbox has a part in it.
+// tricked are commands whose exit code is 1 unless sandbox code interferes.
 var tricked = []sandbox.ExecRequest{
 	// Whether a file is another one after a while.
 	{Command: []string{"sh", "-c", `a=$(cat answer); sleep 0.03; b=$(cat answer); [ -n "$a" ] && [ "$a" != "$b" ]`}},
@@ -39,8 +39,9 @@ func verdict(i int) sandbox.ExecRequest {
 	return r
 }
 
-// forgeVerdicts asks for verifiers while programs of the sandbox do all they can to run beside them, to trace and to signal
-// them, and to change what they read. A verifier may fail with an error. It never has another result than its own.
+// forgeVerdicts runs verifiers while programs of the sandbox try everything to run at the same time, to trace
+// and signal them, and to change what they read. A verifier may fail with an error. It must never have a
+// wrong result.
 func forgeVerdicts(t *testing.T, a *attacks) {
 	if !a.x.Capabilities().Verifier {
 		t.Skip("the backend runs no verifiers")
@@ -70,7 +71,8 @@ func forgeVerdicts(t *testing.T, a *attacks) {
 			genuine++
 		case err == nil:
 			forged++
-			t.Errorf("verifier %d, %v, is said to have ended with %d: %q, %q", i, r.Command, res.ExitCode, res.Stdout, res.Stderr)
+			t.Errorf("verifier %d, %v, is said to have ended with %d: %q, %q",
+				i, r.Command, res.ExitCode, res.Stdout, res.Stderr)
 		case errors.As(err, &e) && e.Code == sandbox.Failed && strings.Contains(err.Error(), "does not count"):
 			refused++
 		default:
@@ -78,7 +80,8 @@ func forgeVerdicts(t *testing.T, a *attacks) {
 			t.Errorf("verifier %d: %v", i, err)
 		}
 	}
-	t.Logf("%d results were genuine, %d timeouts, %d were refused because a program ran, %d were forged", genuine, late, refused, forged)
+	t.Logf("%d results were genuine, %d timeouts, %d were refused because a program ran, %d were forged",
+		genuine, late, refused, forged)
 	_, counts := a.enough(t, h, id)
 	met := 0
 	for name, c := range counts {
@@ -89,16 +92,21 @@ func forgeVerdicts(t *testing.T, a *attacks) {
 		}
 	}
 	if genuine < attempts/3 || len(counts) < 4 {
-		t.Errorf("of %d verifiers %d had a result, and %d kinds of forgers %d attempts: that proves nothing", attempts, genuine, len(counts), met)
+		t.Errorf("of %d verifiers %d had a result, and %d kinds of forgers %d attempts: that proves nothing",
+			attempts, genuine, len(counts), met)
 	}
 	a.recovers(t, h)
 }
 
-// execVerifier: a verifier is a command with another user, or refused where there are none.
+// execVerifier: a verifier is a command with another user, or is refused if the backend has none.
 func execVerifier(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t) // others would have to wait
-	r, err := sandbox.ExecRequest{As: sandbox.AsVerifier, Command: []string{"sh", "-c", "cat; id -u; pwd; ls /workspace; exit 5"},
-		Stdin: strings.NewReader("in\n"), Cwd: "/data"}.Normalize()
+	r, err := sandbox.ExecRequest{
+		As:      sandbox.AsVerifier,
+		Command: []string{"sh", "-c", "cat; id -u; pwd; ls /workspace; exit 5"},
+		Stdin:   strings.NewReader("in\n"),
+		Cwd:     "/data",
+	}.Normalize()
 	must(t, err)
 	if !w.x.Capabilities().Verifier {
 		_, err := w.x.Exec(t.Context(), h, r)

@@ -27,12 +27,12 @@ var hostile embed.FS
 type attacks struct {
 	*world
 	program []byte
-	// attempts is how often each attack is made at least.
+	// attempts is the least number of times that each attack is made.
 	attempts int
 }
 
-// testAttacks holds what code of a sandbox cannot do to the sandbox's own control, to other sandboxes, or to the end of
-// either. One attack runs at a time: most of them are measured.
+// testAttacks: sandbox code cannot affect the sandbox's own control, other sandboxes, or the end of either.
+// One attack runs at a time, because most of them are measured.
 func testAttacks(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	w.needExec(t)
@@ -107,17 +107,18 @@ func compile(t testing.TB, sources map[string]string, env ...string) []byte {
 const (
 	hostilePath = "/workspace/hostile"
 	enoughFile  = "/workspace/enough" // ends an attack
-	// answerIn bounds one operation on a sandbox under attack, beside the timeout of the command itself.
+	// answerIn limits one operation on a sandbox under attack, in addition to the command's own timeout.
 	answerIn = 10 * time.Second
-	// recoverIn is within what a sandbox works again once an attack has ended.
+	// recoverIn is the time in which a sandbox must work again after an attack.
 	recoverIn = 5 * time.Second
 	// killIn is how much longer the end of a sandbox under attack may take than that of a quiet one.
 	killIn = time.Second
-	// attackFor is the timeout of an attack: one that ends before the commands that it attacks proves nothing of the rest.
+	// attackFor is the timeout of an attack: if it ends before the commands that it attacks, it proves
+	// nothing about the rest.
 	attackFor = 4 * time.Hour
 )
 
-// attacked makes a sandbox with the program in it.
+// attacked creates a sandbox with the program.
 func (a *attacks) attacked(t *testing.T, change ...func(*driver.SandboxSpec)) driver.Handle {
 	t.Helper()
 	room := func(s *driver.SandboxSpec) {
@@ -129,7 +130,7 @@ func (a *attacks) attacked(t *testing.T, change ...func(*driver.SandboxSpec)) dr
 	return h
 }
 
-// start starts an attack and returns its id once it has said that it is ready.
+// start starts an attack and returns its id once it is ready.
 func (a *attacks) start(t *testing.T, h driver.Handle, args ...string) string {
 	t.Helper()
 	r := named(t, append([]string{hostilePath}, args...)...)
@@ -139,7 +140,7 @@ func (a *attacks) start(t *testing.T, h driver.Handle, args ...string) string {
 	return id
 }
 
-// await waits until an attack has said something.
+// await waits until an attack has printed a text.
 func (a *attacks) await(t *testing.T, h driver.Handle, id, what string) {
 	t.Helper()
 	eventually(t, "the attack says "+what, func() bool {
@@ -148,7 +149,7 @@ func (a *attacks) await(t *testing.T, h driver.Handle, id, what string) {
 	})
 }
 
-// said returns what an attack has said so far.
+// said returns an attack's output so far.
 func (a *attacks) said(t *testing.T, h driver.Handle, id string) (string, error) {
 	t.Helper()
 	var out, problems bytes.Buffer
@@ -161,7 +162,7 @@ func (a *attacks) said(t *testing.T, h driver.Handle, id string) (string, error)
 	return out.String(), err
 }
 
-// enough ends an attack that looks for its file, and returns what it counted.
+// enough ends an attack that watches for its file, and returns its counts.
 func (a *attacks) enough(t *testing.T, h driver.Handle, id string) (said string, counts map[string]count) {
 	t.Helper()
 	must(t, a.write(t, h, enoughFile, "", 0))
@@ -186,7 +187,7 @@ func (a *attacks) ended(t *testing.T, h driver.Handle, id string) {
 	}
 }
 
-// count is what an attack says of one kind of attempt.
+// count is an attack's report about one kind of attempt.
 type count struct {
 	attempts, successes int
 	first               string
@@ -197,14 +198,15 @@ func counted(said string) map[string]count {
 	for line := range strings.Lines(said) {
 		var name string
 		var c count
-		if _, err := fmt.Sscanf(line, "attack %s attempts=%d successes=%d first=%q", &name, &c.attempts, &c.successes, &c.first); err == nil {
+		if _, err := fmt.Sscanf(line, "attack %s attempts=%d successes=%d first=%q",
+			&name, &c.attempts, &c.successes, &c.first); err == nil {
 			counts[name] = c
 		}
 	}
 	return counts
 }
 
-// run runs a command that is under attack, for at most a second.
+// run runs a command under attack, for at most a second.
 func (a *attacks) run(t *testing.T, h driver.Handle, command ...string) (shell, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
@@ -225,7 +227,8 @@ func (a *attacks) recovers(t *testing.T, h driver.Handle) {
 			break
 		}
 		if time.Since(began) > recoverIn {
-			t.Errorf("%s after the attack the sandbox says %q and %v", time.Since(began).Round(time.Millisecond), res.stdout(), err)
+			t.Errorf("%s after the attack the sandbox says %q and %v",
+				time.Since(began).Round(time.Millisecond), res.stdout(), err)
 			return
 		}
 	}
@@ -234,10 +237,10 @@ func (a *attacks) recovers(t *testing.T, h driver.Handle) {
 	}
 }
 
-// killRounds is how many sandboxes are ended in each way. The median of each counts.
+// killRounds is the number of sandboxes that are ended in each way. The median counts.
 const killRounds = 3
 
-// killsInTime ends quiet sandboxes and attacked ones in turns, and compares how long that takes.
+// killsInTime ends quiet and attacked sandboxes alternately, and compares the times.
 func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h driver.Handle)) {
 	t.Helper()
 	var quiet, attacked []time.Duration
@@ -261,7 +264,7 @@ func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h driver.H
 	}
 }
 
-// kill ends a sandbox and returns how long that took.
+// kill ends a sandbox and returns how long it took.
 func (a *attacks) kill(t *testing.T, h driver.Handle) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)

@@ -10,11 +10,11 @@ import (
 
 func testCleaner(t *testing.T, cfg Config) {
 	for name, test := range map[string]func(*testing.T, *world){
-		"what sandboxes and environments have is listed":  leftoversListed,
-		"another ledger's objects are not listed":         leftoversOfThisLedger,
-		"what is in use is not removed":                   leftoverInUse,
-		"what nothing uses is removed, twice as well":     leftoverRemoved,
-		"what is somebody else's now is not removed":      leftoverOfSomebodyElse,
+		"what sandboxes and environments have is listed":  dependentsListed,
+		"another ledger's objects are not listed":         dependentsOfThisLedger,
+		"what is in use is not removed":                   dependentInUse,
+		"what nothing uses is removed, twice as well":     dependentRemoved,
+		"what is somebody else's now is not removed":      dependentOfAnotherOwner,
 		"a kill leaves nothing over of its sandbox alone": killLeavesNothing,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -24,20 +24,20 @@ func testCleaner(t *testing.T, cfg Config) {
 	}
 }
 
-// owned returns what the backend has that belongs to h, shared objects for an h without sandbox.
-func (w *world) owned(t *testing.T, h driver.Handle) []driver.Leftover {
+// owned returns the backend's objects that belong to h; shared objects if h has no sandbox.
+func (w *world) owned(t *testing.T, h driver.Handle) []driver.Dependent {
 	t.Helper()
-	all, err := w.x.Leftovers(t.Context(), h.LedgerID)
+	all, err := w.x.Dependents(t.Context(), h.LedgerID)
 	must(t, err)
-	return slices.DeleteFunc(all, func(l driver.Leftover) bool { return l.Handle != h })
+	return slices.DeleteFunc(all, func(l driver.Dependent) bool { return l.Handle != h })
 }
 
-// shared stands for what the sandboxes of the environment share.
+// shared is the handle of what the sandboxes of the environment share.
 func (w *world) shared() driver.Handle {
 	return driver.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance}
 }
 
-func (w *world) wantOwned(t *testing.T, h driver.Handle) []driver.Leftover {
+func (w *world) wantOwned(t *testing.T, h driver.Handle) []driver.Dependent {
 	t.Helper()
 	owned := w.owned(t, h)
 	if len(owned) == 0 {
@@ -46,7 +46,7 @@ func (w *world) wantOwned(t *testing.T, h driver.Handle) []driver.Leftover {
 	return owned
 }
 
-func leftoversListed(t *testing.T, w *world) {
+func dependentsListed(t *testing.T, w *world) {
 	h := w.spawn(t)
 	for _, l := range append(w.wantOwned(t, h), w.wantOwned(t, w.shared())...) {
 		if l.Name == "" || l.Kind == "" || l.CreatedAt.IsZero() {
@@ -55,10 +55,10 @@ func leftoversListed(t *testing.T, w *world) {
 	}
 }
 
-func leftoversOfThisLedger(t *testing.T, w *world) {
+func dependentsOfThisLedger(t *testing.T, w *world) {
 	theirs := newWorld(t, w.Config)
 	theirs.wantOwned(t, theirs.spawn(t))
-	all, err := w.x.Leftovers(t.Context(), w.ref.LedgerID)
+	all, err := w.x.Dependents(t.Context(), w.ref.LedgerID)
 	must(t, err)
 	for _, l := range all {
 		if l.LedgerID != w.ref.LedgerID {
@@ -67,23 +67,23 @@ func leftoversOfThisLedger(t *testing.T, w *world) {
 	}
 }
 
-func leftoverInUse(t *testing.T, w *world) {
+func dependentInUse(t *testing.T, w *world) {
 	h := w.spawn(t)
 	for _, l := range append(w.wantOwned(t, h), w.owned(t, w.shared())...) {
-		if l.Kind != driver.LeftoverSeed { // it is copied from, and then not used
-			wantError(t, w.x.RemoveLeftover(t.Context(), l), sandbox.Conflict, "")
+		if l.Kind != driver.DependentTemplate { // it is copied from, and then not used
+			wantError(t, w.x.RemoveDependent(t.Context(), l), sandbox.Conflict, "")
 		}
 	}
 	w.wantState(t, h, sandbox.StateRunning)
 }
 
-func leftoverRemoved(t *testing.T, w *world) {
+func dependentRemoved(t *testing.T, w *world) {
 	h := w.spawn(t)
 	left := append(w.wantOwned(t, h), w.wantOwned(t, w.shared())...)
 	w.RemoveBehindBack(t, h)
 	for range 2 {
 		for _, l := range left {
-			must(t, w.x.RemoveLeftover(t.Context(), l))
+			must(t, w.x.RemoveDependent(t.Context(), l))
 		}
 	}
 	if left := append(w.owned(t, h), w.owned(t, w.shared())...); len(left) != 0 {
@@ -91,13 +91,13 @@ func leftoverRemoved(t *testing.T, w *world) {
 	}
 }
 
-func leftoverOfSomebodyElse(t *testing.T, w *world) {
+func dependentOfAnotherOwner(t *testing.T, w *world) {
 	h := w.spawn(t)
 	left := w.wantOwned(t, h)
 	w.RemoveBehindBack(t, h)
 	for _, l := range left {
 		l.SandboxID = sandbox.RandomIDs(sandbox.SandboxIDLength)
-		wantError(t, w.x.RemoveLeftover(t.Context(), l), sandbox.Conflict, "")
+		wantError(t, w.x.RemoveDependent(t.Context(), l), sandbox.Conflict, "")
 	}
 	if now := w.owned(t, h); len(now) != len(left) {
 		t.Errorf("%d objects are left of %d", len(now), len(left))

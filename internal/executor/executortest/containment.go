@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// beside runs a bomb in one sandbox while another works, and returns how the bomb ended. The other
-// must not notice it.
+// beside runs a bomb in one sandbox while another works, and returns how the bomb ended. The other must not
+// be affected.
 func beside(t *testing.T, w *world, r sandbox.ExecRequest) (bombed driver.Handle, res shell) {
 	t.Helper()
 	bombed, other := w.spawn(t), w.spawn(t)
@@ -22,13 +22,14 @@ func beside(t *testing.T, w *world, r sandbox.ExecRequest) (bombed driver.Handle
 			return bombed, res
 		default:
 		}
-		if got := w.sh(t, other, "echo busy > /workspace/f && cat /workspace/f | sort"); got.stdout() != "busy\n" || got.OOMKilled {
+		if got := w.sh(t, other, "echo busy > /workspace/f && cat /workspace/f | sort"); got.stdout() != "busy\n" ||
+			got.OOMKilled {
 			t.Errorf("the sandbox beside it says %q (%s)", got.stdout(), got.Stderr)
 		}
 	}
 }
 
-// forkBomb uses up every process id that the sandbox may have.
+// forkBomb uses up all process ids of the sandbox.
 func forkBomb(t *testing.T, w *world) {
 	if !w.x.Capabilities().PIDLimit {
 		t.Skip("the backend limits no PIDs")
@@ -48,18 +49,21 @@ func forkBomb(t *testing.T, w *world) {
 }
 
 func memoryBomb(t *testing.T, w *world) {
-	h, res := beside(t, w, sandbox.ExecRequest{Command: []string{"sh", "-c", "tail /dev/zero"}, Timeout: sandbox.Duration(patience)})
+	h, res := beside(t, w,
+		sandbox.ExecRequest{Command: []string{"sh", "-c", "tail /dev/zero"}, Timeout: sandbox.Duration(patience)})
 	if !res.OOMKilled || res.TimedOut || res.ExitCode == 0 {
-		t.Errorf("the bomb ended with exit code %d, out of memory %t, timed out %t", res.ExitCode, res.OOMKilled, res.TimedOut)
+		t.Errorf("the bomb ended with exit code %d, out of memory %t, timed out %t",
+			res.ExitCode, res.OOMKilled, res.TimedOut)
 	}
 	w.wantOutput(t, h, "echo still here", "still here\n")
 }
 
-// tmpBomb fills every directory in memory. What lies there is not freed by ending its writer, so
-// together they must leave enough for process 1.
+// tmpBomb fills every directory in memory. Killing the writer does not free their content, so together they
+// must leave enough memory for process 1.
 func tmpBomb(t *testing.T, w *world) {
 	h := w.spawn(t)
-	res := w.sh(t, h, "for d in /tmp /run /dev/shm /run/secrets; do dd if=/dev/zero of=$d/bomb bs=64k 2>&1 | grep -o 'No space'; done")
+	res := w.sh(t, h,
+		"for d in /tmp /run /dev/shm /run/secrets; do dd if=/dev/zero of=$d/bomb bs=64k 2>&1 | grep -o 'No space'; done")
 	if res.OOMKilled || res.stdout() != "No space\nNo space\nNo space\nNo space\n" {
 		t.Errorf("the bomb says %q, out of memory %t (%s)", res.stdout(), res.OOMKilled, res.Stderr)
 	}
@@ -67,7 +71,7 @@ func tmpBomb(t *testing.T, w *world) {
 	w.wantState(t, h, sandbox.StateRunning)
 }
 
-// fullTmp: what the sandbox's memory holds is not what its volumes hold.
+// fullTmp: the sandbox's memory and its volumes are separate.
 func fullTmp(t *testing.T, w *world) {
 	h := w.spawn(t)
 	w.sh(t, h, "dd if=/dev/zero of=/run/full bs=1M 2>/dev/null")
@@ -78,14 +82,15 @@ func fullTmp(t *testing.T, w *world) {
 
 func descriptorBomb(t *testing.T, w *world) {
 	h := w.spawn(t)
-	res := w.sh(t, h, "ulimit -n 64; i=3; while eval \"exec $i</dev/null\" 2>/dev/null; do i=$((i+1)); [ $i -gt 200 ] && break; done; echo $i")
+	res := w.sh(t, h, "ulimit -n 64; i=3; while eval \"exec $i</dev/null\" 2>/dev/null; do i=$((i+1)); [ $i -gt 200 ] "+
+		"&& break; done; echo $i")
 	if got := strings.TrimSpace(res.stdout()); len(got) > 2 {
 		t.Errorf("a command limited to 64 files has opened %s (%s)", got, res.Stderr)
 	}
 	w.wantOutput(t, h, "echo still here", "still here\n")
 }
 
-// fileSize: a single file cannot outgrow the disk, even while process 1 does not look.
+// fileSize: a single file cannot exceed the disk limit, even while process 1 does not look.
 func fileSize(t *testing.T, w *world) {
 	h := w.spawn(t, func(s *driver.SandboxSpec) { s.Resources.DiskMB = 2 })
 	const size = "[ $(wc -c < /workspace/large) -le 2000000 ] && echo bounded"
@@ -95,7 +100,8 @@ func fileSize(t *testing.T, w *world) {
 	if got != "bounded\n" {
 		t.Errorf("the file is %q", got)
 	}
-	w.wantOutput(t, h, "rm /workspace/large; truncate -s 1G /workspace/sparse 2>/dev/null; wc -c < /workspace/sparse", "0\n")
+	w.wantOutput(t, h,
+		"rm /workspace/large; truncate -s 1G /workspace/sparse 2>/dev/null; wc -c < /workspace/sparse", "0\n")
 	err := w.x.CopyTo(t.Context(), h, "/workspace", sparse("hole", 1<<40))
 	wantError(t, err, sandbox.Failed, sandbox.ReasonWriteFailed)
 	w.wantOutput(t, h, "[ $(wc -c < /workspace/hole) -le 2000000 ] && echo bounded", "bounded\n")
@@ -103,9 +109,11 @@ func fileSize(t *testing.T, w *world) {
 
 func otherSandbox(t *testing.T, w *world) {
 	mine, other := w.spawn(t), w.spawn(t)
-	w.sh(t, mine, "echo mine > /workspace/mark-7105; echo mine > /data/mark-7105; echo mine > /tmp/mark-7105; sleep 7105 >/dev/null 2>&1 &")
+	w.sh(t, mine, "echo mine > /workspace/mark-7105; echo mine > /data/mark-7105; echo mine > /tmp/mark-7105; sleep "+
+		"7105 >/dev/null 2>&1 &")
 	w.wantOutput(t, mine, "cat /workspace/mark-7105 /data/mark-7105 /tmp/mark-7105", "mine\nmine\nmine\n")
-	w.wantOutput(t, other, "find / -name 'mark-[7]105' 2>/dev/null; grep -l 'sleep.[7]105' /proc/[0-9]*/cmdline 2>/dev/null; true", "")
+	w.wantOutput(t, other,
+		"find / -name 'mark-[7]105' 2>/dev/null; grep -l 'sleep.[7]105' /proc/[0-9]*/cmdline 2>/dev/null; true", "")
 	if n := w.alive(t, mine, "sleep 7105"); n == 0 {
 		t.Error("the process that was to be hidden does not run")
 	}

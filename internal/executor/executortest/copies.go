@@ -30,8 +30,8 @@ func filesOfAnyName(t *testing.T, w *world, h driver.Handle) {
 	}
 }
 
-// busyWriter writes, truncates, renames and removes as fast as it can, and puts pipes, directories and
-// links in the place of files.
+// busyWriter writes, truncates, renames and removes as fast as it can, and replaces files by pipes,
+// directories and links.
 const busyWriter = `cd /workspace/busy && (
 i=0
 while :; do
@@ -43,8 +43,8 @@ while :; do
 	i=$((i+1))
 done ) >/dev/null 2>&1 &`
 
-// filesBusy copies a directory while a process writes to it at full speed: nothing hangs, and whatever
-// is said to be complete is an archive from its first to its last byte.
+// filesBusy copies a directory while a process writes to it at full speed: nothing hangs, and every copy
+// reported as complete is a whole archive.
 func filesBusy(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "mkdir -p /workspace/busy\n"+busyWriter+"\nhead -c 3000000 /dev/zero | tr '\\0' x > /workspace/busy/large")
@@ -91,7 +91,7 @@ func wholeArchive(r io.ReadCloser) error {
 	return errors.Join(err, r.Close())
 }
 
-// filesPaused: a sandbox is paused in the middle of a copy, each way, and goes on.
+// filesPaused: a sandbox is paused in the middle of a copy, in each direction, and continues.
 func filesPaused(t *testing.T, w *world, _ driver.Handle) {
 	if !w.x.Capabilities().Pause {
 		t.Skip("the backend has no pause")
@@ -125,7 +125,7 @@ func filesPaused(t *testing.T, w *world, _ driver.Handle) {
 	}
 }
 
-// filesStopped: a sandbox is stopped in the middle of a copy, each way. The copy ends, with an error.
+// filesStopped: a sandbox is stopped in the middle of a copy, in each direction. The copy ends with an error.
 func filesStopped(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "head -c 50000000 /dev/zero > /workspace/large")
@@ -141,7 +141,8 @@ func filesStopped(t *testing.T, w *world, _ driver.Handle) {
 	must(t, w.x.Wake(t.Context(), h))
 	archive, stopped := pack(t, file("half", strings.Repeat("x", 8<<20))), make(chan error, 1)
 	stop := callOnRead(func() { stopped <- w.x.Sleep(t.Context(), h, sandbox.SleepStop) })
-	if err := w.x.CopyTo(t.Context(), h, "/workspace", io.MultiReader(io.LimitReader(archive, 4<<20), stop, archive)); err == nil {
+	if err := w.x.CopyTo(t.Context(), h, "/workspace",
+		io.MultiReader(io.LimitReader(archive, 4<<20), stop, archive)); err == nil {
 		t.Error("the copy to a sandbox that was stopped says that it is complete")
 	}
 	must(t, <-stopped)
@@ -149,7 +150,7 @@ func filesStopped(t *testing.T, w *world, _ driver.Handle) {
 	w.wantOutput(t, h, "echo fine", "fine\n")
 }
 
-// callOnRead is an empty stream that does something when it is come to.
+// callOnRead is an empty stream that calls a function when it is read.
 type callOnRead func()
 
 func (f callOnRead) Read([]byte) (int, error) {

@@ -44,7 +44,7 @@ func testDeadline(t *testing.T, cfg Config) {
 	})
 }
 
-// soon is a lifetime in which a sandbox starts, and has ended before long.
+// soon is a lifetime long enough to start, and soon over.
 func (w *world) soon() time.Duration {
 	if w.StandIn { // it starts slowly
 		return 10 * time.Second
@@ -102,16 +102,20 @@ func attackedDeadline(t *testing.T, w *world) {
 	}
 }
 
-// harmless attacks are ones that the kernel permits, and that do not put the deadline off.
+// harmless attacks are permitted by the kernel and do not delay the deadline.
 var harmless = map[string]bool{
 	"SIGSTOP": true, "SIGKILL": true, "SIGTSTP": true, // taken by the kernel, never delivered to process 1
-	"prlimit NOFILE": true, "prlimit NPROC": true, "prlimit STACK": true, "nice": true, "scheduler": true, "affinity": true,
+	"prlimit NOFILE": true, "prlimit NPROC": true, "prlimit STACK": true, "nice": true,
+	"scheduler": true, "affinity": true,
 }
 
 func attackedCommand(t *testing.T, w *world) {
 	h := w.spawn(t)
 	script := "kill -STOP $PPID; kill -KILL $PPID; kill -KILL 1; sleep 7006"
-	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}, Timeout: sandbox.Duration(time.Second)}.Normalize()
+	r, err := sandbox.ExecRequest{
+		Command: []string{"sh", "-c", script},
+		Timeout: sandbox.Duration(time.Second),
+	}.Normalize()
 	must(t, err)
 	if res, err := w.x.Exec(t.Context(), h, r); err != nil || !res.TimedOut {
 		t.Errorf("%s: %+v, %v", script, res, err)

@@ -85,7 +85,8 @@ func testExec(t *testing.T, cfg Config) {
 
 func execStreams(t *testing.T, w *world, h driver.Handle) {
 	res := w.sh(t, h, "echo out; echo err >&2; exit 7")
-	if res.ExitCode != 7 || res.stdout() != "out\n" || string(res.Stderr) != "err\n" || res.TimedOut || res.OOMKilled || res.Truncated {
+	if res.ExitCode != 7 || res.stdout() != "out\n" || string(res.Stderr) != "err\n" || res.TimedOut ||
+		res.OOMKilled || res.Truncated {
 		t.Errorf("got %+v", res.ExecResult)
 	}
 	if res.Duration <= 0 {
@@ -95,7 +96,8 @@ func execStreams(t *testing.T, w *world, h driver.Handle) {
 
 func execStdin(t *testing.T, w *world, h driver.Handle) {
 	input := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
-	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", "wc -c; echo rest"}, Stdin: strings.NewReader(input)})
+	res := w.exec(t, h,
+		sandbox.ExecRequest{Command: []string{"sh", "-c", "wc -c; echo rest"}, Stdin: strings.NewReader(input)})
 	if got := strings.Fields(res.stdout()); len(got) != 2 || got[0] != fmt.Sprint(len(input)) || got[1] != "rest" {
 		t.Errorf("wc -c of %d bytes says %q", len(input), res.stdout())
 	}
@@ -106,7 +108,8 @@ func execStdin(t *testing.T, w *world, h driver.Handle) {
 }
 
 func execUnreadStdin(t *testing.T, w *world, h driver.Handle) {
-	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"echo", "done"}, Stdin: bytes.NewReader(make([]byte, 4<<20))})
+	res := w.exec(t, h,
+		sandbox.ExecRequest{Command: []string{"echo", "done"}, Stdin: bytes.NewReader(make([]byte, 4<<20))})
 	if res.ExitCode != 0 || res.stdout() != "done\n" {
 		t.Errorf("got %+v", res.ExecResult)
 	}
@@ -149,7 +152,11 @@ func execBadDirectory(t *testing.T, w *world, h driver.Handle) {
 
 func execCannotStart(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "echo data > /workspace/not-a-program")
-	for command, want := range map[string]int{"no-such-program": 127, "/no/such/program": 127, "/workspace/not-a-program": 126} {
+	for command, want := range map[string]int{
+		"no-such-program":          127,
+		"/no/such/program":         127,
+		"/workspace/not-a-program": 126,
+	} {
 		res := w.exec(t, h, sandbox.ExecRequest{Command: []string{command}})
 		if res.ExitCode != want || !strings.Contains(string(res.Stderr), command) {
 			t.Errorf("%s: exit code %d, want %d, and %q", command, res.ExitCode, want, res.Stderr)
@@ -164,16 +171,22 @@ func execSignal(t *testing.T, w *world, h driver.Handle) {
 }
 
 func execTruncated(t *testing.T, w *world, h driver.Handle) {
-	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", "yes 12345678 | head -c 3000000; echo err >&2"}, OutputLimit: 1000})
+	res := w.exec(t, h,
+		sandbox.ExecRequest{Command: []string{"sh", "-c", "yes 12345678 | head -c 3000000; echo err >&2"}, OutputLimit: 1000})
 	if len(res.Stdout) != 1000 || !res.Truncated || string(res.Stderr) != "err\n" || res.ExitCode != 0 {
-		t.Errorf("%d bytes of output, truncated %t, stderr %q, exit code %d", len(res.Stdout), res.Truncated, res.Stderr, res.ExitCode)
+		t.Errorf("%d bytes of output, truncated %t, stderr %q, exit code %d",
+			len(res.Stdout), res.Truncated, res.Stderr, res.ExitCode)
 	}
 }
 
 func execStreamed(t *testing.T, w *world, h driver.Handle) {
 	out, in := io.Pipe() // the command's output
 	toCommand, keys := io.Pipe()
-	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo ready; read word; echo got $word"}, Stdin: toCommand, Stdout: in}.Normalize()
+	r, err := sandbox.ExecRequest{
+		Command: []string{"sh", "-c", "echo ready; read word; echo got $word"},
+		Stdin:   toCommand,
+		Stdout:  in,
+	}.Normalize()
 	must(t, err)
 	type outcome struct {
 		res sandbox.ExecResult
@@ -219,7 +232,10 @@ func stubborn(seconds int) string {
 
 func execTimeout(t *testing.T, w *world, h driver.Handle) {
 	began := time.Now()
-	res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo begun; " + stubborn(7001)}, Timeout: sandbox.Duration(time.Second)})
+	res := w.exec(t, h, sandbox.ExecRequest{
+		Command: []string{"sh", "-c", "echo begun; " + stubborn(7001)},
+		Timeout: sandbox.Duration(time.Second),
+	})
 	if res.ExitCode != sandbox.ExitTimeout || !res.TimedOut || res.stdout() != "begun\n" {
 		t.Errorf("got %+v", res.ExecResult)
 	}
@@ -293,7 +309,8 @@ func execAbsent(t *testing.T, w *world, _ driver.Handle) {
 func execVariables(t *testing.T, w *world, h driver.Handle) {
 	spec := w.spec()
 	res := w.sh(t, h, `echo "$IS_SANDBOXED|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR"; cat /workspace/config.json`)
-	want := "true|" + spec.AgentDID + "|" + spec.EnvironmentID + "|custom|/workspace|of the environment\n" + string(spec.Config)
+	want := "true|" + spec.AgentDID + "|" + spec.EnvironmentID +
+		"|custom|/workspace|of the environment\n" + string(spec.Config)
 	if res.stdout() != want {
 		t.Errorf("got  %q\nwant %q", res.stdout(), want)
 	}

@@ -11,34 +11,37 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config says how to run the suite on a backend.
+// Config configures the suite for a backend.
 type Config struct {
-	// New returns an executor of one and the same backend instance; the suite closes it.
+	// New returns an executor, always of the same backend instance. The suite closes it.
 	New func(t *testing.T) driver.Executor
 	// Image has a POSIX shell and the usual commands, if the backend runs commands.
 	Image string
-	// MissingImage is not there; empty means one of a Docker engine. ImageUnseen: only Provision finds out.
+	// MissingImage does not exist; empty means the name of a missing Docker image. ImageUnseen: only
+	// Provision detects that.
 	MissingImage string
 	ImageUnseen  bool
-	// Resources are those of sandboxes; the zero value means few.
+	// Resources are those of sandboxes; the zero value means small ones.
 	Resources sandbox.Resources
 	// Runtime is the container runtime of sandboxes; empty means the engine's own.
 	Runtime string
-	// StandIn: what runs here stands in for the backend, and limits neither memory nor network as that does.
+	// StandIn: the tested backend is a stand-in, which does not limit memory and network as the real one
+	// does.
 	StandIn bool
-	// RemoveBehindBack and StopBehindBack do to a sandbox what the executor did not ask for. A backend whose
-	// sandboxes only the backend can remove has no RemoveBehindBack.
+	// RemoveBehindBack and StopBehindBack change a sandbox without the executor. RemoveBehindBack is nil if
+	// only the backend can remove sandboxes.
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h driver.Handle)
-	// BreakChannel ends what serves a sandbox's channel in the sandbox; nil where there is none.
+	// BreakChannel ends the process that serves a sandbox's channel; nil if there is none.
 	BreakChannel func(t *testing.T, h driver.Handle)
-	// Without names parts of the suite, or rows of a part as part/row, that cannot run here, and why.
+	// Without names parts of the suite, or rows as part/row, that cannot run here, with the reason.
 	Without map[string]string
 	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
 	FewAttempts bool
-	// SharedLimits are what a sandbox can use up for others, because the kernel counts it for all sandboxes together.
+	// SharedLimits are resources that a sandbox can exhaust for others, because the kernel counts them for
+	// all sandboxes together.
 	SharedLimits []string
-	// Leftovers names everything on the backend that belongs to a ledger; nil skips that check.
-	Leftovers func(t *testing.T, ledgerID string) []string
+	// Objects lists everything on the backend that belongs to a ledger; nil skips that check.
+	Objects func(t *testing.T, ledgerID string) []string
 }
 
 // Run runs the suite.
@@ -79,17 +82,17 @@ func (cfg Config) skip(t *testing.T, row string) {
 	}
 }
 
-// patience bounds every wait for a backend; it is generous because test machines are busy.
+// patience limits every wait for a backend. It is generous because test machines are busy.
 const patience = 30 * time.Second
 
-// world is one environment of one fresh ledger on the backend under test.
+// world is one environment of a new ledger on the tested backend.
 type world struct {
 	Config
 	x   driver.Executor
 	ref driver.EnvironmentRef
 }
 
-// newWorld provisions an environment, and sees at the end of the test that nothing of it is left.
+// newWorld provisions an environment, and checks at the end of the test that nothing of it is left.
 func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
 	x := cfg.New(t)
@@ -108,7 +111,7 @@ func newWorld(t *testing.T, cfg Config) *world {
 	return w
 }
 
-// needExec skips a test on a backend that runs no commands.
+// needExec skips a test on a backend that cannot run commands.
 func (w *world) needExec(t *testing.T) {
 	t.Helper()
 	if !w.x.Capabilities().Exec {
@@ -117,7 +120,12 @@ func (w *world) needExec(t *testing.T) {
 }
 
 func (w *world) environment() sandbox.EnvironmentSpec {
-	return sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone, Resources: w.resources(), Confinement: sandbox.Confinement{Runtime: w.Runtime}}.WithDefaults()
+	return sandbox.EnvironmentSpec{
+		Image:       w.Image,
+		Network:     sandbox.NetworkNone,
+		Resources:   w.resources(),
+		Confinement: sandbox.Confinement{Runtime: w.Runtime},
+	}.WithDefaults()
 }
 
 func (w *world) resources() sandbox.Resources {
@@ -127,7 +135,7 @@ func (w *world) resources() sandbox.Resources {
 	return sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 64}
 }
 
-// needBackend skips a test of limits that a stand-in does not have.
+// needBackend skips a test of limits that a stand-in lacks.
 func (w *world) needBackend(t *testing.T) {
 	t.Helper()
 	if w.StandIn {
@@ -150,8 +158,8 @@ func (w *world) cleanUp(t *testing.T) {
 	if err := w.x.Deprovision(ctx, w.ref); err != nil {
 		t.Errorf("deprovision: %v", err)
 	}
-	if w.Leftovers != nil {
-		for _, left := range w.Leftovers(t, w.ref.LedgerID) {
+	if w.Objects != nil {
+		for _, left := range w.Objects(t, w.ref.LedgerID) {
 			t.Errorf("left behind: %s", left)
 		}
 	}
@@ -165,14 +173,22 @@ func (w *world) spec() driver.SandboxSpec {
 			LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance,
 			SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
 		},
-		LeaseID: sandbox.LeaseID(agent, w.ref.EnvironmentID), Generation: 1, AgentDID: agent,
-		EnvironmentType: sandbox.TypeCustom, Image: w.Image, Resources: w.resources(), Network: sandbox.NetworkNone,
-		Confinement: sandbox.Confinement{Runtime: w.Runtime}, SleepMode: sandbox.SleepPause, Env: map[string]string{"FLAVOUR": "of the environment"},
-		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
+		LeaseID:         sandbox.LeaseID(agent, w.ref.EnvironmentID),
+		Generation:      1,
+		AgentDID:        agent,
+		EnvironmentType: sandbox.TypeCustom,
+		Image:           w.Image,
+		Resources:       w.resources(),
+		Network:         sandbox.NetworkNone,
+		Confinement:     sandbox.Confinement{Runtime: w.Runtime},
+		SleepMode:       sandbox.SleepPause,
+		Env:             map[string]string{"FLAVOUR": "of the environment"},
+		Deadline:        time.Now().Add(time.Hour),
+		Config:          []byte(`{"seat":"red"}`),
 	}
 }
 
-// spawn makes a sandbox, changed by the given functions.
+// spawn creates a sandbox from a spec changed by the given functions.
 func (w *world) spawn(t *testing.T, change ...func(*driver.SandboxSpec)) driver.Handle {
 	t.Helper()
 	spec := w.spec()
@@ -190,7 +206,7 @@ func (w *world) state(t *testing.T, h driver.Handle) sandbox.State {
 	return o.State
 }
 
-// wantState waits a moment: Engine 20.10 shows the pause of a container for a while after it was thawed.
+// wantState waits a moment: Engine 20.10 reports a container as paused for a while after it was thawed.
 func (w *world) wantState(t *testing.T, h driver.Handle, want sandbox.State) {
 	t.Helper()
 	got := w.state(t, h)
@@ -202,7 +218,7 @@ func (w *world) wantState(t *testing.T, h driver.Handle, want sandbox.State) {
 	}
 }
 
-// awaitStopped waits until a sandbox has ended by itself.
+// awaitStopped waits until a sandbox has ended on its own.
 func (w *world) awaitStopped(t *testing.T, h driver.Handle) {
 	t.Helper()
 	eventually(t, "the sandbox has stopped", func() bool { return w.state(t, h) == sandbox.StateStopped })
@@ -228,7 +244,8 @@ func must(t *testing.T, err error) {
 func wantError(t *testing.T, err error, code sandbox.Code, reason sandbox.Reason) {
 	t.Helper()
 	if sandbox.CodeOf(err) != code || (reason != "" && sandbox.ReasonOf(err) != reason) {
-		t.Errorf("error has code %q and reason %q, want %q and %q: %v", sandbox.CodeOf(err), sandbox.ReasonOf(err), code, reason, err)
+		t.Errorf("error has code %q and reason %q, want %q and %q: %v",
+			sandbox.CodeOf(err), sandbox.ReasonOf(err), code, reason, err)
 	}
 }
 

@@ -43,7 +43,7 @@ func testExport(t *testing.T, cfg Config) {
 
 const exported = "0 memory/day.md 640 it rained\n"
 
-// remembering makes a sandbox with a file under /data, and one beside it.
+// remembering creates a sandbox with a file in /data, and another one.
 func (w *world) remembering(t *testing.T) driver.Handle {
 	t.Helper()
 	h := w.spawn(t)
@@ -54,7 +54,7 @@ func (w *world) remembering(t *testing.T) driver.Handle {
 	return h
 }
 
-// export describes the files and links under /data, one a line.
+// export describes the files and links in /data, one per line.
 func (w *world) export(t *testing.T, h driver.Handle) string {
 	t.Helper()
 	r, err := w.x.Export(t.Context(), h)
@@ -69,7 +69,8 @@ func (w *world) export(t *testing.T, h driver.Handle) string {
 		content, err := io.ReadAll(tr)
 		must(t, err)
 		if e.Typeflag != tar.TypeDir {
-			lines = append(lines, fmt.Sprintf("%c %s %o %s%s\n", e.Typeflag, path.Clean(e.Name), e.Mode&0o7777, e.Linkname, content))
+			lines = append(lines,
+				fmt.Sprintf("%c %s %o %s%s\n", e.Typeflag, path.Clean(e.Name), e.Mode&0o7777, e.Linkname, content))
 		}
 	}
 	_, err = io.Copy(io.Discard, r)
@@ -132,7 +133,7 @@ func (w *world) exportedMegabytes() int64 {
 	return 200
 }
 
-// filled makes a sandbox with a large file under /data, which is not zeros.
+// filled creates a sandbox with a large non-zero file in /data.
 func (w *world) filled(t *testing.T) driver.Handle {
 	t.Helper()
 	w.needExec(t)
@@ -168,8 +169,8 @@ func exportTimedOut(t *testing.T, w *world) {
 	w.wantState(t, h, sandbox.StateRunning)
 }
 
-// exportConsistent reads what a program writes in order, again and again: never is the second
-// file ahead of the first, although much lies between them.
+// exportConsistent repeatedly exports while a program writes in order: the second file is never ahead of the
+// first, although much lies between them.
 func exportConsistent(t *testing.T, w *world) {
 	w.needExec(t)
 	h := w.spawn(t)
@@ -195,7 +196,7 @@ func exportConsistent(t *testing.T, w *world) {
 	}
 }
 
-// counters reads the numbers in /data/a and /data/c out of an export.
+// counters reads the numbers in /data/a and /data/c from an export.
 func (w *world) counters(t *testing.T, h driver.Handle) (first, second int) {
 	t.Helper()
 	for line := range strings.Lines(w.exportWithout(t, h, "between")) {
@@ -214,7 +215,7 @@ func (w *world) counters(t *testing.T, h driver.Handle) (first, second int) {
 	return first, second
 }
 
-// exportWithout describes the files of an export but for one: name and content.
+// exportWithout describes the files of an export except one: name and content.
 func (w *world) exportWithout(t *testing.T, h driver.Handle, without string) string {
 	t.Helper()
 	r, err := w.x.Export(t.Context(), h)
@@ -274,7 +275,8 @@ func exportLarge(t *testing.T, w *world) {
 		read += n
 		runtime.GC() // what is held counts, not what was not collected yet
 		runtime.ReadMemStats(&now)
-		if grown := int64(now.HeapAlloc) - int64(before.HeapAlloc); grown > w.exportedMegabytes()<<20/4 { // other tests grow it too
+		// Other tests grow it too.
+		if grown := int64(now.HeapAlloc) - int64(before.HeapAlloc); grown > w.exportedMegabytes()<<20/4 {
 			t.Fatalf("after %d bytes the heap has grown by %d", read, grown)
 		}
 	}
@@ -284,7 +286,7 @@ func exportLarge(t *testing.T, w *world) {
 	must(t, r.Close())
 }
 
-// exportRestored moves what a sandbox has to another one, by way of both ends of the contract.
+// exportRestored moves a sandbox's data to another one, using both ends of the contract.
 func exportRestored(t *testing.T, w *world) {
 	w.needExec(t)
 	from, to := w.spawn(t), w.spawn(t)

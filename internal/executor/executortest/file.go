@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// write puts a file under a path that is given as a user would.
+// write writes a file to a path as a user would give it.
 func (w *world) write(t *testing.T, h driver.Handle, path, content string, mode fs.FileMode) error {
 	t.Helper()
 	f, err := sandbox.FileWrite{Path: path, Mode: mode}.Normalize()
@@ -21,7 +21,7 @@ func (w *world) write(t *testing.T, h driver.Handle, path, content string, mode 
 	return w.x.WriteFile(t.Context(), h, f, strings.NewReader(content))
 }
 
-// list describes what a directory holds, one name a line, and fails on times that cannot be.
+// list describes a directory, one name per line, and fails on impossible times.
 func (w *world) list(t *testing.T, h driver.Handle, q sandbox.FileQuery) string {
 	t.Helper()
 	q, err := q.Normalize()
@@ -40,22 +40,28 @@ func (w *world) list(t *testing.T, h driver.Handle, q sandbox.FileQuery) string 
 
 func fileList(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, `mkdir -p /workspace/ls/sub /data/ls; cd /workspace/ls; printf 12345 > b; chmod 640 b; ln -s /etc/passwd c; mkfifo d; touch 'a b' .hidden "$(printf 'z\377')"; chmod 644 .hidden 'a b'`)
-	all := ".hidden file 0 644 \na b file 0 644 \nb file 5 640 \nc symlink 0 777 /etc/passwd\nd other 0 644 \nsub directory 0 755 \nz\xff file 0 644 \n"
+	all := ".hidden file 0 644 \na b file 0 644 \nb file 5 640 \nc symlink 0 777 /etc/passwd\nd other 0 644 \n" +
+		"sub directory 0 755 \nz\xff file 0 644 \n"
 	if got := w.list(t, h, sandbox.FileQuery{Path: "ls"}); got != all {
 		t.Errorf("listed\n%q\nwant\n%q", got, all)
 	}
-	if got, want := w.list(t, h, sandbox.FileQuery{Path: "ls", After: "a b", Limit: 2}), "b file 5 640 \nc symlink 0 777 /etc/passwd\n"; got != want {
+	if got, want := w.list(t, h,
+		sandbox.FileQuery{Path: "ls", After: "a b", Limit: 2}), "b file 5 640 \nc symlink 0 777 /etc/passwd\n"; got != want {
 		t.Errorf("the page after the second name is\n%q\nwant\n%q", got, want)
 	}
 	if got := w.list(t, h, sandbox.FileQuery{Path: "/data/ls"}); got != "" {
 		t.Errorf("an empty directory holds %q", got)
 	}
-	if got := w.list(t, h, sandbox.FileQuery{Path: "/workspace", After: "l", Limit: 1}); !strings.HasPrefix(got, "l") || strings.Count(got, "\n") != 1 {
+	if got := w.list(t, h, sandbox.FileQuery{Path: "/workspace", After: "l", Limit: 1}); !strings.HasPrefix(got, "l") ||
+		strings.Count(got, "\n") != 1 {
 		t.Errorf("the first name of the workspace after l is %q", got)
 	}
 	for path, want := range map[string]string{
-		"/workspace/ls/b": "b file 5 640 ", "/workspace/ls/c": "c symlink 0 777 /etc/passwd", "/workspace/ls/sub": "sub directory 0 755 ",
-		"/workspace/ls/z\xff": "z\xff file 0 644 ", "/workspace": "workspace directory 0 755 ",
+		"/workspace/ls/b":     "b file 5 640 ",
+		"/workspace/ls/c":     "c symlink 0 777 /etc/passwd",
+		"/workspace/ls/sub":   "sub directory 0 755 ",
+		"/workspace/ls/z\xff": "z\xff file 0 644 ",
+		"/workspace":          "workspace directory 0 755 ",
 	} {
 		f, err := w.x.StatFile(t.Context(), h, path)
 		must(t, err)
@@ -86,7 +92,8 @@ func fileWrite(t *testing.T, w *world, h driver.Handle) {
 	must(t, w.write(t, h, "one/link", "new", 0))
 	must(t, w.write(t, h, "one/out", "new", 0))
 	must(t, w.write(t, h, "one/\xff", "any name", 0))
-	w.wantOutput(t, h, "cd one; cat target link out; cat \"$(printf '\\377')\"; [ -L link ] || echo replaced", "precious\nnewnewany namereplaced\n")
+	w.wantOutput(t, h, "cd one; cat target link out; cat \"$(printf '\\377')\"; [ -L link ] || echo replaced",
+		"precious\nnewnewany namereplaced\n")
 	wantError(t, w.write(t, h, "one/dir", "x", 0), sandbox.Invalid, "")
 	wantError(t, w.write(t, h, "one/target/below", "x", 0), sandbox.Failed, sandbox.ReasonWriteFailed)
 
@@ -106,7 +113,8 @@ func fileRemove(t *testing.T, w *world, h driver.Handle) {
 	remove := func(path string, recursive bool) error {
 		return w.x.RemoveFile(t.Context(), h, sandbox.FileRemoval{Path: path, Recursive: recursive})
 	}
-	w.sh(t, h, "mkdir -p rm/full/sub rm/empty rm/kept; touch rm/f rm/full/sub/f rm/kept/f; ln -s kept rm/link; ln -s ../kept rm/full/link")
+	w.sh(t, h, "mkdir -p rm/full/sub rm/empty rm/kept; touch rm/f rm/full/sub/f rm/kept/f; ln -s kept rm/link; ln -s "+
+		"../kept rm/full/link")
 	must(t, remove("/workspace/rm/f", false))
 	must(t, remove("/workspace/rm/empty", false))
 	wantError(t, remove("/workspace/rm/full", false), sandbox.Conflict, sandbox.ReasonWriteFailed)
@@ -118,17 +126,21 @@ func fileRemove(t *testing.T, w *world, h driver.Handle) {
 	wantError(t, remove("/workspace", true), sandbox.Invalid, "")
 }
 
-// fileEscape: what a sandbox has put in the way leads no single operation outside.
+// fileEscape: nothing that a sandbox puts in the way leads a single operation outside.
 func fileEscape(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
-	w.sh(t, h, "mkdir -p gates; cd gates; echo safe > /tmp/mark-7300; ln -s /tmp abs; ln -s ../../tmp up; ln -s abs again; ln -s loop loop; ln -s /proc/self/cwd/../tmp magic; ln -s /data data")
+	w.sh(t, h, "mkdir -p gates; cd gates; echo safe > /tmp/mark-7300; ln -s /tmp abs; ln -s ../../tmp up; ln -s abs "+
+		"again; ln -s loop loop; ln -s /proc/self/cwd/../tmp magic; ln -s /data data")
 	for _, gate := range []string{"abs", "up", "again", "loop", "magic", "data"} {
 		dir := "/workspace/gates/" + gate
 		_, stat := w.x.StatFile(t.Context(), h, dir+"/mark-7300")
 		_, list := w.x.ListFiles(t.Context(), h, sandbox.FileQuery{Path: dir, Limit: 9})
 		for what, err := range map[string]error{
-			"stat": stat, "list": list, "write": w.write(t, h, dir+"/escaped-7300", "x", 0), "write below": w.write(t, h, dir+"/new/escaped-7300", "x", 0),
-			"remove": w.x.RemoveFile(t.Context(), h, sandbox.FileRemoval{Path: dir + "/mark-7300"}),
+			"stat":        stat,
+			"list":        list,
+			"write":       w.write(t, h, dir+"/escaped-7300", "x", 0),
+			"write below": w.write(t, h, dir+"/new/escaped-7300", "x", 0),
+			"remove":      w.x.RemoveFile(t.Context(), h, sandbox.FileRemoval{Path: dir + "/mark-7300"}),
 		} {
 			if sandbox.CodeOf(err) != sandbox.Invalid {
 				t.Errorf("%s through %s: code %q, want invalid: %v", what, gate, sandbox.CodeOf(err), err)
@@ -138,17 +150,19 @@ func fileEscape(t *testing.T, w *world, _ driver.Handle) {
 	for _, path := range []string{"/tmp/x", "/workspace/../tmp/x", "/", "/workspacex"} {
 		_, err := w.x.StatFile(t.Context(), h, path)
 		wantError(t, err, sandbox.Invalid, "")
-		wantError(t, w.x.WriteFile(t.Context(), h, sandbox.FileWrite{Path: path}, strings.NewReader("x")), sandbox.Invalid, "")
+		wantError(t, w.x.WriteFile(t.Context(), h, sandbox.FileWrite{Path: path}, strings.NewReader("x")),
+			sandbox.Invalid, "")
 		wantError(t, w.x.RemoveFile(t.Context(), h, sandbox.FileRemoval{Path: path, Recursive: true}), sandbox.Invalid, "")
 	}
 	w.wantOutput(t, h, "find / -name '*-7300' 2>/dev/null; cat /tmp/mark-7300", "/tmp/mark-7300\nsafe\n")
 }
 
-// fileRace is filesRace for operations on one path: a directory is swapped for a link out of it, over
-// and over, and what lies outside neither changes nor is seen.
+// fileRace is filesRace for operations on one path: a directory keeps being swapped for a link out of it, and
+// files outside are neither changed nor seen.
 func fileRace(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
-	w.sh(t, h, "echo outside > /tmp/1; mkdir -p race/a && echo within > race/a/1; ln -s /tmp race/b && cd race && (while :; do mv -T a c; mv -T b a; mv -T a b; mv -T c a; done) >/dev/null 2>&1 &")
+	w.sh(t, h, "echo outside > /tmp/1; mkdir -p race/a && echo within > race/a/1; ln -s /tmp race/b && cd race && "+
+		"(while :; do mv -T a c; mv -T b a; mv -T a b; mv -T c a; done) >/dev/null 2>&1 &")
 	codes := map[sandbox.Code]int{}
 	note := func(err error) {
 		t.Helper()
@@ -182,10 +196,12 @@ func fileUsage(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	before, err := w.x.DiskUsage(t.Context(), h)
 	must(t, err)
-	w.sh(t, h, "mkdir /data/d /workspace/locked; head -c 1000000 /dev/zero > /data/d/f; truncate -s 1G /data/hole; chmod 0 /workspace/locked; ln -s /etc /workspace/etc; ln -s . /workspace/loop")
+	w.sh(t, h, "mkdir /data/d /workspace/locked; head -c 1000000 /dev/zero > /data/d/f; truncate -s 1G /data/hole; "+
+		"chmod 0 /workspace/locked; ln -s /etc /workspace/etc; ln -s . /workspace/loop")
 	after, err := w.x.DiskUsage(t.Context(), h)
 	must(t, err)
-	if grown := after.Bytes - before.Bytes; grown < 1_000_000 || grown > 1_200_000 || after.Files-before.Files != 6 || !after.Complete {
+	if grown := after.Bytes - before.Bytes; grown < 1_000_000 || grown > 1_200_000 ||
+		after.Files-before.Files != 6 || !after.Complete {
 		t.Errorf("after 1 MB in 6 files there are %+v, before %+v", after, before)
 	}
 }

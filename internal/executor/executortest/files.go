@@ -49,8 +49,8 @@ func testFiles(t *testing.T, cfg Config) {
 	}
 }
 
-// pack makes a tar stream. A header without type is a file if it has content, a link if it has a
-// target, or else a directory.
+// pack creates a tar stream. A header without a type is a file if it has content, a link if it has a target,
+// otherwise a directory.
 func pack(t *testing.T, entries ...tar.Header) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
@@ -77,7 +77,7 @@ func symlink(name, target string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target}
 }
 
-// unpack describes a tar stream, one entry a line.
+// unpack describes a tar stream, one entry per line.
 func unpack(t *testing.T, r io.ReadCloser) string {
 	t.Helper()
 	var b strings.Builder
@@ -99,8 +99,12 @@ func unpack(t *testing.T, r io.ReadCloser) string {
 func filesRoundTrip(t *testing.T, w *world, h driver.Handle) {
 	in := pack(t,
 		tar.Header{Typeflag: tar.TypeDir, Name: "dir/", Mode: 0o750},
-		tar.Header{Typeflag: tar.TypeReg, Name: "dir/run.sh", Mode: 0o755, PAXRecords: map[string]string{"content": "#!/bin/sh\necho ran\n"}},
-		file("dir/empty", ""), file("dir/a/b/c", "deep"), symlink("dir/link", "a/b/c"),
+		tar.Header{
+			Typeflag:   tar.TypeReg,
+			Name:       "dir/run.sh",
+			Mode:       0o755,
+			PAXRecords: map[string]string{"content": "#!/bin/sh\necho ran\n"},
+		}, file("dir/empty", ""), file("dir/a/b/c", "deep"), symlink("dir/link", "a/b/c"),
 		tar.Header{Typeflag: tar.TypeLink, Name: "dir/hard", Linkname: "dir/run.sh"},
 	)
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace/round/trip", in))
@@ -126,21 +130,25 @@ func filesOwned(t *testing.T, w *world, h driver.Handle) {
 	root.Uid, root.Gid, root.Mode = 0, 0, 0o4755
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, root)))
 	user := w.user(t, h)
-	if got := w.sh(t, h, "stat -c '%u:%g %a' /workspace/owned /workspace/owned/by-root").stdout(); got != user+" 755\n"+user+" 755\n" {
+	if got := w.sh(t, h, "stat -c '%u:%g %a' /workspace/owned /workspace/owned/by-root").stdout(); got != user+
+		" 755\n"+user+" 755\n" {
 		t.Errorf("owners and modes are %q", got)
 	}
 }
 
 func filesReplaced(t *testing.T, w *world, h driver.Handle) {
-	w.sh(t, h, "mkdir /workspace/rep; cd /workspace/rep; echo precious > target; ln -s target link; echo a longer content > old; chmod 400 old")
+	w.sh(t, h, "mkdir /workspace/rep; cd /workspace/rep; echo precious > target; ln -s target link; echo a longer "+
+		"content > old; chmod 400 old")
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace/rep", pack(t, file("link", "new"), file("old", "new"))))
-	if got := w.sh(t, h, "cd /workspace/rep; cat target link old; [ -L link ] || echo replaced").stdout(); got != "precious\nnewnewreplaced\n" {
+	if got := w.sh(t, h, "cd /workspace/rep; cat target link old; [ -L link ] || echo replaced").
+		stdout(); got != "precious\nnewnewreplaced\n" {
 		t.Errorf("after the second write: %q", got)
 	}
 }
 
 func filesEscapeIn(t *testing.T, w *world, h driver.Handle) {
-	w.sh(t, h, "mkdir /workspace/in; ln -s /tmp /workspace/in/tmp; ln -s ../../tmp /workspace/in/up; ln -s /tmp/x /workspace/in/dangling")
+	w.sh(t, h, "mkdir /workspace/in; ln -s /tmp /workspace/in/tmp; ln -s ../../tmp /workspace/in/up; ln -s /tmp/x "+
+		"/workspace/in/dangling")
 	device := tar.Header{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}
 	for name, in := range map[string]*bytes.Buffer{
 		"parent":           pack(t, file("../escaped", "x")),
@@ -165,14 +173,19 @@ func filesEscapeIn(t *testing.T, w *world, h driver.Handle) {
 		}
 	}
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace/in", pack(t, file("dangling", "replaced"))))
-	if got := w.sh(t, h, "ls /tmp; find / -xdev -name escaped 2>/dev/null; find /workspace /data -name escaped; cat /workspace/in/dangling").stdout(); got != "replaced" {
+	if got := w.sh(t, h, "ls /tmp; find / -xdev -name escaped 2>/dev/null; find /workspace /data -name escaped; "+
+		"cat /workspace/in/dangling").stdout(); got != "replaced" {
 		t.Errorf("written outside: %q", got)
 	}
 }
 
 func filesEscapeOut(t *testing.T, w *world, h driver.Handle) {
-	w.sh(t, h, "mkdir /workspace/out; ln -s /etc /workspace/out/etc; ln -s ../../proc/1/environ /workspace/out/environ; echo fine > /workspace/out/fine; mkfifo /workspace/out/pipe")
-	for _, path := range []string{"/etc/hostname", "/workspace/../etc", "/proc/self", "/workspace/out/etc", "/workspace/out/etc/hostname", "/workspace/out/environ"} {
+	w.sh(t, h, "mkdir /workspace/out; ln -s /etc /workspace/out/etc; ln -s ../../proc/1/environ /workspace/out/environ; "+
+		"echo fine > /workspace/out/fine; mkfifo /workspace/out/pipe")
+	for _, path := range []string{
+		"/etc/hostname", "/workspace/../etc", "/proc/self", "/workspace/out/etc", "/workspace/out/etc/hostname",
+		"/workspace/out/environ",
+	} {
 		r, err := w.x.CopyFrom(t.Context(), h, path)
 		if sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%s: code %q, want invalid: %v", path, sandbox.CodeOf(err), err)
@@ -235,7 +248,8 @@ func filesData(t *testing.T, w *world, h driver.Handle) {
 }
 
 func filesUnreadable(t *testing.T, w *world, h driver.Handle) {
-	w.sh(t, h, "mkdir /workspace/locked; echo 1 > /workspace/locked/a; echo 2 > /workspace/locked/b; chmod 0 /workspace/locked/b")
+	w.sh(t, h,
+		"mkdir /workspace/locked; echo 1 > /workspace/locked/a; echo 2 > /workspace/locked/b; chmod 0 /workspace/locked/b")
 	r, err := w.x.CopyFrom(t.Context(), h, "/workspace/locked")
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// testFollow holds for every backend, whatever it runs: its commands are echo and sleep.
+// testFollow works for every backend: its commands are echo and sleep.
 func testFollow(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	shared := w.spawn(t)
@@ -42,7 +42,7 @@ func testFollow(t *testing.T, cfg Config) {
 	})
 }
 
-// named is a request for a command under an id of its own.
+// named returns a request for a command with its own id.
 func named(t *testing.T, command ...string) sandbox.ExecRequest {
 	t.Helper()
 	r, err := sandbox.ExecRequest{ID: sandbox.RandomIDs(sandbox.SandboxIDLength), Command: command}.Normalize()
@@ -50,7 +50,7 @@ func named(t *testing.T, command ...string) sandbox.ExecRequest {
 	return r
 }
 
-// detached starts a command and leaves it once it runs.
+// detached starts a command and stops waiting once it runs.
 func (w *world) detached(t *testing.T, h driver.Handle, r sandbox.ExecRequest) string {
 	t.Helper()
 	r.Detach = true
@@ -89,7 +89,8 @@ func followEnded(t *testing.T, w *world, h driver.Handle) {
 	must(t, err)
 	for from, want := range map[int64]string{0: "hello again\n", 6: "again\n", 12: "", 40: ""} {
 		out, again := w.follow(t, h, r.ID, from)
-		if out != want || again.ExitCode != 0 || again.StdoutBytes != 12 || again.Duration != res.Duration || again.Truncated {
+		if out != want || again.ExitCode != 0 || again.StdoutBytes != 12 ||
+			again.Duration != res.Duration || again.Truncated {
 			t.Errorf("from %d: %q and %+v", from, out, again)
 		}
 	}
@@ -181,7 +182,7 @@ func followStopped(t *testing.T, w *world) {
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 }
 
-// followOutput reads what commands write: both streams, while they run, and no more than is kept.
+// followOutput reads the output of commands: both streams, while they run, and no more than is kept.
 func followOutput(t *testing.T, w *world) {
 	h := w.spawn(t)
 	r := named(t, "sh", "-c", "echo first; echo problem >&2; sleep 2; echo last; exit 3")
@@ -189,12 +190,14 @@ func followOutput(t *testing.T, w *world) {
 	var out, errs bytes.Buffer
 	res, err := w.x.Follow(t.Context(), h, sandbox.Replay{ID: id, Stdout: &out, Stderr: &errs, StderrOffset: 4})
 	must(t, err)
-	if out.String() != "first\nlast\n" || errs.String() != "lem\n" || res.ExitCode != 3 || res.StdoutBytes != 11 || res.StderrBytes != 8 {
+	if out.String() != "first\nlast\n" || errs.String() != "lem\n" || res.ExitCode != 3 || res.StdoutBytes != 11 ||
+		res.StderrBytes != 8 {
 		t.Errorf("%q, %q, %+v", out.String(), errs.String(), res)
 	}
 	id = w.detached(t, h, named(t, "sh", "-c", "sleep 3; yes 1234567 | head -c 20000000; echo end >&2"))
 	kept, res := w.follow(t, h, id, 0)
-	if len(kept) != 16<<20 || !strings.HasPrefix(kept, "1234567\n") || !res.Truncated || res.StdoutBytes != 20_000_000 || res.ExitCode != 0 {
+	if len(kept) != 16<<20 || !strings.HasPrefix(kept, "1234567\n") || !res.Truncated ||
+		res.StdoutBytes != 20_000_000 || res.ExitCode != 0 {
 		t.Errorf("%d bytes were kept, %+v", len(kept), res)
 	}
 	other := named(t, "sh", "-c", "echo as another; sleep 1h")

@@ -13,14 +13,18 @@ import (
 func testLifecycle(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	for name, test := range map[string]func(*testing.T, *world){
-		"spawning twice finds the first sandbox":            spawnTwice,
-		"eight racing spawns make one sandbox":              spawnRacing,
-		"a killed sandbox is gone, also for the next":       killTwice,
-		"a sandbox that never was counts as killed":         killUnknown,
-		"a paused and a stopped sandbox can be killed":      killAsleep,
-		"a sandbox removed behind the back can be killed":   killRemoved,
-		"a sandbox sleeps by pause and wakes":               func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepPause) },
-		"a sandbox sleeps by stop and wakes":                func(t *testing.T, w *world) { sleepAndWake(t, w, sandbox.SleepStop) },
+		"spawning twice finds the first sandbox":          spawnTwice,
+		"eight racing spawns make one sandbox":            spawnRacing,
+		"a killed sandbox is gone, also for the next":     killTwice,
+		"a sandbox that never was counts as killed":       killUnknown,
+		"a paused and a stopped sandbox can be killed":    killAsleep,
+		"a sandbox removed behind the back can be killed": killRemoved,
+		"a sandbox sleeps by pause and wakes": func(t *testing.T, w *world) {
+			sleepAndWake(t, w, sandbox.SleepPause)
+		},
+		"a sandbox sleeps by stop and wakes": func(t *testing.T, w *world) {
+			sleepAndWake(t, w, sandbox.SleepStop)
+		},
 		"sleep and wake of an absent sandbox":               sleepUnknown,
 		"a handle of another instance is unavailable":       otherInstance,
 		"an environment in use is not deprovisioned":        deprovisionInUse,
@@ -136,7 +140,7 @@ func renewed(t *testing.T, w *world) {
 	h := w.spawn(t)
 	limits := driver.Limits{TTL: sandbox.Duration(time.Hour), SleepAfter: sandbox.Duration(time.Hour)}
 	for _, want := range []sandbox.State{sandbox.StateRunning, sandbox.StateStopped} {
-		o, err := w.x.Renew(t.Context(), h, limits)
+		o, err := w.x.Touch(t.Context(), h, limits)
 		must(t, err)
 		if o.SandboxID != h.SandboxID || o.State != want || o.Rest != "" && want == sandbox.StateRunning {
 			t.Errorf("renewed it is %+v, want %s", o, want)
@@ -147,7 +151,7 @@ func renewed(t *testing.T, w *world) {
 	if o, err := w.x.Inspect(t.Context(), h); err != nil || w.x.Capabilities().KeepsTime && o.Rest != sandbox.StopRequest {
 		t.Errorf("put to sleep it is %+v: %v", o, err)
 	}
-	_, err := w.x.Renew(t.Context(), w.spec().Handle, limits)
+	_, err := w.x.Touch(t.Context(), w.spec().Handle, limits)
 	wantError(t, err, sandbox.NotFound, "")
 }
 
@@ -176,7 +180,7 @@ func otherInstance(t *testing.T, w *world) {
 		check(w.x.Kill(t.Context(), other.Handle))
 		_, err := w.x.Inspect(t.Context(), other.Handle)
 		check(err)
-		_, err = w.x.Renew(t.Context(), other.Handle, driver.Limits{})
+		_, err = w.x.Touch(t.Context(), other.Handle, driver.Limits{})
 		check(err)
 		_, err = w.x.Usage(t.Context(), other.Handle)
 		check(err)

@@ -35,7 +35,8 @@ func (w *world) needFull(t *testing.T) {
 // address returns the address of a sandbox on its network, "" if it has none.
 func (w *world) address(t *testing.T, h driver.Handle) string {
 	t.Helper()
-	return strings.TrimSpace(w.sh(t, h, "ip -4 -o addr show scope global | tr -s ' ' | cut -d' ' -f4 | cut -d/ -f1").stdout())
+	return strings.TrimSpace(
+		w.sh(t, h, "ip -4 -o addr show scope global | tr -s ' ' | cut -d' ' -f4 | cut -d/ -f1").stdout())
 }
 
 func noNetwork(t *testing.T, w *world) {
@@ -45,20 +46,22 @@ func noNetwork(t *testing.T, w *world) {
 	w.wantOutput(t, h, "ls /sys/class/net; ip route; ip -6 route | grep -v ' lo '", "lo\n")
 }
 
-// fullNetworksApart: each listens and hears itself, and neither has a way to the other.
+// fullNetworksApart: each sandbox listens and reaches itself, and neither reaches the other.
 func fullNetworksApart(t *testing.T, w *world) {
 	w.needExec(t)
 	w.needFull(t)
 	a, b := w.spawn(t, full), w.spawn(t, full)
 	for _, h := range []driver.Handle{a, b} {
 		w.sh(t, h, "(while true; do echo heard | nc -l -p 7001; done) >/dev/null 2>&1 &")
-		call := fmt.Sprintf("for i in 1 2 3 4 5 6 7 8 9; do nc -w 3 %s 7001 </dev/null && break; sleep 0.2; done", w.address(t, h))
+		call := fmt.Sprintf("for i in 1 2 3 4 5 6 7 8 9; do nc -w 3 %s 7001 </dev/null && break; sleep 0.2; done",
+			w.address(t, h))
 		w.wantOutput(t, h, call, "heard\n")
 	}
 	// Engines may leave gaps while they make other networks (docs/guides/security.md): a way that stands
 	// open is open each time.
 	for from, to := range map[driver.Handle]driver.Handle{a: b, b: a} {
-		w.wantOutput(t, from, fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do nc -w 2 %s 7001 </dev/null 2>/dev/null | grep -q heard || { echo closed; break; }; done",
+		w.wantOutput(t, from, fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do nc -w 2 %s 7001 </dev/null 2>/dev/null | grep -q "+
+			"heard || { echo closed; break; }; done",
 			w.address(t, to)), "closed\n")
 	}
 	w.wantOutput(t, a, "ip -6 -o addr | grep -vE ' (::1|fe80:)'; ip -6 route | grep default; true", "")

@@ -21,7 +21,7 @@ func testObserver(t *testing.T, cfg Config) {
 		"list knows this ledger only":                 listThisLedger,
 		"usage of running, paused and stopped":        usage,
 		"usage counts the CPU time that was used":     usageCPU,
-		"when it ran is known":                        incarnations,
+		"when it ran is known":                        boots,
 		"watch sees a kill and a removal":             watchSees,
 		"watch ends with its context":                 watchEnds,
 		"what is absent is not found":                 absentNotFound,
@@ -41,9 +41,19 @@ func inspectReports(t *testing.T, w *world) {
 	must(t, w.x.Spawn(t.Context(), spec))
 	got, err := w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
-	want := driver.Observation{Handle: spec.Handle, State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources,
-		LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
-		CreatedAt: got.CreatedAt, StartedAt: got.StartedAt, Incarnation: got.Incarnation}
+	want := driver.Observation{
+		Handle:     spec.Handle,
+		State:      sandbox.StateRunning,
+		Image:      spec.Image,
+		Resources:  spec.Resources,
+		LeaseID:    spec.LeaseID,
+		AgentDID:   spec.AgentDID,
+		Generation: spec.Generation,
+		Deadline:   spec.Deadline.Truncate(time.Microsecond).UTC(),
+		CreatedAt:  got.CreatedAt,
+		StartedAt:  got.StartedAt,
+		Boot:       got.Boot,
+	}
 	if got != want {
 		t.Errorf("observation is\n%+v, want\n%+v", got, want)
 	}
@@ -131,7 +141,8 @@ func usageCPU(t *testing.T, w *world) {
 	res := w.sh(t, h, "timeout 0.5 sh -c 'while :; do :; done'; true")
 	after, err := w.x.Usage(t.Context(), h)
 	must(t, err)
-	if told := res.CPUTime; w.x.Capabilities().Channel && (told < before.CPUTime+50*time.Millisecond || told > after.CPUTime) {
+	if told := res.CPUTime; w.x.Capabilities().Channel &&
+		(told < before.CPUTime+50*time.Millisecond || told > after.CPUTime) {
 		t.Errorf("the command tells %s, between readings of %s and %s", told, before.CPUTime, after.CPUTime)
 	}
 	if used := after.CPUTime - before.CPUTime; used < 50*time.Millisecond {
@@ -139,27 +150,28 @@ func usageCPU(t *testing.T, w *world) {
 	}
 }
 
-// incarnations wants each start and stop to be told of once, by a backend that records them also of what was
-// killed; by others the last time that it ran.
-func incarnations(t *testing.T, w *world) {
+// boots expects each start and stop once from a backend that records them, even for a killed sandbox; from
+// others only the latest boot.
+func boots(t *testing.T, w *world) {
 	records := w.x.Capabilities().Records
-	ask := func(h driver.Handle) []driver.Incarnation {
+	ask := func(h driver.Handle) []driver.Boot {
 		t.Helper()
-		ran, err := w.x.Incarnations(t.Context(), h)
+		ran, err := w.x.Boots(t.Context(), h)
 		must(t, err)
 		o, err := w.x.Inspect(t.Context(), h)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return ran
 		}
 		must(t, err)
-		if last := ran[len(ran)-1]; !last.StartedAt.Equal(o.StartedAt) || last.Number != o.Incarnation {
+		if last := ran[len(ran)-1]; !last.StartedAt.Equal(o.StartedAt) || last.Number != o.Boot {
 			t.Errorf("it ran last as %+v, and is observed as %+v", last, o)
 		}
 		return ran
 	}
 	h := w.spawn(t)
 	first := ask(h)
-	if len(first) != 1 || first[0].StartedAt.IsZero() || !first[0].StoppedAt.IsZero() || (first[0].Number == 1) != records {
+	if len(first) != 1 || first[0].StartedAt.IsZero() || !first[0].StoppedAt.IsZero() ||
+		(first[0].Number == 1) != records {
 		t.Fatalf("awake it ran as %+v", first)
 	}
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
@@ -169,7 +181,8 @@ func incarnations(t *testing.T, w *world) {
 	}
 	must(t, w.x.Wake(t.Context(), h))
 	woken := ask(h)
-	if last := woken[len(woken)-1]; last.StartedAt.Before(slept[0].StoppedAt) || !last.StoppedAt.IsZero() || records && (len(woken) != 2 || last.Number != 2) {
+	if last := woken[len(woken)-1]; last.StartedAt.Before(slept[0].StoppedAt) || !last.StoppedAt.IsZero() ||
+		records && (len(woken) != 2 || last.Number != 2) {
 		t.Fatalf("woken it ran as %+v, before as %+v", woken, slept)
 	}
 	must(t, w.x.Kill(t.Context(), h))
@@ -178,15 +191,16 @@ func incarnations(t *testing.T, w *world) {
 		return
 	}
 	killed := ask(h)
-	if len(killed) != 2 || killed[0] != woken[0] || killed[1].StoppedAt.Before(killed[1].StartedAt) || killed[1].StoppedAt.IsZero() {
+	if len(killed) != 2 || killed[0] != woken[0] || killed[1].StoppedAt.Before(killed[1].StartedAt) ||
+		killed[1].StoppedAt.IsZero() {
 		t.Errorf("killed it ran as %+v, before as %+v", killed, woken)
 	}
 }
 
 // wantRemembered checks what the backend reports of a removed sandbox: nothing, or when it ended.
-func (w *world) wantRemembered(t *testing.T, h driver.Handle, before driver.Incarnation) {
+func (w *world) wantRemembered(t *testing.T, h driver.Handle, before driver.Boot) {
 	t.Helper()
-	ran, err := w.x.Incarnations(t.Context(), h)
+	ran, err := w.x.Boots(t.Context(), h)
 	if err != nil {
 		wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 		return
@@ -195,8 +209,10 @@ func (w *world) wantRemembered(t *testing.T, h driver.Handle, before driver.Inca
 		t.Fatalf("removed it ran as %+v", ran)
 	}
 	i := ran[0]
-	started := i.StartedAt.IsZero() || i.StartedAt.Sub(before.StartedAt).Abs() < time.Second // an event may come a little later
-	if !started || i.StoppedAt.Before(before.StartedAt) || i.RemovedAt.Before(i.StoppedAt) || i.RemovedAt.After(time.Now().Add(time.Second)) {
+	// An event may come a little later.
+	started := i.StartedAt.IsZero() || i.StartedAt.Sub(before.StartedAt).Abs() < time.Second
+	if !started || i.StoppedAt.Before(before.StartedAt) || i.RemovedAt.Before(i.StoppedAt) ||
+		i.RemovedAt.After(time.Now().Add(time.Second)) {
 		t.Errorf("removed it ran as %+v, before as %+v", i, before)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// testProcesses holds for every backend, whatever it runs: its processes are echo and sleep, and under a
-// shell where the backend has one.
+// testProcesses works for every backend: its processes are echo and sleep, run by a shell if the backend has
+// one.
 func testProcesses(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	shared := w.spawn(t)
@@ -54,12 +54,12 @@ func testProcesses(t *testing.T, cfg Config) {
 	}
 }
 
-// process asks for a start of a process under an id of its own.
+// process returns a start of a process with its own id.
 func process(command ...string) driver.ProcessRun {
 	return driver.ProcessRun{ID: sandbox.RandomIDs(sandbox.SandboxIDLength), Command: command, Cwd: "/workspace"}
 }
 
-// keepRunning starts a process and leaves it once it runs.
+// keepRunning starts a process and stops waiting once it runs.
 func (w *world) keepRunning(t *testing.T, h driver.Handle, p driver.ProcessRun) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -80,7 +80,7 @@ func (w *world) keepRunning(t *testing.T, h driver.Handle, p driver.ProcessRun) 
 	return p.ID
 }
 
-// log reads what is there of a log, and where that begins.
+// log reads the existing part of a log and its start offset.
 func (w *world) log(t *testing.T, h driver.Handle, id string, from int64) (string, int64) {
 	t.Helper()
 	var out bytes.Buffer
@@ -111,7 +111,8 @@ func processEnds(t *testing.T, w *world, h driver.Handle) {
 			t.Errorf("from %d: %q from %d", from, got, at)
 		}
 	}
-	if again, err := w.result(t, h, p.ID); err != nil || again.ExitCode != 0 || again.Duration != res.Duration || again.StdoutBytes != 6 {
+	if again, err := w.result(t, h, p.ID); err != nil || again.ExitCode != 0 || again.Duration != res.Duration ||
+		again.StdoutBytes != 6 {
 		t.Errorf("it ended with %+v and %v, and at first with %+v", again, err, res)
 	}
 }
@@ -205,12 +206,17 @@ func logGrows(t *testing.T, w *world) {
 	p := process("sh", "-c", "echo out; echo problem >&2; sleep 1; echo $WORD; exit 3")
 	p.Env = map[string]string{"WORD": "last"}
 	id := w.keepRunning(t, h, p)
+	eventually(t, "the process has written", func() bool {
+		said, _ := w.log(t, h, id, 0)
+		return strings.HasPrefix(said, "out\n")
+	})
 	var log bytes.Buffer
 	var begins []int64
 	res, err := w.x.Follow(t.Context(), h, sandbox.Replay{ID: id, Stdout: &log, StdoutOffset: 2,
 		Begins: func(at int64) error { begins = append(begins, at); return nil }})
 	must(t, err)
-	if log.String() != "t\nproblem\nlast\n" || len(begins) != 1 || begins[0] != 2 || res.ExitCode != 3 || res.StdoutBytes != 17 || res.StderrBytes != 0 {
+	if log.String() != "t\nproblem\nlast\n" || len(begins) != 1 || begins[0] != 2 || res.ExitCode != 3 ||
+		res.StdoutBytes != 17 || res.StderrBytes != 0 {
 		t.Errorf("%q from %v, %+v", log.String(), begins, res)
 	}
 	none := process("no-such-program")
@@ -236,7 +242,8 @@ func logKeepsLatest(t *testing.T, w *world) {
 		return rest == "1234567\n7654321\n" && at == written-16
 	})
 	log, at := w.log(t, h, id, 0)
-	if at+int64(len(log)) != written || len(log) > sandbox.MaxProcessLog || len(log) < sandbox.MaxProcessLog/2 || !strings.HasPrefix(log[8-at%8:], "1234567\n") {
+	if at+int64(len(log)) != written || len(log) > sandbox.MaxProcessLog || len(log) < sandbox.MaxProcessLog/2 ||
+		!strings.HasPrefix(log[8-at%8:], "1234567\n") {
 		t.Errorf("the log is %d bytes from %d", len(log), at)
 	}
 	must(t, w.x.EndExec(t.Context(), h, id, ""))

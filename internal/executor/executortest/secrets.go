@@ -47,7 +47,8 @@ func secretsAreFiles(t *testing.T, w *world) {
 	}
 	w.wantOutput(t, h, "stat -f -c %T /run/secrets; stat -c %a /run/secrets", "tmpfs\n700\n")
 	for _, user := range []string{"1001:1000", "0:0"} {
-		res := w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", "cat /run/secrets/token 2>/dev/null || echo refused"}, User: user})
+		res := w.exec(t, h,
+			sandbox.ExecRequest{Command: []string{"sh", "-c", "cat /run/secrets/token 2>/dev/null || echo refused"}, User: user})
 		if res.stdout() != "refused\n" {
 			t.Errorf("user %s reads %q", user, res.stdout())
 		}
@@ -66,9 +67,11 @@ func secretsReplaceOlder(t *testing.T, w *world) {
 
 func secretsShowNowhere(t *testing.T, w *world) {
 	h := w.spawn(t)
-	w.sh(t, h, "sleep 600 & while :; do cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ; done >/workspace/seen 2>/dev/null & true")
+	w.sh(t, h,
+		"sleep 600 & while :; do cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ; done >/workspace/seen 2>/dev/null & true")
 	w.putSecrets(t, h, map[string]sandbox.Secret{"token": secretValue})
-	w.wantOutput(t, h, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null >>/workspace/seen; env >>/workspace/seen; grep -c '[h]unter2-of-the' /workspace/seen; true", "0\n")
+	w.wantOutput(t, h, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null >>/workspace/seen; "+
+		"env >>/workspace/seen; grep -c '[h]unter2-of-the' /workspace/seen; true", "0\n")
 }
 
 // secretsComeThrough: code of the same user may put anything into the directory.
@@ -77,9 +80,11 @@ func secretsComeThrough(t *testing.T, w *world) {
 		t.Skip("the directory of secrets has as much room as the disk")
 	}
 	h := w.spawn(t)
-	w.sh(t, h, "cd /run/secrets && ln -s /workspace/stolen token && mkdir -p ca.pem/deep .unfinished && echo mine > /workspace/stolen && dd if=/dev/zero of=junk bs=1M 2>/dev/null; true")
+	w.sh(t, h, "cd /run/secrets && ln -s /workspace/stolen token && mkdir -p ca.pem/deep .unfinished && echo mine > "+
+		"/workspace/stolen && dd if=/dev/zero of=junk bs=1M 2>/dev/null; true")
 	w.putSecrets(t, h, map[string]sandbox.Secret{"token": secretValue, "ca.pem": "pem"})
-	w.wantOutput(t, h, "cd /run/secrets && ls -A && cat * && cat /workspace/stolen", "ca.pem\ntoken\npem"+secretValue+"mine\n")
+	w.wantOutput(t, h, "cd /run/secrets && ls -A && cat * && cat /workspace/stolen",
+		"ca.pem\ntoken\npem"+secretValue+"mine\n")
 	res := w.sh(t, h, "rmdir /run/secrets 2>/dev/null || mv /run/secrets /run/other 2>/dev/null || echo refused")
 	if res.stdout() != "refused\n" {
 		t.Errorf("the directory can be replaced: %q", res.stdout())
@@ -104,5 +109,6 @@ func secretsInSleep(t *testing.T, w *world) {
 func secretsWhileAsleep(t *testing.T, w *world) {
 	h := w.spawn(t)
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-	wantError(t, w.x.PutSecrets(t.Context(), h, map[string]sandbox.Secret{"token": secretValue}), sandbox.Conflict, sandbox.ReasonInvalidState)
+	wantError(t, w.x.PutSecrets(t.Context(), h, map[string]sandbox.Secret{"token": secretValue}), sandbox.Conflict,
+		sandbox.ReasonInvalidState)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// line runs a line of the shell and returns how it ended, with what it has left behind.
+// line runs a shell line and returns its result, with the state that it left behind.
 func (w *world) line(t *testing.T, h driver.Handle, line string, env map[string]string) shell {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Session: "contract", Shell: line, Env: env, Cwd: "/workspace"}.Normalize()
@@ -28,14 +28,21 @@ func shellTellsWhatItLeaves(t *testing.T, w *world, h driver.Handle) {
 	for line, want := range map[string]sandbox.ShellState{
 		"true":                     {Cwd: "/workspace"},
 		"cd 'a dir'; echo at=$PWD": {Cwd: "/workspace/a dir"},
-		"export NEW=2 CHANGED=3; unset DROPPED; LOCAL=4": {Cwd: "/workspace", Set: map[string]string{"NEW": "2", "CHANGED": "3"}, Unset: []string{"DROPPED"}},
-		"(cd /data; export NEW=2)":                       {Cwd: "/workspace"},
-		"cd /etc":                                        {Outside: "/etc"},
-		"cd etc-link":                                    {Outside: "/etc"},
-		"export NEW=2; exit 3":                           {Cwd: "/workspace", Set: map[string]string{"NEW": "2"}},
-		"set -eu; export NEW=2; false; export NEVER=1":   {Cwd: "/workspace", Set: map[string]string{"NEW": "2"}},
-		"exec 3>/workspace/three; export NEW=2":          {Cwd: "/workspace", Set: map[string]string{"NEW": "2"}},
-		"export AWKWARD='" + strings.ReplaceAll(awkward, "'", `'\''`) + "'": {Cwd: "/workspace", Set: map[string]string{"AWKWARD": awkward}},
+		"export NEW=2 CHANGED=3; unset DROPPED; LOCAL=4": {
+			Cwd:   "/workspace",
+			Set:   map[string]string{"NEW": "2", "CHANGED": "3"},
+			Unset: []string{"DROPPED"},
+		},
+		"(cd /data; export NEW=2)": {Cwd: "/workspace"},
+		"cd /etc":                  {Outside: "/etc"},
+		"cd etc-link":              {Outside: "/etc"},
+		"export NEW=2; exit 3":     {Cwd: "/workspace", Set: map[string]string{"NEW": "2"}},
+		"set -eu; export NEW=2; false; export NEVER=1": {Cwd: "/workspace", Set: map[string]string{"NEW": "2"}},
+		"exec 3>/workspace/three; export NEW=2":        {Cwd: "/workspace", Set: map[string]string{"NEW": "2"}},
+		"export AWKWARD='" + strings.ReplaceAll(awkward, "'", `'\''`) + "'": {
+			Cwd: "/workspace",
+			Set: map[string]string{"AWKWARD": awkward},
+		},
 		"export EMPTY=": {Cwd: "/workspace", Set: map[string]string{"EMPTY": ""}},
 	} {
 		res := w.line(t, h, line, env)
@@ -65,14 +72,19 @@ func shellIsAsOneKnowsIt(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "kill "+res.stdout()) // and no other test's
 }
 
-// shellThatDoesNotTell: none of these leaves anything behind, and none is an error.
+// shellThatDoesNotTell: none of these leaves any state, and none is an error.
 func shellThatDoesNotTell(t *testing.T, w *world, h driver.Handle) {
 	for _, line := range []string{"export NEW=1; kill -9 $$", "export NEW=1; exec true", "export NEW=1; trap - EXIT"} {
 		if res := w.line(t, h, line, nil); res.Shell != nil {
 			t.Errorf("%s: %+v", line, res.Shell)
 		}
 	}
-	r, err := sandbox.ExecRequest{Session: "contract", Shell: "export NEW=1; sleep 60", Cwd: "/workspace", Timeout: sandbox.Duration(time.Second)}.Normalize()
+	r, err := sandbox.ExecRequest{
+		Session: "contract",
+		Shell:   "export NEW=1; sleep 60",
+		Cwd:     "/workspace",
+		Timeout: sandbox.Duration(time.Second),
+	}.Normalize()
 	must(t, err)
 	if res, err := w.x.Exec(t.Context(), h, r); err != nil || !res.TimedOut || res.Shell != nil {
 		t.Errorf("out of time: %+v, %v", res, err)
@@ -87,13 +99,14 @@ func shellThatDoesNotTell(t *testing.T, w *world, h driver.Handle) {
 	}
 }
 
-// shellIsReadAgain: who follows a line to its end learns the same.
+// shellIsReadAgain: a follower of the line gets the same state.
 func shellIsReadAgain(t *testing.T, w *world, h driver.Handle) {
 	r := named(t, "true")
 	r.Command, r.Session, r.Shell = nil, "contract", "sleep 1; cd /data; export NEW=1"
 	id := w.detached(t, h, r)
 	_, res := w.follow(t, h, id, 0)
-	if want := (sandbox.ShellState{Cwd: "/data", Set: map[string]string{"NEW": "1"}}); res.Shell == nil || !cmp.Equal(*res.Shell, want) {
+	if want := (sandbox.ShellState{Cwd: "/data", Set: map[string]string{"NEW": "1"}}); res.Shell == nil ||
+		!cmp.Equal(*res.Shell, want) {
 		t.Errorf("got %+v, want %+v", res.Shell, want)
 	}
 }

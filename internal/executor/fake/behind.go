@@ -92,7 +92,7 @@ func (x *Executor) Change(sandboxID string, f func(o *driver.Observation)) {
 	x.tell(sandboxID)
 }
 
-// Break breaks what the sandboxes of an environment share, until it is mended.
+// Break breaks what the sandboxes of an environment share, until it is repaired.
 func (x *Executor) Break(ref driver.EnvironmentRef, how string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -106,8 +106,8 @@ func (x *Executor) Plant(spec driver.SandboxSpec) {
 	x.boxes[spec.SandboxID] = newBox(spec, x.now())
 }
 
-// PlantLeftover makes an object that no request asked for; without a time it was made now.
-func (x *Executor) PlantLeftover(l driver.Leftover) {
+// PlantDependent makes an object that no request asked for; without a time it was made now.
+func (x *Executor) PlantDependent(l driver.Dependent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l.CreatedAt.IsZero() {
@@ -117,7 +117,7 @@ func (x *Executor) PlantLeftover(l driver.Leftover) {
 }
 
 // Objects returns what exists beside sandboxes, by name.
-func (x *Executor) Objects() map[string]driver.Leftover {
+func (x *Executor) Objects() map[string]driver.Dependent {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return maps.Clone(x.objects)

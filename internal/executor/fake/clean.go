@@ -7,13 +7,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Leftovers implements driver.Executor.
-func (x *Executor) Leftovers(ctx context.Context, ledgerID string) ([]driver.Leftover, error) {
-	if err := x.enter(ctx, OpLeftovers, ""); err != nil {
+// Dependents implements driver.Executor.
+func (x *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
+	if err := x.enter(ctx, OpDependents, ""); err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	var all []driver.Leftover
+	var all []driver.Dependent
 	for _, o := range x.objects {
 		if o.LedgerID == ledgerID {
 			all = append(all, o)
@@ -22,8 +22,8 @@ func (x *Executor) Leftovers(ctx context.Context, ledgerID string) ([]driver.Lef
 	return all, nil
 }
 
-// RemoveLeftover implements driver.Executor.
-func (x *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error {
+// RemoveDependent implements driver.Executor.
+func (x *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	if err := x.enter(ctx, OpRemove, l.Instance); err != nil {
 		return err
 	}
@@ -43,9 +43,10 @@ func (x *Executor) RemoveLeftover(ctx context.Context, l driver.Leftover) error 
 }
 
 // used reports whether a sandbox uses an object. Its caller holds mu.
-func (x *Executor) used(o driver.Leftover) bool {
+func (x *Executor) used(o driver.Dependent) bool {
 	for _, b := range x.boxes {
-		if b.spec.Handle == o.Handle || o.SandboxID == "" && b.spec.LedgerID == o.LedgerID && b.spec.EnvironmentID == o.EnvironmentID {
+		if b.spec.Handle == o.Handle ||
+			o.SandboxID == "" && b.spec.LedgerID == o.LedgerID && b.spec.EnvironmentID == o.EnvironmentID {
 			return true
 		}
 	}
@@ -57,11 +58,11 @@ func environmentHandle(ref driver.EnvironmentRef) driver.Handle {
 }
 
 // keep makes objects that belong to h, unless they are there. Its caller holds mu.
-func (x *Executor) keep(h driver.Handle, kinds ...driver.LeftoverKind) {
+func (x *Executor) keep(h driver.Handle, kinds ...driver.DependentKind) {
 	for _, k := range kinds {
 		name := h.LedgerID + "-" + h.EnvironmentID + "-" + h.SandboxID + "-" + string(k)
 		if _, ok := x.objects[name]; !ok {
-			x.objects[name] = driver.Leftover{Handle: h, Kind: k, Name: name, CreatedAt: x.now()}
+			x.objects[name] = driver.Dependent{Handle: h, Kind: k, Name: name, CreatedAt: x.now()}
 		}
 	}
 }

@@ -27,7 +27,8 @@ func (x *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.En
 }
 
 // EgressLog implements driver.EgressLogger.
-func (x *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef, after sandbox.EgressPosition) ([]sandbox.EgressRecord, error) {
+func (x *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
+	after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error) {
 	if err := x.enter(ctx, OpEgressLog, ref.Instance); err != nil {
 		return nil, err
 	}
@@ -46,11 +47,11 @@ func (x *Executor) LogEgress(ref driver.EnvironmentRef, records ...sandbox.Egres
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, r := range records {
-		if r.EgressPosition == (sandbox.EgressPosition{}) {
-			r.EgressPosition = sandbox.EgressPosition{Run: 1, Line: 1}
+		if r.GatewayPosition == (sandbox.GatewayPosition{}) {
+			r.GatewayPosition = sandbox.GatewayPosition{Run: 1, Line: 1}
 			if log := x.egress[ref]; len(log) > 0 {
-				last := log[len(log)-1].EgressPosition
-				r.EgressPosition = sandbox.EgressPosition{Run: last.Run, Line: last.Line + 1}
+				last := log[len(log)-1].GatewayPosition
+				r.GatewayPosition = sandbox.GatewayPosition{Run: last.Run, Line: last.Line + 1}
 			}
 		}
 		x.egress[ref] = append(x.egress[ref], r)

@@ -80,7 +80,8 @@ func (e *export) unchanged() error {
 	case !ok:
 		return notFound(e.h)
 	case b.obs.State != e.state:
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s and was %s", e.h.SandboxID, b.obs.State, e.state).WithReason(sandbox.ReasonInvalidState)
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s and was %s", e.h.SandboxID, b.obs.State, e.state).
+			WithReason(sandbox.ReasonInvalidState)
 	default:
 		return nil
 	}

@@ -22,14 +22,14 @@ const (
 	OpInstance    Op = "instance"
 	OpCheck       Op = "check"
 	OpProvision   Op = "provision"
-	OpMend        Op = "mend"
+	OpRepair      Op = "repair"
 	OpDiffer      Op = "differ"
 	OpDeprovision Op = "deprovision"
 	OpSpawn       Op = "spawn"
 	OpSleep       Op = "sleep"
 	OpAssign      Op = "assign"
 	OpWake        Op = "wake"
-	OpRenew       Op = "renew"
+	OpTouch       Op = "touch"
 	OpKill        Op = "kill"
 	OpExec        Op = "exec"
 	OpFollow      Op = "follow"
@@ -42,13 +42,15 @@ const (
 	OpThaw        Op = "thaw" // letting a sandbox go on after an export
 	OpUsage       Op = "usage"
 	// OpIncarnations asks when a sandbox ran.
-	OpIncarnations Op = "incarnations"
-	OpLeftovers    Op = "leftovers"
+	OpBoots        Op = "boots"
+	OpDependents   Op = "dependents"
 	OpRemove       Op = "remove"
 	OpAudit        Op = "audit"
 	OpPutSecrets   Op = "put_secrets"
 	OpEgressLogs   Op = "egress_logs"
 	OpEgressLog    Op = "egress_log"
+	OpServeLLM     Op = "serve_llm"
+	OpLLMCalls     Op = "llm_calls"
 	OpMeter        Op = "meter"
 	OpWatch        Op = "watch"
 	OpWitness      Op = "witness"
@@ -57,9 +59,12 @@ const (
 
 // Ops returns all operations.
 func Ops() []Op {
-	return []Op{OpInstance, OpCheck, OpProvision, OpMend, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpRenew, OpKill, OpExec,
-		OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpIncarnations, OpLeftovers, OpRemove,
-		OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpMeter, OpWatch, OpWitness, OpLeaveWitness}
+	return []Op{
+		OpInstance, OpCheck, OpProvision, OpRepair, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpTouch,
+		OpKill, OpExec, OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpBoots,
+		OpDependents, OpRemove, OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpServeLLM, OpLLMCalls, OpMeter, OpWatch,
+		OpWitness, OpLeaveWitness,
+	}
 }
 
 // Executor is a backend in memory. The zero value is not ready; use New.
@@ -74,12 +79,13 @@ type Executor struct {
 	faults    map[Op]func(ctx context.Context) error
 	watchers  map[*watch]struct{}
 	installed map[driver.EnvironmentRef]bool
-	objects   map[string]driver.Leftover       // what is beside sandboxes, by name
-	broken    map[driver.EnvironmentRef]string // what Mend finds
+	objects   map[string]driver.Dependent      // what is beside sandboxes, by name
+	broken    map[driver.EnvironmentRef]string // what Repair finds
 	changed   map[driver.EnvironmentRef][]driver.Difference
 	// witnesses are the numbers that ledgers left on the instance, expected those that this program knows of.
 	witnesses, expected map[string]int64
 	egress              map[driver.EnvironmentRef][]sandbox.EgressRecord
+	brokers             map[driver.EnvironmentRef]*broker
 	metered             []driver.Metered // nil: it counts nothing itself
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
@@ -125,10 +131,12 @@ func New(instance string, now func() time.Time) *Executor {
 		now = time.Now
 	}
 	return &Executor{
-		now: now, instance: instance, boxes: make(map[string]*box), muted: make(map[string]error), spawned: make(map[string]int),
-		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
-		installed: make(map[driver.EnvironmentRef]bool), objects: make(map[string]driver.Leftover),
+		now: now, instance: instance, boxes: make(map[string]*box), muted: make(map[string]error),
+		spawned: make(map[string]int),
+		faults:  make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
+		installed: make(map[driver.EnvironmentRef]bool), objects: make(map[string]driver.Dependent),
 		broken: make(map[driver.EnvironmentRef]string), egress: make(map[driver.EnvironmentRef][]sandbox.EgressRecord),
+		brokers: make(map[driver.EnvironmentRef]*broker),
 		removed: make(map[string]*record), grace: -1,
 		changed:   make(map[driver.EnvironmentRef][]driver.Difference),
 		witnesses: make(map[string]int64), expected: make(map[string]int64),
@@ -142,7 +150,17 @@ func (x *Executor) Backend() sandbox.Backend { return sandbox.Docker }
 func (x *Executor) Capabilities() driver.Capabilities {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return driver.Capabilities{Pause: true, CPUTime: true, WarmPool: true, Verifier: true, Disk: true, Records: x.records, KeepsTime: x.grace >= 0, Metered: x.metered != nil}
+	return driver.Capabilities{
+		Pause:     true,
+		CPUTime:   true,
+		WarmPool:  true,
+		Verifier:  true,
+		Gateway:   true,
+		Disk:      true,
+		Records:   x.records,
+		KeepsTime: x.grace >= 0,
+		Metered:   x.metered != nil,
+	}
 }
 
 // Close implements driver.Executor.
@@ -175,7 +193,7 @@ func (x *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, _ s
 	defer x.mu.Unlock()
 	x.installed[ref] = true
 	delete(x.changed, ref)
-	x.keep(environmentHandle(ref), driver.LeftoverGuest, driver.LeftoverSeed)
+	x.keep(environmentHandle(ref), driver.DependentGuest, driver.DependentTemplate)
 	return nil
 }
 
@@ -187,7 +205,8 @@ func (x *Executor) Alter(ref driver.EnvironmentRef, all ...driver.Difference) {
 }
 
 // Differences implements driver.Executor: it returns what Alter has altered.
-func (x *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) ([]driver.Difference, error) {
+func (x *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef,
+	_ sandbox.EnvironmentSpec) ([]driver.Difference, error) {
 	if err := x.enter(ctx, OpDiffer, ref.Instance); err != nil {
 		return nil, err
 	}
@@ -195,9 +214,9 @@ func (x *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef, _
 	return x.changed[ref], nil
 }
 
-// Mend implements driver.Executor: it mends what Break has broken.
-func (x *Executor) Mend(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) (string, error) {
-	failed := x.enter(ctx, OpMend, ref.Instance)
+// Repair implements driver.Executor: it repairs what Break has broken.
+func (x *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) (string, error) {
+	failed := x.enter(ctx, OpRepair, ref.Instance)
 	if failed == nil {
 		defer x.mu.Unlock()
 		found := x.broken[ref]
@@ -221,6 +240,7 @@ func (x *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 		}
 	}
 	delete(x.installed, ref)
+	delete(x.brokers, ref)
 	x.drop(environmentHandle(ref))
 	return nil
 }
@@ -233,10 +253,10 @@ func (x *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if _, ok := x.boxes[spec.SandboxID]; !ok {
 		x.spawned[spec.SandboxID]++
 		x.boxes[spec.SandboxID] = newBox(spec, x.now())
-		x.keep(spec.Handle, driver.LeftoverWorkspace, driver.LeftoverData)
+		x.keep(spec.Handle, driver.DependentWorkspace, driver.DependentData)
 		if spec.AgentDID == "" {
 			x.boxes[spec.SandboxID].pooled = true
-			x.keep(spec.Handle, driver.LeftoverLease)
+			x.keep(spec.Handle, driver.DependentLease)
 		}
 	}
 	x.mu.Unlock()
@@ -246,8 +266,12 @@ func (x *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 
 func newBox(spec driver.SandboxSpec, now time.Time) *box {
 	b := &box{
-		spec: spec, limits: spec.Limits, usedAt: now,
-		files: map[string]file{configFile: plain(spec.Config)}, commands: make(map[string]*command), changed: make(chan struct{}),
+		spec:     spec,
+		limits:   spec.Limits,
+		usedAt:   now,
+		files:    map[string]file{configFile: plain(spec.Config)},
+		commands: make(map[string]*command),
+		changed:  make(chan struct{}),
 		obs: driver.Observation{Handle: spec.Handle, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID,
 			Generation: spec.Generation, Deadline: spec.Deadline.Truncate(time.Microsecond).UTC(),
 			State: sandbox.StateRunning, Image: spec.Image, Resources: spec.Resources, CreatedAt: now, StartedAt: now},
@@ -276,11 +300,14 @@ func (x *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	case !ok:
 		return notFound(spec.Handle)
 	case !b.pooled:
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s was not made for a pool", spec.SandboxID).WithReason(sandbox.ReasonInvalidState)
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s was not made for a pool", spec.SandboxID).
+			WithReason(sandbox.ReasonInvalidState)
 	case b.obs.State != sandbox.StateRunning:
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s", spec.SandboxID, b.obs.State).WithReason(sandbox.ReasonInvalidState)
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is %s", spec.SandboxID, b.obs.State).
+			WithReason(sandbox.ReasonInvalidState)
 	case b.spec.AgentDID != "" && (b.spec.LeaseID != spec.LeaseID || b.spec.Generation != spec.Generation):
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is assigned to %s", spec.SandboxID, b.spec.LeaseID).WithReason(sandbox.ReasonInvalidState)
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is assigned to %s", spec.SandboxID, b.spec.LeaseID).
+			WithReason(sandbox.ReasonInvalidState)
 	}
 	if b.spec.Deadline.Before(spec.Deadline) {
 		spec.Deadline = b.spec.Deadline
@@ -308,7 +335,8 @@ func (x *Executor) change(ctx context.Context, op Op, h driver.Handle, to sandbo
 	if b.obs.State == sandbox.StateStopped && to == sandbox.StateRunning {
 		if x.isOver(b, now) {
 			x.mu.Unlock()
-			return sandbox.Errorf(sandbox.Failed, "sandbox %s has ended by its own limits", h.SandboxID).WithReason(sandbox.ReasonStartFailed)
+			return sandbox.Errorf(sandbox.Failed, "sandbox %s has ended by its own limits", h.SandboxID).
+				WithReason(sandbox.ReasonStartFailed)
 		}
 		b.cpu, b.obs.StartedAt = 0, now
 	}
@@ -381,7 +409,15 @@ func (x *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observat
 		if b.spec.LedgerID == ledgerID {
 			o := x.observed(b)
 			if b.hung != nil {
-				o = driver.Observation{Handle: o.Handle, LeaseID: o.LeaseID, AgentDID: o.AgentDID, Generation: o.Generation, State: o.State, CreatedAt: o.CreatedAt, Hangs: true}
+				o = driver.Observation{
+					Handle:     o.Handle,
+					LeaseID:    o.LeaseID,
+					AgentDID:   o.AgentDID,
+					Generation: o.Generation,
+					State:      o.State,
+					CreatedAt:  o.CreatedAt,
+					Hangs:      true,
+				}
 			}
 			if x.muted[o.EnvironmentID] == nil {
 				all = append(all, o)
@@ -416,7 +452,8 @@ func (x *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 		return driver.Usage{}, notFound(h)
 	}
 	if b.obs.State == sandbox.StateStopped {
-		return driver.Usage{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s is stopped", h.SandboxID).WithReason(sandbox.ReasonInvalidState)
+		return driver.Usage{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s is stopped", h.SandboxID).
+			WithReason(sandbox.ReasonInvalidState)
 	}
 	return driver.Usage{CPUTime: b.cpu, PIDs: 1, MemoryBytes: 1 << 20}, nil
 }
@@ -508,5 +545,6 @@ func (x *Executor) fault(ctx context.Context, op Op) error {
 }
 
 func notFound(h driver.Handle) error {
-	return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s", h.SandboxID).WithReason(sandbox.ReasonSandboxNotFound)
+	return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s", h.SandboxID).
+		WithReason(sandbox.ReasonSandboxNotFound)
 }

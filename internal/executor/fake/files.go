@@ -121,7 +121,7 @@ func pack(files map[string]file, p, relativeTo string) (*bytes.Buffer, int, erro
 	return &buf, n, w.Close()
 }
 
-// StatFile implements driver.Filer.
+// StatFile implements driver.FileAccess.
 func (x *Executor) StatFile(ctx context.Context, h driver.Handle, p string) (sandbox.FileInfo, error) {
 	var info sandbox.FileInfo
 	err := x.onFiles(ctx, h, func(files map[string]file) (err error) {
@@ -131,7 +131,7 @@ func (x *Executor) StatFile(ctx context.Context, h driver.Handle, p string) (san
 	return info, err
 }
 
-// ListFiles implements driver.Filer.
+// ListFiles implements driver.FileAccess.
 func (x *Executor) ListFiles(ctx context.Context, h driver.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
 	var list []sandbox.FileInfo
 	err := x.onFiles(ctx, h, func(files map[string]file) error {
@@ -164,7 +164,7 @@ func (x *Executor) ListFiles(ctx context.Context, h driver.Handle, q sandbox.Fil
 	return list, err
 }
 
-// WriteFile implements driver.Filer.
+// WriteFile implements driver.FileAccess.
 func (x *Executor) WriteFile(ctx context.Context, h driver.Handle, w sandbox.FileWrite, content io.Reader) error {
 	b, err := io.ReadAll(content)
 	if err != nil {
@@ -181,7 +181,7 @@ func (x *Executor) WriteFile(ctx context.Context, h driver.Handle, w sandbox.Fil
 	})
 }
 
-// RemoveFile implements driver.Filer.
+// RemoveFile implements driver.FileAccess.
 func (x *Executor) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.FileRemoval) error {
 	return x.onFiles(ctx, h, func(files map[string]file) error {
 		if _, err := describe(files, r.Path); err != nil {
@@ -192,7 +192,8 @@ func (x *Executor) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.Fi
 		rest := maps.Clone(files)
 		maps.DeleteFunc(rest, below)
 		if len(rest) < n && !r.Recursive {
-			return sandbox.Errorf(sandbox.Conflict, "remove %s: directory not empty", r.Path).WithReason(sandbox.ReasonWriteFailed)
+			return sandbox.Errorf(sandbox.Conflict, "remove %s: directory not empty", r.Path).
+				WithReason(sandbox.ReasonWriteFailed)
 		}
 		maps.DeleteFunc(files, below)
 		delete(files, r.Path)
@@ -200,7 +201,7 @@ func (x *Executor) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.Fi
 	})
 }
 
-// DiskUsage implements driver.Filer.
+// DiskUsage implements driver.FileAccess.
 func (x *Executor) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.DiskUsage, error) {
 	usage := sandbox.DiskUsage{Complete: true}
 	err := x.onFiles(ctx, h, func(files map[string]file) error {
@@ -227,7 +228,8 @@ func (x *Executor) onFiles(ctx context.Context, h driver.Handle, work func(files
 func describe(files map[string]file, p string) (sandbox.FileInfo, error) {
 	info := sandbox.FileInfo{Name: path.Base(p), Type: sandbox.FileDirectory, Mode: 0o755}
 	f, known := files[p]
-	if !known && path.Dir(p) != "/" && !slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(other string) bool { return strings.HasPrefix(other, p+"/") }) {
+	if !known && path.Dir(p) != "/" && !slices.ContainsFunc(slices.Collect(maps.Keys(files)),
+		func(other string) bool { return strings.HasPrefix(other, p+"/") }) {
 		return info, sandbox.Errorf(sandbox.NotFound, "there is no %s", p).WithReason(sandbox.ReasonFileNotFound)
 	}
 	if !known {

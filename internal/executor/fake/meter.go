@@ -11,10 +11,16 @@ import (
 var _ driver.Meter = (*Executor)(nil)
 
 // Metered implements driver.Meter.
-func (x *Executor) Metered(ctx context.Context, ref driver.EnvironmentRef, from, to time.Time) ([]driver.Metered, error) {
-	if err := x.enter(ctx, OpMeter, ref.Instance); err != nil {
-		return nil, err
+func (x *Executor) Metered(ctx context.Context, refs []driver.EnvironmentRef,
+	from, to time.Time) (map[driver.EnvironmentRef][]driver.Metered, error) {
+	all := make(map[driver.EnvironmentRef][]driver.Metered, len(refs))
+	for _, ref := range refs {
+		if err := x.enter(ctx, OpMeter, ref.Instance); err != nil {
+			return nil, err
+		}
+		all[ref] = slices.DeleteFunc(slices.Clone(x.metered),
+			func(m driver.Metered) bool { return m.Day.Before(from) || !m.Day.Before(to) })
+		x.mu.Unlock()
 	}
-	defer x.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(x.metered), func(m driver.Metered) bool { return m.Day.Before(from) || !m.Day.Before(to) }), nil
+	return all, nil
 }

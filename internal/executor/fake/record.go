@@ -11,16 +11,16 @@ import (
 
 // record is what is known of when a sandbox ran.
 type record struct {
-	incarnations []driver.Incarnation
+	boots []driver.Boot
 }
 
 func (r *record) start(at time.Time) {
-	r.incarnations = append(r.incarnations, driver.Incarnation{Number: int64(len(r.incarnations) + 1), StartedAt: at})
+	r.boots = append(r.boots, driver.Boot{Number: int64(len(r.boots) + 1), StartedAt: at})
 }
 
-func (r *record) last() *driver.Incarnation { return &r.incarnations[len(r.incarnations)-1] }
+func (r *record) last() *driver.Boot { return &r.boots[len(r.boots)-1] }
 
-// stop ends the incarnation that goes on, if one does.
+// stop ends the boot that goes on, if one does.
 func (r *record) stop(at time.Time) {
 	if i := r.last(); i.StoppedAt.IsZero() {
 		i.StoppedAt = at
@@ -74,9 +74,9 @@ func (x *Executor) Restart(sandboxID string) {
 	x.tell(sandboxID)
 }
 
-// Incarnations implements driver.Executor.
-func (x *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.Incarnation, error) {
-	if err := x.enter(ctx, OpIncarnations, h.Instance); err != nil {
+// Boots implements driver.Executor.
+func (x *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, error) {
+	if err := x.enter(ctx, OpBoots, h.Instance); err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
@@ -89,11 +89,11 @@ func (x *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.
 	case r == nil:
 		return nil, notFound(h)
 	case x.records:
-		return slices.Clone(r.incarnations), nil
+		return slices.Clone(r.boots), nil
 	default:
 		last := *r.last()
 		last.Number, last.CPUTime = 0, 0
-		return []driver.Incarnation{last}, nil
+		return []driver.Boot{last}, nil
 	}
 }
 
@@ -101,7 +101,7 @@ func (x *Executor) Incarnations(ctx context.Context, h driver.Handle) ([]driver.
 func (x *Executor) observed(b *box) driver.Observation {
 	o := b.obs
 	if x.records {
-		o.Incarnation = b.record.last().Number
+		o.Boot = b.record.last().Number
 	}
 	return o
 }

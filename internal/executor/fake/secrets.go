@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// PutSecrets implements driver.SecretBearer.
+// PutSecrets implements driver.SecretWriter.
 func (x *Executor) PutSecrets(ctx context.Context, h driver.Handle, secrets map[string]sandbox.Secret) error {
 	b, err := x.running(ctx, OpPutSecrets, h)
 	if err != nil {

@@ -18,7 +18,8 @@ func (x *Executor) line(r sandbox.ExecRequest, c *command) {
 	if s.env == nil {
 		s.env = make(map[string]string)
 	}
-	for _, part := range strings.FieldsFunc(strings.ReplaceAll(r.Shell, "&&", ";"), func(r rune) bool { return r == ';' }) {
+	for _, part := range strings.FieldsFunc(strings.ReplaceAll(r.Shell, "&&", ";"),
+		func(r rune) bool { return r == ';' }) {
 		s.run(strings.Fields(os.Expand(part, func(name string) string { return s.env[name] })))
 	}
 	c.left = s.left(r)

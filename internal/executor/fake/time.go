@@ -16,9 +16,9 @@ func (x *Executor) KeepTime(grace time.Duration) {
 	x.grace = grace
 }
 
-// Renew implements driver.Executor.
-func (x *Executor) Renew(ctx context.Context, h driver.Handle, l driver.Limits) (driver.Observation, error) {
-	if err := x.enter(ctx, OpRenew, h.Instance); err != nil {
+// Touch implements driver.Executor.
+func (x *Executor) Touch(ctx context.Context, h driver.Handle, l driver.Limits) (driver.Observation, error) {
+	if err := x.enter(ctx, OpTouch, h.Instance); err != nil {
 		return driver.Observation{}, err
 	}
 	defer x.mu.Unlock()

@@ -61,7 +61,8 @@ func (x *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string,
 // confirm returns an error where another instance answers. Its caller has the lock.
 func (x *Executor) confirm(instance string) error {
 	if instance != "" && instance != x.instance {
-		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).WithReason(sandbox.ReasonOtherInstance)
+		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).
+			WithReason(sandbox.ReasonOtherInstance)
 	}
 	return nil
 }
@@ -70,7 +71,8 @@ func (x *Executor) confirm(instance string) error {
 func (x *Executor) recognize() error {
 	for ledgerID, n := range x.expected {
 		if x.witnesses[ledgerID] < n {
-			return sandbox.Errorf(sandbox.Unavailable, "instance %s answers without number %d of ledger %s", x.instance, n, ledgerID).WithReason(sandbox.ReasonOtherInstance)
+			return sandbox.Errorf(sandbox.Unavailable, "instance %s answers without number %d of ledger %s",
+				x.instance, n, ledgerID).WithReason(sandbox.ReasonOtherInstance)
 		}
 	}
 	return nil
@@ -96,7 +98,7 @@ func (x *Executor) BecomeClone() (back func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	boxes, objects, witnesses := x.boxes, x.objects, x.witnesses
-	x.boxes, x.objects, x.witnesses = make(map[string]*box), make(map[string]driver.Leftover), make(map[string]int64)
+	x.boxes, x.objects, x.witnesses = make(map[string]*box), make(map[string]driver.Dependent), make(map[string]int64)
 	return func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()

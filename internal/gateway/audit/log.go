@@ -1,6 +1,6 @@
-// Package audit is the gateway's log of every attempt to get out of a sandbox, as lines of JSON. To
-// log never makes traffic wait: what cannot be written in time is dropped, counted, and the count is
-// logged in its place.
+// Package audit is the gateway's log of every attempt to reach the network, as lines of JSON. Logging never
+// delays traffic: records that cannot be written in time are dropped and counted, and the count is logged
+// instead.
 package audit
 
 import (
@@ -17,39 +17,39 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// Kind says what a record tells.
+// Kind is the kind of a record.
 type Kind string
 
-// The kinds of records. An attempt that gets out has Opened and, with the same id, Closed; one that
-// does not has Closed alone.
+// The kinds of records. An allowed attempt has Opened and, with the same id, Closed. A refused or failed one
+// has only Closed.
 const (
 	Opened Kind = "opened"
 	Closed Kind = "closed"
-	// Dropped counts records of a sandbox that were not written, since the last such record.
+	// Dropped counts dropped records of a sandbox since the last record of this kind.
 	Dropped Kind = "dropped"
 )
 
-// Verdict says what became of an attempt.
+// Verdict is the result of an attempt.
 type Verdict string
 
 // The verdicts.
 const (
 	Allowed Verdict = "allowed"
-	Refused Verdict = "refused" // by the policy, or because the traffic is not what it says it is
-	Failed  Verdict = "failed"  // allowed, but the other side could not be reached
+	Refused Verdict = "refused" // by the policy, or because protocol or name did not match
+	Failed  Verdict = "failed"  // allowed, but the host could not be reached
 )
 
-// Protocol says how the sandbox asked.
+// Protocol is how the sandbox made the attempt.
 type Protocol string
 
 // The protocols.
 const (
-	Connect Protocol = "connect" // a tunnel whose content is not known yet
+	Connect Protocol = "connect" // a tunnel with unknown content
 	TLS     Protocol = "tls"
 	HTTP    Protocol = "http" // one request
 )
 
-// Record is one line of the log. Fields are added, never changed: its reader may be another release.
+// Record is one line of the log. Fields are added, never changed: a reader may be of another release.
 type Record struct {
 	Time    time.Time `json:"time"`
 	Kind    Kind      `json:"kind"`
@@ -58,40 +58,40 @@ type Record struct {
 	Agent   string    `json:"agent,omitempty"`
 
 	Protocol Protocol `json:"protocol,omitempty"`
-	// Host is what the sandbox asked for; when refused it may be any text, cut to 260 bytes.
+	// Host is the requested host. If the attempt is refused, it may be any text, cut to 260 bytes.
 	Host    string        `json:"host,omitempty"`
 	Port    uint16        `json:"port,omitempty"`
-	Address string        `json:"address,omitempty"` // that was connected to
+	Address string        `json:"address,omitempty"` // the address connected to
 	Verdict Verdict       `json:"verdict,omitempty"`
-	Reason  policy.Reason `json:"reason,omitempty"` // of what was refused or failed, or why it was cut off
+	Reason  policy.Reason `json:"reason,omitempty"` // why it was refused, failed or cut off
 	Detail  string        `json:"detail,omitempty"`
-	// Sent and Received are bytes from and to the sandbox, of a record Closed.
+	// Sent and Received are bytes from and to the sandbox, in a Closed record.
 	Sent     int64         `json:"sent,omitempty"`
 	Received int64         `json:"received,omitempty"`
 	Duration time.Duration `json:"duration_ns,omitempty"`
-	// Count is how many records were dropped.
+	// Count is the number of dropped records.
 	Count int64 `json:"count,omitempty"`
 }
 
-// Bounds of the log.
+// Limits of the log.
 const (
 	queueLength = 4096
-	// perSandbox and burst keep one sandbox from filling the log, records a second. A browser opens
-	// some hundred connections at once.
+	// perSandbox (records a second) and burst keep one sandbox from filling the log. A browser opens some
+	// hundred connections at once.
 	perSandbox = 50
 	burst      = 1000
-	// reportEvery is how often drops are reported.
+	// reportEvery is the interval of reports about drops.
 	reportEvery = time.Second
 	maxHost     = 260
 	maxDetail   = 512
 )
 
-// Log writes records in the order in which they came.
+// Log writes records in order of arrival.
 type Log struct {
 	now   func() time.Time
 	queue chan Record
 	done  chan struct{}
-	// unwritten counts all records that were dropped.
+	// unwritten counts all dropped records.
 	unwritten atomic.Int64
 
 	mu      sync.Mutex // guards what follows
@@ -99,13 +99,18 @@ type Log struct {
 	closed  bool
 }
 
-// New returns a log that writes to w until it is closed. nil means time.Now.
+// New returns a log that writes to w until it is closed. A nil now means time.Now.
 func New(w io.Writer, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now
 	}
-	l := &Log{now: now, queue: make(chan Record, queueLength), done: make(chan struct{}), sources: make(map[*Source]struct{})}
-	go l.write(w) // ends with Close
+	l := &Log{
+		now:     now,
+		queue:   make(chan Record, queueLength),
+		done:    make(chan struct{}),
+		sources: make(map[*Source]struct{}),
+	}
+	go l.write(w) // it ends with Close
 	return l
 }
 
@@ -117,7 +122,7 @@ type Source struct {
 	dropped atomic.Int64
 }
 
-// Source returns the access of a sandbox. Release it when the sandbox is gone.
+// Source returns a sandbox's access. Call Release when the sandbox is gone.
 func (l *Log) Source(sandbox string) *Source {
 	s := &Source{log: l, sandbox: sandbox, limiter: rate.NewLimiter(perSandbox, burst)}
 	l.mu.Lock()
@@ -126,7 +131,7 @@ func (l *Log) Source(sandbox string) *Source {
 	return s
 }
 
-// Release reports what was dropped and ends the access.
+// Release reports dropped records and ends the access.
 func (s *Source) Release() {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
@@ -134,7 +139,7 @@ func (s *Source) Release() {
 	if n := s.dropped.Swap(0); n > 0 && !s.log.closed {
 		select {
 		case s.log.queue <- s.count(n):
-		default: // the log's own count has them
+		default: // the log's total still counts them
 		}
 	}
 }
@@ -169,10 +174,10 @@ func (l *Log) put(r Record) bool {
 	}
 }
 
-// Dropped returns how many records were not written since the log was made.
+// Dropped returns the number of dropped records since the log was created.
 func (l *Log) Dropped() int64 { return l.unwritten.Load() }
 
-// Close writes what is in the queue, and returns when that is done.
+// Close writes the queued records and returns when they are written.
 func (l *Log) Close() {
 	l.mu.Lock()
 	if !l.closed {
@@ -187,7 +192,7 @@ func (l *Log) write(w io.Writer) {
 	defer close(l.done)
 	encoder := json.NewEncoder(w)
 	put := func(r Record) {
-		if encoder.Encode(r) != nil { // the count tells
+		if encoder.Encode(r) != nil { // the count reports it
 			l.unwritten.Add(1)
 		}
 	}
@@ -207,7 +212,7 @@ func (l *Log) write(w io.Writer) {
 	}
 }
 
-// report writes what was dropped of each sandbox.
+// report writes the number of dropped records of each sandbox.
 func (l *Log) report(put func(Record)) {
 	l.mu.Lock()
 	sources := slices.Collect(maps.Keys(l.sources))

@@ -66,7 +66,8 @@ func TestWhatCannotBeWrittenIsCountedAndNeverWaitedFor(t *testing.T) {
 			}
 		}
 		if written+dropped != many || written == 0 || dropped == 0 || others != 1 || log.Dropped() != dropped {
-			t.Errorf("of %d records %d were written and %d counted as dropped (%d), and %d of another sandbox", many, written, dropped, log.Dropped(), others)
+			t.Errorf("of %d records %d were written and %d counted as dropped (%d), and %d of another sandbox",
+				many, written, dropped, log.Dropped(), others)
 		}
 		log.Close()
 	})

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 )
 
-// Client tells a gateway what to do. It is safe for concurrent use.
+// Client controls a gateway. It is safe for concurrent use.
 type Client struct{ http *http.Client }
 
-// NewClient returns a client whose connections to the control socket come from dial. They are kept
-// for a while.
+// NewClient returns a client that opens connections to the control socket with dial. Idle connections are
+// kept for a while.
 func NewClient(dial func(context.Context) (net.Conn, error)) *Client {
 	return &Client{&http.Client{Transport: &http.Transport{
 		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
@@ -29,10 +30,10 @@ func NewClient(dial func(context.Context) (net.Conn, error)) *Client {
 	}}}
 }
 
-// Close closes the connections that wait for a next use.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// ErrRefused marks what the gateway understood and does not do.
+// ErrRefused marks a request that the gateway understood and refused.
 var ErrRefused = errors.New("the gateway refuses")
 
 // Apply changes the settings.
@@ -40,31 +41,44 @@ func (c *Client) Apply(ctx context.Context, s Settings) error {
 	return c.call(ctx, http.MethodPut, "settings", s, nil)
 }
 
-// Add lets a sandbox out, or changes its agent.
+// Add admits a sandbox, or changes its agent.
 func (c *Client) Add(ctx context.Context, s Sandbox) error {
 	return c.call(ctx, http.MethodPut, "sandboxes/"+url.PathEscape(s.ID), s, nil)
 }
 
-// Remove cuts a sandbox off for good. Absent is success.
+// Remove removes a sandbox and cuts its connections. Absent is success.
 func (c *Client) Remove(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "sandboxes/"+url.PathEscape(id), nil, nil)
 }
 
-// Status asks what the gateway is doing.
+// Status returns the gateway's state.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := c.call(ctx, http.MethodGet, "status", nil, &s)
 	return s, err
 }
 
-// Attempts returns the oldest attempts after a position, none when there are none yet.
+// Attempts returns the oldest attempts after a position, none if there are none yet.
 func (c *Client) Attempts(ctx context.Context, after audit.Position) ([]audit.Entry, error) {
 	var a Attempts
 	err := c.call(ctx, http.MethodGet, fmt.Sprintf("attempts?run=%d&line=%d", after.Run, after.Line), nil, &a)
 	return a.Entries, err
 }
 
-// maxAnswer bounds an answer, in bytes. The longest has attempts.
+// SetLLM sets the LLM routes with their keys. A gateway that restarts has none until it gets them again.
+func (c *Client) SetLLM(ctx context.Context, config llm.Config) error {
+	return c.call(ctx, http.MethodPut, "llm", config, nil)
+}
+
+// LLMCalls returns the oldest lines of the LLM journal after a position, at most 1000, in order. It confirms that all
+// lines up to that position are recorded elsewhere: the gateway may delete them.
+func (c *Client) LLMCalls(ctx context.Context, after audit.Position) ([]llm.Entry, error) {
+	var calls Calls
+	err := c.call(ctx, http.MethodGet, fmt.Sprintf("llm/calls?run=%d&line=%d", after.Run, after.Line), nil, &calls)
+	return calls.Entries, err
+}
+
+// maxAnswer limits an answer, in bytes. The longest contains attempts.
 const maxAnswer = 8 << 20
 
 func (c *Client) call(ctx context.Context, method, path string, body, answer any) error {

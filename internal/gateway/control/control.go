@@ -1,12 +1,11 @@
-// Package control is how the gateway is told what to do: HTTP on a unix socket of its own, which no
-// sandbox sees. What it is told is kept in files beside that socket, so a gateway that starts again
-// goes on by itself.
+// Package control is the gateway's control interface: HTTP on a unix socket that no sandbox sees. The gateway
+// stores its settings in files next to that socket, so that it continues after a restart.
 //
 //	control/control.sock        this interface
 //	control/settings.json       what is allowed, and the upstream proxy
 //	control/sandboxes/<id>.json
 //	control/attempts/*.jsonl    the latest attempts of sandboxes to get out
-//	s/<id>/proxy.sock           a sandbox's way out; its directory is all of this that it sees
+//	s/<id>/proxy.sock           a sandbox's proxy socket; it sees only this directory
 package control
 
 import (
@@ -18,13 +17,14 @@ import (
 	"regexp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Paths below the gateway's root.
 const (
-	// Dir holds what no sandbox sees, Socket among it.
+	// Dir holds what no sandbox sees, including Socket.
 	Dir    = "control"
 	Socket = "control.sock"
 	// ProxySocket is the name of a sandbox's socket in its directory.
@@ -33,30 +33,34 @@ const (
 	settingsFile = "settings.json"
 	sandboxesDir = "sandboxes"
 	attemptsDir  = "attempts"
+	callsDir     = "llm"
 	servedDir    = "s"
 )
 
 // SandboxDir returns a sandbox's directory, relative to the gateway's root.
 func SandboxDir(id string) string { return servedDir + "/" + id }
 
-// AttemptsDir returns where the gateway keeps attempts, below its root.
+// AttemptsDir returns the gateway's directory of attempts, below its root.
 func AttemptsDir(root string) string { return filepath.Join(root, Dir, attemptsDir) }
 
-// Settings are what a gateway does for all of its sandboxes.
+// CallsDir is the directory of the LLM broker's journal below a gateway's root.
+func CallsDir(root string) string { return filepath.Join(root, Dir, callsDir) }
+
+// Settings apply to all sandboxes of a gateway.
 type Settings struct {
 	Egress   sandbox.Egress `json:"egress"`
 	Upstream *Upstream      `json:"upstream,omitempty"`
 }
 
-// Upstream is an HTTP proxy that the gateway itself goes through.
+// Upstream is an HTTP proxy for the gateway itself.
 type Upstream struct {
-	// URL may hold a user and a password.
+	// URL may contain a user and a password.
 	URL string `json:"url"`
-	// CA vouches for an https proxy, in PEM, in place of public authorities.
+	// CA is the CA of an https proxy, in PEM, instead of the public ones.
 	CA string `json:"ca,omitempty"`
 }
 
-// Hash stands for the settings.
+// Hash identifies the settings.
 func (s Settings) Hash() (string, error) {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -66,34 +70,54 @@ func (s Settings) Hash() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// Sandbox is one that may go out.
+// Sandbox is a sandbox that may use the gateway.
 type Sandbox struct {
 	ID string `json:"id"`
-	// Agent is who it works for; empty while it waits in a warm pool.
+	// Agent is the agent of the sandbox; empty while it waits in a warm pool.
 	Agent string `json:"agent,omitempty"`
+	// Lease and Generation are the lease of the agent. Without a lease, the sandbox cannot make LLM calls.
+	Lease      string `json:"lease,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
+}
+
+func (s Sandbox) caller() llm.Caller {
+	return llm.Caller{Sandbox: s.ID, Agent: s.Agent, Lease: s.Lease, Generation: s.Generation}
 }
 
 var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 func (s Sandbox) validate() error {
 	if !sandboxID.MatchString(s.ID) {
-		return fmt.Errorf("sandbox id %q cannot be the name of a directory", s.ID)
+		return fmt.Errorf("sandbox id %q is not a valid directory name", s.ID)
 	}
 	if len(s.Agent) > 512 {
 		return fmt.Errorf("the agent of sandbox %s has more than 512 bytes", s.ID)
 	}
+	if len(s.Lease) > 1024 {
+		return fmt.Errorf("the lease of sandbox %s has more than 1024 bytes", s.ID)
+	}
 	return nil
 }
 
-// Attempts are lines of the log of attempts, whose records are those of package audit.
+// Attempts are lines of the log of attempts. Their records are those of package audit.
 type Attempts struct {
 	Entries []audit.Entry `json:"entries"`
 }
 
-// Status is what a gateway is doing.
+// Status is the current state of a gateway.
 type Status struct {
 	proxy.Status
-	// Settings is the hash of those that apply, "" before there are any.
+	// Settings is the hash of the current settings, "" if there are none.
 	Settings string   `json:"settings"`
-	IDs      []string `json:"ids"` // of the sandboxes, sorted
+	IDs      []string `json:"ids"` // ids of the sandboxes, sorted
+	// LLM is the state of the LLM broker.
+	LLM LLMStatus `json:"llm"`
+}
+
+// LLMStatus is the state of the LLM broker.
+type LLMStatus = llm.Status
+
+// Calls are the oldest lines of the LLM journal after a position.
+type Calls struct {
+	Entries []llm.Entry `json:"entries"`
 }

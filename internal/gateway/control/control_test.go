@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -57,8 +58,13 @@ func start(t *testing.T, root string) *gateway {
 		return nil, errors.New("nothing listens there")
 	}}
 	var n atomic.Int64
-	p := proxy.New(proxy.Config{Dialer: dialer, Log: log, NewID: func() string { return strconv.FormatInt(n.Add(1), 10) }})
-	m, err := control.Open(root, p, dialer, spool, slog.New(slog.DiscardHandler))
+	newID := func() string { return strconv.FormatInt(n.Add(1), 10) }
+	broker, err := llm.Open(llm.Options{Dir: control.CallsDir(root), Dialer: dialer, NewID: newID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := proxy.New(proxy.Config{Dialer: dialer, Log: log, NewID: newID, LLM: broker})
+	m, err := control.Open(root, p, dialer, spool, broker, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +87,7 @@ func start(t *testing.T, root string) *gateway {
 			t.Errorf("the control socket: %v", err)
 		}
 		p.Close()
+		must(t, broker.Close())
 		log.Close()
 		must(t, spool.Close())
 	}
@@ -163,7 +170,8 @@ func TestAGatewayThatStartsAgainGoesOn(t *testing.T) {
 	if got := ask(t, root, "box-1"); got != "no socket" {
 		t.Errorf("a gateway that has ended answers %s", got)
 	}
-	must(t, os.WriteFile(filepath.Join(root, control.Dir, "sandboxes", "box-3.json"), []byte("{"), 0o600)) // cut off in the middle
+	// The file is cut off in the middle.
+	must(t, os.WriteFile(filepath.Join(root, control.Dir, "sandboxes", "box-3.json"), []byte("{"), 0o600))
 	g = start(t, root)
 	for id, want := range map[string]string{"box-1": allowed, "box-2": "no socket", "box-3": "no socket"} {
 		if got := ask(t, root, id); got != want {
@@ -186,12 +194,14 @@ func TestWhatIsNotValidChangesNothing(t *testing.T) {
 	before, err := g.Status(t.Context())
 	must(t, err)
 	for name, err := range map[string]error{
-		"a rule":             g.Apply(t.Context(), control.Settings{Egress: sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "*"}}}}),
+		"a rule": g.Apply(t.Context(),
+			control.Settings{Egress: sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "*"}}}}),
 		"an upstream":        g.Apply(t.Context(), control.Settings{Upstream: &control.Upstream{URL: "socks5://x"}}),
 		"an id":              g.Add(t.Context(), control.Sandbox{ID: "../box"}),
 		"an id to remove":    g.Remove(t.Context(), ".."),
 		"an id in a variant": g.Remove(t.Context(), "a/../../b"),
 		"an agent":           g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: strings.Repeat("x", 600)}),
+		"a lease":            g.Add(t.Context(), control.Sandbox{ID: "box-1", Lease: strings.Repeat("x", 2000)}),
 	} {
 		if err == nil {
 			t.Errorf("%s that is not valid was taken", name)
@@ -255,7 +265,8 @@ func TestAttemptsAreToldToAReaderThatComesLater(t *testing.T) {
 	if len(entries) == 1 {
 		must(t, json.Unmarshal(entries[0].Record, &r))
 	}
-	if r.Sandbox != "box-1" || r.Agent != "did:plc:ann" || r.Host != "github.com" || r.Verdict != audit.Refused || entries[0].Line != 1 {
+	if r.Sandbox != "box-1" || r.Agent != "did:plc:ann" || r.Host != "github.com" || r.Verdict != audit.Refused ||
+		entries[0].Line != 1 {
 		t.Fatalf("it tells of %+v", entries)
 	}
 	if more, err := g.Attempts(t.Context(), entries[0].Position); err != nil || len(more) > 0 {

@@ -15,26 +15,29 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 )
 
-// Manager does what the gateway is told, and remembers it. It is safe for concurrent use.
+// Manager carries out control requests and stores the result. It is safe for concurrent use.
 type Manager struct {
 	root   string
 	proxy  *proxy.Proxy
 	dialer *egress.Dialer
 	spool  *audit.Spool
+	llm    *llm.Broker
 
 	mu        sync.Mutex // guards what follows, and the files
-	settings  string     // their hash
+	settings  string     // hash of the settings
 	sandboxes map[string]Sandbox
 }
 
-// Open takes up what a gateway before this one was told. What cannot be read is left out, which
-// cuts off and never opens; log says so. The spool is what is told of attempts.
-func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, log *slog.Logger) (*Manager, error) {
-	m := &Manager{root: root, proxy: p, dialer: d, spool: spool, sandboxes: make(map[string]Sandbox)}
+// Open restores the state of the previous gateway. It skips what it cannot read, and logs it; that can only
+// cut sandboxes off, never open anything. The spool holds the attempts.
+func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, b *llm.Broker,
+	log *slog.Logger) (*Manager, error) {
+	m := &Manager{root: root, proxy: p, dialer: d, spool: spool, llm: b, sandboxes: make(map[string]Sandbox)}
 	for _, dir := range []struct {
 		path string
 		mode fs.FileMode
@@ -49,7 +52,7 @@ func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, log
 		err = m.Apply(s)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Error("nothing is allowed until new settings come", "error", err)
+		log.Error("the stored settings cannot be read: nothing is allowed until new settings arrive", "error", err)
 	}
 	files, err := filepath.Glob(m.path(Dir, sandboxesDir, "*.json"))
 	if err != nil {
@@ -62,7 +65,8 @@ func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, log
 			err = m.Add(s)
 		}
 		if err != nil {
-			log.Error("a sandbox is cut off until it is added again", "file", file, "error", err)
+			log.Error("the file of a sandbox cannot be read: the sandbox has no network until it is added again",
+				"file", file, "error", err)
 		}
 	}
 	return m, nil
@@ -72,7 +76,7 @@ func (m *Manager) path(parts ...string) string {
 	return filepath.Join(append([]string{m.root}, parts...)...)
 }
 
-// Apply changes the settings for all that follows; what they forbid is cut.
+// Apply changes the settings, and cuts connections that they forbid.
 func (m *Manager) Apply(s Settings) error {
 	compiled, err := policy.Compile(s.Egress)
 	if err != nil {
@@ -91,15 +95,15 @@ func (m *Manager) Apply(s Settings) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := writeJSON(m.path(Dir, settingsFile), s); err != nil {
-		return fmt.Errorf("keep the settings: %w", err)
+		return fmt.Errorf("store the settings: %w", err)
 	}
 	m.dialer.SetUpstream(up)
 	m.proxy.SetPolicy(compiled)
 	m.settings = hash
-	return nil
+	return m.llm.SetPrivate(s.Egress.PrivateCIDRs)
 }
 
-// Add lets a sandbox out, or changes its agent.
+// Add admits a sandbox, or changes its agent.
 func (m *Manager) Add(s Sandbox) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -110,9 +114,9 @@ func (m *Manager) Add(s Sandbox) error {
 		return nil
 	}
 	if err := writeJSON(m.sandboxFile(s.ID), s); err != nil {
-		return fmt.Errorf("keep sandbox %s: %w", s.ID, err)
+		return fmt.Errorf("store sandbox %s: %w", s.ID, err)
 	}
-	if !m.proxy.Assign(s.ID, s.Agent) {
+	if !m.proxy.Assign(s.caller()) {
 		if err := m.serve(s); err != nil {
 			return fmt.Errorf("serve sandbox %s: %w", s.ID, err)
 		}
@@ -123,15 +127,15 @@ func (m *Manager) Add(s Sandbox) error {
 
 func (m *Manager) sandboxFile(id string) string { return m.path(Dir, sandboxesDir, id+".json") }
 
-// serve makes a sandbox's directory and socket. Every user may connect: a process that sees the directory is
-// the sandbox, whatever user its programs run as.
+// serve creates a sandbox's directory and socket. Every user may connect: a process that sees the directory
+// belongs to the sandbox, whatever its user.
 func (m *Manager) serve(s Sandbox) error {
 	dir := m.path(SandboxDir(s.ID))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	socket := filepath.Join(dir, ProxySocket)
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a gateway before this one
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a previous gateway
 		return err
 	}
 	l, err := net.Listen("unix", socket)
@@ -141,10 +145,10 @@ func (m *Manager) serve(s Sandbox) error {
 	if err := os.Chmod(socket, 0o666); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return m.proxy.Add(s.ID, s.Agent, l)
+	return m.proxy.Add(s.caller(), l)
 }
 
-// Remove cuts a sandbox off for good, and forgets it. Absent is success.
+// Remove removes a sandbox and cuts its connections. Absent is success.
 func (m *Manager) Remove(id string) error {
 	if err := (Sandbox{ID: id}).validate(); err != nil {
 		return err
@@ -157,17 +161,19 @@ func (m *Manager) Remove(id string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if err = errors.Join(err, os.RemoveAll(m.path(SandboxDir(id)))); err != nil {
+	if err = errors.Join(err, os.RemoveAll(m.path(SandboxDir(id))), m.llm.Forget(id)); err != nil {
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
-// Status returns what the gateway is doing.
+// Status returns the gateway's state.
 func (m *Manager) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Status{Status: m.proxy.Status(), Settings: m.settings, IDs: slices.Sorted(maps.Keys(m.sandboxes))}
+	return Status{
+		Status: m.proxy.Status(), Settings: m.settings, IDs: slices.Sorted(maps.Keys(m.sandboxes)), LLM: m.llm.Status(),
+	}
 }
 
 func readJSON(path string, v any) error {
@@ -181,7 +187,7 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// writeJSON makes a file appear, complete, or leaves the one before.
+// writeJSON writes a file atomically.
 func writeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

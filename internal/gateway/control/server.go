@@ -13,19 +13,20 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 )
 
-// maxBody bounds a request, in bytes.
+// maxBody limits a request, in bytes.
 const maxBody = 1 << 20
 
-// Limits of the interface's own connections. Its clients are ours.
+// Limits of the control interface's connections. Its clients are ours.
 const (
 	headerTime   = 10 * time.Second
 	keepAlive    = 10 * time.Minute
 	shutdownTime = 5 * time.Second
 )
 
-// Handler returns the interface.
+// Handler returns the control interface.
 //
 //	PUT    /v1/settings        Settings
 //	PUT    /v1/sandboxes/{id}  Sandbox
@@ -33,7 +34,7 @@ const (
 //	GET    /v1/status          -> Status
 //	GET    /v1/attempts?run=&line=  -> Attempts, the oldest after that position
 //
-// Errors are answered in plain text: 400 for what is not valid, 500 for what failed.
+// Errors are plain text: 400 for an invalid request, 500 for a failure.
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /v1/settings", func(w http.ResponseWriter, r *http.Request) {
@@ -57,13 +58,8 @@ func (m *Manager) Handler() http.Handler {
 		_ = json.NewEncoder(w).Encode(m.Status()) // the client may be gone
 	})
 	mux.HandleFunc("GET /v1/attempts", func(w http.ResponseWriter, r *http.Request) {
-		var after audit.Position
-		var err error
-		if after.Run, err = strconv.ParseInt(r.FormValue("run"), 10, 64); err == nil {
-			after.Line, err = strconv.ParseInt(r.FormValue("line"), 10, 64)
-		}
-		if err != nil {
-			http.Error(w, "run and line must be numbers: "+err.Error(), http.StatusBadRequest)
+		after, ok := position(w, r)
+		if !ok {
 			return
 		}
 		entries, err := m.spool.After(after)
@@ -74,17 +70,73 @@ func (m *Manager) Handler() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(Attempts{entries}) // the client may be gone
 	})
+	mux.HandleFunc("PUT /v1/llm", func(w http.ResponseWriter, r *http.Request) {
+		var c llm.Config
+		if err := decode(w, r, &c); err != nil {
+			http.Error(w, "read the LLM routes: "+withoutValues(err), http.StatusBadRequest)
+			return
+		}
+		done(w, m.llm.Set(c))
+	})
+	mux.HandleFunc("GET /v1/llm/calls", func(w http.ResponseWriter, r *http.Request) {
+		after, ok := position(w, r)
+		if !ok {
+			return
+		}
+		entries, err := m.llm.Calls(after)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(Calls{entries}) // the client may be gone
+	})
 	return mux
 }
 
 func read(w http.ResponseWriter, r *http.Request, v any) bool {
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields() // a rule that is not understood must not be half obeyed
-	if err := decoder.Decode(v); err != nil {
+	if err := decode(w, r, v); err != nil {
 		http.Error(w, "read the request: "+err.Error(), http.StatusBadRequest)
 		return false
 	}
 	return true
+}
+
+func decode(w http.ResponseWriter, r *http.Request, v any) error {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields() // a rule that is not understood must not be partly applied
+	return decoder.Decode(v)
+}
+
+// withoutValues describes an error of decode without anything of the body, which contains keys.
+func withoutValues(err error) string {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var size *http.MaxBytesError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("the body is not valid JSON at byte %d", syntax.Offset)
+	case errors.As(err, &kind):
+		return fmt.Sprintf("a value of a wrong type ends at byte %d: it must be of type %s", kind.Offset, kind.Type)
+	case errors.As(err, &size):
+		return fmt.Sprintf("the body has more than %d bytes", size.Limit)
+	default:
+		return "the body is incomplete, has an unknown field, or an amount that is no decimal number; the service and the " +
+			"gateway may be of different releases"
+	}
+}
+
+// position reads a position from a query. If it is not valid, it answers, and returns false.
+func position(w http.ResponseWriter, r *http.Request) (after audit.Position, ok bool) {
+	var err error
+	if after.Run, err = strconv.ParseInt(r.FormValue("run"), 10, 64); err == nil {
+		after.Line, err = strconv.ParseInt(r.FormValue("line"), 10, 64)
+	}
+	if err != nil {
+		http.Error(w, "run and line must be numbers: "+err.Error(), http.StatusBadRequest)
+		return after, false
+	}
+	return after, true
 }
 
 func done(w http.ResponseWriter, err error) {
@@ -100,10 +152,10 @@ func done(w http.ResponseWriter, err error) {
 	}
 }
 
-// Serve serves the interface on its socket until ctx ends.
+// Serve serves the control interface on its socket until ctx ends.
 func (m *Manager) Serve(ctx context.Context) error {
 	socket := m.path(Dir, Socket)
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a gateway before this one
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a previous gateway
 		return fmt.Errorf("serve the control socket: %w", err)
 	}
 	l, err := net.Listen("unix", socket)

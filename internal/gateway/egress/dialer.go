@@ -1,6 +1,6 @@
-// Package egress connects to hosts outside. It resolves a name once, and connects to the very
-// addresses that the policy has checked, so that a name which changes its mind between the check and
-// the connection (DNS rebinding) gains nothing.
+// Package egress connects to outside hosts. It resolves a name once and connects to the very addresses that
+// the policy has checked. So a name that changes between the check and the connection (DNS rebinding) gains
+// nothing.
 package egress
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// The reasons for which an allowed host is not reached.
+// The reasons why an allowed host cannot be reached.
 const (
 	ResolveFailed   policy.Reason = "resolve_failed"
 	ConnectFailed   policy.Reason = "connect_failed"
 	UpstreamRefused policy.Reason = "upstream_refused"
 )
 
-// Failure is why an allowed host was not reached.
+// Failure says why an allowed host could not be reached.
 type Failure struct {
 	Reason policy.Reason
 	Detail string
@@ -38,36 +38,36 @@ func fail(reason policy.Reason, err error, format string, args ...any) *Failure 
 	return &Failure{Reason: reason, Detail: fmt.Sprintf(format, args...) + ": " + err.Error(), Err: err}
 }
 
-// Resolver is the part of net.Resolver that a Dialer needs.
+// Resolver is the part of net.Resolver that a Dialer uses.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 const (
-	// dialTimeout bounds a connection from the name to the first byte.
+	// dialTimeout limits a connection attempt from the name to the first byte.
 	dialTimeout = 15 * time.Second
-	// maxAddresses is how many of a name's addresses are tried.
+	// maxAddresses is the number of a name's addresses to try.
 	maxAddresses = 4
-	// headStart is what one address gets before the next is tried beside it (RFC 8305, section 5).
+	// headStart is the time before the next address is tried in parallel (RFC 8305, section 5).
 	headStart = 250 * time.Millisecond
 )
 
-// Dialer connects to hosts. Its zero value resolves and connects as the machine does.
+// Dialer connects to hosts. The zero value resolves and connects as the machine does.
 type Dialer struct {
-	// Resolver nil is Go's own, with the machine's servers and hosts file.
+	// A nil Resolver is Go's own, with the machine's name servers and hosts file.
 	Resolver Resolver
-	// Connect makes one connection to one address; nil is TCP.
+	// Connect opens a connection to one address; nil means TCP.
 	Connect func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 
 	upstream atomic.Pointer[Upstream]
 }
 
-// SetUpstream sets the proxy that connections go through from now on; nil is none. It resolves names
-// itself, so what addresses it may reach is its own policy's to say.
+// SetUpstream sets the proxy for later connections; nil means none. The proxy resolves names, so its own
+// policy must check the addresses.
 func (d *Dialer) SetUpstream(u *Upstream) { d.upstream.Store(u) }
 
-// Dial connects to an allowed host. Errors: *policy.Refusal if none of its addresses may be reached,
-// *Failure. The address is that of the host, the zero Addr if only the upstream proxy knows it.
+// Dial connects to an allowed host. Errors: *policy.Refusal if none of its addresses is allowed, *Failure. It
+// returns the host's address, or the zero Addr if only the upstream proxy knows it.
 func (d *Dialer) Dial(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -92,8 +92,8 @@ func (d *Dialer) Dial(ctx context.Context, p *policy.Policy, host string, port u
 	return conn, addr, nil
 }
 
-// permitted returns the addresses that may be reached, few and of both families in turn. The refusal
-// is that of the last one that may not.
+// permitted returns a few allowed addresses, alternating between both families. The refusal is that of the
+// last refused one.
 func permitted(p *policy.Policy, addrs []netip.Addr) ([]netip.Addr, *policy.Refusal) {
 	var refusal *policy.Refusal
 	var v6, v4 []netip.Addr
@@ -126,8 +126,7 @@ func (d *Dialer) resolver() Resolver {
 	return &net.Resolver{PreferGo: true}
 }
 
-// resolve asks for the addresses of both families. The name is taken as absolute: a search list
-// would make another name of it.
+// resolve returns the addresses of both families. It resolves the name as absolute, without a search list.
 func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	var wg sync.WaitGroup
 	var v4, v6 []netip.Addr
@@ -137,7 +136,7 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	wg.Wait()
 	addrs := v6
 	for _, a := range v4 {
-		addrs = append(addrs, a.Unmap()) // net.Resolver may write IPv4 in 16 bytes
+		addrs = append(addrs, a.Unmap()) // net.Resolver may return IPv4 in 16 bytes
 	}
 	switch {
 	case len(addrs) > 0:
@@ -159,9 +158,10 @@ func (d *Dialer) connect(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 	return dialer.DialContext(ctx, "tcp", to.String())
 }
 
-// race tries addresses in turn, each beside those before it after their head start, and returns the
-// first connection. The others are closed before it returns.
-func race(ctx context.Context, addrs []netip.Addr, dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, netip.Addr, error) {
+// race tries addresses in turn, each after the head start of the previous ones, and returns the first
+// connection. It closes the others before it returns.
+func race(ctx context.Context, addrs []netip.Addr,
+	dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, netip.Addr, error) {
 	type result struct {
 		conn net.Conn
 		addr netip.Addr
@@ -173,7 +173,7 @@ func race(ctx context.Context, addrs []netip.Addr, dial func(context.Context, ne
 		cancel()
 		for range running {
 			if r := <-results; r.conn != nil {
-				_ = r.conn.Close() // it carried nothing
+				_ = r.conn.Close() // it was not used
 			}
 		}
 	}()
@@ -188,7 +188,7 @@ func race(ctx context.Context, addrs []netip.Addr, dial func(context.Context, ne
 			}
 			addr := addrs[0]
 			addrs, running = addrs[1:], running+1
-			go func() { // ends when dial does, which heeds ctx
+			go func() { // it ends with dial, which honours ctx
 				conn, err := dial(ctx, addr)
 				results <- result{conn, addr, err}
 			}()

@@ -100,7 +100,10 @@ func TestTheAddressThatWasCheckedIsTheOneThatIsConnectedTo(t *testing.T) {
 func TestOnlyThePermittedAddressesOfANameAreTried(t *testing.T) {
 	t.Parallel()
 	w := &wire{}
-	d := egress.Dialer{Resolver: always("10.0.0.1", "::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "1.1.1.1"), Connect: w.connect}
+	d := egress.Dialer{
+		Resolver: always("10.0.0.1", "::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "1.1.1.1"),
+		Connect:  w.connect,
+	}
 	if _, addr, err := d.Dial(t.Context(), public(t), "mixed.example", 80); err != nil || addr.String() != "1.1.1.1" {
 		t.Errorf("connected to %s, %v", addr, err)
 	}
@@ -181,7 +184,9 @@ func TestFewAddressesAreTried(t *testing.T) {
 	if _, _, err := d.Dial(t.Context(), public(t), "many.example", 443); err == nil {
 		t.Error("it was reached")
 	}
-	if want := []string{"[2606:4700::1]:443", "1.1.1.1:443", "[2606:4700::2]:443", "1.1.1.2:443"}; !slices.Equal(w.dialled, want) {
+	if want := []string{
+		"[2606:4700::1]:443", "1.1.1.1:443", "[2606:4700::2]:443", "1.1.1.2:443",
+	}; !slices.Equal(w.dialled, want) {
 		t.Errorf("tried %v", w.dialled)
 	}
 }

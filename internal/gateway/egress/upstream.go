@@ -18,31 +18,34 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// Upstream is an HTTP proxy that the gateway itself goes through.
+// Upstream is an HTTP proxy for the gateway itself.
 type Upstream struct {
 	url   *url.URL
-	roots *x509.CertPool // nil means the system's, of which a container FROM scratch has none
+	roots *x509.CertPool // nil means the system's; a container FROM scratch has none
 }
 
-// maxUpstreamHeader bounds an upstream proxy's answer to CONNECT, in bytes.
+// maxUpstreamHeader limits an upstream proxy's answer to CONNECT, in bytes.
 const maxUpstreamHeader = 16 << 10
 
 // NewUpstream returns the proxy at an address such as http://user:password@proxy.example:3128 or
-// https://proxy.example. caPEM, when given, is the private authority that vouches for an https one.
-// The proxy is the operator's choice: its address is not checked against any policy.
+// https://proxy.example. caPEM, if set, is the private CA of an https proxy. The operator chooses the proxy,
+// so no policy checks its address.
 func NewUpstream(address string, caPEM []byte) (*Upstream, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("the upstream proxy must be an address such as http://proxy.example:3128") // err holds the password
+		// err contains the password.
+		return nil, errors.New("the upstream proxy must be an address such as http://proxy.example:3128")
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("the upstream proxy must be an address such as http://proxy.example:3128, not %s", u.Redacted())
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" ||
+		u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("the upstream proxy must be an address such as http://proxy.example:3128, not %s",
+			u.Redacted())
 	}
 	up := &Upstream{url: u}
 	if len(caPEM) > 0 {
 		up.roots = x509.NewCertPool()
 		if !up.roots.AppendCertsFromPEM(caPEM) {
-			return nil, errors.New("the upstream proxy's authority must be one or more certificates in PEM")
+			return nil, errors.New("the upstream proxy's CA must be one or more PEM certificates")
 		}
 	}
 	return up, nil
@@ -60,7 +63,7 @@ func (u *Upstream) address() string {
 	return net.JoinHostPort(u.url.Hostname(), port)
 }
 
-// authorization is the Proxy-Authorization header, "" without credentials.
+// authorization is the Proxy-Authorization header, "" if there are no credentials.
 func (u *Upstream) authorization() string {
 	if u.url.User == nil {
 		return ""
@@ -86,13 +89,14 @@ func (u *Upstream) open(ctx context.Context) (net.Conn, error) {
 	return secured, nil
 }
 
-// tunnel asks the proxy for a connection to host:port.
+// tunnel requests a connection to host:port from the proxy.
 func (u *Upstream) tunnel(ctx context.Context, target string) (net.Conn, error) {
 	conn, err := u.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // long past: a waiting read or write returns
+	// A deadline in the past ends a blocked read or write.
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err = u.connect(conn, target)
 	if !stop() && err == nil {
 		err = fail(ConnectFailed, ctx.Err(), "connect to %s through the upstream proxy", target)
@@ -109,27 +113,28 @@ func (u *Upstream) connect(conn net.Conn, target string) error {
 		request += "Proxy-Authorization: " + a + "\r\n"
 	}
 	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
-		return fail(ConnectFailed, err, "ask the upstream proxy for %s", target)
+		return fail(ConnectFailed, err, "request %s from the upstream proxy", target)
 	}
-	// Nothing follows the header until the sandbox has spoken, in TLS and in HTTP alike.
+	// Nothing follows the header until the sandbox has sent something, both in TLS and in HTTP.
 	in := bufio.NewReader(io.LimitReader(conn, maxUpstreamHeader))
 	answer, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // its body is the tunnel
 	if err != nil {
-		return fail(ConnectFailed, err, "read what the upstream proxy says of %s", target)
+		return fail(ConnectFailed, err, "read the upstream proxy's answer for %s", target)
 	}
-	defer answer.Body.Close() // of a refusal; what stands has none
+	defer answer.Body.Close() // only a refusal has a body
 	if answer.StatusCode != http.StatusOK {
-		return fail(UpstreamRefused, errors.New(answer.Status), "the upstream proxy was asked for %s", target)
+		return fail(UpstreamRefused, errors.New(answer.Status), "request %s from the upstream proxy", target)
 	}
 	if in.Buffered() > 0 {
-		return fail(UpstreamRefused, errors.New("bytes follow its header"), "the upstream proxy was asked for %s", target)
+		return fail(UpstreamRefused, errors.New("bytes follow its header"), "request %s from the upstream proxy", target)
 	}
 	return nil
 }
 
-// DialHTTP returns a connection for plain HTTP requests to a host: as Dial does, or to the upstream
-// proxy itself, since many allow no tunnel to port 80. Errors: as Dial.
-func (d *Dialer) DialHTTP(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
+// DialHTTP returns a connection for plain HTTP requests to a host: like Dial, or to the upstream proxy
+// itself, because many allow no tunnel to port 80. Errors: as Dial.
+func (d *Dialer) DialHTTP(ctx context.Context, p *policy.Policy, host string,
+	port uint16) (net.Conn, netip.Addr, error) {
 	u := d.upstream.Load()
 	if u == nil {
 		return d.Dial(ctx, p, host, port)
@@ -140,8 +145,8 @@ func (d *Dialer) DialHTTP(ctx context.Context, p *policy.Policy, host string, po
 	return conn, netip.Addr{}, err
 }
 
-// Proxy tells an http.Transport, whose connections come from DialHTTP, of the upstream proxy. Its
-// scheme is http because such a connection is secured already.
+// Proxy returns the upstream proxy for an http.Transport whose connections come from DialHTTP. Its scheme is
+// http because such a connection is already encrypted.
 func (d *Dialer) Proxy(*http.Request) (*url.URL, error) {
 	u := d.upstream.Load()
 	if u == nil {

@@ -81,7 +81,8 @@ func TestEverythingGoesThroughAnUpstreamProxy(t *testing.T) {
 
 func TestAnUpstreamProxyThatRefusesIsNamed(t *testing.T) {
 	t.Parallel()
-	plain, secure := httptest.NewServer(http.HandlerFunc(corporate)), httptest.NewUnstartedServer(http.HandlerFunc(corporate))
+	plain, secure := httptest.NewServer(http.HandlerFunc(corporate)),
+		httptest.NewUnstartedServer(http.HandlerFunc(corporate))
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
 	t.Cleanup(plain.Close)
@@ -111,7 +112,10 @@ func TestAnUpstreamProxyThatRefusesIsNamed(t *testing.T) {
 
 func TestAnAddressThatIsNoProxyIsRefusedWithoutItsPassword(t *testing.T) {
 	t.Parallel()
-	for _, address := range []string{"", "proxy.example:3128", "socks5://ann:secret@proxy.example", "http://ann:secret@", "http://ann:secret@proxy.example/path", "http://ann:secret@pro xy"} {
+	for _, address := range []string{
+		"", "proxy.example:3128", "socks5://ann:secret@proxy.example", "http://ann:secret@",
+		"http://ann:secret@proxy.example/path", "http://ann:secret@pro xy",
+	} {
 		if _, err := egress.NewUpstream(address, nil); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", address, err)
 		}

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// A special range is one whose addresses are no hosts of the public Internet.
+// A special range contains no hosts of the public Internet.
 type special struct {
 	prefix netip.Prefix
 	what   string
 }
 
 // specialIPv4 and specialIPv6 follow the registries of special-purpose addresses
-// (iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry, read 2026-11) and
-// of multicast addresses. Ranges that the registries call globally reachable are refused too where
-// they lead on to other addresses, or to the machine's own services.
+// (iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry, read 2026-11) and of
+// multicast addresses. Ranges that the registries call globally reachable are refused too if they lead to
+// other addresses, or to the machine's own services.
 var specialIPv4 = []special{
 	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
 	{netip.MustParsePrefix("10.0.0.0/8"), "private"},
@@ -36,7 +36,7 @@ var specialIPv4 = []special{
 	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
 }
 
-// Of IPv6 only 2000::/3 is given out to hosts; what is named outside of it is named for the log.
+// Only 2000::/3 is assigned to IPv6 hosts. Ranges outside of it are listed for better log messages.
 var (
 	globalIPv6  = netip.MustParsePrefix("2000::/3")
 	specialIPv6 = []special{
@@ -59,8 +59,8 @@ var (
 	}
 )
 
-// metadata are the addresses outside of the link-local range at which clouds serve credentials and
-// settings of the machine. No private CIDR opens them.
+// metadata are the addresses outside of the link-local range at which clouds serve credentials and settings
+// of the machine. No private CIDR allows them.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),   // Azure, the wire server; a public address
 	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
@@ -70,25 +70,26 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:42::42"),     // Scaleway
 }
 
-// Address checks one address that an allowed name resolved to.
+// Address checks an address of an allowed name.
 func (p *Policy) Address(a netip.Addr) *Refusal {
 	if p == nil {
-		return Refuse(NoPolicy, "the gateway has no policy yet: nothing is allowed")
+		return Refuse(NoPolicy, "the gateway has no policy yet, so nothing is allowed")
 	}
 	if !a.IsValid() || a.Zone() != "" {
 		return Refuse(AddressRefused, "%s is not an address of the Internet", a)
 	}
 	if slices.Contains(metadata, a) {
-		return Refuse(AddressRefused, "%s serves metadata of the machine", a)
+		return Refuse(AddressRefused, "%s serves cloud metadata of the machine", a)
 	}
 	what := specialty(a)
 	if what == "" || slices.ContainsFunc(p.private, func(r netip.Prefix) bool { return r.Contains(a) }) {
 		return nil
 	}
-	return Refuse(AddressRefused, "%s is %s: only a private range that the environment's egress.private_cidrs names may be reached", a, what)
+	return Refuse(AddressRefused,
+		"%s is %s: only private ranges in the environment's egress.private_cidrs are allowed", a, what)
 }
 
-// specialty says what is special about an address, "" for a host of the public Internet.
+// specialty returns what is special about an address, "" for a host of the public Internet.
 func specialty(a netip.Addr) string {
 	list := specialIPv6
 	if a.Is4() {
@@ -100,7 +101,7 @@ func specialty(a netip.Addr) string {
 		}
 	}
 	if !a.Is4() && !globalIPv6.Contains(a) {
-		return "not given out to hosts"
+		return "not assigned to hosts"
 	}
 	return ""
 }

@@ -1,5 +1,5 @@
-// Package policy decides what a sandbox may reach: which names on which ports, and which of the
-// addresses that a name resolves to. It needs no DNS, no network and no clock.
+// Package policy decides what a sandbox may reach: which names on which ports, and which addresses of these
+// names. It needs no DNS, network or clock.
 package policy
 
 import (
@@ -12,42 +12,42 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Reason says for programs why something was refused or failed. The values are part of the log's format.
+// Reason says, as a code, why something was refused or failed. The values are part of the log's format.
 type Reason string
 
 // The reasons of this package.
 const (
 	NoPolicy       Reason = "no_policy"
-	InvalidHost    Reason = "invalid_host" // no host name; addresses included
+	InvalidHost    Reason = "invalid_host" // not a host name, for example an address
 	HostNotAllowed Reason = "host_not_allowed"
 	PortNotAllowed Reason = "port_not_allowed"
 	AddressRefused Reason = "address_refused"
 )
 
-// Refusal is why something is refused.
+// Refusal says why something is refused.
 type Refusal struct {
 	Reason Reason
-	// Detail is for people. It says what was asked for and what to do.
+	// Detail is the text for users: what was requested, and what to do.
 	Detail string
 }
 
 func (r *Refusal) Error() string { return r.Detail }
 
-// Refuse makes a Refusal.
+// Refuse returns a Refusal.
 func Refuse(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Policy is an environment's egress in the form that is asked. It does not change, and is safe for
-// concurrent use. A nil Policy refuses everything.
+// Policy is an environment's compiled egress. It is immutable and safe for concurrent use. A nil Policy
+// refuses everything.
 type Policy struct {
 	source  sandbox.Egress
 	exact   map[string][]uint16
-	suffix  map[string][]uint16 // by what follows the "*"
+	suffix  map[string][]uint16 // by the part after "*"
 	private []netip.Prefix
 }
 
-// Compile makes a policy. Errors: Invalid, naming each field.
+// Compile compiles a policy. Errors: Invalid, naming each field.
 func Compile(e sandbox.Egress) (*Policy, error) {
 	if err := e.Validate(); err != nil {
 		return nil, err
@@ -64,14 +64,14 @@ func Compile(e sandbox.Egress) (*Policy, error) {
 	for _, text := range e.PrivateCIDRs {
 		prefix, err := sandbox.ParsePrivateCIDR(text)
 		if err != nil {
-			return nil, err // Validate has seen to it
+			return nil, err // impossible after Validate
 		}
 		p.private = append(p.private, prefix)
 	}
 	return p, nil
 }
 
-// PortsOf returns the ports that a valid rule allows.
+// PortsOf returns the ports of a valid rule.
 func PortsOf(r sandbox.EgressRule) []uint16 {
 	ports := r.Ports
 	if len(ports) == 0 {
@@ -84,11 +84,11 @@ func PortsOf(r sandbox.EgressRule) []uint16 {
 	return list
 }
 
-// Host checks a name, in its canonical form, and a port. The most particular rule for the name
-// decides: an exact one before a wildcard, a longer wildcard before a shorter one.
+// Host checks a name in canonical form, and a port. The most specific rule for the name decides: an exact one
+// before a wildcard, a longer wildcard before a shorter one.
 func (p *Policy) Host(host string, port uint16) *Refusal {
 	if p == nil {
-		return Refuse(NoPolicy, "the gateway has no policy yet: nothing is allowed")
+		return Refuse(NoPolicy, "the gateway has no policy yet, so nothing is allowed")
 	}
 	ports, ok := p.ports(host)
 	switch {
@@ -125,5 +125,5 @@ func joinPorts(ports []uint16) string {
 	return strings.Join(list, ", ")
 }
 
-// MarshalJSON writes what the policy was made of.
+// MarshalJSON writes the source of the policy.
 func (p *Policy) MarshalJSON() ([]byte, error) { return json.Marshal(p.source) }

@@ -85,8 +85,8 @@ func TestOnlyPublicAddressesAreReached(t *testing.T) {
 	p := compile(t, sandbox.DefaultEgress())
 	for _, text := range []string{
 		"140.82.121.3", "1.1.1.1", "8.8.8.8", "172.15.255.255", "172.32.0.1", "100.63.255.255", "100.128.0.0",
-		"169.253.255.255", "192.0.1.1", "198.17.255.255", "198.20.0.1", "223.255.255.255", "11.0.0.0", "126.255.255.255", "128.0.0.0",
-		"2606:4700:4700::1111", "2a00:1450:4001::1", "2003::1",
+		"169.253.255.255", "192.0.1.1", "198.17.255.255", "198.20.0.1", "223.255.255.255", "11.0.0.0", "126.255.255.255",
+		"128.0.0.0", "2606:4700:4700::1111", "2a00:1450:4001::1", "2003::1",
 	} {
 		if r := p.Address(netip.MustParseAddr(text)); r != nil {
 			t.Errorf("%s is refused: %s", text, r)
@@ -105,13 +105,14 @@ func TestOnlyPublicAddressesAreReached(t *testing.T) {
 // refused has the edges of every range, and every form of IPv6 that an IPv4 address can hide in.
 var refused = []string{
 	"0.0.0.0", "0.1.2.3", "10.0.0.0", "10.255.255.255", "100.64.0.0", "100.127.255.255", "127.0.0.1", "127.255.255.255",
-	"169.254.0.0", "169.254.169.254", "169.254.170.2", "172.16.0.0", "172.17.0.1", "172.31.255.255", "192.0.0.8", "192.0.0.192",
+	"169.254.0.0", "169.254.169.254", "169.254.170.2", "172.16.0.0", "172.17.0.1", "172.31.255.255",
+	"192.0.0.8", "192.0.0.192",
 	"192.0.2.1", "192.88.99.1", "192.168.0.0", "192.168.255.255", "198.18.0.0", "198.19.255.255", "198.51.100.1",
 	"203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255", "168.63.129.16", "100.100.100.200",
 	"::", "::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:8.8.8.8", "::127.0.0.1", "::ffff:0:127.0.0.1",
-	"64:ff9b::a9fe:a9fe", "64:ff9b::8.8.8.8", "64:ff9b:1::1", "100::1", "2001::1", "2001:0:53aa:64c::1", "2001:10::1", "2001:20::1",
-	"2001:db8::1", "2002:7f00:1::", "2002:a9fe:a9fe::", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fdff::1", "fe80::1", "fe80::1%eth0",
-	"febf::1", "fec0::1", "ff02::1", "ffff::1", "1fff::1", "4000::1",
+	"64:ff9b::a9fe:a9fe", "64:ff9b::8.8.8.8", "64:ff9b:1::1", "100::1", "2001::1", "2001:0:53aa:64c::1", "2001:10::1",
+	"2001:20::1", "2001:db8::1", "2002:7f00:1::", "2002:a9fe:a9fe::", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254",
+	"fdff::1", "fe80::1", "fe80::1%eth0", "febf::1", "fec0::1", "ff02::1", "ffff::1", "1fff::1", "4000::1",
 }
 
 func TestAPrivateRangeIsReachedOnlyWhereItIsNamed(t *testing.T) {
@@ -120,10 +121,12 @@ func TestAPrivateRangeIsReachedOnlyWhereItIsNamed(t *testing.T) {
 	for text, want := range map[string]policy.Reason{
 		"10.20.0.1": "", "10.20.255.255": "", "10.21.0.1": policy.AddressRefused, "192.168.0.1": policy.AddressRefused,
 		"100.64.3.4": "", "fd12::1": "", "fc00::1": policy.AddressRefused,
-		"::ffff:10.20.0.1": policy.AddressRefused, "64:ff9b::10.20.0.1": policy.AddressRefused, "2002:a14:1::": policy.AddressRefused,
-		"127.0.0.1": policy.AddressRefused, "169.254.169.254": policy.AddressRefused,
+		"::ffff:10.20.0.1": policy.AddressRefused, "64:ff9b::10.20.0.1": policy.AddressRefused,
+		"2002:a14:1::": policy.AddressRefused,
+		"127.0.0.1":    policy.AddressRefused, "169.254.169.254": policy.AddressRefused,
 		// Metadata stays closed within a named range.
-		"100.100.100.200": policy.AddressRefused, "fd00:ec2::254": policy.AddressRefused, "fd20:ce::254": policy.AddressRefused,
+		"100.100.100.200": policy.AddressRefused, "fd00:ec2::254": policy.AddressRefused,
+		"fd20:ce::254": policy.AddressRefused,
 	} {
 		if got := reasonOf(p.Address(netip.MustParseAddr(text))); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)

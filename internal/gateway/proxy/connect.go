@@ -15,18 +15,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// established is what a client is told once its tunnel stands.
+// established is the answer to a client whose tunnel is open.
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// The ports whose protocol is known before anything has come.
+// The ports whose protocol is known in advance.
 const (
 	portHTTP  = 80
 	portHTTPS = 443
 )
 
-// connect serves one CONNECT request. The host is connected to before the tunnel is said to stand,
-// so that the client learns why it does not; through port 80 each request learns that itself.
-func (b *box) connect(w http.ResponseWriter, r *http.Request) {
+// connect serves one CONNECT request. It connects to the host before it opens the tunnel, so that the client
+// sees a failure. On port 80 each request sees its own.
+func (b *session) connect(w http.ResponseWriter, r *http.Request) {
 	host, port := splitAuthority(r.RequestURI)
 	f, refusal := b.begin(b.ctx, audit.Connect, host, port)
 	if refusal != nil {
@@ -50,11 +50,11 @@ func (b *box) connect(w http.ResponseWriter, r *http.Request) {
 		answer(w, err)
 		return
 	}
-	t := &tunnel{box: b, flow: f, client: client, in: buffered.Reader, server: server}
+	t := &tunnel{session: b, flow: f, client: client, in: buffered.Reader, server: server}
 	t.run()
 }
 
-// splitAuthority splits host:port. What has no such form gets an empty port.
+// splitAuthority splits host:port. For any other form the port is empty.
 func splitAuthority(authority string) (host, port string) {
 	i := strings.LastIndexByte(authority, ':')
 	if i < 0 {
@@ -63,7 +63,7 @@ func splitAuthority(authority string) (host, port string) {
 	return authority[:i], authority[i+1:]
 }
 
-// closeAll closes connections that are there. An error changes nothing any more.
+// closeAll closes the non-nil connections. Errors no longer matter.
 func closeAll(conns ...net.Conn) {
 	for _, c := range conns {
 		if c != nil {
@@ -72,16 +72,16 @@ func closeAll(conns ...net.Conn) {
 	}
 }
 
-// tunnel is a CONNECT that has been answered. It owns its connections and its flow.
+// tunnel is an answered CONNECT. It owns its connections and its flow.
 type tunnel struct {
-	box    *box
-	flow   *flow
-	client net.Conn
-	in     *bufio.Reader // what the client sends
-	server net.Conn      // nil through port 80
+	session *session
+	flow    *flow
+	client  net.Conn
+	in      *bufio.Reader // data from the client
+	server  net.Conn      // nil on port 80
 }
 
-// run looks at what comes first, and moves it on if it is what the sandbox has asked for.
+// run inspects the first data, and forwards it if it matches the request.
 func (t *tunnel) run() {
 	client, server := t.client, t.server
 	stop := context.AfterFunc(t.flow.ctx, func() { closeAll(client, server) })
@@ -89,19 +89,19 @@ func (t *tunnel) run() {
 	first, err := t.greet()
 	switch {
 	case err != nil:
-		t.refuse(policy.Refuse(NoRequest, "%s: nothing came through the tunnel", t.flow.host))
+		t.refuse(policy.Refuse(NoRequest, "%s: no data arrived through the tunnel", t.flow.host))
 	case first == recordHandshake:
 		t.moveTLS()
 	case t.flow.port == portHTTPS:
-		t.refuse(policy.Refuse(NotTLS, "%s: what came to port %d is not TLS", t.flow.host, portHTTPS))
+		t.refuse(policy.Refuse(NotTLS, "%s: the data on port %d is not TLS", t.flow.host, portHTTPS))
 	default:
 		t.serveHTTP()
 	}
 }
 
-// greet says that the tunnel stands, and returns the first byte that comes through it.
+// greet tells the client that the tunnel is open, and returns the first byte from it.
 func (t *tunnel) greet() (byte, error) {
-	if err := t.client.SetDeadline(time.Now().Add(t.box.proxy.limits.HeaderTime)); err != nil {
+	if err := t.client.SetDeadline(time.Now().Add(t.session.proxy.limits.HeaderTime)); err != nil {
 		return 0, err
 	}
 	if _, err := io.WriteString(t.client, established); err != nil {
@@ -114,13 +114,13 @@ func (t *tunnel) greet() (byte, error) {
 	return first[0], nil
 }
 
-// refuse ends a tunnel that carried nothing.
+// refuse ends an unused tunnel.
 func (t *tunnel) refuse(r *policy.Refusal) {
 	closeAll(t.client, t.server)
 	t.flow.end(orCut(t.flow.ctx, r))
 }
 
-// orCut returns err, or that a new policy came before it.
+// orCut returns err, or errCut if a new policy came first.
 func orCut(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errCut) {
 		return cause
@@ -128,20 +128,20 @@ func orCut(ctx context.Context, err error) error {
 	return err
 }
 
-// moveTLS passes a TLS connection on once its hello has named the host.
+// moveTLS forwards a TLS connection after its hello has named the host.
 func (t *tunnel) moveTLS() {
-	f, limits := t.flow, t.box.proxy.limits
+	f, limits := t.flow, t.session.proxy.limits
 	raw, refusal := readHello(f.ctx, t.in, f.host)
 	if refusal != nil {
-		_, _ = t.client.Write(alertRefused) // the log has it, whether the client listens or not
+		_, _ = t.client.Write(alertRefused) // the log records it, whether the client reads or not
 		t.refuse(refusal)
 		return
 	}
-	rest, _ := t.in.Peek(t.in.Buffered()) // what is there is there
+	rest, _ := t.in.Peek(t.in.Buffered()) // buffered data is always available
 	raw = append(raw, rest...)
 	err := t.client.SetDeadline(time.Time{})
 	if t.server == nil && err == nil {
-		t.server, err = f.dial(f.ctx, t.box.proxy.dialer.Dial)
+		t.server, err = f.dial(f.ctx, t.session.proxy.dialer.Dial)
 	}
 	if err == nil {
 		f.open(audit.TLS)
@@ -156,13 +156,20 @@ func (t *tunnel) moveTLS() {
 		return
 	}
 	f.sent.Store(int64(len(raw)))
-	r := &relay{client: rawConn(t.client), server: t.server, idle: limits.Idle, limit: limits.Bytes, sent: &f.sent, received: &f.received}
+	r := &relay{
+		client:   rawConn(t.client),
+		server:   t.server,
+		idle:     limits.Idle,
+		limit:    limits.Bytes,
+		sent:     &f.sent,
+		received: &f.received,
+	}
 	err = r.run(f.ctx)
-	closeAll(t.client) // counts it out
+	closeAll(t.client) // this decrements the count
 	f.end(err)
 }
 
-// rawConn returns the connection that the kernel can move bytes of by itself.
+// rawConn returns the connection whose bytes the kernel can copy itself.
 func rawConn(conn net.Conn) net.Conn {
 	if c, ok := conn.(*clientConn); ok {
 		return c.Conn
@@ -170,14 +177,14 @@ func rawConn(conn net.Conn) net.Conn {
 	return conn
 }
 
-// serveHTTP gives a tunnel whose content is plain HTTP to the inner server, and waits for its end.
-// Its flow lives as long, so that a new policy cuts it; the log has the requests.
+// serveHTTP gives a tunnel with plain HTTP to the inner server, and waits for its end. The tunnel's flow
+// lives as long, so that a new policy cuts it. The log records the requests.
 func (t *tunnel) serveHTTP() {
-	closeAll(t.server) // each request has a connection of its own
+	closeAll(t.server) // each request opens a new connection
 	conn := &tunnelConn{Conn: t.client, in: t.in, flow: t.flow, done: make(chan struct{})}
 	stop := context.AfterFunc(t.flow.ctx, func() { closeAll(conn) })
 	defer stop()
-	if err := t.client.SetDeadline(time.Time{}); err != nil || !t.box.handoff.give(conn) {
+	if err := t.client.SetDeadline(time.Time{}); err != nil || !t.session.handoff.give(conn) {
 		closeAll(conn)
 	}
 	<-conn.done
@@ -185,10 +192,10 @@ func (t *tunnel) serveHTTP() {
 		t.flow.forget()
 		return
 	}
-	t.flow.end(orCut(t.flow.ctx, policy.Refuse(NoRequest, "%s: no request came through the tunnel", t.flow.host)))
+	t.flow.end(orCut(t.flow.ctx, policy.Refuse(NoRequest, "%s: no request arrived through the tunnel", t.flow.host)))
 }
 
-// tunnelConn is what comes through a tunnel.
+// tunnelConn is the client's end of a tunnel.
 type tunnelConn struct {
 	net.Conn
 	in       *bufio.Reader
@@ -206,7 +213,7 @@ func (c *tunnelConn) Close() error {
 	return err
 }
 
-// handoff is a listener whose connections are given to it.
+// handoff is a listener that is given its connections.
 type handoff struct {
 	conns chan net.Conn
 	done  chan struct{}

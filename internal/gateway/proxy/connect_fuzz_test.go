@@ -16,8 +16,9 @@ import (
 // net/url and net would: one host name and one decimal port, so that no two readers differ.
 func FuzzConnect(f *testing.F) {
 	for _, authority := range []string{
-		"github.com:443", "GitHub.com.:443", "[::1]:443", "github.com", ":443", "github.com:", "github.com:443:22", "a@github.com:443",
-		"github.com:0443", "github.com:+443", "github.com:65536", "evil.example#.github.com:443", "127.1:80", "http://github.com:443/",
+		"github.com:443", "GitHub.com.:443", "[::1]:443", "github.com", ":443", "github.com:", "github.com:443:22",
+		"a@github.com:443", "github.com:0443", "github.com:+443", "github.com:65536", "evil.example#.github.com:443",
+		"127.1:80", "http://github.com:443/",
 	} {
 		f.Add([]byte("CONNECT " + authority + " HTTP/1.1\r\nHost: other.example\r\n\r\n"))
 	}

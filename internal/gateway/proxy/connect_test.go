@@ -21,17 +21,21 @@ func TestAnAllowedHostIsReachedThroughTLSEndToEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, proxy.Limits{})
 	client := w.client()
-	for _, address := range []string{"https://good.example/a?b=c;d", "https://sub.good.example/", "https://odd.example:8443/"} {
+	for _, address := range []string{
+		"https://good.example/a?b=c;d", "https://sub.good.example/", "https://odd.example:8443/",
+	} {
 		if status, body := w.get(client, address); status != http.StatusOK || !strings.Contains(body, "tls=true") {
 			t.Errorf("%s: %d %s", address, status, body)
 		}
 	}
 	client.CloseIdleConnections()
 	r := w.closed(audit.TLS)
-	if r.Sandbox != "box-1" || r.Agent != "did:plc:ann" || r.Port == 0 || r.Address == "" || r.Sent < 200 || r.Received < 200 || r.Duration <= 0 {
+	if r.Sandbox != "box-1" || r.Agent != "did:plc:ann" || r.Port == 0 || r.Address == "" || r.Sent < 200 ||
+		r.Received < 200 || r.Duration <= 0 {
 		t.Errorf("the log says %+v", r)
 	}
-	opened := w.await("that it opened", func(o audit.Record) bool { return o.Kind == audit.Opened && o.Attempt == r.Attempt })
+	opened := w.await("that it opened",
+		func(o audit.Record) bool { return o.Kind == audit.Opened && o.Attempt == r.Attempt })
 	if opened.Verdict != audit.Allowed || opened.Host != r.Host || opened.Address != r.Address {
 		t.Errorf("the log says %+v and then %+v", opened, r)
 	}
@@ -91,7 +95,8 @@ func TestWhatThePolicyDoesNotAllowIsRefusedAndLogged(t *testing.T) {
 			}
 			_ = conn.Close()
 			w.await("that it is refused", func(r audit.Record) bool {
-				return r.Verdict == audit.Refused && (r.Reason == want || status == http.StatusBadRequest && r.Reason == proxy.InvalidRequest)
+				return r.Verdict == audit.Refused &&
+					(r.Reason == want || status == http.StatusBadRequest && r.Reason == proxy.InvalidRequest)
 			})
 			if reached := w.out.reached(); len(reached) > 0 {
 				t.Errorf("%v was connected to", reached)
@@ -103,12 +108,14 @@ func TestWhatThePolicyDoesNotAllowIsRefusedAndLogged(t *testing.T) {
 func TestBytesThatAreNoHostAreRefusedAndLogged(t *testing.T) {
 	t.Parallel()
 	for name, request := range map[string]string{
-		"a NUL byte":              "CONNECT good.example\x00.evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n",
-		"a space":                 "CONNECT good.example evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n",
-		"no HTTP":                 "\x05\x01\x00",
-		"two Hosts":               "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nHost: evil.example\r\n\r\n",
-		"two lengths":             "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-		"an odd encoding":         "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+		"a NUL byte": "CONNECT good.example\x00.evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"a space":    "CONNECT good.example evil.example:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"no HTTP":    "\x05\x01\x00",
+		"two Hosts":  "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nHost: evil.example\r\n\r\n",
+		"two lengths": "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 1\r\n" +
+			"Content-Length: 2\r\n\r\nab",
+		"an odd encoding": "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\n" +
+			"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
 		"a folded header":         "GET http://good.example/ HTTP/1.1\r\n Host: evil.example\r\n\r\n",
 		"the preface of HTTP/2":   "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"not for a proxy":         "GET / HTTP/1.1\r\nHost: good.example\r\n\r\n",
@@ -168,12 +175,14 @@ func TestATunnelIsForTheNameThatItsHelloNames(t *testing.T) {
 		hello  []byte
 		want   policy.Reason
 	}{
-		"another name":            {"good.example:443", helloFor(t, "evil.example"), proxy.OtherName},
-		"another allowed name":    {"good.example:443", helloFor(t, "sub.good.example"), proxy.OtherName},
-		"a longer name":           {"good.example:443", helloFor(t, "good.example.evil.example"), proxy.OtherName},
-		"no name":                 {"good.example:443", helloFor(t, ""), proxy.NoServerName},
-		"an encrypted hello":      {"good.example:443", addExtension(helloFor(t, "good.example"), 0xfe0d, make([]byte, 64)), proxy.EncryptedHello},
-		"two names":               {"good.example:443", addExtension(helloFor(t, "good.example"), 0, serverName("evil.example")), proxy.NotTLS},
+		"another name":         {"good.example:443", helloFor(t, "evil.example"), proxy.OtherName},
+		"another allowed name": {"good.example:443", helloFor(t, "sub.good.example"), proxy.OtherName},
+		"a longer name":        {"good.example:443", helloFor(t, "good.example.evil.example"), proxy.OtherName},
+		"no name":              {"good.example:443", helloFor(t, ""), proxy.NoServerName},
+		"an encrypted hello": {"good.example:443", addExtension(helloFor(t, "good.example"), 0xfe0d, make([]byte, 64)),
+			proxy.EncryptedHello},
+		"two names": {"good.example:443",
+			addExtension(helloFor(t, "good.example"), 0, serverName("evil.example")), proxy.NotTLS},
 		"a hello without an end":  {"good.example:443", endless(), proxy.NotTLS},
 		"plain HTTP on 443":       {"good.example:443", []byte("GET / HTTP/1.1\r\nHost: good.example\r\n\r\n"), proxy.NotTLS},
 		"SSH on 443":              {"good.example:443", []byte("SSH-2.0-OpenSSH_9.6\r\n"), proxy.NotTLS},
@@ -242,7 +251,8 @@ func TestANewPolicyCutsWhatItForbidsAndNothingElse(t *testing.T) {
 		}
 		return err
 	}
-	stays, private, goes, early := open("good.example"), open("model.good.example"), open("sub.good.example"), w.tunnel("sub.good.example:443")
+	stays, private, goes, early := open("good.example"), open("model.good.example"), open("sub.good.example"),
+		w.tunnel("sub.good.example:443")
 	w.allow(sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "good.example"}, {Host: "model.good.example"}}})
 	ends := func(what string, conn io.Reader) { // it is cut a moment after the policy was set
 		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
@@ -256,14 +266,16 @@ func TestANewPolicyCutsWhatItForbidsAndNothingElse(t *testing.T) {
 		t.Errorf("a tunnel that is still allowed was cut: %v", err)
 	}
 	r := w.await("that it was cut", func(r audit.Record) bool {
-		return r.Kind == audit.Closed && r.Reason == proxy.PolicyChanged && r.Protocol == audit.TLS && r.Host == "sub.good.example"
+		return r.Kind == audit.Closed && r.Reason == proxy.PolicyChanged && r.Protocol == audit.TLS &&
+			r.Host == "sub.good.example"
 	})
 	if r.Sent == 0 || r.Received == 0 || r.Verdict != audit.Allowed {
 		t.Errorf("the log says %+v", r)
 	}
 	w.proxy.SetPolicy(nil)
 	ends("without a policy", stays)
-	if _, _, status, reason := w.connect("good.example:443"); status != http.StatusForbidden || reason != string(policy.NoPolicy) {
+	if _, _, status, reason := w.connect("good.example:443"); status != http.StatusForbidden ||
+		reason != string(policy.NoPolicy) {
 		t.Errorf("without a policy: %d (%s)", status, reason)
 	}
 }
@@ -345,7 +357,8 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 		"without a hello": func(w *world) io.Reader { return w.tunnel("good.example:443") },
 		"with half a body": func(w *world) io.Reader {
 			conn := w.dial()
-			_, _ = io.WriteString(conn, "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 100\r\n\r\nhalf")
+			_, _ = io.WriteString(conn,
+				"POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 100\r\n\r\nhalf")
 			return conn
 		},
 		"in a tunnel where nothing moves": func(w *world) io.Reader {
@@ -361,7 +374,8 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, proxy.Limits{HeaderTime: 100 * time.Millisecond, Idle: 200 * time.Millisecond, KeepAlive: 100 * time.Millisecond})
+			w := newWorld(t,
+				proxy.Limits{HeaderTime: 100 * time.Millisecond, Idle: 200 * time.Millisecond, KeepAlive: 100 * time.Millisecond})
 			conn := begin(w)
 			if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "i/o timeout") {
 				t.Error("the connection is still there")
@@ -375,8 +389,11 @@ func TestALargeHeaderIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, proxy.Limits{Header: 4 << 10})
 	conn := w.dial()
-	_, _ = io.WriteString(conn, "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n") // may be cut off
-	if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+	// The proxy may cut the request off.
+	_, _ = io.WriteString(conn,
+		"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n")
+	if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil &&
+		res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("status %d", res.StatusCode)
 	}
 	w.refused(proxy.InvalidRequest)
@@ -388,7 +405,8 @@ func TestATunnelMovesSoManyBytesAndNoMore(t *testing.T) {
 	w := newWorld(t, proxy.Limits{Bytes: limit})
 	conn := tls.Client(w.tunnel("good.example:443"), &tls.Config{ServerName: "good.example", RootCAs: w.out.roots})
 	body := strings.Repeat("x", 1<<20)
-	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: good.example\r\nContent-Length: 1048576\r\n\r\n"+body) // is cut off
+	// The proxy cuts the request off.
+	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: good.example\r\nContent-Length: 1048576\r\n\r\n"+body)
 	r := w.await("that it was cut off", func(r audit.Record) bool { return r.Reason == proxy.ByteLimit })
 	if r.Sent+r.Received < limit || r.Sent+r.Received > 3*limit {
 		t.Errorf("the log says %+v", r)

@@ -1,5 +1,5 @@
-// Package proxy is the gateway's traffic: an HTTP proxy on one listener per sandbox, which passes on
-// what the policy allows and what is what it says it is.
+// Package proxy handles the gateway's traffic: an HTTP proxy with one listener per sandbox. It forwards what
+// the policy allows, if the content matches the request.
 //
 //	CONNECT host:port   checked, resolved, checked again, connected; then, by the first byte, either
 //	                    TLS whose hello names the same host, moved on unread from there,
@@ -7,6 +7,8 @@
 //	GET http://host/…   one request, written anew by the standard library, so that what the other
 //	                    side parses is what was checked
 //
-// Anything else is refused. A connection that has got out is a flow: when the policy changes, flows
-// that it allows go on and the others are cut.
+//	POST /llm/<route>/… an LLM call, which package llm serves
+//
+// Everything else is refused. An open connection is a flow. When the policy changes, flows that it allows
+// continue and the others are cut.
 package proxy

@@ -16,42 +16,50 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The reasons of this package for which an allowed flow is ended.
+// The reasons to end an allowed flow.
 const (
 	PolicyChanged policy.Reason = "policy_changed"
 	IdleTooLong   policy.Reason = "idle"
 	ByteLimit     policy.Reason = "byte_limit"
 )
 
-var errCut = errors.New("the policy has changed and does not allow this connection any more")
+var errCut = errors.New("the policy has changed and no longer allows this connection")
 
-// flow is one attempt to get out: a tunnel or a request.
+// flow is one attempt to reach the network: a tunnel or a request.
 type flow struct {
 	proxy    *Proxy
-	box      *box
+	session  *session
 	ctx      context.Context
 	cut      context.CancelCauseFunc
 	id       string
-	agent    string // when it began
+	agent    string // at the start
 	began    time.Time
 	protocol audit.Protocol
-	asked    string // as the sandbox wrote it
-	host     string // canonical
+	asked    string // host as the sandbox wrote it
+	host     string // canonical host
 	port     uint16
 
 	sent, received atomic.Int64
-	// opened: the log says that it got out. err: why a request was not answered. Both are its own
-	// goroutine's.
+	// opened: the log has the Opened record. err: why a request was not answered. Only the flow's own
+	// goroutine uses both.
 	opened bool
 	err    error
 
 	addr netip.Addr // guarded by Proxy.mu
 }
 
-// begin registers an attempt to reach a host, such as "github.com" or "GitHub.com.", and checks it.
-// A flow must be ended, also one that is refused.
-func (b *box) begin(ctx context.Context, protocol audit.Protocol, host, port string) (*flow, *policy.Refusal) {
-	f := &flow{proxy: b.proxy, box: b, id: b.proxy.newID(), agent: b.agentName(), began: time.Now(), protocol: protocol, asked: host}
+// begin registers and checks an attempt to reach a host, such as "github.com" or "GitHub.com.". The caller
+// must end the flow, even a refused one.
+func (b *session) begin(ctx context.Context, protocol audit.Protocol, host, port string) (*flow, *policy.Refusal) {
+	f := &flow{
+		proxy:    b.proxy,
+		session:  b,
+		id:       b.proxy.newID(),
+		agent:    b.agentName(),
+		began:    time.Now(),
+		protocol: protocol,
+		asked:    host,
+	}
 	f.ctx, f.cut = context.WithCancelCause(ctx)
 	name, err := sandbox.CanonicalHost(host)
 	if err != nil {
@@ -59,7 +67,7 @@ func (b *box) begin(ctx context.Context, protocol audit.Protocol, host, port str
 	}
 	number, ok := parsePort(port)
 	if !ok {
-		return f, policy.Refuse(policy.InvalidHost, "%s: %q is no port", name, cutText(port))
+		return f, policy.Refuse(policy.InvalidHost, "%s: %q is not a valid port", name, cutText(port))
 	}
 	f.host, f.port = name, number
 	p := b.proxy
@@ -74,7 +82,7 @@ func (b *box) begin(ctx context.Context, protocol audit.Protocol, host, port str
 
 func cutText(s string) string { return s[:min(len(s), 260)] }
 
-// parsePort takes digits alone.
+// parsePort accepts only digits.
 func parsePort(text string) (uint16, bool) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, false
@@ -83,7 +91,7 @@ func parsePort(text string) (uint16, bool) {
 	return uint16(n), err == nil && n > 0
 }
 
-// check tells whether a policy allows the flow as it stands. The caller holds Proxy.mu.
+// check reports whether a policy allows the flow in its current state. The caller must hold Proxy.mu.
 func (f *flow) check(p *policy.Policy) *policy.Refusal {
 	if r := p.Host(f.host, f.port); r != nil {
 		return r
@@ -96,7 +104,7 @@ func (f *flow) check(p *policy.Policy) *policy.Refusal {
 
 type dialFunc func(context.Context, *policy.Policy, string, uint16) (net.Conn, netip.Addr, error)
 
-// dial connects the flow. A policy that changes meanwhile is heeded.
+// dial connects the flow. It honours a policy change meanwhile.
 func (f *flow) dial(ctx context.Context, dial dialFunc) (net.Conn, error) {
 	p := f.proxy
 	p.mu.Lock()
@@ -119,7 +127,7 @@ func (f *flow) dial(ctx context.Context, dial dialFunc) (net.Conn, error) {
 	return conn, nil
 }
 
-// open logs that the flow has got out.
+// open logs that the flow is open.
 func (f *flow) open(protocol audit.Protocol) {
 	if f.opened {
 		return
@@ -127,10 +135,10 @@ func (f *flow) open(protocol audit.Protocol) {
 	f.protocol, f.opened = protocol, true
 	r := f.record(audit.Opened)
 	r.Verdict = audit.Allowed
-	f.box.log.Add(r)
+	f.session.log.Add(r)
 }
 
-// forget ends a flow without a word: others speak for it.
+// forget ends a flow without a log record; others log it.
 func (f *flow) forget() {
 	f.cut(nil)
 	f.proxy.mu.Lock()
@@ -138,7 +146,8 @@ func (f *flow) forget() {
 	delete(f.proxy.flows, f)
 }
 
-// end ends the flow and logs how: err is nil, a *policy.Refusal, an *egress.Failure, or why it was cut.
+// end ends the flow and logs the result: err is nil, a *policy.Refusal, an *egress.Failure, or why it was
+// cut.
 func (f *flow) end(err error) {
 	f.forget()
 	r := f.record(audit.Closed)
@@ -147,7 +156,7 @@ func (f *flow) end(err error) {
 	if f.opened {
 		r.Verdict = audit.Allowed
 	}
-	f.box.log.Add(r)
+	f.session.log.Add(r)
 }
 
 func (f *flow) record(kind audit.Kind) audit.Record {

@@ -16,24 +16,25 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The reasons for which a plain HTTP request is refused.
+// The reasons to refuse a plain HTTP request.
 const (
 	HostMismatch   policy.Reason = "host_mismatch"
 	UpgradeRefused policy.Reason = "upgrade_refused"
 )
 
-// ReasonHeader tells programs in the sandbox that the gateway answers in place of the host, and why.
-const ReasonHeader = "X-Sandbox-Gateway"
+// ReasonHeader tells programs in the sandbox that the gateway answered instead of the host, and why.
+const ReasonHeader = llm.ReasonHeader
 
-// maxAnswerHeader bounds the header of a host's answer, in bytes.
+// maxAnswerHeader limits the header of a host's answer, in bytes.
 const maxAnswerHeader = 64 << 10
 
-// arrive begins a request. The server reads an unread body itself, and must come to an end.
-func (b *box) arrive(w http.ResponseWriter, r *http.Request) {
+// arrive begins a request. The server itself drains an unread body, and must come to an end.
+func (b *session) arrive(w http.ResponseWriter, r *http.Request) {
 	requestsOf(connOf(r)).begin()
 	if hasBody(r) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(b.proxy.limits.HeaderTime)) // it may be gone
@@ -42,8 +43,8 @@ func (b *box) arrive(w http.ResponseWriter, r *http.Request) {
 
 func hasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
 
-// serveOuter serves what comes from a sandbox.
-func (b *box) serveOuter(w http.ResponseWriter, r *http.Request) {
+// serveOuter serves requests from a sandbox.
+func (b *session) serveOuter(w http.ResponseWriter, r *http.Request) {
 	b.arrive(w, r)
 	switch {
 	case r.Method == http.MethodConnect:
@@ -54,23 +55,43 @@ func (b *box) serveOuter(w http.ResponseWriter, r *http.Request) {
 			port = strconv.Itoa(portHTTP)
 		}
 		b.forward(w, r, r.URL.Hostname(), port)
+	case b.proxy.llm != nil && r.URL.Scheme == "" && r.URL.Host == "" && strings.HasPrefix(r.URL.Path, llm.Prefix):
+		b.serveLLM(w, r)
 	default:
-		refusal := policy.Refuse(InvalidRequest, "this is a proxy: it takes CONNECT host:port, and requests for http:// addresses")
+		refusal := policy.Refuse(InvalidRequest,
+			"this is a proxy: it accepts CONNECT host:port, requests for http:// addresses, and LLM calls below %s<route>",
+			llm.Prefix)
 		b.log.Add(b.refusal(refusal))
 		answer(w, refusal)
 	}
 }
 
-// serveInner serves a request inside of a tunnel, which must be for the host that the tunnel leads to.
-func (b *box) serveInner(w http.ResponseWriter, r *http.Request) {
+// serveLLM serves an LLM call. The session ends only after it.
+func (b *session) serveLLM(w http.ResponseWriter, r *http.Request) {
+	b.proxy.mu.Lock()
+	stopped := b.stopped
+	if !stopped {
+		b.calls.Add(1)
+	}
+	b.proxy.mu.Unlock()
+	if stopped {
+		panic(http.ErrAbortHandler) // the connection is closed already
+	}
+	defer b.calls.Done()
+	b.proxy.llm.Serve(w, r, *b.caller.Load())
+}
+
+// serveInner serves a request in a tunnel. It must be for the tunnel's host.
+func (b *session) serveInner(w http.ResponseWriter, r *http.Request) {
 	b.arrive(w, r)
 	c, ok := connOf(r).(*tunnelConn)
 	if !ok { // the server has no other connections
-		answer(w, errors.New("the connection is no tunnel"))
+		answer(w, errors.New("the connection is not a tunnel"))
 		return
 	}
 	if !agrees(r, c.flow.host, c.flow.port) {
-		refusal := policy.Refuse(HostMismatch, "the tunnel leads to %s port %d, but this is a request for %.260q", c.flow.host, c.flow.port, r.Host)
+		refusal := policy.Refuse(HostMismatch, "the tunnel is for %s port %d, but this request is for %.260q",
+			c.flow.host, c.flow.port, r.Host)
 		record := b.refusal(refusal)
 		record.Host, record.Port = c.flow.host, c.flow.port
 		b.log.Add(record)
@@ -85,10 +106,10 @@ func agrees(r *http.Request, host string, port uint16) bool {
 	if r.Method == http.MethodConnect || r.URL.Scheme != "" && r.URL.Scheme != "http" {
 		return false
 	}
-	// r.Host is that of an absolute address if there is one, else the Host header, which is one only.
+	// r.Host is the host of an absolute address if there is one, otherwise the single Host header.
 	authority := url.URL{Host: r.Host}
 	name, err := sandbox.CanonicalHost(authority.Hostname())
-	number := authority.Port() // clients of tunnels often leave it out
+	number := authority.Port() // clients of tunnels often omit it
 	return err == nil && name == host && (number == "" || number == strconv.Itoa(int(port)))
 }
 
@@ -99,8 +120,8 @@ func flowOf(ctx context.Context) *flow {
 	return f
 }
 
-// forward serves one request for a host.
-func (b *box) forward(w http.ResponseWriter, r *http.Request, host, port string) {
+// forward forwards one request to a host.
+func (b *session) forward(w http.ResponseWriter, r *http.Request, host, port string) {
 	f, refusal := b.begin(r.Context(), audit.HTTP, host, port)
 	if refusal == nil {
 		refusal = checkUpgrade(r.Header)
@@ -110,39 +131,40 @@ func (b *box) forward(w http.ResponseWriter, r *http.Request, host, port string)
 		answer(w, refusal)
 		return
 	}
-	defer func() { f.end(orCut(f.ctx, f.err)) }() // also when the forwarder panics, to abort its answer
+	defer func() { f.end(orCut(f.ctx, f.err)) }() // also if the forwarder panics to abort its answer
 	control := http.NewResponseController(w)
 	idle := b.proxy.limits.Idle
 	ctx := context.WithValue(f.ctx, flowKey{}, f)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.open(audit.HTTP) }})
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { f.open(audit.HTTP) }})
 	r = r.WithContext(ctx)
 	if hasBody(r) {
 		r.Body = &steadyBody{r.Body, control, idle}
 	}
 	b.proxy.forwarder.ServeHTTP(&steadyWriter{w, control, idle}, r)
-	_ = control.SetWriteDeadline(time.Time{}) // of a connection that may be gone
+	_ = control.SetWriteDeadline(time.Time{}) // the connection may be gone
 }
 
-// checkUpgrade refuses to leave HTTP/1.1 for anything but a web socket: in another protocol each
-// request could name another host.
+// checkUpgrade refuses every upgrade except web sockets: in another protocol each request could name another
+// host.
 func checkUpgrade(h http.Header) *policy.Refusal {
 	for _, v := range h.Values("Upgrade") {
 		if !strings.EqualFold(strings.TrimSpace(v), "websocket") {
-			return policy.Refuse(UpgradeRefused, "a connection may be upgraded to websocket only, not to %.64q", v)
+			return policy.Refuse(UpgradeRefused, "a connection may only be upgraded to websocket, not to %.64q", v)
 		}
 	}
 	return nil
 }
 
-// newTransport makes a transport that gives every request a connection of its own: nothing that one
-// request leaves behind can reach another, least of all another sandbox's.
+// newTransport returns a transport with a new connection for every request: nothing that one request leaves
+// behind can affect another one, possibly of another sandbox.
 func (p *Proxy) newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy: p.dialer.Proxy,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			f := flowOf(ctx)
 			if f == nil {
-				return nil, errors.New("a request without a flow")
+				return nil, errors.New("the request has no flow")
 			}
 			conn, err := f.dial(f.ctx, p.dialer.DialHTTP)
 			if err != nil {
@@ -160,12 +182,12 @@ func (p *Proxy) newTransport() *http.Transport {
 func (p *Proxy) newForwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     p.transport,
-		FlushInterval: -1, // at once: answers may be streams
+		FlushInterval: -1, // flush at once: answers may be streams
 		ErrorLog:      log.New(io.Discard, "", 0),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			authority := flowOf(r.In.Context()).authority()
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.Host = "http", authority, nil, authority
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // as it came
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			f := flowOf(r.Context())
@@ -182,7 +204,7 @@ func (f *flow) authority() string {
 	return net.JoinHostPort(f.host, strconv.Itoa(int(f.port)))
 }
 
-// answer tells a sandbox why the gateway answers in place of the host.
+// answer tells a sandbox why the gateway answers instead of the host.
 func answer(w http.ResponseWriter, err error) {
 	status := http.StatusBadGateway
 	_, reason, detail := judge(err)
@@ -200,7 +222,7 @@ func answer(w http.ResponseWriter, err error) {
 	http.Error(w, "sandbox gateway: "+detail+" ("+string(reason)+")", status)
 }
 
-// metered is a connection to outside whose bytes are counted, and which ends when nothing moves.
+// metered is an outside connection that counts bytes, and ends when it is idle.
 type metered struct {
 	net.Conn
 	flow *flow
@@ -220,14 +242,14 @@ func (m *metered) Write(p []byte) (int, error) {
 	if err := m.SetDeadline(time.Now().Add(m.idle)); err != nil {
 		return 0, err
 	}
-	m.flow.sent.Add(int64(len(p))) // first: once they have gone, the answer may end the flow before this returns
+	m.flow.sent.Add(int64(len(p))) // count first: after the write, the answer may end the flow before Write returns
 	n, err := m.Conn.Write(p)
 	m.flow.sent.Add(int64(n - len(p)))
 	return n, err
 }
 
-// steadyBody and steadyWriter bound how long a sandbox may take over each piece of a request's body
-// and of its answer.
+// steadyBody and steadyWriter limit the time of a sandbox for each piece of a request's body and of its
+// answer.
 type steadyBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -239,8 +261,8 @@ func (s *steadyBody) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := s.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) { // the server goes on to watch the connection, which may take any time
-		_ = s.control.SetReadDeadline(time.Time{}) // of a connection that may be gone
+	if errors.Is(err, io.EOF) { // the server continues to watch the connection without a limit
+		_ = s.control.SetReadDeadline(time.Time{}) // the connection may be gone
 	}
 	return n, err
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -19,17 +20,23 @@ import (
 func TestPlainRequestsAreWrittenAnewForTheirHost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ request, want string }{
-		"as it came":         {"GET http://good.example/a%2Fb?q=1;2&%zz HTTP/1.1\r\nHost: good.example\r\n\r\n", `GET /a%2Fb?q=1;2&%zz host=good.example tls=false body=""`},
-		"a Host that lies":   {"GET http://good.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", `GET / host=good.example tls=false body=""`},
-		"another port":       {"GET http://odd.example:8080/ HTTP/1.1\r\nHost: odd.example\r\n\r\n", `GET / host=odd.example:8080 tls=false body=""`},
-		"a user in the name": {"GET http://evil.example@good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", `GET / host=good.example tls=false body=""`},
+		"as it came": {"GET http://good.example/a%2Fb?q=1;2&%zz HTTP/1.1\r\nHost: good.example\r\n\r\n",
+			`GET /a%2Fb?q=1;2&%zz host=good.example tls=false body=""`},
+		"a Host that lies": {"GET http://good.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+			`GET / host=good.example tls=false body=""`},
+		"another port": {"GET http://odd.example:8080/ HTTP/1.1\r\nHost: odd.example\r\n\r\n",
+			`GET / host=odd.example:8080 tls=false body=""`},
+		"a user in the name": {"GET http://evil.example@good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
+			`GET / host=good.example tls=false body=""`},
 		"hop-by-hop headers": {
-			"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nProxy-Authorization: Basic x\r\nProxy-Connection: keep-alive\r\nConnection: Via\r\nVia: 1.1 x\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
+			"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nProxy-Authorization: Basic x\r\n" +
+				"Proxy-Connection: keep-alive\r\nConnection: Via\r\nVia: 1.1 x\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
 			`GET / host=good.example tls=false body=""`,
 		},
 		// Of a length and chunks the chunks count, here and there alike.
 		"smuggling": {
-			"POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+			"POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 4\r\n" +
+				"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 			`POST / host=good.example tls=false body="abc"`,
 		},
 	} {
@@ -67,7 +74,8 @@ func TestEachRequestOfAConnectionIsChecked(t *testing.T) {
 		{"169.254.169.254", 403, policy.InvalidHost},
 		{"sub.good.example", 200, ""},
 	} {
-		if _, err := io.WriteString(conn, "GET http://"+row.host+"/"+strconv.Itoa(i)+" HTTP/1.1\r\nHost: good.example\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn,
+			"GET http://"+row.host+"/"+strconv.Itoa(i)+" HTTP/1.1\r\nHost: good.example\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		res, err := http.ReadResponse(in, nil)
@@ -96,18 +104,21 @@ func TestEachRequestInATunnelMustBeForItsHost(t *testing.T) {
 		request string
 		status  int
 	}{
-		"its host":                {"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n", 200},
-		"its host and port":       {"GET / HTTP/1.1\r\nHost: good.example:80\r\n\r\n", 200},
-		"in an absolute address":  {"GET http://good.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", 200},
-		"another host":            {"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403},
-		"another allowed host":    {"GET / HTTP/1.1\r\nHost: sub.good.example\r\n\r\n", 403},
-		"another port":            {"GET / HTTP/1.1\r\nHost: good.example:443\r\n\r\n", 403},
-		"another absolute":        {"GET http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
-		"https":                   {"GET https://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
-		"a tunnel in the tunnel":  {"CONNECT good.example:443 HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
-		"no host":                 {"GET / HTTP/1.0\r\n\r\n", 403},
-		"an upgrade to HTTP/2":    {"GET / HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", 403},
-		"an upgrade to something": {"GET / HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: websocket, tcp\r\n\r\n", 403},
+		"its host":               {"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n", 200},
+		"its host and port":      {"GET / HTTP/1.1\r\nHost: good.example:80\r\n\r\n", 200},
+		"in an absolute address": {"GET http://good.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", 200},
+		"another host":           {"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403},
+		"another allowed host":   {"GET / HTTP/1.1\r\nHost: sub.good.example\r\n\r\n", 403},
+		"another port":           {"GET / HTTP/1.1\r\nHost: good.example:443\r\n\r\n", 403},
+		"another absolute":       {"GET http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
+		"https":                  {"GET https://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
+		"a tunnel in the tunnel": {"CONNECT good.example:443 HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
+		"no host":                {"GET / HTTP/1.0\r\n\r\n", 403},
+		"an upgrade to HTTP/2": {"GET / HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade, HTTP2-Settings\r\n" +
+			"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", 403},
+		"an upgrade to something": {
+			"GET / HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: websocket, tcp\r\n\r\n", 403,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +164,8 @@ func TestARedirectIsAnAnswerLikeAnyOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	if status, body := w.get(w.client(), res.Header.Get("Location")); res.StatusCode != http.StatusFound || status != http.StatusForbidden {
+	if status, body := w.get(w.client(), res.Header.Get("Location")); res.StatusCode != http.StatusFound ||
+		status != http.StatusForbidden {
 		t.Errorf("a redirect (%d) to a private host is followed: %d %s", res.StatusCode, status, body)
 	}
 }
@@ -162,7 +174,8 @@ func TestAWebSocketIsATunnelToItsHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, proxy.Limits{})
 	conn := w.tunnel("good.example:80")
-	if _, err := io.WriteString(conn, "GET /upgrade HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn,
+		"GET /upgrade HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	in := bufio.NewReader(conn)
@@ -193,12 +206,14 @@ func TestAnAnswerArrivesAsItIsWritten(t *testing.T) {
 	if line, err := bufio.NewReader(res.Body).ReadString('\n'); line != "first\n" || err != nil {
 		t.Errorf("the first piece is %q, %v", line, err)
 	}
-	w.await("that it is under way", func(r audit.Record) bool { return r.Kind == audit.Opened && r.Protocol == audit.HTTP })
+	w.await("that it is under way",
+		func(r audit.Record) bool { return r.Kind == audit.Opened && r.Protocol == audit.HTTP })
 	w.allow(sandbox.Egress{})
 	if rest, err := io.ReadAll(res.Body); err == nil {
 		t.Errorf("after the policy forbids it, the answer ends well with %q", rest)
 	}
-	w.await("that it was cut", func(r audit.Record) bool { return r.Kind == audit.Closed && r.Reason == proxy.PolicyChanged })
+	w.await("that it was cut",
+		func(r audit.Record) bool { return r.Kind == audit.Closed && r.Reason == proxy.PolicyChanged })
 }
 
 func TestALargeBodyGetsThrough(t *testing.T) {
@@ -223,7 +238,8 @@ func TestAnAgentIsNamedOnceItIsKnown(t *testing.T) {
 	w := newWorld(t, proxy.Limits{})
 	w.path = w.add("pooled", "")
 	w.get(w.client(), "http://good.example/")
-	if !w.proxy.Assign("pooled", "did:plc:bob") || w.proxy.Assign("nobody", "did:plc:bob") {
+	bob := llm.Caller{Sandbox: "pooled", Agent: "did:plc:bob"}
+	if !w.proxy.Assign(bob) || w.proxy.Assign(llm.Caller{Sandbox: "nobody", Agent: "did:plc:bob"}) {
 		t.Error("assigning says the wrong thing")
 	}
 	w.get(w.client(), "http://good.example/")

@@ -13,32 +13,32 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The reasons for which a TLS connection is refused by what its first message says.
+// The reasons to refuse a TLS connection because of its first message.
 const (
 	NotTLS         policy.Reason = "not_tls"
 	NoServerName   policy.Reason = "no_server_name"
 	OtherName      policy.Reason = "server_name_mismatch"
 	EncryptedHello policy.Reason = "encrypted_client_hello"
-	NoRequest      policy.Reason = "no_request" // nothing came, or not in time
+	NoRequest      policy.Reason = "no_request" // nothing arrived in time
 )
 
 const (
 	recordHandshake = 0x16 // the first byte of a TLS connection
-	// maxHello bounds a ClientHello with the headers of its records, in bytes. Those of browsers have
-	// less than 3 KiB, post-quantum keys included.
+	// maxHello limits a ClientHello including record headers, in bytes. Browsers send less than 3 KiB,
+	// including post-quantum keys.
 	maxHello = 32 << 10
 	// extensionECH is the type of encrypted_client_hello (RFC 9849).
 	extensionECH = 0xfe0d
 )
 
-// alertRefused is what a TLS client is told: a fatal alert, access_denied.
+// alertRefused is the answer to a TLS client: a fatal alert, access_denied.
 var alertRefused = []byte{0x15, 3, 1, 0, 2, 2, 49}
 
 var errHelloRead = errors.New("the hello has been read")
 
-// readHello reads a TLS ClientHello, in however many records it comes, and checks that it names host.
-// It returns every byte that it has read. Nothing is answered, and nothing is decrypted: the
-// standard library's server reads the message and is stopped there.
+// readHello reads a TLS ClientHello, in any number of records, and checks that it names host. It returns all
+// bytes that it has read. It answers and decrypts nothing: the standard library's server reads the message
+// and is then stopped.
 func readHello(ctx context.Context, in io.Reader, host string) ([]byte, *policy.Refusal) {
 	var raw bytes.Buffer
 	limited := &io.LimitedReader{R: in, N: maxHello}
@@ -56,16 +56,17 @@ func readHello(ctx context.Context, in io.Reader, host string) ([]byte, *policy.
 	case limited.N <= 0:
 		return raw.Bytes(), policy.Refuse(NotTLS, "%s: the TLS hello has more than %d bytes", host, maxHello)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), isTimeout(err):
-		return raw.Bytes(), policy.Refuse(NoRequest, "%s: no complete TLS hello came", host)
+		return raw.Bytes(), policy.Refuse(NoRequest, "%s: no complete TLS hello arrived", host)
 	default:
-		return raw.Bytes(), policy.Refuse(NotTLS, "%s: what came is no TLS hello", host)
+		return raw.Bytes(), policy.Refuse(NotTLS, "%s: the data is not a TLS hello", host)
 	}
 }
 
 func checkHello(hello *tls.ClientHelloInfo, host string) *policy.Refusal {
 	if slices.Contains(hello.Extensions, extensionECH) {
-		// The name outside says nothing of the name inside, and padding (GREASE) looks the same.
-		return policy.Refuse(EncryptedHello, "%s: the TLS hello is encrypted (ECH), so its name cannot be checked: turn that off in the client", host)
+		// The outer name says nothing about the inner one, and padding (GREASE) looks the same.
+		return policy.Refuse(EncryptedHello,
+			"%s: the TLS hello is encrypted (ECH), so its name cannot be checked: turn that off in the client", host)
 	}
 	if hello.ServerName == "" {
 		return policy.Refuse(NoServerName, "%s: the TLS hello names no server (SNI)", host)

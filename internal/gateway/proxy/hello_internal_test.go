@@ -26,7 +26,8 @@ func FuzzHello(f *testing.F) {
 		if refusal == nil && !strings.Contains(strings.ToLower(withoutRecords(raw)), host) {
 			t.Error("it names the host nowhere")
 		}
-		if _, again := readHello(t.Context(), iotest.OneByteReader(bytes.NewReader(input)), host); (again == nil) != (refusal == nil) {
+		if _, again := readHello(t.Context(), iotest.OneByteReader(bytes.NewReader(input)),
+			host); (again == nil) != (refusal == nil) {
 			t.Errorf("in one piece: %v; byte by byte: %v", refusal, again)
 		}
 	})

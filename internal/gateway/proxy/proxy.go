@@ -11,23 +11,24 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// Limits bound what sandboxes can take. Zero values take the defaults.
+// Limits limit what sandboxes can use. Zero values take the defaults.
 type Limits struct {
-	// Connections of one sandbox, and of all together. Default 256 and 4096.
+	// Connections is the limit per sandbox, ConnectionsTotal for all together. Default 256 and 4096.
 	Connections, ConnectionsTotal int
-	// Header bounds the header of a request in bytes, HeaderTime until it is complete, or a TLS
-	// hello. Default 32 KiB and 10 s.
+	// Header limits the header of a request in bytes, HeaderTime the time until a header or TLS hello is
+	// complete. Default 32 KiB and 10 s.
 	Header     int
 	HeaderTime time.Duration
-	// Idle is after how long a connection that moves nothing is closed. Default 15 minutes: a model
-	// may think for long before it answers.
+	// Idle is how long a connection may be idle. Default 15 minutes: a model may think for long before it
+	// answers.
 	Idle time.Duration
-	// KeepAlive is how long a client may take until its next request. Default 2 minutes.
+	// KeepAlive is how long a client may wait before its next request. Default 2 minutes.
 	KeepAlive time.Duration
-	// Bytes is how many bytes one tunnel may move, both ways together. Default: no limit.
+	// Bytes limits the bytes through one tunnel, both ways together. Default: no limit.
 	Bytes int64
 }
 
@@ -47,13 +48,20 @@ func orDefault[T int | time.Duration](v *T, def T) {
 	}
 }
 
-// Config says how to make a Proxy.
+// Config configures a Proxy.
 type Config struct {
 	Dialer *egress.Dialer
 	Log    *audit.Log
 	Limits Limits
-	// NewID issues the ids of attempts.
+	// NewID returns new ids for attempts.
 	NewID func() string
+	// LLM serves LLM calls; nil means that there are none.
+	LLM LLM
+}
+
+// LLM serves the requests of sandboxes whose path begins with llm.Prefix.
+type LLM interface {
+	Serve(w http.ResponseWriter, r *http.Request, c llm.Caller)
 }
 
 // Proxy serves the sandboxes of one environment. It refuses everything until it has a policy.
@@ -62,12 +70,13 @@ type Proxy struct {
 	log       *audit.Log
 	limits    Limits
 	newID     func() string
+	llm       LLM
 	transport *http.Transport
 	forwarder *httputil.ReverseProxy
 
 	mu          sync.Mutex // guards what follows
 	policy      *policy.Policy
-	sandboxes   map[string]*box
+	sandboxes   map[string]*session
 	flows       map[*flow]struct{}
 	connections int
 	closed      bool
@@ -76,51 +85,52 @@ type Proxy struct {
 // New returns a proxy without sandboxes and without a policy.
 func New(cfg Config) *Proxy {
 	p := &Proxy{
-		dialer: cfg.Dialer, log: cfg.Log, limits: cfg.Limits.withDefaults(), newID: cfg.NewID,
-		sandboxes: make(map[string]*box), flows: make(map[*flow]struct{}),
+		dialer: cfg.Dialer, log: cfg.Log, limits: cfg.Limits.withDefaults(), newID: cfg.NewID, llm: cfg.LLM,
+		sandboxes: make(map[string]*session), flows: make(map[*flow]struct{}),
 	}
 	p.transport = p.newTransport()
 	p.forwarder = p.newForwarder()
 	return p
 }
 
-// ErrClosed is returned for what comes after Close.
+// ErrClosed is the error of calls after Close.
 var ErrClosed = errors.New("the gateway's proxy is closed")
 
-// Add serves a sandbox on a listener of its own, which it takes over and closes. A sandbox that is
-// served already is an error.
-func (p *Proxy) Add(sandbox, agent string, l net.Listener) error {
+// Add serves a sandbox on its own listener, which it takes over and closes. It is an error if the sandbox is
+// already served.
+func (p *Proxy) Add(c llm.Caller, l net.Listener) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := ErrClosed
 	if !p.closed {
 		err = nil
 	}
-	if _, ok := p.sandboxes[sandbox]; ok && err == nil {
-		err = fmt.Errorf("sandbox %s is served already", sandbox)
+	if _, ok := p.sandboxes[c.Sandbox]; ok && err == nil {
+		err = fmt.Errorf("sandbox %s is already served", c.Sandbox)
 	}
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	b := newBox(p, sandbox, l)
-	b.agent.Store(agent)
-	p.sandboxes[sandbox] = b
+	b := newSession(p, c.Sandbox, l)
+	b.caller.Store(&c)
+	p.sandboxes[c.Sandbox] = b
 	b.start()
 	return nil
 }
 
-// Assign says which agent a sandbox now works for. It reports whether the sandbox is served.
-func (p *Proxy) Assign(sandbox, agent string) bool {
+// Assign sets the agent and the lease of a sandbox. It reports whether the sandbox is served.
+func (p *Proxy) Assign(c llm.Caller) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, ok := p.sandboxes[sandbox]
+	b, ok := p.sandboxes[c.Sandbox]
 	if ok {
-		b.agent.Store(agent)
+		b.caller.Store(&c)
 	}
 	return ok
 }
 
-// Remove cuts a sandbox off, and returns once nothing of it is left. Absent is success.
+// Remove cuts a sandbox off, and returns once all its connections are closed and all its LLM calls are recorded. Absent
+// is success.
 func (p *Proxy) Remove(sandbox string) {
 	p.mu.Lock()
 	b := p.sandboxes[sandbox]
@@ -131,7 +141,7 @@ func (p *Proxy) Remove(sandbox string) {
 	}
 }
 
-// SetPolicy changes the policy for all that follows, and cuts the flows that it does not allow.
+// SetPolicy sets the policy, and cuts the flows that it does not allow.
 func (p *Proxy) SetPolicy(next *policy.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,23 +153,29 @@ func (p *Proxy) SetPolicy(next *policy.Policy) {
 	}
 }
 
-// Status is what a proxy is doing.
+// Status is the state of a proxy.
 type Status struct {
 	HasPolicy   bool  `json:"has_policy"`
 	Sandboxes   int   `json:"sandboxes"`
-	Connections int   `json:"connections"` // from sandboxes
-	Flows       int   `json:"flows"`       // to outside
-	Dropped     int64 `json:"dropped"`     // records of the log
+	Connections int   `json:"connections"` // connections from sandboxes
+	Flows       int   `json:"flows"`       // connections to outside
+	Dropped     int64 `json:"dropped"`     // dropped log records
 }
 
-// Status returns what the proxy is doing now.
+// Status returns the proxy's current state.
 func (p *Proxy) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Status{HasPolicy: p.policy != nil, Sandboxes: len(p.sandboxes), Connections: p.connections, Flows: len(p.flows), Dropped: p.log.Dropped()}
+	return Status{
+		HasPolicy:   p.policy != nil,
+		Sandboxes:   len(p.sandboxes),
+		Connections: p.connections,
+		Flows:       len(p.flows),
+		Dropped:     p.log.Dropped(),
+	}
 }
 
-// Close cuts every sandbox off, and returns once nothing is left.
+// Close cuts all sandboxes off, and returns once all connections are closed.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true

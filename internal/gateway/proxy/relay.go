@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Why a relay ended, beside that both sides were done.
+// Why a relay ended, other than that both sides were done.
 var (
-	errIdle  = errors.New("nothing was moved for too long")
-	errBytes = errors.New("the limit on bytes is reached")
+	errIdle  = errors.New("the connection was idle for too long")
+	errBytes = errors.New("the byte limit is reached")
 )
 
-// relay moves bytes both ways until both sides have ended, nothing moves for idle, the limit is
-// reached, or ctx ends. Between TCP and unix sockets the kernel moves them itself (splice).
+// relay copies bytes both ways until both sides have ended, the connection is idle, the limit is reached, or
+// ctx ends. Between TCP and unix sockets the kernel copies them itself (splice).
 type relay struct {
 	client, server net.Conn
 	idle           time.Duration
 	limit          int64 // bytes, both ways together; 0 means none
 	sent, received *atomic.Int64
 
-	last atomic.Int64 // when something was last moved, Unix nanoseconds
+	last atomic.Int64 // time of the last copied data, Unix nanoseconds
 }
 
 // run returns why the relay ended: nil, errIdle, errBytes, or ctx's cause. It closes both sides.
@@ -37,11 +37,11 @@ func (r *relay) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	move := func(to, from net.Conn, count *atomic.Int64) {
 		if err := r.move(to, from, count); err != nil {
-			cancel(err) // one side is broken: so is the other
+			cancel(err) // one side is broken, so end the other
 			return
 		}
 		if half, ok := to.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite() // the other side may be gone already
+			_ = half.CloseWrite() // the other side may already be gone
 		} else {
 			cancel(io.EOF)
 		}
@@ -54,12 +54,12 @@ func (r *relay) run(ctx context.Context) error {
 	if errors.Is(cause, errIdle) || errors.Is(cause, errBytes) || errors.Is(cause, errCut) {
 		return cause
 	}
-	return nil // how a connection breaks is the two sides' own matter
+	return nil // the two sides see how a connection breaks
 }
 
-// move copies one direction to its end. The deadlines cut the copy into pieces, at whose ends it is
-// seen whether anything has moved either way. A read is given up after half the idle time and tried
-// again; a write only after all of it and for good, since what it has taken is lost.
+// move copies one direction to its end. Deadlines divide the copy into pieces. After each piece, move checks
+// whether data has moved in either direction. A read is given up after half the idle time and retried. A
+// write is given up only after all of it and for good, because the data that it accepted is lost.
 func (r *relay) move(to, from net.Conn, count *atomic.Int64) error {
 	const pieces = 2
 	reading, writing := r.idle/pieces, r.idle/pieces+r.idle
@@ -78,7 +78,7 @@ func (r *relay) move(to, from net.Conn, count *atomic.Int64) error {
 			return errBytes
 		case err == nil && n == 0, errors.Is(err, io.EOF):
 			return nil
-		case err == nil: // the end, or the end of a piece
+		case err == nil: // the end of the stream or of a piece
 		case !isTimeout(err):
 			return err
 		case time.Since(time.Unix(0, r.last.Load())) >= r.idle, time.Since(began) >= writing:
@@ -87,7 +87,7 @@ func (r *relay) move(to, from net.Conn, count *atomic.Int64) error {
 	}
 }
 
-// limitStep is by how much each direction may pass the limit together with the other, in bytes.
+// limitStep is how far each direction may exceed the limit when both move, in bytes.
 const limitStep = 64 << 10
 
 // piece copies until an end, a deadline, or a step towards the limit.

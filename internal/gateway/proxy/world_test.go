@@ -32,6 +32,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -65,7 +66,9 @@ func newWorld(t testing.TB, limits proxy.Limits) *world {
 	})
 	t.Cleanup(func() { w.proxy.Close(); w.log.Close() })
 	w.allow(sandbox.Egress{
-		Allow:        []sandbox.EgressRule{{Host: "good.example"}, {Host: "*.good.example"}, {Host: "odd.example", Ports: []int{8080, 8443}}},
+		Allow: []sandbox.EgressRule{
+			{Host: "good.example"}, {Host: "*.good.example"}, {Host: "odd.example", Ports: []int{8080, 8443}},
+		},
 		PrivateCIDRs: []string{"10.1.0.0/16"},
 	})
 	w.path = w.add("box-1", "did:plc:ann")
@@ -92,7 +95,7 @@ func (w *world) add(id, agent string) string {
 	path := filepath.Join(dir, "s")
 	l, err := net.Listen("unix", path)
 	if err == nil {
-		err = w.proxy.Add(id, agent, l)
+		err = w.proxy.Add(llm.Caller{Sandbox: id, Agent: agent}, l)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -147,7 +150,11 @@ func (w *world) client() *http.Client {
 		TLSClientConfig: &tls.Config{RootCAs: w.out.roots},
 	}
 	w.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // get returns status and body.
@@ -259,15 +266,26 @@ type outside struct {
 
 func newOutside(t testing.TB) *outside {
 	t.Helper()
-	o := &outside{roots: x509.NewCertPool(), names: make(map[string][]netip.Addr), servers: make(map[netip.AddrPort]string)}
+	o := &outside{
+		roots:   x509.NewCertPool(),
+		names:   make(map[string][]netip.Addr),
+		servers: make(map[netip.AddrPort]string),
+	}
 	certificate := o.issue(t, "good.example", "*.good.example", "evil.example", "odd.example")
 	secure := o.serve(t, tls.NewListener(listen(t), &tls.Config{Certificates: []tls.Certificate{certificate}}))
 	plain := o.serve(t, listen(t))
 	for name, addr := range map[string]string{
-		"good.example": "203.0.114.1", "sub.good.example": "203.0.114.2", "odd.example": "203.0.114.3", "evil.example": "203.0.114.66",
-		"private.good.example": "10.9.0.1", "model.good.example": "10.1.0.1", "metadata.good.example": "169.254.169.254",
-		"loop.good.example": "127.0.0.1", "mapped.good.example": "::ffff:10.9.0.1", "nat64.good.example": "64:ff9b::a9fe:a9fe",
-		"down.good.example": "203.0.114.9",
+		"good.example":          "203.0.114.1",
+		"sub.good.example":      "203.0.114.2",
+		"odd.example":           "203.0.114.3",
+		"evil.example":          "203.0.114.66",
+		"private.good.example":  "10.9.0.1",
+		"model.good.example":    "10.1.0.1",
+		"metadata.good.example": "169.254.169.254",
+		"loop.good.example":     "127.0.0.1",
+		"mapped.good.example":   "::ffff:10.9.0.1",
+		"nat64.good.example":    "64:ff9b::a9fe:a9fe",
+		"down.good.example":     "203.0.114.9",
 	} {
 		a := netip.MustParseAddr(addr)
 		o.names[name] = []netip.Addr{a}
@@ -293,7 +311,11 @@ func listen(t testing.TB) net.Listener {
 // serve serves echo on a listener and returns its address.
 func (o *outside) serve(t testing.TB, l net.Listener) string {
 	t.Helper()
-	server := &http.Server{Handler: http.HandlerFunc(echo), ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0)}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(echo),
+		ReadHeaderTimeout: patience,
+		ErrorLog:          log.New(io.Discard, "", 0),
+	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
@@ -342,8 +364,13 @@ func (o *outside) issue(t testing.TB, names ...string) tls.Certificate {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: names, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		SerialNumber:          big.NewInt(1),
+		DNSNames:              names,
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

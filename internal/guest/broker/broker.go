@@ -23,26 +23,26 @@ import (
 )
 
 const (
-	// minBackoff and maxBackoff are between two attempts to reach the relay.
+	// minBackoff and maxBackoff bound the pause between two attempts to reach the relay.
 	minBackoff, maxBackoff = 50 * time.Millisecond, time.Second
 	dialLimit              = 5 * time.Second
 )
 
-// Config is what the keeper tells its broker.
+// Config is the keeper's configuration of its broker.
 type Config struct {
-	UID, GID int // of the sandbox
-	// OwnUID: no other sandbox has the user.
+	UID, GID int // user and group of the sandbox
+	// OwnUID: the sandbox has a separate user.
 	OwnUID bool
 	// AllowRoot: commands may run as user 0.
 	AllowRoot bool
-	Life      string // of the sandbox, see channel.ServerConfig
+	Life      string // life of the sandbox, see channel.ServerConfig
 	Channel   string // the socket to dial, "" for none
-	Egress    string // wire.Egress as JSON, "" without
-	Port      bool   // it is given a listener and a key
+	Egress    string // wire.Egress as JSON, "" for none
+	Port      bool   // it inherits a listener and a key
 }
 
-// ownProc keeps code of the sandbox out of this process's files in /proc, as the keeper does. A change of a thread's identity
-// undoes it.
+// ownProc protects this process's files in /proc from sandbox code, as the keeper does. A change of a
+// thread's identity undoes it.
 func (cfg Config) ownProc() error {
 	dumpable := uintptr(0)
 	if cfg.UID == 0 || cfg.AllowRoot {
@@ -51,10 +51,10 @@ func (cfg Config) ownProc() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, dumpable, 0, 0, 0)
 }
 
-// Run is a broker. It returns when the link to the keeper ends.
+// Run runs a broker. It returns when the link to the keeper ends.
 func Run(cfg Config) error {
 	if err := cfg.ownProc(); err != nil {
-		return fmt.Errorf("keep others out of the broker: %w", err)
+		return fmt.Errorf("protect the broker's files in /proc: %w", err)
 	}
 	conn, err := link.New(os.NewFile(keeper.LinkDescriptor, "link"))
 	if err != nil {
@@ -66,9 +66,12 @@ func Run(cfg Config) error {
 		}
 	}
 	b := &broker{
-		cfg: cfg, keeper: newParent(conn), memory: memory.NewTidier(),
-		files: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}), saver: files.New(files.Identity{UID: cfg.UID, GID: cfg.GID, All: cfg.Port}),
-		own: identity.NewWorkers(cfg.UID, cfg.GID, cfg.ownProc),
+		cfg:    cfg,
+		keeper: newParent(conn),
+		memory: memory.NewTidier(),
+		files:  files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}),
+		saver:  files.New(files.Identity{UID: cfg.UID, GID: cfg.GID, All: cfg.Port}),
+		own:    identity.NewWorkers(cfg.UID, cfg.GID, cfg.ownProc),
 	}
 	server := channel.NewServer(b.handle, channel.ServerConfig{Journal: b.keeper, Life: cfg.Life})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -90,7 +93,7 @@ func Run(cfg Config) error {
 	return err
 }
 
-// park keeps one connection to the relay that no client has taken yet, and lets the server work on those that were taken.
+// park keeps one unused connection to the relay, and lets the server work on those that a client has taken.
 func park(ctx context.Context, socket string, server *channel.Server) {
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -101,7 +104,7 @@ func park(ctx context.Context, socket string, server *channel.Server) {
 		if err == nil {
 			c := &carrier{Conn: conn, taken: make(chan bool, 1)}
 			serving.Go(func() {
-				_ = server.Serve(ctx, c) // the client learns why from the broken carrier
+				_ = server.Serve(ctx, c) // the client sees the broken carrier
 				c.note(false)
 			})
 			if <-c.taken {
@@ -117,7 +120,7 @@ func park(ctx context.Context, socket string, server *channel.Server) {
 	}
 }
 
-// carrier tells when its first byte arrives.
+// carrier signals the arrival of its first byte.
 type carrier struct {
 	net.Conn
 	once  sync.Once

@@ -1,5 +1,6 @@
-// Package broker speaks to the reconciler for process 1: it carries out what comes over the channel. Commands are the
-// keeper's, to which it passes them resolved; files it works on itself, with the sandbox's file-system identity.
+// Package broker talks to the reconciler for process 1: it carries out the requests of the channel. It
+// resolves commands and passes them to the keeper. It works on files itself, with the sandbox's file-system
+// identity.
 //
-// It may end at any moment. The keeper starts it again, and knows the commands and which operations were carried out.
+// It may end at any time. The keeper restarts it, and knows the commands and the completed operations.
 package broker

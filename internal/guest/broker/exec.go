@@ -17,10 +17,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// exec starts a command, passes its input and output on, and returns how it ended. When ctx ends, the command continues.
+// exec starts a command, transfers its input and output, and returns its result. The command continues if ctx
+// ends.
 func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
 	if r.Life != "" && r.Life != b.cfg.Life {
-		return wire.Result{Problem: wire.ProblemNotFound, Message: "the sandbox was started anew since the command was first asked for"}
+		return wire.Result{
+			Problem: wire.ProblemNotFound,
+			Message: "the sandbox was restarted since the command was first requested",
+		}
 	}
 	c, lent, err := b.resolve(r)
 	if err != nil {
@@ -29,24 +33,42 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 	a := b.keeper.attach()
 	defer b.keeper.detach(a)
 	answer, err := b.keeper.ask(ctx, link.Message{
-		Kind: link.Start, ID: r.ID, Attachment: a.id, Flow: !c.Process, Command: &c, Files: lent, Again: r.Life != "", Feeds: c.Stdin,
+		Kind:       link.Start,
+		ID:         r.ID,
+		Op:         string(r.Op),
+		Attachment: a.id,
+		Flow:       !c.Process,
+		Command:    &c,
+		Files:      lent,
+		Again:      r.Life != "",
+		Feeds:      c.Stdin,
 	})
 	link.CloseAll(lent) // the keeper has its own
 	if res, refused := refusal(answer, err); refused {
 		return res
 	}
+	if answer.Began != nil {
+		return channel.Repeated(r, recordOf(*answer.Began))
+	}
 	defer link.CloseAll(answer.Files)
 	if c.Stdin {
-		go b.feed(ctx, a, in) // ends when the stream does, which the channel closes after this returns
+		go b.feed(ctx, a, in) // ends with the stream, which the channel closes after this returns
 	}
-	if c.Process { // its log is for followers
+	if c.Process { // its log is only for followers
 		return b.await(ctx, a)
 	}
-	rd := &commandReader{keeper: b.keeper, a: a, files: answer.Files, flow: true, out: [2]io.Writer{out.Stdout(), out.Stderr()}}
+	rd := &commandReader{
+		keeper: b.keeper,
+		a:      a,
+		files:  answer.Files,
+		flow:   true,
+		out:    [2]io.Writer{out.Stdout(), out.Stderr()},
+	}
 	return b.finish(rd.run(ctx))
 }
 
-// feed passes input on until it ends or the command takes no more. When the stream breaks, the rest may come in another.
+// feed passes input on until it ends or the command accepts no more. If the stream breaks, another one may
+// bring the rest.
 func (b *broker) feed(ctx context.Context, a *attachment, in io.Reader) {
 	const most, ahead = 32 << 10, 128 << 10
 	buf := make([]byte, most)
@@ -73,7 +95,7 @@ func (b *broker) feed(ctx context.Context, a *attachment, in io.Reader) {
 	}
 }
 
-// follow sends what a command has written from an offset on, and how it ended.
+// follow sends a command's output from an offset on, and its result.
 func (b *broker) follow(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
 	f := *r.Follow
 	a := b.keeper.attach()
@@ -84,7 +106,7 @@ func (b *broker) follow(ctx context.Context, r channel.Request, in io.Reader, ou
 	}
 	defer link.CloseAll(answer.Files)
 	if f.Feeds {
-		go b.feed(ctx, a, in) // ends when the stream does, which the channel closes after this returns
+		go b.feed(ctx, a, in) // ends with the stream, which the channel closes after this returns
 	}
 	switch {
 	case f.Quiet && f.Now:
@@ -101,7 +123,7 @@ func (b *broker) follow(ctx context.Context, r channel.Request, in io.Reader, ou
 	return b.finish(rd.run(ctx))
 }
 
-// await returns how a command ended.
+// await returns the result of a command.
 func (b *broker) await(ctx context.Context, a *attachment) wire.Result {
 	for {
 		if s := a.get(); s.Ended {
@@ -118,16 +140,16 @@ func wait(ctx context.Context, a *attachment) error {
 	case <-a.changed:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the caller has gone: %w", ctx.Err())
+		return fmt.Errorf("the caller is gone: %w", ctx.Err())
 	}
 }
 
-// finish is the result of a command, with what its shell told.
+// finish returns the result of a command with the state of its shell.
 func (b *broker) finish(s link.Status, err error) wire.Result {
 	switch {
 	case err != nil:
 		return failure(err)
-	case s.Result == nil: // all of it was wanted that is there
+	case s.Result == nil: // only existing output was requested
 		return wire.Result{}
 	}
 	r := *s.Result
@@ -139,7 +161,7 @@ func (b *broker) finish(s link.Status, err error) wire.Result {
 	return r
 }
 
-// commandReader sends what a command writes. It reads the beginning, which is kept, and with flow the window behind it.
+// commandReader sends a command's output. It reads the kept beginning and, with flow, the window after it.
 type commandReader struct {
 	keeper *parent
 	a      *attachment
@@ -154,7 +176,7 @@ func (r *commandReader) run(ctx context.Context) (link.Status, error) {
 	for first := true; ; first = false {
 		s := r.a.get()
 		if r.now && first {
-			if err := wait(ctx, r.a); err != nil { // the state comes with the attachment
+			if err := wait(ctx, r.a); err != nil { // the attachment delivers the state
 				return s, err
 			}
 			s = r.a.get()
@@ -177,7 +199,7 @@ func (r *commandReader) run(ctx context.Context) (link.Status, error) {
 	}
 }
 
-// send sends what a stream has that is new.
+// send sends the new part of a stream.
 func (r *commandReader) send(i int, s link.Status) error {
 	if r.next[i] < s.Kept[i] {
 		n, err := io.Copy(r.out[i], io.NewSectionReader(r.files[i], r.next[i], s.Kept[i]-r.next[i]))
@@ -197,7 +219,7 @@ func (r *commandReader) send(i int, s link.Status) error {
 			return fmt.Errorf("send the output: %w", err)
 		}
 		if n == 0 {
-			return errors.New("send the output: its window is too short")
+			return errors.New("send the output: its window has been truncated")
 		}
 		m := link.Message{Kind: link.Read, Attachment: r.a.id, Offsets: r.next}
 		if err := r.keeper.conn.Send(m); err != nil {
@@ -207,8 +229,9 @@ func (r *commandReader) send(i int, s link.Status) error {
 	return nil
 }
 
-// followLog sends the new part of a log, and says where that begins.
-func (b *broker) followLog(ctx context.Context, a *attachment, file *os.File, f channel.Follow, out *wire.Writer) wire.Result {
+// followLog sends the new part of a log and its offset.
+func (b *broker) followLog(ctx context.Context, a *attachment, file *os.File, f channel.Follow,
+	out *wire.Writer) wire.Result {
 	log, err := output.NewRingReader(file, f.StdoutOffset)
 	if err == nil {
 		err = log.Begin()

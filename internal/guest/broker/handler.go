@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
@@ -28,29 +29,31 @@ type broker struct {
 	cfg    Config
 	keeper *parent
 	files  files.Worker
-	saver  files.Worker      // which reads files that the sandbox's user may not, where the broker can
-	own    *identity.Workers // of the sandbox's user
+	saver  files.Worker      // also reads files that the sandbox's user may not, if the broker can
+	own    *identity.Workers // workers as the sandbox's user
 	memory *memory.Tidier
+	ready  atomic.Bool // process 1 has been ready
 }
 
 // handle is a channel.Handler.
 func (b *broker) handle(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
-	if r.Op != channel.OpShutdown {
+	if r.Op != channel.OpShutdown && !b.ready.Load() {
 		if err := awaitReady(ctx); err != nil {
 			return failure(err)
 		}
+		b.ready.Store(true)
 	}
 	b.memory.Busy()
 	defer b.memory.Busy()
 	res := b.carryOut(ctx, r, in, out)
 	if r.ReportData {
-		res.Data = b.saver.Fingerprint(ctx, sandbox.StateDir)
+		res.Data = b.saver.Fingerprint(ctx, sandbox.DataDir)
 	}
 	if err := b.cfg.ownProc(); err != nil {
 		return failure(err)
 	}
 	if r.ReportData || r.Op == channel.OpSave || r.Op == channel.OpExec || r.Op == channel.OpVerify {
-		res.CPUTime, _ = cgroup.CPUTime() // a kernel that does not count leaves it out
+		res.CPUTime, _ = cgroup.CPUTime() // 0 on a kernel that does not count it
 	}
 	return res
 }
@@ -59,7 +62,7 @@ func (b *broker) carryOut(ctx context.Context, r channel.Request, in io.Reader, 
 	switch r.Op {
 	case channel.OpExec, channel.OpProcess, channel.OpVerify:
 		if r.Exec == nil {
-			return invalid("a command to start is missing")
+			return invalid("the request contains no command")
 		}
 		return b.exec(ctx, r, in, out)
 	case channel.OpFollow:
@@ -88,7 +91,7 @@ func (b *broker) carryOut(ctx context.Context, r channel.Request, in io.Reader, 
 		res, _ := refusal(b.keeper.ask(ctx, link.Message{Kind: link.Shutdown}))
 		return res
 	default:
-		return invalid(fmt.Sprintf("the guest knows no operation %q", r.Op))
+		return invalid(fmt.Sprintf("the guest does not support operation %q", r.Op))
 	}
 }
 
@@ -100,10 +103,10 @@ func invalid(message string) wire.Result {
 	return wire.Result{Problem: wire.ProblemInvalid, Message: message}
 }
 
-// assign gives the sandbox to a lease. Commands that start after the answer have its variables.
+// assign gives the sandbox to a lease. Commands that start after the answer have the lease's variables.
 func (b *broker) assign(ctx context.Context, r channel.Request) wire.Result {
 	if r.Lease == nil {
-		return invalid("a lease is missing")
+		return invalid("the request contains no lease")
 	}
 	if res, refused := refusal(b.keeper.ask(ctx, link.Message{Kind: link.Assign, Lease: r.Lease})); refused {
 		return res
@@ -114,7 +117,7 @@ func (b *broker) assign(ctx context.Context, r channel.Request) wire.Result {
 	return wire.Result{}
 }
 
-// save packs a directory while the programs stand still.
+// save packs a directory while the programs are frozen.
 func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) wire.Result {
 	s := channel.Save{}
 	if r.Save != nil {
@@ -124,7 +127,7 @@ func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) 
 		return res
 	}
 	res := b.saver.Save(ctx, string(r.Path), s, out.Stdout())
-	// The programs continue even when the caller has gone.
+	// The programs continue even if the caller is gone.
 	if thawed, refused := refusal(b.keeper.ask(context.WithoutCancel(ctx), link.Message{Kind: link.Thaw})); refused {
 		return thawed
 	}
@@ -132,9 +135,9 @@ func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) 
 }
 
 const (
-	// portPause is how often a port is tried again.
+	// portPause is the pause between two attempts to connect.
 	portPause = 50 * time.Millisecond
-	// readyLimit bounds the wait for process 1 at the start of a sandbox.
+	// readyLimit limits the wait for process 1 at the start of a sandbox.
 	readyLimit = 5 * time.Second
 	readyPause = 2 * time.Millisecond
 )
@@ -145,7 +148,7 @@ func awaitPort(ctx context.Context, port int) wire.Result {
 	for {
 		conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
-			_ = conn.Close() // it was only tried
+			_ = conn.Close() // the connection was only a test
 			return wire.Result{}
 		}
 		select {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// parent is the broker's side of the link to process 1.
+// parent is the broker's end of the link to process 1.
 type parent struct {
 	conn *link.Conn
 
@@ -21,13 +21,13 @@ type parent struct {
 	seq     uint64
 	answers map[uint64]chan link.Message
 	readers map[uint64]*attachment
-	err     error // once the link has ended
+	err     error // set once the link has ended
 }
 
-// attachment gets the state of a command that it reads.
+// attachment receives the state of a command for its reader.
 type attachment struct {
 	id      uint64
-	changed chan struct{} // of one place, as is taken
+	changed chan struct{} // capacity 1, as for taken
 	taken   chan struct{}
 
 	mu     sync.Mutex // guards what follows
@@ -41,7 +41,7 @@ func (a *attachment) set(s link.Status) {
 	for _, wake := range []chan struct{}{a.changed, a.taken} {
 		select {
 		case wake <- struct{}{}:
-		default: // its reader looks soon anyhow
+		default: // its reader will look soon anyway
 		}
 	}
 }
@@ -82,12 +82,12 @@ func (k *parent) receive() error {
 		case m.Kind == link.State && reader != nil && m.Status != nil:
 			reader.set(*m.Status)
 		default:
-			link.CloseAll(m.Files) // its asker has gone
+			link.CloseAll(m.Files) // the asker is gone
 		}
 	}
 }
 
-// ask sends a message and returns its answer. An answer that comes after ctx has ended is thrown away.
+// ask sends a message and returns its answer. It discards an answer that arrives after ctx has ended.
 func (k *parent) ask(ctx context.Context, m link.Message) (link.Message, error) {
 	to := make(chan link.Message, 1)
 	k.mu.Lock()
@@ -121,7 +121,7 @@ func (k *parent) ask(ctx context.Context, m link.Message) (link.Message, error) 
 	}
 }
 
-// attach makes an attachment, which detach ends.
+// attach creates an attachment. detach ends it.
 func (k *parent) attach() *attachment {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,10 +135,10 @@ func (k *parent) detach(a *attachment) {
 	k.mu.Lock()
 	delete(k.readers, a.id)
 	k.mu.Unlock()
-	_ = k.conn.Send(link.Message{Kind: link.Detach, Attachment: a.id}) // a link that ended has no attachments
+	_ = k.conn.Send(link.Message{Kind: link.Detach, Attachment: a.id}) // a link that has ended has no attachments
 }
 
-// refusal is an answer that is a problem, as a result.
+// refusal converts an answer with a problem to a result.
 func refusal(a link.Message, err error) (wire.Result, bool) {
 	if err != nil {
 		return wire.Result{Problem: wire.ProblemFailed, Message: err.Error()}, true
@@ -146,23 +146,38 @@ func refusal(a link.Message, err error) (wire.Result, bool) {
 	return wire.Result{Problem: a.Problem, Message: a.Text}, a.Problem != ""
 }
 
-// Begin, End and Forget make the keeper the journal of the channel, which outlives the broker.
+// Begin, End and Forget make the keeper the channel's journal, so that the journal outlives the broker. The
+// keeper itself records the start and end of commands.
 func (k *parent) Begin(id string, op channel.Op) (*channel.Record, error) {
+	if op.Runs() {
+		return nil, nil
+	}
 	a, err := k.ask(context.Background(), link.Message{Kind: link.Begin, ID: id, Op: string(op)})
 	if err != nil || a.Began == nil {
 		return nil, err
 	}
-	return &channel.Record{Op: channel.Op(a.Began.Op), Ended: a.Began.Ended, Result: a.Began.Result}, nil
+	known := recordOf(*a.Began)
+	return &known, nil
+}
+
+func recordOf(r link.Record) channel.Record {
+	return channel.Record{Op: channel.Op(r.Op), Ended: r.Ended, Result: r.Result}
 }
 
 // End implements channel.Journal.
-func (k *parent) End(id string, result wire.Result) error {
+func (k *parent) End(id string, op channel.Op, result wire.Result) error {
+	if op.Runs() {
+		return nil
+	}
 	_, err := k.ask(context.Background(), link.Message{Kind: link.Done, ID: id, Result: &result})
 	return err
 }
 
 // Forget implements channel.Journal.
-func (k *parent) Forget(id string) error {
+func (k *parent) Forget(id string, op channel.Op) error {
+	if op.Runs() {
+		return nil
+	}
 	_, err := k.ask(context.Background(), link.Message{Kind: link.Forget, ID: id})
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/port"
 )
 
-// listen takes connections by the port that process 1 has opened, until ctx ends.
+// listen accepts connections on the port that process 1 has opened, until ctx ends.
 func (b *broker) listen(ctx context.Context, server *channel.Server, serving *sync.WaitGroup) error {
 	var key port.Key
 	pipe := os.NewFile(keeper.KeyDescriptor, "key")
@@ -27,13 +27,13 @@ func (b *broker) listen(ctx context.Context, server *channel.Server, serving *sy
 	file := os.NewFile(keeper.PortDescriptor, "port")
 	l, err := net.FileListener(file)
 	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("take the port over: %w", err)
+		return fmt.Errorf("take over the port: %w", err)
 	}
 	serving.Go(func() {
-		// The broker ends with its link to process 1. A listener that fails before shows in connections that are refused.
+		// The broker ends with its link to process 1. If the listener fails before, connections are refused.
 		_ = port.Serve(ctx, l, key, func(ctx context.Context, p port.Purpose, conn net.Conn) {
 			if p == port.Operation {
-				_ = server.ServeOperation(ctx, conn) // the client learns why from the broken connection
+				_ = server.ServeOperation(ctx, conn) // the client sees the broken connection
 				return
 			}
 			_ = server.Serve(ctx, conn) // as above

@@ -24,14 +24,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/shellstate"
 )
 
-// Exit codes as shells have them.
+// Exit codes as in shells.
 const (
 	exitCannotStart = 126
 	exitNotFound    = 127
 )
 
-// resolve makes a command of a request: with its program, directory and variables, and files for its output. The files are
-// the working directory, and then what link.Command says.
+// resolve resolves a request to a command: its program, directory and variables, and files for its output.
+// lent starts with the working directory, followed by the files of link.Command.
 func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, err error) {
 	e := r.Exec
 	c = link.Command{
@@ -81,7 +81,8 @@ func (b *broker) as(uid, gid int, work func() error) error {
 	return errors.Join(identity.Do(uid, gid, work), b.cfg.ownProc())
 }
 
-// user parses uid:gid. No command has process 1's user, and none is root unless the environment allows root.
+// user parses uid:gid. No command runs as process 1's user, and none as root unless the environment allows
+// it.
 func (b *broker) user(text string) (uid, gid int, err error) {
 	u, g, ok := strings.Cut(text, ":")
 	uid64, uidErr := strconv.ParseUint(u, 10, 31)
@@ -89,18 +90,18 @@ func (b *broker) user(text string) (uid, gid int, err error) {
 	uid, gid = int(uid64), int(gid64)
 	switch {
 	case !ok || uidErr != nil || gidErr != nil:
-		return 0, 0, fmt.Errorf("user %q is no pair of numbers, as in 1000:1000", text)
+		return 0, 0, fmt.Errorf("user %q must be a pair of numbers such as 1000:1000", text)
 	case uid == guest.KeeperID || gid == guest.KeeperID:
-		return 0, 0, fmt.Errorf("user %q is that of process 1: choose another", text)
+		return 0, 0, fmt.Errorf("user %q is reserved for process 1: choose another", text)
 	case b.verifies(uid) || b.verifies(gid):
-		return 0, 0, fmt.Errorf("user %q is that of the sandbox's verifier: choose another", text)
+		return 0, 0, fmt.Errorf("user %q is reserved for the sandbox's verifier: choose another", text)
 	case (uid == 0 || gid == 0) && !b.cfg.AllowRoot && uid != b.cfg.UID:
-		return 0, 0, fmt.Errorf("user %q is not allowed: the sandbox's own is %d:%d", text, b.cfg.UID, b.cfg.GID)
+		return 0, 0, fmt.Errorf("user %q is not allowed: the sandbox's user is %d:%d", text, b.cfg.UID, b.cfg.GID)
 	}
 	return uid, gid, nil
 }
 
-// environ returns the sandbox's own variables, and others that replace them.
+// environ returns the sandbox's variables, overridden by more.
 func environ(more map[string]string) []string {
 	env := os.Environ()
 	if len(more) == 0 {
@@ -119,14 +120,15 @@ func environ(more map[string]string) []string {
 	return merged
 }
 
-// findProgram finds the working directory and the program. What is not found is no error, but how the command ends.
+// findProgram finds the working directory and the program. If one is missing, that is the command's result
+// and no error.
 func findProgram(c *link.Command, cwd string) (dir *os.File, err error) {
 	fail := func(code int, err error) (*os.File, error) {
 		c.Failure, c.Text = code, fmt.Sprintf("guest: %v\n", err)
 		return os.Open("/")
 	}
 	if len(c.Args) == 0 {
-		return fail(exitCannotStart, errors.New("no command was given"))
+		return fail(exitCannotStart, errors.New("the command is empty"))
 	}
 	if dir, err = openDirectory(cwd); err != nil {
 		return fail(exitCannotStart, err)
@@ -137,7 +139,7 @@ func findProgram(c *link.Command, cwd string) (dir *os.File, err error) {
 	}
 	if !strings.Contains(c.Path, "/") {
 		if c.Path, err = lookPath(c.Path, c.Env); err != nil {
-			_ = dir.Close() // the command does not start
+			_ = dir.Close() // the command will not start
 			code := exitNotFound
 			if errors.Is(err, fs.ErrPermission) {
 				code = exitCannotStart
@@ -148,7 +150,7 @@ func findProgram(c *link.Command, cwd string) (dir *os.File, err error) {
 	return dir, nil
 }
 
-// openDirectory opens a directory that must lie in the sandbox's roots, whatever links lead there.
+// openDirectory opens a directory that must be in the sandbox's roots, after following links.
 func openDirectory(cwd string) (*os.File, error) {
 	fd, err := unix.Open(cwd, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -176,7 +178,8 @@ func (b *broker) workingDirectory(cwd string) (at string, err error) {
 	return at, err
 }
 
-// lookPath finds a program in the directories of the variable PATH. A relative one is of the working directory.
+// lookPath finds a program in the directories of PATH. Relative directories are relative to the working
+// directory.
 func lookPath(name string, env []string) (string, error) {
 	var path string
 	for _, v := range env {
@@ -187,7 +190,7 @@ func lookPath(name string, env []string) (string, error) {
 	found := error(&exec.Error{Name: name, Err: exec.ErrNotFound})
 	for _, at := range filepath.SplitList(path) {
 		if !filepath.IsAbs(at) {
-			continue // as package os/exec, which runs no program of the current directory
+			continue // like package os/exec, skip the current directory
 		}
 		file := filepath.Join(at, name)
 		info, err := os.Stat(file)
@@ -196,7 +199,7 @@ func lookPath(name string, env []string) (string, error) {
 		}
 		err = unix.Faccessat2(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
 		if errors.Is(err, unix.ENOSYS) && info.Mode()&0o111 != 0 {
-			err = nil // the kernel decides when it starts
+			err = nil // the kernel decides at the start
 		}
 		if err == nil {
 			return file, nil
@@ -205,7 +208,7 @@ func lookPath(name string, env []string) (string, error) {
 	return "", found
 }
 
-// outputs makes the files that a command's output goes to.
+// outputs creates the files for a command's output.
 func (b *broker) outputs(process bool) (lent []*os.File, limits [2]int64, err error) {
 	count := 2
 	sizes := [2]int64{output.MemoryLimit, output.DiskLimit}
@@ -237,7 +240,7 @@ func (b *broker) outputs(process bool) (lent []*os.File, limits [2]int64, err er
 	}
 	if err != nil {
 		link.CloseAll(lent)
-		return nil, limits, fmt.Errorf("make files for the output: %w", err)
+		return nil, limits, fmt.Errorf("create files for the output: %w", err)
 	}
 	return lent, limits, nil
 }

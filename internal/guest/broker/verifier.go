@@ -19,20 +19,23 @@ func (b *broker) identity() sandbox.Identity {
 	return sandbox.Identity{UID: b.cfg.UID, GID: b.cfg.GID, Own: b.cfg.OwnUID}
 }
 
-// verifies tells whether an id is the verifier's.
+// verifies reports whether an id is the verifier's.
 func (b *broker) verifies(id int) bool {
 	is, own := b.identity().Verifier()
 	return own && id == is
 }
 
-// resolveVerifier makes a verifier of a request. Nothing is looked up yet: that is done once the sandbox stands still.
+// resolveVerifier resolves a verifier's request. It looks nothing up yet: that happens when the sandbox is
+// frozen.
 func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Command, lent []*os.File, err error) {
 	id, own := b.identity().Verifier()
 	switch {
 	case !own:
-		return c, nil, errors.New("a verifier needs a sandbox whose user is its own: leave confinement.user of the environment unset")
+		return c, nil, errors.New("a verifier requires a sandbox with a separate user: remove confinement.user from the " +
+			"environment")
 	case e.User != "" || e.Shell:
-		return c, nil, errors.New("a verifier has a user of its own and runs a program: give neither a user nor a line of the shell")
+		return c, nil, errors.New("a verifier has a separate user and runs a program: set neither user nor " +
+			"shell")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -41,7 +44,7 @@ func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Comman
 	c.UID, c.GID, c.Path = id, id, self
 	c.Env = environ(e.Env)
 	if len(e.Args) == 0 {
-		c.Failure, c.Text = exitCannotStart, "guest: no command was given\n"
+		c.Failure, c.Text = exitCannotStart, "guest: the command is empty\n"
 	}
 	run := verifier.Run{Home: verifier.NewHome(), Cwd: e.Cwd, Given: slices.Sorted(maps.Keys(e.Env)), Args: e.Args}
 	c.Args = append([]string{"guest"}, run.Arguments()...)

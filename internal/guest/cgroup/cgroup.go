@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package cgroup reads what a sandbox uses from its own control group.
+// Package cgroup reads a sandbox's resource usage from its control group.
 package cgroup
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Sample writes what the sandbox uses, as its cgroup says (version 2, then 1).
+// Sample writes the sandbox's usage from its cgroup (version 2, then 1).
 func Sample(pids int, out io.Writer) error {
 	u := wire.Usage{PIDs: int64(pids)}
 	var err error
@@ -30,13 +30,13 @@ func Sample(pids int, out io.Writer) error {
 		}
 		cache, cacheErr = field("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ")
 	}
-	if cacheErr == nil && cache < u.MemoryBytes { // the kernel may drop it
+	if cacheErr == nil && cache < u.MemoryBytes { // the kernel may drop this cache
 		u.MemoryBytes -= cache
 	}
 	return json.NewEncoder(out).Encode(u)
 }
 
-// CPUTime returns what the sandbox has used since it started.
+// CPUTime returns the sandbox's CPU time since its start.
 func CPUTime() (time.Duration, error) {
 	micros, err := field("/sys/fs/cgroup/cpu.stat", "usage_usec ")
 	if err == nil {
@@ -49,7 +49,7 @@ func CPUTime() (time.Duration, error) {
 	return time.Duration(nanos), nil
 }
 
-// field reads the number that follows a name at the beginning of a line.
+// field returns the number after a name at the start of a line.
 func field(file, name string) (int64, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -60,11 +60,11 @@ func field(file, name string) (int64, error) {
 			return strconv.ParseInt(string(bytes.TrimSpace(rest)), 10, 64)
 		}
 	}
-	return 0, fmt.Errorf("%s has no line %q", file, name)
+	return 0, fmt.Errorf("%s contains no line %q", file, name)
 }
 
-// OOMKills reads how many processes of the sandbox the kernel has killed for want of memory,
-// from the sandbox's own cgroup (version 2, then 1). Where neither can be read it is always 0.
+// OOMKills returns how many processes of the sandbox the kernel has killed for lack of memory, from the
+// sandbox's cgroup (version 2, then 1). It returns 0 if neither can be read.
 func OOMKills() int {
 	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		b, err := os.ReadFile(file)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package deadline ends a sandbox in time, by clocks that no program of the sandbox can set.
+// Package deadline ends a sandbox in time, by clocks that no program in the sandbox can set.
 package deadline
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Clocks are what process 1 reads of its host's clocks.
+// Clocks are readings of the host's clocks by process 1.
 type Clocks struct {
 	now       time.Time
 	boot      string
-	SinceBoot time.Duration // CLOCK_BOOTTIME: it counts on while the host sleeps and the sandbox is paused
+	SinceBoot time.Duration // CLOCK_BOOTTIME: it continues while the host sleeps and while the sandbox is paused
 }
 
-// ReadClocks reads them.
+// ReadClocks reads the clocks.
 func ReadClocks() (Clocks, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -33,13 +33,13 @@ func ReadClocks() (Clocks, error) {
 	}
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		id = nil // then the host's clock counts
+		id = nil // then the host's clock is used
 	}
 	return Clocks{now: time.Now(), boot: strings.TrimSpace(string(id)), SinceBoot: time.Duration(t.Nano())}, nil
 }
 
-// Left returns how long a sandbox that starts or is assigned now may run. A step of the host's clock moves no deadline
-// within one boot; after a reboot, nothing but that clock is left to ask.
+// Left returns how long a sandbox that starts or is assigned now may run. Within one boot, a step of the
+// host's clock moves no deadline. After a reboot only that clock is left.
 func (c Clocks) Left(e wire.Ends) time.Duration {
 	until := e.At.Sub(c.now)
 	if e.Boot != "" && e.Boot == c.boot {
@@ -48,7 +48,7 @@ func (c Clocks) Left(e wire.Ends) time.Duration {
 	return min(until, e.Left)
 }
 
-// Parse reads the argument of process 1. Without one, as on Cloudflare, the deadline is of the clock here.
+// Parse parses the argument of process 1. Without one, as on Cloudflare, the deadline is by the local clock.
 func Parse(text string, deadline time.Time) (wire.Ends, error) {
 	if text == "" {
 		return wire.Ends{At: deadline, Left: math.MaxInt64}, nil
@@ -63,18 +63,18 @@ func Parse(text string, deadline time.Time) (wire.Ends, error) {
 // Timer calls a function at the deadline.
 type Timer struct{ fd int }
 
-// Arm returns a timer that calls end once, on a thread of its own. A timer that fails calls it too.
+// Arm returns a timer that calls end once, on a separate thread. A timer that fails also calls it.
 func Arm(left time.Duration, end func()) (*Timer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make the deadline's timer: %w", err)
+		return nil, fmt.Errorf("create the deadline's timer: %w", err)
 	}
 	t := &Timer{fd: fd}
 	if err := t.Set(left); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	waiting := make(chan struct{})
-	go func() { // ends with the process
+	go func() { // it ends with the process
 		runtime.LockOSThread()
 		close(waiting)
 		var ticks [8]byte

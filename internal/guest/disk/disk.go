@@ -14,38 +14,41 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
 )
 
-// Process 1 bounds what a sandbox keeps on disk. It measures while programs run, and ends them when more is used than
-// before and more than may be: so what removes files goes on. Each program's size limit bounds a single file meanwhile.
-// This bounds what programs do; only a quota of the file system bounds programs that hide files without a name.
+// Process 1 limits what a sandbox keeps on disk. It measures while programs run, and kills them if the use
+// has grown and exceeds the limit; so programs that remove files may continue. Meanwhile each program's file
+// size limit bounds a single file. This works against programs that write files normally. Only a file-system
+// quota works against programs that hide files without a name.
 
 const (
-	// minDiskPause and maxDiskPause are between two measurements, maxIdlePause where nothing has run.
+	// minDiskPause and maxDiskPause bound the pause between two measurements, maxIdlePause applies if nothing
+	// ran.
 	minDiskPause = 500 * time.Millisecond
 	maxDiskPause = 5 * time.Second
 	maxIdlePause = 2 * time.Second
-	// diskShare is how many times as long as it measured, in CPU time, process 1 then pauses.
+	// diskShare is the length of the pause, as a multiple of the CPU time of the measurement.
 	diskShare = 20
-	// tornLimit is how many measurements in a row may fail because directories were moved meanwhile, or because
-	// process 1 was kept from measuring.
+	// tornLimit is how many measurements in a row may fail because directories were moved, or because process
+	// 1 was kept from measuring.
 	tornLimit = 3
-	// killTime bounds the ending of programs.
+	// killTime limits the killing of programs.
 	killTime = 5 * time.Second
 )
 
-// Limits bound what the sandbox keeps.
+// Limits configure the limits of the sandbox.
 type Limits struct {
 	Bytes int64
 	Roots []string
-	// Writers returns the processes that are ended when the sandbox keeps more, and Holders those whose open files count.
+	// Writers returns the processes to kill when the limit is exceeded; Holders returns the processes whose
+	// open files count.
 	Writers, Holders func() []int
-	// Ended is called with the time since boot before they are ended.
+	// Ended is called with the time since boot before the processes are killed.
 	Ended func(sinceBoot time.Duration)
-	// Shut lets no program start until the returned function is called: it would be ended with the others. It is not
-	// called where it is nil.
+	// Shut prevents new programs, which would be killed with the others, until the returned function is
+	// called. It may be nil.
 	Shut func() (open func())
 }
 
-// Watch holds the limits. It never returns.
+// Watch enforces the limits. It never returns.
 func Watch(limits Limits) {
 	d := watch{limits: limits, elsewhere: mountsBelow(limits.Roots), pause: minDiskPause}
 	for {
@@ -56,14 +59,14 @@ func Watch(limits Limits) {
 
 type watch struct {
 	limits    Limits
-	elsewhere map[inode]bool // roots of mounts below the limits' own, which do not count
+	elsewhere map[inode]bool // roots of mounts below the limits' directories, which do not count
 	pause     time.Duration
-	others    time.Duration // CPU time of the programs when last measured
-	used      int64         // when last measured
+	others    time.Duration // CPU time of the programs at the last measurement
+	used      int64         // at the last measurement
 	torn      int
 }
 
-// look measures if anything has run since, and ends programs that have used more than they may.
+// look measures if anything has run since, and kills programs that exceed the limit.
 func (d *watch) look() {
 	others, known := othersCPU()
 	if known && others == d.others {
@@ -78,7 +81,7 @@ func (d *watch) look() {
 		if d.torn++; d.torn < tornLimit {
 			return
 		}
-		used = max(d.used+1, d.limits.Bytes+1) // what cannot be measured is taken to grow
+		used = max(d.used+1, d.limits.Bytes+1) // treat unmeasurable use as growth
 	}
 	d.torn = 0
 	if grown := used > d.used; used > d.limits.Bytes && grown {
@@ -90,7 +93,7 @@ func (d *watch) look() {
 	d.used = used
 }
 
-// end ends the programs.
+// end kills the programs.
 func (d *watch) end() {
 	if d.limits.Shut != nil {
 		open := d.limits.Shut()
@@ -102,7 +105,8 @@ func (d *watch) end() {
 	proc.KillAll(d.limits.Writers, time.Now().Add(killTime))
 }
 
-// othersCPU returns the CPU time that all but process 1 have used. A sandbox in which nothing ran has written nothing.
+// othersCPU returns the CPU time of everything except process 1. A sandbox in which nothing ran has written
+// nothing.
 func othersCPU() (time.Duration, bool) {
 	all, err := cgroup.CPUTime()
 	if err != nil {
@@ -120,9 +124,9 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Exceeded is what a command writes that was ended for it.
-const Exceeded = "guest: disk_exceeded: /workspace and /data hold more than the sandbox may keep: " +
-	"its programs were ended; remove files to go on\n"
+// Exceeded is the message in the output of a command that was killed for the disk limit.
+const Exceeded = "guest: disk_exceeded: /workspace and /data exceed the disk limit of the sandbox: " +
+	"its programs were killed; remove files to continue\n"
 
-// errTorn is a tree that changed under the walk, so that not all of it was seen.
+// errTorn: the tree changed during the walk, so that parts were missed.
 var errTorn = errors.New("directories were moved meanwhile")

@@ -52,7 +52,9 @@ func TestWhatADirectoryTakesOnDisk(t *testing.T) {
 			}
 			return os.Truncate(filepath.Join(dir, "hole"), 1<<30)
 		}, 0},
-		"a link to a file elsewhere": {func(dir string) error { return os.Symlink("/proc/self/exe", filepath.Join(dir, "link")) }, 0},
+		"a link to a file elsewhere": {
+			func(dir string) error { return os.Symlink("/proc/self/exe", filepath.Join(dir, "link")) }, 0,
+		},
 		"space that is only reserved": {func(dir string) error {
 			f, err := os.Create(filepath.Join(dir, "reserved"))
 			if err != nil {
@@ -97,7 +99,9 @@ func TestAFileWithoutANameTakesDisk(t *testing.T) {
 	}
 	defer unix.Close(second)
 	var s unix.Stat_t
-	for _, err := range []error{unix.Fallocate(int(f.Fd()), 0, 0, 3*mib), os.Remove(f.Name()), unix.Fstat(int(f.Fd()), &s)} {
+	for _, err := range []error{
+		unix.Fallocate(int(f.Fd()), 0, 0, 3*mib), os.Remove(f.Name()), unix.Fstat(int(f.Fd()), &s),
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}

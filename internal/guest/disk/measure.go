@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inode is a file, whatever its names are.
+// inode identifies a file, whatever its names.
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(s *unix.Stat_t) inode { return inode{uint64(s.Dev), s.Ino} } //nolint:unconvert // as wide on every architecture
 
-// measure returns what the trees below the roots take on disk, and what programs hold there without a name.
+// measure returns the disk use of the trees below the roots, plus that of open files without a name there.
 func (d *watch) measure() (used int64, err error) {
 	w := walk{elsewhere: d.elsewhere, buffer: make([]byte, 4096)}
 	devices := map[uint64]bool{}
@@ -31,13 +31,13 @@ func (d *watch) measure() (used int64, err error) {
 	return w.used + w.nameless(d.limits.Holders(), devices), nil
 }
 
-// mountsBelow returns the roots of what is mounted below some directories. It does not change: nothing in a sandbox can
-// mount.
+// mountsBelow returns the roots of mounts below directories. They are constant, because nothing in a sandbox
+// can mount.
 func mountsBelow(roots []string) map[inode]bool {
 	found := map[inode]bool{}
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return found // then they count
+		return found // then mounts count too
 	}
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	for line := range strings.Lines(string(text)) {
@@ -56,7 +56,7 @@ func mountsBelow(roots []string) map[inode]bool {
 	return found
 }
 
-// walk adds up a tree. It holds one descriptor and a few bytes for each level, so no tree is too deep for it.
+// walk adds up a tree. It keeps one descriptor and a few bytes per level, so it can handle any depth.
 type walk struct {
 	elsewhere map[inode]bool
 	buffer    []byte
@@ -64,19 +64,19 @@ type walk struct {
 	levels    []level
 }
 
-// level is a directory that the walk comes back to, and where it goes on there.
+// level is a parent directory and the position at which the walk continues in it.
 type level struct {
 	inode
 	next int64
 }
 
-// maxLevels is deeper than any tree that a program needs, and 1.5 MiB of memory.
+// maxLevels is deeper than any tree that a program needs, and uses 1.5 MiB of memory.
 const maxLevels = 1 << 16
 
-// blockSize is the unit of stat(2)'s blocks, whatever the file system has.
+// blockSize is the unit of stat(2)'s blocks, for all file systems.
 const blockSize = 512
 
-// add counts a file's blocks: a hole takes none. One with several names is met once for each.
+// add counts a file's blocks, not its holes. A file with several names is visited once per name.
 func (w *walk) add(s *unix.Stat_t) {
 	bytes := s.Blocks * blockSize
 	if s.Mode&unix.S_IFMT != unix.S_IFDIR && s.Nlink > 1 {
@@ -86,7 +86,7 @@ func (w *walk) add(s *unix.Stat_t) {
 	w.used += bytes
 }
 
-// tree adds all below a directory, and returns its device.
+// tree adds everything below a directory, and returns its device.
 func (w *walk) tree(root string) (dev uint64, err error) {
 	fd, err := openBelow(unix.AT_FDCWD, root)
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *walk) tree(root string) (dev uint64, err error) {
 			child, err = w.up(fd)
 		}
 		if err == nil {
-			_ = unix.Close(fd) // only read
+			_ = unix.Close(fd) // read only
 			fd = child
 			err = unix.Fstat(fd, &at)
 		}
@@ -119,8 +119,8 @@ func (w *walk) tree(root string) (dev uint64, err error) {
 	return dev, errors.Join(err, unix.Close(fd))
 }
 
-// files adds the files of a directory from where the walk stands there, up to the next directory in it, which it opens
-// and adds. It returns -1 at the end.
+// files adds the files of a directory from the walk's position up to the next subdirectory. It opens and adds
+// that subdirectory. It returns -1 at the end.
 func (w *walk) files(fd int, here inode) (child int, err error) {
 	for {
 		n, err := unix.Getdents(fd, w.buffer)
@@ -145,8 +145,9 @@ func (w *walk) files(fd int, here inode) (child int, err error) {
 				continue
 			}
 			child, err := openBelow(fd, name)
-			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EACCES) {
-				continue // gone, another kind by now, or another user's
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+				errors.Is(err, unix.EACCES) {
+				continue // gone, replaced, or owned by another user
 			}
 			if err != nil {
 				return -1, err
@@ -161,7 +162,8 @@ func (w *walk) files(fd int, here inode) (child int, err error) {
 	}
 }
 
-// openBelow opens a directory to read it. One that keeps its own user out is opened to it: nothing hides there.
+// openBelow opens a directory for reading. It makes one accessible that denies its owner access: nothing can
+// hide there.
 func openBelow(fd int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	child, err := unix.Openat(fd, name, flags, 0)
@@ -171,7 +173,7 @@ func openBelow(fd int, name string) (int, error) {
 	return child, err
 }
 
-// up goes back to the directory that the walk came from, and to where it stood there.
+// up returns to the parent directory at the walk's position.
 func (w *walk) up(fd int) (int, error) {
 	back := w.levels[len(w.levels)-1]
 	w.levels = w.levels[:len(w.levels)-1]
@@ -195,7 +197,8 @@ func (w *walk) up(fd int) (int, error) {
 	return parent, nil
 }
 
-// entryOf takes the first entry from what getdents64 gave: where the next one is, its name, and its size.
+// entryOf parses the first entry of a getdents64 buffer: the position of the next one, the name, and the
+// size.
 func entryOf(b []byte) (next int64, name string, size int) {
 	const head = 8 + 8 + 2 + 1 // inode, offset, size, type
 	size = int(binary.NativeEndian.Uint16(b[16:]))
@@ -203,7 +206,7 @@ func entryOf(b []byte) (next int64, name string, size int) {
 	return int64(binary.NativeEndian.Uint64(b[8:])), name, size
 }
 
-// nameless returns what programs hold open on some devices that has no name any more, or never had one.
+// nameless returns the size of open files without a name on some devices.
 func (w *walk) nameless(holders []int, devices map[uint64]bool) (used int64) {
 	held := map[inode]int64{}
 	for _, pid := range holders {
@@ -218,7 +221,7 @@ func (w *walk) nameless(holders []int, devices map[uint64]bool) (used int64) {
 func (w *walk) heldBy(pid int, devices map[uint64]bool, held map[inode]int64) {
 	dir, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return // it has ended, or keeps its own user out
+		return // it has ended, or denies its owner access
 	}
 	defer unix.Close(dir)
 	for {

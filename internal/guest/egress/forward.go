@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package egress moves connections from inside of a sandbox to the gateway.
+// Package egress forwards connections in a sandbox to the gateway.
 package egress
 
 import (
@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// maxForwards is how many connections are moved at a time; the gateway takes as many of a sandbox.
+	// maxForwards limits concurrent connections. The gateway has the same limit per sandbox.
 	maxForwards = 256
-	// askTime bounds what the gateway takes to connect to a host.
+	// askTime limits how long the gateway takes to connect to a host.
 	askTime = 30 * time.Second
-	// maxAnswer bounds the header of the gateway's answer, in bytes.
+	// maxAnswer limits the header of the gateway's answer, in bytes.
 	maxAnswer = 4 << 10
 )
 
-// forwarder moves connections inside of the sandbox to the gateway. It decides nothing: what may go
-// out is the gateway's to say, and code in the sandbox may as well call the socket itself.
+// forwarder forwards connections in the sandbox to the gateway. It decides nothing: the gateway decides what
+// is allowed, and sandbox code can also call the socket itself.
 type forwarder struct {
 	socket string
 	slots  chan struct{}
 }
 
-// Forward begins to forward as egress, in JSON, says. It ends with the process. A host whose
-// port this user may not listen on (before Linux lets everybody) is reached through the proxy alone.
+// Forward starts to forward as egress, in JSON, says. It ends with the process. If this user may not listen
+// on a host's port (low ports on older kernels), that host is reachable only through the proxy.
 func Forward(egress string) error {
 	var e wire.Egress
 	if err := json.Unmarshal([]byte(egress), &e); err != nil {
@@ -53,7 +53,7 @@ func Forward(egress string) error {
 	return nil
 }
 
-// listen forwards what comes to an address: as it is, or to a target that the gateway is asked for.
+// listen forwards connections to an address: unchanged, or to a target that it requests from the gateway.
 func (f *forwarder) listen(address, target string) error {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -63,18 +63,18 @@ func (f *forwarder) listen(address, target string) error {
 	if err != nil {
 		return err
 	}
-	go f.serve(l, target) // ends with the process
+	go f.serve(l, target) // it ends with the process
 	return nil
 }
 
 func (f *forwarder) serve(l *net.TCPListener, target string) {
 	for {
 		conn, err := l.AcceptTCP()
-		if err != nil { // out of descriptors or memory, which the sandbox may give back
+		if err != nil { // out of descriptors or memory, which the sandbox may release
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		f.slots <- struct{}{} // what is more waits in the kernel
+		f.slots <- struct{}{} // further connections wait in the kernel
 		go func() {
 			defer func() { <-f.slots }()
 			f.forward(conn, target)
@@ -82,8 +82,8 @@ func (f *forwarder) serve(l *net.TCPListener, target string) {
 	}
 }
 
-// forward moves one connection until both sides have ended. A client whose host is not reached is
-// reset, so that it fails at once.
+// forward serves one connection until both sides have ended. It resets a client whose host cannot be reached,
+// so that it fails at once.
 func (f *forwarder) forward(client *net.TCPConn, target string) {
 	defer client.Close()
 	gateway, err := f.call(target)
@@ -101,9 +101,9 @@ func (f *forwarder) forward(client *net.TCPConn, target string) {
 	<-there
 }
 
-// call connects to the gateway and, unless the client itself is to speak to it, asks for a target.
+// call connects to the gateway and requests a target, unless the client itself talks to the gateway.
 func (f *forwarder) call(target string) (*net.UnixConn, error) {
-	// A socket takes a connection at once or not at all.
+	// A Unix socket accepts a connection at once or not at all.
 	gateway, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: f.socket, Net: "unix"})
 	if err != nil || target == "" {
 		return gateway, err
@@ -121,14 +121,14 @@ func ask(gateway net.Conn, target string) error {
 	if _, err := fmt.Fprintf(gateway, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
 		return err
 	}
-	// The other side says nothing before the client has spoken, so nothing is read too much.
+	// The other side sends nothing before the client has spoken, so this reads nothing too much.
 	in := bufio.NewReader(io.LimitReader(gateway, maxAnswer))
 	status, err := in.ReadString('\n')
 	if err != nil {
 		return err
 	}
 	if !strings.HasPrefix(status, "HTTP/1.1 200 ") {
-		return fmt.Errorf("the gateway says %q", strings.TrimSpace(status))
+		return fmt.Errorf("the gateway answered %q", strings.TrimSpace(status))
 	}
 	for line := status; line != "\r\n"; {
 		if line, err = in.ReadString('\n'); err != nil {
@@ -136,12 +136,12 @@ func ask(gateway net.Conn, target string) error {
 		}
 	}
 	if in.Buffered() > 0 {
-		return errors.New("the gateway says more than it was asked")
+		return errors.New("the gateway sent unexpected data")
 	}
 	return gateway.SetDeadline(time.Time{})
 }
 
-// move copies one direction to its end; when that breaks, both directions end.
+// move copies one direction to its end. If that breaks, both directions end.
 func move(to, from interface {
 	io.ReadWriteCloser
 	CloseWrite() error
@@ -151,6 +151,6 @@ func move(to, from interface {
 		err = to.CloseWrite()
 	}
 	if err != nil {
-		_, _ = to.Close(), from.Close() // there is no other place to report it
+		_, _ = to.Close(), from.Close() // there is no place to report it
 	}
 }

@@ -50,7 +50,8 @@ func BenchmarkPut(b *testing.B) {
 			}
 			put := func(w Worker) func(io.Reader) error {
 				return func(in io.Reader) error {
-					res := w.Serve(b.Context(), channel.Request{Op: channel.OpPut, Path: []byte("/workspace")}, in, wire.NewWriter(io.Discard))
+					res := w.Serve(b.Context(), channel.Request{Op: channel.OpPut, Path: []byte("/workspace")}, in,
+						wire.NewWriter(io.Discard))
 					if res.Problem != "" {
 						return fmt.Errorf("put: %s", res.Message)
 					}
@@ -86,7 +87,8 @@ func many(b *testing.B, files, size int) []byte {
 		if i%100 == 0 {
 			entries = append(entries, tar.Header{Typeflag: tar.TypeDir, Name: fmt.Sprintf("project/%d/", i/100), Mode: 0o755})
 		}
-		entries = append(entries, tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("project/%d/%d", i/100, i), Mode: 0o644})
+		entries = append(entries,
+			tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("project/%d/%d", i/100, i), Mode: 0o644})
 	}
 	return archive(b, strings.Repeat("x", size), entries...).Bytes()
 }
@@ -106,7 +108,8 @@ func BenchmarkStat(b *testing.B) {
 			}
 			w := Worker{base: base, identity: identity}
 			for b.Loop() {
-				if _, res := serve(b.Context(), w, onFile(wire.FileRequest{Op: wire.FileStat, Path: []byte("/workspace")}), nil); res.Problem != "" {
+				if _, res := serve(b.Context(), w, onFile(wire.FileRequest{Op: wire.FileStat, Path: []byte("/workspace")}),
+					nil); res.Problem != "" {
 					b.Fatal(res.Message)
 				}
 			}

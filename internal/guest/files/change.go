@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// write puts what a wire.Writer wrote to in under a path, whole or not at all.
+// write writes the content that a wire.Writer sent to in to a path, atomically.
 func (w Worker) write(ctx context.Context, p string, mode fs.FileMode, in io.Reader) error {
 	root, rel, err := w.openRoot(p)
 	if err != nil {
@@ -33,14 +33,14 @@ func (w Worker) write(ctx context.Context, p string, mode fs.FileMode, in io.Rea
 	}
 	defer dir.Close()
 	if s, err := statAt(fdOf(dir), name); err == nil && s.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return refuse("a directory is in the way")
+		return refuse("the path is a directory")
 	}
 	return replace(fdOf(dir), name, mode, func(f io.Writer) error {
 		return cmp.Or(copyContent(f, in), ctx.Err())
 	})
 }
 
-// replace makes a file in a directory, in place of what has its name. It appears whole, or not at all.
+// replace creates or replaces a file in a directory, atomically.
 func replace(dir int, name string, mode fs.FileMode, content func(io.Writer) error) error {
 	unfinished := ".unfinished-" + rand.Text()
 	fd, err := unix.Openat(dir, unfinished, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -60,7 +60,7 @@ func replace(dir int, name string, mode fs.FileMode, content func(io.Writer) err
 	return err
 }
 
-// copyContent copies content, and fails when its sender could not send all of it.
+// copyContent copies content, and fails if the sender could not send all of it.
 func copyContent(to io.Writer, in io.Reader) error {
 	content := &wire.Demux{Stdout: to}
 	if _, err := io.CopyBuffer(content, in, make([]byte, bufferSize)); err != nil {
@@ -69,7 +69,7 @@ func copyContent(to io.Writer, in io.Reader) error {
 	r, ok := content.Result()
 	switch {
 	case !ok:
-		return errors.New("the content was cut off; nothing was changed")
+		return errors.New("the content is incomplete; nothing was changed")
 	case r.Problem != "":
 		return errors.New(r.Message + "; nothing was changed")
 	}
@@ -83,7 +83,7 @@ func (w Worker) remove(ctx context.Context, p string, recursive bool) error {
 	}
 	defer root.Close()
 	if rel == "." {
-		return refuse("it is one of the directories that a sandbox always has")
+		return refuse("the root directories of a sandbox cannot be removed")
 	}
 	dir, name, err := openParent(root, rel)
 	if err != nil {
@@ -108,7 +108,7 @@ func removeOne(dir int, name string, s *unix.Stat_t) error {
 	return pathError("remove", name, unix.Unlinkat(dir, name, flags))
 }
 
-// removeAll removes a directory and all below it.
+// removeAll removes a directory with its content.
 func removeAll(ctx context.Context, dir int, name string) error {
 	for {
 		err := pathError("remove", name, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR))
@@ -130,11 +130,11 @@ func removeAll(ctx context.Context, dir int, name string) error {
 	}
 }
 
-// removeEntry removes a file or an empty directory, and enters another one.
+// removeEntry removes a file or an empty directory, and enters any other directory.
 func removeEntry(e entry) (enter bool, err error) {
 	err = removeOne(e.dir, e.name, &e.stat)
 	switch {
-	case err == nil || gone(err) || errors.Is(err, unix.EISDIR): // EISDIR: another kind by now
+	case err == nil || gone(err) || errors.Is(err, unix.EISDIR): // EISDIR: it has become a directory
 		return false, nil
 	case e.isDir() && notEmpty(err):
 		return true, nil

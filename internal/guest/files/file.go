@@ -21,7 +21,7 @@ import (
 // file works on one path.
 func (w Worker) file(ctx context.Context, r *wire.FileRequest, in io.Reader, out io.Writer) error {
 	if r == nil {
-		return refuse("the request names no file")
+		return refuse("the request contains no file")
 	}
 	p := string(r.Path)
 	switch r.Op {
@@ -36,7 +36,7 @@ func (w Worker) file(ctx context.Context, r *wire.FileRequest, in io.Reader, out
 	case wire.FileUsage:
 		return w.writing(ctx, out, func(out io.Writer) error { return w.usage(ctx, p, r.Limit, out) })
 	default:
-		return refuse("there is no file operation %q", r.Op)
+		return refuse("unknown file operation %q", r.Op)
 	}
 }
 
@@ -59,13 +59,18 @@ func (w Worker) stat(p string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(info)
 }
 
-// describe describes what has a name in a directory.
+// describe describes a directory entry.
 func describe(dir int, name string) (wire.FileInfo, error) {
 	s, err := statAt(dir, name)
 	if err != nil {
 		return wire.FileInfo{}, err
 	}
-	info := wire.FileInfo{Name: []byte(name), Type: "other", Mode: s.Mode & uint32(fs.ModePerm), Modified: time.Unix(s.Mtim.Unix()).UTC()}
+	info := wire.FileInfo{
+		Name:     []byte(name),
+		Type:     "other",
+		Mode:     s.Mode & uint32(fs.ModePerm),
+		Modified: time.Unix(s.Mtim.Unix()).UTC(),
+	}
 	switch s.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		info.Type, info.Size = "file", s.Size
@@ -81,10 +86,10 @@ func describe(dir int, name string) (wire.FileInfo, error) {
 	return info, nil
 }
 
-// list describes the first limit names after a name. What goes meanwhile is left out.
+// list describes the first limit entries after a name. It skips entries that disappear meanwhile.
 func (w Worker) list(ctx context.Context, p, after string, limit int, out io.Writer) error {
 	if limit < 0 || limit > sandbox.MaxPage {
-		return refuse("at most %d names are listed at once", sandbox.MaxPage)
+		return refuse("a page has at most %d names", sandbox.MaxPage)
 	}
 	root, rel, err := w.openRoot(p)
 	if err != nil {
@@ -93,7 +98,7 @@ func (w Worker) list(ctx context.Context, p, after string, limit int, out io.Wri
 	defer root.Close()
 	dir, err := openDir(root, rel)
 	if errors.Is(err, unix.ENOTDIR) {
-		return refuse("%s is no directory", rel)
+		return refuse("%s is not a directory", rel)
 	}
 	if err != nil {
 		return err
@@ -106,7 +111,7 @@ func (w Worker) list(ctx context.Context, p, after string, limit int, out io.Wri
 	encoder := json.NewEncoder(out)
 	for _, name := range names {
 		info, err := describe(fdOf(dir), name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) { // gone, or a link no more
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) { // gone, or no longer a link
 			continue
 		}
 		if err != nil {
@@ -119,8 +124,8 @@ func (w Worker) list(ctx context.Context, p, after string, limit int, out io.Wri
 	return nil
 }
 
-// firstNames returns the smallest names after one, in order. It keeps no more in memory than those:
-// sandboxed code may fill a directory with millions.
+// firstNames returns the smallest names after a name, in order. It keeps only these in memory: sandbox code
+// may fill a directory with millions of names.
 func firstNames(ctx context.Context, dir int, after string, limit int) ([]string, error) {
 	buffer := make([]byte, 32<<10)
 	var first []string
@@ -146,7 +151,7 @@ func firstNames(ctx context.Context, dir int, after string, limit int) ([]string
 	}
 }
 
-// usage counts what lies below a directory, up to a number of files. What may not be read is not counted.
+// usage counts the files below a directory, up to a limit. It skips what it may not read.
 func (w Worker) usage(ctx context.Context, p string, limit int, out io.Writer) error {
 	root, rel, err := w.openRoot(p)
 	if err != nil {
@@ -191,8 +196,8 @@ func (w Worker) usage(ctx context.Context, p string, limit int, out io.Writer) e
 	return json.NewEncoder(out).Encode(used)
 }
 
-// blockSize is the unit of stat(2)'s blocks, whatever the file system has.
+// blockSize is the unit of stat(2)'s blocks, for all file systems.
 const blockSize = 512
 
-// errEnough ends a walk that need not go on.
-var errEnough = errors.New("enough was counted")
+// errEnough ends a walk early.
+var errEnough = errors.New("the limit of the count is reached")

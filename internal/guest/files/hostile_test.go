@@ -49,7 +49,8 @@ func beHostile(base string) {
 			return errors.Join(os.Mkdir(p, 0o755), unix.Mkfifo(p+"/a", 0o666), os.Symlink(outside, p+"/sub"))
 		},
 		"full": func(p string) error {
-			return errors.Join(os.MkdirAll(p+"/sub/deep", 0o755), os.WriteFile(p+"/a", []byte("inside"), 0o644), os.WriteFile(p+"/sub/b", nil, 0o600))
+			return errors.Join(os.MkdirAll(p+"/sub/deep", 0o755), os.WriteFile(p+"/a", []byte("inside"), 0o644),
+				os.WriteFile(p+"/sub/b", nil, 0o600))
 		},
 		"closed": func(p string) error { return os.Mkdir(p, 0) },
 	}
@@ -59,7 +60,10 @@ func beHostile(base string) {
 		names = append(names, name)
 		err = errors.Join(err, thing(filepath.Join(ready, name)))
 	}
-	targets := []string{"workspace/d", "workspace/d/sub", "workspace/d/a", "data/d", "data/d/sub", "data/d/a", "run/secrets/token", "run/secrets/other"}
+	targets := []string{
+		"workspace/d", "workspace/d/sub", "workspace/d/a", "data/d", "data/d/sub", "data/d/a", "run/secrets/token",
+		"run/secrets/other",
+	}
 	if err != nil {
 		_, _ = fmt.Println(err)
 		os.Exit(1)
@@ -117,7 +121,8 @@ func takeUnfinished(dir int, outside string) {
 
 // underAttack runs an operation many times while hostile code of the sandbox's user swaps files. It fails when the
 // operation blocks, sends what lies outside, or changes it.
-func underAttack(t *testing.T, operation func(t *testing.T, ctx context.Context, w Worker, try int) ([]byte, wire.Result)) {
+func underAttack(t *testing.T,
+	operation func(t *testing.T, ctx context.Context, w Worker, try int) ([]byte, wire.Result)) {
 	var before string
 	var hostile *exec.Cmd
 	w, inside := asBroker(t, brokerCaps, func(base string) {
@@ -179,7 +184,10 @@ func startHostile(t *testing.T, base string) *exec.Cmd {
 	c := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^$")
 	c.Dir = filepath.Join(base, "tmp")
 	c.Env = []string{roleVariable + "=hostile", baseVariable + "=" + base}
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: sandboxID, Gid: sandboxID}, Pdeathsig: syscall.SIGKILL}
+	c.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: sandboxID, Gid: sandboxID},
+		Pdeathsig:  syscall.SIGKILL,
+	}
 	out, err := c.StdoutPipe()
 	must(t, err)
 	must(t, c.Start())
@@ -210,7 +218,8 @@ func look(t *testing.T, dir string) string {
 		if d.Type().IsRegular() {
 			content, err = os.ReadFile(p)
 		}
-		_, _ = fmt.Fprintf(&all, "%s %o %d %d.%d %q\n", p, s.Mode, s.Uid, s.Ctim.Sec, s.Ctim.Nsec, content) // memory does not fail
+		// Memory does not fail.
+		_, _ = fmt.Fprintf(&all, "%s %o %d %d.%d %q\n", p, s.Mode, s.Uid, s.Ctim.Sec, s.Ctim.Nsec, content)
 		return err
 	}))
 	return all.String()
@@ -228,11 +237,17 @@ func TestGetUnderAttack(t *testing.T) {
 
 func TestPutUnderAttack(t *testing.T) {
 	underAttack(t, func(t *testing.T, ctx context.Context, w Worker, try int) ([]byte, wire.Result) {
-		stream := archive(t, "put", tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o751}, tar.Header{Typeflag: tar.TypeReg, Name: "d/a", Mode: 0o640},
-			tar.Header{Typeflag: tar.TypeDir, Name: "d/sub/", Mode: 0o711}, tar.Header{Typeflag: tar.TypeReg, Name: "d/sub/b", Mode: 0o604},
-			tar.Header{Typeflag: tar.TypeLink, Name: "d/sub/c", Linkname: "d/a"}, tar.Header{Typeflag: tar.TypeSymlink, Name: "d/l", Linkname: "sub"},
+		stream := archive(t, "put", tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o751},
+			tar.Header{Typeflag: tar.TypeReg, Name: "d/a", Mode: 0o640},
+			tar.Header{Typeflag: tar.TypeDir, Name: "d/sub/", Mode: 0o711},
+			tar.Header{Typeflag: tar.TypeReg, Name: "d/sub/b", Mode: 0o604},
+			tar.Header{Typeflag: tar.TypeLink, Name: "d/sub/c", Linkname: "d/a"},
+			tar.Header{Typeflag: tar.TypeSymlink, Name: "d/l", Linkname: "sub"},
 			tar.Header{Typeflag: tar.TypeReg, Name: "d/l/e", Mode: 0o777})
-		return serve(ctx, w, channel.Request{Op: channel.OpPut, Path: []byte([]string{"/workspace", "/data", "/workspace/d", "/data/d/sub"}[try%4])}, stream)
+		return serve(ctx, w, channel.Request{
+			Op:   channel.OpPut,
+			Path: []byte([]string{"/workspace", "/data", "/workspace/d", "/data/d/sub"}[try%4]),
+		}, stream)
 	})
 }
 
@@ -252,7 +267,8 @@ func TestFileOperationsUnderAttack(t *testing.T) {
 
 func TestSecretsUnderAttack(t *testing.T) {
 	underAttack(t, func(t *testing.T, ctx context.Context, w Worker, _ int) ([]byte, wire.Result) {
-		return serve(ctx, w, channel.Request{Op: channel.OpSecrets}, archive(t, "secret", tar.Header{Typeflag: tar.TypeReg, Name: "token"}, tar.Header{Typeflag: tar.TypeReg, Name: "third"}))
+		return serve(ctx, w, channel.Request{Op: channel.OpSecrets}, archive(t,
+			"secret", tar.Header{Typeflag: tar.TypeReg, Name: "token"}, tar.Header{Typeflag: tar.TypeReg, Name: "third"}))
 	})
 }
 

@@ -11,17 +11,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 )
 
-// Identity is what the kernel checks when files are opened, and whom new files belong to.
+// Identity is the owner of new files and what the kernel checks when files are opened.
 type Identity struct {
 	UID, GID int
-	// All: it may read files whatever their modes say. The process needs CAP_DAC_OVERRIDE.
+	// All: it may read all files, whatever their modes. The process needs CAP_DAC_OVERRIDE.
 	All bool
 }
 
 // Worker works on the files of one sandbox. It is a value without state.
 type Worker struct {
-	identity *Identity // nil keeps the process's own
-	base     string    // the directory that stands for /, "" for / itself
+	identity *Identity // nil: that of the process
+	base     string    // the directory used as /, "" for / itself
 }
 
 // New returns a Worker with a file-system identity. The process needs CAP_SETUID and CAP_SETGID.
@@ -30,7 +30,7 @@ func New(id Identity) Worker { return Worker{identity: &id} }
 // Own returns a Worker with the identity of the process.
 func Own() Worker { return Worker{} }
 
-// do runs work with the identity, and returns what it returns.
+// do runs work with the identity and returns its error.
 func (w Worker) do(work func() error) error {
 	if w.identity == nil {
 		return work()
@@ -46,8 +46,8 @@ func (w Worker) do(work func() error) error {
 	return <-done
 }
 
-// onThread calls work on a thread that ends afterwards. It never uses the first thread, which cannot end: signals at the
-// end of a parent, and what the kernel shows of the process, depend on that one.
+// onThread calls work on a thread that ends afterwards. It never uses the first thread, which cannot end:
+// parent-death signals and what the kernel shows of the process depend on it.
 func onThread(work func()) {
 	runtime.LockOSThread() // without an unlock: the runtime ends the thread with the goroutine
 	if unix.Gettid() != unix.Getpid() {
@@ -56,25 +56,25 @@ func onThread(work func()) {
 	}
 	defer runtime.UnlockOSThread()
 	done := make(chan struct{})
-	go func() { // on another thread, as this one is taken
+	go func() { // on another thread, because this one is locked
 		defer close(done)
 		onThread(work)
 	}()
 	<-done
 }
 
-// take gives the identity to the calling thread, for good, and takes all capabilities away from it that the identity does
-// not need. It fails unless the kernel confirms each step.
+// take gives the identity to the calling thread permanently, and drops all capabilities that the identity
+// does not need. It fails unless the kernel confirms each step.
 func (id Identity) take() error {
 	if id.UID < 0 || id.GID < 0 || id.UID >= noID || id.GID >= noID || id.UID == unix.Geteuid() {
-		return fmt.Errorf("take the identity %d:%d: it is no sandbox's", id.UID, id.GID)
+		return fmt.Errorf("take the identity %d:%d: it is not valid for a sandbox", id.UID, id.GID)
 	}
-	if err := unix.Setgroups(nil); err != nil { // of this thread only, unlike package syscall's
+	if err := unix.Setgroups(nil); err != nil { // only for this thread, unlike package syscall's
 		return fmt.Errorf("leave the supplementary groups: %w", err)
 	}
 	groups, err := unix.Getgroups()
 	if err != nil {
-		return fmt.Errorf("look at the supplementary groups: %w", err)
+		return fmt.Errorf("read the supplementary groups: %w", err)
 	}
 	if len(groups) != 0 {
 		return fmt.Errorf("leave the supplementary groups: %v are left", groups)
@@ -88,7 +88,7 @@ func (id Identity) take() error {
 	return keepCapabilities(0)
 }
 
-// keepCapabilities takes all other capabilities away from the calling thread.
+// keepCapabilities drops all other capabilities of the calling thread.
 func keepCapabilities(kept uint32) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	want, left := [2]unix.CapUserData{{Effective: kept, Permitted: kept}}, [2]unix.CapUserData{}
@@ -96,7 +96,7 @@ func keepCapabilities(kept uint32) error {
 		return fmt.Errorf("drop the capabilities: %w", err)
 	}
 	if err := unix.Capget(&header, &left[0]); err != nil {
-		return fmt.Errorf("look at the capabilities: %w", err)
+		return fmt.Errorf("read the capabilities: %w", err)
 	}
 	if left != want {
 		return fmt.Errorf("drop the capabilities: %v are left", left)
@@ -104,5 +104,5 @@ func keepCapabilities(kept uint32) error {
 	return nil
 }
 
-// noID is the id that means none to the kernel, as a signed and as an unsigned number of 32 bits.
+// noID is the id that means "none" to the kernel, both as a signed and as an unsigned number of 32 bits.
 const noID = 1<<31 - 1

@@ -54,10 +54,12 @@ func TestFilesOfOtherUsersStayClosed(t *testing.T) {
 				return serve(t.Context(), w, channel.Request{Op: channel.OpGet, Path: []byte(dir + ".txt")}, nil)
 			},
 			"put": func() ([]byte, wire.Result) {
-				return serve(t.Context(), w, channel.Request{Op: channel.OpPut, Path: []byte(dir)}, archive(t, "x", tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644}))
+				return serve(t.Context(), w, channel.Request{Op: channel.OpPut, Path: []byte(dir)},
+					archive(t, "x", tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644}))
 			},
 			"write": func() ([]byte, wire.Result) {
-				return serve(t.Context(), w, onFile(wire.FileRequest{Op: wire.FileWrite, Path: []byte(dir + "/file"), Mode: 0o644}), framed("x"))
+				return serve(t.Context(), w,
+					onFile(wire.FileRequest{Op: wire.FileWrite, Path: []byte(dir + "/file"), Mode: 0o644}), framed("x"))
 			},
 			"list": func() ([]byte, wire.Result) {
 				return serve(t.Context(), w, onFile(wire.FileRequest{Op: wire.FileList, Path: []byte(dir), Limit: 10}), nil)
@@ -80,8 +82,13 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 	when := time.Unix(1_600_000_000, 0)
 	w, inside := asBroker(t, brokerCaps, nil, func(base string) {
 		want := map[string]os.FileMode{
-			"data/d": os.ModeDir | 0o551, "data/d/f": 0o751, "data/d/l": os.ModeSymlink | 0o777, "data/d/h": 0o751, "data/made/on/the/way": 0o640,
-			"workspace/new/file": 0o755, "run/secrets/token": 0o400,
+			"data/d":               os.ModeDir | 0o551,
+			"data/d/f":             0o751,
+			"data/d/l":             os.ModeSymlink | 0o777,
+			"data/d/h":             0o751,
+			"data/made/on/the/way": 0o640,
+			"workspace/new/file":   0o755,
+			"run/secrets/token":    0o400,
 		}
 		for name, mode := range want {
 			info, err := os.Lstat(filepath.Join(base, name))
@@ -113,9 +120,14 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 		foreign(tar.Header{Typeflag: tar.TypeReg, Name: "made/on/the/way", Mode: 0o640}),
 	))
 	works(t, "put", res)
-	_, res = serve(t.Context(), w, onFile(wire.FileRequest{Op: wire.FileWrite, Path: []byte("/workspace/new/file"), Mode: 0o755 | uint32(os.ModeSetuid) | 0o4000}), framed("x"))
+	_, res = serve(t.Context(), w, onFile(wire.FileRequest{
+		Op:   wire.FileWrite,
+		Path: []byte("/workspace/new/file"),
+		Mode: 0o755 | uint32(os.ModeSetuid) | 0o4000,
+	}), framed("x"))
 	works(t, "write", res)
-	_, res = serve(t.Context(), w, channel.Request{Op: channel.OpSecrets}, archive(t, "s", tar.Header{Typeflag: tar.TypeReg, Name: "token"}))
+	_, res = serve(t.Context(), w, channel.Request{Op: channel.OpSecrets},
+		archive(t, "s", tar.Header{Typeflag: tar.TypeReg, Name: "token"}))
 	works(t, "secrets", res)
 	out, res := serve(t.Context(), w, channel.Request{Op: channel.OpGet, Path: []byte("/data/d")}, nil)
 	works(t, "get", res)
@@ -131,13 +143,15 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 	}
 }
 
-// TestNothingIsDoneWithoutTheIdentity: of a kernel that does not change it and says so in no error, see package identity.
+// TestNothingIsDoneWithoutTheIdentity: of a kernel that does not change it and says so in no error, see
+// package identity.
 func TestNothingIsDoneWithoutTheIdentity(t *testing.T) {
-	w, inside := asBroker(t, brokerCaps[:1], func(base string) { must(t, os.Chmod(filepath.Join(base, "workspace"), 0o777)) }, func(base string) {
-		if entries, err := os.ReadDir(filepath.Join(base, "workspace")); err != nil || len(entries) > 0 {
-			t.Errorf("there are %v: %v", entries, err)
-		}
-	})
+	w, inside := asBroker(t, brokerCaps[:1],
+		func(base string) { must(t, os.Chmod(filepath.Join(base, "workspace"), 0o777)) }, func(base string) {
+			if entries, err := os.ReadDir(filepath.Join(base, "workspace")); err != nil || len(entries) > 0 {
+				t.Errorf("there are %v: %v", entries, err)
+			}
+		})
 	if !inside {
 		return
 	}
@@ -146,7 +160,7 @@ func TestNothingIsDoneWithoutTheIdentity(t *testing.T) {
 	fails(t, "without CAP_SETGID", res, "supplementary groups")
 	for _, id := range []Identity{{UID: brokerID, GID: 1}, {UID: -1, GID: 1}, {UID: 1, GID: -1}, {UID: 1 << 31, GID: 1}} {
 		_, res = serve(t.Context(), Worker{identity: &id, base: w.base}, write, framed("x"))
-		fails(t, "an id that no sandbox has", res, "no sandbox's")
+		fails(t, "an id that no sandbox has", res, "not valid for a sandbox")
 	}
 }
 

@@ -145,7 +145,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		stream, writer := io.Pipe()
 		go func() { writer.CloseWithError(plainGet(w, p, writer)) }()
 		grown = memoryDuring(func() {
-			works(t, "put", w.Serve(t.Context(), channel.Request{Op: channel.OpPut, Path: []byte("/data")}, stream, wire.NewWriter(io.Discard)))
+			works(t, "put", w.Serve(t.Context(), channel.Request{Op: channel.OpPut, Path: []byte("/data")}, stream,
+				wire.NewWriter(io.Discard)))
 		})
 		t.Logf("put of %s: %d KiB, with what makes its archive", name, grown>>10)
 		if grown > 4<<20 {
@@ -170,7 +171,8 @@ func TestMemoryIsBounded(t *testing.T) {
 // plainGet writes the archive of a path.
 func plainGet(w Worker, p []byte, out io.Writer) error {
 	d := &wire.Demux{Stdout: out}
-	res := w.Serve(context.Background(), channel.Request{Op: channel.OpGet, Path: p}, strings.NewReader(""), wire.NewWriter(d))
+	res := w.Serve(context.Background(), channel.Request{Op: channel.OpGet, Path: p},
+		strings.NewReader(""), wire.NewWriter(d))
 	if res.Problem != "" {
 		return fmt.Errorf("%s", res.Message)
 	}
@@ -181,7 +183,8 @@ func plainGet(w Worker, p []byte, out io.Writer) error {
 func TestATreeThatIsTooDeep(t *testing.T) {
 	w, base := newOwn(t)
 	deep(t, filepath.Join(base, "workspace"), maxLevels+100)
-	out, res := serve(t.Context(), w, onFile(wire.FileRequest{Op: wire.FileUsage, Path: []byte("/workspace"), Limit: 1_000_000}), nil)
+	out, res := serve(t.Context(), w,
+		onFile(wire.FileRequest{Op: wire.FileUsage, Path: []byte("/workspace"), Limit: 1_000_000}), nil)
 	works(t, "usage", res)
 	var used wire.DiskUsage
 	must(t, json.Unmarshal(out, &used))
@@ -191,7 +194,8 @@ func TestATreeThatIsTooDeep(t *testing.T) {
 	_, res = serve(t.Context(), w, channel.Request{Op: channel.OpGet, Path: []byte("/workspace/d/d")}, nil)
 	fails(t, "get", res, "nested too deeply")
 	inner := "/workspace" + strings.Repeat("/d", 1000)
-	_, res = serve(t.Context(), w, onFile(wire.FileRequest{Op: wire.FileRemove, Path: []byte(inner), Recursive: true}), nil)
+	_, res = serve(t.Context(), w,
+		onFile(wire.FileRequest{Op: wire.FileRemove, Path: []byte(inner), Recursive: true}), nil)
 	works(t, "remove", res)
 }
 
@@ -209,13 +213,21 @@ func TestTheEndOfAContextEndsEachOperation(t *testing.T) {
 		in      []byte
 		stalled bool // the output takes nothing
 	}{
-		"put whose input stops":     {r: channel.Request{Op: channel.OpPut, Path: []byte("/workspace")}, in: archive(t, strings.Repeat("x", 2000), tar.Header{Typeflag: tar.TypeReg, Name: "half"}).Bytes()[:1024]},
-		"write whose input stops":   {r: onFile(wire.FileRequest{Op: wire.FileWrite, Path: []byte("/workspace/f")}), in: []byte{1, 0, 0, 0, 9, 'h', 'a'}},
+		"put whose input stops": {
+			r:  channel.Request{Op: channel.OpPut, Path: []byte("/workspace")},
+			in: archive(t, strings.Repeat("x", 2000), tar.Header{Typeflag: tar.TypeReg, Name: "half"}).Bytes()[:1024],
+		},
+		"write whose input stops": {
+			r:  onFile(wire.FileRequest{Op: wire.FileWrite, Path: []byte("/workspace/f")}),
+			in: []byte{1, 0, 0, 0, 9, 'h', 'a'},
+		},
 		"secrets whose input stops": {r: channel.Request{Op: channel.OpSecrets}, in: make([]byte, 100)},
 		"get that is not taken":     {r: channel.Request{Op: channel.OpGet, Path: []byte("/data")}, stalled: true},
 		"get of a long file":        {r: channel.Request{Op: channel.OpGet, Path: []byte("/data")}},
 		"get of many files":         {r: channel.Request{Op: channel.OpGet, Path: []byte("/workspace")}},
-		"removal of many files":     {r: onFile(wire.FileRequest{Op: wire.FileRemove, Path: []byte("/workspace/wide"), Recursive: true})},
+		"removal of many files": {
+			r: onFile(wire.FileRequest{Op: wire.FileRemove, Path: []byte("/workspace/wide"), Recursive: true}),
+		},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		in, feed := io.Pipe()
@@ -225,7 +237,8 @@ func TestTheEndOfAContextEndsEachOperation(t *testing.T) {
 			go func() { _, _ = io.Copy(io.Discard, taken) }() // ends with the pipe
 		}
 		time.AfterFunc(20*time.Millisecond, cancel)
-		res := soon(t, name, time.Second+20*time.Millisecond, func() wire.Result { return w.Serve(ctx, c.r, in, wire.NewWriter(out)) })
+		res := soon(t, name, time.Second+20*time.Millisecond,
+			func() wire.Result { return w.Serve(ctx, c.r, in, wire.NewWriter(out)) })
 		fails(t, name, res, context.Canceled.Error())
 		must(t, in.Close())
 		must(t, taken.Close())
@@ -326,7 +339,8 @@ func TestSecretsThatAreCutOffChangeNothing(t *testing.T) {
 	w, base := newOwn(t)
 	dir := filepath.Join(base, "run", "secrets")
 	must(t, os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o400))
-	stream := archive(t, "new", tar.Header{Typeflag: tar.TypeReg, Name: "a"}, tar.Header{Typeflag: tar.TypeReg, Name: "b"}).Bytes()
+	stream := archive(t, "new", tar.Header{Typeflag: tar.TypeReg, Name: "a"},
+		tar.Header{Typeflag: tar.TypeReg, Name: "b"}).Bytes()
 	for cut := 0; cut < len(stream)-512; cut += 64 { // the reader takes one block of the end mark for two
 		_, res := serve(t.Context(), w, channel.Request{Op: channel.OpSecrets}, bytes.NewReader(stream[:cut]))
 		if b, err := os.ReadFile(filepath.Join(dir, "old")); res.Problem == "" || err != nil || string(b) != "old" {
@@ -343,7 +357,8 @@ func TestSecretsThatAreCutOffChangeNothing(t *testing.T) {
 		t.Errorf("there are %v: %v", entries, err)
 	}
 	for _, name := range []string{"../a", "a/b", "/a", "", ".", "..", ".unfinished-a"} {
-		_, res := serve(t.Context(), w, channel.Request{Op: channel.OpSecrets}, archive(t, "x", tar.Header{Typeflag: tar.TypeReg, Name: name}))
-		fails(t, "a secret named "+name, res, "is no secret")
+		_, res := serve(t.Context(), w, channel.Request{Op: channel.OpSecrets},
+			archive(t, "x", tar.Header{Typeflag: tar.TypeReg, Name: name}))
+		fails(t, "a secret named "+name, res, "is not a valid secret")
 	}
 }

@@ -23,7 +23,7 @@ func (w Worker) pack(ctx context.Context, p string, out io.Writer) error {
 		return err
 	}
 	defer root.Close()
-	// A path whose last element is a link names what the link leads to, below the root.
+	// If the last element of the path is a link, the path names the link's target below the root.
 	info, err := root.Stat(rel)
 	if err != nil {
 		return err
@@ -47,12 +47,12 @@ func (w Worker) pack(ctx context.Context, p string, out io.Writer) error {
 
 type packer struct {
 	tw     *tar.Writer
-	prefix string // stands before each name
-	kept   *kept  // nil for what is copied, where each name is a file of its own
+	prefix string // prepended to each name
+	kept   *kept  // nil for copies, in which each name is a separate file
 	buffer []byte
 }
 
-// directory writes a directory below a root, all below it, and the end of the archive.
+// directory writes a directory below a root with all its content, and the end of the archive.
 func (a *packer) directory(ctx context.Context, root *os.Root, rel string) error {
 	dir, err := openDir(root, rel)
 	if err != nil {
@@ -78,12 +78,12 @@ func (a *packer) directory(ctx context.Context, root *os.Root, rel string) error
 	return a.tw.Close()
 }
 
-// entry writes one entry of the directory at below; sockets, pipes and devices are left out.
+// entry writes one entry of the directory at below. It skips sockets, pipes and devices.
 func (a *packer) entry(ctx context.Context, e entry, below string) (enter bool, err error) {
 	as := a.prefix + below + "/" + e.name
 	if len(as) > maxPath {
 		if a.kept != nil {
-			return false, nil // as unpack would refuse it
+			return false, nil // unpack would refuse it
 		}
 		return false, errTooDeep
 	}
@@ -102,7 +102,7 @@ func (a *packer) entry(ctx context.Context, e entry, below string) (enter bool, 
 func (a *packer) link(e entry, as, below string) error {
 	target, err := readLinkAt(e.dir, e.name)
 	if err != nil {
-		if gone(err) || errors.Is(err, unix.EINVAL) { // a link no more
+		if gone(err) || errors.Is(err, unix.EINVAL) { // no longer a link
 			return nil
 		}
 		return err
@@ -115,8 +115,8 @@ func (a *packer) link(e entry, as, below string) error {
 	return a.header(&e.stat, as, target, 0)
 }
 
-// regular writes a regular file as it is once it is open. What has taken its place meanwhile is left out, unless it is a
-// regular file too: a pipe would never end.
+// regular writes a regular file. If another file took its place, it is written only if it is regular: a pipe
+// would never end.
 func (a *packer) regular(ctx context.Context, e entry, as string) error {
 	if first := a.kept.first(&e.stat, as); first != "" {
 		return a.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: as, Linkname: first, Format: formatOf(as, first)})
@@ -132,11 +132,11 @@ func (a *packer) regular(ctx context.Context, e entry, as string) error {
 	return a.content(ctx, fd, as)
 }
 
-// readWhole is the size up to which a file is read before its header is written, in bytes: however
-// often it is written anew meanwhile, its entry is whole.
+// readWhole is the size up to which a file is read before its header is written, in bytes. The entry of such
+// a file is always complete, however often the file changes.
 const readWhole = 256 << 10
 
-// content writes an open file, unless it is not a regular one.
+// content writes an open file if it is regular.
 func (a *packer) content(ctx context.Context, fd int, as string) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(fd, &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -179,7 +179,7 @@ func (a *packer) stream(ctx context.Context, fd int, as string, s *unix.Stat_t) 
 			return pathError("read", as, err)
 		}
 		if n == 0 {
-			return fmt.Errorf("%s shrank from %d to %d bytes while it was read; try again", as, s.Size, s.Size-left)
+			return fmt.Errorf("%s shrank from %d to %d bytes during the read; try again", as, s.Size, s.Size-left)
 		}
 		if _, err := a.tw.Write(a.buffer[:n]); err != nil {
 			return err
@@ -198,14 +198,14 @@ func read(fd int, b []byte) (int, error) {
 	}
 }
 
-// maxOctalID is the largest id that a header has room for. A larger one would need a second header for each file, and
+// maxOctalID is the largest id that fits a header. A larger one would need a second header for each file, and
 // unpacking ignores ids.
 const maxOctalID = 1<<21 - 1
 
 func (a *packer) header(s *unix.Stat_t, as, target string, size int64) error {
 	h := &tar.Header{
 		Typeflag: tar.TypeReg, Name: as, Linkname: target, Size: size, Mode: int64(s.Mode & 0o7777),
-		ModTime: time.Unix(s.Mtim.Sec, 0), // as stat shows it; the writer would round it up
+		ModTime: time.Unix(s.Mtim.Sec, 0), // truncated as stat shows it; the writer would round up
 		Format:  formatOf(as, target),
 	}
 	if s.Uid <= maxOctalID && s.Gid <= maxOctalID {
@@ -220,7 +220,7 @@ func (a *packer) header(s *unix.Stat_t, as, target string, size int64) error {
 	return a.tw.WriteHeader(h)
 }
 
-// formatOf returns the format for some names: GNU has bytes for them, where PAX promises UTF-8.
+// formatOf returns the tar format for names: GNU stores any bytes, while PAX requires UTF-8.
 func formatOf(names ...string) tar.Format {
 	for _, name := range names {
 		if !utf8.ValidString(name) {

@@ -18,14 +18,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// errRefused marks what a caller may not ask for, whatever state the files are in.
+// errRefused marks requests that are invalid whatever the state of the files.
 var errRefused = errors.New("refused")
 
 func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errRefused, fmt.Sprintf(format, args...))
 }
 
-// problem reports an error of a file operation.
+// problem converts an error of a file operation to a result.
 func problem(err error) wire.Result {
 	switch {
 	case err == nil:
@@ -41,9 +41,9 @@ func problem(err error) wire.Result {
 	}
 }
 
-// isEscape reports whether os.Root refused to follow a path out of its directory. The library
-// gives that error no name; what its file operations return is an *fs.PathError or *os.LinkError
-// around an error that is no errno.
+// isEscape reports whether os.Root refused a path that leads out of its directory. The library does not
+// export that error; its file operations wrap it in an *fs.PathError or *os.LinkError, and it is not an
+// errno.
 func isEscape(err error) bool {
 	var pe *fs.PathError
 	var le *os.LinkError
@@ -60,14 +60,13 @@ func isEscape(err error) bool {
 	return !errors.As(cause, &errno) && !errors.Is(cause, fs.ErrClosed)
 }
 
-// CheckPath refuses an absolute path that lies outside of the directories that files may be moved in and out of. It does
-// not look at links.
+// CheckPath refuses an absolute path outside of the directories of the file API. It does not look at links.
 func CheckPath(p string) error {
 	_, _, err := splitRoot(p)
 	return err
 }
 
-// splitRoot splits an absolute path into one of the roots and what is below it, "." for the root itself.
+// splitRoot splits an absolute path into a root and the path below it, "." for the root itself.
 func splitRoot(p string) (root, rel string, err error) {
 	p = path.Clean(p)
 	for _, root := range sandbox.Roots {
@@ -78,32 +77,32 @@ func splitRoot(p string) (root, rel string, err error) {
 			return root, rel, nil
 		}
 	}
-	return "", "", refuse("%s lies outside of %s", p, strings.Join(sandbox.Roots, " and "))
+	return "", "", refuse("%s is outside of %s", p, strings.Join(sandbox.Roots, " and "))
 }
 
-// openRoot opens the root that a path lies in, and returns what is below it as splitRoot does.
+// openRoot opens the root of a path, and returns the path below it as splitRoot does.
 func (w Worker) openRoot(p string) (root *os.Root, rel string, err error) {
 	dir, rel, err := splitRoot(p)
 	if err != nil {
 		return nil, "", err
 	}
 	if strings.Contains(rel, "\x00") || len(rel) > maxPath {
-		return nil, "", refuse("no path is that long, or has a zero byte")
+		return nil, "", refuse("the path is too long or contains a NUL byte")
 	}
 	root, err = os.OpenRoot(w.base + dir)
 	return root, rel, err
 }
 
-// openFlags keep an open from waiting for a pipe's other end or for a lease on a file.
+// openFlags keep an open from blocking on a pipe or on a file lease.
 const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 
-// openDir opens a directory below a root. Links on the way are followed, and lead out of no root. Root.OpenRoot would
-// wait for ever once a pipe has taken the directory's place.
+// openDir opens a directory below a root. It follows links, but none leads out of the root. Root.OpenRoot
+// would block for ever if a pipe took the directory's place.
 func openDir(root *os.Root, rel string) (*os.File, error) {
 	return root.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY|openFlags, 0)
 }
 
-// openParent opens the directory of a path below a root.
+// openParent opens the parent directory of a path below a root.
 func openParent(root *os.Root, rel string) (dir *os.File, name string, err error) {
 	dir, err = openDir(root, path.Dir(rel))
 	return dir, path.Base(rel), err
@@ -116,7 +115,7 @@ func rootOf(dir *os.File) (*os.Root, error) {
 
 func fdOf(f *os.File) int { return int(f.Fd()) }
 
-// openAt opens a file by its name in a directory, and follows no link.
+// openAt opens a file by its name in a directory without following links.
 func openAt(dir int, name string, flags int) (int, error) {
 	for {
 		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|openFlags, 0)
@@ -126,14 +125,14 @@ func openAt(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// statAt describes what has a name in a directory, and follows no link.
+// statAt describes a directory entry without following links.
 func statAt(dir int, name string) (unix.Stat_t, error) {
 	var s unix.Stat_t
 	err := unix.Fstatat(dir, name, &s, unix.AT_SYMLINK_NOFOLLOW)
 	return s, pathError("stat", name, err)
 }
 
-// readLinkAt returns what a link leads to.
+// readLinkAt returns the target of a link.
 func readLinkAt(dir int, name string) (string, error) {
 	var target [unix.PathMax]byte
 	n, err := unix.Readlinkat(dir, name, target[:])
@@ -150,7 +149,7 @@ func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// gone reports whether a file was removed, or became something else, while its directory was read.
+// gone reports whether a file was removed or replaced while its directory was read.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 		errors.Is(err, unix.ENXIO)

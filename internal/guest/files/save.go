@@ -19,9 +19,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Save packs all in a directory, with its hard links, while its caller keeps all programs of the sandbox still: the
-// archive is one moment's. It is not packed when its fingerprint is s.Unless, or its files have more bytes than s.Limit.
-// The result has the fingerprint. s.End is the caller's matter. Serve says how ctx ends it.
+// Save packs a directory with its hard links. The caller must keep all programs of the sandbox frozen, so
+// that the archive is consistent. Save packs nothing if the fingerprint equals s.Unless, or if the files
+// exceed s.Limit bytes. The result contains the fingerprint. The caller handles s.End. See Serve for the
+// effect of ctx.
 func (w Worker) Save(ctx context.Context, dir string, s channel.Save, out io.Writer) wire.Result {
 	var r wire.Result
 	err := w.writing(ctx, out, func(out io.Writer) error {
@@ -34,7 +35,7 @@ func (w Worker) Save(ctx context.Context, dir string, s channel.Save, out io.Wri
 			return err
 		}
 		if s.Limit > 0 && size > s.Limit {
-			return fmt.Errorf("the files in %s have %d bytes, and at most %d are kept: delete some of them", dir, size, s.Limit)
+			return fmt.Errorf("the files in %s have %d bytes, but at most %d are saved: delete some of them", dir, size, s.Limit)
 		}
 		return w.packAll(ctx, dir, out)
 	})
@@ -44,8 +45,8 @@ func (w Worker) Save(ctx context.Context, dir string, s channel.Save, out io.Wri
 	return r
 }
 
-// Fingerprint tells one content of a directory from another by what the kernel says of each file, without reading any.
-// It is wire.DataEmpty for a directory without files, and "" where it cannot be told.
+// Fingerprint distinguishes versions of a directory's content by the files' metadata, without reading files.
+// It returns wire.DataEmpty for a directory without files, and "" if it cannot tell.
 func (w Worker) Fingerprint(ctx context.Context, dir string) string {
 	sum := ""
 	err := w.do(func() error {
@@ -58,11 +59,11 @@ func (w Worker) Fingerprint(ctx context.Context, dir string) string {
 	return sum
 }
 
-// maxFingerprinted bounds the files that a fingerprint is made of: beyond, looking takes longer than saving.
+// maxFingerprinted limits the files of a fingerprint: with more, the check takes longer than a save.
 const maxFingerprinted = 20_000
 
 func (w Worker) fingerprint(ctx context.Context, dir string) string {
-	var high, low uint64 // a sum, so that it does not depend on the order
+	var high, low uint64 // a sum, which does not depend on the order
 	seen := 0
 	err := w.each(ctx, dir, walker{visit: func(e entry) (bool, error) {
 		if seen++; seen > maxFingerprinted {
@@ -85,7 +86,8 @@ func (w Worker) fingerprint(ctx context.Context, dir string) string {
 	return hex.EncodeToString(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, high), low))
 }
 
-// size adds up the files below a directory, holes included. What cannot be read is left for packing to report.
+// size adds up the sizes of the files below a directory, including holes. It skips unreadable files; packing
+// reports them.
 func (w Worker) size(ctx context.Context, dir string) (size int64, err error) {
 	err = w.each(ctx, dir, walker{lenient: true, visit: func(e entry) (bool, error) {
 		if e.isRegular() {
@@ -115,8 +117,8 @@ func (w Worker) each(ctx context.Context, dir string, walk walker) error {
 	return walk.walk(ctx, fd)
 }
 
-// packAll writes what lies in a directory as a tar stream, with names relative to it and with its hard links.
-// What unpack would refuse is left out.
+// packAll writes the content of a directory as a tar stream, with names relative to it and with its hard
+// links. It skips what unpack would refuse.
 func (w Worker) packAll(ctx context.Context, dir string, out io.Writer) error {
 	root, rel, err := w.openRoot(dir)
 	if err != nil {
@@ -127,28 +129,30 @@ func (w Worker) packAll(ctx context.Context, dir string, out io.Writer) error {
 	return a.directory(ctx, root, rel)
 }
 
-// kept is what packing needs to know to have a directory as a whole.
+// kept is the state of packing a whole directory.
 type kept struct {
 	dir   string
 	links map[inode]firstName
-	size  int // of links, in bytes
+	size  int // size of links in bytes
 }
 
-// firstName is the name that an inode with several is packed under, and how many of them are still to come.
+// firstName is the name under which an inode with several names was packed, and the number of its remaining
+// names.
 type firstName struct {
 	name string
 	left uint64
 }
 
-// maxLinks bounds the memory for files with several names, in bytes. Beyond, each name is packed as a file of its own.
+// maxLinks limits the memory for files with several names, in bytes. Beyond it, each name is packed as a
+// separate file.
 const maxLinks = 4 << 20
 
-// first returns the name that a file has already been packed under, "" for one that comes first, or has one name.
+// first returns the name under which a file was already packed, "" for the first name of a file.
 func (k *kept) first(s *unix.Stat_t, as string) string {
 	if k == nil || s.Nlink < 2 {
 		return ""
 	}
-	const overhead = 96 // of an element of the map, about
+	const overhead = 96 // approximate size of a map element
 	file := inodeOf(s)
 	before, known := k.links[file]
 	switch {
@@ -164,8 +168,8 @@ func (k *kept) first(s *unix.Stat_t, as string) string {
 	return before.name
 }
 
-// linkInside returns the target of a symbolic link at name as one that leads to the same place wherever the
-// directory lies, "" for one that leads out of it.
+// linkInside returns the target of a symbolic link at name in a form that is valid wherever the directory is,
+// "" if it leads out of the directory.
 func linkInside(dir, name, target string) string {
 	if filepath.IsAbs(target) {
 		rest, err := filepath.Rel(dir, filepath.Clean(target))

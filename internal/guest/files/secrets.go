@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// storeSecrets makes the files of a tar stream the only ones in the directory of secrets, which lies
-// in memory. Each appears whole. A stream that is cut off changes nothing.
+// storeSecrets replaces the content of the secrets directory, which is in memory, with the files of a tar
+// stream. Each file appears atomically. An incomplete stream changes nothing.
 func (w Worker) storeSecrets(ctx context.Context, in io.Reader) error {
 	secrets, err := readSecrets(in)
 	if err != nil {
@@ -28,7 +28,7 @@ func (w Worker) storeSecrets(ctx context.Context, in io.Reader) error {
 		return err
 	}
 	defer unix.Close(dir)
-	// What is not wanted goes first: sandboxed code may have filled the directory.
+	// Unwanted files are removed first: sandbox code may have filled the directory.
 	if err := clearSecrets(ctx, dir, secrets); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (w Worker) storeSecrets(ctx context.Context, in io.Reader) error {
 	return nil
 }
 
-// clearSecrets removes all that is no wanted file.
+// clearSecrets removes everything except the wanted files.
 func clearSecrets(ctx context.Context, dir int, wanted map[string][]byte) error {
 	fd, err := openAt(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -59,7 +59,7 @@ func clearSecrets(ctx context.Context, dir int, wanted map[string][]byte) error 
 	return walk.walk(ctx, fd)
 }
 
-// endMark is what a tar stream ends with, in bytes.
+// endMark is the size of the end of a tar stream, in bytes.
 const endMark = 1024
 
 func readSecrets(in io.Reader) (map[string][]byte, error) {
@@ -69,16 +69,17 @@ func readSecrets(in io.Reader) (map[string][]byte, error) {
 		before := counted.n
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
-			if counted.n-before < endMark { // the reader takes an absent end mark for an end
-				return nil, errors.New("the secrets were cut off; nothing was changed")
+			if counted.n-before < endMark { // the tar reader accepts a missing end mark
+				return nil, errors.New("the stream of secrets is incomplete; nothing was changed")
 			}
 			return secrets, nil
 		}
 		if err != nil {
 			return nil, refuse("not a tar stream: %v", err)
 		}
-		if h.Typeflag != tar.TypeReg || h.Size > sandbox.MaxSecretBytes || !isSecretName(h.Name) || len(secrets) == sandbox.MaxSecrets {
-			return nil, refuse("%s is no secret", h.Name)
+		if h.Typeflag != tar.TypeReg || h.Size > sandbox.MaxSecretBytes || !isSecretName(h.Name) ||
+			len(secrets) == sandbox.MaxSecrets {
+			return nil, refuse("%s is not a valid secret", h.Name)
 		}
 		if secrets[h.Name], err = io.ReadAll(entries); err != nil {
 			return nil, err
@@ -90,7 +91,7 @@ func isSecretName(name string) bool {
 	return filepath.IsLocal(name) && name == filepath.Base(name) && !strings.HasPrefix(name, ".")
 }
 
-// counter counts what is read.
+// counter counts the bytes read.
 type counter struct {
 	r io.Reader
 	n int64
@@ -103,7 +104,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxTries bounds the directories that sandboxed code may put in a secret's way.
+// maxTries limits how often sandbox code may put a directory in a secret's place.
 const maxTries = 20
 
 func storeSecret(ctx context.Context, dir int, name string, value []byte) error {

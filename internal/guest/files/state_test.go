@@ -18,7 +18,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -29,17 +29,25 @@ const stateLimit = 1 << 20
 func hostile(t *rapid.T) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	part := rapid.SampledFrom([]string{"a", "b", "c", ".", "..", "ü", "\xff", " ", strings.Repeat("n", 255), strings.Repeat("n", 256)})
+	part := rapid.SampledFrom([]string{
+		"a", "b", "c", ".", "..", "ü", "\xff", " ", strings.Repeat("n", 255), strings.Repeat("n", 256),
+	})
 	name := rapid.Custom(func(t *rapid.T) string {
 		parts := rapid.SliceOfN(part, 1, 4).Draw(t, "parts")
 		prefix := rapid.SampledFrom([]string{"", "./", "/", "/data/", "../"}).Draw(t, "prefix")
 		return prefix + strings.Join(parts, "/")
 	})
-	kinds := rapid.SampledFrom([]byte{tar.TypeReg, tar.TypeReg, tar.TypeDir, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar, tar.TypeXGlobalHeader})
+	kinds := rapid.SampledFrom([]byte{
+		tar.TypeReg, tar.TypeReg, tar.TypeDir, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar,
+		tar.TypeXGlobalHeader,
+	})
 	for range rapid.IntRange(0, 12).Draw(t, "entries") {
 		h := &tar.Header{
-			Typeflag: kinds.Draw(t, "kind"), Name: name.Draw(t, "name"), Mode: rapid.Int64Range(0, 0o7777).Draw(t, "mode"),
-			Uid: rapid.IntRange(0, 1<<20).Draw(t, "uid"), ModTime: time.Unix(rapid.Int64().Draw(t, "modified"), rapid.Int64Range(0, 1e9-1).Draw(t, "nanoseconds")),
+			Typeflag: kinds.Draw(t, "kind"),
+			Name:     name.Draw(t, "name"),
+			Mode:     rapid.Int64Range(0, 0o7777).Draw(t, "mode"),
+			Uid:      rapid.IntRange(0, 1<<20).Draw(t, "uid"),
+			ModTime:  time.Unix(rapid.Int64().Draw(t, "modified"), rapid.Int64Range(0, 1e9-1).Draw(t, "nanoseconds")),
 		}
 		var text string
 		switch h.Typeflag {
@@ -100,8 +108,8 @@ func FuzzWhatIsKeptOfDataCanBeUnpackedAgain(f *testing.F) {
 	})
 }
 
-func openState(t testing.TB) *state.Store {
-	s, err := state.Open(t.Context(), "mem://")
+func openState(t testing.TB) *snapshotstore.Store {
+	s, err := snapshotstore.Open(t.Context(), "mem://")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +122,7 @@ func openState(t testing.TB) *state.Store {
 }
 
 // unpacksWhole unpacks an archive, and checks that all of it is there and nothing beside it.
-func unpacksWhole(s *state.Store, a state.Archive) (err error) {
+func unpacksWhole(s *snapshotstore.Store, a snapshotstore.Archive) (err error) {
 	outside, err := os.MkdirTemp("", "unpacked")
 	if err != nil {
 		return err
@@ -146,7 +154,7 @@ func unpacksWhole(s *state.Store, a state.Archive) (err error) {
 	return sameTree(root, stream, a)
 }
 
-func sameTree(root *os.Root, stream []byte, a state.Archive) error {
+func sameTree(root *os.Root, stream []byte, a snapshotstore.Archive) error {
 	want := int64(0)
 	for tr := tar.NewReader(bytes.NewReader(stream)); ; {
 		h, err := tr.Next()
@@ -164,7 +172,8 @@ func sameTree(root *os.Root, stream []byte, a state.Archive) error {
 			return err
 		}
 		regular := h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeDir
-		if regular && (info.Mode().Perm() != fs.FileMode(h.Mode) || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0) {
+		if regular &&
+			(info.Mode().Perm() != fs.FileMode(h.Mode) || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0) {
 			return errors.New(h.Name + " has mode " + info.Mode().String())
 		}
 		if regular && !info.ModTime().Equal(h.ModTime) {

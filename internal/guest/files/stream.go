@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// A pipe of buffers joins a stream of the caller's with the thread that works on files: either may wait while the other
+// Buffers connect a caller's stream with the thread that works on files. Either side may wait while the other
 // works, and the end of a context ends the thread's wait.
 const (
 	buffers    = 3
@@ -16,11 +16,11 @@ const (
 
 // source is an input. Its goroutine ends with the input, or with the first Read that returns after close.
 type source struct {
-	ctx    context.Context //nolint:containedctx // a Reader has no other way to learn of its end
+	ctx    context.Context //nolint:containedctx // io.Reader has no context parameter
 	full   chan []byte
 	free   chan []byte
 	closed chan struct{}
-	err    error // of the input; it is set before full is closed
+	err    error // the input's error, set before full is closed
 	buffer []byte
 	rest   []byte
 }
@@ -28,7 +28,7 @@ type source struct {
 func newSource(ctx context.Context, in io.Reader) *source {
 	s := &source{ctx: ctx, full: make(chan []byte, buffers), free: make(chan []byte, buffers), closed: make(chan struct{})}
 	for range buffers {
-		s.free <- nil // made when it is needed
+		s.free <- nil // allocated on demand
 	}
 	go s.fill(in)
 	return s
@@ -48,7 +48,7 @@ func (s *source) fill(in io.Reader) {
 		}
 		n, err := in.Read(b[:bufferSize])
 		if n > 0 {
-			s.full <- b[:n] // there is room for all buffers
+			s.full <- b[:n] // the channel has room for all buffers
 		} else if err == nil {
 			s.free <- b
 		}
@@ -76,7 +76,7 @@ func (s *source) Read(p []byte) (int, error) {
 
 func (s *source) advance() error {
 	if s.buffer != nil {
-		s.free <- s.buffer // there is room for all buffers
+		s.free <- s.buffer // the channel has room for all buffers
 		s.buffer = nil
 	}
 	if err := s.ctx.Err(); err != nil {
@@ -107,7 +107,7 @@ type sink struct {
 func newSink(ctx context.Context, out io.Writer) *sink {
 	s := &sink{ctx: ctx, full: make(chan []byte, buffers), free: make(chan []byte, buffers), done: make(chan struct{})}
 	for range buffers {
-		s.free <- nil // made when it is needed
+		s.free <- nil // allocated on demand
 	}
 	go s.drain(out)
 	return s
@@ -122,7 +122,7 @@ func (s *sink) drain(out io.Writer) {
 		if s.err != nil {
 			return
 		}
-		s.free <- b // there is room for all buffers
+		s.free <- b // the channel has room for all buffers
 	}
 }
 
@@ -160,11 +160,11 @@ func (s *sink) take() error {
 }
 
 func (s *sink) send() {
-	s.full <- s.buffer // there is room for all buffers
+	s.full <- s.buffer // the channel has room for all buffers
 	s.buffer = nil
 }
 
-// close sends what is left, and waits until it is written.
+// close sends the rest and waits until it is written.
 func (s *sink) close() error {
 	if len(s.buffer) > 0 {
 		s.send()

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unpack unpacks a tar stream under dir. No entry and no link leaves dir: os.Root resolves each path below it, component
-// by component. Owners in the stream are ignored: what is made belongs to the worker's identity.
+// unpack unpacks a tar stream under dir. No entry and no link leaves dir: os.Root resolves each path
+// component by component. It ignores owners in the stream: new files belong to the worker's identity.
 func (w Worker) unpack(ctx context.Context, dir string, in io.Reader) error {
 	root, rel, err := w.openRoot(dir)
 	if err != nil {
@@ -67,15 +67,15 @@ func unpackInto(ctx context.Context, target *os.Root, in io.Reader) error {
 }
 
 type unpacker struct {
-	ctx    context.Context //nolint:containedctx // it lives as long as one call
+	ctx    context.Context //nolint:containedctx // it exists for one call
 	root   *os.Root
 	buffer []byte
-	parent string // a directory that is there
+	parent string // a directory that exists
 	dirs   map[string]directory
-	size   int // of dirs, in bytes
+	size   int // size of dirs in bytes
 }
 
-// directory is what a directory gets once nothing in it changes any more.
+// directory is the metadata to set on a directory after its content is complete.
 type directory struct {
 	mode     fs.FileMode
 	modified time.Time
@@ -106,29 +106,29 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 		return u.file(name, mode, h.ModTime, content)
 	case tar.TypeSymlink:
 		if filepath.IsAbs(h.Linkname) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), h.Linkname)) {
-			return refuse("the link to %s leads outside of the directory", h.Linkname)
+			return refuse("the link target %s is outside of the directory", h.Linkname)
 		}
 		return errors.Join(u.clear(name), u.root.Symlink(h.Linkname, name))
 	case tar.TypeLink:
 		if !filepath.IsLocal(h.Linkname) {
-			return refuse("the link to %s leads outside of the directory", h.Linkname)
+			return refuse("the link target %s is outside of the directory", h.Linkname)
 		}
 		return errors.Join(u.clear(name), u.root.Link(h.Linkname, name))
 	case tar.TypeXGlobalHeader:
 		return nil
 	default:
-		return refuse("entries of type %q are not taken, only files, directories and links", h.Typeflag)
+		return refuse("entries of type %q are not supported: only files, directories and links are", h.Typeflag)
 	}
 }
 
-// maxDirs bounds the memory for directories that still get their mode and time, in bytes.
+// maxDirs limits the memory for directories whose mode and time are still to be set, in bytes.
 const maxDirs = 1 << 20
 
 func (u *unpacker) directory(name string, mode fs.FileMode, modified time.Time) error {
 	if err := u.root.MkdirAll(name, 0o755); err != nil {
 		return err
 	}
-	const overhead = 128 // of an element of the map, about
+	const overhead = 128 // approximate size of a map element
 	if u.size += len(name) + overhead; u.size > maxDirs {
 		if err := u.finish(name); err != nil {
 			return err
@@ -142,7 +142,7 @@ func (u *unpacker) directory(name string, mode fs.FileMode, modified time.Time) 
 		}
 	}
 	u.dirs[name], u.parent = directory{mode, modified}, name
-	return u.root.Chmod(name, mode|0o700) // its content is still to be written
+	return u.root.Chmod(name, mode|0o700) // writable until its content is complete
 }
 
 func (u *unpacker) file(name string, mode fs.FileMode, modified time.Time, content io.Reader) error {
@@ -167,7 +167,8 @@ func (u *unpacker) file(name string, mode fs.FileMode, modified time.Time, conte
 	return bare(errors.Join(err, f.Chmod(mode), setTime(f, modified), f.Close()))
 }
 
-// copy copies the content of a file. Holes are read from no stream, so it looks at the context itself.
+// copy copies the content of a file. It checks the context itself, because holes are not read from the
+// stream.
 func (u *unpacker) copy(f *os.File, content io.Reader) error {
 	for {
 		if err := u.ctx.Err(); err != nil {
@@ -188,7 +189,7 @@ func (u *unpacker) copy(f *os.File, content io.Reader) error {
 	}
 }
 
-// setTime sets the times of an open file. Its name might lead to another by now.
+// setTime sets the times of an open file, because its name may now refer to another file.
 func setTime(f *os.File, modified time.Time) error {
 	at, err := unix.TimeToTimespec(modified)
 	if err != nil {
@@ -202,7 +203,7 @@ func setTime(f *os.File, modified time.Time) error {
 	return nil
 }
 
-// bare takes the path out of an error, which may name a descriptor. The caller names the entry.
+// bare removes the path from an error, which may name a descriptor. The caller names the entry.
 func bare(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -211,7 +212,7 @@ func bare(err error) error {
 	return err
 }
 
-// clear removes what is in the way of a file, so that an existing link is replaced and not followed.
+// clear removes an existing file, so that a link is replaced and not followed.
 func (u *unpacker) clear(name string) error {
 	info, err := u.root.Lstat(name)
 	switch {
@@ -220,14 +221,14 @@ func (u *unpacker) clear(name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return refuse("a directory is in the way")
+		return refuse("the path is a directory")
 	default:
 		return u.root.Remove(name)
 	}
 }
 
-// finish gives directories their modes and times, but for those that lead to a path. It goes from the inside out, since
-// a directory's mode may keep its own user from what is below.
+// finish sets the modes and times of directories, except those on the path but. It goes from the inside out,
+// because a directory's mode may deny its own user access to its content.
 func (u *unpacker) finish(but string) error {
 	names := make([]string, 0, len(u.dirs))
 	for name := range u.dirs {

@@ -16,24 +16,25 @@ import (
 )
 
 const (
-	// heldLevels is the depth up to which a walk keeps directories open. From there on it goes back by "..".
+	// heldLevels is the depth up to which a walk keeps directories open. Below that it returns through "..".
 	heldLevels = 32
-	// maxLevels bounds the memory of a walk to about 1 MiB. No program needs directories that deep.
+	// maxLevels limits a walk's memory to about 1 MiB. No program needs deeper directories.
 	maxLevels = 1 << 14
-	// maxPath is what Linux takes as one path, in bytes.
+	// maxPath is Linux's limit of a path, in bytes.
 	maxPath = 4095
-	// maxNames bounds the names that a walk keeps of all levels, in bytes. A directory below them is read name by name.
+	// maxNames limits the names that a walk keeps for all levels, in bytes. Beyond it, directories are read
+	// name by name.
 	maxNames = 128 << 10
-	// oneName has room for at least one entry of a directory, whose name has up to 255 bytes.
+	// oneName has room for at least one directory entry, with a name of up to 255 bytes.
 	oneName = 24 + 256
 )
 
 var (
 	errTooDeep = errors.New("the directories are nested too deeply")
-	errTorn    = errors.New("a directory was moved while it was read; try again")
+	errTorn    = errors.New("a directory was moved during the read; try again")
 )
 
-// entry is what a walk finds: a name in an open directory.
+// entry is a result of a walk: a name in an open directory.
 type entry struct {
 	dir    int // a descriptor
 	name   string
@@ -44,21 +45,21 @@ type entry struct {
 func (e entry) isDir() bool     { return e.stat.Mode&unix.S_IFMT == unix.S_IFDIR }
 func (e entry) isRegular() bool { return e.stat.Mode&unix.S_IFMT == unix.S_IFREG }
 
-// inode is a file, whatever its names are.
+// inode identifies a file, whatever its names.
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(s *unix.Stat_t) inode { return inode{uint64(s.Dev), s.Ino} } //nolint:unconvert // as wide on every architecture
 
-// walker visits all below a directory, each directory before what is in it. A directory of up to some hundred names is
-// visited in their order.
+// walker visits everything below a directory, each directory before its content. A directory with up to some
+// hundred names is visited in their order.
 type walker struct {
-	// visit gets each file. It says whether the walk goes into a directory.
+	// visit is called for each file. It decides whether the walk enters a directory.
 	visit func(e entry) (enter bool, err error)
-	// lenient leaves out directories that may not be read; force opens them to their user first.
+	// lenient skips directories that may not be read; force first makes them accessible to their owner.
 	lenient, force bool
-	// rescan reads a directory anew after each directory in it.
+	// rescan reads a directory again after each subdirectory.
 	rescan bool
-	// named keeps the path of the directory that is read in at.
+	// named keeps the path of the current directory in at.
 	named bool
 	at    []byte
 
@@ -67,23 +68,23 @@ type walker struct {
 	names  int // bytes, in all levels
 }
 
-// level is a directory that is read.
+// level is a directory that is being read.
 type level struct {
 	inode
-	fd    int // -1: closed, and opened again on the way back
+	fd    int // -1: closed; it is opened again on the way back
 	names []string
-	next  int64 // where the names after those begin
+	next  int64 // position after those names
 	end   bool
 	path  int // length of the path up to here
 }
 
-// walk visits what lies below an open directory, which it closes.
+// walk visits everything below an open directory, and closes it.
 func (w *walker) walk(ctx context.Context, fd int) (err error) {
 	w.buffer = make([]byte, 16<<10)
 	defer func() {
 		for _, l := range w.levels {
 			if l.fd >= 0 {
-				_ = unix.Close(l.fd) // only read
+				_ = unix.Close(l.fd) // read only
 			}
 		}
 	}()
@@ -101,7 +102,7 @@ func (w *walker) walk(ctx context.Context, fd int) (err error) {
 	return nil
 }
 
-// step visits the next name, or goes back to the directory above.
+// step visits the next name, or returns to the parent directory.
 func (w *walker) step() error {
 	l := &w.levels[len(w.levels)-1]
 	name, err := w.next(l)
@@ -129,7 +130,7 @@ func (w *walker) step() error {
 	return w.push(fd)
 }
 
-// forgive leaves out what has gone meanwhile.
+// forgive ignores errors of files that disappeared meanwhile.
 func (w *walker) forgive(err error) error {
 	if gone(err) || w.lenient && errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -143,12 +144,13 @@ func (w *walker) open(e entry) (int, error) {
 		return fd, err
 	}
 	if unlock(e.dir, e.name) != nil {
-		return fd, err // it is another user's
+		return fd, err // it belongs to another user
 	}
 	return openAt(e.dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// unlock opens a directory to its own user. Fchmodat would follow a link that takes the directory's place.
+// unlock makes a directory accessible to its owner. Fchmodat would follow a link that takes the directory's
+// place.
 func unlock(dir int, name string) error {
 	fd, err := openAt(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -158,7 +160,7 @@ func unlock(dir int, name string) error {
 	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700)
 }
 
-// push goes into an open directory.
+// push enters an open directory.
 func (w *walker) push(fd int) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(fd, &s); err != nil {
@@ -168,14 +170,14 @@ func (w *walker) push(fd int) error {
 		return errors.Join(errTooDeep, unix.Close(fd))
 	}
 	if n := len(w.levels); n > heldLevels {
-		_ = unix.Close(w.levels[n-1].fd) // only read
+		_ = unix.Close(w.levels[n-1].fd) // read only
 		w.levels[n-1].fd = -1
 	}
 	w.levels = append(w.levels, level{inode: inodeOf(&s), fd: fd, path: len(w.at)})
 	return nil
 }
 
-// up goes back to the directory above.
+// up returns to the parent directory.
 func (w *walker) up() error {
 	last := w.levels[len(w.levels)-1]
 	w.levels = w.levels[:len(w.levels)-1]
@@ -196,7 +198,7 @@ func (w *walker) up() error {
 	return errors.Join(err, unix.Close(last.fd))
 }
 
-// above opens the parent of a directory, which must be a given one.
+// above opens the parent of a directory and checks that it is the expected one.
 func above(fd int, want inode) (int, error) {
 	parent, err := unix.Openat(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
@@ -231,7 +233,7 @@ func (w *walker) next(l *level) (string, error) {
 	return name, nil
 }
 
-// fill reads some names of a level, or one where enough are kept.
+// fill reads some names of a level, or a single one if enough are kept.
 func (w *walker) fill(l *level) error {
 	buffer := w.buffer
 	few := w.names > maxNames
@@ -255,7 +257,8 @@ func (w *walker) fill(l *level) error {
 	return nil
 }
 
-// readNames reads the next names of a directory, or the first of those. next is where it goes on, -1 at the end.
+// readNames reads the next names of a directory, or only the first. next is the position after them, -1 at
+// the end.
 func readNames(fd int, buffer []byte, one bool) (names []string, next int64, err error) {
 	n, err := unix.Getdents(fd, buffer)
 	for errors.Is(err, unix.EINTR) {
@@ -284,7 +287,7 @@ func readNames(fd int, buffer []byte, one bool) (names []string, next int64, err
 	return names, next, nil
 }
 
-// nameSize is what a name takes in memory, about.
+// nameSize is the approximate memory of a name.
 func nameSize(name string) int { return len(name) + 32 }
 
 func sizeOf(names []string) (size int) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func run(t *testing.T, change func(*fork.Command), line string) (string, unix.Wa
 	if change != nil {
 		change(&c)
 	}
-	child, err := fork.Start(c)
+	child, err := starter(t).Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +91,35 @@ func done(t *testing.T, child *fork.Child) {
 	if err := child.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := unix.Wait4(child.Supervisor, nil, 0, nil); err != nil {
+	gone(t, child.Supervisor)
+}
+
+// gone waits until a process has ended.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for late := time.Now().Add(5 * time.Second); unix.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("process %d is still there", pid)
+		}
+	}
+}
+
+// starter returns a starter that ends with the test.
+func starter(t testing.TB) *fork.Starter {
+	t.Helper()
+	s, err := fork.NewStarter()
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := unix.Wait4(s.PID(), nil, 0, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 func TestACommandRunsAsItsUserWithoutPrivileges(t *testing.T) {
@@ -149,23 +176,19 @@ func TestWhyACommandCannotStart(t *testing.T) {
 	} {
 		c, _ := command(t, "")
 		row.change(&c)
-		_, err := fork.Start(c)
+		_, err := starter(t).Start(c)
 		var step *fork.Error
 		if !errors.Is(err, row.want) || !errors.As(err, &step) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-	for { // the supervisors
-		if _, err := unix.Wait4(-1, nil, 0, nil); errors.Is(err, unix.ECHILD) {
-			break
 		}
 	}
 }
 
 func TestDescendantsStayBelowTheSupervisor(t *testing.T) {
 	needRoot(t)
-	c, out := command(t, `(setsid sh -c 'sleep 0.1; cut -d" " -f4 /proc/self/stat >&1; exec sleep 0.2' &) ; sleep 0.6; exit 3`)
-	child, err := fork.Start(c)
+	c, out := command(t,
+		`(setsid sh -c 'sleep 0.1; cut -d" " -f4 /proc/self/stat >&1; exec sleep 0.2' &) ; sleep 0.6; exit 3`)
+	child, err := starter(t).Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +222,7 @@ func TestAnotherCommandsPipesAreNotHeldOpen(t *testing.T) {
 	}
 	defer held.Close()
 	c, _ := command(t, "exec sleep 30")
-	child, err := fork.Start(c)
+	child, err := starter(t).Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,8 +252,9 @@ func BenchmarkStart(b *testing.B) {
 	null, _ := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	defer dir.Close()
 	defer null.Close()
+	start := starter(b).Start
 	for b.Loop() {
-		child, err := fork.Start(fork.Command{Path: "/bin/busybox", Args: []string{"true"}, Dir: dir,
+		child, err := start(fork.Command{Path: "/bin/busybox", Args: []string{"true"}, Dir: dir,
 			Files: [3]*os.File{null, null, null}, UID: 123456, GID: 123457, Nice: 5, OOMScore: 500})
 		if err != nil {
 			b.Fatal(err)
@@ -241,8 +265,74 @@ func BenchmarkStart(b *testing.B) {
 		if err := child.Close(); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := unix.Wait4(child.Supervisor, nil, 0, nil); err != nil {
-			b.Fatal(err)
+	}
+}
+
+func TestAStarterThatWasKilledIsReplaced(t *testing.T) {
+	needRoot(t)
+	s := starter(t)
+	start := func() (*fork.Child, error) {
+		c, _ := command(t, "exit 3")
+		return s.Start(c)
+	}
+	first := s.PID()
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Wait4(first, nil, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	child, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, err := child.Wait(); err != nil || status.ExitStatus() != 3 {
+		t.Error(status, err)
+	}
+	done(t, child)
+	if s.PID() == first {
+		t.Error("the starter is the one that was killed")
+	}
+}
+
+func TestACommandOutlivesItsStarter(t *testing.T) {
+	needRoot(t)
+	s := starter(t)
+	c, out := command(t, "sleep 0.3; echo late; exit 4")
+	child, err := s.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Files[1].Close() // the command has its own
+	if err := unix.Kill(s.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(out)
+	if status, waitErr := child.Wait(); errors.Join(err, waitErr) != nil || status.ExitStatus() != 4 ||
+		string(text) != "late\n" {
+		t.Errorf("it wrote %q and ended with %v: %v, %v", text, status, err, waitErr)
+	}
+	done(t, child)
+}
+
+func TestArgumentsOfAnySizeThatTheKernelTakes(t *testing.T) {
+	needRoot(t)
+	many := func(n int) func(*fork.Command) {
+		return func(c *fork.Command) {
+			c.Args = append(c.Args, "sh")
+			for range n {
+				c.Args = append(c.Args, strings.Repeat("x", 99))
+			}
 		}
+	}
+	for _, n := range []int{10_000, 1} { // a large plan leaves nothing for the next one
+		if out, status := run(t, many(n), `echo $#; echo "$A"`); out != strconv.Itoa(n)+"\nb c\n" || status != 0 {
+			t.Errorf("with %d arguments it wrote %q and ended with %v", n, out, status)
+		}
+	}
+	c, _ := command(t, "")
+	many(50_000)(&c)
+	if _, err := starter(t).Start(c); !errors.Is(err, unix.E2BIG) {
+		t.Errorf("5 MB of arguments: %v", err)
 	}
 }

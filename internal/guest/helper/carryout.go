@@ -11,12 +11,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// ErrUnknownCommand marks that a sandbox does not know a command after its session was lost: the command was not started,
-// or the sandbox has stopped since.
+// ErrUnknownCommand: the sandbox does not know the command after its session was lost. The command was not
+// started, or the sandbox was stopped since.
 var ErrUnknownCommand = errors.New("the sandbox does not know the command")
 
-// CarryOut makes a call over a channel. A command whose session is lost is followed from where its output broke off, with
-// its input sent once more, and repeated with its id where the sandbox has surely not started it. Errors: as channel.Client's Call, ErrUnknownCommand.
+// CarryOut makes a call over a channel. If the session of a command is lost, it follows the command from
+// where the output broke off and sends the input again. If the sandbox has certainly not started the command,
+// it repeats the request with the same id. Errors: as channel.Client's Call, ErrUnknownCommand.
 func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Result, error) {
 	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
 	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
@@ -47,7 +48,7 @@ func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Resu
 		streams.Stdin = again.stdin()
 		res, err = client.Call(ctx, request, streams)
 		switch {
-		case err == nil && res.Problem == wire.ProblemConflict: // it was started, or is just being started
+		case err == nil && res.Problem == wire.ProblemConflict: // it was started or is being started
 			err = lost
 		case err == nil && res.Problem == wire.ProblemNotFound:
 			return res, errors.Join(lost, ErrUnknownCommand)
@@ -56,15 +57,15 @@ func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Resu
 	return res, err
 }
 
-// repetition is a command that may be asked for once more, after its session was lost before it was started.
+// repetition holds what is needed to repeat a command whose session was lost before it started.
 type repetition struct {
 	of    channel.Request
 	until time.Time
-	// input is nil for a command without.
+	// input is nil for a command without input.
 	input *record
 }
 
-// repetitionOf is taken before the command is asked for.
+// repetitionOf must be called before the command is requested.
 func repetitionOf(call Call) repetition {
 	r := repetition{of: call.Request, until: time.Now().Add(channel.RepeatWithin)}
 	if call.Stdin != nil {
@@ -73,7 +74,7 @@ func repetitionOf(call Call) repetition {
 	return r
 }
 
-// stdin returns the input from its beginning, nil for a command without.
+// stdin returns the input from its start, nil for a command without input.
 func (r repetition) stdin() io.Reader {
 	if r.input == nil {
 		return nil
@@ -81,7 +82,7 @@ func (r repetition) stdin() io.Reader {
 	return r.input.again()
 }
 
-// request returns the request of the repetition, when there may be one: the first must have failed with this error.
+// request returns the repeated request, if a repetition is allowed after the first error.
 func (r repetition) request(first error) (channel.Request, bool) {
 	lost, ok := errors.AsType[*channel.Lost](first)
 	if !ok || lost.Life == "" || r.input != nil && !r.input.whole() || time.Now().After(r.until) {
@@ -92,7 +93,7 @@ func (r repetition) request(first error) (channel.Request, bool) {
 	return again, true
 }
 
-// counter counts what a stream has taken.
+// counter counts the bytes that a stream accepted.
 type counter struct {
 	w io.Writer
 	n atomic.Int64

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// timeoutMargin is what a guest gets beyond a command's own timeout to kill it and to report.
+	// timeoutMargin is the guest's extra time, after a command's timeout, to kill it and to report.
 	timeoutMargin = 20 * time.Second
-	// KillLimit bounds the killing of a command whose caller has gone.
+	// KillLimit limits the killing of a command whose caller is gone.
 	KillLimit = 30 * time.Second
 )
 
@@ -47,7 +47,8 @@ func (g Guests) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequest
 	return result, nil
 }
 
-// opOf is the operation of a command. That of a verifier is another one, so that guests that know none refuse it.
+// opOf returns the operation of a command. A verifier has its own, so that guests without verifiers refuse
+// it.
 func opOf(r sandbox.ExecRequest) channel.Op {
 	if r.As == sandbox.AsVerifier {
 		return channel.OpVerify
@@ -56,7 +57,14 @@ func opOf(r sandbox.ExecRequest) channel.Op {
 }
 
 func execOf(r sandbox.ExecRequest) *channel.Exec {
-	x := &channel.Exec{Args: r.Command, Cwd: r.Cwd, User: withGroup(r.User), Env: r.Env, Timeout: r.Timeout.D(), Stdin: r.Stdin != nil}
+	x := &channel.Exec{
+		Args:    r.Command,
+		Cwd:     r.Cwd,
+		User:    withGroup(r.User),
+		Env:     r.Env,
+		Timeout: r.Timeout.D(),
+		Stdin:   r.Stdin != nil,
+	}
 	if r.Shell != "" {
 		x.Args, x.Shell = []string{r.Shell}, true
 	}
@@ -65,7 +73,7 @@ func execOf(r sandbox.ExecRequest) *channel.Exec {
 
 // Follow implements driver.Runner.
 func (g Guests) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
-	reader, gone := io.Pipe() // the helper reads while its standard input is open
+	reader, gone := io.Pipe() // the helper runs while its standard input is open
 	defer gone.Close()
 	res, err := g.onCommand(ctx, h, r.ID, Call{
 		Request: channel.Request{Op: channel.OpFollow, ID: r.ID, Follow: &channel.Follow{
@@ -81,15 +89,18 @@ func (g Guests) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (
 	return result, nil
 }
 
-// EndExec implements driver.Runner. A process may be signalled by its own user only.
+// EndExec implements driver.Runner. Only the process's own user may signal it.
 func (g Guests) EndExec(ctx context.Context, h driver.Handle, id, user string) error {
 	ctx, cancel := context.WithTimeout(ctx, KillLimit)
 	defer cancel()
-	_, err := g.onCommand(ctx, h, id, Call{Request: channel.Request{Op: channel.OpEnd, ID: id, Exec: &channel.Exec{User: withGroup(user)}}, Limit: KillLimit})
+	_, err := g.onCommand(ctx, h, id, Call{
+		Request: channel.Request{Op: channel.OpEnd, ID: id, Exec: &channel.Exec{User: withGroup(user)}},
+		Limit:   KillLimit,
+	})
 	return err
 }
 
-// RunProcess implements driver.ProcessRunner. It lasts as long as the process: its caller bounds it.
+// RunProcess implements driver.ProcessRunner. It lasts as long as the process; the caller sets the limit.
 func (g Guests) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
 	res, err := g.onCommand(ctx, h, p.ID, Call{
 		Request: channel.Request{Op: channel.OpProcess, ID: p.ID, Exec: &channel.Exec{
@@ -107,13 +118,14 @@ func (g Guests) RunProcess(ctx context.Context, h driver.Handle, p driver.Proces
 
 // AwaitPort implements driver.ProcessRunner.
 func (g Guests) AwaitPort(ctx context.Context, h driver.Handle, port int) error {
-	waits, gone := io.Pipe() // the helper waits while its standard input is open
+	waits, gone := io.Pipe() // the helper runs while its standard input is open
 	defer gone.Close()
 	_, err := g.onCommand(ctx, h, "port "+strconv.Itoa(port), Call{
 		Request: channel.Request{Op: channel.OpPort, Port: port}, Stdin: waits, Stdout: io.Discard, Stderr: io.Discard,
 	})
-	if err != nil && ctx.Err() != nil { // wherever in the call that was: to wait changes nothing
-		return sandbox.Errorf(sandbox.Timeout, "%s: sandbox %s: nobody listened to port %d in time: %w", g.backend, h.SandboxID, port, ctx.Err())
+	if err != nil && ctx.Err() != nil { // in every phase of the call, because waiting changes nothing
+		return sandbox.Errorf(sandbox.Timeout, "%s: sandbox %s: no program listened on port %d in time: %w",
+			g.backend, h.SandboxID, port, ctx.Err())
 	}
 	return err
 }

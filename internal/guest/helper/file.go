@@ -14,28 +14,31 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxListing bounds what a guest may say of a page of names: each is at most 255 bytes, with a link's
-// target of at most 4096, in base64.
+// maxListing limits a guest's answer for a page of names: each has at most 255 bytes, with a link target of
+// at most 4096, in base64.
 const maxListing = sandbox.MaxPage * 8 << 10
 
-// StatFile implements driver.Filer.
+// StatFile implements driver.FileAccess.
 func (g Guests) StatFile(ctx context.Context, h driver.Handle, path string) (sandbox.FileInfo, error) {
 	files, err := g.describe(ctx, h, wire.FileRequest{Op: wire.FileStat, Path: []byte(path)})
 	if err != nil {
 		return sandbox.FileInfo{}, err
 	}
 	if len(files) != 1 {
-		return sandbox.FileInfo{}, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: describe %s: the guest described %d files", g.backend, h.SandboxID, path, len(files))
+		return sandbox.FileInfo{}, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: describe %s: the guest returned %d "+
+			"descriptions instead of one",
+			g.backend, h.SandboxID, path, len(files))
 	}
 	return files[0], nil
 }
 
-// ListFiles implements driver.Filer.
+// ListFiles implements driver.FileAccess.
 func (g Guests) ListFiles(ctx context.Context, h driver.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
-	return g.describe(ctx, h, wire.FileRequest{Op: wire.FileList, Path: []byte(q.Path), After: []byte(q.After), Limit: q.Limit})
+	return g.describe(ctx, h,
+		wire.FileRequest{Op: wire.FileList, Path: []byte(q.Path), After: []byte(q.After), Limit: q.Limit})
 }
 
-// describe runs a request that is answered with descriptions.
+// describe runs a request whose answer is a list of descriptions.
 func (g Guests) describe(ctx context.Context, h driver.Handle, r wire.FileRequest) ([]sandbox.FileInfo, error) {
 	out := &Capture{Limit: maxListing}
 	if err := g.file(ctx, h, r, Call{Stdout: out}); err != nil {
@@ -49,7 +52,8 @@ func (g Guests) describe(ctx context.Context, h driver.Handle, r wire.FileReques
 			return files, nil
 		}
 		if err != nil {
-			return nil, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: %s %s: the guest's answer cannot be read: %w", g.backend, h.SandboxID, r.Op, r.Path, err)
+			return nil, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: %s %s: the guest's answer cannot be read: %w",
+				g.backend, h.SandboxID, r.Op, r.Path, err)
 		}
 		files = append(files, sandbox.FileInfo{
 			Name: string(f.Name), Type: sandbox.FileType(f.Type), Size: f.Size, Mode: fs.FileMode(f.Mode),
@@ -58,11 +62,12 @@ func (g Guests) describe(ctx context.Context, h driver.Handle, r wire.FileReques
 	}
 }
 
-// WriteFile implements driver.Filer.
+// WriteFile implements driver.FileAccess.
 func (g Guests) WriteFile(ctx context.Context, h driver.Handle, w sandbox.FileWrite, content io.Reader) error {
 	framed := &framer{content: content, failed: make(chan error, 1)}
 	framed.frames = wire.NewWriter(&framed.ready)
-	err := g.file(ctx, h, wire.FileRequest{Op: wire.FileWrite, Path: []byte(w.Path), Mode: uint32(w.Mode)}, Call{Stdin: framed})
+	err := g.file(ctx, h, wire.FileRequest{Op: wire.FileWrite, Path: []byte(w.Path), Mode: uint32(w.Mode)},
+		Call{Stdin: framed})
 	if err == nil {
 		return nil
 	}
@@ -71,39 +76,43 @@ func (g Guests) WriteFile(ctx context.Context, h driver.Handle, w sandbox.FileWr
 		if _, known := errors.AsType[*sandbox.Error](cause); known {
 			return cause
 		}
-		return sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: write %s: its content could not be read: %w; nothing was changed", g.backend, h.SandboxID, w.Path, cause).
+		return sandbox.Errorf(sandbox.Failed,
+			"%s: sandbox %s: write %s: its content could not be read: %w; nothing was changed",
+			g.backend, h.SandboxID, w.Path, cause).
 			WithReason(sandbox.ReasonWriteFailed)
 	default:
 		return err
 	}
 }
 
-// RemoveFile implements driver.Filer.
+// RemoveFile implements driver.FileAccess.
 func (g Guests) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.FileRemoval) error {
 	return g.file(ctx, h, wire.FileRequest{Op: wire.FileRemove, Path: []byte(r.Path), Recursive: r.Recursive}, Call{})
 }
 
-// maxCounted bounds the files that DiskUsage counts in each root.
+// maxCounted limits the files that DiskUsage counts in each root.
 const maxCounted = 1_000_000
 
-// DiskUsage implements driver.Filer.
+// DiskUsage implements driver.FileAccess.
 func (g Guests) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.DiskUsage, error) {
 	all := sandbox.DiskUsage{Complete: true}
 	for _, root := range sandbox.Roots {
 		out := &Capture{Limit: 1 << 10}
-		if err := g.file(ctx, h, wire.FileRequest{Op: wire.FileUsage, Path: []byte(root), Limit: maxCounted}, Call{Stdout: out}); err != nil {
+		if err := g.file(ctx, h, wire.FileRequest{Op: wire.FileUsage, Path: []byte(root), Limit: maxCounted},
+			Call{Stdout: out}); err != nil {
 			return sandbox.DiskUsage{}, err
 		}
 		var used wire.DiskUsage
 		if err := json.Unmarshal(out.Bytes(), &used); err != nil {
-			return sandbox.DiskUsage{}, sandbox.Errorf(sandbox.Failed, "%s: sandbox %s: count %s: the guest's answer cannot be read: %w", g.backend, h.SandboxID, root, err)
+			return sandbox.DiskUsage{}, sandbox.Errorf(sandbox.Failed,
+				"%s: sandbox %s: count %s: the guest's answer cannot be read: %w", g.backend, h.SandboxID, root, err)
 		}
 		all.Bytes, all.Files, all.Complete = all.Bytes+used.Bytes, all.Files+used.Files, all.Complete && used.Complete
 	}
 	return all, nil
 }
 
-// file makes the guest work on one path.
+// file runs an operation on one path.
 func (g Guests) file(ctx context.Context, h driver.Handle, r wire.FileRequest, call Call) error {
 	call.Request = channel.Request{Op: channel.OpFile, File: &r}
 	failed := sandbox.ReasonCopyFailed
@@ -113,14 +122,14 @@ func (g Guests) file(ctx context.Context, h driver.Handle, r wire.FileRequest, c
 	return g.transfer(ctx, h, string(r.Op)+" "+string(r.Path), failed, call)
 }
 
-// framer sends content to a guest with its end marked: a connection that breaks looks the same to the
-// guest as the end of its input.
+// framer sends content to a guest with an explicit end: without it, the guest cannot tell a broken connection
+// from the end of the input.
 type framer struct {
 	content io.Reader
-	frames  *wire.Writer // into ready
+	frames  *wire.Writer // writes into ready
 	ready   bytes.Buffer
 	ended   bool
-	failed  chan error // gets why content failed, if it does
+	failed  chan error // receives the error of content, if any
 }
 
 func (f *framer) Read(p []byte) (int, error) {
@@ -148,7 +157,7 @@ func (f *framer) fill() error {
 	var end wire.Result
 	if !errors.Is(err, io.EOF) {
 		f.failed <- err
-		end = wire.Result{Problem: wire.ProblemFailed, Message: "the content could not be read to its end"}
+		end = wire.Result{Problem: wire.ProblemFailed, Message: "the content could not be read completely"}
 	}
 	return f.frames.Result(end)
 }

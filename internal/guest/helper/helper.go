@@ -1,5 +1,5 @@
-// Package helper asks the guests in sandboxes for work. It is what the backends have in common. They differ in how a
-// channel reaches the guest.
+// Package helper calls the guests in sandboxes. The backends share it; they differ in how a channel reaches
+// the guest.
 package helper
 
 import (
@@ -18,43 +18,43 @@ import (
 // Call is one operation of a guest.
 type Call struct {
 	Request channel.Request
-	// Ends: the command ends with the call when its caller leaves.
+	// Ends: the command ends with the call if its caller leaves.
 	Ends bool
-	// Detached: what it runs goes on when its caller leaves, and the sandbox is in use until it has ended.
+	// Detached: the work continues if its caller leaves, and the sandbox is in use until it ends.
 	Detached bool
-	// Quiet: it does not count as use of the sandbox, which may fall asleep.
+	// Quiet: the call does not count as use, so the sandbox may fall asleep.
 	Quiet bool
-	// Limit is the time after which it has ended, 0 where that is not known.
+	// Limit is when the work ends at the latest, 0 if unknown.
 	Limit          time.Duration
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Begins         func(offset int64) error // as sandbox.Replay has it
+	Begins         func(offset int64) error // see sandbox.Replay
 }
 
-// Guests works inside of sandboxes that are awake. It implements driver.Runner, driver.ProcessRunner,
-// driver.Filer and driver.SecretBearer.
+// Guests works in awake sandboxes. It implements driver.Runner, driver.ProcessRunner, driver.FileAccess and
+// driver.SecretWriter.
 type Guests struct {
-	backend sandbox.Backend // begins each error
+	backend sandbox.Backend // the prefix of each error
 	run     Run
-	// verifies: the guests know channel.OpVerify.
+	// verifies: the guests support channel.OpVerify.
 	verifies bool
 }
 
-// Run makes one call and returns what the guest reports. It may return before a Read of the input does. When
-// ctx ends first, or the connection breaks, it ends the command that the call names. Errors: as driver.Runner's
-// Exec; Timeout when ctx ends first.
+// Run makes one call and returns the guest's result. It may return before a Read of the input does. If ctx
+// ends first or the connection breaks, it ends the call's command. Errors: as driver.Runner's Exec; Timeout
+// if ctx ends first.
 type Run func(ctx context.Context, h driver.Handle, c Call) (wire.Result, error)
 
 // New returns the guests of a backend's sandboxes.
 func New(backend sandbox.Backend, run Run) Guests { return Guests{backend: backend, run: run} }
 
-// WithVerifiers returns guests that run verifiers.
+// WithVerifiers returns guests that support verifiers.
 func (g Guests) WithVerifiers() Guests {
 	g.verifies = true
 	return g
 }
 
-// Capture keeps the first bytes of a stream and lets the rest go by.
+// Capture keeps the first bytes of a stream and discards the rest.
 type Capture struct {
 	bytes.Buffer
 	// Limit is in bytes.
@@ -68,14 +68,14 @@ func (c *Capture) Write(p []byte) (int, error) {
 	if len(p) > room {
 		c.Truncated = true
 	}
-	_, _ = c.Buffer.Write(p[:min(room, len(p))]) // memory does not fail
+	_, _ = c.Buffer.Write(p[:min(room, len(p))]) // writing to memory never fails
 	return len(p), nil
 }
 
-// newID returns the id of an operation that its caller does not name.
+// newID returns the id of an operation whose caller sets none.
 func newID() string { return sandbox.RandomIDs(sandbox.SandboxIDLength) }
 
-// withGroup names the group of a user: an engine would take group 0.
+// withGroup adds the default group to a user: an engine would use group 0.
 func withGroup(user string) string {
 	if user == "" || strings.Contains(user, ":") {
 		return user
@@ -83,7 +83,7 @@ func withGroup(user string) string {
 	return user + ":" + user
 }
 
-// resultOf is how a command ended that a guest ran.
+// resultOf converts the result of a guest's command.
 func resultOf(res wire.Result) sandbox.ExecResult {
 	return sandbox.ExecResult{
 		ExitCode: res.ExitCode, Duration: sandbox.Duration(res.Duration), TimedOut: res.TimedOut, OOMKilled: res.OOMKilled,
@@ -92,7 +92,7 @@ func resultOf(res wire.Result) sandbox.ExecResult {
 	}
 }
 
-// onCommand makes a call about a command, and an error of the report that it could not do its work.
+// onCommand makes a call about a command, and returns an error if the guest could not carry it out.
 func (g Guests) onCommand(ctx context.Context, h driver.Handle, command string, c Call) (wire.Result, error) {
 	if c.Request.ID == "" {
 		c.Request.ID = newID()
@@ -114,10 +114,11 @@ func (g Guests) onCommand(ctx context.Context, h driver.Handle, command string, 
 	case wire.ProblemUnknown:
 		code = sandbox.UnknownOutcome
 	}
-	return wire.Result{}, sandbox.Errorf(code, "%s: sandbox %s: command %s: %s", g.backend, h.SandboxID, command, res.Message).WithReason(reason)
+	return wire.Result{}, sandbox.Errorf(code, "%s: sandbox %s: command %s: %s",
+		g.backend, h.SandboxID, command, res.Message).WithReason(reason)
 }
 
-// transfer makes a call about files, and an error of the report that it could not do its work.
+// transfer makes a call about files, and returns an error if the guest could not carry it out.
 func (g Guests) transfer(ctx context.Context, h driver.Handle, what string, failed sandbox.Reason, c Call) error {
 	c.Request.ID = newID()
 	res, err := g.run(ctx, h, c)

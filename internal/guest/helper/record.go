@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// maxRecorded bounds what is kept of an input, in bytes. A command with a longer one is not asked for again.
+// maxRecorded limits the retained input, in bytes. A command with a longer input is not repeated.
 const maxRecorded = 256 << 10
 
 var errNotKept = errors.New("the input is too long to be sent again")
 
-// record reads an input once, and keeps its beginning so that it can be sent again.
+// record reads an input once, and retains its start so that it can be sent again.
 type record struct {
 	from io.Reader
 
 	mu      sync.Mutex // guards what follows
 	more    *sync.Cond
-	reading bool // a reader waits for the input
+	reading bool // a reader is waiting for the input
 	kept    []byte
-	read    int // how much of the input was read
+	read    int // bytes read from the input
 	err     error
 }
 
@@ -29,14 +29,15 @@ func newRecord(from io.Reader) *record {
 	return r
 }
 
-// whole tells whether all that was read so far is kept.
+// whole reports whether everything read so far is retained.
 func (r *record) whole() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.kept) == r.read
 }
 
-// again returns the input from its beginning. A reader of before may still wait: what it gets is for this one too.
+// again returns the input from its start. An earlier reader may still be waiting; this one then gets its
+// bytes too.
 func (r *record) again() io.Reader { return &replay{record: r} }
 
 // replay is one reading of a record.
@@ -56,7 +57,7 @@ func (p *replay) Read(b []byte) (int, error) {
 			n := copy(b, r.kept[p.at:])
 			p.at += n
 			return n, nil
-		case p.at < r.read: // another reader got what is not kept
+		case p.at < r.read: // another reader got bytes that are not retained
 			return 0, errNotKept
 		case r.err != nil:
 			return 0, r.err
@@ -67,7 +68,7 @@ func (p *replay) Read(b []byte) (int, error) {
 	}
 }
 
-// next reads on. The caller holds the lock.
+// next continues to read. The caller must hold the lock.
 func (p *replay) next(b []byte) (int, error) {
 	r := p.record
 	r.reading = true

@@ -10,16 +10,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CopyTo implements driver.Runner. What was unpacked before a refused entry stays.
+// CopyTo implements driver.Runner. Entries unpacked before a refused entry stay.
 func (g Guests) CopyTo(ctx context.Context, h driver.Handle, dir string, tar io.Reader) error {
 	dir, err := sandbox.CleanPath(dir)
 	if err != nil {
 		return sandbox.InvalidFields("files", []sandbox.Field{{Name: "dir", Problem: err.Error()}})
 	}
-	return g.transfer(ctx, h, "write files under "+dir, sandbox.ReasonWriteFailed, Call{Request: channel.Request{Op: channel.OpPut, Path: []byte(dir)}, Stdin: tar})
+	return g.transfer(ctx, h, "write files under "+dir, sandbox.ReasonWriteFailed,
+		Call{Request: channel.Request{Op: channel.OpPut, Path: []byte(dir)}, Stdin: tar})
 }
 
-// CopyFrom implements driver.Runner. The stream ends with an error when it is not complete.
+// CopyFrom implements driver.Runner. An incomplete stream ends with an error.
 func (g Guests) CopyFrom(ctx context.Context, h driver.Handle, path string) (io.ReadCloser, error) {
 	path, err := sandbox.CleanPath(path)
 	if err != nil {
@@ -28,10 +29,11 @@ func (g Guests) CopyFrom(ctx context.Context, h driver.Handle, path string) (io.
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
 	f := &outgoing{PipeReader: pr, cancel: cancel, done: make(chan struct{}), first: make(chan struct{})}
-	go func() { // ends with the stream; Close waits for it
+	go func() { // it ends with the stream; Close waits for it
 		defer close(f.done)
-		f.err = g.transfer(ctx, h, "read "+path, sandbox.ReasonCopyFailed, Call{Request: channel.Request{Op: channel.OpGet, Path: []byte(path)}, Stdout: f.announce(pw)})
-		pw.CloseWithError(f.err) // nil means EOF
+		f.err = g.transfer(ctx, h, "read "+path, sandbox.ReasonCopyFailed,
+			Call{Request: channel.Request{Op: channel.OpGet, Path: []byte(path)}, Stdout: f.announce(pw)})
+		pw.CloseWithError(f.err) // nil gives EOF
 	}()
 	select {
 	case <-f.first:
@@ -44,7 +46,7 @@ func (g Guests) CopyFrom(ctx context.Context, h driver.Handle, path string) (io.
 	}
 }
 
-// outgoing is a tar stream on its way out of a sandbox.
+// outgoing is a tar stream from a sandbox.
 type outgoing struct {
 	*io.PipeReader
 	cancel context.CancelFunc

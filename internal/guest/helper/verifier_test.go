@@ -22,7 +22,8 @@ func TestAVerifierIsNeverRunAsACommandLikeAnyOther(t *testing.T) {
 	if _, err := guests.Exec(t.Context(), driver.Handle{}, r); sandbox.CodeOf(err) != sandbox.Invalid || len(ops) > 0 {
 		t.Errorf("a backend without verifiers: %v, %v", err, ops)
 	}
-	if _, err := guests.WithVerifiers().Exec(t.Context(), driver.Handle{}, r); err != nil || len(ops) != 1 || ops[0] != channel.OpVerify {
+	if _, err := guests.WithVerifiers().Exec(t.Context(), driver.Handle{}, r); err != nil || len(ops) != 1 ||
+		ops[0] != channel.OpVerify {
 		t.Errorf("a backend with verifiers: %v, %v", err, ops)
 	}
 }

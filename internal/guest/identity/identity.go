@@ -1,12 +1,12 @@
 //go:build linux
 
-// Package identity works on files as a sandbox's user would.
+// Package identity works on files with the rights of a sandbox's user.
 package identity
 
 import "runtime"
 
-// Do calls work with the file-system identity of a user, which signals do not look at, and without supplementary groups.
-// The thread that it takes ends afterwards. The process needs CAP_SETUID and CAP_SETGID.
+// Do calls work with the file-system identity of a user, which does not matter for signals, and without
+// supplementary groups. It uses a thread that ends afterwards. The process needs CAP_SETUID and CAP_SETGID.
 func Do(uid, gid int, work func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Take gives the calling thread the file-system identity of a user for good, and fails unless the kernel confirms it.
+// Take gives the calling thread the file-system identity of a user permanently, and fails unless the kernel
+// confirms it.
 //
-// A kernel without file-system identities, as gVisor's, looks at a thread's effective user. That one is changed there alone:
-// who may signal or trace a thread depends on its real and saved user, which stay.
+// A kernel without file-system identities, such as gVisor's, checks a thread's effective user. Take changes
+// only that one: the real and the saved user decide who may signal or trace a thread.
 func Take(uid, gid int) error {
 	err := change(gid, unix.SetfsgidRetGid, func() error { return setEffective(unix.SYS_SETRESGID, gid, unix.Getegid) })
 	if err != nil {
@@ -25,8 +26,8 @@ func Take(uid, gid int) error {
 	return nil
 }
 
-// change changes an id of the thread, or the effective one where the kernel has no other. The kernel reports the id before
-// the change, and no error: so it is asked twice.
+// change changes an id of the thread, or the effective one if the kernel has no other. The kernel returns the
+// previous id and no error, so it is called twice.
 func change(to int, set func(int) (int, error), effective func() error) error {
 	_, err := set(to)
 	if errors.Is(err, unix.ENOSYS) {
@@ -42,7 +43,8 @@ func change(to int, set func(int) (int, error), effective func() error) error {
 	return err
 }
 
-// setEffective changes the effective id of the calling thread. Package syscall would change that of all threads.
+// setEffective changes the effective id of the calling thread. Package syscall would change it for all
+// threads.
 func setEffective(call uintptr, to int, get func() int) error {
 	const keep = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(call, keep, uintptr(to), keep); errno != 0 {

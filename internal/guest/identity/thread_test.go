@@ -17,7 +17,8 @@ import (
 func TestAChangeWithoutEffectIsAnError(t *testing.T) {
 	t.Parallel()
 	never := func() error { return errors.New("asked for the effective id") }
-	if err := change(7, func(int) (int, error) { return 3, nil }, never); err == nil || !strings.Contains(err.Error(), "still 3") {
+	if err := change(7, func(int) (int, error) { return 3, nil }, never); err == nil ||
+		!strings.Contains(err.Error(), "still 3") {
 		t.Errorf("a change without effect: %v", err)
 	}
 	if err := change(7, func(int) (int, error) { return 0, unix.EPERM }, never); !errors.Is(err, unix.EPERM) {

@@ -8,24 +8,25 @@ import (
 	"sync"
 )
 
-// keptThreads is how many threads of Workers wait for more work. Others end with theirs.
+// keptThreads is the number of idle threads that Workers keeps. Further threads end with their work.
 const keptThreads = 2
 
-// Workers do work with the file-system identity of one user, as Do does, on threads that stay for more.
+// Workers runs work with the file-system identity of one user, as Do does, on reused threads.
 type Workers struct {
 	uid, gid int
 	taken    func() error
 	jobs     chan func()
-	places   chan struct{} // one for each thread that stays
+	places   chan struct{} // one for each kept thread
 	threads  sync.WaitGroup
 }
 
-// NewWorkers starts nothing. taken is called on each thread once it has the identity. Close ends the threads.
+// NewWorkers starts no threads. It calls taken on each thread that has taken the identity. Close ends the
+// threads.
 func NewWorkers(uid, gid int, taken func() error) *Workers {
 	return &Workers{uid: uid, gid: gid, taken: taken, jobs: make(chan func()), places: make(chan struct{}, keptThreads)}
 }
 
-// Do calls work and returns its error. It is not called after Close.
+// Do calls work and returns its error. It must not be called after Close.
 func (w *Workers) Do(work func() error) error {
 	done := make(chan error, 1)
 	job := func() { done <- work() }
@@ -45,7 +46,7 @@ func (w *Workers) Do(work func() error) error {
 	return <-done
 }
 
-// stay does more work, if there is a place.
+// stay makes the thread wait for more work, if there is a place.
 func (w *Workers) stay() {
 	select {
 	case w.places <- struct{}{}:
@@ -57,7 +58,7 @@ func (w *Workers) stay() {
 	}
 }
 
-// Close ends the threads that wait, and waits until they have ended.
+// Close ends the idle threads and waits for them.
 func (w *Workers) Close() {
 	close(w.jobs)
 	w.threads.Wait()

@@ -100,7 +100,8 @@ func TestNoCommandIsHeldBeforeItBegins(t *testing.T) {
 	if forged > 0 || slowest > 10*time.Second {
 		t.Errorf("%d results were forged; the slowest took %s", forged, slowest)
 	}
-	if res, err := b.call(channel.Request{Op: channel.OpEnd, ID: "attack"}, channel.Streams{}); err != nil || res.Problem != "" {
+	if res, err := b.call(channel.Request{Op: channel.OpEnd, ID: "attack"}, channel.Streams{}); err != nil ||
+		res.Problem != "" {
 		t.Errorf("%+v, %v", res, err)
 	}
 	<-done
@@ -110,7 +111,11 @@ func TestAForkBombEnds(t *testing.T) {
 	b := start(t, options{})
 	done := make(chan wire.Result)
 	go func() {
-		r := channel.Request{Op: channel.OpExec, ID: "bomb", Exec: line(`bomb(){ bomb|bomb& bomb; }; bomb 2>/dev/null & while :; do :; done`)}
+		r := channel.Request{
+			Op:   channel.OpExec,
+			ID:   "bomb",
+			Exec: line(`bomb(){ bomb|bomb& bomb; }; bomb 2>/dev/null & while :; do :; done`),
+		}
 		res, err := b.call(r, channel.Streams{})
 		if err != nil {
 			t.Error(err)
@@ -118,14 +123,16 @@ func TestAForkBombEnds(t *testing.T) {
 		done <- res
 	}()
 	grown := 0
-	for limit := time.Now().Add(20 * time.Second); grown < 40 && time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
+	for limit := time.Now().Add(20 * time.Second); grown < 40 &&
+		time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
 		grown = max(grown, strings.Count(b.docker(t, "top", b.name), "\n")) // a shell that cannot fork ends
 	}
 	if grown < 40 {
 		t.Errorf("the bomb has grown to %d processes only", grown)
 	}
 	began := time.Now()
-	if res, err := b.call(channel.Request{Op: channel.OpEnd, ID: "bomb"}, channel.Streams{}); err != nil || res.Problem != "" {
+	if res, err := b.call(channel.Request{Op: channel.OpEnd, ID: "bomb"}, channel.Streams{}); err != nil ||
+		res.Problem != "" {
 		t.Errorf("%+v, %v", res, err)
 	}
 	<-done
@@ -141,7 +148,8 @@ func TestTheDeadlineHoldsAgainstSpinners(t *testing.T) {
 	b := start(t, options{lifetime: lifetime})
 	b.run(t, "for i in $(seq 100); do (while :; do :; done) >/dev/null 2>&1 & done; renice -n -5 1; true")
 	out, err := exec.Command("docker", "wait", b.name).CombinedOutput()
-	if late := time.Since(began) - lifetime; err != nil || strings.TrimSpace(string(out)) != "124" || late > 5*time.Second {
+	if late := time.Since(began) - lifetime; err != nil || strings.TrimSpace(string(out)) != "124" ||
+		late > 5*time.Second {
 		t.Errorf("exit code %s, %v, %s after the deadline", out, err, late)
 	} else {
 		t.Logf("the container has ended %s after the deadline", late)
@@ -197,7 +205,8 @@ func TestNothingIsLostWithTheBroker(t *testing.T) {
 func (b *box) broker(t *testing.T) string {
 	t.Helper()
 	for _, l := range strings.Split(b.docker(t, "top", b.name, "-eo", "pid,args"), "\n") {
-		if pid, args, _ := strings.Cut(strings.TrimSpace(l), " "); strings.HasPrefix(strings.TrimSpace(args), "guest broker") {
+		if pid, args, _ := strings.Cut(strings.TrimSpace(l),
+			" "); strings.HasPrefix(strings.TrimSpace(args), "guest broker") {
 			return pid
 		}
 	}

@@ -113,18 +113,19 @@ var (
 )
 
 var attacks = map[string]func(pid int) error{
-	"SIGSTOP":             func(pid int) error { return unix.Kill(pid, unix.SIGSTOP) },
-	"SIGKILL":             func(pid int) error { return unix.Kill(pid, unix.SIGKILL) },
-	"SIGTERM":             func(pid int) error { return unix.Kill(pid, unix.SIGTERM) },
-	"signal 0":            func(pid int) error { return unix.Kill(pid, 0) },
-	"tgkill":              func(pid int) error { return unix.Tgkill(pid, pid, unix.SIGSTOP) },
-	"seize":               func(pid int) error { return unix.PtraceSeize(pid) },
-	"attach":              func(pid int) error { return unix.PtraceAttach(pid) },
-	"prlimit":             func(pid int) error { return unix.Prlimit(pid, unix.RLIMIT_CPU, &limited, nil) },
-	"priority":            func(pid int) error { return unix.Setpriority(unix.PRIO_PROCESS, pid, 19) },
-	"scheduler":           call(unix.SYS_SCHED_SETSCHEDULER, 5, uintptr(unsafe.Pointer(&idle)), 0),
-	"affinity":            call(unix.SYS_SCHED_SETAFFINITY, unsafe.Sizeof(cpus), uintptr(unsafe.Pointer(&cpus)), 0),
-	"I/O priority":        func(pid int) error { return call(unix.SYS_IOPRIO_SET, uintptr(pid), 3<<13, 0)(1) }, // of a process
+	"SIGSTOP":   func(pid int) error { return unix.Kill(pid, unix.SIGSTOP) },
+	"SIGKILL":   func(pid int) error { return unix.Kill(pid, unix.SIGKILL) },
+	"SIGTERM":   func(pid int) error { return unix.Kill(pid, unix.SIGTERM) },
+	"signal 0":  func(pid int) error { return unix.Kill(pid, 0) },
+	"tgkill":    func(pid int) error { return unix.Tgkill(pid, pid, unix.SIGSTOP) },
+	"seize":     func(pid int) error { return unix.PtraceSeize(pid) },
+	"attach":    func(pid int) error { return unix.PtraceAttach(pid) },
+	"prlimit":   func(pid int) error { return unix.Prlimit(pid, unix.RLIMIT_CPU, &limited, nil) },
+	"priority":  func(pid int) error { return unix.Setpriority(unix.PRIO_PROCESS, pid, 19) },
+	"scheduler": call(unix.SYS_SCHED_SETSCHEDULER, 5, uintptr(unsafe.Pointer(&idle)), 0),
+	"affinity":  call(unix.SYS_SCHED_SETAFFINITY, unsafe.Sizeof(cpus), uintptr(unsafe.Pointer(&cpus)), 0),
+	// The I/O priority of a process.
+	"I/O priority":        func(pid int) error { return call(unix.SYS_IOPRIO_SET, uintptr(pid), 3<<13, 0)(1) },
 	"memory, to read":     opens("mem", os.O_RDONLY),
 	"memory, to write":    opens("mem", os.O_RDWR),
 	"environment":         opens("environ", os.O_RDONLY),

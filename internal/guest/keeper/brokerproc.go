@@ -12,19 +12,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// endFile is beside the channel's socket.
+// endFile is next to the channel's socket.
 const endFile = guest.EndFile
 
-// LinkDescriptor is where the broker finds its link to the keeper; with a port, PortDescriptor and KeyDescriptor are where it
-// finds the listener and the key.
+// LinkDescriptor is the broker's descriptor of its link to the keeper. With a port, PortDescriptor and
+// KeyDescriptor are those of the listener and the key.
 const (
 	LinkDescriptor = 3 + iota
 	PortDescriptor
 	KeyDescriptor
 )
 
-// startBroker starts this program again, as a broker: it may change its file-system identity, and no more. With a port it also
-// reads all files of the sandbox, to save them.
+// startBroker starts this program again as a broker, which may only change its file-system identity. With a
+// port it also reads all files of the sandbox, to save them.
 func startBroker(link, null *os.File, door *door, args []string) (pid int, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -48,7 +48,7 @@ func startBroker(link, null *os.File, door *door, args []string) (pid int, err e
 	return pid, errors.Join(err, key.Close())
 }
 
-// attached tells whether the broker still reads what a command wrote.
+// attached reports whether the broker still reads a command's output.
 func (k *keeper) attached() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Exit codes as shells and timeout(1) have them.
+// Exit codes as in shells and timeout(1).
 const (
 	exitTimeout     = 124
 	exitCannotStart = 126
@@ -31,34 +31,35 @@ const (
 	exitKilled      = 128 + int(unix.SIGKILL)
 )
 
-// killTime bounds the killing of a command's tree.
+// killTime limits the killing of a command's process tree.
 const killTime = 5 * time.Second
 
 // command is one command that the keeper knows.
 type command struct {
 	id      string
 	spec    link.Command
-	in      *input     // nil without input
+	in      *input     // nil: no input
 	streams [2]*stream // nil with a log
 	log     *output.Ring
 	shell   shellstate.Collector
 	changed func()
 	ended   chan struct{}
-	// spares waits while no command may be killed, because a verifier runs; nil for the verifier itself.
+	// spares waits while a verifier runs, because no command may be killed then; nil for the verifier itself.
 	spares func()
 
 	supervisor atomic.Int64 // 0 before the start and after the end
-	killed     atomic.Bool  // End came
-	// killing is held while the tree is killed: until then the supervisor must stay, so that no descendant gets away.
+	killed     atomic.Bool  // set by End
+	// killing is held while the tree is killed: until then the supervisor must stay, so that no descendant
+	// escapes.
 	killing sync.Mutex
 
 	mu     sync.Mutex   // guards what follows
-	result *wire.Result // once ended
+	result *wire.Result // set at the end
 
-	kept int64 // once ended: how many bytes of its output are kept
+	kept int64 // set at the end: kept bytes of its output
 }
 
-// files are what is kept of the output.
+// files returns the files with the kept output.
 func (c *command) files() []*os.File {
 	if c.log != nil {
 		return []*os.File{c.log.File}
@@ -66,8 +67,8 @@ func (c *command) files() []*os.File {
 	return []*os.File{c.streams[0].file, c.streams[1].file}
 }
 
-// windows are the files with the part that is not kept, for the reader that the command waits for. They are closed once the
-// command has ended: that reader has descriptors of its own.
+// windows returns the files with the output beyond what is kept, for a reader that the command waits for.
+// They are closed at the end of the command: the reader has its own descriptors.
 func (c *command) windows() []*os.File {
 	if c.log != nil {
 		return nil
@@ -75,7 +76,7 @@ func (c *command) windows() []*os.File {
 	return []*os.File{c.streams[0].window, c.streams[1].window}
 }
 
-// bytes measures how much is kept of what the command wrote.
+// bytes returns how many bytes of the command's output are kept.
 func (c *command) bytes() (sum int64) {
 	for _, f := range c.files() {
 		if info, err := f.Stat(); err == nil {
@@ -115,10 +116,10 @@ func (c *command) detach(reader uint64) {
 	}
 }
 
-// kill ends all that descends from the command, if it runs.
+// kill kills all descendants of the command, if it runs.
 func (c *command) kill() {
 	if c.supervisor.Load() <= 0 {
-		return // one that begins now sees that it was killed
+		return // a command that starts now sees killed
 	}
 	c.spare()
 	c.killing.Lock()
@@ -134,29 +135,30 @@ func (c *command) spare() {
 	}
 }
 
-// starts is what a command needs to start.
+// starts holds what a command needs to start.
 type starts struct {
-	dir, null *os.File
-	nice      int
-	processes func(uid int) uint64
-	pids      int // of the sandbox, 0 when not known
-	score     int
-	gate      *sync.RWMutex // closed while the sandbox stands still
-	diskEnded func() time.Duration
-	// as does work on files as a user.
+	starter    *fork.Starter
+	dir, null  *os.File
+	nice       int
+	processes  func(uid int) uint64
+	pids       int // process limit of the sandbox, 0 if unknown
+	score      int
+	freezeLock *sync.RWMutex // locked while the sandbox is frozen
+	diskEnded  func() time.Duration
+	// as runs work on files as a user.
 	as func(uid, gid int, work func() error) error
 }
 
-// run runs the command to its end, and returns how it ended.
+// run runs the command to its end, and returns the result.
 func (c *command) run(s starts) wire.Result {
 	began, oomKills := time.Now(), cgroup.OOMKills()
-	since, _ := deadline.ReadClocks() // 0 without clocks: then the disk's message may be one too many
+	since, _ := deadline.ReadClocks() // 0 without clocks: the disk message may then appear needlessly
 	out := c.writers()
 	if c.spec.Failure != 0 {
 		_, _ = io.WriteString(out[1], c.spec.Text) // never fails
 		return c.counted(wire.Result{ExitCode: c.spec.Failure, Duration: time.Since(began)})
 	}
-	if r, entered := c.enter(s.gate, began); !entered {
+	if r, entered := c.enter(s.freezeLock, began); !entered {
 		c.stopInput()
 		return c.counted(r)
 	}
@@ -197,11 +199,12 @@ func (c *command) run(s starts) wire.Result {
 	return c.counted(r)
 }
 
-// wait waits for the end of the command, and ends it at its timeout, which counts from when it was asked for.
+// wait waits for the end of the command, and ends it at its timeout, which starts when the command is
+// requested.
 func (c *command) wait(child *fork.Child, asked time.Time) (status unix.WaitStatus, timedOut bool, err error) {
 	c.supervisor.Store(int64(child.Supervisor))
 	if c.killed.Load() || c.inputCut() {
-		go c.kill() // ends with the command
+		go c.kill() // it ends with the command
 	}
 	var late atomic.Bool
 	done := make(chan struct{})
@@ -216,12 +219,12 @@ func (c *command) wait(child *fork.Child, asked time.Time) (status unix.WaitStat
 	}
 	status, err = child.Wait()
 	if err != nil {
-		_ = unix.Kill(-child.PID, unix.SIGKILL) // its session; what left that is process 1's now
+		_ = unix.Kill(-child.PID, unix.SIGKILL) // its session; processes that left it are now children of process 1
 	}
 	if timer != nil && !timer.Stop() {
 		<-done
 	}
-	if c.spec.Process || c.spec.Verifier != nil { // what it started ends with it: the next start finds its ports free
+	if c.spec.Process || c.spec.Verifier != nil { // its descendants end too, so that the next start finds its ports free
 		proc.KillTree(child.Supervisor, time.Now().Add(killTime))
 	}
 	c.killing.Lock()
@@ -231,7 +234,7 @@ func (c *command) wait(child *fork.Child, asked time.Time) (status unix.WaitStat
 	return status, late.Load(), err
 }
 
-// writers are where stdout and stderr go. A log is one stream, so that what is written to both stays in its order.
+// writers returns the destinations of stdout and stderr. A log is one stream, so that both keep their order.
 func (c *command) writers() [2]io.Writer {
 	if c.log != nil {
 		w := notifying{c.log, c.changed}
@@ -250,12 +253,13 @@ func (n notifying) Write(p []byte) (int, error) {
 	return n.Writer.Write(p)
 }
 
-// start starts the command and what moves its input and output. The caller has entered the gate, which this leaves.
+// start starts the command and the pumps of its input and output. The caller has entered the gate; start
+// leaves it.
 func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pump, err error) {
-	defer s.gate.RUnlock()
+	defer s.freezeLock.RUnlock()
 	var theirs []*os.File
 	defer func() {
-		link.CloseAll(theirs) // the command has its own
+		link.CloseAll(theirs) // the command has its own copies
 		for _, p := range pumps {
 			if err != nil {
 				p.join()
@@ -301,18 +305,18 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 		c.in.begin(w)
 		f.Files[0] = r
 	}
-	child, err := fork.Start(f)
-	_ = s.dir.Close() // the command is there, or never will be
+	child, err := s.starter.Start(f)
+	_ = s.dir.Close() // the command has started or never will
 	return child, pumps, err
 }
 
-// shellArgs are the arguments of a shell that runs the line and then tells of its state.
+// shellArgs returns the arguments of a shell that runs the line and then reports its state.
 func (c *command) shellArgs(pipe *os.File) ([]string, error) {
 	return shellstate.Command(c.spec.Args[0], fork.ExtraDescriptor, pipe)
 }
 
-// endedWithInput is why a command has no exit code of its own. What it did until then was done.
-const endedWithInput = "its input broke off before its end, so it was ended; run it again under another id"
+// endedWithInput is why a command has no exit code of its own. What it did until then stays done.
+const endedWithInput = "its input broke off before its end, so the command was killed; run it again with another id"
 
 func (c *command) inputCut() bool { return c.in != nil && c.in.isCut() }
 
@@ -322,7 +326,7 @@ func (c *command) stopInput() {
 	}
 }
 
-// counted is a result with what the command wrote.
+// counted adds the size of the command's output to a result.
 func (c *command) counted(r wire.Result) wire.Result {
 	if c.log != nil {
 		r.StdoutBytes, r.Dropped = c.log.Counts()

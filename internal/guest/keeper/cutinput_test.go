@@ -83,7 +83,8 @@ func TestACommandDoesNotTakeAPartOfItsInputForTheWhole(t *testing.T) {
 		s.write(t, "first\nsecond ")
 		b.seen(t, "/workspace/began")
 		kill(t, s)
-		if out, res := b.followed(t, "killed", "first\nsecond third"); out != "took second third\n" || res.Problem != "" || res.ExitCode != 0 {
+		if out, res := b.followed(t, "killed", "first\nsecond third"); out != "took second third\n" ||
+			res.Problem != "" || res.ExitCode != 0 {
 			t.Errorf("%q, %+v", out, res)
 		}
 	})
@@ -106,7 +107,8 @@ func TestACommandDoesNotTakeAPartOfItsInputForTheWhole(t *testing.T) {
 		}
 		b.seen(t, "/workspace/began")
 		kill(t, s)
-		if out, res := b.followed(t, "whole", "all of it"); out != "took all of it\n" || res.Problem != "" || res.ExitCode != 0 {
+		if out, res := b.followed(t, "whole", "all of it"); out != "took all of it\n" ||
+			res.Problem != "" || res.ExitCode != 0 {
 			t.Errorf("%q, %+v", out, res)
 		}
 	})

@@ -15,17 +15,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/port"
 )
 
-// door is the port that the reconciler comes in by, with its key. Process 1 keeps it open, so that no other program can listen
-// there while no broker runs.
+// door is the port for the reconciler, with its key. Process 1 keeps it open, so that no other program can
+// listen there while no broker runs.
 type door struct {
 	listener *os.File
 	key      port.Key
 }
 
-// openDoor takes the key out of the environment and listens. No code of the sandbox runs yet.
+// openDoor takes the key from the environment and listens. No sandbox code runs yet.
 func openDoor(number int) (*door, error) {
 	text := os.Getenv(guest.PortKey)
-	if err := forget(text); err != nil { // other users cannot read it there in any case
+	if err := forget(text); err != nil { // other users cannot read it there anyway
 		fmt.Fprintln(os.Stderr, "keeper: overwrite the key of the port:", err)
 	}
 	d := &door{}
@@ -34,13 +34,13 @@ func openDoor(number int) (*door, error) {
 	}
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: number})
 	if err != nil {
-		return nil, fmt.Errorf("listen to the reconciler: %w", err)
+		return nil, fmt.Errorf("listen for the reconciler: %w", err)
 	}
 	d.listener, err = l.File()
-	return d, errors.Join(err, l.Close()) // the file keeps listening
+	return d, errors.Join(err, l.Close()) // the file continues to listen
 }
 
-// forget removes the key from the environment, and overwrites it where /proc/1/environ shows it.
+// forget removes the key from the environment, and overwrites it in /proc/1/environ.
 func forget(text string) error {
 	if err := os.Unsetenv(guest.PortKey); err != nil || text == "" {
 		return err
@@ -54,10 +54,10 @@ func forget(text string) error {
 	if err != nil || at < 0 {
 		return err
 	}
-	const envStart = 50 - 3 // of the fields of proc(5), which are counted from 1, after the second
+	const envStart = 50 - 3 // index of the field after the second; proc(5) counts from 1
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) <= envStart {
-		return errors.New("/proc/self/stat does not say where the environment is")
+		return errors.New("/proc/self/stat does not contain the address of the environment")
 	}
 	begin, err := strconv.ParseInt(string(fields[envStart]), 10, 64)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d *door) handKey() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = w.Write(d.key[:]) // it fits a pipe's buffer
+	_, err = w.Write(d.key[:]) // it fits into the pipe's buffer
 	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

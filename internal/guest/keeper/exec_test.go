@@ -21,7 +21,8 @@ func TestCommandsRunAndReport(t *testing.T) {
 		t.Errorf("%q, %q, %+v", out, errOut, res)
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<16)
-	if out, errOut, res := b.exec(t, channel.Request{ID: "echo", Exec: line("cat")}, big); out != big || res.ExitCode != 0 {
+	if out, errOut, res := b.exec(t, channel.Request{ID: "echo", Exec: line("cat")}, big); out != big ||
+		res.ExitCode != 0 {
 		t.Errorf("1 MiB comes back as %d bytes, %q, %+v", len(out), errOut, res)
 	}
 	res, err := b.call(channel.Request{ID: "echo", Op: channel.OpExec, Exec: line("echo again")}, channel.Streams{})
@@ -33,11 +34,13 @@ func TestCommandsRunAndReport(t *testing.T) {
 	if _, err := b.call(follow, channel.Streams{Stdout: &kept}); err != nil || kept.String() != big[10:] {
 		t.Errorf("%d bytes are kept, %v", kept.Len(), err)
 	}
-	_, errOut, res = b.exec(t, channel.Request{ID: "none", Exec: &channel.Exec{Args: []string{"no-such-program"}, Cwd: "/workspace"}}, "")
+	_, errOut, res = b.exec(t,
+		channel.Request{ID: "none", Exec: &channel.Exec{Args: []string{"no-such-program"}, Cwd: "/workspace"}}, "")
 	if res.ExitCode != 127 || !strings.Contains(errOut, "no-such-program") {
 		t.Errorf("no program: %q, %+v", errOut, res)
 	}
-	_, errOut, res = b.exec(t, channel.Request{ID: "outside", Exec: &channel.Exec{Args: []string{"true"}, Cwd: "/etc"}}, "")
+	_, errOut, res = b.exec(t,
+		channel.Request{ID: "outside", Exec: &channel.Exec{Args: []string{"true"}, Cwd: "/etc"}}, "")
 	if res.ExitCode != 126 || !strings.Contains(errOut, "working directory") {
 		t.Errorf("outside: %q, %+v", errOut, res)
 	}
@@ -47,7 +50,11 @@ func TestCommandsRunAndReport(t *testing.T) {
 		t.Errorf("shell: %+v, %+v", res, res.Shell)
 	}
 	for _, user := range []string{"65533:1", "1:65533", "0:0", "5:0", "x"} {
-		r := channel.Request{ID: "user " + user, Op: channel.OpExec, Exec: &channel.Exec{Args: []string{"id"}, Cwd: "/workspace", User: user}}
+		r := channel.Request{
+			ID:   "user " + user,
+			Op:   channel.OpExec,
+			Exec: &channel.Exec{Args: []string{"id"}, Cwd: "/workspace", User: user},
+		}
 		if res, err := b.call(r, channel.Streams{}); err != nil || res.Problem != wire.ProblemInvalid {
 			t.Errorf("user %s: %+v, %v", user, res, err)
 		}

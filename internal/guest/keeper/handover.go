@@ -14,15 +14,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// owner is a sandbox's own user and group.
+// owner is a sandbox's user and group.
 type owner struct{ uid, gid int }
 
-// handOver gives a directory and all below it to the sandbox's user, unless the directory is the user's already. The
-// directory itself goes last: after a crash half-way, the next start begins again. It follows no link and enters no mount.
+// handOver gives a directory with its content to the sandbox's user, unless the user already owns the
+// directory. The directory itself goes last, so that the next start after a crash begins again. It follows no
+// link and enters no mount.
 func handOver(root string, to owner) error {
 	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // an image without it
+		return nil // the image does not have it
 	}
 	if err != nil {
 		return fmt.Errorf("hand %s over: %w", root, err)
@@ -45,7 +46,7 @@ func handOver(root string, to owner) error {
 	return nil
 }
 
-// handOverBelow gives all below a directory away, which it opens name by name.
+// handOverBelow hands over the content of a directory, which it opens name by name.
 func handOverBelow(dir *os.File, path string, mounts map[string]bool, to owner) error {
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
@@ -61,10 +62,10 @@ func handOverBelow(dir *os.File, path string, mounts map[string]bool, to owner) 
 
 func handOverEntry(dir *os.File, path, name string, mounts map[string]bool, to owner) error {
 	if mounts[path] {
-		return nil // what is mounted there belongs to the host
+		return nil // mounted content belongs to the host
 	}
 	fd := int(dir.Fd())
-	var s unix.Stat_t // gVisor opens what a link leads to, as a directory, whatever the flags say
+	var s unix.Stat_t // despite the flags, gVisor follows a link to a directory
 	if err := unix.Fstatat(fd, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func handOverEntry(dir *os.File, path, name string, mounts map[string]bool, to o
 	return errors.Join(err, unix.Fchown(child, to.uid, to.gid), below.Close())
 }
 
-// mountPoints are all directories and files that something is mounted on.
+// mountPoints returns all directories and files with a mount on them.
 func mountPoints() (map[string]bool, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -96,8 +97,8 @@ func mountPoints() (map[string]bool, error) {
 	return found, nil
 }
 
-// modes are those of the directories in memory. They are mounted with them, but runtimes put the modes of the image's own
-// directories in their place.
+// modes are the modes of the directories in memory. They are mounted with these modes, but runtimes replace
+// them by those of the image's directories.
 var modes = map[string]fs.FileMode{
 	"/tmp":           fs.ModeSticky | 0o777,
 	"/run":           0o755,
@@ -112,7 +113,7 @@ func restoreModes(modes map[string]fs.FileMode, to owner) error {
 	}
 	for dir, mode := range modes {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !mounts[dir] {
-			continue // not one that was mounted for this sandbox
+			continue // it was not mounted for this sandbox
 		}
 		if err := errors.Join(os.Lchown(dir, to.uid, to.gid), os.Chmod(dir, mode)); err != nil {
 			return fmt.Errorf("restore %s: %w", dir, err)
@@ -123,7 +124,8 @@ func restoreModes(modes map[string]fs.FileMode, to owner) error {
 
 const configFile = "/workspace/config.json"
 
-// writeConfig writes config.json at the first start; a later start finds it. The caller has the sandbox's identity.
+// writeConfig writes config.json at the first start; later starts find it. The caller must have the sandbox's
+// identity.
 func writeConfig(config string) error {
 	if config == "" {
 		return nil

@@ -8,33 +8,34 @@ import (
 	"time"
 )
 
-// input passes a command's input on. It takes some before the command has begun.
+// input passes a command's input on. It buffers some before the command has started.
 //
-// A command that took a part of its input for the whole would report a wrong result. So its end of the pipe stays open when
-// the input breaks off: who sends it may come back, and send it once more. One that does not makes the command end.
+// A command that took part of its input for the whole would report a wrong result. So its end of the pipe
+// stays open if the input breaks off: the sender may come back and send it again. If it does not, the command
+// is killed.
 type input struct {
 	changed func()
-	kill    func() // ends the command, if it runs
+	kill    func() // kills the command, if it runs
 
 	mu     sync.Mutex // guards what follows
 	more   *sync.Cond
-	w      *os.File // once the command has begun
+	w      *os.File // set once the command has started
 	queue  []byte
-	queued int64 // the offset behind the queue
+	queued int64 // offset after the queue
 	taken  int64
 	eof    bool
-	cut    bool // the rest will not come
+	cut    bool // the rest will never come
 	closed bool
-	// feeders are who sends it. Without any, waiting is how long it is waited for one.
+	// feeders is the number of senders. Without any, waiting is the timer for a new one.
 	feeders int
 	waiting *time.Timer
 }
 
-// maxQueued bounds what waits for a command to read it, in bytes. The broker sends no more before some was taken.
+// maxQueued limits the queued input, in bytes. The broker sends no more before some was taken.
 const maxQueued = 256 << 10
 
-// feederTime is how long a command waits for the rest of its input when who sent it has gone. A caller that has lost its
-// connection comes back within half of that.
+// feederTime is how long a command waits for the rest of its input after its sender is gone. A caller that
+// lost its connection comes back within half of that.
 const feederTime = time.Minute
 
 func newInput(changed, kill func()) *input {
@@ -43,7 +44,7 @@ func newInput(changed, kill func()) *input {
 	return in
 }
 
-// begin writes the input to a file and closes that, until the input ends or stop is called.
+// begin writes the input to a file and closes it, until the input ends or stop is called.
 func (in *input) begin(w *os.File) {
 	in.mu.Lock()
 	in.w = w
@@ -51,7 +52,7 @@ func (in *input) begin(w *os.File) {
 	go in.run(w)
 }
 
-// put takes bytes from an offset on. Those that came before are left out, and those that do not follow are refused.
+// put accepts bytes from an offset on. It ignores bytes that came before, and refuses bytes after a gap.
 func (in *input) put(offset int64, p []byte, eof bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -95,7 +96,7 @@ func (in *input) run(w *os.File) {
 	in.changed()
 }
 
-// feeds adds one who sends the input.
+// feeds adds a sender.
 func (in *input) feeds() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -106,7 +107,7 @@ func (in *input) feeds() {
 	}
 }
 
-// leaves takes away one who sent it.
+// leaves removes a sender.
 func (in *input) leaves() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -134,12 +135,12 @@ func (in *input) stop() {
 	}
 	in.more.Signal()
 	if in.w != nil {
-		_ = in.w.SetWriteDeadline(time.Now()) // ends a write under way
+		_ = in.w.SetWriteDeadline(time.Now()) // ends a current write
 	}
 }
 
-// cutOff ends the command, as the rest of its input will not come. It changes nothing where no input is missing, or the
-// command takes no more.
+// cutOff kills the command, because the rest of its input will never come. It does nothing if no input is
+// missing, or if the command accepts no more.
 func (in *input) cutOff() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -147,7 +148,7 @@ func (in *input) cutOff() {
 		return
 	}
 	in.cut = true
-	go in.kill() // ends with the command
+	go in.kill() // it ends with the command
 }
 
 func (in *input) isCut() bool {

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// keptEnded and keptBytes bound what is kept of commands that have ended: the oldest go first.
+	// keptEnded and keptBytes limit what is kept of ended commands. The oldest are dropped first.
 	keptEnded = 256
 	keptBytes = 64 << 20
-	// journalled bounds how many ended operations are remembered.
+	// journalled is the number of remembered ended operations.
 	journalled = 1024
-	// maxLogged bounds the lines that a keeper writes to its log.
+	// maxLogged limits the lines that a keeper logs.
 	maxLogged = 200
 )
 
@@ -34,43 +34,50 @@ type keeper struct {
 	starts starts
 	log    *log.Logger
 	logged atomic.Int64
-	// fault is called with each message; tests fail in it.
+	// fault is called with each message; tests inject failures here.
 	fault func(link.Message)
 	// exit ends the sandbox.
 	exit func()
-	// life is random: no other process 1 of the sandbox has it.
+	// life is random and identifies this process 1 of the sandbox.
 	life string
-	// assign gives the sandbox to a lease; nil where it takes none.
-	assign func(*wire.Lease) link.Message
-	still  *still
-	memory *memory.Tidier
-	broker atomic.Int64 // its pid, 0 when it does not run
+	// assign gives the sandbox to a lease; nil if it accepts none.
+	assign  func(*wire.Lease) link.Message
+	freezer *freezer
+	memory  *memory.Tidier
+	broker  atomic.Int64 // its pid, 0 if it is not running
 
 	mu       sync.Mutex // guards what follows
 	commands map[string]*command
-	ended    []*command // the oldest first
+	ended    []*command // oldest first
 	journal  map[string]*link.Record
-	done     []string // ended operations, the oldest first
+	done     []string // ended operations, oldest first
 	past     past
 	readers  map[uint64]*reader
-	session  *session // nil without a broker
+	session  *session // nil: no broker
 }
 
-// reader is an attachment of the broker to a command.
+// reader is the broker's attachment to a command.
 type reader struct {
 	c    *command
 	flow bool
-	// feeds: it sends the command's input.
+	// feeds: the reader sends the command's input.
 	feeds bool
 }
 
 func newKeeper(s starts, fault func(link.Message), exit func()) *keeper {
-	s.gate = new(sync.RWMutex)
+	s.freezeLock = new(sync.RWMutex)
 	k := &keeper{
-		starts: s, log: log.New(os.Stderr, "keeper: ", 0), fault: fault, exit: exit, life: rand.Text(),
-		memory: memory.NewTidier(), commands: map[string]*command{}, journal: map[string]*link.Record{}, readers: map[uint64]*reader{},
+		starts:   s,
+		log:      log.New(os.Stderr, "keeper: ", 0),
+		fault:    fault,
+		exit:     exit,
+		life:     rand.Text(),
+		memory:   memory.NewTidier(),
+		commands: map[string]*command{},
+		journal:  map[string]*link.Record{},
+		readers:  map[uint64]*reader{},
 	}
-	k.still = &still{gate: s.gate, spared: k.spared}
+	k.freezer = &freezer{freezeLock: s.freezeLock, spared: k.spared}
 	return k
 }
 
@@ -80,9 +87,9 @@ func (k *keeper) logf(format string, args ...any) {
 	}
 }
 
-// spared are the processes of this program: the broker and the supervisors.
+// spared returns the processes of this program: the broker, the starter and the supervisors.
 func (k *keeper) spared() map[int]bool {
-	own := map[int]bool{1: true, os.Getpid(): true, int(k.broker.Load()): true}
+	own := map[int]bool{1: true, os.Getpid(): true, int(k.broker.Load()): true, k.starts.starter.PID(): true}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range k.commands {
@@ -101,7 +108,7 @@ type session struct {
 	wake  chan struct{}
 }
 
-// serve works for a broker until it ends.
+// serve serves a broker until it ends.
 func (k *keeper) serve(conn *link.Conn) {
 	s := &session{k: k, conn: conn, dirty: map[uint64]bool{}, wake: make(chan struct{}, 1)}
 	k.mu.Lock()
@@ -118,21 +125,21 @@ func (k *keeper) serve(conn *link.Conn) {
 		s.handle(m)
 	}
 	close(gone)
-	_ = conn.Close() // which ends a send under way
+	_ = conn.Close() // this ends a current send
 	notices.Wait()
 	k.leave()
 }
 
-// leave forgets what belonged to a broker that ended.
+// leave releases what belonged to a broker that ended.
 func (k *keeper) leave() {
-	k.still.thaw()
+	k.freezer.thaw()
 	k.mu.Lock()
 	k.session = nil
 	readers := k.readers
 	k.readers = map[uint64]*reader{}
 	for id, r := range k.journal {
 		if !r.Ended && k.commands[id] == nil {
-			delete(k.journal, id) // it may begin again: it changes files, which a repetition does as well
+			delete(k.journal, id) // it may begin again: repeating a change of files is safe
 		}
 	}
 	k.mu.Unlock()
@@ -149,7 +156,7 @@ func (r *reader) leave(id uint64) {
 	}
 }
 
-// handle carries out one message. A panic costs this message only.
+// handle handles one message. A panic affects only this message.
 func (s *session) handle(m link.Message) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -171,59 +178,55 @@ func (s *session) handle(m link.Message) {
 	case link.Detach, link.Read, link.Input:
 		s.reader(m)
 	case link.End:
-		go s.end(m) // ends once the command has
+		go s.end(m) // it ends with the command
 	case link.Assign:
-		go s.assign(m) // ends once the lease is in force or refused
+		go s.assign(m) // it ends once the lease is in force or refused
 	case link.Freeze:
-		go s.freeze(m) // ends within the limit
+		go s.freeze(m) // it ends within the limit
 	case link.Thaw:
-		s.k.still.thaw()
+		s.k.freezer.thaw()
 		s.answer(m, link.Message{})
 	case link.Shutdown:
 		s.k.exit()
 	case link.Begin, link.Done, link.Forget:
 		s.answer(m, s.k.note(m))
 	default:
-		s.answer(m, link.Message{Problem: wire.ProblemInvalid, Text: "process 1 knows no " + string(m.Kind)})
+		s.answer(m, link.Message{Problem: wire.ProblemInvalid, Text: "process 1 does not support " + string(m.Kind)})
 	}
 	link.CloseAll(m.Files)
 }
 
-// answer answers a message. A broker that has gone reads no answer.
+// answer answers a message. A broker that is gone reads no answer.
 func (s *session) answer(m link.Message, a link.Message) {
 	a.Kind, a.Seq = link.Answer, m.Seq
 	err := s.conn.Send(a)
-	if errors.Is(err, os.ErrClosed) { // the command was forgotten meanwhile
+	if errors.Is(err, os.ErrClosed) { // the command was dropped meanwhile
 		err = s.conn.Send(link.Message{Kind: link.Answer, Seq: m.Seq, Problem: wire.ProblemNotFound, Text: forgotten})
 	}
 	if err != nil {
-		_ = s.conn.Close() // what it waits for it asks again, once it was started again
+		_ = s.conn.Close() // after its restart, the broker asks again
 	}
 }
 
-// start starts a command that no other has the id of.
+// start starts a command if its id is free.
 func (s *session) start(m link.Message) {
-	c, problem := s.k.newCommand(m)
+	c, refusal := s.k.newCommand(m)
 	if c == nil {
 		link.CloseAll(m.Files)
-		text := "a command of that id was run in this sandbox before"
-		if problem == wire.ProblemNotFound {
-			text = forgotten
-		}
-		s.answer(m, link.Message{Problem: problem, Text: text})
+		s.answer(m, refusal)
 		return
 	}
 	s.k.join(m, c)
 	s.answer(m, link.Message{Files: append(c.files(), c.windows()...), Log: c.log != nil})
 	starts := s.k.starts
 	starts.dir = m.Files[0]
-	go func() { // ends with the command
-		defer starts.dir.Close() // of a command that did not come to its start
+	go func() { // it ends with the command
+		defer starts.dir.Close() // if the command was not started
 		s.k.run(c, starts)
 	}()
 }
 
-// run runs a command, whatever happens.
+// run runs a command and always records a result.
 func (k *keeper) run(c *command, s starts) {
 	r := wire.Result{Problem: wire.ProblemFailed, Message: "process 1 failed to run the command"}
 	defer func() {
@@ -241,18 +244,20 @@ func (k *keeper) run(c *command, s starts) {
 }
 
 // forgotten is why a command cannot be followed.
-const forgotten = "the sandbox knows no command of that id (any more): it was stopped since, or has run many others"
+const forgotten = "the sandbox does not know a command with that id (any more): it was stopped since, or has run " +
+	"many others"
 
-var errFiles = errors.New("a command came without its files")
+var errFiles = errors.New("the command arrived without its files")
 
-// newCommand keeps a new command. It returns nil and a problem when its id is taken.
-func (k *keeper) newCommand(m link.Message) (*command, string) {
+// newCommand adds a new command and records it in the journal. If its id is taken, it returns nil and the
+// answer.
+func (k *keeper) newCommand(m link.Message) (*command, link.Message) {
 	if m.Command == nil || len(m.Files) == 0 {
 		panic(errFiles)
 	}
 	c := &command{id: m.ID, spec: *m.Command, ended: make(chan struct{})}
 	if c.spec.Verifier == nil {
-		c.spares = k.still.spares
+		c.spares = k.freezer.spares
 	}
 	c.changed = func() { k.mark(c) }
 	if c.spec.Stdin {
@@ -274,17 +279,18 @@ func (k *keeper) newCommand(m link.Message) (*command, string) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.commands[c.id] != nil {
-		return nil, wire.ProblemConflict
+	if began := k.begin(m, k.journal[c.id]); began.Began != nil {
+		return nil, began
 	}
 	if m.Again && k.past.mayHave(c.id, time.Now()) {
-		return nil, wire.ProblemNotFound
+		delete(k.journal, c.id)
+		return nil, link.Message{Problem: wire.ProblemNotFound, Text: forgotten}
 	}
 	k.commands[c.id] = c
-	return c, ""
+	return c, link.Message{}
 }
 
-// join attaches the broker to a command, and returns where its reader continues after what is kept.
+// join attaches the broker to a command, and returns where its reader continues after the kept output.
 func (k *keeper) join(m link.Message, c *command) (at [2]int64) {
 	k.mu.Lock()
 	k.readers[m.Attachment] = &reader{c: c, flow: m.Flow, feeds: m.Feeds}
@@ -299,7 +305,9 @@ func (k *keeper) join(m link.Message, c *command) (at [2]int64) {
 			}
 		}
 	}
-	k.mark(c)
+	if m.Kind == link.Attach { // a starting command has no state yet
+		k.mark(c)
+	}
 	return at
 }
 
@@ -315,7 +323,7 @@ func (s *session) attach(m link.Message) {
 	s.answer(m, link.Message{Files: c.files(), Log: c.log != nil, Offsets: at})
 }
 
-// reader handles what a reader says, which gets no answer.
+// reader handles a reader's message, which gets no answer.
 func (s *session) reader(m link.Message) {
 	s.k.mu.Lock()
 	r := s.k.readers[m.Attachment]
@@ -345,13 +353,13 @@ func (s *session) reader(m link.Message) {
 	}
 }
 
-// end ends a command and all that it started.
+// end ends a command and everything that it started.
 func (s *session) end(m link.Message) {
 	s.k.mu.Lock()
 	c := s.k.commands[m.ID]
 	s.k.mu.Unlock()
 	if c == nil {
-		s.answer(m, link.Message{}) // none runs
+		s.answer(m, link.Message{}) // it is not running
 		return
 	}
 	c.killed.Store(true)
@@ -360,7 +368,7 @@ func (s *session) end(m link.Message) {
 	case <-c.ended:
 		s.answer(m, link.Message{})
 	case <-time.After(killTime):
-		s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: "processes of command " + m.ID + " survive"})
+		s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: "processes of command " + m.ID + " could not be killed"})
 	}
 }
 
@@ -368,18 +376,18 @@ func (s *session) freeze(m link.Message) {
 	if m.All {
 		s.k.endVerifiers()
 	}
-	if err := s.k.still.freeze(m.All); err != nil {
+	if err := s.k.freezer.freeze(m.All); err != nil {
 		s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: err.Error()})
 		return
 	}
 	s.answer(m, link.Message{})
 }
 
-// end records how a command ended, and forgets the oldest.
+// end records the result of a command, and drops the oldest.
 func (k *keeper) end(c *command, r wire.Result) {
 	c.mu.Lock()
 	c.result = &r
-	c.spec.Args, c.spec.Path, c.spec.Text = nil, "", "" // many ended commands are kept
+	c.spec.Args, c.spec.Path, c.spec.Text = nil, "", "" // save memory: many ended commands are kept
 	if len(c.shell.Raw()) == 0 {
 		c.spec.Env = nil
 	}

@@ -93,7 +93,8 @@ func TestTheJournalOutlivesABroker(t *testing.T) {
 	ask(t, c, link.Message{Kind: link.Done, Seq: 2, ID: "ended", Result: &wire.Result{ExitCode: 7}})
 	ask(t, c, link.Message{Kind: link.Begin, Seq: 3, ID: "broken off", Op: "put"})
 	k.leave()
-	if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 4, ID: "ended"}); a.Began == nil || !a.Began.Ended || a.Began.Result.ExitCode != 7 {
+	if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 4, ID: "ended"}); a.Began == nil || !a.Began.Ended ||
+		a.Began.Result.ExitCode != 7 {
 		t.Errorf("%+v", a)
 	}
 	if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 5, ID: "broken off"}); a.Began != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// assignment is the lease of a sandbox that was made for a warm pool.
+// assignment is the lease of a sandbox that was created for a warm pool.
 type assignment struct {
 	mu      sync.Mutex  // guards what follows
 	lease   *wire.Lease // nil while the sandbox waits
 	inForce bool
 }
 
-// ownLeaseDir gives the lease directory to process 1. No code of the sandbox runs as its user.
+// ownLeaseDir gives the lease directory to process 1. Sandbox code never runs as its user.
 func ownLeaseDir(dir string) error {
 	if err := errors.Join(os.Chmod(dir, 0o700), os.Lchown(dir, guest.KeeperID, guest.KeeperID)); err != nil {
 		return fmt.Errorf("take the lease directory: %w", err)
@@ -32,7 +32,7 @@ func ownLeaseDir(dir string) error {
 	return nil
 }
 
-// resume puts the lease into force that the sandbox had before it was stopped.
+// resume applies the lease that the sandbox had before it was stopped.
 func (p *process) resume() error {
 	b, err := os.ReadFile(lease.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,21 +53,21 @@ func (p *process) resume() error {
 	return nil
 }
 
-// assign gives the sandbox to a lease, once. It answers when the deadline and config.json are in force, and when they are
-// already. A failed assignment may be repeated.
+// assign gives the sandbox to a lease, once. It answers when the deadline and config.json are in force, also
+// if they already were. A failed assignment may be repeated.
 func (p *process) assign(l *wire.Lease) link.Message {
 	refuse := func(problem, text string) link.Message { return link.Message{Problem: problem, Text: text} }
 	if l == nil || l.ID == "" || l.Ends.At.IsZero() {
 		return refuse(wire.ProblemInvalid, "the lease has no id or no end")
 	}
 	if !p.cfg.Pooled {
-		return refuse(wire.ProblemConflict, "the sandbox was not made for a warm pool")
+		return refuse(wire.ProblemConflict, "the sandbox was not created for a warm pool")
 	}
 	a := &p.assigned
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.lease != nil && (a.lease.ID != l.ID || a.lease.Config != l.Config) {
-		return refuse(wire.ProblemConflict, "the sandbox is assigned to "+a.lease.ID)
+		return refuse(wire.ProblemConflict, "the sandbox is already assigned to "+a.lease.ID)
 	}
 	if a.inForce {
 		return link.Message{}
@@ -85,8 +85,8 @@ func (p *process) assign(l *wire.Lease) link.Message {
 	return link.Message{}
 }
 
-// enforce sets the deadline, writes config.json and sets the variables of all commands. The deadline is never later than
-// the one that the sandbox began with.
+// enforce sets the deadline, writes config.json and sets the variables of all commands. The deadline is never
+// later than the initial one.
 func (p *process) enforce(l wire.Lease) error {
 	clocks, err := deadline.ReadClocks()
 	if err != nil {
@@ -100,10 +100,10 @@ func (p *process) enforce(l wire.Lease) error {
 	if err := p.cfg.as(p.cfg.UID, p.cfg.GID, func() error { return writeConfig(l.Config) }); err != nil {
 		return fmt.Errorf("write %s: %w", configFile, err)
 	}
-	return lease.SetEnviron(l.Env) // which the next broker inherits
+	return lease.SetEnviron(l.Env) // the next broker inherits them
 }
 
-// recordLease keeps the lease for a start after a stop. The file appears complete.
+// recordLease stores the lease for a start after a stop. The file appears atomically.
 func recordLease(l *wire.Lease) error {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -129,7 +129,7 @@ func recordLease(l *wire.Lease) error {
 // assign answers once the lease is in force.
 func (s *session) assign(m link.Message) {
 	if s.k.assign == nil {
-		s.answer(m, link.Message{Problem: wire.ProblemConflict, Text: "process 1 takes no lease"})
+		s.answer(m, link.Message{Problem: wire.ProblemConflict, Text: "process 1 accepts no lease"})
 		return
 	}
 	s.answer(m, s.k.assign(m.Lease))

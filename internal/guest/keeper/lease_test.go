@@ -20,7 +20,11 @@ import (
 func leaseFor(id string, left time.Duration) *wire.Lease {
 	at := time.Now().Add(left)
 	return &wire.Lease{
-		ID: id, Env: map[string]string{"LEASED": id}, Config: fmt.Sprintf("{%q:1}", id), Deadline: at, Ends: wire.Ends{At: at, Left: left},
+		ID:       id,
+		Env:      map[string]string{"LEASED": id},
+		Config:   fmt.Sprintf("{%q:1}", id),
+		Deadline: at,
+		Ends:     wire.Ends{At: at, Left: left},
 	}
 }
 

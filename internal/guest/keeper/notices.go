@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// mark tells the readers of a command that it has changed.
+// mark notifies the readers of a command of a change.
 func (k *keeper) mark(c *command) {
 	k.mu.Lock()
 	s := k.session
@@ -30,11 +30,11 @@ func (k *keeper) mark(c *command) {
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake
+	default: // the sender is already awake
 	}
 }
 
-// notify sends the newest state of commands that have changed. While a send waits, later changes become one.
+// notify sends the latest state of changed commands. While a send blocks, later changes are merged.
 func (s *session) notify(gone <-chan struct{}) {
 	for {
 		select {
@@ -55,14 +55,14 @@ func (s *session) notify(gone <-chan struct{}) {
 			}
 			status := r.c.status()
 			if err := s.conn.Send(link.Message{Kind: link.State, Attachment: id, Status: &status}); err != nil {
-				_ = s.conn.Close() // the broker is started again, and attaches again
+				_ = s.conn.Close() // the next broker attaches again
 				return
 			}
 		}
 	}
 }
 
-// note works on the journal.
+// note handles a message about the journal.
 func (k *keeper) note(m link.Message) link.Message {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +82,7 @@ func (k *keeper) note(m link.Message) link.Message {
 	return link.Message{}
 }
 
-// finished records how an operation has ended, and forgets the oldest. The caller holds the lock.
+// finished records the result of an operation, and forgets the oldest. The caller must hold the lock.
 func (k *keeper) finished(id string, result wire.Result) {
 	r := k.journal[id]
 	if r == nil || r.Ended {
@@ -99,8 +99,8 @@ func (k *keeper) finished(id string, result wire.Result) {
 	}
 }
 
-// begin records that an operation begins, unless one of its id has begun. A command is known by what is kept of it, which
-// outlives the broker that ran it.
+// begin records the start of an operation, unless one with its id has begun. Kept commands count too: they
+// outlive the broker that ran them.
 func (k *keeper) begin(m link.Message, r *link.Record) link.Message {
 	if c := k.commands[m.ID]; c != nil && (r == nil || !r.Ended) {
 		known := link.Record{Op: "exec"}

@@ -42,7 +42,12 @@ func archive(t *testing.T, files map[string]string) io.Reader {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for name, text := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name:     name,
+			Mode:     0o600,
+			Size:     int64(len(text)),
+			Typeflag: tar.TypeReg,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write([]byte(text)); err != nil {
@@ -59,9 +64,9 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 	b := start(t, options{keep: []string{"-config", `{"a":1}`}})
 	b.do(t, channel.Request{Op: channel.OpPut, Path: []byte("/data")}, archive(t, map[string]string{"x": "text"}))
 	b.do(t, channel.Request{Op: channel.OpSecrets}, archive(t, map[string]string{"token": "secret"}))
-	out, _, _ := b.run(t, "stat -c '%U:%u %g %a' /workspace /data /data/x /workspace/config.json /run/secrets /run/secrets/token /tmp; "+
-		"cat /data/x /run/secrets/token /workspace/config.json; "+
-		"mkdir /workspace/own && chmod 700 /workspace/own && cd /workspace/own && pwd")
+	out, _, _ := b.run(t, "stat -c '%U:%u %g %a' /workspace /data /data/x /workspace/config.json /run/secrets "+
+		"/run/secrets/token /tmp; cat /data/x /run/secrets/token /workspace/config.json; mkdir /workspace/own && chmod 700 "+
+		"/workspace/own && cd /workspace/own && pwd")
 	u := strconv.Itoa(user)
 	for _, want := range []string{"textsecret{\"a\":1}", "/workspace/own", u + " " + u + " 700\n"} {
 		if !strings.Contains(out, want) {
@@ -71,7 +76,8 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 	if n := strings.Count(out, ":"+u+" "+u); n != 7 {
 		t.Errorf("%d of 7 files belong to the sandbox: %s", n, out)
 	}
-	_, _, res := b.exec(t, channel.Request{ID: "own", Exec: &channel.Exec{Args: []string{"true"}, Cwd: "/workspace/own"}}, "")
+	_, _, res := b.exec(t,
+		channel.Request{ID: "own", Exec: &channel.Exec{Args: []string{"true"}, Cwd: "/workspace/own"}}, "")
 	if res.ExitCode != 0 {
 		t.Errorf("a directory that only the sandbox may enter: %+v", res)
 	}
@@ -79,7 +85,8 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 	if !strings.Contains(packed, "text") || res.Data == "" || res.CPUTime == 0 {
 		t.Errorf("%d bytes, %+v", len(packed), res)
 	}
-	stat, _ := b.do(t, channel.Request{Op: channel.OpFile, File: &wire.FileRequest{Op: wire.FileStat, Path: []byte("/data/x")}}, nil)
+	stat, _ := b.do(t,
+		channel.Request{Op: channel.OpFile, File: &wire.FileRequest{Op: wire.FileStat, Path: []byte("/data/x")}}, nil)
 	var info wire.FileInfo
 	if err := json.Unmarshal([]byte(stat), &info); err != nil || info.Size != 4 {
 		t.Errorf("%s, %v", stat, err)
@@ -125,7 +132,8 @@ func TestAProcessHasALogAndEndsWhole(t *testing.T) {
 		done <- res
 	}()
 	b.do(t, channel.Request{Op: channel.OpPort, Port: 7777}, nil)
-	if log, _ := b.do(t, channel.Request{Op: channel.OpFollow, ID: "server", Follow: &channel.Follow{Now: true}}, nil); log != "started\n" {
+	if log, _ := b.do(t, channel.Request{Op: channel.OpFollow, ID: "server", Follow: &channel.Follow{Now: true}},
+		nil); log != "started\n" {
 		t.Errorf("the log is %q", log)
 	}
 	if res := <-done; res.ExitCode != 5 || res.StdoutBytes == 0 {
@@ -176,7 +184,8 @@ func TestWaysToEndASandbox(t *testing.T) {
 		"shutdown": {func(t *testing.T, b *box) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			_, _ = b.client.Call(ctx, channel.Request{Op: channel.OpShutdown, ID: "end"}, channel.Streams{}) // there is no answer
+			// There is no answer.
+			_, _ = b.client.Call(ctx, channel.Request{Op: channel.OpShutdown, ID: "end"}, channel.Streams{})
 		}, "143"},
 		"file": {func(t *testing.T, b *box) {
 			if err := os.WriteFile(filepath.Join(filepath.Dir(b.socket), guest.EndFile), nil, 0o600); err != nil {
@@ -259,8 +268,9 @@ func TestDirectoriesAreHandedOverOnce(t *testing.T) {
 	host, volume := t.TempDir(), t.TempDir()
 	outside := filepath.Join(host, "file")
 	for _, err := range []error{
-		os.WriteFile(outside, nil, 0o644), os.MkdirAll(filepath.Join(volume, "deep/er"), 0o700), os.Mkdir(filepath.Join(volume, "mnt"), 0o755),
-		os.Symlink("/mnt/host/file", filepath.Join(volume, "link")), os.WriteFile(filepath.Join(volume, "deep/er/own"), nil, 0o600),
+		os.WriteFile(outside, nil, 0o644), os.MkdirAll(filepath.Join(volume, "deep/er"), 0o700),
+		os.Mkdir(filepath.Join(volume, "mnt"), 0o755), os.Symlink("/mnt/host/file", filepath.Join(volume, "link")),
+		os.WriteFile(filepath.Join(volume, "deep/er/own"), nil, 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -270,7 +280,8 @@ func TestDirectoriesAreHandedOverOnce(t *testing.T) {
 	const list = "cd /data; stat -c '%n %u' . deep deep/er deep/er/own link mnt mnt/file /mnt/host/file"
 	out, _, _ := b.run(t, list)
 	u := strconv.Itoa(user)
-	want := strings.NewReplacer("U", u).Replace(". U\ndeep U\ndeep/er U\ndeep/er/own U\nlink U\nmnt 0\nmnt/file 0\n/mnt/host/file 0\n")
+	want := strings.NewReplacer("U", u).
+		Replace(". U\ndeep U\ndeep/er U\ndeep/er/own U\nlink U\nmnt 0\nmnt/file 0\n/mnt/host/file 0\n")
 	if out != want {
 		t.Errorf("%s, want %s", out, want)
 	}

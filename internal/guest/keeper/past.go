@@ -10,14 +10,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 )
 
-// pastIDs is how many ids a generation of past has, of 8 bytes each.
+// pastIDs is the number of ids in a generation of past, of 8 bytes each.
 const pastIDs = 16 << 10
 
-// past remembers the ids of operations of which nothing else is kept any more, in two generations. It keeps hashes: two
-// ids of one hash make the sandbox refuse a repetition, and no more.
+// past remembers the ids of forgotten operations, in two generations. It stores hashes: a collision only
+// makes the sandbox refuse a repetition.
 type past struct {
 	late, early []uint64
-	// from is since when all is remembered, and since when the late generation began; zero since the start.
+	// from is the time since which everything is remembered, since the start of the late generation; zero
+	// since the start.
 	from, since time.Time
 }
 
@@ -29,7 +30,8 @@ func (p *past) add(id string, now time.Time) {
 	p.late = append(p.late, hashOf(id))
 }
 
-// mayHave tells whether an operation of an id may have begun lately: it has, or not enough is remembered to deny it.
+// mayHave reports whether an operation with an id may have begun recently: it has, or the memory is too short
+// to tell.
 func (p *past) mayHave(id string, now time.Time) bool {
 	hash := hashOf(id)
 	return slices.Contains(p.late, hash) || slices.Contains(p.early, hash) ||

@@ -15,16 +15,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// kept are the capabilities of process 1 once it has handed the directories over: to start commands as another user, to
-// take their capabilities away, and to signal them.
+// kept are the capabilities of process 1 after it has handed over the directories: to start commands as
+// another user, to take their capabilities away, and to signal them.
 const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_KILL
 
-// noNewPrivileges holds for all threads, and for what they start.
+// noNewPrivileges applies to all threads and to what they start.
 func noNewPrivileges() error {
 	return onAllThreads("allow no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 }
 
-// keptFor are the capabilities that process 1 keeps. A broker that saves all of a directory reads files whatever their modes.
+// keptFor returns the capabilities that process 1 keeps. A broker that saves a whole directory reads files
+// whatever their modes.
 func keptFor(cfg Config) uint64 {
 	if cfg.Port != 0 {
 		return kept | 1<<unix.CAP_DAC_OVERRIDE
@@ -32,7 +33,7 @@ func keptFor(cfg Config) uint64 {
 	return kept
 }
 
-// drop makes all threads the keeper's user with the kept capabilities only.
+// drop makes all threads the keeper's user, with only the kept capabilities.
 func drop(kept uint64) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		if kept&(1<<c) != 0 {
@@ -51,14 +52,15 @@ func drop(kept uint64) error {
 		func() error { return syscall.Setgroups(nil) },
 		func() error { return syscall.Setresgid(id, id, id) },
 		func() error { return syscall.Setresuid(id, id, id) },
-	} { // of all threads
+	} { // for all threads
 		if err := change(); err != nil {
 			return fmt.Errorf("become user %d: %w", id, err)
 		}
 	}
 	header := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := &[2]unix.CapUserData{{Effective: uint32(kept), Permitted: uint32(kept)}}
-	err := onAllThreads("drop capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(header)), uintptr(unsafe.Pointer(data)))
+	err := onAllThreads("drop capabilities", unix.SYS_CAPSET, uintptr(unsafe.Pointer(header)),
+		uintptr(unsafe.Pointer(data)))
 	runtime.KeepAlive(header)
 	runtime.KeepAlive(data)
 	return err
@@ -71,7 +73,7 @@ func onAllThreads(what string, call, a, b uintptr) error {
 	return nil
 }
 
-// setDumpable decides who may trace this process and owns its files in /proc.
+// setDumpable decides who may trace this process and who owns its files in /proc.
 func setDumpable(dumpable bool) error {
 	value := uintptr(0)
 	if dumpable {
@@ -80,7 +82,7 @@ func setDumpable(dumpable bool) error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, value, 0, 0, 0)
 }
 
-// setName sets the name of the first thread, which is the process's.
+// setName sets the name of the first thread, which is the process's name.
 func setName(name string) error {
 	b, err := unix.BytePtrFromString(name)
 	if err != nil {
@@ -89,12 +91,12 @@ func setName(name string) error {
 	return unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(b)), 0, 0, 0)
 }
 
-// scoreAbove is an oom_score_adj above this process's own, so that the kernel ends a command first.
+// scoreAbove is an oom_score_adj above this process's, so that the kernel kills a command first.
 func scoreAbove() int {
 	const victim, more, most = 500, 100, 1000
 	own := 0
 	if b, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
-		_, _ = fmt.Sscan(string(b), &own) // 0 then
+		_, _ = fmt.Sscan(string(b), &own) // 0 on failure
 	}
 	return min(most, max(victim, own+more))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/disk"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/threads"
@@ -26,42 +27,43 @@ import (
 )
 
 const (
-	// exitDeadline is the exit code of a sandbox that reached its deadline, exitStopped of one that was stopped.
+	// exitDeadline is the exit code of a sandbox that reached its deadline, exitStopped that of a stopped
+	// one.
 	exitDeadline = 124
 	exitStopped  = 143
-	// readyName is the name that process 1 takes once commands may run; it fits the 15 bytes of comm.
+	// readyName is the name of process 1 once commands may run. It fits into the 15 bytes of comm.
 	readyName = "sandbox-ready"
-	// nice lowers the priority of commands below that of process 1 and its broker.
+	// nice gives commands a lower priority than process 1 and its broker.
 	nice = 10
-	// reserve is how many of the sandbox's processes its own user may not have: threads of process 1 and its broker, and
-	// supervisors.
+	// reserve is the number of the sandbox's processes that its user may not use: threads of process 1 and
+	// its broker, the starter, and supervisors.
 	reserve = 24
-	// spare is how many threads process 1 keeps for when the sandbox has used up its processes.
+	// spare is the number of threads that process 1 reserves for when the sandbox has used up its processes.
 	spare = 8
-	// endPause is how often process 1 looks for the file that ends the sandbox.
+	// endPause is the interval at which process 1 looks for the file that ends the sandbox.
 	endPause = time.Second
-	// deliverTime is what the broker gets to send how commands have ended when the sandbox stops.
+	// deliverTime is the broker's time to send the results of commands when the sandbox stops.
 	deliverTime = 500 * time.Millisecond
 )
 
-// Config is what the engine tells process 1.
+// Config is the configuration of process 1, from the engine.
 type Config struct {
 	UID, GID int
 	Ends     wire.Ends
 	Config   string // content of config.json
-	Egress   string // wire.Egress as JSON, "" without
-	Pooled   bool   // it waits for its lease
-	Disk     int64  // bytes, 0 without a limit
-	PIDs     int    // of the sandbox, 0 when not known
-	OwnUID   bool   // no other sandbox has the user
+	Egress   string // wire.Egress as JSON, "" for none
+	Pooled   bool   // the sandbox waits for its lease
+	Disk     int64  // bytes, 0 for no limit
+	PIDs     int    // process limit of the sandbox, 0 if unknown
+	OwnUID   bool   // the sandbox has a separate user
 	// AllowRoot: commands may run as user 0.
 	AllowRoot bool
 	Channel   string
-	Port      int    // the port to listen to, in place of a channel's socket; 0 for none
-	Life      string // of a broker only: what its keeper has chosen
+	Port      int    // port to listen on instead of the channel's socket; 0 for none
+	Life      string // for a broker only: the life id that its keeper chose
 }
 
-// Run is process 1. It returns an error when it cannot start, and never otherwise: it exits.
+// Run runs process 1. It returns only if it cannot start; otherwise it exits the process.
 func Run(cfg Config) error {
 	runtime.LockOSThread() // the first thread's name is the process's
 	var way *door
@@ -74,8 +76,9 @@ func Run(cfg Config) error {
 	if err := setDumpable(false); err != nil {
 		return fmt.Errorf("become non-dumpable: %w", err)
 	}
-	signal.Ignore(unix.SIGCHLD)                                                     // the kernel reaps what is left to process 1
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ, unix.SIGHUP) // no reason to end
+	// The kernel reaps orphaned children of process 1.
+	signal.Ignore(unix.SIGCHLD)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ, unix.SIGHUP) // these must not end the process
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
 	clocks, err := deadline.ReadClocks()
@@ -90,14 +93,18 @@ func Run(cfg Config) error {
 	if err := prepare(cfg); err != nil {
 		return err
 	}
-	p := &process{cfg: cfg, door: way, timer: timer, stop: stop}
+	starter, err := fork.NewStarter() // fork while this process has little memory
+	if err != nil {
+		return fmt.Errorf("fork the starter of commands: %w", err)
+	}
+	p := &process{cfg: cfg, door: way, timer: timer, stop: stop, starter: starter}
 	if p.null, err = os.Open(os.DevNull); err != nil {
 		return err
 	}
 	return p.run()
 }
 
-// prepare does all that needs user 0, and drops it.
+// prepare does everything that needs user 0, and then drops it.
 func prepare(cfg Config) error {
 	to := owner{cfg.UID, cfg.GID}
 	if err := noNewPrivileges(); err != nil {
@@ -125,24 +132,26 @@ func prepare(cfg Config) error {
 	return ownProc(cfg)
 }
 
-// as does work on files as a user of the sandbox.
+// as runs work on files as a user of the sandbox.
 func (cfg Config) as(uid, gid int, work func() error) error {
 	err := identity.Do(uid, gid, work)
 	return errors.Join(err, ownProc(cfg))
 }
 
-// ownProc keeps code of the sandbox out of /proc/1. What is not dumpable belongs to user 0 there: good, unless that is the
-// sandbox's own. Then process 1 is dumpable, and the files belong to its user, as whom no code of the sandbox runs. Without
-// capabilities, user 0 cannot trace a process of another user, dumpable or not. A change of a thread's identity makes the
-// process non-dumpable, so this follows each.
+// ownProc protects /proc/1 from sandbox code. The files there of a process that is not dumpable belong to
+// user 0. That is fine unless the sandbox may run as user 0. Then process 1 is dumpable, and the files belong
+// to its user, which sandbox code never has. Without capabilities, user 0 cannot trace a process of another
+// user, dumpable or not. A change of a thread's identity makes the process non-dumpable, so this must follow
+// each change.
 func ownProc(cfg Config) error { return setDumpable(cfg.UID == 0 || cfg.AllowRoot) }
 
-// process is process 1 once it has dropped its privileges.
+// process is process 1 after it has dropped its privileges.
 type process struct {
 	cfg       Config
-	door      *door // nil without a port
+	door      *door // nil: no port
 	timer     *deadline.Timer
 	stop      chan os.Signal
+	starter   *fork.Starter
 	null      *os.File
 	keeper    *keeper
 	assigned  assignment
@@ -151,7 +160,7 @@ type process struct {
 
 func (p *process) run() error {
 	p.keeper = newKeeper(starts{
-		null: p.null, nice: nice, score: scoreAbove(), processes: p.processes, pids: p.cfg.PIDs,
+		starter: p.starter, null: p.null, nice: nice, score: scoreAbove(), processes: p.processes, pids: p.cfg.PIDs,
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
 		as:        p.cfg.as,
 	}, nil, func() { os.Exit(exitStopped) })
@@ -164,7 +173,7 @@ func (p *process) run() error {
 	if p.cfg.Disk > 0 {
 		p.watchDisk()
 	}
-	go p.awaitEnd() // both end with the process
+	go p.awaitEnd() // both goroutines end with the process
 	go p.keepBroker()
 	if err := setName(readyName); err != nil {
 		return err
@@ -175,8 +184,8 @@ func (p *process) run() error {
 	return nil
 }
 
-// processes returns how many processes a user may have, 0 for no limit. It counts on the whole host, so it is set for a
-// user that no other sandbox has.
+// processes returns the process limit for a user, 0 for none. The kernel counts a user's processes on the
+// whole host, so it is set only for a separate user.
 func (p *process) processes(uid int) uint64 {
 	verifier, own := sandbox.Identity{UID: p.cfg.UID, GID: p.cfg.GID, Own: p.cfg.OwnUID}.Verifier()
 	if !own || p.cfg.PIDs <= 0 || uid != p.cfg.UID && uid != verifier {
@@ -185,7 +194,7 @@ func (p *process) processes(uid int) uint64 {
 	return uint64(max(p.cfg.PIDs-reserve, p.cfg.PIDs/2, 1))
 }
 
-// awaitEnd ends the sandbox once the relay has written the file for that.
+// awaitEnd ends the sandbox once the relay has written the end file.
 func (p *process) awaitEnd() {
 	if p.cfg.Channel == "" {
 		return
@@ -198,14 +207,14 @@ func (p *process) awaitEnd() {
 	}
 }
 
-// terminate asks programs to end, and lets the broker say how they did.
+// terminate asks programs to end, and gives the broker time to send their results.
 func (p *process) terminate() {
 	k := p.keeper
-	k.endVerifiers() // what is stopped does not end by itself
-	for _, pid := range k.still.programs() {
-		_ = unix.Kill(pid, unix.SIGTERM) // one that is gone has ended
+	k.endVerifiers() // stopped programs cannot end on their own
+	for _, pid := range k.freezer.programs() {
+		_ = unix.Kill(pid, unix.SIGTERM) // a process that is gone has ended
 	}
-	for limit := time.Now().Add(stopGrace); time.Now().Before(limit) && len(k.still.programs()) > 0; {
+	for limit := time.Now().Add(stopGrace); time.Now().Before(limit) && len(k.freezer.programs()) > 0; {
 		time.Sleep(20 * time.Millisecond)
 	}
 	for limit := time.Now().Add(deliverTime); time.Now().Before(limit) && k.attached(); {
@@ -213,31 +222,32 @@ func (p *process) terminate() {
 	}
 }
 
-// watchDisk bounds what the sandbox keeps, on a thread with its file-system identity.
+// watchDisk enforces the disk limit, on a thread with the sandbox's file-system identity.
 func (p *process) watchDisk() {
 	ready := make(chan error)
-	go func() { // ends with the process
+	go func() { // it ends with the process
 		runtime.LockOSThread()
 		err := identity.Take(p.cfg.UID, p.cfg.GID)
 		ready <- errors.Join(err, ownProc(p.cfg))
 		disk.Watch(disk.Limits{
 			Bytes: p.cfg.Disk, Roots: sandbox.Roots, Writers: p.programs, Holders: p.programs,
 			Ended: func(sinceBoot time.Duration) { p.diskEnded.Store(int64(sinceBoot)) },
-			Shut:  p.keeper.still.shut,
+			Shut:  p.keeper.freezer.shut,
 		})
 	}()
 	if err := <-ready; err != nil {
-		fmt.Fprintln(os.Stderr, "keeper: bound the disk:", err)
+		fmt.Fprintln(os.Stderr, "keeper: enforce the disk limit:", err)
 		os.Exit(1)
 	}
 }
 
-// programs are those of the sandbox. The broker's files count: it writes into the sandbox for the reconciler.
-func (p *process) programs() []int { return p.keeper.still.programs() }
+// programs returns the processes whose files count. The broker's count too: it writes into the sandbox for
+// the reconciler.
+func (p *process) programs() []int { return p.keeper.freezer.programs() }
 
 const (
 	minBackoff, maxBackoff = 50 * time.Millisecond, time.Second
-	// settled is how long a broker runs before the next restart is at once again.
+	// settled is how long a broker must run for an immediate restart.
 	settled = 10 * time.Second
 )
 
@@ -255,15 +265,15 @@ func (p *process) keepBroker() {
 	}
 }
 
-// runBroker runs a broker until it ends, or stops speaking.
+// runBroker runs a broker until it ends or stops answering.
 func (p *process) runBroker() error {
 	conn, other, err := link.Pair()
 	if err != nil {
 		return err
 	}
 	pid, err := startBroker(other, p.null, p.door, []string{
-		"guest", "broker", "-uid", strconv.Itoa(p.cfg.UID), "-gid", strconv.Itoa(p.cfg.GID), "-allow-root=" + strconv.FormatBool(p.cfg.AllowRoot),
-		"-own-uid=" + strconv.FormatBool(p.cfg.OwnUID),
+		"guest", "broker", "-uid", strconv.Itoa(p.cfg.UID), "-gid", strconv.Itoa(p.cfg.GID),
+		"-allow-root=" + strconv.FormatBool(p.cfg.AllowRoot), "-own-uid=" + strconv.FormatBool(p.cfg.OwnUID),
 		"-life", p.keeper.life, "-channel", p.cfg.Channel, "-egress", p.cfg.Egress, "-port", strconv.Itoa(p.cfg.Port),
 	})
 	if err = errors.Join(err, other.Close()); err != nil {
@@ -271,7 +281,7 @@ func (p *process) runBroker() error {
 	}
 	p.keeper.broker.Store(int64(pid))
 	p.keeper.serve(conn)
-	_ = unix.Kill(pid, unix.SIGKILL) // it has ended, or says nothing any more
+	_ = unix.Kill(pid, unix.SIGKILL) // it has ended or no longer answers
 	p.keeper.broker.Store(0)
 	return nil
 }

@@ -105,7 +105,9 @@ func start(t *testing.T, o options) *box {
 	if b.lines, err = net.Listen("unix", b.socket); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{os.Chmod(dir, 0o755), os.Chown(b.socket, guest.KeeperID, guest.KeeperID), os.Chmod(b.socket, 0o600)} {
+	for _, err := range []error{
+		os.Chmod(dir, 0o755), os.Chown(b.socket, guest.KeeperID, guest.KeeperID), os.Chmod(b.socket, 0o600),
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,13 +118,12 @@ func start(t *testing.T, o options) *box {
 	}
 	u := strconv.Itoa(max(o.uid, 0))
 	args := []string{"run", "-d", "--name", b.name, "--network", "none", "--user", "0:0", "--cap-drop", "ALL",
-		"--security-opt", "no-new-privileges", "--pids-limit", "200", "--memory", "256m", "--memory-swap", "256m", "--read-only",
-		"--ulimit", "nofile=1024:1024", "--ulimit", "core=0",
+		"--security-opt", "no-new-privileges", "--pids-limit", "200",
+		"--memory", "256m", "--memory-swap", "256m", "--read-only", "--ulimit", "nofile=1024:1024", "--ulimit", "core=0",
 		"--tmpfs", "/tmp:mode=1777,uid=" + u + ",gid=" + u, "--tmpfs", "/run:mode=755,uid=" + u + ",gid=" + u,
 		"--tmpfs", "/run/secrets:mode=700,uid=" + u + ",gid=" + u,
 		"-v", "/workspace", "-v", "/data", "-v", path + ":" + guest.Path + ":ro",
-		"-v", dir + ":" + guest.ChannelDir + ":ro", "-e", "HOME=/workspace",
-		"-e", "PATH=/bin:/usr/bin:/sbin"}
+		"-v", dir + ":" + guest.ChannelDir + ":ro", "-e", "HOME=/workspace", "-e", "PATH=/bin:/usr/bin:/sbin"}
 	for _, c := range []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "SETPCAP", "KILL"} {
 		args = append(args, "--cap-add", c)
 	}

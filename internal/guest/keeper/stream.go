@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// Window is how far a command may be ahead of a reader that it waits for, in bytes, beyond what is kept.
+	// Window is how far a command may be ahead of a reader that it waits for, in bytes, beyond the kept
+	// output.
 	Window = 1 << 20
-	// drainTime is how long output is taken of processes that a command left behind.
+	// drainTime is how long output of processes that a command left behind is read.
 	drainTime = 200 * time.Millisecond
-	// drainBytes bounds what is taken of them; a pipe holds less.
+	// drainBytes limits that output; a pipe holds less.
 	drainBytes = 1 << 20
 	pumpSize   = 32 << 10
 )
 
-// stream keeps the beginning of what a command writes, and a window of the rest for readers that it waits for.
+// stream keeps the start of a command's output, and a window of the rest for readers that it waits for.
 //
 //	file    the bytes from 0 to kept
 //	window  the byte at offset n at n modulo Window, for the last bytes beyond kept
@@ -32,11 +33,11 @@ type stream struct {
 	changed      func()
 
 	mu      sync.Mutex // guards what follows
-	moved   *sync.Cond // a reader moved
+	moved   *sync.Cond // signals that a reader moved
 	total   int64
 	kept    int64
 	full    bool
-	readers map[uint64]int64 // how far readers are that it waits for
+	readers map[uint64]int64 // positions of the readers that it waits for
 }
 
 func newStream(file, window *os.File, limit int64, changed func()) *stream {
@@ -45,7 +46,7 @@ func newStream(file, window *os.File, limit int64, changed func()) *stream {
 	return s
 }
 
-// Write never fails. It waits while a reader is too far behind.
+// Write never fails. It blocks while a reader is too far behind.
 func (s *stream) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		rest = rest[s.take(rest):]
@@ -71,13 +72,13 @@ func (s *stream) take(p []byte) int {
 	at := s.total % Window
 	n := min(int64(len(p)), room, Window-at)
 	if len(s.readers) > 0 {
-		_, _ = s.window.WriteAt(p[:n], at) // in memory; without any left, the kernel ends programs
+		_, _ = s.window.WriteAt(p[:n], at) // in memory; if memory runs out, the kernel kills programs
 	}
 	s.total += n
 	return int(n)
 }
 
-// room is how much may be written before a reader would miss some.
+// room is how much can be written before a reader would miss some.
 func (s *stream) room() int64 {
 	room := int64(Window)
 	for _, at := range s.readers {
@@ -86,8 +87,8 @@ func (s *stream) room() int64 {
 	return room
 }
 
-// attach makes the command wait for a reader, which begins at an offset. It returns where the reader continues after what
-// is kept: what came between is lost.
+// attach makes the command wait for a reader that starts at an offset. It returns where the reader continues
+// after the kept output; bytes in between are lost.
 func (s *stream) attach(reader uint64, at int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,21 +115,21 @@ func (s *stream) detach(reader uint64) {
 	s.moved.Broadcast()
 }
 
-// counts returns how much was written, how much of it is kept, and whether that is not all.
+// counts returns how much was written, how much is kept, and whether part is missing.
 func (s *stream) counts() (total, kept int64, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total, s.kept, s.total > s.kept
 }
 
-// pump moves what a command writes to where it is kept, until all writers have closed it or drain ends.
+// pump copies a command's output to where it is kept, until all writers have closed it or drain ends.
 type pump struct {
 	r    *os.File
 	to   io.Writer
 	done chan struct{}
 
 	mu    sync.Mutex
-	until time.Time // set once the command has ended
+	until time.Time // set at the end of the command
 }
 
 func startPump(r *os.File, to io.Writer) *pump {
@@ -140,15 +141,19 @@ func startPump(r *os.File, to io.Writer) *pump {
 	return p
 }
 
+var pumpBuffers = sync.Pool{New: func() any { return new([pumpSize]byte) }}
+
 func (p *pump) run() {
-	b := make([]byte, pumpSize)
+	memory := pumpBuffers.Get().(*[pumpSize]byte) //nolint:forcetypeassert // the pool's only type
+	defer pumpBuffers.Put(memory)
+	b := memory[:]
 	for late := 0; ; {
 		until := p.ending()
 		if !until.IsZero() {
 			if late > drainBytes {
 				return
 			}
-			// What is in the pipe is read even when the writing of what came before took long.
+			// Read what is in the pipe even if writing the earlier output took long.
 			if soon := time.Now().Add(5 * time.Millisecond); soon.After(until) {
 				until = soon
 			}
@@ -176,23 +181,23 @@ func (p *pump) ending() time.Time {
 	return p.until
 }
 
-// end lets the pump take what the ended command has written.
+// end lets the pump read what the ended command has written.
 func (p *pump) end() {
 	p.mu.Lock()
 	p.until = time.Now().Add(drainTime)
 	p.mu.Unlock()
-	_ = p.r.SetReadDeadline(time.Now()) // wakes it; it sets its own deadline then
+	_ = p.r.SetReadDeadline(time.Now()) // wakes it; it then sets its own deadline
 }
 
 // join waits for the end of a pump.
 func (p *pump) join() {
 	<-p.done
-	_ = p.r.Close() // nothing is read any more
+	_ = p.r.Close() // nothing more is read
 }
 
-// pipe returns a pipe whose ends of this side do not block a thread, and which a command of a user may open again, as
-// /dev/stdout. Only processes that may trace the command find it. gVisor changes no mode of a pipe; there the thread that
-// makes it decides on the owner.
+// pipe returns a pipe. This side's end does not block a thread. A command of the given user can open the
+// other end again as /dev/stdout. Only processes that may trace the command can find it. gVisor cannot change
+// the mode of a pipe; there the creating thread determines the owner.
 func (s starts) pipe(uid, gid int) (r, w *os.File, err error) {
 	if r, w, err = newPipe(); err != nil {
 		return nil, nil, err
@@ -214,14 +219,14 @@ func (s starts) pipe(uid, gid int) (r, w *os.File, err error) {
 func newPipe() (r, w *os.File, err error) {
 	r, w, err = os.Pipe()
 	if errors.Is(err, unix.EMFILE) {
-		err = errors.New("process 1 has too many commands under way")
+		err = errors.New("process 1 runs too many commands")
 	}
 	return r, w, err
 }
 
-// openToAll lets every user open a pipe again, which belongs to process 1's.
+// openToAll lets every user reopen a pipe that belongs to process 1's user.
 func openToAll(pipe *os.File) error {
-	raw, err := pipe.SyscallConn() // Fd would make it block
+	raw, err := pipe.SyscallConn() // Fd would make it blocking
 	if err != nil {
 		return err
 	}

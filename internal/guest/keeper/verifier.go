@@ -19,41 +19,43 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// A verifier is a command whose result code of the sandbox cannot influence but by its files. It has a user of its own, and
-// nothing of the sandbox runs beside it: no command starts, all programs are stopped, and the kernel's clocks must say
-// afterwards that none of them has run. SIGSTOP alone is no proof: the kernel continues a program whose timer or watched file
-// sends SIGCONT. Where one has run, there is an error instead of a result.
+// A verifier is a command that sandbox code can influence only through files. It has a separate user, and
+// nothing else in the sandbox runs at the same time: no command starts, all programs are stopped, and
+// afterwards the kernel's clocks must show that none has run. SIGSTOP alone is not enough: the kernel
+// continues a program whose timer or watched file sends SIGCONT. If a program has run, there is an error and
+// no result.
 
 const (
-	// turnPause is how often a command looks whether the sandbox still stands still.
+	// turnPause is the interval at which a command checks whether the sandbox is still frozen.
 	turnPause = 5 * time.Millisecond
-	// lookPause is between two looks at programs that are being stopped. They stand once calmLooks in a row have seen no
-	// change.
+	// lookPause is the interval between checks of programs that are being stopped. They count as stopped once
+	// calmLooks checks in a row have seen no change.
 	lookPause = 4 * time.Millisecond
 	calmLooks = 3
-	// waitPatience is how long a program may wait in the kernel, without running, until that counts as standing: a child
-	// that was stopped may hold up its parent for good.
+	// waitPatience is how long a program may wait in the kernel without running until it counts as stopped: a
+	// stopped child may block its parent for ever.
 	waitPatience = time.Second
-	// maxAgain is how often a program may run after it stood before it is killed. One that others continue does so once
-	// or twice, until those stand. stopPatience is how long a program may run before it first stands: one in a call of
-	// the kernel ends that first.
+	// maxAgain is how often a program may run after it was stopped before it is killed. A program that others
+	// continue runs once or twice, until the others are stopped. stopPatience is how long a program may run
+	// before it first stops: it may have to finish a system call.
 	maxAgain     = 5
 	stopPatience = 3 * time.Second
-	// watchPause is how often the clocks are read while a verifier runs.
+	// watchPause is the interval at which the clocks are read while a verifier runs.
 	watchPause = 20 * time.Millisecond
-	// verifierRoom is how many processes and threads a verifier needs at least, until it runs its program and beside it.
+	// verifierRoom is the least number of free processes and threads for a verifier's start and run.
 	verifierRoom = 16
-	// cleanTime bounds the removal of what a verifier left in its directory.
+	// cleanTime limits the removal of a verifier's directory.
 	cleanTime = 10 * time.Second
 )
 
 const (
 	endedOnRequest = "the command was ended on request"
-	stoodStill     = "the sandbox stood still, for a verifier or to be saved, for as long as the command had to end: " +
-		"it was not started; ask again"
+	stoodStill     = "the sandbox was frozen, for a verifier or a snapshot, for the whole timeout of the command: " +
+		"it was not started; retry"
 )
 
-// turn calls try until it succeeds. It gives up at the command's timeout, or once that was ended on request.
+// turn calls try until it succeeds. It gives up at the command's timeout, or if the command is ended on
+// request.
 func (c *command) turn(asked time.Time, try func() bool) (wire.Result, bool) {
 	for ; !try(); time.Sleep(turnPause) {
 		switch took := time.Since(asked); {
@@ -66,12 +68,12 @@ func (c *command) turn(asked time.Time, try func() bool) (wire.Result, bool) {
 	return wire.Result{}, true
 }
 
-// enter enters the gate of commands that start. It fails as turn does.
+// enter enters the gate for starting commands. It fails as turn does.
 func (c *command) enter(gate *sync.RWMutex, asked time.Time) (wire.Result, bool) {
 	return c.turn(asked, gate.TryRLock)
 }
 
-// groups are the supplementary groups of the command.
+// groups returns the supplementary groups of the command.
 func (c *command) groups() []uint32 {
 	if c.spec.Verifier == nil {
 		return nil
@@ -85,14 +87,14 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 		return c.run(s)
 	}
 	if c.spec.Timeout <= 0 {
-		c.spec.Timeout = stillLimit
+		c.spec.Timeout = freezeLimit
 	}
 	asked := time.Now()
-	if r, taken := c.turn(asked, k.still.take); !taken {
+	if r, taken := c.turn(asked, k.freezer.take); !taken {
 		c.stopInput()
 		return c.counted(r)
 	}
-	h := newHold(k.still)
+	h := newHold(k.freezer)
 	defer h.release()
 	lost := time.AfterFunc(c.spec.Timeout+standLimit+3*killTime, func() {
 		h.fail(errors.New("the verifier could not be ended"))
@@ -101,10 +103,10 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 	defer lost.Stop()
 	if err := errors.Join(h.settle(), roomBeside(s.pids)); err != nil {
 		c.stopInput()
-		why := "make the sandbox stand still: " + err.Error()
+		why := "freeze the sandbox: " + err.Error()
 		return c.counted(wire.Result{Problem: wire.ProblemFailed, Message: why, Duration: time.Since(asked)})
 	}
-	s.gate = new(sync.RWMutex) // it is its turn
+	s.freezeLock = new(sync.RWMutex) // the verifier itself may start
 	c.spec.Timeout -= min(time.Since(asked), c.spec.Timeout-1)
 	r := h.watch(c, func() wire.Result { return c.run(s) })
 	proc.KillAll(func() []int { return proc.OfUser(c.spec.UID) }, time.Now().Add(killTime))
@@ -117,22 +119,23 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 	return r
 }
 
-// roomBeside refuses a verifier that could not start its processes: how it fails then is not its result.
+// roomBeside refuses a verifier that could not start its processes, because that failure would not be its
+// result.
 func roomBeside(pids int) error {
 	if left := pids - proc.Threads(); pids > 0 && left < verifierRoom {
-		return fmt.Errorf("the programs that are stopped leave %d of %d processes, and a verifier needs %d: end some of them",
+		return fmt.Errorf("the stopped programs leave %d of %d processes, but a verifier needs %d: end some programs",
 			max(left, 0), pids, verifierRoom)
 	}
 	return nil
 }
 
-// clean removes what the verifier left in its own directory, as the verifier's user. No other process of that user runs.
+// clean removes the verifier's directory as the verifier's user. No other process of that user runs.
 func (c *command) clean(s starts) error {
 	root, err := os.Open("/")
 	if err != nil {
 		return err
 	}
-	child, err := fork.Start(fork.Command{
+	child, err := s.starter.Start(fork.Command{
 		Path: c.spec.Path, Args: c.spec.Verifier.Clean, Dir: root, Files: [3]*os.File{s.null, s.null, s.null},
 		UID: c.spec.UID, GID: c.spec.GID, Nice: s.nice, Processes: s.processes(c.spec.UID), OOMScore: s.score,
 	})
@@ -148,7 +151,7 @@ func (c *command) clean(s starts) error {
 	return errors.Join(err, waitErr, child.Close())
 }
 
-// endVerifiers ends the verifiers that run or wait, so that the sandbox can go on without them.
+// endVerifiers ends running and waiting verifiers, so that the sandbox can continue without them.
 func (k *keeper) endVerifiers() {
 	var all []*command
 	k.mu.Lock()
@@ -164,13 +167,13 @@ func (k *keeper) endVerifiers() {
 		select {
 		case <-c.ended:
 		case <-time.After(killTime):
-			k.logf("verifier %s survives", c.id)
+			k.logf("verifier %s could not be killed", c.id)
 		}
 	}
 }
 
-// take makes the sandbox stand still for a verifier, unless it does so already: no command starts from then on.
-func (s *still) take() bool {
+// take freezes the sandbox for a verifier, unless it is already frozen. From then on no command starts.
+func (s *freezer) take() bool {
 	s.mu.Lock()
 	if s.on {
 		s.mu.Unlock()
@@ -178,23 +181,23 @@ func (s *still) take() bool {
 	}
 	s.on, s.freed = true, make(chan struct{})
 	s.mu.Unlock()
-	s.gate.Lock()
+	s.freezeLock.Lock()
 	return true
 }
 
 // free lets commands start again.
-func (s *still) free() {
+func (s *freezer) free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.on = false
 	close(s.freed)
 	s.freed = nil
-	s.gate.Unlock()
+	s.freezeLock.Unlock()
 }
 
-// spares waits while the sandbox stands still for a verifier: a program that is killed meanwhile could not be told from
-// one that has run and ended.
-func (s *still) spares() {
+// spares waits while the sandbox is frozen for a verifier: a program killed meanwhile could not be
+// distinguished from one that has run and ended.
+func (s *freezer) spares() {
 	s.mu.Lock()
 	freed := s.freed
 	s.mu.Unlock()
@@ -205,30 +208,30 @@ func (s *still) spares() {
 
 // hold keeps all programs stopped, from take to free.
 type hold struct {
-	still *still
-	stood map[int]bool // what stood before
-	stand map[int]seen // what was seen when all stood
-	once  sync.Once
+	freezer *freezer
+	stood   map[int]bool // stopped before
+	stand   map[int]seen // what was seen when all were stopped
+	once    sync.Once
 
 	mu       sync.Mutex // guards what follows
 	cause    error
 	released bool
 }
 
-func newHold(s *still) *hold {
-	h := &hold{still: s, stood: map[int]bool{}}
+func newHold(s *freezer) *hold {
+	h := &hold{freezer: s, stood: map[int]bool{}}
 	for _, pid := range h.programs() {
-		h.stood[pid] = proc.Standing(pid)
+		h.stood[pid] = proc.IsStopped(pid)
 	}
 	return h
 }
 
-// programs are those of the sandbox. Supervisors that are ending are none.
+// programs returns the programs of the sandbox, without supervisors that are ending.
 func (h *hold) programs() []int {
-	return slices.DeleteFunc(h.still.programs(), func(pid int) bool { return proc.HasUser(pid, guest.KeeperID) })
+	return slices.DeleteFunc(h.freezer.programs(), func(pid int) bool { return proc.HasUser(pid, guest.KeeperID) })
 }
 
-// release continues all that did not stand before.
+// release continues all programs that were not stopped before.
 func (h *hold) release() {
 	h.once.Do(func() {
 		h.mu.Lock()
@@ -236,10 +239,10 @@ func (h *hold) release() {
 		h.mu.Unlock()
 		for _, pid := range h.programs() {
 			if !h.stood[pid] {
-				_ = unix.Kill(pid, unix.SIGCONT) // one that is gone needs none
+				_ = unix.Kill(pid, unix.SIGCONT) // a process that is gone is fine
 			}
 		}
-		h.still.free()
+		h.freezer.free()
 	})
 }
 
@@ -251,54 +254,55 @@ func (h *hold) fail(err error) {
 	}
 }
 
-// seen is what a look saw of a program.
+// seen is the result of one check of a program.
 type seen struct {
 	motion proc.Motion
 	ran    time.Duration
 }
 
-// settle returns once all programs stand. Those that continue themselves are killed: one that has run again and again
-// after it stood, and one that runs on for long although it is stopped all the time.
+// settle returns once all programs are stopped. It kills programs that keep continuing: one that has run
+// repeatedly after it was stopped, and one that runs for long although it is always being stopped.
 func (h *hold) settle() error {
 	var before map[int]seen
 	again := map[int]int{}
 	calm, calmFrom := 0, time.Now()
 	for began := time.Now(); ; time.Sleep(lookPause) {
 		now, most := h.look()
-		if calm++; most == proc.Moves || before == nil || !maps.EqualFunc(now, before, func(a, b seen) bool { return a.ran == b.ran }) {
+		if calm++; most == proc.Running || before == nil ||
+			!maps.EqualFunc(now, before, func(a, b seen) bool { return a.ran == b.ran }) {
 			calm, calmFrom = 0, time.Now()
 		}
-		if calm >= calmLooks && (most == proc.Stands || time.Since(calmFrom) > waitPatience) {
+		if calm >= calmLooks && (most == proc.Stopped || time.Since(calmFrom) > waitPatience) {
 			h.stand = now
 			return nil
 		}
 		took := time.Since(began)
 		if took > standLimit {
-			return fmt.Errorf("they do not stand within %s", standLimit)
+			return fmt.Errorf("its programs did not stop within %s", standLimit)
 		}
 		for pid, is := range now {
 			was, known := before[pid]
 			if !known || was.ran == is.ran {
 				continue
 			}
-			if was.motion == proc.Stands {
+			if was.motion == proc.Stopped {
 				again[pid]++
 			}
 			if again[pid] > maxAgain || took > stopPatience {
-				_ = unix.Kill(pid, unix.SIGKILL) // one that is gone is what we want
+				_ = unix.Kill(pid, unix.SIGKILL) // a process that is gone is fine
 			}
 		}
 		before = now
 	}
 }
 
-// look stops the programs that do not stand, and returns what it saw, and the most that one of them did.
+// look stops the programs that are not stopped, and returns what it saw and the most active motion.
 func (h *hold) look() (all map[int]seen, most proc.Motion) {
 	all = map[int]seen{}
 	for _, pid := range h.programs() {
 		motion := proc.MotionOf(pid)
-		if motion != proc.Stands {
-			_ = unix.Kill(pid, unix.SIGSTOP) // one that is gone does not run
+		if motion != proc.Stopped {
+			_ = unix.Kill(pid, unix.SIGSTOP) // a process that is gone does not run
 		}
 		most = max(most, motion)
 		if ran, err := proc.Ran(pid); err == nil {
@@ -308,7 +312,7 @@ func (h *hold) look() (all map[int]seen, most proc.Motion) {
 	return all, most
 }
 
-// watch does work, and ends the verifier early when a program runs meanwhile.
+// watch does work, and ends the verifier early if a program runs meanwhile.
 func (h *hold) watch(c *command, work func() wire.Result) wire.Result {
 	done := make(chan struct{})
 	var watching sync.WaitGroup
@@ -321,7 +325,7 @@ func (h *hold) watch(c *command, work func() wire.Result) wire.Result {
 			}
 			if pid := h.moved(); pid != 0 {
 				h.fail(errRan(pid))
-				c.kill() // again, until it has begun and ended
+				c.kill() // repeatedly, because it may just be starting
 			}
 		}
 	})
@@ -330,7 +334,7 @@ func (h *hold) watch(c *command, work func() wire.Result) wire.Result {
 	return work()
 }
 
-// moved returns a program that has run since all stood, 0 when none has.
+// moved returns a program that has run since all were stopped, 0 if none has.
 func (h *hold) moved() int {
 	for pid, was := range h.stand {
 		if ran, err := proc.Ran(pid); err != nil || ran != was.ran {
@@ -340,8 +344,8 @@ func (h *hold) moved() int {
 	return 0
 }
 
-// verdict returns why the verifier's result must not count, nil when it does. The caller has ended all of the verifier.
-// Programs that have run although they stood are killed: the next verifier shall have a result.
+// verdict returns why the verifier's result does not count, nil if it does. The caller has ended the whole
+// verifier. It kills programs that ran although they were stopped, so that the next verifier gets a result.
 func (h *hold) verdict() error {
 	h.mu.Lock()
 	released, cause := h.released, h.cause
@@ -359,7 +363,7 @@ func (h *hold) verdict() error {
 			continue
 		}
 		h.fail(errRan(pid))
-		if !known || was.motion == proc.Stands { // else the kernel has ended a call of long before
+		if !known || was.motion == proc.Stopped { // otherwise the kernel only finished an earlier system call
 			_ = unix.Kill(pid, unix.SIGKILL) // as above
 		}
 	}
@@ -369,5 +373,6 @@ func (h *hold) verdict() error {
 }
 
 func errRan(pid int) error {
-	return fmt.Errorf("process %d of the sandbox ran or ended while the verifier ran, so its result does not count: ask again", pid)
+	return fmt.Errorf(
+		"process %d of the sandbox ran or ended while the verifier ran, so the result does not count: retry", pid)
 }

@@ -33,14 +33,16 @@ func script(line string) channel.Exec { return channel.Exec{Args: []string{"sh",
 func TestAVerifierHasAUserAndADirectoryOfItsOwn(t *testing.T) {
 	b := start(t, options{})
 	b.run(t, "umask 027; echo shared > group; echo private > own; chmod 600 own; mkdir -m 1777 open")
-	out, errOut, res := b.verifies(t, script(`id -u; id -g; id -G; echo "$HOME $TMPDIR"; stat -c '%u %a' "$HOME"; touch "$HOME/x" open/y
+	out, errOut, res := b.verifies(t,
+		script(`id -u; id -g; id -G; echo "$HOME $TMPDIR"; stat -c '%u %a' "$HOME"; touch "$HOME/x" open/y
 		cat group; cat own 2>&1; touch z 2>&1; grep -E '^(CapBnd|NoNewPrivs|CapEff)' /proc/self/status; ulimit -u; pwd; exit 3`))
 	v := strconv.Itoa(user + 1)
 	home := strings.Fields(out)[4]
 	want := v + "\n" + v + "\n" + v + " " + strconv.Itoa(user) + "\n" + home + " " + home + "\n" + v + " 700\nshared\n" +
 		"cat: can't open 'own': Permission denied\ntouch: z: Permission denied\n" +
 		"CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\nNoNewPrivs:\t1\n176\n/workspace\n"
-	if out != want || errOut != "" || res.ExitCode != 3 || res.Problem != "" || !strings.HasPrefix(home, "/tmp/verifier-") {
+	if out != want || errOut != "" || res.ExitCode != 3 || res.Problem != "" ||
+		!strings.HasPrefix(home, "/tmp/verifier-") {
 		t.Errorf("%q, %q, %+v, want %q", out, errOut, res, want)
 	}
 	if left, _, _ := b.run(t, "ls -A /tmp"); left != "" {
@@ -51,11 +53,12 @@ func TestAVerifierHasAUserAndADirectoryOfItsOwn(t *testing.T) {
 // TestAVerifierTakesNothingFromTheSandboxButFiles replaces programs and variables.
 func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 	b := start(t, options{run: []string{
-		"-e", "PATH=/workspace/bin:/data:/workspace/link:/bin:/usr/bin", "-e", "LD_PRELOAD=/workspace/x.so", "-e", "PYTHONPATH=/bin:/workspace",
-		"-e", "BASH_ENV=/workspace/rc", "-e", "PROXY=http://127.0.0.1:3128", "-e", "OPTIONS=--require /workspace/x.js", "-e", "TOOLS=/usr/lib",
+		"-e", "PATH=/workspace/bin:/data:/workspace/link:/bin:/usr/bin", "-e", "LD_PRELOAD=/workspace/x.so",
+		"-e", "PYTHONPATH=/bin:/workspace", "-e", "BASH_ENV=/workspace/rc", "-e", "PROXY=http://127.0.0.1:3128",
+		"-e", "OPTIONS=--require /workspace/x.js", "-e", "TOOLS=/usr/lib",
 	}})
-	b.run(t, "mkdir bin; printf '#!/bin/sh\nexit 0\n' > bin/false; chmod 755 bin/false; cp bin/false /data/false; ln -s /bin link; "+
-		"echo exit 0 > rc")
+	b.run(t, "mkdir bin; printf '#!/bin/sh\nexit 0\n' > bin/false; chmod 755 bin/false; cp bin/false /data/false; ln -s "+
+		"/bin link; echo exit 0 > rc")
 	own := channel.Exec{Args: []string{"false"}, Cwd: "/workspace"}
 	if _, _, res := b.exec(t, channel.Request{ID: "own", Exec: &own}, ""); res.ExitCode != 0 {
 		t.Fatalf("the sandbox's own commands find no false of theirs: %+v", res)
@@ -64,7 +67,9 @@ func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 		t.Errorf("%q, %q, %+v", out, errOut, res)
 	}
 	out, _, _ := b.verifies(t, channel.Exec{Args: []string{"env"}, Env: map[string]string{"MINE": "/workspace/mine"}})
-	for _, want := range []string{"PATH=/bin:/bin\n", "PROXY=http://127.0.0.1:3128\n", "TOOLS=/usr/lib\n", "MINE=/workspace/mine\n"} {
+	for _, want := range []string{
+		"PATH=/bin:/bin\n", "PROXY=http://127.0.0.1:3128\n", "TOOLS=/usr/lib\n", "MINE=/workspace/mine\n",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q has no %q", out, want)
 		}
@@ -76,7 +81,7 @@ func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 	}
 	b.run(t, "printf '#!/bin/sh\nexit 0\n' > bin/check; chmod 755 bin/check")
 	_, errOut, res := b.verifies(t, channel.Exec{Args: []string{"check"}})
-	if res.ExitCode != 127 || !strings.Contains(errOut, "check is in no directory") {
+	if res.ExitCode != 127 || !strings.Contains(errOut, "check is not in a directory") {
 		t.Errorf("a program of the sandbox by its name: %q, %+v", errOut, res)
 	}
 	if _, _, res := b.verifies(t, channel.Exec{Args: []string{"/workspace/bin/check"}}); res.ExitCode != 0 {
@@ -84,7 +89,8 @@ func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 	}
 }
 
-// TestAllElseStandsStillForAVerifier has programs that count, one that is stopped, and a command that is asked for meanwhile.
+// TestAllElseStandsStillForAVerifier has programs that count, one that is stopped, and a command that is
+// asked for meanwhile.
 func TestAllElseStandsStillForAVerifier(t *testing.T) {
 	b := start(t, options{})
 	b.run(t, "for c in 1 2 3; do (i=0; while :; do i=$((i+1)); echo $i > $c; mv $c count; done) & done >/dev/null 2>&1; "+
@@ -100,7 +106,8 @@ func TestAllElseStandsStillForAVerifier(t *testing.T) {
 		ended <- time.Now()
 	}()
 	time.AfterFunc(300*time.Millisecond, func() { close(began) })
-	out, errOut, res := b.verifies(t, script("cat count; sleep 1; cat count; (sleep 77 & setsid sleep 78 &) >/dev/null 2>&1"))
+	out, errOut, res := b.verifies(t,
+		script("cat count; sleep 1; cat count; (sleep 77 & setsid sleep 78 &) >/dev/null 2>&1"))
 	verified := time.Now()
 	if f := strings.Fields(out); res.ExitCode != 0 || len(f) != 2 || f[0] != f[1] {
 		t.Errorf("%q, %q, %+v", out, errOut, res)
@@ -172,7 +179,8 @@ func TestVerifiersTakeTurns(t *testing.T) {
 	if err != nil || res.Problem != wire.ProblemBusy {
 		t.Errorf("a command without time to wait: %+v, %v", res, err)
 	}
-	if res := b.tryDo(channel.Request{Op: channel.OpSave, ID: "save", Path: []byte("/data")}); !strings.Contains(res.Message, "verifier") {
+	if res := b.tryDo(channel.Request{Op: channel.OpSave, ID: "save", Path: []byte("/data")}); !strings.Contains(
+		res.Message, "verifier") {
 		t.Errorf("a save meanwhile: %+v", res)
 	}
 	last := channel.Request{Op: channel.OpSave, ID: "last", Path: []byte("/data"), Save: &channel.Save{End: true}}
@@ -195,7 +203,8 @@ func (b *box) tryDo(r channel.Request) wire.Result {
 // TestAVerdictOutlivesTheBroker kills the broker while a verifier runs.
 func TestAVerdictOutlivesTheBroker(t *testing.T) {
 	b := start(t, options{})
-	b.run(t, "(i=0; while :; do i=$((i+1)); echo $i > c; mv c count; done) >/dev/null 2>&1 & until [ -e count ]; do :; done")
+	b.run(t,
+		"(i=0; while :; do i=$((i+1)); echo $i > c; mv c count; done) >/dev/null 2>&1 & until [ -e count ]; do :; done")
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
@@ -231,13 +240,14 @@ func TestAVerifierNeedsASandboxWithAUserOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAVerifierRunsBesideAFullSandbox: programs have all the processes that they may have. What is left may be too little.
+// TestAVerifierRunsBesideAFullSandbox: programs have all the processes that they may have. What is left
+// may be too little.
 func TestAVerifierRunsBesideAFullSandbox(t *testing.T) {
 	b := start(t, options{})
 	b.run(t, "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
 	for range 3 {
 		out, errOut, res := b.verifies(t, script("echo a | cat; exit 1"))
-		refused := res.Problem == wire.ProblemFailed && strings.Contains(res.Message, "end some of them")
+		refused := res.Problem == wire.ProblemFailed && strings.Contains(res.Message, "end some programs")
 		if !refused && (out != "a\n" || errOut != "" || res.ExitCode != 1 || res.Problem != "") {
 			t.Errorf("%q, %q, %+v", out, errOut, res)
 		}
@@ -248,8 +258,8 @@ func TestAVerifierRunsBesideAFullSandbox(t *testing.T) {
 // TestProgramsThatStopAreNoReasonToRefuse has programs that fork, sleep and write all the time.
 func TestProgramsThatStopAreNoReasonToRefuse(t *testing.T) {
 	b := start(t, options{})
-	b.run(t, "(while :; do date > d; mv d e; sync e; done) >/dev/null 2>&1 & (while :; do sleep 0.01; done) >/dev/null 2>&1 & "+
-		"(while :; do echo x; done | cat) >/dev/null 2>&1 &")
+	b.run(t, "(while :; do date > d; mv d e; sync e; done) >/dev/null 2>&1 & (while :; do sleep 0.01; done) >/dev/null "+
+		"2>&1 & (while :; do echo x; done | cat) >/dev/null 2>&1 &")
 	var slowest time.Duration
 	for i := range 50 {
 		began := time.Now()
@@ -264,7 +274,8 @@ func TestProgramsThatStopAreNoReasonToRefuse(t *testing.T) {
 // TestAVerifierGoesOnAfterASuspension suspends the sandbox while a verifier runs, and its programs with it.
 func TestAVerifierGoesOnAfterASuspension(t *testing.T) {
 	b := start(t, options{})
-	b.run(t, "(i=0; while :; do i=$((i+1)); echo $i > c; mv c count; done) >/dev/null 2>&1 & until [ -e count ]; do :; done")
+	b.run(t,
+		"(i=0; while :; do i=$((i+1)); echo $i > c; mv c count; done) >/dev/null 2>&1 & until [ -e count ]; do :; done")
 	suspended := make(chan struct{})
 	time.AfterFunc(500*time.Millisecond, func() {
 		defer close(suspended)

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package kernel says which kernel a container runtime gives a sandbox, and what process 1 needs of it and does not get.
+// Package kernel reports the kernel that a container runtime gives a sandbox, and what process 1 needs and
+// does not get.
 package kernel
 
 import (
@@ -24,17 +25,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Command is the guest's subcommand that Main carries out.
+// Command is the guest's subcommand for Main.
 const Command = "kernel"
 
-// dialLimit bounds the attempt to open a socket.
+// dialLimit limits the attempt to open a socket.
 const dialLimit = 2 * time.Second
 
-// Main writes a wire.Kernel as JSON. With -needs it also looks for what is missing, as root with process 1's capabilities.
+// Main writes a wire.Kernel as JSON. With -needs it also checks what is missing, as root with process 1's
+// capabilities.
 func Main(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet(Command, flag.ContinueOnError)
-	needs := flags.Bool("needs", false, "look for what process 1 needs")
-	socket := flags.String("socket", "", "a socket that it must be able to open")
+	needs := flags.Bool("needs", false, "check what process 1 needs")
+	socket := flags.String("socket", "", "socket that process 1 must be able to open")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -51,12 +53,12 @@ func Main(args []string, out io.Writer) error {
 func describe() (wire.Kernel, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return wire.Kernel{}, fmt.Errorf("ask the kernel for its version: %w", err)
+		return wire.Kernel{}, fmt.Errorf("read the kernel's version: %w", err)
 	}
 	return wire.Kernel{Release: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:])}, nil
 }
 
-// missing tries one thing after another, and names those that fail.
+// missing tries each requirement and returns those that fail.
 func missing(socket string) (m []wire.Missing) {
 	for _, need := range []struct {
 		kind, what string
@@ -64,9 +66,9 @@ func missing(socket string) (m []wire.Missing) {
 	}{
 		{wire.MissingCall, "ambient capabilities (PR_CAP_AMBIENT)", ambient},
 		{wire.MissingCall, "subreapers (PR_SET_CHILD_SUBREAPER)", subreaper},
-		{wire.MissingCall, "clocks that count sleep", clocks},
-		{wire.MissingCall, "users of single threads", threadUser},
-		{wire.MissingCall, "programs of another user", otherUser},
+		{wire.MissingCall, "clocks that include suspend", clocks},
+		{wire.MissingCall, "separate users for threads", threadUser},
+		{wire.MissingCall, "programs as another user", otherUser},
 		{wire.MissingSocket, socket, func() error { return open(socket) }},
 	} {
 		if err := need.try(); err != nil {
@@ -89,7 +91,7 @@ func threadUser() error {
 	return identity.Do(guest.KeeperID, guest.KeeperID, func() error { return nil })
 }
 
-// otherUser runs this program as process 1's user, which runs the broker.
+// otherUser runs this program as process 1's user, which also runs the broker.
 func otherUser() error {
 	cmd := exec.Command("/proc/self/exe", Command)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: guest.KeeperID, Gid: guest.KeeperID}}

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package lease knows where a sandbox of a warm pool keeps whose it is.
+// Package lease reads and applies the lease of a sandbox from a warm pool.
 package lease
 
 import (
@@ -18,12 +18,11 @@ import (
 
 const (
 	File = guest.LeaseDir + "/" + wire.LeaseFile
-	// Pause is how often process 1 looks for the file. While it looks, the sandbox mostly sleeps.
+	// Pause is the interval at which process 1 looks for the file. A waiting sandbox is mostly asleep.
 	Pause = 5 * time.Millisecond
 )
 
-// Read returns the lease that the sandbox was given, nil before. A file that is still being
-// written is not there yet.
+// Read returns the sandbox's lease, nil if it has none yet. A partly written file does not count.
 func Read() *wire.Lease {
 	b, err := os.ReadFile(File)
 	if err != nil {
@@ -39,7 +38,7 @@ func Read() *wire.Lease {
 	return &l
 }
 
-// Environ returns the variables of a command: in a sandbox of a pool, those of its lease as well.
+// Environ returns the variables of a command. In a sandbox of a pool they include those of the lease.
 func Environ() ([]string, error) {
 	l := Read()
 	if l == nil {
@@ -54,7 +53,7 @@ func Environ() ([]string, error) {
 	return os.Environ(), nil
 }
 
-// SetEnviron sets variables of this process, which are those of commands.
+// SetEnviron sets variables of this process, which commands inherit.
 func SetEnviron(env map[string]string) error {
 	for name, value := range env {
 		if err := os.Setenv(name, value); err != nil {

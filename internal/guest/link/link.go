@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package link is what process 1 and its broker say to each other, over a socketpair. They are one program, of one release.
+// Package link is the protocol between process 1 and its broker, over a socketpair. Both are the same program
+// of the same release.
 package link
 
 import (
@@ -18,32 +19,33 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Kind is what a message is about.
+// Kind is the kind of a message.
 type Kind string
 
-// The kinds. The broker asks, and the keeper answers with the Seq of the question; State comes unasked.
+// The kinds. The broker asks, and the keeper answers with the Seq of the question. The keeper sends State
+// unasked.
 const (
-	// Start starts a command and attaches to it. Attach attaches to one that was started.
+	// Start starts a command and attaches to it. Attach attaches to a started command.
 	Start  Kind = "start"
 	Attach Kind = "attach"
 	// Detach, Read and Input get no answer.
 	Detach Kind = "detach"
 	Read   Kind = "read"
 	Input  Kind = "input"
-	// End ends a command, and is answered once it has ended.
+	// End ends a command. The answer comes after its end.
 	End Kind = "end"
-	// Assign gives the sandbox to a lease, and is answered once that is in force.
+	// Assign gives the sandbox to a lease. The answer comes once the lease is in force.
 	Assign Kind = "assign"
-	// Freeze stops all programs of the sandbox, Thaw continues them.
+	// Freeze stops all programs of the sandbox. Thaw continues them.
 	Freeze Kind = "freeze"
 	Thaw   Kind = "thaw"
 	// Shutdown ends the sandbox.
 	Shutdown Kind = "shutdown"
-	// Begin, Done and Forget are of the journal.
+	// Begin, Done and Forget access the journal.
 	Begin  Kind = "begin"
 	Done   Kind = "done"
 	Forget Kind = "forget"
-	// Answer and State are the keeper's.
+	// The keeper sends Answer and State.
 	Answer Kind = "answer"
 	State  Kind = "state"
 )
@@ -52,14 +54,14 @@ const (
 type Message struct {
 	Kind Kind   `json:"kind"`
 	Seq  uint64 `json:"seq,omitempty"`
-	// ID names a command or an operation. Attachment names a reader, and is the broker's to choose.
+	// ID names a command or an operation. Attachment names a reader; the broker chooses it.
 	ID         string `json:"id,omitempty"`
 	Attachment uint64 `json:"attachment,omitempty"`
-	// Flow: the command waits for this reader once it is far ahead.
+	// Flow: the command waits for this reader if the reader falls far behind.
 	Flow bool `json:"flow,omitempty"`
-	// Command is what Start starts. Its files are the working directory, and then those of each Output.
+	// Command is the command to start. Its files are the working directory, followed by those of each Output.
 	Command *Command `json:"command,omitempty"`
-	// Offsets are what a reader has read of stdout and stderr, or the offset of Data in the input.
+	// Offsets are the reader's positions in stdout and stderr, or the offset of Data in the input.
 	Offsets [2]int64 `json:"offsets,omitzero"`
 	Data    []byte   `json:"data,omitempty"`
 	EOF     bool     `json:"eof,omitempty"`
@@ -67,13 +69,13 @@ type Message struct {
 	Cut bool `json:"cut,omitempty"`
 	// Feeds: this reader sends the command's input.
 	Feeds bool `json:"feeds,omitempty"`
-	// Again: the command may have been started before.
+	// Again: the command may already have been started.
 	Again bool `json:"again,omitempty"`
 	// All makes Freeze end all programs first.
 	All bool `json:"all,omitempty"`
-	// Lease is whose the sandbox is from Assign on.
+	// Lease is the new lease for Assign.
 	Lease *wire.Lease `json:"lease,omitempty"`
-	// Op is the operation of Begin, and Began is what the journal knows of one of the same id.
+	// Op is the operation of Begin and Start. Began is the journal's record for the same id.
 	Op    string  `json:"op,omitempty"`
 	Began *Record `json:"began,omitempty"`
 	// Problem is why the keeper refuses, as in wire.Result.
@@ -81,22 +83,22 @@ type Message struct {
 	Text    string       `json:"text,omitempty"`
 	Result  *wire.Result `json:"result,omitempty"`
 	Status  *Status      `json:"status,omitempty"`
-	// Log: the command's output is a log; its latest bytes are kept.
+	// Log: the command's output is a log, and its latest bytes are kept.
 	Log bool `json:"log,omitempty"`
-	// Body: the message is in the last file, as it is large.
+	// Body: the message is in the last file, because it is large.
 	Body bool `json:"body,omitempty"`
 
 	Files []*os.File `json:"-"`
 }
 
-// Record is what the journal knows of an operation.
+// Record is the journal's record of an operation.
 type Record struct {
 	Op     string      `json:"op"`
 	Ended  bool        `json:"ended,omitempty"`
 	Result wire.Result `json:"result,omitzero"`
 }
 
-// Command is a command, resolved: the keeper looks at no path.
+// Command is a resolved command: the keeper resolves no paths.
 type Command struct {
 	Path    string        `json:"path"`
 	Args    []string      `json:"args"`
@@ -107,42 +109,43 @@ type Command struct {
 	Stdin   bool          `json:"stdin,omitempty"`
 	Shell   bool          `json:"shell,omitempty"`
 	Process bool          `json:"process,omitempty"`
-	// Verifier is set for a verifier: all else of the sandbox stands still while it runs.
+	// Verifier is set for a verifier: everything else in the sandbox is frozen while it runs.
 	Verifier *Verifier `json:"verifier,omitempty"`
-	// Limits are how many bytes the files of stdout and stderr may take.
+	// Limits are the sizes of the stdout and stderr files, in bytes.
 	Limits [2]int64 `json:"limits"`
-	// Failure is set when no program was found: the exit code, and Text is what is written.
+	// Failure is set if no program was found: it is the exit code, and Text is the output.
 	Failure int    `json:"failure,omitempty"`
 	Text    string `json:"text,omitempty"`
 }
 
-// Verifier is what a command as verifier has beside.
+// Verifier holds what only a verifier has.
 type Verifier struct {
 	// Groups are its supplementary groups.
 	Groups []uint32 `json:"groups,omitempty"`
-	// Clean are the arguments with which Path removes what the command has left in its own directory.
+	// Clean are the arguments with which Path removes the verifier's directory.
 	Clean []string `json:"clean"`
 }
 
-// Status is how far a command has come.
+// Status is the progress of a command.
 type Status struct {
-	// Total is what it wrote. Kept is what is in the file, from the beginning; Gap: a part after that is lost.
+	// Total is the size of the output. Kept is the size of the file, from the start; Gap: output after that
+	// is lost.
 	Total [2]int64 `json:"total"`
 	Kept  [2]int64 `json:"kept"`
-	// Taken is how much of its input was taken; InputClosed: it takes no more.
+	// Taken is how much input was accepted; InputClosed: no more is accepted.
 	Taken       int64 `json:"taken,omitempty"`
 	InputClosed bool  `json:"input_closed,omitempty"`
 	Ended       bool  `json:"ended,omitempty"`
-	// Result is set once it has ended. Raw is what its shell told, of a command that Began with these variables.
+	// Result is set after the end. Raw is the report of its shell, which started with the variables in Began.
 	Result *wire.Result `json:"result,omitempty"`
 	Raw    []byte       `json:"raw,omitempty"`
 	Began  []string     `json:"began,omitempty"`
 }
 
 const (
-	// maxInline bounds what is sent in a packet, in bytes; what is larger goes in a file.
+	// maxInline limits a message in a packet, in bytes. A larger one is sent in a file.
 	maxInline = 60 << 10
-	// maxBody bounds any message, and maxFiles its files.
+	// maxBody limits any message, maxFiles its files.
 	maxBody  = 8 << 20
 	maxFiles = 8
 )
@@ -150,11 +153,11 @@ const (
 // Conn is one side of the link.
 type Conn struct {
 	conn *net.UnixConn
-	buf  []byte // of Receive
+	buf  []byte // buffer for Receive
 	mu   sync.Mutex
 }
 
-// New takes a socket over.
+// New uses a socket for a connection.
 func New(f *os.File) (*Conn, error) {
 	c, err := net.FileConn(f)
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -162,12 +165,12 @@ func New(f *os.File) (*Conn, error) {
 	}
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil, errors.Join(errors.New("the link is no socket of packets"), c.Close())
+		return nil, errors.Join(errors.New("the link is not a packet socket"), c.Close())
 	}
 	return &Conn{conn: u, buf: make([]byte, maxInline+1024)}, nil
 }
 
-// Pair returns a connection and the file for the other side.
+// Pair returns a connection and the file for the other end.
 func Pair() (*Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -181,10 +184,10 @@ func Pair() (*Conn, *os.File, error) {
 	return c, other, nil
 }
 
-// Close ends the link for both sides.
+// Close ends the link for both ends.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Send sends a message. The peer gets descriptors of its own.
+// Send sends a message. The peer gets its own descriptors.
 func (c *Conn) Send(m Message) error {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -235,7 +238,7 @@ func inFile(b []byte) (*os.File, error) {
 	return f, nil
 }
 
-// Receive returns the next message. Its files are the caller's. One goroutine may receive.
+// Receive returns the next message. The caller owns its files. Only one goroutine may receive.
 func (c *Conn) Receive() (m Message, err error) {
 	rights := make([]byte, unix.CmsgSpace(maxFiles*4))
 	n, nr, _, _, err := c.conn.ReadMsgUnix(c.buf, rights)
@@ -286,9 +289,9 @@ func filesOf(rights []byte) (files []*os.File, err error) {
 	return files, nil
 }
 
-// CloseAll closes files whose content no longer matters.
+// CloseAll closes files whose content is no longer needed.
 func CloseAll(files []*os.File) {
 	for _, f := range files {
-		_ = f.Close() // nothing of it is needed
+		_ = f.Close() // its content is not needed
 	}
 }

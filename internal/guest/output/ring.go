@@ -10,19 +10,20 @@ import (
 	"sync"
 )
 
-// A ring is a file with the latest output of a process, of a fixed size however long that runs: a header,
-// and the byte at offset n of the output at n modulo the rest. One process writes it, any number read it,
-// who may be told too late that what they read was being overwritten; so the writer says before it writes
+// A ring is a file with the latest output of a process. Its size is fixed, however long the process runs: a
+// header, and the byte at offset n of the output at n modulo the rest. One process writes it and any number
+// read it. A reader may read bytes that are being overwritten. So the writer announces each write before it
+// starts, and readers check after they have read.
 // how far it will get, and readers look after they read.
 //
 //	header: 8 bytes each, little endian
-//	  claimed   how much will have been written after the write under way
-//	  lost      what was written before is not kept: the disk was full
+//	  claimed   how much will have been written after the current write
+//	  lost      output before this offset is not kept: the disk was full
 //	  written   how much has been written
 const (
 	ringHeader = 4096
-	// RingLimit and RingMemoryLimit are how much is kept, in bytes, on disk and in memory.
-	// sandbox.MaxProcessLog is the former.
+	// RingLimit and RingMemoryLimit are the sizes on disk and in memory, in bytes. sandbox.MaxProcessLog
+	// equals RingLimit.
 	RingLimit       = 8 << 20
 	RingMemoryLimit = MemoryLimit
 )
@@ -44,7 +45,7 @@ type Ring struct {
 	lost    int64
 }
 
-// NewRing makes a ring of the size that there is room for.
+// NewRing creates a ring, on disk or in memory.
 func NewRing() (*Ring, error) {
 	file, onDisk, err := NamelessFile()
 	if err != nil {
@@ -57,7 +58,7 @@ func NewRing() (*Ring, error) {
 	return MakeRing(file, size)
 }
 
-// MakeRing makes a ring out of an empty file. Its length says its size to readers.
+// MakeRing turns an empty file into a ring. Readers get its size from the file's length.
 func MakeRing(file *os.File, size int64) (*Ring, error) {
 	_, err := file.WriteAt(make([]byte, headerWords), 0)
 	if err == nil {
@@ -69,12 +70,12 @@ func MakeRing(file *os.File, size int64) (*Ring, error) {
 	return &Ring{File: file, size: size}, nil
 }
 
-// Write never fails: a process goes on when its log cannot be kept.
+// Write never fails: a process continues even if its log cannot be kept.
 func (r *Ring) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	end := r.written + int64(len(p))
-	kept := p[max(0, int64(len(p))-r.size):] // more than all of it is overwritten at once
+	kept := p[max(0, int64(len(p))-r.size):] // the rest would be overwritten at once
 	err := r.note(end)
 	if err == nil {
 		err = r.put(kept, end-int64(len(kept)))
@@ -83,7 +84,7 @@ func (r *Ring) Write(p []byte) (int, error) {
 		r.lost = end
 	}
 	r.written = end
-	_ = r.note(end) // it has its room since the beginning; or else the next write notes it
+	_ = r.note(end) // the header's space is allocated from the start; otherwise the next write retries
 	return len(p), nil
 }
 
@@ -97,7 +98,7 @@ func (r *Ring) note(claimed int64) error {
 	return err
 }
 
-// put writes p, which is no longer than the ring, as the bytes from an offset on.
+// put writes p, which is no longer than the ring, at an offset of the output.
 func (r *Ring) put(p []byte, offset int64) error {
 	at := offset % r.size
 	first := p[:min(int64(len(p)), r.size-at)]
@@ -108,7 +109,7 @@ func (r *Ring) put(p []byte, offset int64) error {
 	return err
 }
 
-// Counts returns how much was written, and whether not all of it is kept.
+// Counts returns how much was written, and whether part of it is not kept.
 func (r *Ring) Counts() (total int64, dropped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +120,7 @@ func (r *Ring) Counts() (total int64, dropped bool) {
 type RingReader struct {
 	File *os.File
 	size int64
-	// Next is the offset of the byte that is read next.
+	// Next is the offset of the next byte to read.
 	Next int64
 	buf  []byte
 }
@@ -132,7 +133,7 @@ func NewRingReader(file *os.File, from int64) (*RingReader, error) {
 	return &RingReader{File: file, size: info.Size() - ringHeader, Next: from, buf: make([]byte, 64<<10)}, nil
 }
 
-// Bounds returns the offsets of the first byte that is kept for sure, and of the next one to come.
+// Bounds returns the offset of the first byte that is certainly kept, and that of the next byte to come.
 func (r *RingReader) Bounds() (first, end int64, err error) {
 	var b [headerWords]byte
 	if _, err := r.File.ReadAt(b[:], 0); err != nil {
@@ -142,15 +143,15 @@ func (r *RingReader) Bounds() (first, end int64, err error) {
 	return max(word(atClaimed)-r.size, word(atLost), 0), word(atWritten), nil
 }
 
-// Begin moves to the first byte at or after next that is kept or will be.
+// Begin moves to the first byte at or after Next that is or will be kept.
 func (r *RingReader) Begin() error {
 	first, end, err := r.Bounds()
 	r.Next = min(max(r.Next, first), max(first, end))
 	return err
 }
 
-// Read returns what comes next, nothing where no more is there yet. skipped: what came next is no longer
-// kept, and next has moved to what is.
+// Read returns the next bytes, none if there are no more yet. skipped: the next bytes are no longer kept, and
+// Next has moved.
 func (r *RingReader) Read() (p []byte, skipped bool, err error) {
 	_, end, err := r.Bounds()
 	if err != nil {
@@ -166,7 +167,7 @@ func (r *RingReader) Read() (p []byte, skipped bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if r.Next < first { // some of p may have been overwritten while it was read
+	if r.Next < first { // some of p may have been overwritten during the read
 		r.Next = first
 		return nil, true, nil
 	}

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// DiskLimit and MemoryLimit bound what is kept of one stream of a command, in bytes.
+	// DiskLimit and MemoryLimit limit what is kept of one stream of a command, in bytes.
 	DiskLimit   = 16 << 20
 	MemoryLimit = 1 << 20
 )
 
-// Stream takes the beginning of a stream, and Counts all of it.
+// Stream keeps the start of a stream and counts all of it.
 type Stream struct {
 	File  *os.File
 	limit int64
@@ -26,7 +26,7 @@ type Stream struct {
 	full  bool
 }
 
-// NewStream makes a stream that keeps as much as there is room for.
+// NewStream creates a stream, on disk or in memory.
 func NewStream() (*Stream, error) {
 	file, onDisk, err := NamelessFile()
 	if err != nil {
@@ -39,8 +39,8 @@ func NewStream() (*Stream, error) {
 	return &Stream{File: file, limit: limit}, nil
 }
 
-// NamelessFile makes a file without a name: on the disk of the workspace, whose room is the sandbox's own,
-// or in its memory where that cannot be.
+// NamelessFile creates a file without a name: on the workspace's disk, which the sandbox owns, or in memory
+// if that fails.
 func NamelessFile() (file *os.File, onDisk bool, err error) {
 	fd, err := unix.Open("/workspace", unix.O_TMPFILE|unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	onDisk = err == nil
@@ -53,7 +53,7 @@ func NamelessFile() (file *os.File, onDisk bool, err error) {
 	return os.NewFile(uintptr(fd), "stream"), onDisk, nil
 }
 
-// Write never fails: what cannot be kept still reaches the readers.
+// Write never fails: readers also get what cannot be kept.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Counts returns how much was written, and whether not all of it is kept.
+// Counts returns how much was written, and whether part of it was not kept.
 func (s *Stream) Counts() (total int64, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

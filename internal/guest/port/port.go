@@ -1,5 +1,5 @@
-// Package port lets the reconciler in by a TCP port that code of the sandbox reaches too. Section 10 of the channel's protocol
-// describes it.
+// Package port accepts connections of the reconciler on a TCP port that sandbox code can also reach. Section
+// 10 of the channel's protocol describes it.
 package port
 
 import (
@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Key authenticates connections of one start of a container.
+// Key authenticates the connections to one container start.
 type Key [32]byte
 
-// Purpose says what a connection is for.
+// Purpose is the purpose of a connection.
 type Purpose byte
 
 // The purposes.
@@ -26,33 +26,34 @@ const (
 
 const (
 	magic = "SBXPORT\n"
-	// preambleLimit is from the accept to the last byte of the preamble.
+	// preambleLimit is the time from the accept to the last byte of the preamble.
 	preambleLimit = 2 * time.Second
-	// maxOfSource and maxStrangers bound the connections without a complete preamble.
+	// maxOfSource and maxStrangers limit connections without a complete preamble.
 	maxOfSource  = 64
 	maxStrangers = 256
-	// acceptPause is before the next accept when one has failed, such as for want of descriptors.
+	// acceptPause is the pause after a failed accept, for example for lack of descriptors.
 	acceptPause = 10 * time.Millisecond
 )
 
-// Preamble begins a connection.
+// Preamble returns the first bytes of a connection.
 func Preamble(p Purpose, key Key) []byte {
 	return append(append([]byte(magic), byte(p)), key[:]...)
 }
 
-// Serve accepts connections until ctx ends, which closes l, and waits for the ends of take. take gets each connection that
-// has shown the key, and closes it. Errors: of l, unless ctx has ended.
-func Serve(ctx context.Context, l net.Listener, key Key, take func(ctx context.Context, p Purpose, conn net.Conn)) error {
+// Serve accepts connections until ctx ends, closes l, and waits for all calls of take. take gets each
+// connection with a valid key and must close it. Errors: those of l, unless ctx has ended.
+func Serve(ctx context.Context, l net.Listener, key Key,
+	take func(ctx context.Context, p Purpose, conn net.Conn)) error {
 	d := &desk{strangers: map[net.Conn]stranger{}}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer d.dismiss()
-	defer context.AfterFunc(ctx, func() { _ = l.Close() })() // which ends Accept
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })() // this ends Accept
 	for {
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
 			if err == nil {
-				_ = conn.Close() // nothing was read of it
+				_ = conn.Close() // nothing was read from it
 			}
 			return nil
 		}
@@ -77,7 +78,7 @@ func Serve(ctx context.Context, l net.Listener, key Key, take func(ctx context.C
 	}
 }
 
-// desk knows the connections that have not shown the key yet.
+// desk tracks the connections without a valid key so far.
 type desk struct {
 	mu        sync.Mutex // guards what follows
 	strangers map[net.Conn]stranger
@@ -90,13 +91,13 @@ type stranger struct {
 	arrived uint64
 }
 
-// admit takes a connection in, and closes the oldest of its source, or of all, when it is one too many.
+// admit adds a connection. If there are too many, it closes the oldest of the same source, or of all.
 func (d *desk) admit(conn net.Conn) bool {
 	source := sourceOf(conn)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		_ = conn.Close() // nothing was read of it
+		_ = conn.Close() // nothing was read from it
 		return false
 	}
 	d.count++
@@ -124,7 +125,7 @@ func (d *desk) admit(conn net.Conn) bool {
 	return true
 }
 
-// remove closes a connection, which ends its reader. The caller holds mu.
+// remove closes a connection, which ends its reader. The caller must hold mu.
 func (d *desk) remove(conn net.Conn) {
 	delete(d.strangers, conn)
 	_ = conn.Close() // its reader sees it
@@ -149,7 +150,7 @@ func (d *desk) examine(conn net.Conn, key Key) (Purpose, bool) {
 	return p, conn.SetReadDeadline(time.Time{}) == nil
 }
 
-// dismiss closes all that have not shown the key.
+// dismiss closes all connections without a valid key.
 func (d *desk) dismiss() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,7 +160,7 @@ func (d *desk) dismiss() {
 	}
 }
 
-// sourceOf names where a connection comes from. All addresses of this machine are one source.
+// sourceOf returns the source of a connection. All addresses of this machine are one source.
 func sourceOf(conn net.Conn) string {
 	remote, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {

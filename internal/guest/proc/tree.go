@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package proc reads and ends the processes that this one can see in /proc.
+// Package proc reads and ends the processes that this process can see in /proc.
 package proc
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table maps every living process of the sandbox to its parent. Zombies are left out.
+// Table maps every living process of the sandbox to its parent, without zombies.
 type Table map[int]int
 
 // All returns the living processes.
@@ -47,19 +47,19 @@ func ParentOf(pid int) (parent int, alive bool) {
 	return s.parent, ok && !s.dead()
 }
 
-// stat is what /proc says of a process or of a thread.
+// stat is an entry of /proc for a process or a thread.
 type stat struct {
 	state   byte
 	parent  int
 	threads int
 }
 
-// dead tells whether nothing of a process runs any more. One whose first thread has ended looks like a zombie while its
-// others run.
+// dead reports whether nothing of a process runs any more. A process whose first thread has ended looks like
+// a zombie while its other threads run.
 func (s stat) dead() bool { return strings.IndexByte("ZX", s.state) >= 0 && s.threads < 2 }
 
-// readStat reads "pid (name) state ppid …", where the name may hold anything. The number of threads is the 18th field
-// after it.
+// readStat parses "pid (name) state ppid …"; the name may contain anything. The number of threads is the 18th
+// field after it.
 func readStat(path string) (s stat, ok bool) {
 	const state, parent, threads = 0, 1, 17
 	b, err := os.ReadFile(path)
@@ -78,13 +78,13 @@ func readStat(path string) (s stat, ok bool) {
 	return s, err == nil
 }
 
-// Except removes a process from the table, and returns it.
+// Except removes a process from the table and returns the table.
 func (t Table) Except(pid int) Table {
 	delete(t, pid)
 	return t
 }
 
-// Under returns the processes that descend from root.
+// Under returns the descendants of root.
 func (t Table) Under(root int) []int {
 	var found []int
 	for pid := range t {
@@ -98,13 +98,14 @@ func (t Table) Under(root int) []int {
 	return found
 }
 
-// KillTree ends every descendant of root, a subreaper, within the limit.
+// KillTree ends every descendant of root, a subreaper, before limit.
 func KillTree(root int, limit time.Time) {
 	KillAll(func() []int { return All().Under(root) }, limit)
 }
 
-// KillAll ends all processes that find returns, until it returns none or the limit. It stops them all before it kills
-// any: a stopped process forks no more but still counts against the PID limit, so a fork bomb runs dry.
+// KillAll ends all processes that find returns, until it returns none or the limit is reached. It stops all
+// before it kills any: a stopped process cannot fork but counts against the PID limit, so a fork bomb runs
+// dry.
 func KillAll(find func() []int, limit time.Time) {
 	for time.Now().Before(limit) {
 		victims := Freeze(find, limit)
@@ -112,20 +113,21 @@ func KillAll(find func() []int, limit time.Time) {
 			return
 		}
 		for pid := range victims {
-			_ = unix.Kill(pid, unix.SIGKILL) // one that is gone already is what we want
+			_ = unix.Kill(pid, unix.SIGKILL) // a process that is gone is fine
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// Freeze stops all processes that find returns, until it returns no others or the limit, and returns them.
+// Freeze stops all processes that find returns, until it returns no new ones or the limit is reached, and
+// returns them.
 func Freeze(find func() []int, limit time.Time) map[int]bool {
 	frozen := map[int]bool{}
 	for grown := true; grown && time.Now().Before(limit); {
 		grown = false
 		for _, pid := range find() {
 			if !frozen[pid] {
-				_ = unix.Kill(pid, unix.SIGSTOP) // one that is gone already cannot fork
+				_ = unix.Kill(pid, unix.SIGSTOP) // a process that is gone cannot fork
 				frozen[pid], grown = true, true
 			}
 		}
@@ -133,54 +135,54 @@ func Freeze(find func() []int, limit time.Time) map[int]bool {
 	return frozen
 }
 
-// Standing reports whether all threads of a process are stopped, or no more.
-func Standing(pid int) bool { return MotionOf(pid) == Stands }
+// IsStopped reports whether all threads of a process are stopped or have ended.
+func IsStopped(pid int) bool { return MotionOf(pid) == Stopped }
 
-// Motion says what the threads of a process do.
+// Motion is what the threads of a process do.
 type Motion int
 
 const (
-	// Stands: all threads are stopped, or have ended.
-	Stands Motion = iota
-	// Waits: the others are in a system call that a signal does not interrupt. They stop once that returns.
-	Waits
-	// Moves: a thread may run.
-	Moves
+	// Stopped: all threads are stopped, or have ended.
+	Stopped Motion = iota
+	// Waiting: the other threads are in an uninterruptible system call. They stop once it returns.
+	Waiting
+	// Running: a thread may run.
+	Running
 )
 
-// MotionOf looks at all threads of a process. One that is gone stands.
+// MotionOf inspects all threads of a process. A process that is gone counts as Stopped.
 func MotionOf(pid int) Motion {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
 	entries, err := os.ReadDir(tasks)
 	if err != nil {
-		return Stands
+		return Stopped
 	}
-	most := Stands
+	most := Stopped
 	for _, e := range entries {
 		s, ok := readStat(tasks + e.Name() + "/stat")
 		switch {
 		case !ok || strings.IndexByte("TtZX", s.state) >= 0:
 		case s.state == 'D':
-			most = max(most, Waits)
+			most = max(most, Waiting)
 		default:
-			return Moves
+			return Running
 		}
 	}
 	return most
 }
 
-// HasUser tells whether a user is any of a process's ids.
+// HasUser reports whether any id of a process is the user.
 func HasUser(pid, uid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return false // it is gone
+		return false // the process is gone
 	}
 	_, ids, _ := strings.Cut(string(text), "\nUid:")
 	ids, _, _ = strings.Cut(ids, "\n")
 	return slices.Contains(strings.Fields(ids), strconv.Itoa(uid))
 }
 
-// OfUser returns the processes that have a user as any of their ids.
+// OfUser returns the processes with the user as any of their ids.
 func OfUser(uid int) (found []int) {
 	for pid := range All() {
 		if HasUser(pid, uid) {
@@ -190,7 +192,7 @@ func OfUser(uid int) (found []int) {
 	return found
 }
 
-// Threads counts the threads of all processes, which is what a limit of processes counts.
+// Threads counts the threads of all processes, which is what a process limit counts.
 func Threads() (n int) {
 	for pid := range All() {
 		if s, ok := readStat("/proc/" + strconv.Itoa(pid) + "/stat"); ok {
@@ -200,10 +202,10 @@ func Threads() (n int) {
 	return n
 }
 
-// Ran returns for how long all threads of a process have run, those that ended included, to the nanosecond. It fails for a
-// process that is gone.
+// Ran returns how long all threads of a process have run, including ended ones, to the nanosecond. It fails
+// for a process that is gone.
 func Ran(pid int) (time.Duration, error) {
-	const scheduled = 2 // CPUCLOCK_SCHED of a process, as clock_getcpuclockid makes it
+	const scheduled = 2 // CPUCLOCK_SCHED of a process, as in clock_getcpuclockid
 	var at unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &at); err != nil {
 		return 0, err

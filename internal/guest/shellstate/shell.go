@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package shellstate learns which directory and variables a command line leaves behind.
+// Package shellstate determines the directory and the variables that a shell line leaves behind.
 package shellstate
 
 import (
@@ -19,38 +19,37 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// A command line is run by the image's shell. When that ends, a trap has it run this program once more,
-// as its child, which therefore has the shell's directory and exported variables for its own: no shell's
-// way of quoting has to be understood. It writes them to a pipe of the helper. What it writes may be
-// forged by the command line, which gains nothing by that: it may set what it likes.
+// The image's shell runs the line. At its end, a trap runs this program as the shell's child, which inherits
+// the shell's directory and exported variables: so the quoting rules of shells do not matter. The child
+// writes them to a pipe of the helper. The line could forge this, but gains nothing: it may set any variable.
 
 const (
 	Path = "/bin/sh"
-	// FirstDescriptor is above those that shells let scripts name.
+	// FirstDescriptor is above those that shells allow in scripts.
 	FirstDescriptor = 10
-	// MaxRaw bounds what is read of a shell's state, in bytes.
+	// MaxRaw limits the report of a shell, in bytes.
 	MaxRaw = 128 << 10
 )
 
-// shellOwn are variables that shells keep for themselves.
+// shellOwn are variables that shells maintain themselves.
 var shellOwn = map[string]bool{"_": true, "PWD": true, "OLDPWD": true, "SHLVL": true}
 
-// Collector is where the state of one command line is collected.
+// Collector collects the state of one line.
 type Collector struct {
 	raw     bytes.Buffer
 	tooMuch bool
-	Began   []string // the environment of the shell
+	Began   []string // initial environment of the shell
 }
 
-// Write never fails: the rest is thrown away.
+// Write never fails: it discards what exceeds the limit.
 func (s *Collector) Write(p []byte) (int, error) {
 	room := min(len(p), MaxRaw-s.raw.Len())
-	_, _ = s.raw.Write(p[:room]) // memory does not fail
+	_, _ = s.raw.Write(p[:room]) // writing to memory never fails
 	s.tooMuch = s.tooMuch || room < len(p)
 	return len(p), nil
 }
 
-// Raw returns what the shell has told, for another Collector to be written.
+// Raw returns the shell's report, to be written to another Collector.
 func (s *Collector) Raw() []byte {
 	if s.tooMuch {
 		return append(s.raw.Bytes(), 0)
@@ -58,9 +57,9 @@ func (s *Collector) Raw() []byte {
 	return s.raw.Bytes()
 }
 
-// Command returns the arguments of a shell that runs a line and then tells of its state on a
-// descriptor that it inherits, which is of the given pipe. The trap stands on the line itself, so that the shell counts
-// lines right.
+// Command returns the arguments of a shell that runs a line and then reports its state on an inherited
+// descriptor of the given pipe. The trap is on the same line as the command, so that the shell's line numbers
+// are right.
 func Command(line string, descriptor int, pipe *os.File) ([]string, error) {
 	info, err := pipe.Stat()
 	if err != nil {
@@ -74,23 +73,25 @@ func Command(line string, descriptor int, pipe *os.File) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []string{"sh", "-c", fmt.Sprintf("trap '%s state -descriptor %d -pipe %d' EXIT; %s", self, descriptor, s.Ino, line)}, nil
+	return []string{
+		"sh", "-c", fmt.Sprintf("trap '%s state -descriptor %d -pipe %d' EXIT; %s", self, descriptor, s.Ino, line),
+	}, nil
 }
 
-// Inherited gives a file a descriptor above those that shells let scripts name, which children inherit.
-// Its caller closes it.
+// Inherited duplicates a file to a descriptor above those that shells allow in scripts, which children
+// inherit. The caller must close it.
 func Inherited(f *os.File) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD, FirstDescriptor)
 }
 
-// Tell writes this process's directory and variables to the descriptor, if that is the given pipe:
-// the command line may have put something else in its place, and values may be secret.
+// Tell writes this process's directory and variables to the descriptor, if it is the given pipe: the line may
+// have replaced it, and values may be secret.
 func Tell(descriptor int, pipe uint64) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(descriptor, &s); err != nil || s.Ino != pipe || s.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return errors.New("the descriptor for the shell's state was closed or is another file: what was set is not kept")
+		return errors.New("the descriptor for the shell's state was closed or replaced: variables and directory are not kept")
 	}
-	cwd, err := syscall.Getwd() // os.Getwd believes the variable PWD
+	cwd, err := syscall.Getwd() // os.Getwd trusts the variable PWD
 	if err != nil {
 		return err
 	}
@@ -105,14 +106,14 @@ func Tell(descriptor int, pipe uint64) error {
 	return errors.Join(err, f.Close())
 }
 
-// State returns what the shell has told, as against what it began with; nil when it told nothing. workingDirectory
-// resolves a directory, or refuses it.
+// State returns what the shell changed, nil if it reported nothing. workingDirectory resolves a directory, or
+// refuses it.
 func (s *Collector) State(workingDirectory func(string) (string, error)) *wire.ShellState {
 	if s.raw.Len() == 0 {
 		return nil
 	}
 	if s.tooMuch {
-		return &wire.ShellState{Problem: fmt.Sprintf("there is more than %d bytes of it", MaxRaw)}
+		return &wire.ShellState{Problem: fmt.Sprintf("the state exceeds %d bytes", MaxRaw)}
 	}
 	cwd, ended, err := parseState(s.raw.Bytes())
 	if err != nil {
@@ -127,11 +128,11 @@ func (s *Collector) State(workingDirectory func(string) (string, error)) *wire.S
 	return fittingState(state)
 }
 
-// fittingState is a state that the result has room for.
+// fittingState is a state that fits into the result.
 func fittingState(state *wire.ShellState) *wire.ShellState {
 	b, err := json.Marshal(state)
 	if err == nil && len(b) > wire.MaxShellState {
-		err = fmt.Errorf("what has changed is %d bytes, and %d are kept at most", len(b), wire.MaxShellState)
+		err = fmt.Errorf("the changes have %d bytes, but at most %d are kept", len(b), wire.MaxShellState)
 	}
 	if err != nil {
 		return &wire.ShellState{Problem: err.Error()}
@@ -139,9 +140,9 @@ func fittingState(state *wire.ShellState) *wire.ShellState {
 	return state
 }
 
-var errNoState = errors.New("the shell's state is not complete, or something else has written to its descriptor")
+var errNoState = errors.New("the shell's state is incomplete, or another program wrote to its descriptor")
 
-// parseState takes apart what Tell has written: texts that end with NUL, of which the last is empty.
+// parseState parses the output of Tell: NUL-terminated strings, the last one empty.
 func parseState(raw []byte) (cwd string, vars map[string]string, err error) {
 	text, whole := strings.CutSuffix(string(raw), "\x00\x00")
 	if !whole {
@@ -159,7 +160,7 @@ func parseState(raw []byte) (cwd string, vars map[string]string, err error) {
 	return all[0], variables(all[1:]), nil
 }
 
-// variables returns an environment by name.
+// variables converts an environment to a map.
 func variables(environ []string) map[string]string {
 	vars := make(map[string]string, len(environ))
 	for _, v := range environ {
@@ -170,8 +171,8 @@ func variables(environ []string) map[string]string {
 	return vars
 }
 
-// changesOf returns what differs between the beginning and the end of a shell, but for what is its own and
-// what is no text, which an engine takes none of.
+// changesOf returns the differences between the start and the end of a shell, without the shell's own
+// variables and without values that are not text, which an engine does not accept.
 func changesOf(began, ended map[string]string) *wire.ShellState {
 	state := &wire.ShellState{Set: make(map[string]string)}
 	for name, value := range ended {

@@ -49,8 +49,10 @@ func TestTheStateOfAShellIsWhatItChanged(t *testing.T) {
 	}{
 		{"a shell that does not tell", nil, nil},
 		{"nothing", raw("/etc", "A=1", "B=2"), &wire.ShellState{Outside: "/etc", Set: map[string]string{}}},
-		{"changes", raw("/etc", "A=3", "C=x=y", "EMPTY="), &wire.ShellState{Outside: "/etc", Set: map[string]string{"A": "3", "C": "x=y", "EMPTY": ""}, Unset: []string{"B"}}},
-		{"what is a shell's own", raw("/etc", "A=1", "B=2", "PWD=/x", "OLDPWD=/y", "SHLVL=2", "_=z"), &wire.ShellState{Outside: "/etc", Set: map[string]string{}}},
+		{"changes", raw("/etc", "A=3", "C=x=y", "EMPTY="),
+			&wire.ShellState{Outside: "/etc", Set: map[string]string{"A": "3", "C": "x=y", "EMPTY": ""}, Unset: []string{"B"}}},
+		{"what is a shell's own", raw("/etc", "A=1", "B=2", "PWD=/x", "OLDPWD=/y", "SHLVL=2", "_=z"),
+			&wire.ShellState{Outside: "/etc", Set: map[string]string{}}},
 		{"what is no text", raw("/etc", "A=1", "B=2", "C=\xff"), &wire.ShellState{Outside: "/etc", Set: map[string]string{}}},
 		{"half of it", []byte("/etc\x00A=1\x00"), &wire.ShellState{Problem: errNoState.Error()}},
 		{"twice", append(raw("/etc", "A=1"), raw("/etc", "A=1")...), &wire.ShellState{Problem: errNoState.Error()}},

@@ -1,10 +1,10 @@
-// Package threads makes the runtime keep threads for later.
+// Package threads reserves threads of the runtime.
 package threads
 
 import "runtime"
 
-// Spare makes the runtime keep n idle threads, so that a sandbox whose processes have used
-// up the PID limit cannot make the guest fail for want of one.
+// Spare makes the runtime keep n idle threads. Otherwise a sandbox that has used up its PID limit could make
+// the guest fail for lack of one.
 func Spare(n int) {
 	ready, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	for range n {

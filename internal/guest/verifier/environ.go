@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environ returns the variables of the verifier: those that its caller gave, and of the others those that lead to nothing
-// that code of the sandbox can change.
+// environ returns the variables of the verifier: those that the caller set, and of the others those that lead
+// to nothing that sandbox code can change.
 func (r Run) environ(env []string) []string {
 	kept := make([]string, 0, len(env)+2)
 	has := map[string]bool{}
@@ -37,10 +37,10 @@ func (r Run) environ(env []string) []string {
 	return kept
 }
 
-// own are variables that describe where the sandbox's own user works.
+// own are variables about the working environment of the sandbox's user.
 var own = []string{"HOME", "TMPDIR", "TMP", "TEMP", "PWD", "OLDPWD", "ENV", "BASH_ENV"}
 
-// safeList returns the directories of a list, by their own paths, that code of the sandbox cannot write.
+// safeList returns the resolved directories of a list that sandbox code cannot write.
 func safeList(list string) string {
 	var kept []string
 	for _, dir := range filepath.SplitList(list) {
@@ -51,8 +51,8 @@ func safeList(list string) string {
 	return strings.Join(kept, string(filepath.ListSeparator))
 }
 
-// safeValue tells whether no path in a value leads to what code of the sandbox can write. Relative paths of search lists
-// are of the working directory, which it can.
+// safeValue reports whether no path in a value leads to something that sandbox code can write. Relative paths
+// in search lists are relative to the working directory, which it can write.
 func safeValue(name, value string) bool {
 	if strings.HasSuffix(name, "PATH") && slices.Contains(filepath.SplitList(value), "") {
 		return false
@@ -65,8 +65,8 @@ func safeValue(name, value string) bool {
 	return true
 }
 
-// safe tells whether code of the sandbox can change neither a path nor a directory on the way: all of it lies on read-only
-// file systems. Of a path that is not there it looks at what is.
+// safe reports whether sandbox code can change neither a path nor a directory on the way: everything is on
+// read-only file systems. For a path that does not exist, it checks the existing part.
 func safe(path string) bool {
 	at, err := filepath.EvalSymlinks(path)
 	for ; errors.Is(err, fs.ErrNotExist) && path != "/"; at, err = filepath.EvalSymlinks(path) {

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package verifier is the last step before a verifier runs: this program as the verifier's user, in a sandbox whose other
-// programs are stopped. It makes a directory of the verifier's own, leaves out of the variables what code of the sandbox
-// can change, finds the program, and becomes it.
+// Package verifier is the last step before a verifier runs: this program as the verifier's user, in a sandbox
+// whose other programs are stopped. It creates the verifier's directory, removes variables through which
+// sandbox code could interfere, finds the program, and becomes it.
 package verifier
 
 import (
@@ -25,26 +25,26 @@ import (
 // Command is the subcommand of the guest.
 const Command = "verifier"
 
-// Exit codes as shells have them.
+// Exit codes as in shells.
 const (
 	exitCannotStart = 126
 	exitNotFound    = 127
 )
 
-// Run is what a verifier runs.
+// Run describes what a verifier runs.
 type Run struct {
-	// Home is the directory that is made for it.
+	// Home is the directory to create for it.
 	Home string
 	Cwd  string
-	// Given names the variables that its caller gave: those are passed on as they are.
+	// Given names the variables that the caller set: they are passed on unchanged.
 	Given []string
 	Args  []string
 }
 
-// NewHome returns the path of a directory that code of the sandbox cannot guess.
+// NewHome returns the path of a directory that sandbox code cannot guess.
 func NewHome() string { return "/tmp/verifier-" + sandbox.RandomIDs(sandbox.LedgerIDLength) }
 
-// Arguments are those of the guest that runs it.
+// Arguments returns the guest's arguments to run it.
 func (r Run) Arguments() []string {
 	args := []string{Command, "-home", r.Home, "-cwd", r.Cwd}
 	for _, name := range r.Given {
@@ -53,16 +53,16 @@ func (r Run) Arguments() []string {
 	return append(append(args, "--"), r.Args...)
 }
 
-// Cleaning are the arguments of the guest that removes its directory.
+// Cleaning returns the guest's arguments to remove its directory.
 func (r Run) Cleaning() []string { return []string{Command, "-home", r.Home, "-clean"} }
 
-// Main is the subcommand. It returns the exit code of a verifier that did not start.
+// Main runs the subcommand. It returns the exit code of a verifier that did not start.
 func Main(args []string) int {
 	var r Run
 	flags := flag.NewFlagSet(Command, flag.ContinueOnError)
-	flags.StringVar(&r.Home, "home", "", "directory to make")
+	flags.StringVar(&r.Home, "home", "", "directory to create")
 	flags.StringVar(&r.Cwd, "cwd", "/workspace", "working directory")
-	flags.Func("given", "variable to pass on as it is", func(name string) error {
+	flags.Func("given", "variable to pass on unchanged", func(name string) error {
 		r.Given = append(r.Given, name)
 		return nil
 	})
@@ -86,16 +86,16 @@ func Main(args []string) int {
 	return exitCannotStart
 }
 
-// exec becomes the program. It returns only when it cannot.
+// exec becomes the program. It returns only if that fails.
 func (r Run) exec() error {
 	if len(r.Args) == 0 {
-		return errors.New("no command was given")
+		return errors.New("the command is empty")
 	}
 	if err := enter(r.Cwd); err != nil {
 		return err
 	}
 	if err := os.Mkdir(r.Home, 0o700); err != nil {
-		return fmt.Errorf("make its own directory: %w", err)
+		return fmt.Errorf("create the verifier's directory: %w", err)
 	}
 	env := r.environ(os.Environ())
 	program := r.Args[0]
@@ -112,7 +112,7 @@ func (r Run) exec() error {
 	return fmt.Errorf("cannot start %s: %w", program, err)
 }
 
-// enter enters the working directory, which must lie in the sandbox's roots whatever links lead there.
+// enter enters the working directory, which must be in the sandbox's roots after following links.
 func enter(dir string) error {
 	err := os.Chdir(dir)
 	if err == nil {
@@ -127,7 +127,7 @@ func enter(dir string) error {
 	return nil
 }
 
-// find finds a program in the directories of PATH, all of which are safe. It skips a link that leads out of them.
+// find finds a program in the directories of PATH, which are all safe. It skips links that lead out of them.
 func find(name string, env []string) (string, error) {
 	for _, v := range env {
 		list, ok := strings.CutPrefix(v, "PATH=")
@@ -142,6 +142,6 @@ func find(name string, env []string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%s is in no directory of PATH that code of the sandbox cannot write; name its path to run it all the same: %w",
-		name, exec.ErrNotFound)
+	return "", fmt.Errorf("%s is not in a directory of PATH that is safe from sandbox code; use its path to run it "+
+		"nevertheless: %w", name, exec.ErrNotFound)
 }

@@ -35,14 +35,16 @@ func TestVariablesOfWritablePlacesAreLeftOut(t *testing.T) {
 			t.Errorf("%s is kept: %t", name, kept)
 		}
 	}
-	given := Run{Home: "/own", Given: []string{"A", "HOME"}}.environ([]string{"A=" + open, "HOME=" + open, "PATH=" + open + ":."})
+	given := Run{Home: "/own", Given: []string{"A", "HOME"}}.environ([]string{
+		"A=" + open, "HOME=" + open, "PATH=" + open + ":.",
+	})
 	if want := []string{"A=" + open, "HOME=" + open, "PATH=", "TMPDIR=/own"}; !slices.Equal(given, want) {
 		t.Errorf("what is given becomes %q, want %q", given, want)
 	}
 }
 
-// TestOnlyWhatLiesOnReadOnlyFileSystemsIsSafe asks about a read-only mount below a directory that can be written: that can
-// be moved away.
+// TestOnlyWhatLiesOnReadOnlyFileSystemsIsSafe asks about a read-only mount below a directory that can be written: that
+// can be moved away.
 func TestOnlyWhatLiesOnReadOnlyFileSystemsIsSafe(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "mount")

@@ -1,19 +1,19 @@
 package wire
 
-// Egress tells process 1 how its sandbox gets out: what comes to the proxy's address, and to the
-// address of each host, is moved through a socket to the gateway.
+// Egress is process 1's forwarding configuration: connections to the proxy's address, and to the address of
+// each host, go through a socket to the gateway.
 type Egress struct {
 	Socket string `json:"socket"`
-	// Proxy is the address, on loopback, that the proxy variables name.
+	// Proxy is the loopback address in the proxy variables.
 	Proxy string `json:"proxy"`
-	// Hosts stand for hosts outside, so that programs which know no proxy reach them too.
+	// Hosts are addresses for outside hosts, so that programs without proxy support can reach them too.
 	Hosts []EgressHost `json:"hosts,omitempty"`
 }
 
-// EgressHost is one host outside, on one port.
+// EgressHost is one outside host on one port.
 type EgressHost struct {
-	// Address is where it is reached inside, such as 127.1.0.1:443; the hosts file says so too.
+	// Address is its address in the sandbox, such as 127.1.0.1:443; the hosts file contains it too.
 	Address string `json:"address"`
-	// Target is what it stands for, such as github.com:443.
+	// Target is the outside host and port, such as github.com:443.
 	Target string `json:"target"`
 }

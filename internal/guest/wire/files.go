@@ -2,20 +2,20 @@ package wire
 
 import "time"
 
-// FileOp is what a FileRequest asks for.
+// FileOp is the operation of a FileRequest.
 type FileOp string
 
 // The file operations.
 const (
-	FileStat   FileOp = "stat"   // one FileInfo on standard output
-	FileList   FileOp = "list"   // a FileInfo for each name, in the order of bytes
-	FileWrite  FileOp = "write"  // of what a Writer writes to standard input
-	FileRemove FileOp = "remove" // answers with nothing but the result
-	FileUsage  FileOp = "usage"  // one DiskUsage, of a directory and all below it
+	FileStat   FileOp = "stat"   // writes one FileInfo to standard output
+	FileList   FileOp = "list"   // writes a FileInfo for each name, in byte order
+	FileWrite  FileOp = "write"  // writes what a Writer sent to standard input
+	FileRemove FileOp = "remove" // answers only with the result
+	FileUsage  FileOp = "usage"  // writes one DiskUsage, of a directory with all its content
 )
 
-// FileRequest asks for work on one path. Paths and names are bytes, which need not be UTF-8, while
-// an engine takes arguments as text.
+// FileRequest asks for an operation on one path. Paths and names are bytes and need not be UTF-8, while
+// engine arguments are text.
 type FileRequest struct {
 	Op        FileOp `json:"op"`
 	Path      []byte `json:"path"`
@@ -25,7 +25,7 @@ type FileRequest struct {
 	Recursive bool   `json:"recursive,omitempty"`
 }
 
-// FileInfo describes what lies under a path, as a JSON value.
+// FileInfo describes a file, as a JSON value.
 type FileInfo struct {
 	Name     []byte    `json:"name"`
 	Type     string    `json:"type"` // file, directory, symlink or other
@@ -35,16 +35,16 @@ type FileInfo struct {
 	Target   []byte    `json:"target,omitempty"`
 }
 
-// DiskUsage is what lies below a directory, as a JSON value.
+// DiskUsage is the disk use of a directory, as a JSON value.
 type DiskUsage struct {
 	Bytes    int64 `json:"bytes"`
 	Files    int64 `json:"files"`
 	Complete bool  `json:"complete"`
 }
 
-// Usage is what a sandbox uses, as a JSON value.
+// Usage is the resource usage of a sandbox, as a JSON value.
 type Usage struct {
-	CPUTime     time.Duration `json:"cpu_ns"` // since it started
+	CPUTime     time.Duration `json:"cpu_ns"` // since its start
 	MemoryBytes int64         `json:"memory_bytes"`
 	PIDs        int64         `json:"pids"`
 }

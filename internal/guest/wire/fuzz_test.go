@@ -48,7 +48,8 @@ func FuzzDemux(f *testing.F) {
 		if refused != nil {
 			return // what came before is of no use without a result
 		}
-		if stdout.String() != want.stdout || stderr.String() != want.stderr || ended != (want.result != nil) || ended && !reflect.DeepEqual(result, *want.result) {
+		if stdout.String() != want.stdout || stderr.String() != want.stderr || ended != (want.result != nil) ||
+			ended && !reflect.DeepEqual(result, *want.result) {
 			t.Errorf("%q, %q, %+v (%t), want %+v", stdout.String(), stderr.String(), result, ended, want)
 		}
 	})

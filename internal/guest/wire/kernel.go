@@ -1,21 +1,21 @@
 package wire
 
-// Kernel is what a container runtime gives a sandbox, as the sandbox sees it.
+// Kernel is the kernel that a container runtime gives a sandbox, as the sandbox sees it.
 type Kernel struct {
 	Release string    `json:"release"`
 	Version string    `json:"version"`
 	Missing []Missing `json:"missing,omitempty"`
 }
 
-// Missing is something that process 1 needs and does not get.
+// Missing is a requirement of process 1 that is not met.
 type Missing struct {
 	Kind  string `json:"kind"`
 	What  string `json:"what"`
 	Error string `json:"error"`
 }
 
-// The kinds of what is missing.
+// The kinds of missing requirements.
 const (
-	MissingCall   = "call"   // of the kernel
-	MissingSocket = "socket" // of the host
+	MissingCall   = "call"   // a system call
+	MissingSocket = "socket" // a socket of the host
 )

@@ -1,18 +1,16 @@
 package wire
 
-// MaxShellState bounds what is told of a command line's state, as JSON, in bytes: it is a part of the result
-// frame.
+// MaxShellState limits the reported state of a shell line, as JSON, in bytes: it is part of the result frame.
 const MaxShellState = 48 << 10
 
-// ShellState is what a command line has left behind, as against what it began with.
+// ShellState is what a shell line changed, compared with the state before it.
 type ShellState struct {
-	// Cwd is the directory that it ended in, "" when that is not one that a command may begin in; then
-	// Outside names it.
+	// Cwd is the directory in which it ended, "" if no command may start there. Then Outside names it.
 	Cwd     string `json:"cwd,omitempty"`
 	Outside string `json:"outside,omitempty"`
-	// Set are the variables that it exported, with another value or anew; Unset are those that it took away.
+	// Set are the variables that it exported, new or changed. Unset are those that it removed.
 	Set   map[string]string `json:"set,omitempty"`
 	Unset []string          `json:"unset,omitempty"`
-	// Problem is why there is nothing of all this, "" when that is not so.
+	// Problem says why the state could not be read, "" if it could.
 	Problem string `json:"problem,omitempty"`
 }

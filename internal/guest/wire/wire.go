@@ -1,6 +1,6 @@
-// Package wire is what the guest's helper commands say to the executor: the streams of a command
-// and, as the last frame, how it ended. The engine's own exit code cannot say whether a command ran
-// out of time or memory, and the engine's streams cannot say that they are complete.
+// Package wire is the protocol from the guest's helper commands to the executor: the streams of a command
+// and, as the last frame, its result. The engine's exit code does not show whether a command timed out or ran
+// out of memory, and the engine's streams do not show whether they are complete.
 //
 // A frame is one byte of kind, four bytes of length (big endian) and the payload. Sandboxes outlive
 // releases of this program: kinds and fields are added, never changed.
@@ -21,7 +21,7 @@ const (
 	stdout kind = 1
 	stderr kind = 2
 	result kind = 3
-	// begins says which byte of a log the next stdout frame begins with: eight bytes, big endian.
+	// begins is the offset in a log of the first byte of the next stdout frame: eight bytes, big endian.
 	begins kind = 4
 )
 
@@ -29,45 +29,45 @@ const beginsSize = 8
 
 const headerSize = 5
 
-// maxResult bounds the result frame, in bytes; a longer one is not ours.
+// maxResult limits the result frame, in bytes. A longer one is not from our guest.
 const maxResult = 64 << 10
 
-// Problem classes of a helper that could not do its work.
+// Problem classes of a helper that failed.
 const (
 	ProblemInvalid  = "invalid"
 	ProblemNotFound = "not_found"
 	ProblemFailed   = "failed"
 	ProblemConflict = "conflict"
-	// ProblemBusy: the sandbox stood still for as long as the command had to end. It was not started.
+	// ProblemBusy: the sandbox was frozen for the whole timeout of the command, so the command was not
+	// started.
 	ProblemBusy = "busy"
-	// ProblemUnknown: the operation began, and the guest started anew before it ended. It may have been carried out.
+	// ProblemUnknown: the guest restarted during the operation, which may have been carried out.
 	ProblemUnknown = "unknown"
-	// ProblemInputCut: the command's input broke off before its end, so process 1 ended the command.
+	// ProblemInputCut: the command's input broke off before its end, so process 1 killed the command.
 	ProblemInputCut = "input_cut"
 )
 
-// DataEmpty is the fingerprint of a directory that holds nothing.
+// DataEmpty is the fingerprint of an empty directory.
 const DataEmpty = "empty"
 
-// Result is how a helper ended.
+// Result is the result of a helper.
 type Result struct {
 	ExitCode  int           `json:"exit_code"`
 	Duration  time.Duration `json:"duration"`
 	TimedOut  bool          `json:"timed_out,omitempty"`
 	OOMKilled bool          `json:"oom_killed,omitempty"`
-	// StdoutBytes and StderrBytes are what the command wrote. Dropped: not all of it is kept.
+	// StdoutBytes and StderrBytes are the sizes of the command's output. Dropped: not all of it is kept.
 	StdoutBytes int64 `json:"stdout_bytes,omitempty"`
 	StderrBytes int64 `json:"stderr_bytes,omitempty"`
 	Dropped     bool  `json:"dropped,omitempty"`
-	// Shell is what a command line has left behind, nil when its shell did not tell.
+	// Shell is the state that a shell line left behind, nil if its shell did not report it.
 	Shell *ShellState `json:"shell,omitempty"`
-	// Data is a fingerprint of /data once the work was done: another content has another one. It is "" where
-	// it was not asked for or cannot be told.
+	// Data is a fingerprint of /data after the work; it changes with the content. It is "" if it was not
+	// requested or is unknown.
 	Data string `json:"data,omitempty"`
-	// CPUTime is what the sandbox has used since it started, after a command and where that was asked for; 0 where it
-	// cannot be told.
+	// CPUTime is the sandbox's CPU time since its start, after a command and on request; 0 if unknown.
 	CPUTime time.Duration `json:"cpu_time,omitempty"`
-	// Problem is set when the helper itself failed, not the command that it ran.
+	// Problem is set if the helper itself failed, not its command.
 	Problem string `json:"problem,omitempty"`
 	Message string `json:"message,omitempty"`
 }
@@ -76,13 +76,13 @@ type Result struct {
 type Writer struct {
 	mu     sync.Mutex
 	w      io.Writer
-	buffer []byte // of the last frame
+	buffer []byte // the last frame
 }
 
 // NewWriter returns a Writer onto w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Stdout and Stderr return the streams of the command.
+// Stdout and Stderr return writers for the streams of the command.
 func (w *Writer) Stdout() io.Writer { return stream{w, stdout} }
 
 // Stderr is documented with Stdout.
@@ -97,7 +97,7 @@ func (w *Writer) Result(r Result) error {
 	return w.frame(result, b)
 }
 
-// Begins says that what Stdout gets next is the byte of a log at an offset.
+// Begins writes the offset of the byte of a log that Stdout gets next.
 func (w *Writer) Begins(offset int64) error {
 	return w.frame(begins, binary.BigEndian.AppendUint64(nil, uint64(offset)))
 }
@@ -115,7 +115,7 @@ func (w *Writer) frame(k kind, p []byte) error {
 	return err
 }
 
-// maxBuffer bounds the memory that a Writer keeps, in bytes.
+// maxBuffer limits the memory that a Writer keeps, in bytes.
 const maxBuffer = 128 << 10
 
 type stream struct {
@@ -133,10 +133,10 @@ func (s stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Demux takes apart what a Writer wrote: it is itself written to, in pieces of any size.
+// Demux parses the output of a Writer. It is written to in pieces of any size.
 type Demux struct {
 	Stdout, Stderr io.Writer
-	// Begins is told of Writer.Begins; nil ignores it.
+	// Begins receives the offsets of Writer.Begins; nil ignores them.
 	Begins func(offset int64) error
 
 	header  []byte
@@ -146,7 +146,7 @@ type Demux struct {
 	result  *Result
 }
 
-// Write implements io.Writer. It fails when a stream's writer fails or the input is not of this protocol.
+// Write implements io.Writer. It fails if a stream's writer fails or the input violates the protocol.
 func (d *Demux) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
@@ -173,8 +173,9 @@ func (d *Demux) Write(p []byte) (int, error) {
 func (d *Demux) begin() error {
 	d.kind, d.left = kind(d.header[0]), binary.BigEndian.Uint32(d.header[1:])
 	d.header = d.header[:0]
-	if d.result != nil || d.kind == result && (d.left == 0 || d.left > maxResult) || d.kind == begins && d.left != beginsSize {
-		return fmt.Errorf("the guest sent a frame of kind %d and %d bytes where none is allowed", d.kind, d.left)
+	if d.result != nil || d.kind == result && (d.left == 0 || d.left > maxResult) ||
+		d.kind == begins && d.left != beginsSize {
+		return fmt.Errorf("the guest sent an unexpected frame of kind %d with %d bytes", d.kind, d.left)
 	}
 	return nil
 }
@@ -205,7 +206,7 @@ func (d *Demux) payload(p []byte) error {
 		}
 		return d.Begins(offset)
 	default:
-		return nil // a kind of a later release
+		return nil // ignore kinds of later releases
 	}
 }
 
@@ -217,7 +218,7 @@ func writeAll(w io.Writer, p []byte) error {
 	return err
 }
 
-// Result returns the last frame, or false when the stream ended without one.
+// Result returns the last frame, or false if the stream ended without one.
 func (d *Demux) Result() (Result, bool) {
 	if d.result == nil {
 		return Result{}, false

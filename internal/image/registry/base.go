@@ -9,22 +9,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// hubAPI is what engines call Docker Hub when they pull from it.
+// hubAPI is the name that engines use for Docker Hub in pulls.
 const hubAPI = "registry-1.docker.io"
 
-// ForPull returns what an engine needs to pull base images from a host, as it calls it. Errors: as EngineAuth.
+// ForPull returns the credentials for an engine to pull base images from a host. Errors: as EngineAuth.
 func (c *Client) ForPull(ctx context.Context, host string) (dockerapi.AuthConfig, error) {
 	if host == hubAPI {
 		host = name.DefaultRegistry
 	}
 	of, err := name.NewRegistry(host)
 	if err != nil {
-		return dockerapi.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "%q is not the address of a registry", host)
+		return dockerapi.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "%q is not a registry address", host)
 	}
 	return c.Auth(ctx, of)
 }
 
-// ForPulls returns what was given to the client, by registry, for an engine that does not ask.
+// ForPulls returns the client's credentials by registry, for an engine that cannot request them one by one.
 func (c *Client) ForPulls(ctx context.Context) (map[string]dockerapi.AuthConfig, error) {
 	all := make(map[string]dockerapi.AuthConfig, len(c.given))
 	for host := range c.given {
@@ -33,7 +33,7 @@ func (c *Client) ForPulls(ctx context.Context) (map[string]dockerapi.AuthConfig,
 			return nil, err
 		}
 		if host == name.DefaultRegistry {
-			host = "https://index.docker.io/v1/" // the name of it in Docker's configuration
+			host = "https://index.docker.io/v1/" // Docker Hub's name in Docker's configuration
 		}
 		all[host] = auth
 	}

@@ -17,33 +17,34 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// callTimeout bounds every call but a copy.
+// callTimeout limits every call except copies.
 const callTimeout = time.Minute
 
-// Credentials are what one registry is spoken to with.
+// Credentials are the credentials for one registry.
 type Credentials struct {
-	// Username is empty when Docker's own credentials are to be used.
+	// Username is empty to use Docker's own credentials.
 	Username string
 	Password sandbox.Secret
-	// CA holds certificates of authorities in PEM that are trusted besides the system's.
+	// CA holds PEM certificates of CAs that are trusted in addition to the system's.
 	CA string
 }
 
-// Client speaks to registries. It is safe for concurrent use.
+// Client calls container registries. It is safe for concurrent use.
 type Client struct {
 	given  map[string]Credentials // by registry
 	logins map[string]Login       // by registry
 	wait   time.Duration
 }
 
-// New returns a client. given are credentials by registry, named as Host does.
+// New returns a client. given are credentials by registry, named as Host returns it.
 func New(given map[string]Credentials) *Client { return &Client{given: given} }
 
-// Login returns the credentials of a registry that change: it is called before every request. Its errors carry a code.
+// Login returns credentials that change over time. It is called before every request. Its errors carry a
+// code.
 type Login func(context.Context) (username string, password sandbox.Secret, err error)
 
-// With returns a client that also speaks to a registry, named as Host does, by a login. Credentials that are given
-// for it take precedence.
+// With returns a client that also uses a login for a registry, named as Host returns it. Explicit credentials
+// for the registry take precedence.
 func (c *Client) With(host string, l Login) *Client {
 	other := *c
 	other.logins = maps.Clone(c.logins)
@@ -54,15 +55,15 @@ func (c *Client) With(host string, l Login) *Client {
 	return &other
 }
 
-// Waiting returns a client that waits this long before it repeats what failed for now, and longer each time. The
-// default is one second; it is tried three times.
+// Waiting returns a client whose first retry waits this long; later ones wait longer. The default is one
+// second. There are three attempts.
 func (c *Client) Waiting(first time.Duration) *Client {
 	other := *c
 	other.wait = first
 	return &other
 }
 
-// session is how a login is asked by requests.
+// session adapts a login for requests.
 type session struct{ login Login }
 
 // AuthorizationContext implements authn.ContextAuthenticator.
@@ -74,15 +75,15 @@ func (s session) AuthorizationContext(ctx context.Context) (*authn.AuthConfig, e
 	return &authn.AuthConfig{Username: username, Password: string(password)}, nil
 }
 
-// Authorization implements authn.Authenticator, for those that have no context.
+// Authorization implements authn.Authenticator, for callers without a context.
 func (s session) Authorization() (*authn.AuthConfig, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	return s.AuthorizationContext(ctx)
 }
 
-// Host returns the registry of a repository or reference: "host[:port]", "index.docker.io" for
-// Docker Hub. Errors: Invalid.
+// Host returns the registry of a repository or reference: "host[:port]", "index.docker.io" for Docker Hub.
+// Errors: Invalid.
 func Host(ref string) (string, error) {
 	parsed, err := parse(ref)
 	if err != nil {
@@ -94,12 +95,13 @@ func Host(ref string) (string, error) {
 func parse(ref string) (name.Reference, error) {
 	parsed, err := name.ParseReference(ref)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%q is not an image reference such as registry.example.com/games/catan:v1", ref)
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"%q is not an image reference such as registry.example.com/games/catan:v1", ref)
 	}
 	return parsed, nil
 }
 
-// Resolve returns what a registry is spoken to with. It makes the client an authn.Keychain.
+// Resolve returns the credentials of a registry. It implements authn.Keychain.
 func (c *Client) Resolve(of authn.Resource) (authn.Authenticator, error) {
 	if given := c.given[of.RegistryStr()]; given.Username != "" {
 		return &authn.Basic{Username: given.Username, Password: string(given.Password)}, nil
@@ -110,9 +112,9 @@ func (c *Client) Resolve(of authn.Resource) (authn.Authenticator, error) {
 	return authn.DefaultKeychain.Resolve(of)
 }
 
-// EngineAuth returns what a Docker Engine needs to push to, or pull from, the registry of a
-// reference: the value of its X-Registry-Auth header, which is a secret. Errors: Invalid, when
-// Docker's configuration cannot be read or its credential helper fails; those of a login.
+// EngineAuth returns the X-Registry-Auth header for a Docker Engine to push to or pull from the registry of a
+// reference. The value is a secret. Errors: Invalid, if Docker's configuration cannot be read or its
+// credential helper fails; those of a login.
 func (c *Client) EngineAuth(ctx context.Context, ref string) (string, error) {
 	parsed, err := parse(ref)
 	if err != nil {
@@ -129,12 +131,13 @@ func (c *Client) EngineAuth(ctx context.Context, ref string) (string, error) {
 	return base64.URLEncoding.EncodeToString(encoded), nil
 }
 
-// Auth returns what a registry is spoken to with, as Docker Engines take it. Errors: as EngineAuth.
+// Auth returns the credentials of a registry in the form of the Docker API. Errors: as EngineAuth.
 func (c *Client) Auth(ctx context.Context, of authn.Resource) (dockerapi.AuthConfig, error) {
 	host := of.RegistryStr()
 	found, err := c.Resolve(of)
 	if err != nil {
-		return dockerapi.AuthConfig{}, sandbox.Errorf(sandbox.Invalid, "find the credentials for registry %s in Docker's configuration: %w", host, err)
+		return dockerapi.AuthConfig{}, sandbox.Errorf(sandbox.Invalid,
+			"find the credentials for registry %s in Docker's configuration: %w", host, err)
 	}
 	auth, err := authn.Authorization(ctx, found)
 	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
@@ -149,7 +152,7 @@ func (c *Client) Auth(ctx context.Context, of authn.Resource) (dockerapi.AuthCon
 	}, nil
 }
 
-// options are what the calls on a reference have in common.
+// options returns the common options of calls on a reference.
 func (c *Client) options(ctx context.Context, ref name.Reference) ([]remote.Option, error) {
 	rt, err := c.transport(ref.Context().RegistryStr())
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Collect has Cloudflare's registry free the room of what no tag points to any more, as its own tools do after they
-// have removed a tag. Other registries have nothing like it, and answer NotFound or Forbidden. Errors: those, Invalid,
-// Unauthenticated, Unavailable.
+// Collect asks Cloudflare's registry to delete everything that no tag points to, as Cloudflare's own tools do
+// after removing a tag. Other registries have no such call and answer NotFound or Forbidden. Errors: those,
+// Invalid, Unauthenticated, Unavailable.
 func (c *Client) Collect(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	registry, err := name.NewRegistry(host)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "%q is not the address of a registry", host)
+		return sandbox.Errorf(sandbox.Invalid, "%q is not a registry address", host)
 	}
-	return coded(c.collect(ctx, registry), "free room in %s", host)
+	return coded(c.collect(ctx, registry), "collect garbage in %s", host)
 }
 
 func (c *Client) collect(ctx context.Context, registry name.Registry) error {
@@ -35,6 +35,7 @@ func (c *Client) collect(ctx context.Context, registry name.Registry) error {
 	if rt, err = transport.NewWithContext(ctx, registry, auth, rt, nil); err != nil {
 		return err
 	}
-	_, err = send(ctx, rt, http.MethodPut, registry.Scheme()+"://"+registry.RegistryStr()+"/v2/gc/layers", http.StatusOK, http.StatusAccepted, http.StatusNoContent)
+	_, err = send(ctx, rt, http.MethodPut, registry.Scheme()+"://"+registry.RegistryStr()+"/v2/gc/layers", http.StatusOK,
+		http.StatusAccepted, http.StatusNoContent)
 	return err
 }

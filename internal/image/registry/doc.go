@@ -1,15 +1,14 @@
-// Package registry speaks to container registries: what a reference points to, copies from one
-// registry to another, tags and their removal. It needs no container engine.
+// Package registry is a client of container registries: it resolves references, copies images between
+// registries, and lists and removes tags. It needs no container engine.
 //
 // # Credentials
 //
-// Those that are given for a registry by name are used for it. For any other, Docker's own are:
-// $DOCKER_CONFIG/config.json and the credential helpers that it names. None of them is ever part of
-// an error.
+// Explicit credentials for a registry come first. Otherwise Docker's own are used: $DOCKER_CONFIG/config.json
+// and its credential helpers. Errors never contain credentials.
 //
 // # Trust
 //
-// Certificates are checked against the system's authorities, those that are given, and those that
-// Docker keeps for the registry in /etc/docker/certs.d. Like Docker, a registry on the loopback
-// interface or a private address is spoken to without TLS when it has none.
+// Certificates are checked against the system's CAs, explicit ones, and those that Docker keeps for the
+// registry in /etc/docker/certs.d. As in Docker, a registry on the loopback interface or a private address
+// may be used without TLS.
 package registry

@@ -12,9 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// CheckPush makes sure that the credentials allow to push to the repository of a reference, before
-// an image is made for it: it begins an upload and gives it up. Errors: Invalid, Unauthenticated,
-// Forbidden, Unavailable.
+// CheckPush checks that the credentials may push to the repository of a reference, before an image is built
+// for it. It starts an upload and cancels it. Errors: Invalid, Unauthenticated, Forbidden, Unavailable.
 func (c *Client) CheckPush(ctx context.Context, ref string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -43,7 +42,7 @@ func (c *Client) tryUpload(ctx context.Context, repo name.Repository) error {
 	if err != nil {
 		return err
 	}
-	// The registry forgets an upload that is not given up; some do not let it be given up at all.
+	// A registry forgets an upload that is not cancelled. Some cannot cancel uploads at all.
 	_, err = send(ctx, rt, http.MethodDelete, upload, http.StatusNoContent, http.StatusOK, http.StatusAccepted)
 	if answered := (*transport.Error)(nil); errors.As(err, &answered) {
 		return nil
@@ -51,7 +50,7 @@ func (c *Client) tryUpload(ctx context.Context, repo name.Repository) error {
 	return err
 }
 
-// send makes a request without a body, and returns the location that the answer names.
+// send makes a request without a body, and returns the Location header of the answer.
 func send(ctx context.Context, rt http.RoundTripper, method, url string, want ...int) (location string, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -75,9 +74,9 @@ func send(ctx context.Context, rt http.RoundTripper, method, url string, want ..
 	}
 }
 
-// Push sends an image to a reference. What the registry has already, in that repository or in the one that a layer was
-// read from, is not sent; so a push that broke off is resumed by the next one. There is no time limit but ctx. Errors:
-// Invalid, Unauthenticated, Forbidden, CapacityExceeded, Unavailable, Timeout.
+// Push sends an image to a reference. It skips what the registry already has, in that repository or in the
+// one that a layer was read from. So the next push resumes an interrupted one. Only ctx limits its time.
+// Errors: Invalid, Unauthenticated, Forbidden, CapacityExceeded, Unavailable, Timeout.
 func (c *Client) Push(ctx context.Context, ref string, img v1.Image) error {
 	parsed, options, err := c.on(ctx, ref)
 	if err != nil {
@@ -86,9 +85,9 @@ func (c *Client) Push(ctx context.Context, ref string, img v1.Image) error {
 	return coded(remote.Write(parsed, img, options...), "push %s", parsed)
 }
 
-// Copy copies an image, with all its platforms, from one reference to others, which may be in other
-// registries; what is there already is not sent again. There is no time limit but ctx. Errors:
-// NotFound, when there is no such image; Invalid, Unauthenticated, Forbidden, Unavailable.
+// Copy copies an image, with all platforms, from one reference to others, possibly in other registries. It
+// skips what exists there. Only ctx limits its time. Errors: NotFound, if the image does not exist; Invalid,
+// Unauthenticated, Forbidden, Unavailable.
 func (c *Client) Copy(ctx context.Context, from string, to ...string) error {
 	source, err := parse(from)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Digest returns the digest that a reference has in its registry. With a platform (os/arch[/variant])
-// it is that of the platform's own image, where the reference stands for several. Errors: NotFound,
-// Invalid, Unauthenticated, Forbidden, Unavailable.
+// Digest returns the digest of a reference in its registry. With a platform (os/arch[/variant]) it returns
+// that of the platform's image if the reference is an index. Errors: NotFound, Invalid, Unauthenticated,
+// Forbidden, Unavailable.
 func (c *Client) Digest(ctx context.Context, ref, platform string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -25,7 +25,7 @@ func (c *Client) Digest(ctx context.Context, ref, platform string) (string, erro
 	if platform == "" {
 		found, err := remote.Head(parsed, options...)
 		if err != nil {
-			return "", coded(err, "look for %s", parsed)
+			return "", coded(err, "find %s", parsed)
 		}
 		return found.Digest.String(), nil
 	}
@@ -42,14 +42,13 @@ func (c *Client) Digest(ctx context.Context, ref, platform string) (string, erro
 
 // Image is an image in a registry.
 type Image struct {
-	// Size is that of the layers as the registry has them, compressed, in bytes.
+	// Size is the size of the compressed layers in the registry, in bytes.
 	Size int64
-	// Layers are the digests of what the layers unpack to, the lowest first.
+	// Layers are the digests of the unpacked layers, lowest first.
 	Layers []string
 }
 
-// Image reads what a reference points to, of the platform linux/amd64 where it stands for several.
-// Errors: as Digest.
+// Image reads the image of a reference, for linux/amd64 if it is an index. Errors: as Digest.
 func (c *Client) Image(ctx context.Context, ref string) (Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -65,9 +64,8 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, error) {
 	return found, coded(err, "read %s", parsed)
 }
 
-// CreatedAt returns when the image that a reference points to was created, as it says itself, of the platform
-// linux/amd64 where it stands for several. The zero time stands for one that does not say; builds that are to be
-// reproducible often say 1970. Errors: as Digest.
+// CreatedAt returns the creation time in the image's configuration, for linux/amd64 if the reference is an
+// index. The zero time means that there is none. Reproducible builds often say 1970. Errors: as Digest.
 func (c *Client) CreatedAt(ctx context.Context, ref string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -105,8 +103,8 @@ func describe(img v1.Image) (Image, error) {
 	return found, nil
 }
 
-// platformImage returns what a reference stands for on a platform: an image of several, or its only one, whatever
-// that is for.
+// platformImage returns the image of a reference for a platform: the matching one of an index, or the only
+// one, whatever its platform.
 func (c *Client) platformImage(ref name.Reference, platform string, options []remote.Option) (v1.Image, error) {
 	wanted, err := v1.ParsePlatform(platform)
 	if err != nil {
@@ -114,7 +112,7 @@ func (c *Client) platformImage(ref name.Reference, platform string, options []re
 	}
 	found, err := remote.Get(ref, options...)
 	if err != nil {
-		return nil, coded(err, "look for %s", ref)
+		return nil, coded(err, "find %s", ref)
 	}
 	if !found.MediaType.IsIndex() {
 		img, err := found.Image()
@@ -135,15 +133,16 @@ func (c *Client) platformImage(ref name.Reference, platform string, options []re
 		case entry.Platform.Satisfies(*wanted):
 			img, err := index.Image(entry.Digest)
 			return img, coded(err, "read %s", ref)
-		case entry.Platform.OS != "unknown": // so builders mark what is no image
+		case entry.Platform.OS != "unknown": // builders mark entries that are not images like this
 			others = append(others, entry.Platform.String())
 		}
 	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "registry: %s has no image for %s, only for: %s", ref, platform, strings.Join(others, ", "))
+	return nil, sandbox.Errorf(sandbox.NotFound, "registry: %s has no image for %s, only for: %s",
+		ref, platform, strings.Join(others, ", "))
 }
 
-// Open returns an image for reading, of a platform where the reference stands for several. It is read as it is used,
-// until ctx ends. Errors: as Digest.
+// Open returns an image for reading, for a platform if the reference is an index. It is read lazily, until
+// ctx ends. Errors: as Digest.
 func (c *Client) Open(ctx context.Context, ref, platform string) (v1.Image, error) {
 	parsed, options, err := c.on(ctx, ref)
 	if err != nil {
@@ -152,8 +151,8 @@ func (c *Client) Open(ctx context.Context, ref, platform string) (v1.Image, erro
 	return c.platformImage(parsed, platform, options)
 }
 
-// Tags returns the tags of a repository, in the registry's order. Errors: NotFound, Invalid,
-// Unauthenticated, Forbidden, Unavailable.
+// Tags returns the tags of a repository, in the registry's order. Errors: NotFound, Invalid, Unauthenticated,
+// Forbidden, Unavailable.
 func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -165,18 +164,18 @@ func (c *Client) Tags(ctx context.Context, repository string) ([]string, error) 
 	return tags, coded(err, "list the tags of %s", parsed.Context())
 }
 
-// DeleteTag removes a tag, and neither the image nor its other tags. Absent is success. Errors:
-// Forbidden, also when the registry cannot remove a tag; Invalid, Unauthenticated, Unavailable.
+// DeleteTag removes a tag but neither the image nor its other tags. Absent is success. Errors: Forbidden,
+// also if the registry cannot remove tags; Invalid, Unauthenticated, Unavailable.
 func (c *Client) DeleteTag(ctx context.Context, ref string) error {
 	err := c.remove(ctx, ref)
-	if sandbox.CodeOf(err) == sandbox.Invalid { // so Docker's registry before version 3 answers
-		return sandbox.Errorf(sandbox.Forbidden, "the registry does not remove single tags: %w", err)
+	if sandbox.CodeOf(err) == sandbox.Invalid { // the answer of Docker's registry before version 3
+		return sandbox.Errorf(sandbox.Forbidden, "the registry cannot remove single tags: %w", err)
 	}
 	return err
 }
 
-// Delete removes an image, named by its digest, with all its tags. Absent is success. Errors:
-// Forbidden, also when the registry removes nothing; Invalid, Unauthenticated, Unavailable.
+// Delete removes an image, named by its digest, with all its tags. Absent is success. Errors: Forbidden, also
+// if the registry does not support removal; Invalid, Unauthenticated, Unavailable.
 func (c *Client) Delete(ctx context.Context, ref string) error { return c.remove(ctx, ref) }
 
 func (c *Client) remove(ctx context.Context, ref string) error {
@@ -193,7 +192,7 @@ func (c *Client) remove(ctx context.Context, ref string) error {
 	return err
 }
 
-// on parses a reference and returns it with the options of the calls on it.
+// on parses a reference and returns it with the common options.
 func (c *Client) on(ctx context.Context, ref string) (name.Reference, []remote.Option, error) {
 	parsed, err := parse(ref)
 	if err != nil {

@@ -56,7 +56,8 @@ func expect(t *testing.T, what string, err error, code sandbox.Code, says string
 
 func TestReadAndCopy(t *testing.T) {
 	t.Parallel()
-	r, other, c := registrytest.Start(t, registrytest.Options{}), registrytest.Start(t, registrytest.Options{}), registry.New(nil)
+	r, other, c := registrytest.Start(t, registrytest.Options{}), registrytest.Start(t,
+		registrytest.Options{}), registry.New(nil)
 	digest := player(t, c, r.Host+"/games/catan:v1")
 
 	img, err := c.Image(t.Context(), r.Host+"/games/catan@"+digest)
@@ -76,7 +77,8 @@ func TestReadAndCopy(t *testing.T) {
 	}
 	_, err = c.Digest(t.Context(), r.Host+"/games/catan:none", "")
 	expect(t, "a tag that is not there", err, sandbox.NotFound, "games/catan:none")
-	expect(t, "copy of what is not there", c.Copy(t.Context(), r.Host+"/none:v1", other.Host+"/x:v1"), sandbox.NotFound, "/none:v1")
+	expect(t, "copy of what is not there", c.Copy(t.Context(), r.Host+"/none:v1", other.Host+"/x:v1"),
+		sandbox.NotFound, "/none:v1")
 	_, err = c.Digest(t.Context(), "Catan Player", "")
 	expect(t, "a reference that is none", err, sandbox.Invalid, "registry.example.com/games/catan:v1")
 }
@@ -109,14 +111,18 @@ func platform(t *testing.T, arch string) mutate.IndexAddendum {
 	t.Helper()
 	img, err := random.Image(64, 1)
 	must(t, err)
-	return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}}
+	return mutate.IndexAddendum{
+		Add:        img,
+		Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+	}
 }
 
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	r, c := registrytest.Start(t, registrytest.Options{}), registry.New(nil)
 	digest := player(t, c, r.Host+"/player:v1")
-	expect(t, "this registry removes no tag", c.DeleteTag(t.Context(), r.Host+"/player:v1"), sandbox.Forbidden, "does not remove single tags")
+	expect(t, "this registry removes no tag", c.DeleteTag(t.Context(), r.Host+"/player:v1"), sandbox.Forbidden,
+		"cannot remove single tags")
 	for range 2 {
 		must(t, c.Delete(t.Context(), r.Host+"/player@"+digest))
 	}
@@ -125,7 +131,8 @@ func TestRemove(t *testing.T) {
 
 	keeps := registrytest.Start(t, registrytest.Options{Keep: true})
 	digest = player(t, c, keeps.Host+"/player:v1")
-	expect(t, "this registry removes nothing", c.Delete(t.Context(), keeps.Host+"/player@"+digest), sandbox.Forbidden, "does not offer this")
+	expect(t, "this registry removes nothing", c.Delete(t.Context(), keeps.Host+"/player@"+digest), sandbox.Forbidden,
+		"does not support this")
 }
 
 func TestCredentialsAndTrust(t *testing.T) {
@@ -152,7 +159,8 @@ func TestCredentialsAndTrust(t *testing.T) {
 		}
 	}
 	stranger := with(registry.Credentials{Username: registrytest.Username, Password: registrytest.Password})
-	if err := stranger.CheckPush(t.Context(), ref); sandbox.CodeOf(err) == "" || !strings.Contains(err.Error(), "certificate") {
+	if err := stranger.CheckPush(t.Context(), ref); sandbox.CodeOf(err) == "" ||
+		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate of nobody known: %v", err)
 	}
 	expect(t, "a CA that is none", with(registry.Credentials{CA: "x"}).CheckPush(t.Context(), ref), sandbox.Invalid, "PEM")
@@ -180,11 +188,15 @@ func TestDockersOwnCredentials(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	helper := "#!/bin/sh\nread host; echo '{\"ServerURL\":\"'$host'\",\"Username\":\"of-helper\",\"Secret\":\"s1\"}'\n"
 	must(t, os.WriteFile(filepath.Join(dir, "docker-credential-games"), []byte(helper), 0o755))
-	config := `{"auths":{"file.example.com":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("of-file:s2")) + `"}},"credHelpers":{"helper.example.com":"games"}}`
+	config := `{"auths":{"file.example.com":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("of-file:s2")) +
+		`"}},"credHelpers":{"helper.example.com":"games"}}`
 	must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
 	c := registry.New(map[string]registry.Credentials{"given.example.com": {Username: "given", Password: "s3"}})
 	for ref, want := range map[string]string{
-		"file.example.com/player:v1": "of-file s2", "helper.example.com/player": "of-helper s1", "given.example.com/player": "given s3", "player": " ",
+		"file.example.com/player:v1": "of-file s2",
+		"helper.example.com/player":  "of-helper s1",
+		"given.example.com/player":   "given s3",
+		"player":                     " ",
 	} {
 		header, err := c.EngineAuth(t.Context(), ref)
 		must(t, err)

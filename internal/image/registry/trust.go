@@ -13,14 +13,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// certsDir is where Docker keeps the authorities of single registries.
+// certsDir is where Docker keeps CA certificates per registry.
 const certsDir = "/etc/docker/certs.d"
 
-// transport returns a way to a registry. Its idle connections end by themselves.
+// transport returns the HTTP transport for a registry. Its idle connections time out.
 func (c *Client) transport(host string) (http.RoundTripper, error) {
 	shared, ok := remote.DefaultTransport.(*http.Transport)
 	if !ok {
-		return nil, sandbox.Errorf(sandbox.Internal, "connect to registry %s: the way to it is a %T", host, remote.DefaultTransport)
+		return nil, sandbox.Errorf(sandbox.Internal, "connect to registry %s: unexpected transport type %T",
+			host, remote.DefaultTransport)
 	}
 	own := shared.Clone()
 	own.IdleConnTimeout = 2 * time.Second
@@ -34,7 +35,7 @@ func (c *Client) transport(host string) (http.RoundTripper, error) {
 	return own, nil
 }
 
-// authorities returns whom a registry's certificate may come from, nil for those of the system.
+// authorities returns the CAs for a registry's certificate, nil for the system's.
 func (c *Client) authorities(host string) (*x509.CertPool, error) {
 	var more [][]byte
 	if ca := c.given[host].CA; ca != "" {
@@ -42,12 +43,12 @@ func (c *Client) authorities(host string) (*x509.CertPool, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(certsDir, host, "*.crt"))
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "find the authorities of registry %s: %w", host, err)
+		return nil, sandbox.Errorf(sandbox.Invalid, "find the CA certificates of registry %s: %w", host, err)
 	}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
-			return nil, sandbox.Errorf(sandbox.Invalid, "read the authorities of registry %s: %w", host, err)
+			return nil, sandbox.Errorf(sandbox.Invalid, "read the CA certificates of registry %s: %w", host, err)
 		}
 		more = append(more, content)
 	}
@@ -56,11 +57,13 @@ func (c *Client) authorities(host string) (*x509.CertPool, error) {
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "read the system's authorities: %w", err)
+		return nil, sandbox.Errorf(sandbox.Invalid, "read the system's CA certificates: %w", err)
 	}
 	for _, content := range more {
 		if !pool.AppendCertsFromPEM(content) {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the certificate of an authority given for registry %s is not PEM; it begins with -----BEGIN CERTIFICATE-----", host)
+			return nil, sandbox.Errorf(sandbox.Invalid,
+				"the CA certificate of registry %s is not PEM; PEM starts with -----BEGIN CERTIFICATE-----",
+				host)
 		}
 	}
 	return pool, nil

@@ -99,7 +99,8 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		if err := tx.AddHold(&ledger.Hold{SandboxID: id, Holder: "command", Until: tx.Now.Add(row.TTL)}); err != nil {
 			return err
 		}
-		if _, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "stray", Instance: row.Instance}); err != nil {
+		if _, _, err := tx.Findings().
+			SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "orphan", Instance: row.Instance}); err != nil {
 			return err
 		}
 		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
@@ -128,8 +129,9 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 			return err
 		}
 		got := map[string]time.Duration{
-			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()), "retry": row.Schedule.DueAt.Time().Sub(tx.Now.Time()),
-			"hold": held.Time().Sub(tx.Now.Time()),
+			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()),
+			"retry": row.Schedule.DueAt.Time().Sub(tx.Now.Time()),
+			"hold":  held.Time().Sub(tx.Now.Time()),
 		}
 		for what, d := range got {
 			if d != left {
@@ -141,7 +143,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 			t.Fatalf("%d findings are open, want one: %v", len(found), err)
 		}
 		if d := tx.Now.Time().Sub(found[0].FirstSeenAt.Time()); d != used {
-			t.Errorf("what is a stray is known for %v, want %v", d, used)
+			t.Errorf("what is an orphan is known for %v, want %v", d, used)
 		}
 		if d := tx.Now.Time().Sub(period.StartedAt.Time()); d != used {
 			t.Errorf("%v were used, want %v", d, used)

@@ -16,7 +16,7 @@ func (s suite) egressCursor(t *testing.T) {
 		})
 	}
 	read(t, store, func(tx *ledger.Tx) error {
-		for of, want := range map[[2]string]sandbox.EgressPosition{
+		for of, want := range map[[2]string]sandbox.GatewayPosition{
 			{"engine-1", "catan-7"}: {Run: run, Line: 2}, {"engine-2", "catan-7"}: {}, {"engine-1", "catan-8"}: {},
 		} {
 			c, err := tx.EgressCursor(of[0], of[1])

@@ -31,9 +31,10 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("TheSameDriftIsOneFindingUntilResolved", s.drift)
 	t.Run("PriceBooksAreKeptOnce", s.priceBooks)
 	t.Run("HowFarAGatewaysLogIsRecordedIsKept", s.egressCursor)
-	t.Run("WhatIsRetiredLeavesItsRecord", s.retiring)
-	t.Run("UsageIsCountedBeforeItIsRetired", s.unrolledUsage)
-	t.Run("EventsGoBeforeTheirSandbox", s.purgedBeforeRetired)
+	t.Run("CallsOfModelsCountOnce", s.llmCalls)
+	t.Run("WhatIsPurgedLeavesATombstone", s.purging)
+	t.Run("UsageIsCountedBeforeItIsPurged", s.unrolledUsage)
+	t.Run("EventsGoBeforeTheirSandbox", s.eventsGoFirst)
 	t.Run("StepsOfTheClockRemoveNothingEarly", s.retentionAcrossSteps)
 	t.Run("SamplesOfUsageAreApartAndOfOneClock", s.usageSamples)
 	t.Run("OldRowsAreRemovedAndNoOthers", s.oldRows)
@@ -77,21 +78,45 @@ func read(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {
 
 // Environment makes an environment's row.
 func Environment(tx *ledger.Tx, id string) error {
-	return tx.CreateEnvironment(&ledger.Environment{ID: id, Owner: "test", Type: sandbox.TypeCustom, Backend: sandbox.Docker,
-		Instance: "engine", Spec: sandbox.EnvironmentSpec{}.WithDefaults(), Status: sandbox.EnvironmentOpen,
-		Ended: ledger.EnvironmentEnd{Conditions: []string{}}, OpenedAt: tx.Now, CreatedAt: tx.Now})
+	return tx.CreateEnvironment(&ledger.Environment{
+		ID:        id,
+		Owner:     "test",
+		Type:      sandbox.TypeCustom,
+		Backend:   sandbox.Docker,
+		Instance:  "engine",
+		Spec:      sandbox.EnvironmentSpec{}.WithDefaults(),
+		Status:    sandbox.EnvironmentOpen,
+		Ended:     ledger.EnvironmentEnd{Conditions: []string{}},
+		OpenedAt:  tx.Now,
+		CreatedAt: tx.Now,
+	})
 }
 
 // Sandbox returns a row of a lease's generation that is due.
 func Sandbox(tx *ledger.Tx, environment string, generation int64) *ledger.Sandbox {
 	lease := sandbox.LeaseID("did:plc:ann", environment)
 	return &ledger.Sandbox{
-		ID: sandbox.RandomIDs(sandbox.SandboxIDLength), EnvironmentID: environment, Backend: sandbox.Docker, Instance: "engine",
-		Container: ledger.Container{EnvironmentType: sandbox.TypeCustom, Image: "image", MemoryMB: 64, CPUMillis: 100, PIDs: 32, DiskMB: 1024,
-			Network: sandbox.NetworkNone, Env: map[string]string{}, SleepMode: sandbox.SleepPause},
-		Tenure:  ledger.NewTenure(&lease, generation, "did:plc:ann", "test", tx.Now),
-		Terms:   ledger.Terms{TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"}},
-		Desired: ledger.Present, Phase: sandbox.PhasePending, Standing: ledger.Standing{State: sandbox.SandboxPending},
+		ID:            sandbox.RandomIDs(sandbox.SandboxIDLength),
+		EnvironmentID: environment,
+		Backend:       sandbox.Docker,
+		Instance:      "engine",
+		Container: ledger.Container{
+			EnvironmentType: sandbox.TypeCustom,
+			Image:           "image",
+			MemoryMB:        64,
+			CPUMillis:       100,
+			PIDs:            32,
+			DiskMB:          1024,
+			Network:         sandbox.NetworkNone,
+			LLM:             map[string]sandbox.LLMAPI{},
+			Env:             map[string]string{},
+			SleepMode:       sandbox.SleepPause,
+		},
+		Tenure:   ledger.NewTenure(&lease, generation, "did:plc:ann", "test", tx.Now),
+		Terms:    ledger.Terms{TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"}},
+		Desired:  ledger.Present,
+		Phase:    sandbox.PhasePending,
+		Status:   ledger.Status{State: sandbox.SandboxPending},
 		Schedule: ledger.Schedule{DueAt: tx.Now},
 	}
 }
@@ -218,7 +243,8 @@ func (s suite) sequences(t *testing.T) {
 	for range 60 {
 		wg.Go(func() {
 			write(t, store, func(tx *ledger.Tx) error {
-				return tx.Update(id, func(row *ledger.Sandbox) error { return tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil) })
+				return tx.Update(id,
+					func(row *ledger.Sandbox) error { return tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil) })
 			})
 		})
 	}
@@ -282,7 +308,8 @@ func (s suite) periods(t *testing.T) {
 		now = now.Add(time.Duration(after) * time.Second)
 		write(t, store, func(tx *ledger.Tx) error {
 			book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-			return errors.Join(err, tx.Accounting().AddCPU(row, ledger.Span(cpu*1e6)), tx.Accounting().EnterState(row, p, tx.Now, book))
+			return errors.Join(err, tx.Accounting().AddCPU(row, ledger.Span(cpu*1e6)),
+				tx.Accounting().EnterState(row, p, tx.Now, book))
 		})
 	}
 	enter(sandbox.PhaseAwake, 0, 0)
@@ -300,7 +327,8 @@ func (s suite) periods(t *testing.T) {
 			t.Fatalf("%d periods, want %d", len(periods), len(want))
 		}
 		for i, p := range periods {
-			if p.State != want[i].state || int64(p.EndedAt-p.StartedAt) != want[i].seconds*1e6 || int64(p.CPU) != want[i].cpu*1e6 {
+			if p.State != want[i].state || int64(p.EndedAt-p.StartedAt) != want[i].seconds*1e6 ||
+				int64(p.CPU) != want[i].cpu*1e6 {
 				t.Errorf("period %d is %+v, want %+v", i, p, want[i])
 			}
 			if i > 0 && p.StartedAt != periods[i-1].EndedAt {
@@ -364,7 +392,13 @@ func (s suite) drift(t *testing.T) {
 	see := func(observed string) (f *ledger.DriftFinding, isNew bool) {
 		t.Helper()
 		write(t, store, func(tx *ledger.Tx) (err error) {
-			f, isNew, err = tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftChanged, SandboxID: "s", Field: "memory_mb", Expected: "64", Observed: observed})
+			f, isNew, err = tx.Findings().SeeDrift(ledger.DriftFinding{
+				Kind:      sandbox.DriftChanged,
+				SandboxID: "s",
+				Field:     "memory_mb",
+				Expected:  "64",
+				Observed:  observed,
+			})
 			return err
 		})
 		return f, isNew

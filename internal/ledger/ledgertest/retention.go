@@ -13,12 +13,14 @@ import (
 // destroyed makes a sandbox that was used for a time, with this many events, and is gone.
 func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, error) {
 	row := Sandbox(tx, "catan-7", generation)
-	row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL, sandbox.PhaseGone, tx.Now, tx.Now
+	row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
+		sandbox.PhaseGone, tx.Now, tx.Now
 	if err := tx.CreateSandbox(row); err != nil {
 		return nil, err
 	}
 	book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-	err = errors.Join(err, tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now.Add(-1), book), tx.Accounting().EnterState(row, sandbox.PhaseGone, tx.Now, nil))
+	err = errors.Join(err, tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now.Add(-1), book),
+		tx.Accounting().EnterState(row, sandbox.PhaseGone, tx.Now, nil))
 	return row, errors.Join(err, tx.UpdateRow(row, func(row *ledger.Sandbox) (err error) {
 		for range events {
 			err = errors.Join(err, tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil))
@@ -27,8 +29,8 @@ func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, er
 	}))
 }
 
-// retired makes two destroyed sandboxes and retires the first.
-func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
+// purged makes two destroyed sandboxes and purges the first.
+func purged(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 	t.Helper()
 	write(t, store, func(tx *ledger.Tx) (err error) {
 		if err := Environment(tx, "catan-7"); err != nil {
@@ -50,7 +52,8 @@ func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 		if err != nil {
 			return err
 		}
-		_, err = tx.Retention().RetireSandboxes([]ledger.Sandbox{*gone}, func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
+		_, err = tx.Retention().PurgeSandboxes([]ledger.Sandbox{*gone},
+			func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {
@@ -60,17 +63,18 @@ func retired(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 	return gone, kept
 }
 
-func (s suite) retiring(t *testing.T) {
+func (s suite) purging(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
-	gone, kept := retired(t, store)
+	gone, kept := purged(t, store)
 	read(t, store, func(tx *ledger.Tx) error {
 		row, err := tx.Sandbox(gone.ID)
 		if err != nil {
 			return err
 		}
-		if row.Retired == nil || row.Retired.Cost != 42 || row.Lease() != gone.Lease() || row.AgentDID != gone.AgentDID || row.Generation != 1 ||
-			row.Phase != sandbox.PhaseGone || row.Ending.By != gone.Ending.By || row.LastSequence != 3 || row.Retired.LastEventID == 0 {
+		if row.Tombstone == nil || row.Tombstone.Cost != 42 || row.Lease() != gone.Lease() || row.AgentDID != gone.AgentDID ||
+			row.Generation != 1 || row.Phase != sandbox.PhaseGone || row.Ending.By != gone.Ending.By || row.LastSequence != 3 ||
+			row.Tombstone.LastEventID == 0 {
 			t.Errorf("of %+v is left %+v", gone, row)
 		}
 		periods, err := tx.Accounting().PeriodsOf([]string{gone.ID, kept.ID})
@@ -80,7 +84,8 @@ func (s suite) retiring(t *testing.T) {
 		}
 		events, err3 := tx.Events(sandbox.EventFilter{})
 		feed, err4 := tx.Feed()
-		if len(events) != 2 || events[0].SandboxID != kept.ID || feed.Purged != row.Retired.LastEventID || feed.Last != events[1].ID {
+		if len(events) != 2 || events[0].SandboxID != kept.ID || feed.Purged != row.Tombstone.LastEventID ||
+			feed.Last != events[1].ID {
 			t.Errorf("the events %+v are left, of the feed %+v", events, feed)
 		}
 		labels, err5 := tx.AdoptedFrom("catan-7")
@@ -105,7 +110,7 @@ func (s suite) retiring(t *testing.T) {
 		})
 	})
 	if sandbox.CodeOf(err) != sandbox.Internal {
-		t.Errorf("a retired sandbox was changed: %v", err)
+		t.Errorf("a purged sandbox was changed: %v", err)
 	}
 }
 
@@ -125,9 +130,9 @@ func (s suite) unrolledUsage(t *testing.T) {
 	retirable := func(before ledger.Time, want int) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			rows, err := tx.Retention().Retirable(before, 10)
+			rows, err := tx.Retention().Purgeable(before, 10)
 			if len(rows) != want {
-				t.Errorf("%d can be retired, want %d", len(rows), want)
+				t.Errorf("%d can be purged, want %d", len(rows), want)
 			}
 			return err
 		})
@@ -138,7 +143,7 @@ func (s suite) unrolledUsage(t *testing.T) {
 	retirable(1, 0)
 }
 
-func (s suite) purgedBeforeRetired(t *testing.T) {
+func (s suite) eventsGoFirst(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
 	var row *ledger.Sandbox
@@ -155,7 +160,13 @@ func (s suite) purgedBeforeRetired(t *testing.T) {
 			return nil
 		})
 	}
-	for from, want := range map[int64]sandbox.Code{0: sandbox.EventSequenceExpired, 3: sandbox.EventSequenceExpired, 4: "", 5: "", 6: sandbox.Invalid} {
+	for from, want := range map[int64]sandbox.Code{
+		0: sandbox.EventSequenceExpired,
+		3: sandbox.EventSequenceExpired,
+		4: "",
+		5: "",
+		6: sandbox.Invalid,
+	} {
 		err := store.Read(t.Context(), func(tx *ledger.Tx) error {
 			_, err := tx.Events(sandbox.EventFilter{SandboxID: row.ID, FromSequence: from})
 			return err
@@ -209,7 +220,8 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			}
 			host.Pass(2 * ttl)
 			write(t, store, func(tx *ledger.Tx) error {
-				if before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl)); err != nil || before != tx.Now.Add(-ledger.SpanOf(ttl)) {
+				if before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl)); err != nil ||
+					before != tx.Now.Add(-ledger.SpanOf(ttl)) {
 					t.Errorf("long after, what is retained is since %d, at %d: %v", before, tx.Now, err)
 				}
 				return nil
@@ -232,12 +244,15 @@ func (s suite) oldRows(t *testing.T) {
 				env.Status = sandbox.EnvironmentDestroyed
 				return nil
 			})
-			_, err3 := tx.CreateDeliveries([]ledger.Delivery{{ID: id, ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched}})
+			_, err3 := tx.CreateDeliveries([]ledger.Delivery{
+				{ID: id, ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched},
+			})
 			_, _, err4 := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: id})
 			row := Sandbox(tx, id, 1)
 			err5 := tx.CreateSandbox(row)
-			return errors.Join(err, err2, err3, err4, err5, tx.Accounting().KeepUsageSamples([]ledger.UsageSample{{SandboxID: row.ID, At: tx.Now}}, 1), tx.Findings().ResolveDrift(id, "gone"),
-				tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
+			return errors.Join(err, err2,
+				err3, err4, err5, tx.Accounting().KeepUsageSamples([]ledger.UsageSample{{SandboxID: row.ID, At: tx.Now}}, 1),
+				tx.Findings().ResolveDrift(id, "gone"), tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 		})
 	}
 	for second := range int64(5) {
@@ -249,8 +264,11 @@ func (s suite) oldRows(t *testing.T) {
 	})
 	before := ledger.At(time.Unix(1_000_003, 0))
 	for name, remove := range map[string]func(r ledger.Retention, before ledger.Time, limit int) (int64, error){
-		"environments": ledger.Retention.RetireEnvironments, "events": ledger.Retention.RemoveEnvironmentEvents,
-		"deliveries": ledger.Retention.RemoveDeliveries, "findings": ledger.Retention.RemoveFindings, "samples of usage": ledger.Retention.RemoveUsageSamples,
+		"environments":     ledger.Retention.PurgeEnvironments,
+		"events":           ledger.Retention.RemoveEnvironmentEvents,
+		"deliveries":       ledger.Retention.RemoveDeliveries,
+		"findings":         ledger.Retention.RemoveFindings,
+		"samples of usage": ledger.Retention.RemoveUsageSamples,
 	} {
 		for _, want := range []int64{2, 1, 0} {
 			write(t, store, func(tx *ledger.Tx) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// usageSamples keeps samples of two sandboxes as surveys do, of which those of one are more often, and the clock is
+// usageSamples keeps samples of two sandboxes as resyncs do, of which those of one are more often, and the clock is
 // set back.
 func (s suite) usageSamples(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,8 @@ func (s suite) saving(t *testing.T) {
 			return err
 		}
 		if row.Schedule.Attempts != 4 || row.Schedule.LastError != "" || !maps.Equal(row.Env, env) {
-			t.Errorf("the row has %d attempts, the error %q and the variables %v", row.Schedule.Attempts, row.Schedule.LastError, row.Env)
+			t.Errorf("the row has %d attempts, the error %q and the variables %v",
+				row.Schedule.Attempts, row.Schedule.LastError, row.Env)
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-// Package postgrestest runs real PostgreSQL servers for tests, of the binaries that the machine has.
+// Package postgrestest runs real PostgreSQL servers for tests, with the machine's binaries.
 package postgrestest
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// testingM is what a package's tests are run by.
+// testingM is the part of testing.M that M needs.
 type testingM interface{ Run() int }
 
-// M returns an m whose Run stops the server of New, if there is one, once all tests are done.
+// M returns an m whose Run stops the server of New, if any, after all tests.
 func M(m testingM) testingM { return stopping{m} }
 
 type stopping struct{ testingM }
@@ -27,7 +27,7 @@ func (s stopping) Run() int {
 	return s.testingM.Run()
 }
 
-// shared is the one server per test binary that New uses.
+// shared is the server of New, one per test binary.
 var shared sharedServer
 
 type sharedServer struct {
@@ -47,8 +47,8 @@ func (s *sharedServer) stop() {
 	}
 }
 
-// New returns the URL of a new schema, for a ledger that does not exist yet, on a server that all
-// tests of the binary share. The package's TestMain runs its tests by M.
+// New returns the URL of a new schema, for a new ledger, on a server that all tests of the binary share. The
+// package's TestMain must run its tests through M.
 func New(t testing.TB) string {
 	t.Helper()
 	s, err := shared.start()
@@ -78,14 +78,19 @@ func (s *Server) URL(t testing.TB) string {
 }
 
 func (s *Server) url(schema string) *url.URL {
-	u := &url.URL{Scheme: "postgres", User: url.UserPassword(superuser, s.password), Host: "127.0.0.1:" + strconv.Itoa(s.port), Path: "/postgres"}
+	u := &url.URL{
+		Scheme: "postgres",
+		User:   url.UserPassword(superuser, s.password),
+		Host:   "127.0.0.1:" + strconv.Itoa(s.port),
+		Path:   "/postgres",
+	}
 	if schema != "" {
 		u.RawQuery = url.Values{"search_path": {`"` + schema + `"`}}.Encode()
 	}
 	return u
 }
 
-// Exec runs a statement past the ledger.
+// Exec runs a statement directly on the database.
 func Exec(t testing.TB, url, statement string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
@@ -100,14 +105,14 @@ func Exec(t testing.TB, url, statement string) {
 	}
 }
 
-// StopImmediately stops the server as `pg_ctl stop -m immediate` does: as a crash would, with nothing
-// written that was not yet on disk. Start starts it again, at the same URL.
+// StopImmediately stops the server like `pg_ctl stop -m immediate`: like a crash, with nothing written that
+// was not yet on disk. Start restarts it at the same URL.
 func (s *Server) StopImmediately(t testing.TB) {
 	t.Helper()
 	s.kill()
 }
 
-// Start starts the server again.
+// Start restarts the server.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	if err := s.start(); err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Proxy stands between a ledger and its server, and can misbehave. It knows as much of PostgreSQL's
-// protocol as losing the answer to a COMMIT takes, which a proxy for all of TCP does not.
+// Proxy is a proxy for a ledger's server that can misbehave. It knows enough of PostgreSQL's protocol to lose
+// the answer to a COMMIT, which a plain TCP proxy cannot.
 type Proxy struct {
 	listener net.Listener
 	server   string
@@ -20,20 +20,20 @@ type Proxy struct {
 	links   map[*link]struct{}
 	down    bool
 	latency time.Duration
-	// lose is how many more commits are carried out and not answered.
+	// lose is the number of further commits to carry out without an answer.
 	lose int
 }
 
 // link is one connection through a proxy.
 type link struct {
 	client, server *net.TCPConn
-	// stranded: nothing is passed on any more, without a notice.
+	// stranded: nothing more is forwarded, without notice.
 	stranded bool
-	// loses: the server's next answer is not passed on.
+	// loses: the server's next answer is not forwarded.
 	loses bool
 }
 
-// NewProxy starts a proxy before a server. It ends with the test.
+// NewProxy starts a proxy for a server. It ends with the test.
 func NewProxy(t testing.TB, s *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,7 @@ func NewProxy(t testing.TB, s *Server) *Proxy {
 	return p
 }
 
-// Through returns the URL by which a ledger is reached through the proxy.
+// Through returns the URL of a ledger through the proxy.
 func (p *Proxy) Through(t testing.TB, ledger string) string {
 	t.Helper()
 	u, err := url.Parse(ledger)
@@ -64,7 +64,7 @@ func (p *Proxy) Through(t testing.TB, ledger string) string {
 // Cut closes all connections.
 func (p *Proxy) Cut() { p.each(func(l *link) { l.close() }) }
 
-// Reset breaks all connections off, as a host does that has forgotten them.
+// Reset resets all connections, like a host that has forgotten them.
 func (p *Proxy) Reset() {
 	p.each(func(l *link) {
 		_ = l.client.SetLinger(0)
@@ -73,7 +73,7 @@ func (p *Proxy) Reset() {
 	})
 }
 
-// Strand has all connections stay open and pass nothing on any more. New ones work.
+// Strand keeps all connections open but forwards nothing more. New ones work.
 func (p *Proxy) Strand() { p.each(func(l *link) { l.stranded = true }) }
 
 // SetDown refuses all connections from now on, or accepts them again.
@@ -86,21 +86,21 @@ func (p *Proxy) SetDown(down bool) {
 	}
 }
 
-// SetLatency delays what the server answers.
+// SetLatency delays the server's answers.
 func (p *Proxy) SetLatency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.latency = d
 }
 
-// LoseCommits lets the next n commits happen and breaks their connections in place of an answer.
+// LoseCommits carries out the next n commits, and then breaks their connections instead of answering.
 func (p *Proxy) LoseCommits(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lose = n
 }
 
-// LeftToLose returns how many commits have still to come of those whose answers are to be lost.
+// LeftToLose returns how many of these commits are still to come.
 func (p *Proxy) LeftToLose() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ func (p *Proxy) connect(client net.Conn) {
 	delete(p.links, l)
 }
 
-// carry passes on what pass lets through, until either side ends.
+// carry forwards what pass allows, until either side ends.
 func (p *Proxy) carry(l *link, from, to net.Conn, pass func(l *link, data []byte) bool) {
 	defer l.close()
 	buffer := make([]byte, 64<<10)

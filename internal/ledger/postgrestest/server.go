@@ -22,16 +22,16 @@ import (
 
 const (
 	superuser = "postgres"
-	// startTimeout is how long a server may take to answer, with the recovery after a crash.
+	// startTimeout is how long a server may take to answer, including crash recovery.
 	startTimeout = 60 * time.Second
 )
 
-// Server is a PostgreSQL server that syncs to disk, as one in production does.
+// Server is a PostgreSQL server that syncs to disk, like one in production.
 type Server struct {
 	bin, dir string
 	password string
 	port     int
-	as       *syscall.Credential // nil for oneself
+	as       *syscall.Credential // nil for the current user
 
 	process *os.Process
 	ended   chan struct{} // closed when the process has ended
@@ -61,7 +61,7 @@ func newServer() (*Server, error) {
 	return s, nil
 }
 
-// binaries returns the directory of initdb and postgres, from PATH or where Debian has them.
+// binaries returns the directory of initdb and postgres, from PATH or Debian's location.
 func binaries() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {
@@ -76,7 +76,7 @@ func binaries() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// unprivileged returns whom the server runs as: PostgreSQL refuses to run as root.
+// unprivileged returns the user for the server: PostgreSQL refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -137,12 +137,13 @@ func (s *Server) choosePort() error {
 	return l.Close()
 }
 
-// start starts the server and waits until it answers. The server ends with this process, however it
-// ends: the kernel does that when the thread ends that started it, which is why one is kept for it.
+// start starts the server and waits until it answers. The kernel kills the server when the thread that
+// started it ends, so a thread is kept for it. So the server ends with this process in every case.
 func (s *Server) start() error {
 	log := new(bytes.Buffer)
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data(), "-p", strconv.Itoa(s.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir, "-c", "max_connections=300", "-c", "shared_buffers=32MB")
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir, "-c", "max_connections=300",
+		"-c", "shared_buffers=32MB")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as, Pdeathsig: syscall.SIGQUIT}
 	started, ended := make(chan error), make(chan struct{})
@@ -153,7 +154,7 @@ func (s *Server) start() error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // it was told to end
+			_ = cmd.Wait() // it was asked to end
 		}
 	}()
 	if err := <-started; err != nil {
@@ -183,7 +184,7 @@ func (s *Server) awaitAnswer(log *bytes.Buffer) error {
 
 // kill ends the server at once.
 func (s *Server) kill() {
-	_ = s.process.Signal(syscall.SIGQUIT) // fails only when it has ended
+	_ = s.process.Signal(syscall.SIGQUIT) // fails only if it has ended
 	<-s.ended
 }
 

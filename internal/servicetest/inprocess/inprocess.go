@@ -1,5 +1,5 @@
-// Package inprocess makes the service in process, on a ledger of its own and a backend in memory,
-// for the suite in servicetest.
+// Package inprocess creates the service in process, on a separate ledger and an in-memory backend, for the
+// suite in servicetest.
 package inprocess
 
 import (
@@ -16,32 +16,32 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/state"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// start is when the clock of every test begins: half a day before the next day and month.
+// start is the initial time of every test: half a day before the next day and month.
 var start = time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC)
 
-// SQLite returns the URL of a ledger that does not exist yet.
+// SQLite returns the URL of a new ledger.
 func SQLite(t *testing.T) string { return fileURL(t) }
 
 func fileURL(t testing.TB) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
 
-// New makes an environment of a test on SQLite. Everything ends with the test.
+// New creates a test environment on SQLite. Everything ends with the test.
 func New(t *testing.T) servicetest.Env {
 	t.Helper()
 	e, _ := NewStored(t)
 	return e
 }
 
-// NewStored makes New, and returns its ledger as well.
+// NewStored is New, and also returns the ledger.
 func NewStored(t testing.TB) (servicetest.Env, *ledger.Store) {
 	t.Helper()
 	return newEnv(t, fileURL(t))
 }
 
-// NewOn makes New of another database: url returns the URL of a ledger that does not exist yet.
+// NewOn is New on another database: url returns the URL of a new ledger.
 func NewOn(url func(t *testing.T) string) func(t *testing.T) servicetest.Env {
 	return func(t *testing.T) servicetest.Env {
 		t.Helper()
@@ -58,7 +58,7 @@ func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
 		t.Fatal(err)
 	}
 	backend := fake.New("engine-1", c.Now)
-	states, err := state.Open(t.Context(), "mem://")
+	states, err := snapshotstore.Open(t.Context(), "mem://")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,16 +96,19 @@ func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
 		FailKills:  func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
 		HoldSpawns: holdSpawns(backend),
 		Running:    func() int { return len(backend.Sandboxes()) },
-		Retire:     func(ttl time.Duration) { retire(t, engine, ttl) },
+		Purge:      func(ttl time.Duration) { purge(t, engine, ttl) },
 		BackendAway: func(isAway bool) {
-			for _, op := range []fake.Op{fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage, fake.OpLeftovers, fake.OpRemove, fake.OpAudit} {
+			for _, op := range []fake.Op{
+				fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage,
+				fake.OpDependents, fake.OpRemove, fake.OpAudit,
+			} {
 				backend.Fail(op, when(isAway, away))
 			}
 		},
 	}, store
 }
 
-// holdSpawns returns what makes sandboxes wait to be made, and lets them go on.
+// holdSpawns returns a function that blocks the creation of sandboxes, and unblocks it.
 func holdSpawns(backend *fake.Executor) func(hold bool) {
 	var held chan struct{}
 	return func(hold bool) {
@@ -127,7 +130,7 @@ func holdSpawns(backend *fake.Executor) func(hold bool) {
 	}
 }
 
-func retire(t testing.TB, engine *leasing.Engine, ttl time.Duration) {
+func purge(t testing.TB, engine *leasing.Engine, ttl time.Duration) {
 	t.Helper()
 	if err := engine.RollUp(t.Context()); err != nil {
 		t.Fatal(err)
@@ -165,15 +168,15 @@ func (c *clock) set(t time.Time) {
 	c.now = t
 }
 
-// advance moves the clock from one due moment to the next, and works on what is due.
+// advance moves the clock from one due time to the next, and does the due work.
 func advance(t testing.TB, c *clock, engine *leasing.Engine, d time.Duration) {
 	t.Helper()
 	end := c.Now().Add(d)
-	if err := engine.Survey(t.Context(), sandbox.Docker); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
+	if err := engine.Resync(t.Context(), sandbox.Docker); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Fatal(err)
 	}
 	for {
-		if err := engine.TendPools(t.Context()); err != nil {
+		if err := engine.ReconcilePools(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ids, next, err := engine.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)

@@ -1,9 +1,9 @@
-// Keeps the page as the ledger has it. The server says that something has changed, and never what: the page is
-// read again, and those of its regions that differ are replaced. Without this script, pages are reloaded by hand.
+// Keeps the page up to date. The server sends that something has changed, but not what. The script then reloads the page
+// and replaces the regions that differ. Without this script, users reload pages by hand.
 
 const status = document.getElementById("live");
-let ahead = Number(document.body.dataset.now) - Date.now(); // ms that the server's clock is ahead of the browser's
-const again = 700; // ms between a change and the reading of the page, in which changes gather
+let ahead = Number(document.body.dataset.now) - Date.now(); // ms by which the server's clock is ahead of the browser's
+const again = 700; // ms between a change and the reload, to batch changes
 
 function say(text) {
   if (status) {
@@ -12,7 +12,7 @@ function say(text) {
   }
 }
 
-// read fetches this page anew. XMLHttpRequest parses it without running or loading anything.
+// read fetches this page again. XMLHttpRequest parses it without running or loading anything.
 function read() {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -22,19 +22,19 @@ function read() {
     request.onload = () => {
       const path = new URL(request.responseURL || location.href).pathname;
       if (path !== location.pathname) {
-        location.reload(); // the log-in has ended
+        location.reload(); // the login has ended
       } else if (request.status === 200 && request.response) {
         resolve(request.response);
       } else {
         reject(new Error(`the page was answered with ${request.status}`));
       }
     };
-    request.onerror = request.ontimeout = () => reject(new Error("the page was not answered"));
+    request.onerror = request.ontimeout = () => reject(new Error("no response"));
     request.send();
   });
 }
 
-// key names the control that has the focus, so that it has it again after its region was replaced.
+// key identifies the focused control, to restore the focus after its region was replaced.
 function key(element) {
   return element.id ? `#${CSS.escape(element.id)}` : element.getAttribute("href") ? `a[href="${CSS.escape(element.getAttribute("href"))}"]` : "";
 }
@@ -59,7 +59,7 @@ async function refresh() {
   }
 }
 
-// Changes that come while the page is read are read once more after it.
+// Changes during a reload cause another reload.
 let reading = false;
 let wanted = false;
 async function change() {
@@ -73,7 +73,7 @@ async function change() {
       await refresh();
       say("Live");
     } catch {
-      say("Not up to date: the reconciler does not answer");
+      say("Not up to date: the reconciler does not respond");
     }
   }
   reading = false;
@@ -92,15 +92,15 @@ function follow() {
     change();
   });
   source.onerror = () => {
-    say("Not up to date: connecting again");
-    if (source.readyState === EventSource.CLOSED) { // refused: the log-in has ended, or too many follow
+    say("Not up to date: reconnecting");
+    if (source.readyState === EventSource.CLOSED) { // rejected: the login has ended, or too many pages follow
       unfollow();
       setTimeout(() => { change(); follow(); }, 10000);
     }
   };
 }
 
-// A page that nobody sees holds no connection: a browser has few of them for one server.
+// A hidden page holds no connection, because browsers limit the connections per server.
 function unfollow() {
   source?.close();
   source = null;
@@ -114,7 +114,7 @@ follow();
 const every = Number(document.body.dataset.refresh ?? 0);
 if (every > 0) setInterval(() => { if (!document.hidden) change(); }, every * 1000);
 
-// Times are told as they were when the page was made, by the server's clock.
+// Updates relative times, by the server's clock.
 const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 function relative(at) {
   const apart = Math.round((at - ahead - Date.now()) / 1000);

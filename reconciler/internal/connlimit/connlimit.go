@@ -1,10 +1,8 @@
-// Package connlimit bounds the unauthenticated connections of a server: those whose peers have not shown a valid
-// credential yet. Such a connection is closed after some time, and when there are too many. A connection whose peer
-// has shown a credential is left alone for as long as it lasts.
+// Package connlimit limits the unauthenticated connections of a server: connections without a valid credential so far.
+// It closes such a connection after a timeout, or when there are too many. It leaves authenticated connections alone.
 //
-// A newcomer is never refused, because it may be about to show a credential. It takes the place of the oldest
-// unauthenticated connection from its own address or, where all addresses together have too many, from the
-// address that has the most.
+// It never rejects a new connection, because the next request may hold a credential. Instead it closes the oldest
+// unauthenticated connection of the same address or, beyond the total limit, of the address with the most connections.
 package connlimit
 
 import (
@@ -17,14 +15,14 @@ import (
 	"time"
 )
 
-// Limits bound unauthenticated connections.
+// Limits are the limits of unauthenticated connections.
 type Limits struct {
-	// Total and PerAddress are how many may be open, from all addresses together and from one. An IPv6 address counts
+	// Total and PerAddress are the maximum numbers of open connections, in total and per address. An IPv6 address counts
 	// as its /64 network. 0 means no limit.
 	Total, PerAddress int
-	// Timeout is the age at which one is closed. 0 means never.
+	// Timeout is the maximum age of a connection. 0 means no limit.
 	Timeout time.Duration
-	// Shared reports whether an address stands for many clients, as a proxy's does. PerAddress does not bound it.
+	// Shared reports whether an address stands for many clients, like a proxy. PerAddress does not apply to it.
 	Shared func(netip.Addr) bool `json:"-"`
 }
 
@@ -37,8 +35,8 @@ type listener struct {
 	net.Listener
 	limits Limits
 
-	mu        sync.Mutex                // guards everything that follows
-	byAddress map[netip.Addr]*list.List // of *conn, the oldest first; no list is empty
+	mu        sync.Mutex                // guards the fields below
+	byAddress map[netip.Addr]*list.List // lists of *conn, oldest first, never empty
 	total     int
 }
 
@@ -50,12 +48,12 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	c := &conn{Conn: accepted, listener: l, address: addressOf(accepted)}
 	if evicted := l.add(c); evicted != nil {
-		_ = evicted.Close() // an error changes nothing: the server closes it as well
+		_ = evicted.Close() // an error does not matter: the server closes it too
 	}
 	return c, nil
 }
 
-// add counts a connection, and returns the one that must make room for it, nil for none.
+// add counts a connection, and returns the connection to close for it, nil for none.
 func (l *listener) add(c *conn) (evicted *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,13 +71,13 @@ func (l *listener) add(c *conn) (evicted *conn) {
 	c.element = same.PushBack(c)
 	l.total++
 	if l.limits.Timeout > 0 {
-		c.timer = time.AfterFunc(l.limits.Timeout, func() { _ = c.Close() }) // as in Accept
+		c.timer = time.AfterFunc(l.limits.Timeout, func() { _ = c.Close() }) // see Accept
 	}
 	return evicted
 }
 
-// isShared reports whether an address stands for many clients. All clients of a unix socket share an invalid one;
-// the socket's file mode says who they are.
+// isShared reports whether an address stands for many clients. All clients of a unix socket share an invalid address;
+// the file mode of the socket limits who they are.
 func (l *listener) isShared(a netip.Addr) bool {
 	return !a.IsValid() || l.limits.Shared != nil && l.limits.Shared(a)
 }
@@ -90,7 +88,7 @@ func (l *listener) removeOldest(from *list.List) *conn {
 	return c
 }
 
-// longest returns the connections of the address that has the most.
+// longest returns the connections of the address with the most.
 func (l *listener) longest() (longest *list.List) {
 	for _, one := range l.byAddress {
 		if longest == nil || one.Len() > longest.Len() {
@@ -100,7 +98,7 @@ func (l *listener) longest() (longest *list.List) {
 	return longest
 }
 
-// remove ends the counting of a connection. It may be called again.
+// remove stops counting a connection. It is idempotent.
 func (l *listener) remove(c *conn) {
 	if c.element == nil {
 		return
@@ -117,14 +115,14 @@ func (l *listener) remove(c *conn) {
 	}
 }
 
-// conn is a connection that the listener accepted.
+// conn is an accepted connection.
 type conn struct {
 	net.Conn
 	listener *listener
 	address  netip.Addr
 
-	// The listener's mu guards everything that follows.
-	element *list.Element // nil when it does not count
+	// The mu of the listener guards the fields below.
+	element *list.Element // nil if not counted
 	timer   *time.Timer
 }
 
@@ -134,7 +132,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http send the end of an answer before it closes the connection.
+// CloseWrite lets net/http send the end of a response before it closes the connection.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -148,7 +146,7 @@ func (c *conn) uncount() {
 	c.listener.remove(c)
 }
 
-// addressOf returns the address that a connection counts for, an invalid one for a unix socket.
+// addressOf returns the address that a connection counts for, invalid for a unix socket.
 func addressOf(c net.Conn) netip.Addr {
 	remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
@@ -163,7 +161,7 @@ func addressOf(c net.Conn) netip.Addr {
 
 type contextKey struct{}
 
-// ConnContext is for http.Server. It lets Authenticated find a request's connection.
+// ConnContext is for http.Server. With it, Authenticated finds the connection of a request.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if encrypted, ok := c.(*tls.Conn); ok {
 		c = encrypted.NetConn()
@@ -171,7 +169,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// Authenticated says that the sender of a request has shown a valid credential. ctx is the request's.
+// Authenticated records that the sender of a request has a valid credential. ctx is the context of the request.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(contextKey{}).(*conn); ok {
 		c.uncount()

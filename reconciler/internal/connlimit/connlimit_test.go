@@ -151,15 +151,16 @@ func TestTheAddressWithTheMostMakesRoom(t *testing.T) {
 func TestAddressesOfManyClients(t *testing.T) {
 	t.Parallel()
 	proxy := netip.MustParseAddr("192.0.2.1")
-	inWorld(t, connlimit.Limits{Total: 5, PerAddress: 1, Shared: func(a netip.Addr) bool { return a == proxy }}, func(w *world) {
-		var all []net.Conn
-		for _, from := range []string{"192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3", "", ""} {
-			all = append(all, w.dial(from))
-		}
-		w.wantOpen(all, 0, 1, 2, 3, 4)
-		all = append(all, w.dial(""))
-		w.wantOpen(all, 1, 2, 3, 4, 5)
-	})
+	inWorld(t,
+		connlimit.Limits{Total: 5, PerAddress: 1, Shared: func(a netip.Addr) bool { return a == proxy }}, func(w *world) {
+			var all []net.Conn
+			for _, from := range []string{"192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3", "", ""} {
+				all = append(all, w.dial(from))
+			}
+			w.wantOpen(all, 0, 1, 2, 3, 4)
+			all = append(all, w.dial(""))
+			w.wantOpen(all, 1, 2, 3, 4, 5)
+		})
 }
 
 // TestACallerWithACredentialIsLetInWhateverOthersDo floods a server, and asks in between.

@@ -1,4 +1,4 @@
-// Package logtest keeps what is logged during a test.
+// Package logtest captures logs in tests.
 package logtest
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Buffer is written by a server and read by its test, at any time. Its zero value is empty.
+// Buffer lets a server write while its test reads. The zero value is an empty buffer.
 type Buffer struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
@@ -19,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the content so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

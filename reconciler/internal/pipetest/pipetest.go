@@ -1,4 +1,4 @@
-// Package pipetest is a network in memory, for tests of servers whose time testing/synctest keeps.
+// Package pipetest is an in-memory network for tests of servers under testing/synctest.
 package pipetest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Listener accepts the connections that Dial makes.
+// Listener accepts the connections of Dial.
 type Listener struct {
 	t        *testing.T
 	accepted chan net.Conn
@@ -18,7 +18,7 @@ type Listener struct {
 // Listen returns a listener that is closed when the test ends.
 func Listen(t *testing.T) *Listener {
 	l := &Listener{t: t, accepted: make(chan net.Conn), closed: make(chan struct{})}
-	t.Cleanup(func() { _ = l.Close() }) // does not fail
+	t.Cleanup(func() { _ = l.Close() }) // never fails
 	return l
 }
 
@@ -32,7 +32,7 @@ func (l *Listener) Dial(from string) net.Conn {
 	case <-l.closed:
 		l.t.Fatal("the listener is closed")
 	}
-	l.t.Cleanup(func() { _ = near.Close() }) // does not fail
+	l.t.Cleanup(func() { _ = near.Close() }) // never fails
 	return near
 }
 
@@ -60,7 +60,7 @@ type address string
 func (a address) Network() string { return "pipe" }
 func (a address) String() string  { return string(a) }
 
-// remote is a connection whose peer has an address.
+// remote is a connection with a remote address.
 type remote struct {
 	net.Conn
 	from address

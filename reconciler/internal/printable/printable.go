@@ -1,5 +1,5 @@
-// Package printable makes what others have written safe to print on a terminal: it must neither move the cursor nor
-// change the order in which text is read.
+// Package printable makes untrusted text safe for a terminal: the text can neither move the cursor nor change the
+// reading order. It also formats counts.
 package printable
 
 import (
@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns a text as one line without C0 control characters, and with C1 control characters and bidirectional
-// formatting characters as \u escapes.
+// Text returns a text as one line. It replaces C0 control characters by spaces, and escapes C1 control characters and
+// bidirectional formatting characters as \u.
 func Text(s string) string {
 	if strings.IndexFunc(s, isUnsafe) < 0 {
 		return s
@@ -31,17 +31,17 @@ func Text(s string) string {
 	return b.String()
 }
 
-// isUnsafe reports whether a terminal may act on a character. All of these have at most 16 bits.
+// isUnsafe reports whether a terminal may interpret a character. All such characters have at most 16 bits.
 func isUnsafe(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// NewEncoder returns an encoder of JSON that escapes the same characters. The values stay the same.
+// NewEncoder returns a JSON encoder that escapes the same characters. The values do not change.
 func NewEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(escaping{w})
 	enc.SetEscapeHTML(false)
 	return enc
 }
 
-// escaping escapes what stands in the strings of JSON. It must be given whole characters, as an encoder does.
+// escaping escapes unsafe characters in JSON strings. Each Write must hold whole characters, as those of an encoder do.
 type escaping struct{ to io.Writer }
 
 // Write implements io.Writer.
@@ -49,7 +49,7 @@ func (e escaping) Write(p []byte) (int, error) {
 	out := make([]byte, 0, len(p))
 	for rest := p; len(rest) > 0; {
 		r, size := utf8.DecodeRune(rest)
-		if r != '\n' && isUnsafe(r) { // between values only: in strings encoding/json escapes it
+		if r != '\n' && isUnsafe(r) { // newlines occur only between values
 			out = fmt.Appendf(out, `\u%04x`, r)
 		} else {
 			out = append(out, rest[:size]...)
@@ -60,4 +60,12 @@ func (e escaping) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// Count returns a number with its noun, such as "1 lease" or "2 leases".
+func Count[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }

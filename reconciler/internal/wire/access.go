@@ -9,7 +9,7 @@ type TokenPage struct {
 
 // RotateToken is the body of a request for the next token of a name.
 type RotateToken struct {
-	Overlap sandbox.Duration `json:"overlap,omitzero" doc:"How long the tokens that the name has are still accepted. Default: not at all."`
-	// Ceiling is that of the next token.
-	Ceiling *sandbox.Ceiling `json:"ceiling,omitempty" doc:"The next token's ceiling. Default: that of the one before."`
+	Overlap sandbox.Duration `json:"overlap,omitzero" doc:"How long the previous tokens stay valid. Default: 0."`
+	// Ceiling is the ceiling of the next token.
+	Ceiling *sandbox.Ceiling `json:"ceiling,omitempty" doc:"The ceiling of the next token. Default: the previous one."`
 }

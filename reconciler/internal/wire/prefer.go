@@ -2,10 +2,10 @@ package wire
 
 import "strings"
 
-// RespondAsync is the preference of RFC 7240 for an answer that does not wait for the work.
+// RespondAsync is the RFC 7240 preference for a response that does not wait for the work.
 const RespondAsync = "respond-async"
 
-// Prefers reports whether Prefer headers name a preference, by whatever parameters.
+// Prefers reports whether Prefer headers name a preference, with any parameters.
 func Prefers(headers []string, preference string) bool {
 	for _, one := range strings.Split(strings.Join(headers, ","), ",") {
 		name, _, _ := strings.Cut(one, ";")

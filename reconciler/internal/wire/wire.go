@@ -1,5 +1,5 @@
-// Package wire is the part of the HTTP API's format that the domain types do not already have:
-// problems, pages, and commands with their streams. reconciler/api writes it, reconciler/client reads it.
+// Package wire defines the types of the HTTP API that are not domain types: problems, pages, and commands with their
+// streams. reconciler/api writes them, and reconciler/client reads them.
 package wire
 
 import (
@@ -24,30 +24,30 @@ const (
 	OctetStream = "application/octet-stream"
 )
 
-// HeaderRequestID carries the id under which the server logs a request.
+// HeaderRequestID holds the id of the request in the server's log.
 const HeaderRequestID = "X-Request-Id"
 
-// HeaderLogOffset carries the offset of the first byte of a log that is read.
+// HeaderLogOffset holds the offset of the first byte of a log response.
 const HeaderLogOffset = "Log-Offset"
 
-// Problem is an error reply (RFC 9457).
+// Problem is an error response (RFC 9457).
 type Problem struct {
-	Type   string          `json:"type" format:"uri" doc:"urn:sandbox-lease:problem: and the code."`
+	Type   string          `json:"type" format:"uri" doc:"urn:sandbox-lease:problem: followed by the code."`
 	Title  string          `json:"title" doc:"What the code means."`
 	Status int             `json:"status" doc:"The HTTP status."`
-	Detail string          `json:"detail" doc:"What was tried, on what, why it failed, what to do next."`
+	Detail string          `json:"detail" doc:"What was tried, on which object, why it failed, and what to do next."`
 	Code   sandbox.Code    `json:"code" doc:"Kind of failure, for programs."`
 	Reason sandbox.Reason  `json:"reason,omitempty" doc:"Refines the code, for programs."`
-	Fields []sandbox.Field `json:"fields,omitempty" doc:"What is wrong with the request, field by field."`
-	// RequestID is that of the header X-Request-Id.
-	RequestID string `json:"request_id,omitempty" doc:"The id under which the server logs the request."`
+	Fields []sandbox.Field `json:"fields,omitempty" doc:"The problems of the request by field."`
+	// RequestID is the value of the header X-Request-Id.
+	RequestID string `json:"request_id,omitempty" doc:"The id of the request in the server's log."`
 }
 
-// Err returns the error that the problem describes.
+// Err converts the problem to an error.
 func (p Problem) Err() *sandbox.Error {
 	e := &sandbox.Error{Code: p.Code, Reason: p.Reason, Message: p.Detail, Fields: p.Fields}
 	if p.Code == sandbox.Internal && p.RequestID != "" {
-		e.Message += " (request " + p.RequestID + ")" // all that there is to find it by
+		e.Message += " (request " + p.RequestID + ")" // the only way to find it in the log
 	}
 	return e
 }
@@ -57,16 +57,16 @@ type EnvironmentPage struct {
 	Environments []sandbox.Environment `json:"environments" nullable:"false"`
 }
 
-// AcquiredBatch is what became of the items of a batch.
+// AcquiredBatch holds the results of a batch.
 type AcquiredBatch struct {
-	Results []AcquiredItem `json:"results" nullable:"false" doc:"One for each item, in the order of the items."`
+	Results []AcquiredItem `json:"results" nullable:"false" doc:"One result per item, in the order of the items."`
 }
 
-// AcquiredItem is what became of one item: a lease, or why there is none.
+// AcquiredItem is the result of one item: a lease or an error.
 type AcquiredItem struct {
-	Lease *sandbox.Lease `json:"lease,omitempty" doc:"Absent where the item could not be leased."`
-	IsNew bool           `json:"is_new" doc:"The lease began with this batch."`
-	Error *Problem       `json:"error,omitempty" doc:"Why the item could not be leased."`
+	Lease *sandbox.Lease `json:"lease,omitempty" doc:"Absent if the item failed."`
+	IsNew bool           `json:"is_new" doc:"Whether this batch created the lease."`
+	Error *Problem       `json:"error,omitempty" doc:"Why the item failed."`
 }
 
 // LeasePage is one page of leases.
@@ -95,9 +95,14 @@ type DriftPage struct {
 	Findings []sandbox.DriftFinding `json:"findings" nullable:"false"`
 }
 
-// StatePage is a page of saved states.
+// LLMCallPage is a list of calls of models.
+type LLMCallPage struct {
+	Calls []sandbox.LLMCall `json:"calls" nullable:"false"`
+}
+
+// StatePage is a page of snapshots.
 type StatePage struct {
-	States []sandbox.SavedState `json:"states" nullable:"false"`
+	States []sandbox.Snapshot `json:"states" nullable:"false"`
 }
 
 // ExecPage is one page of commands.
@@ -112,37 +117,37 @@ type ProcessPage struct {
 	Processes []sandbox.Process `json:"processes" nullable:"false"`
 }
 
-// ProcessWait is what a process is waited for: one of log, port and exit.
+// ProcessWait is the condition of a wait: one of log, port and exit.
 type ProcessWait struct {
-	Log     string           `json:"log,omitempty" doc:"A regular expression (RE2) that a line of its log has to match. Lines that were written before count."`
-	Port    int              `json:"port,omitempty" doc:"A TCP port of the sandbox's 127.0.0.1 that has to accept a connection, whoever listens."`
-	Exit    bool             `json:"exit,omitempty" doc:"Wait until it has ended and is not started again."`
+	Log     string           `json:"log,omitempty" doc:"Wait for a log line that matches this regular expression (RE2). Earlier lines count."`
+	Port    int              `json:"port,omitempty" doc:"Wait until this TCP port of the sandbox's 127.0.0.1 accepts connections, from any process."`
+	Exit    bool             `json:"exit,omitempty" doc:"Wait until the process has exited and is not restarted."`
 	Timeout sandbox.Duration `json:"timeout,omitempty" doc:"Default 1m, at most 1h."`
 }
 
 // RenewRequest is the body of a renewal.
 type RenewRequest struct {
-	Settings *sandbox.LeaseSettings `json:"settings,omitempty" doc:"Replace the lease's own settings; absent keeps them."`
+	Settings *sandbox.LeaseSettings `json:"settings,omitempty" doc:"Replaces the lease's own settings. Absent keeps them."`
 }
 
-// FileInfo describes what lies under a path in a sandbox. A link is described, not followed.
+// FileInfo describes a file, directory or symlink in a sandbox. Symlinks are not followed.
 type FileInfo struct {
 	Name           string           `json:"name" doc:"The last element of the path."`
 	NameEncoding   string           `json:"name_encoding,omitempty" enum:"base64"`
 	Type           sandbox.FileType `json:"type" enum:"file,directory,symlink,other"`
-	Size           int64            `json:"size,omitempty" doc:"Bytes, of regular files only."`
+	Size           int64            `json:"size,omitempty" doc:"In bytes, for regular files only."`
 	Mode           string           `json:"mode" doc:"Permissions, octal." example:"0644"`
 	ModifiedAt     time.Time        `json:"modified_at"`
-	Target         string           `json:"target,omitempty" doc:"Of a symbolic link."`
+	Target         string           `json:"target,omitempty" doc:"Target of a symlink."`
 	TargetEncoding string           `json:"target_encoding,omitempty" enum:"base64"`
 }
 
-// FilePage is one page of what a directory holds.
+// FilePage is one page of a directory.
 type FilePage struct {
 	Files []FileInfo `json:"files" nullable:"false"`
 }
 
-// FileInfoOf turns a description into its wire form.
+// FileInfoOf converts a description to its wire form.
 func FileInfoOf(f sandbox.FileInfo) FileInfo {
 	w := FileInfo{Type: f.Type, Size: f.Size, Mode: FileMode(f.Mode), ModifiedAt: f.ModifiedAt}
 	w.Name, w.NameEncoding = Encode([]byte(f.Name))
@@ -150,7 +155,7 @@ func FileInfoOf(f sandbox.FileInfo) FileInfo {
 	return w
 }
 
-// FileInfo turns the wire form back.
+// FileInfo converts the wire form back.
 func (w FileInfo) FileInfo() (sandbox.FileInfo, error) {
 	name, err1 := Decode(w.Name, w.NameEncoding)
 	target, err2 := Decode(w.Target, w.TargetEncoding)
@@ -160,10 +165,10 @@ func (w FileInfo) FileInfo() (sandbox.FileInfo, error) {
 	}, errors.Join(err1, err2, err3)
 }
 
-// FileMode writes permissions in octal.
+// FileMode formats permissions in octal.
 func FileMode(m fs.FileMode) string { return fmt.Sprintf("%04o", m.Perm()) }
 
-// ParseFileMode is the reverse of FileMode. "" is no mode.
+// ParseFileMode is the inverse of FileMode. "" is no mode.
 func ParseFileMode(s string) (fs.FileMode, error) {
 	if s == "" {
 		return 0, nil
@@ -175,25 +180,25 @@ func ParseFileMode(s string) (fs.FileMode, error) {
 	return fs.FileMode(n), nil
 }
 
-// Base64 is the encoding of a text that is not valid UTF-8; all others are sent as they are.
+// Base64 is the encoding of a text that is not valid UTF-8. Other texts are sent unchanged.
 const Base64 = "base64"
 
-// ExecRequest asks for a command. With content type NDJSON it is the first line of the body, and
-// ExecInput lines follow it as the command's standard input.
+// ExecRequest is a request to run a command. With content type NDJSON, it is the first line of the body, and ExecInput
+// lines follow as the command's standard input.
 type ExecRequest struct {
-	ID            string              `json:"id,omitempty" doc:"Names the command, for ever; the same request under the same id is the same command. Issued without."`
-	Command       []string            `json:"command,omitempty" nullable:"false" doc:"Program and arguments; no shell is involved."`
-	Shell         string              `json:"shell,omitempty" doc:"A line for the image's /bin/sh, in place of command, in sessions only: what it exports and where it ends is the session's from then on."`
-	Source        sandbox.EventSource `json:"source,omitempty" enum:"user,agent,system" doc:"Who gives the command to a session. Default agent."`
+	ID            string              `json:"id,omitempty" doc:"Id for idempotent retries: a repeat of the request returns the same command. Never reusable. Default: generated."`
+	Command       []string            `json:"command,omitempty" nullable:"false" doc:"Program and arguments, without a shell."`
+	Shell         string              `json:"shell,omitempty" doc:"A line for the image's /bin/sh instead of command, only in sessions. The session keeps the variables that it exports and its final directory."`
+	Source        sandbox.EventSource `json:"source,omitempty" enum:"user,agent,system" doc:"Author of a session's command. Default agent."`
 	Env           map[string]string   `json:"env,omitempty"`
 	Cwd           string              `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
 	User          string              `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user."`
-	As            sandbox.ExecAs      `json:"as,omitempty" enum:"verifier" doc:"verifier: run it as a second user of the sandbox, while all other programs of the sandbox are stopped; an error where one of them ran all the same. For test verdicts. Other commands wait meanwhile, and get 409 verifier_runs at their timeout."`
+	As            sandbox.ExecAs      `json:"as,omitempty" enum:"verifier" doc:"verifier: run as a second user of the sandbox, while all other processes of the sandbox are frozen. An error if one of them ran anyway. For test verdicts. Other commands wait, and get 409 verifier_runs at their timeout."`
 	Timeout       sandbox.Duration    `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
-	OutputLimit   int                 `json:"output_limit,omitempty" doc:"Bytes kept of each stream of collected output. Default 1 MiB."`
+	OutputLimit   int                 `json:"output_limit,omitempty" doc:"Bytes to keep of each stream of collected output. Default 1 MiB."`
 	Stdin         string              `json:"stdin,omitempty"`
 	StdinEncoding string              `json:"stdin_encoding,omitempty" enum:"base64"`
-	Detach        bool                `json:"detach,omitempty" doc:"Answer 202 with the command at once, which goes on when its caller does not. It takes no stdin."`
+	Detach        bool                `json:"detach,omitempty" doc:"Respond with 202 and the started command. It keeps running without its caller, and takes no stdin."`
 }
 
 // ExecInput is a piece of a command's standard input.
@@ -202,9 +207,9 @@ type ExecInput struct {
 	Encoding string `json:"encoding,omitempty" enum:"base64"`
 }
 
-// ExecResult is how a command ended. Streamed output is not repeated in it.
+// ExecResult is the result of a command. It does not repeat streamed output.
 type ExecResult struct {
-	ExecID         string           `json:"exec_id,omitempty" doc:"The command's id, under which it is kept."`
+	ExecID         string           `json:"exec_id,omitempty" doc:"The id of the command."`
 	ExitCode       int              `json:"exit_code"`
 	Stdout         string           `json:"stdout,omitempty"`
 	StdoutEncoding string           `json:"stdout_encoding,omitempty" enum:"base64"`
@@ -214,7 +219,7 @@ type ExecResult struct {
 	TimedOut       bool             `json:"timed_out,omitempty"`
 	OOMKilled      bool             `json:"oom_killed,omitempty"`
 	Truncated      bool             `json:"truncated,omitempty"`
-	StdoutBytes    int64            `json:"stdout_bytes" doc:"What it wrote."`
+	StdoutBytes    int64            `json:"stdout_bytes" doc:"Bytes written."`
 	StderrBytes    int64            `json:"stderr_bytes"`
 }
 
@@ -228,26 +233,42 @@ type ExecOutput struct {
 	Error    *Problem    `json:"error,omitempty"`
 }
 
-// ResultOf turns a command's result into its wire form.
+// ResultOf converts the result of a command to its wire form.
 func ResultOf(r sandbox.ExecResult) ExecResult {
-	w := ExecResult{ExecID: r.ExecID, ExitCode: r.ExitCode, Duration: r.Duration, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled,
-		Truncated: r.Truncated, StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes}
+	w := ExecResult{
+		ExecID:      r.ExecID,
+		ExitCode:    r.ExitCode,
+		Duration:    r.Duration,
+		TimedOut:    r.TimedOut,
+		OOMKilled:   r.OOMKilled,
+		Truncated:   r.Truncated,
+		StdoutBytes: r.StdoutBytes,
+		StderrBytes: r.StderrBytes,
+	}
 	w.Stdout, w.StdoutEncoding = Encode(r.Stdout)
 	w.Stderr, w.StderrEncoding = Encode(r.Stderr)
 	return w
 }
 
-// Result turns the wire form back.
+// Result converts the wire form back.
 func (w ExecResult) Result() (sandbox.ExecResult, error) {
 	stdout, err1 := Decode(w.Stdout, w.StdoutEncoding)
 	stderr, err2 := Decode(w.Stderr, w.StderrEncoding)
 	return sandbox.ExecResult{
-		ExecID: w.ExecID, ExitCode: w.ExitCode, Stdout: stdout, Stderr: stderr, Duration: w.Duration,
-		TimedOut: w.TimedOut, OOMKilled: w.OOMKilled, Truncated: w.Truncated, StdoutBytes: w.StdoutBytes, StderrBytes: w.StderrBytes,
+		ExecID:      w.ExecID,
+		ExitCode:    w.ExitCode,
+		Stdout:      stdout,
+		Stderr:      stderr,
+		Duration:    w.Duration,
+		TimedOut:    w.TimedOut,
+		OOMKilled:   w.OOMKilled,
+		Truncated:   w.Truncated,
+		StdoutBytes: w.StdoutBytes,
+		StderrBytes: w.StderrBytes,
 	}, errors.Join(err1, err2)
 }
 
-// Encode returns bytes as text when they are valid UTF-8, otherwise in base64.
+// Encode returns bytes as text if they are valid UTF-8, otherwise in base64.
 func Encode(b []byte) (data, encoding string) {
 	if utf8.Valid(b) {
 		return string(b), ""
@@ -255,7 +276,7 @@ func Encode(b []byte) (data, encoding string) {
 	return base64.StdEncoding.EncodeToString(b), Base64
 }
 
-// Decode is the reverse of Encode.
+// Decode is the inverse of Encode.
 func Decode(data, encoding string) ([]byte, error) {
 	switch encoding {
 	case "":
@@ -263,30 +284,30 @@ func Decode(data, encoding string) ([]byte, error) {
 	case Base64:
 		return base64.StdEncoding.DecodeString(data)
 	default:
-		return nil, fmt.Errorf("encoding %q is not known, only %q is", encoding, Base64)
+		return nil, fmt.Errorf("unknown encoding %q: want %q", encoding, Base64)
 	}
 }
 
-// RunRequest asks for a one-shot run. In a multipart/form-data body it is the part "run"; the parts
-// "files", a tar stream, and "stdin" may follow it, in this order.
+// RunRequest is a request for a one-shot run. In a multipart/form-data body, it is the part "run". The parts "files", a
+// tar stream, and "stdin" may follow in this order.
 type RunRequest struct {
 	EnvironmentID string           `json:"environment_id"`
-	AgentDID      string           `json:"agent_did,omitempty" doc:"Default is an agent of its own, which no other run has."`
-	Margin        sandbox.Duration `json:"margin,omitempty" doc:"What making the sandbox and moving its files may take. Default 2m0s, 5s to 1h."`
-	Collect       []string         `json:"collect,omitempty" doc:"Paths that come back as a tar stream after the command."`
+	AgentDID      string           `json:"agent_did,omitempty" doc:"Default: a new agent for this run."`
+	Margin        sandbox.Duration `json:"margin,omitempty" doc:"Time allowed for creating the sandbox and copying files, 5s to 1h. Default 2m0s."`
+	Collect       []string         `json:"collect,omitempty" doc:"Paths to return as a tar stream after the command."`
 	ExecRequest
 }
 
-// RunResult is how a run ended.
+// RunResult is the result of a run.
 type RunResult struct {
 	ExecResult
-	Lease   sandbox.Lease `json:"lease" doc:"The run's lease at its end, with what it cost."`
-	Missing []string      `json:"missing,omitempty" doc:"Paths to collect that were not there."`
-	// Files is what was collected. Streamed runs have it in lines.
-	Files []byte `json:"files,omitempty" doc:"What was collected, a tar stream in base64."`
+	Lease   sandbox.Lease `json:"lease" doc:"The lease of the run at its end, with its cost."`
+	Missing []string      `json:"missing,omitempty" doc:"Paths to collect that do not exist."`
+	// Files are the collected files. Streamed runs send them in lines.
+	Files []byte `json:"files,omitempty" doc:"The collected files, a tar stream in base64."`
 }
 
-// RunOutput is one line of a streamed run, as ExecOutput is of a command.
+// RunOutput is one line of a streamed run; see ExecOutput.
 type RunOutput struct {
 	Stream   string     `json:"stream,omitempty" enum:"stdout,stderr,files"`
 	Data     string     `json:"data,omitempty"`
@@ -302,7 +323,7 @@ const (
 	PartStdin = "stdin"
 )
 
-// RunResultOf turns a run's result into its wire form.
+// RunResultOf converts the result of a run to its wire form.
 func RunResultOf(r sandbox.RunResult) RunResult {
 	return RunResult{ExecResult: ResultOf(r.ExecResult), Lease: r.Lease, Missing: r.Missing}
 }

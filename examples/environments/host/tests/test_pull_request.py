@@ -1,4 +1,4 @@
-"""What of a proposed change is pushed, and what is refused."""
+"""Which proposed changes are pushed, and which are refused."""
 
 import hashlib
 import subprocess
@@ -19,7 +19,7 @@ new file mode {1}
 
 
 class Files:
-    """A reconciler that has one file."""
+    """A fake reconciler with one file."""
 
     def __init__(self, content):
         self.content = content

@@ -1,4 +1,4 @@
-"""A turn as a game server takes it, with a reconciler that answers what the test wants."""
+"""Turns of a game server, with a fake reconciler whose answers the test sets."""
 
 import contextlib
 import http.server

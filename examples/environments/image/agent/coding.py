@@ -1,7 +1,7 @@
-"""The turn of a coding agent: clone, change on a branch of its own, check, and leave a patch.
+"""The turn of a coding agent: clone, change on the agent's own branch, check, and leave a patch.
 
-The sandbox can read the repository and cannot push to it: whoever started the turn takes the patch out,
-looks at it, pushes the branch and opens the pull request (see examples/environments/host).
+The sandbox can read the repository but cannot push to it. The host reads the patch from the sandbox, checks it,
+pushes the branch and opens the pull request (see examples/environments/host).
 """
 
 import hashlib
@@ -16,13 +16,13 @@ import games
 import llm
 from settings import Settings
 
-# How often the model may mend what the check refused.
+# How many changes the model may propose: each answer after the first repairs a failed one.
 ROUNDS = 3
-# What the model is shown of a repository and of a check's output, in characters.
+# How much of a repository and of a check's output the model sees, in characters.
 MAX_SHOWN = 60_000
 MAX_SHOWN_FILE = 20_000
 MAX_CHECK_OUTPUT = 4_000
-# The seconds that git and one check may take.
+# The timeouts of one git command and of one check, in seconds.
 GIT_SECONDS = 120
 CHECK_SECONDS = 120
 
@@ -31,16 +31,16 @@ FORM = """Answer with one JSON object and nothing else:
 
 
 class TaskError(Exception):
-    """The task cannot be worked on. The message says which command or field was wrong."""
+    """The task is invalid, or a command for it failed. The message names the field or the command."""
 
 
 class BadChange(Exception):
-    """An answer that is no change. The message tells the model what is wrong."""
+    """The answer is not a valid change. The message tells the model what is wrong."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be done, and where."""
+    """What the agent must do, and in which repository."""
 
     name: str
     repository: str
@@ -50,7 +50,7 @@ class Task:
 
     @classmethod
     def of(cls, state: dict) -> "Task":
-        """Reads a task as the game server gives it. Errors: TaskError."""
+        """Parses a task from the game server. Errors: TaskError."""
         texts = {}
         for key, default in (("task", None), ("repository", None), ("description", None), ("base", "main")):
             texts[key] = state.get(key, default)
@@ -68,12 +68,12 @@ class Task:
 
 
 def branch_of(agent: str, task: str) -> str:
-    """agent/<agent>/<task>; of a DID what stands behind did:, with '-' for what no branch may have."""
+    """agent/<agent>/<task>. The agent is its DID without did:, with '-' for characters that a branch must not have."""
     return f"agent/{re.sub(r'[^A-Za-z0-9_-]', '-', agent.removeprefix('did:'))}/{task}"
 
 
 def propose(settings: Settings, state: dict, ask=llm.ask) -> dict:
-    """Returns the action propose_change, or skip_turn where there is no change that passes the check."""
+    """Returns the action propose_change, or skip_turn if no change passes the check."""
     task = Task.of(state)
     tree = settings.workspace / "src" / task.name
     branch = branch_of(settings.agent, task.name)
@@ -100,7 +100,7 @@ def propose(settings: Settings, state: dict, ask=llm.ask) -> dict:
 
 
 def git(tree: Path, *args: str) -> bytes:
-    """Runs git, which asks nobody for anything and runs no hooks, and returns its output. Errors: TaskError."""
+    """Runs git without prompts and hooks, and returns its output. Errors: TaskError."""
     command = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(tree), *args]
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "HOME": str(tree.parent)}
     try:
@@ -113,12 +113,12 @@ def git(tree: Path, *args: str) -> bytes:
 
 
 def paths(output: bytes) -> list[str]:
-    """What git prints with -z."""
+    """The names in the output of git with -z."""
     return [name.decode(errors="replace") for name in output.split(b"\0")[:-1]]
 
 
 def clone(task: Task, tree: Path, branch: str) -> str:
-    """Makes a fresh clone with the branch of the agent, and returns the commit that it begins at."""
+    """Makes a fresh clone with the branch of the agent, and returns the commit on which the branch starts."""
     shutil.rmtree(tree, ignore_errors=True)
     tree.parent.mkdir(parents=True, exist_ok=True)
     git(tree.parent, "clone", "--quiet", "--depth", "1", "--branch", task.base, "--", task.repository, str(tree))
@@ -127,7 +127,7 @@ def clone(task: Task, tree: Path, branch: str) -> str:
 
 
 def shown(tree: Path) -> str:
-    """The names of all files, and the contents of the small ones as far as there is room."""
+    """The names of all files, and the contents of the small text files that fit into MAX_SHOWN."""
     names = paths(git(tree, "ls-files", "-z"))
     parts, room = ["The files of the repository:\n" + "\n".join(names)], MAX_SHOWN
     for name in names:
@@ -165,7 +165,7 @@ def apply(tree: Path, change: dict) -> str:
 
 
 def inside(tree: Path, name: str) -> Path:
-    """The path of a file of the repository. Errors: BadChange, for what leads out of it or into .git."""
+    """The path of a file in the repository. Errors: BadChange, if the path is outside of it or in .git."""
     parts = Path(name).parts
     root = tree.resolve()
     path = (tree / name).resolve()
@@ -175,7 +175,7 @@ def inside(tree: Path, name: str) -> Path:
 
 
 def run_check(tree: Path, check: tuple[str, ...]) -> None:
-    """Runs what the task is checked with. Errors: BadChange, with the end of what it printed."""
+    """Runs the check of the task. Errors: BadChange, with the end of its output; TaskError, if it cannot run."""
     if not check:
         return
     environment = {**os.environ, "HOME": str(tree.parent), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -191,7 +191,7 @@ def run_check(tree: Path, check: tuple[str, ...]) -> None:
 
 
 def commit(settings: Settings, task: Task, tree: Path, branch: str, base: str, summary: str) -> dict:
-    """Commits the change and leaves it as a patch, which the action names."""
+    """Commits the change and writes it to a patch file. The action has the file's path."""
     git(tree, "add", "--all")
     files = paths(git(tree, "diff", "--cached", "--name-only", "-z"))
     if not files:

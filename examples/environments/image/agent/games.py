@@ -1,15 +1,15 @@
-"""The actions that a game server takes. Whatever a model answers, nothing else leaves the sandbox."""
+"""The actions that a game server accepts. The sandbox sends nothing else, whatever the model answers."""
 
 from dataclasses import dataclass, field
 
-# The longest text of a field, in characters, and the most entries of an object or list.
+# The maximum length of a text, in characters, and the maximum number of entries of an object or list.
 MAX_TEXT = 500
 MAX_ENTRIES = 32
 
 
 @dataclass(frozen=True)
 class Action:
-    """The fields of an action by name; each is a str, an int, or an object of counts by resource (dict)."""
+    """The types of an action's fields, by name. A dict is an object of counts by resource, a list has names."""
 
     required: dict = field(default_factory=dict)
     optional: dict = field(default_factory=dict)
@@ -44,7 +44,7 @@ ACTIONS = {
 
 
 class BadAction(Exception):
-    """An answer that is no action. The message tells the model what is wrong."""
+    """The answer is not a valid action. The message tells the model what is wrong."""
 
 
 def skip_turn(reason: str) -> dict:
@@ -53,7 +53,7 @@ def skip_turn(reason: str) -> dict:
 
 
 def check(kind: str, state: dict, answer: dict) -> dict:
-    """Returns the action that an answer is, with the fields that the game knows. Errors: BadAction."""
+    """Returns the action of an answer, with only the fields that the game knows. Errors: BadAction."""
     name = answer.get("action")
     if name == "skip_turn":
         return skip_turn(str(answer.get("reason", "the agent passes")))
@@ -74,7 +74,7 @@ def check(kind: str, state: dict, answer: dict) -> dict:
 
 
 def _legal(state: dict, known: dict) -> list[str]:
-    """The actions that the game server allows in this turn; all, where it does not say."""
+    """The actions that the game server allows in this turn; all actions if it does not say."""
     listed = state.get("legal_actions")
     if not isinstance(listed, list):
         return list(known)

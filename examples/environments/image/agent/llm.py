@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible API, the only host that a sandbox needs to reach for a turn."""
+"""A model with an OpenAI-compatible API. Its server is the only host that a turn in a sandbox needs to reach."""
 
 import json
 import re
@@ -8,19 +8,19 @@ import urllib.request
 
 from settings import Settings
 
-# The statuses after which the same request may succeed, and how often it is made.
+# The statuses after which a retry may succeed, and the maximum number of attempts.
 TRANSIENT = {408, 429, 500, 502, 503, 504}
 ATTEMPTS = 3
-# The most that is read of an answer, in bytes.
+# How much of an answer is read, in bytes.
 MAX_ANSWER = 4 << 20
 
 
 class ModelError(Exception):
-    """The model could not be asked. The message says which URL was, and what came of it."""
+    """The model gave no answer. The message has the URL and the cause."""
 
 
 def ask(settings: Settings, messages: list[dict], sleep=time.sleep) -> str:
-    """Returns what the model answers to a conversation. LLM_TIMEOUT bounds each attempt."""
+    """Returns the model's answer to a conversation. LLM_TIMEOUT limits each attempt."""
     url = settings.variable("LLM_URL", "https://openrouter.ai/api/v1").rstrip("/") + "/chat/completions"
     request = urllib.request.Request(
         url,
@@ -45,7 +45,7 @@ def ask(settings: Settings, messages: list[dict], sleep=time.sleep) -> str:
 
 
 def _pause(err: urllib.error.HTTPError, attempt: int) -> float:
-    """The seconds that the server asks for, as far as a turn can wait; else one more each time."""
+    """The pause that the server asks for, at most 10 s; without one, 1 s more after each attempt."""
     text = err.headers.get("Retry-After", "")
     return min(int(text), 10) if text.isdigit() else attempt
 
@@ -59,7 +59,7 @@ def _content(url: str, body: bytes) -> str:
 
 
 def json_object(text: str) -> dict:
-    """The one JSON object that an answer is, or that stands in its one code block. Errors: ValueError."""
+    """The JSON object of an answer: the whole answer, or its only code block. Errors: ValueError."""
     blocks = re.findall(r"```(?:json)?\s*\n(.*?)```", text, flags=re.DOTALL)
     candidate = blocks[0] if len(blocks) == 1 else text
     try:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The relay watcher: listens to the relay as the agent, takes each turn that is the agent's, and posts the action
-as a record of the agent's repository.
+"""The relay watcher: listens to the relay as the agent, takes each turn of the agent, and posts the action as a record
+of the agent's repository.
 
-It authenticates as AT Protocol services do: with short-lived tokens that name the agent's DID and are signed by the
-DID's key (P-256), which its host has put into KEY_FILE. It runs until it is ended, and connects again whenever it
-has to. `reconciler processes wait … --log '^Connected to relay'` waits until it listens.
+It authenticates as AT Protocol services do, with short-lived tokens. A token names the agent's DID and is signed with
+the DID's key (P-256), which the agent's host writes to KEY_FILE. The watcher runs until it is stopped, and reconnects
+after each lost connection. `reconciler processes wait … --log '^Connected to relay'` waits until it listens.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ import websockets
 import games
 from settings import Settings, SettingsError
 
-# Where the agent's key lies. The files API puts it there for one agent; secrets are the same for all of an environment.
+# The path of the agent's key. The files API writes it for one agent; secrets are the same for all in an environment.
 KEY_FILE = Path("/workspace/.agent/did-key.pem")
 TAKE_TURN = [sys.executable, str(Path(__file__).with_name("take_turn.py"))]
 SUBSCRIBE = "network.agent.relay.subscribe"
 CREATE_RECORD = "com.atproto.repo.createRecord"
-# Seconds: how long a token is good for, and the longest pause before connecting again.
+# The lifetime of a token, and the longest pause before a reconnect, in seconds.
 TOKEN_SECONDS = 60
 MAX_PAUSE = 30
-# How many turns are known to have been taken, and the largest message, in bytes.
+# How many taken turns are remembered, and the maximum size of a message, in bytes.
 TURNS_KNOWN = 1024
 MAX_MESSAGE = 1 << 20
 
 
 class RelayError(Exception):
-    """The relay refused something. The message says what."""
+    """A request to the relay failed or could not be signed. The message says why."""
 
 
 def say(text: str) -> None:
@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 
 def parse(text: str | bytes) -> dict:
-    """A message of the relay; an empty one where it is none that could be meant for an agent."""
+    """A message of the relay; empty if it is not a JSON object."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
@@ -58,7 +58,7 @@ def parse(text: str | bytes) -> dict:
 
 @dataclass
 class Watcher:
-    """One agent at its relay."""
+    """Watches the relay for one agent."""
 
     settings: Settings
     key_file: Path = KEY_FILE
@@ -76,7 +76,7 @@ class Watcher:
             raise SettingsError(f"RELAY_URL must be an http(s) URL, not {self.relay!r}")
 
     async def watch(self) -> None:
-        """Listens for ever. It returns only by an exception that connecting again does not mend."""
+        """Listens for ever. It ends only with an error that a reconnect does not fix."""
         pause = 1
         while True:
             started = time.monotonic()
@@ -107,7 +107,7 @@ class Watcher:
                     await self.turn(message["record"])
 
     def is_turn(self, message: dict) -> bool:
-        """Whether a message is a turn of this agent. A relay may send more than what was subscribed to."""
+        """Whether a message is a turn of this agent. A relay may send more than the watcher has subscribed to."""
         record = message.get("record")
         return (
             message.get("did") == self.agent
@@ -118,7 +118,7 @@ class Watcher:
         )
 
     async def turn(self, record: dict) -> None:
-        """Takes a turn and posts its action, once, however often the relay tells of it."""
+        """Takes a turn and posts its action, once, even if the relay repeats the message."""
         number = record["turn"]
         if number in self.taken:
             return
@@ -130,7 +130,7 @@ class Watcher:
             self.taken.popitem(last=False)
 
     async def act(self, state: dict) -> dict:
-        """Runs the turn processor. However it fails, the agent's turn is skipped and the game goes on."""
+        """Runs the turn processor. If it fails, the agent skips the turn and the game continues."""
         process = await asyncio.create_subprocess_exec(
             *self.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
         try:
@@ -150,7 +150,7 @@ class Watcher:
         return action if isinstance(action, dict) and "action" in action else games.skip_turn("the turn gave no action")
 
     def post(self, number: int, action: dict) -> None:
-        """Creates the record of a turn. Its key is the turn's, so that there is one, whoever posts it again."""
+        """Creates the record of a turn. Its key contains the turn, so a repeated post creates no second record."""
         body = {
             "repo": self.agent,
             "collection": self.record_type,
@@ -170,11 +170,11 @@ class Watcher:
             with urllib.request.urlopen(request, timeout=30) as response:
                 response.read()
         except urllib.error.HTTPError as err:
-            if err.code != 409:  # the record is there: posted before a restart
+            if err.code != 409:  # the record exists: posted before a restart
                 raise RelayError(f"the record of turn {number} was refused: {err.code} {err.read(300)!r}") from err
 
     def token(self, method: str) -> str:
-        """A token for one method of the relay, as the agent."""
+        """A token of the agent for one method of the relay."""
         now = int(time.time())
         claims = {"iss": self.agent, "aud": self.audience, "iat": now, "exp": now + TOKEN_SECONDS, "lxm": method, "jti": secrets.token_hex(16)}
         try:

@@ -1,21 +1,21 @@
-"""What an agent is told by its environment: variables, secrets, skills and what it remembers."""
+"""What the environment gives an agent (variables, secrets, skills), and the agent's memory."""
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# How much of its memory an agent is shown, in characters: the latest. How many notes are kept.
+# How many characters of its memory an agent sees (the latest), and how many notes are kept.
 MEMORY_SHOWN = 8_000
 NOTES_KEPT = 200
 
 
 class SettingsError(Exception):
-    """Something that the environment has to give is missing. The message says what, and where it belongs."""
+    """A setting is missing or wrong. The message says which, and where to give it."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The environment of an agent. Directories differ in tests only."""
+    """The environment of an agent. Only tests change the directories."""
 
     environment: dict = field(default_factory=lambda: dict(os.environ))
     secrets: Path = Path("/run/secrets")
@@ -24,7 +24,7 @@ class Settings:
 
     @property
     def agent(self) -> str:
-        """The DID of the agent, which the system sets."""
+        """The agent's DID. The reconciler sets it."""
         return self.variable("AGENT_DID")
 
     @property
@@ -33,7 +33,7 @@ class Settings:
 
     @property
     def environment_type(self) -> str:
-        """rpg, catan or coding: decides what a turn is."""
+        """rpg, catan or coding. It decides what a turn is."""
         return self.variable("ENVIRONMENT_TYPE")
 
     def variable(self, name: str, default: str | None = None) -> str:
@@ -59,7 +59,7 @@ class Settings:
             raise SettingsError(f"the secret {name} cannot be read ({err}): give it in the secrets of the environment") from err
 
     def prompt(self) -> str:
-        """All skills of the environment, one after the other, and what the agent is and remembers."""
+        """All skills of the environment, one after the other, then the agent's character and memory."""
         skills = sorted((self.data / "skills").glob("*/prompt.md"))
         if not skills:
             raise SettingsError(f"there is no skill in {self.data / 'skills'}: give one in the skills of the environment")
@@ -70,7 +70,7 @@ class Settings:
         return "\n\n".join(parts)
 
     def remember(self, note: str) -> None:
-        """Adds a line to the agent's memory, which /data keeps from one turn to the next."""
+        """Adds a line to the agent's memory. /data keeps it for later turns."""
         lines = self._notes.read_text().splitlines() if self._notes.is_file() else []
         lines.append("- " + " ".join(note.split()))
         self._notes.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The turn processor: reads the state of a game, or a task, as JSON from standard input, asks the model, and
-writes the action that the agent takes as JSON to standard output.
+writes the agent's action as JSON to standard output.
 
-An answer that is no action becomes {"action": "skip_turn", "reason": …}. Everything that is nobody's turn
-(no state, no skill, no key, no model) ends with exit code 1 and says why on standard error.
+If the model gives no valid action, the action is {"action": "skip_turn", "reason": …}. Without a state, a skill, a key
+or a model, the processor ends with exit code 1 and writes the cause to standard error.
 """
 
 import json
@@ -14,7 +14,7 @@ import games
 import llm
 from settings import Settings, SettingsError
 
-# How often the model is asked: once, and once more with what was wrong.
+# How often the model is asked: once, and once more with the error of its answer.
 ATTEMPTS = 2
 
 FORM = """Answer with one JSON object and nothing else: "action", the fields of that action, "reason" (one sentence),
@@ -22,7 +22,7 @@ and, if you want to know something in later turns, "remember" (one sentence)."""
 
 
 class StateError(Exception):
-    """Standard input is no state."""
+    """Standard input is not a valid state."""
 
 
 def take_turn(settings: Settings, state: dict, ask=llm.ask) -> dict:

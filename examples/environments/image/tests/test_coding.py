@@ -1,4 +1,4 @@
-"""A coding turn on a repository on this disk."""
+"""Coding turns on a local repository."""
 
 import hashlib
 import json

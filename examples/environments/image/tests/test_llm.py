@@ -1,4 +1,4 @@
-"""What is made of the answers of a model's server."""
+"""How llm handles the answers of a model's server."""
 
 import http.server
 import json

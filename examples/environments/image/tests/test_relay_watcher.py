@@ -1,4 +1,4 @@
-"""The watcher at a relay that it does not trust."""
+"""The watcher with a relay that it does not trust."""
 
 import asyncio
 import json

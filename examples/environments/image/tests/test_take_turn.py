@@ -1,4 +1,4 @@
-"""What a turn comes to, with a model that says what the test wants."""
+"""Turns with a fake model, whose answers the test sets."""
 
 import json
 import tempfile

@@ -21,7 +21,7 @@ type Account struct {
 func StartAccount(t testing.TB) *Account {
 	t.Helper()
 	Need(t)
-	a, err := localaccount.Start(t.Context(), localaccount.Config{Worker: workerDir(), State: t.TempDir()})
+	a, err := localaccount.Start(t.Context(), localaccount.Config{Worker: workerDir(t), State: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,8 @@ func (a *Account) pushVariant(t testing.TB, app application) (image string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.call(t, http.MethodPost, "/containers/registries/"+api.Host+"/credentials", `{"expiration_minutes":15,"permissions":["push","pull"]}`, &granted)
+	a.call(t, http.MethodPost, "/containers/registries/"+api.Host+"/credentials",
+		`{"expiration_minutes":15,"permissions":["push","pull"]}`, &granted)
 	client := registry.New(nil).With(api.Host, func(context.Context) (string, sandbox.Secret, error) {
 		return granted.Username, sandbox.Secret(granted.Password), nil
 	})
@@ -106,8 +107,10 @@ func (a *Account) ChangeScript(t testing.TB, more string) {
 	}
 	a.call(t, http.MethodGet, path+"/settings", "", &current)
 	metadata, err := json.Marshal(map[string]any{
-		"main_module": module, "compatibility_date": current.CompatibilityDate, "containers": []map[string]string{{"class_name": "Sandbox"}},
-		"keep_bindings": []string{"plain_text", "secret_text", "durable_object_namespace", "d1", "r2_bucket"},
+		"main_module":        module,
+		"compatibility_date": current.CompatibilityDate,
+		"containers":         []map[string]string{{"class_name": "Sandbox"}},
+		"keep_bindings":      []string{"plain_text", "secret_text", "durable_object_namespace", "d1", "r2_bucket"},
 	})
 	if err != nil {
 		t.Fatal(err)

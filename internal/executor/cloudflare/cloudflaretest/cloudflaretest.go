@@ -47,6 +47,9 @@ type Config struct {
 	Script string
 	// Check is how often a sandbox that is awake looks after itself; zero means as deployments do.
 	Check time.Duration
+	// Outside is the address of a server that stands in for the Internet: what the Worker fetches goes there, with the
+	// header X-Outside-Origin. Empty means the Internet.
+	Outside string
 }
 
 // Server is a Worker that runs.
@@ -87,7 +90,9 @@ func Start(t testing.TB, cfg Config) *Server {
 		script = built
 	}
 	s := &Server{
-		t: t, Instance: cmp.Or(cfg.Instance, "account-"+sandbox.RandomIDs(8)), Key: cmp.Or(cfg.Key, sandbox.Secret(sandbox.RandomIDs(40))),
+		t:        t,
+		Instance: cmp.Or(cfg.Instance, "account-"+sandbox.RandomIDs(8)),
+		Key:      cmp.Or(cfg.Key, sandbox.Secret(sandbox.RandomIDs(40))),
 	}
 	key := s.Key
 	if cfg.NoKey {
@@ -103,8 +108,17 @@ func Start(t testing.TB, cfg Config) *Server {
 	}
 	name := "test-" + sandbox.RandomIDs(8)
 	config, err := json.Marshal(map[string]string{
-		"check": milliseconds(cfg.Check), "name": name, "script": path, "state": filepath.Join(dir, "state"), "key": string(key), "older": string(cfg.OlderKey), "instance": s.Instance, "image": cfg.Image,
-		"sidecar": sidecar(t), "engine": engine(t),
+		"check":    milliseconds(cfg.Check),
+		"name":     name,
+		"script":   path,
+		"state":    filepath.Join(dir, "state"),
+		"key":      string(key),
+		"older":    string(cfg.OlderKey),
+		"instance": s.Instance,
+		"image":    cfg.Image,
+		"sidecar":  sidecar(t),
+		"engine":   engine(t),
+		"outside":  cfg.Outside,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +144,7 @@ func milliseconds(d time.Duration) string {
 // run starts the server; it ends with its standard input, which end closes.
 func (s *Server) run(config string) (end func()) {
 	s.t.Helper()
-	program := filepath.Join(workerDir(), "local.mjs")
+	program := filepath.Join(workerDir(s.t), "local.mjs")
 	if _, err := os.Stat(filepath.Join(filepath.Dir(program), "node_modules", "miniflare")); err != nil {
 		s.t.Fatalf("the Worker's packages are not installed: run make worker (%v)", err)
 	}
@@ -246,8 +260,8 @@ func Busybox(t testing.TB) string {
 		t.Fatal(err)
 	}
 	files := append(dockertest.BusyboxFiles(t),
-		dockertest.File{Name: ".sandbox/", Mode: 0o755}, dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: program},
-		dockertest.File{Name: "run/", Mode: 0o755})
+		dockertest.File{Name: ".sandbox/", Mode: 0o755},
+		dockertest.File{Name: ".sandbox/guest", Mode: 0o755, Content: program}, dockertest.File{Name: "run/", Mode: 0o755})
 	for dir, mode := range map[string]int64{"workspace/": 0o755, "data/": 0o755, "run/secrets/": 0o700} {
 		files = append(files, dockertest.File{Name: dir, Mode: mode, UID: 1000, GID: 1000})
 	}
@@ -281,7 +295,20 @@ func engine(t testing.TB) string {
 	return host
 }
 
-func workerDir() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "worker")
+// workerDir is the Worker's directory, in the module that the test's own directory is in.
+func workerDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for root := dir; ; root = filepath.Dir(root) {
+		worker := filepath.Join(root, "internal/executor/cloudflare/worker")
+		if _, err := os.Stat(worker); err == nil {
+			return worker
+		}
+		if root == filepath.Dir(root) {
+			t.Fatalf("no directory above %s has the Worker", dir)
+		}
+	}
 }

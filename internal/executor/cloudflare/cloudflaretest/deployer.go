@@ -19,6 +19,8 @@ import (
 type Deployer struct {
 	// Front starts a proxy before a Worker, and returns its address and what ends it; nil means none.
 	Front func(url string) (front string, end func())
+	// Outside is that of each Server's Config.
+	Outside string
 
 	t       testing.TB
 	account string
@@ -29,7 +31,8 @@ type Deployer struct {
 
 type site struct {
 	cloudflare.Site
-	end func()
+	server *Server
+	end    func()
 }
 
 var _ cloudflare.Deployer = (*Deployer)(nil)
@@ -46,7 +49,9 @@ func Reference(image string) string { return image + "@sha256:" + strings.Repeat
 func (d *Deployer) Account(context.Context) (string, error) { return d.account, nil }
 
 // Prepare implements cloudflare.Deployer: images have the guest.
-func (d *Deployer) Prepare(_ context.Context, _, image string) (cloudflare.Prepared, error) {
+func (d *Deployer) Prepare(
+	_ context.Context, _, image string, _ func(digest string) bool,
+) (cloudflare.Prepared, error) {
 	return cloudflare.Prepared{Reference: image}, nil
 }
 
@@ -58,7 +63,8 @@ func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloud
 	}
 	image, _, _ := strings.Cut(dep.Image, "@")
 	if _, err := dockertest.Engine(d.t).ImageInspect(ctx, image); cerrdefs.IsNotFound(err) {
-		return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", image).WithReason(sandbox.ReasonImageNotFound)
+		return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "there is no image %s", image).
+			WithReason(sandbox.ReasonImageNotFound)
 	} else if err != nil {
 		return cloudflare.Site{}, sandbox.Errorf(sandbox.Unavailable, "look for image %s: %w", image, err)
 	}
@@ -70,10 +76,20 @@ func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloud
 		}
 		have.end()
 	}
-	server := Start(d.t, Config{Image: image, Script: string(dep.Script), Key: dep.SigningKey, OlderKey: dep.OlderKey, Instance: d.account})
-	made := &site{end: server.Stop, Site: cloudflare.Site{
-		Name: dep.Name, URL: server.URL, ScriptDigest: cloudflare.ScriptDigest(dep.Script), SigningKeyDigest: dep.KeysDigest(),
-		Variables: dep.Variables, Image: dep.Image, Resources: dep.Resources, MaxInstances: dep.MaxInstances, RolloutGrace: dep.RolloutGrace,
+	server := Start(d.t, Config{
+		Image: image, Script: string(dep.Script), Key: dep.SigningKey, OlderKey: dep.OlderKey,
+		Instance: d.account, Outside: d.Outside,
+	})
+	made := &site{server: server, end: server.Stop, Site: cloudflare.Site{
+		Name:             dep.Name,
+		URL:              server.URL,
+		ScriptDigest:     cloudflare.ScriptDigest(dep.Script),
+		SigningKeyDigest: dep.KeysDigest(),
+		Variables:        dep.Variables,
+		Image:            dep.Image,
+		Resources:        dep.Resources,
+		MaxInstances:     dep.MaxInstances,
+		RolloutGrace:     dep.RolloutGrace,
 	}}
 	if d.Front != nil {
 		front, end := d.Front(server.URL)
@@ -84,6 +100,18 @@ func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloud
 	}
 	d.sites[dep.Name] = made
 	return made.Site, nil
+}
+
+// Query asks the database of a deployment.
+func (d *Deployer) Query(name, statement string) []map[string]any {
+	d.t.Helper()
+	d.mu.Lock()
+	s, ok := d.sites[name]
+	d.mu.Unlock()
+	if !ok {
+		d.t.Fatalf("there is no deployment %s", name)
+	}
+	return s.server.Query(statement)
 }
 
 // Find implements cloudflare.Deployer.
@@ -113,7 +141,9 @@ func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, 
 func (d *Deployer) Doubt(string) {}
 
 // Metered implements cloudflare.Deployer: nothing is metered here.
-func (d *Deployer) Metered(context.Context, string, time.Time, time.Time) ([]driver.Metered, error) {
+func (d *Deployer) Metered(
+	context.Context, []string, time.Time, time.Time,
+) (map[string][]driver.Metered, error) {
 	return nil, sandbox.Errorf(sandbox.Forbidden, "this machine meters nothing")
 }
 

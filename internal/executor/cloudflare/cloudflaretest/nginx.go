@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// nginxConfig passes WebSockets on and leaves all buffering as it is by default: a request arrives once its body is complete.
+// nginxConfig passes WebSockets on and leaves all buffering as it is by default: a request arrives once its
+// body is complete.
 const nginxConfig = `
 daemon off;
 user root;
@@ -70,7 +71,8 @@ func Nginx(t testing.TB, program, server string) (url string, end func()) {
 	}
 	cmd := exec.Command(program, "-e", "stderr", "-p", dir, "-c", config)
 	cmd.Stderr = os.Stderr
-	cmd.ExtraFiles, cmd.Env = []*os.File{socket}, append(os.Environ(), "NGINX=3;") // it takes the socket over as from an older nginx
+	// nginx takes the socket over as from an older nginx.
+	cmd.ExtraFiles, cmd.Env = []*os.File{socket}, append(os.Environ(), "NGINX=3;")
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("run nginx: %v", err)
 	}

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,7 @@ func newTransport(cfg Config) *transport {
 	if cfg.HTTP != nil {
 		client.HTTPClient = cfg.HTTP
 	}
+	client.HTTPClient = pace(*client.HTTPClient, cmp.Or(cfg.Calls, DefaultCalls))
 	client.RetryMax, client.RetryWaitMin, client.RetryWaitMax = 4, 500*time.Millisecond, 10*time.Second
 	if cfg.Attempts > 0 {
 		client.RetryMax = cfg.Attempts - 1
@@ -168,7 +170,8 @@ func (a *api) exchange(ctx context.Context, method, url, contentType string, bod
 		return err
 	}
 	defer answer.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(out); err != nil && (must || !errors.Is(err, io.EOF)) {
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(out); err != nil &&
+		(must || !errors.Is(err, io.EOF)) {
 		return fmt.Errorf("its answer cannot be read: %w", err)
 	}
 	return nil

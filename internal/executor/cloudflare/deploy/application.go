@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -12,16 +13,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// policyDefault lets a Durable Object's container have the application's image and size. The other policy,
-// durable_object, has the script choose both.
-const policyDefault = "default"
-
 // application is a container application, as Cloudflare has it.
 type application struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
 	Version int64  `json:"version"` // counts changes, from 1
 
+	SchedulingPolicy   string          `json:"scheduling_policy"`
 	Configuration      configuration   `json:"configuration"`
 	MaxInstances       int             `json:"max_instances"`
 	DurableObjects     *durableObjects `json:"durable_objects"`
@@ -40,6 +38,20 @@ func (a application) namespace() string {
 }
 
 func (a application) grace() time.Duration { return time.Duration(a.RolloutGracePeriod) * time.Second }
+
+// policy is the application's. One that has none was made before there were two.
+func (a application) policy() cloudflare.SchedulingPolicy {
+	return cmp.Or(cloudflare.SchedulingPolicy(a.SchedulingPolicy), cloudflare.PolicyDefault)
+}
+
+// describe notes an application in its site.
+func (a application) describe(site *cloudflare.Site) {
+	site.ApplicationID, site.Policy = a.ID, a.policy()
+	if a.policy() == cloudflare.PolicyDefault {
+		site.Image, site.Resources = a.Configuration.Image, a.Configuration.resources()
+		site.MaxInstances, site.RolloutGrace = a.MaxInstances, a.grace()
+	}
+}
 
 // configuration is what containers run, and how large they are: by the name of a size, or by figures.
 type configuration struct {
@@ -114,7 +126,8 @@ func rolloutOf(c configuration, maxInstances int) rollout {
 		steps = []int{100}
 	}
 	for i, percentage := range steps {
-		s := rolloutStep{Description: fmt.Sprintf("Step %d of %d - rollout at %d%% of instances", i+1, len(steps), percentage)}
+		s := rolloutStep{Description: fmt.Sprintf("Step %d of %d - rollout at %d%% of instances",
+			i+1, len(steps), percentage)}
 		s.StepSize.Percentage = percentage
 		r.Steps = append(r.Steps, s)
 	}
@@ -124,7 +137,7 @@ func rolloutOf(c configuration, maxInstances int) rollout {
 // isRolledOut reports whether a rollout to an application's configuration was begun. One that was never changed
 // needs none.
 func (d *Deployer) isRolledOut(ctx context.Context, name string, a application) (bool, error) {
-	if a.Version <= 1 {
+	if a.Version <= 1 || a.policy() == cloudflare.PolicyDurableObject {
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
@@ -161,14 +174,15 @@ type applicationRequest struct {
 
 func requestOf(want cloudflare.Deployment) applicationRequest {
 	return applicationRequest{
-		SchedulingPolicy: policyDefault, Configuration: configurationOf(want), MaxInstances: want.MaxInstances,
+		SchedulingPolicy: string(cloudflare.PolicyDefault),
+		Configuration:    configurationOf(want), MaxInstances: want.MaxInstances,
 		Constraints:        map[string][]int{"tiers": {1, 2}}, // where wrangler has containers run
 		RolloutGracePeriod: int64(want.RolloutGrace / time.Second),
 	}
 }
 
 // ensureApplication makes the application, or changes it and begins its rollout.
-func (d *Deployer) ensureApplication(ctx context.Context, want cloudflare.Deployment, s *standing) error {
+func (d *Deployer) ensureApplication(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	if err := d.removeStale(ctx, s); err != nil {
 		return err
 	}
@@ -176,7 +190,16 @@ func (d *Deployer) ensureApplication(ctx context.Context, want cloudflare.Deploy
 	if a == nil {
 		return d.makeApplication(ctx, want, s)
 	}
-	same := a.Configuration.same(configurationOf(want)) && a.MaxInstances == want.MaxInstances && a.grace() == want.RolloutGrace
+	if policy := policyOf(want); a.policy() != policy {
+		return sandbox.Errorf(sandbox.Conflict, "cloudflare: account %s: container application %s: "+
+			"its scheduling policy is %s, which Cloudflare never changes, and should be %s: replace the environment",
+			d.account, want.Name, a.policy(), policy)
+	}
+	if a.policy() == cloudflare.PolicyDurableObject {
+		return nil
+	}
+	same := a.Configuration.same(configurationOf(want)) && a.MaxInstances == want.MaxInstances &&
+		a.grace() == want.RolloutGrace
 	if same && s.rolledOut {
 		return nil
 	}
@@ -184,24 +207,32 @@ func (d *Deployer) ensureApplication(ctx context.Context, want cloudflare.Deploy
 	defer cancel()
 	if !same {
 		if err := d.api.call(ctx, http.MethodPatch, "/containers/applications/"+a.ID, requestOf(want), nil); err != nil {
-			return d.fail(step{what: "container application " + want.Name + ": change it", changes: true, needs: permContainers}, err)
+			return d.fail(step{what: "container application " + want.Name + ": change it", changes: true, needs: permContainers},
+				err)
 		}
 	}
-	err := d.api.call(ctx, http.MethodPost, "/containers/applications/"+a.ID+"/rollouts", rolloutOf(configurationOf(want), want.MaxInstances), nil)
+	err := d.api.call(ctx, http.MethodPost, "/containers/applications/"+a.ID+"/rollouts",
+		rolloutOf(configurationOf(want), want.MaxInstances), nil)
 	if err != nil {
-		return d.fail(step{what: "container application " + want.Name + ": begin its rollout", changes: true, needs: permContainers}, err)
+		return d.fail(
+			step{what: "container application " + want.Name + ": begin its rollout", changes: true, needs: permContainers}, err)
 	}
-	a.Configuration, a.MaxInstances, a.RolloutGracePeriod, s.rolledOut = configurationOf(want), want.MaxInstances, int64(want.RolloutGrace/time.Second), true
+	a.Configuration, a.MaxInstances, a.RolloutGracePeriod, s.rolledOut = configurationOf(want), want.MaxInstances,
+		int64(want.RolloutGrace/time.Second), true
 	return nil
 }
 
-func (d *Deployer) makeApplication(ctx context.Context, want cloudflare.Deployment, s *standing) error {
+func (d *Deployer) makeApplication(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	r := requestOf(want)
 	r.Name, r.Instances, r.DurableObjects = want.Name, new(int), &durableObjects{s.worker.namespace}
+	var body any = r
+	if policyOf(want) == cloudflare.PolicyDurableObject {
+		body = pinnedRequest{want.Name, string(want.Policy), *r.DurableObjects}
+	}
 	var made application
-	if err := d.api.call(ctx, http.MethodPost, "/containers/applications", r, &made); err != nil {
+	if err := d.api.call(ctx, http.MethodPost, "/containers/applications", body, &made); err != nil {
 		return d.fail(step{what: "make container application " + want.Name, changes: true, needs: permContainers}, err)
 	}
 	s.applications, s.rolledOut = append(s.applications, made), true
@@ -210,7 +241,7 @@ func (d *Deployer) makeApplication(ctx context.Context, want cloudflare.Deployme
 
 // removeStale removes applications of our name that belong to Durable Objects that are gone, with a Worker
 // that was deleted: nothing can use them, and their name would not tell ours.
-func (d *Deployer) removeStale(ctx context.Context, s *standing) error {
+func (d *Deployer) removeStale(ctx context.Context, s *inventory) error {
 	for _, a := range slices.Clone(s.applications) {
 		if a.namespace() == s.worker.namespace {
 			continue
@@ -223,7 +254,7 @@ func (d *Deployer) removeStale(ctx context.Context, s *standing) error {
 	return nil
 }
 
-func (d *Deployer) removeApplications(ctx context.Context, s *standing) error {
+func (d *Deployer) removeApplications(ctx context.Context, s *inventory) error {
 	for _, a := range s.applications {
 		if err := d.removeApplication(ctx, s.name, a.ID); err != nil {
 			return err

@@ -10,7 +10,9 @@ import (
 // TestADatabaseIsFoundUnderEitherName: Cloudflare's API has named a database's id in both ways.
 func TestADatabaseIsFoundUnderEitherName(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{`{"name":"DB","type":"d1","database_id":"the-id"}`, `{"name":"DB","type":"d1","id":"the-id"}`} {
+	for _, answer := range []string{
+		`{"name":"DB","type":"d1","database_id":"the-id"}`, `{"name":"DB","type":"d1","id":"the-id"}`,
+	} {
 		var b workers.ScriptVersionGetResponseResourcesBinding
 		if err := json.Unmarshal([]byte(answer), &b); err != nil {
 			t.Fatal(err)

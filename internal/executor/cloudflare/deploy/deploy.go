@@ -61,8 +61,12 @@ type Config struct {
 	// Grace is how much longer sandboxes go unused by their own clock than their leases allow; zero means
 	// cloudflare.DefaultGrace.
 	Grace time.Duration
+	// SchedulingPolicy is that of environments that are made from now on; "" means cloudflare.PolicyDefault.
+	SchedulingPolicy cloudflare.SchedulingPolicy
 	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
 	Attempts int
+	// Calls is how many calls this process makes in five minutes at most; the next ones wait. Zero means DefaultCalls.
+	Calls int
 	// Now is what credentials of the registry, and answers that are kept, hold from; nil means time.Now.
 	Now func() time.Time `json:"-"`
 	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
@@ -80,12 +84,14 @@ func (c *Config) FillIn(getenv func(string) string) {
 func (c Config) check() error {
 	var f []sandbox.Field
 	if !accountID.MatchString(c.AccountID) {
-		f = append(f, sandbox.Field{Name: "account_id", Problem: "must be 32 hexadecimal digits, as the dashboard shows them"})
+		f = append(f,
+			sandbox.Field{Name: "account_id", Problem: "must be 32 hexadecimal digits, as the dashboard shows them"})
 	}
 	if c.Token == "" {
 		f = append(f, sandbox.Field{Name: "api_token", Problem: "must be set"})
 	}
-	if u, err := url.Parse(c.BaseURL); c.BaseURL != "" && (err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http")) {
+	if u, err := url.Parse(c.BaseURL); c.BaseURL != "" &&
+		(err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http")) {
 		f = append(f, sandbox.Field{Name: "base_url", Problem: "must be an https or http URL"})
 	}
 	return sandbox.InvalidFields("cloudflare: the account's configuration", f)
@@ -127,8 +133,13 @@ func New(cfg Config) (*Deployer, error) {
 		option.WithHTTPClient(transport), option.WithMaxRetries(0), // transport repeats what may be
 	}
 	d := &Deployer{
-		account:   cfg.AccountID,
-		api:       &api{root: cfg.BaseURL, base: cfg.BaseURL + "/accounts/" + cfg.AccountID, token: cfg.Token, transport: transport},
+		account: cfg.AccountID,
+		api: &api{
+			root:      cfg.BaseURL,
+			base:      cfg.BaseURL + "/accounts/" + cfg.AccountID,
+			token:     cfg.Token,
+			transport: transport,
+		},
 		workers:   workers.NewWorkerService(options...),
 		databases: d1.NewDatabaseService(options...),
 		buckets:   r2.NewBucketService(options...),
@@ -160,7 +171,9 @@ func (d *Deployer) Account(ctx context.Context) (string, error) {
 }
 
 func (d *Deployer) noSubdomain() error {
-	return sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s has no workers.dev subdomain: open Workers & Pages in the dashboard once, where it is chosen", d.account)
+	return sandbox.Errorf(sandbox.NotFound,
+		"cloudflare: account %s has no workers.dev subdomain: open Workers & Pages in the dashboard once, where it is chosen",
+		d.account)
 }
 
 // Deploy implements cloudflare.Deployer.
@@ -168,12 +181,12 @@ func (d *Deployer) Deploy(ctx context.Context, want cloudflare.Deployment) (clou
 	if err := want.Check(); err != nil {
 		return cloudflare.Site{}, err
 	}
-	s, err := d.look(ctx, want.Name)
+	s, err := d.inspect(ctx, want.Name)
 	if err == nil && s.subdomain == "" {
 		err = d.noSubdomain()
 	}
-	for _, ensure := range []func(context.Context, cloudflare.Deployment, *standing) error{
-		d.ensureDatabase, d.ensureBucket, d.ensureWorker, d.ensureApplication, d.ensureRoute,
+	for _, ensure := range []func(context.Context, cloudflare.Deployment, *inventory) error{
+		d.ensureDatabase, d.ensureBucket, d.prepareStarts, d.ensureWorker, d.ensureApplication, d.ensureRoute,
 	} {
 		if err != nil {
 			return cloudflare.Site{}, err
@@ -191,12 +204,13 @@ func (d *Deployer) Find(ctx context.Context, name string) (cloudflare.Site, erro
 	if err := cloudflare.CheckDeploymentName(name); err != nil {
 		return cloudflare.Site{}, err
 	}
-	s, err := d.look(ctx, name)
+	s, err := d.inspect(ctx, name)
 	if err != nil {
 		return cloudflare.Site{}, err
 	}
 	if s.empty() {
-		return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: nothing is deployed as %s", d.account, name)
+		return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: nothing is deployed as %s",
+			d.account, name)
 	}
 	return s.site(), nil
 }
@@ -206,12 +220,13 @@ func (d *Deployer) Delete(ctx context.Context, name string) error {
 	if err := cloudflare.CheckDeploymentName(name); err != nil {
 		return err
 	}
-	s, err := d.look(ctx, name)
+	s, err := d.inspect(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer d.Doubt(name)
-	for _, remove := range []func(context.Context, *standing) error{d.removeApplications, d.removeWorker, d.removeDatabase, d.removeBucket} {
+	for _, remove := range []func(context.Context, *inventory) error{
+		d.removeApplications, d.removeWorker, d.removeDatabase, d.removeBucket,
+	} {
 		if err := remove(ctx, s); err != nil && !isAbsent(err) {
 			return err
 		}

@@ -38,9 +38,11 @@ func TestADeploymentIsMadeOnceAndLeftAloneThen(t *testing.T) {
 // otherwise is a deployment in which every setting has changed.
 func otherwise() cloudflare.Deployment {
 	d := wanted()
-	d.Script, d.SigningKey, d.Variables = []byte("export default {} // second"), "another-key-of-this-test", map[string]string{"FLAVOUR": "salted"}
+	d.Script, d.SigningKey, d.Variables = []byte("export default {} // second"), "another-key-of-this-test",
+		map[string]string{"FLAVOUR": "salted"}
 	d.Image = strings.ReplaceAll(d.Image, "0a", "0b")
-	d.Resources, d.MaxInstances, d.RolloutGrace = sandbox.Resources{CPUMillis: 2000, MemoryMB: 6144, DiskMB: 10000}, 1, time.Hour
+	d.Resources, d.MaxInstances,
+		d.RolloutGrace = sandbox.Resources{CPUMillis: 2000, MemoryMB: 6144, DiskMB: 10000}, 1, time.Hour
 	return d
 }
 
@@ -133,13 +135,17 @@ func TestWhatSomebodyTakesAwayIsFoundAndMadeAgain(t *testing.T) {
 	t.Parallel()
 	d := wanted()
 	for missing, take := range map[string]func(*world, cloudflare.Site){
-		"database settings": func(w *world, s cloudflare.Site) { w.request(http.MethodDelete, "/d1/database/"+s.DatabaseID, "") },
-		"bucket":            func(w *world, s cloudflare.Site) { w.request(http.MethodDelete, "/r2/buckets/"+s.Name, "") },
+		"database settings": func(w *world, s cloudflare.Site) {
+			w.request(http.MethodDelete, "/d1/database/"+s.DatabaseID, "")
+		},
+		"bucket": func(w *world, s cloudflare.Site) { w.request(http.MethodDelete, "/r2/buckets/"+s.Name, "") },
 		"application": func(w *world, s cloudflare.Site) {
 			w.request(http.MethodDelete, "/containers/applications/"+s.ApplicationID, "")
 		},
 		// Its application stays behind, of a namespace that is gone.
-		"worker application route": func(w *world, s cloudflare.Site) { w.request(http.MethodDelete, "/workers/scripts/"+s.Name, "") },
+		"worker application route": func(w *world, s cloudflare.Site) {
+			w.request(http.MethodDelete, "/workers/scripts/"+s.Name, "")
+		},
 		"route": func(w *world, s cloudflare.Site) {
 			w.request(http.MethodPost, "/workers/scripts/"+s.Name+"/subdomain", `{"enabled":false}`)
 		},
@@ -170,12 +176,15 @@ func TestAnotherImageIsDrift(t *testing.T) {
 	w, d := newWorld(t), wanted()
 	site := w.deploy(d)
 	other := strings.ReplaceAll(d.Image, "0a", "0c")
-	w.request(http.MethodPatch, "/containers/applications/"+site.ApplicationID, fmt.Sprintf(`{"configuration":{"image":%q,"instance_type":"basic"},"max_instances":9}`, other))
+	w.request(http.MethodPatch, "/containers/applications/"+site.ApplicationID,
+		fmt.Sprintf(`{"configuration":{"image":%q,"instance_type":"basic"},"max_instances":9}`, other))
 	var got []string
 	for _, difference := range d.Differences(w.find(d.Name)) {
 		got = append(got, difference.Setting+" "+difference.Found)
 	}
-	if want := []string{"rollout absent", "image " + other, "resources basic", "max_instances 9"}; !slices.Equal(got, want) {
+	if want := []string{
+		"rollout absent", "image " + other, "resources basic", "max_instances 9",
+	}; !slices.Equal(got, want) {
 		t.Errorf("differences are %q, want %q", got, want)
 	}
 	w.deploy(d)
@@ -199,8 +208,10 @@ func TestADeletionTakesWhatIsInTheBucket(t *testing.T) {
 func TestAWorkerOfSomebodyElseIsNeverTouched(t *testing.T) {
 	t.Parallel()
 	w, d := newWorld(t), wanted()
-	const form = "--b\r\nContent-Disposition: form-data; name=\"metadata\"\r\n\r\n{\"main_module\":\"x.js\"}\r\n--b\r\nContent-Disposition: form-data; name=\"x.js\"; filename=\"x.js\"\r\n\r\nexport default {}\r\n--b--\r\n"
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, w.url+"/accounts/"+account+"/workers/scripts/"+d.Name, strings.NewReader(form))
+	const form = "--b\r\nContent-Disposition: form-data; name=\"metadata\"\r\n\r\n{\"main_module\":\"x.js\"}\r\n--b\r\n" +
+		"Content-Disposition: form-data; name=\"x.js\"; filename=\"x.js\"\r\n\r\nexport default {}\r\n--b--\r\n"
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
+		w.url+"/accounts/"+account+"/workers/scripts/"+d.Name, strings.NewReader(form))
 	w.must(err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")

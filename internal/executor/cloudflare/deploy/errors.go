@@ -63,7 +63,8 @@ func newRefusal(status int, body []byte) *refusal {
 }
 
 func (r *refusal) Error() string {
-	return strings.TrimSuffix(fmt.Sprintf("Cloudflare answers %d %s: %s", r.status, http.StatusText(r.status), r.text), ": ")
+	return strings.TrimSuffix(fmt.Sprintf("Cloudflare answers %d %s: %s", r.status, http.StatusText(r.status), r.text),
+		": ")
 }
 
 func (r *refusal) has(codes ...int) bool {
@@ -82,6 +83,7 @@ const (
 	codeAccessToken   = 9109
 	codeD1Exists      = 7502
 	codeBucketExists  = 10004
+	codeManyWorkers   = 10037
 	codeVersionAbsent = 100146
 
 	wordBaseLimits  = "SURPASSED_BASE_LIMITS"
@@ -112,7 +114,8 @@ func (d *Deployer) fail(s step, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return sandbox.Errorf(sandbox.Timeout, "%s: no answer in time: %w", was, err)
 	case s.changes && !neverSent(err):
-		return sandbox.Errorf(sandbox.UnknownOutcome, "%s: the answer was lost: %w; repeat it: it goes on from what is there", was, err)
+		return sandbox.Errorf(sandbox.UnknownOutcome, "%s: the answer was lost: %w; repeat it: it goes on from what is there",
+			was, err)
 	default:
 		return sandbox.Errorf(sandbox.Unavailable, "%s: %w", was, err)
 	}
@@ -123,6 +126,8 @@ func (r *refusal) coded(was string, s step) error {
 	code, advice := sandbox.Failed, ""
 	denied := r.status == http.StatusUnauthorized || r.status == http.StatusForbidden
 	switch {
+	case r.has(codeManyWorkers):
+		code, advice = sandbox.CapacityExceeded, ": each environment has one: remove some, or have the limit raised"
 	case r.has(codeHeaders), denied && r.has(codeTokenInvalid, codeTokenUnknown, codeAccessToken):
 		code, advice = sandbox.Unauthenticated, ": is CLOUDFLARE_API_TOKEN a token that has not expired?"
 	case denied:
@@ -130,7 +135,8 @@ func (r *refusal) coded(was string, s step) error {
 	case r.status == http.StatusTooManyRequests:
 		code, advice = sandbox.Unavailable, ": wait for five minutes; one token may make 1,200 calls in five minutes"
 	case r.says(wordBaseLimits, wordTotalLimits):
-		code, advice = sandbox.CapacityExceeded, ": the account's limits do not allow it: ask for fewer or smaller instances, or have the limits raised"
+		code, advice = sandbox.CapacityExceeded, ": the account's limits do not allow it: ask for fewer or smaller "+
+			"instances, or have the limits raised"
 	case r.says(wordNoImage, wordNoRegistry):
 		return sandbox.Errorf(sandbox.NotFound, "%s: %w", was, r).WithReason(sandbox.ReasonImageNotFound)
 	case r.status >= http.StatusInternalServerError && s.changes:
@@ -155,7 +161,8 @@ func (f *forbidden) Error() string {
 	for _, p := range f.missing {
 		names = append(names, fmt.Sprintf("%q", p))
 	}
-	return fmt.Sprintf("%s: the API token lacks the permission %s of this account: add it in the dashboard, under API tokens: %s", f.was, strings.Join(names, ", "), f.err)
+	return fmt.Sprintf("%s: the API token lacks the permission %s of this account: add it in the dashboard, "+
+		"under API tokens: %s", f.was, strings.Join(names, ", "), f.err)
 }
 
 func (f *forbidden) Unwrap() error { return f.err }

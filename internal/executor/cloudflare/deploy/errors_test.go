@@ -94,7 +94,13 @@ func TestTooManyRequestsAreSentAgainWhenCloudflareSays(t *testing.T) {
 		w.api.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(busy.Close)
-	d, err := deploy.New(deploy.Config{AccountID: account, Token: token, BaseURL: busy.URL + "/client/v4", WaitMin: time.Millisecond, WaitMax: time.Millisecond})
+	d, err := deploy.New(deploy.Config{
+		AccountID: account,
+		Token:     token,
+		BaseURL:   busy.URL + "/client/v4",
+		WaitMin:   time.Millisecond,
+		WaitMax:   time.Millisecond,
+	})
 	w.must(err)
 	began := time.Now()
 	_, err = d.Deploy(t.Context(), wanted())
@@ -128,7 +134,10 @@ func TestSecretsStandInNoErrorAndNoLog(t *testing.T) {
 
 func TestACapacityOrAnImageThatIsNotThereIsSaid(t *testing.T) {
 	t.Parallel()
-	for word, code := range map[string]sandbox.Code{"SURPASSED_TOTAL_LIMITS": sandbox.CapacityExceeded, "IMAGE_REGISTRY_DOESNT_CONTAIN_IMAGE": sandbox.NotFound} {
+	for word, code := range map[string]sandbox.Code{
+		"SURPASSED_TOTAL_LIMITS":              sandbox.CapacityExceeded,
+		"IMAGE_REGISTRY_DOESNT_CONTAIN_IMAGE": sandbox.NotFound,
+	} {
 		w := newWorld(t)
 		refusing := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/containers/applications") {
@@ -155,7 +164,8 @@ func TestAConfigurationIsRefusedByTheNamesOfItsFields(t *testing.T) {
 		"api_token":  {AccountID: account},
 		"base_url":   {AccountID: account, Token: token, BaseURL: "api.example.com"},
 	} {
-		if _, err := deploy.New(cfg); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "; "+field+": ") {
+		if _, err := deploy.New(cfg); sandbox.CodeOf(err) != sandbox.Invalid ||
+			!strings.Contains(err.Error(), "; "+field+": ") {
 			t.Errorf("%s: error is %v", field, err)
 		}
 	}

@@ -1,13 +1,17 @@
 package deploy_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -31,7 +35,9 @@ func TestTheLocalAPIBlocksWhoAsksTooOften(t *testing.T) {
 		}
 		now = now.Add(200 * time.Millisecond) // four minutes for all of them
 	}
-	if w := ask("one"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), `"code":971`) || w.Header().Get("Retry-After") != "300" {
+	if w := ask("one"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), `"code":971`) ||
+		w.Header().Get("Retry-After") != "300" || w.Header().Get("Ratelimit") != `"default";r=0;t=300` ||
+		w.Header().Get("Ratelimit-Policy") != `"default";q=1200;w=300` {
 		t.Errorf("one call more is answered with %d, %v: %s", w.Code, w.Header(), w.Body)
 	}
 	if w := ask("another"); w.Code != http.StatusOK {
@@ -45,6 +51,98 @@ func TestTheLocalAPIBlocksWhoAsksTooOften(t *testing.T) {
 	if w := ask("one"); w.Code != http.StatusOK {
 		t.Errorf("after the block a call is answered with %d", w.Code)
 	}
+}
+
+// TestTheLocalAPICountsQueriesApart: GraphQL has a limit of its own.
+func TestTheLocalAPICountsQueriesApart(t *testing.T) {
+	t.Parallel()
+	api := localapi.New(localapi.Config{})
+	ask := func(method, path string) int {
+		r := httptest.NewRequest(method, "/client/v4"+path, strings.NewReader("{}"))
+		r.Header.Set("Authorization", "Bearer one")
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, r)
+		return w.Code
+	}
+	for n := range localapi.QueriesPerWindow {
+		if code := ask(http.MethodPost, "/graphql"); code != http.StatusOK {
+			t.Fatalf("query %d is answered with %d", n+1, code)
+		}
+	}
+	if code := ask(http.MethodPost, "/graphql"); code != http.StatusTooManyRequests {
+		t.Errorf("one query more is answered with %d", code)
+	}
+	if code := ask(http.MethodGet, "/accounts/"+account+"/workers/scripts"); code != http.StatusOK {
+		t.Errorf("then a call is answered with %d", code)
+	}
+	if got, want := api.Queries(), (localapi.Load{Most: localapi.QueriesPerWindow, Refused: 1}); got != want {
+		t.Errorf("it counts %+v, want %+v", got, want)
+	}
+}
+
+// TestTheLocalAPITakesAHundredImages: each is prepared before the Worker that names it is uploaded.
+func TestTheLocalAPITakesAHundredImages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	images := map[string]string{}
+	for n := range cloudflare.MaxImages {
+		images[cloudflare.ImageName(numbered(n))] = numbered(n)
+	}
+	if status := w.upload("sandbox-raw", images); status != http.StatusBadRequest {
+		t.Errorf("images that are not prepared are answered with %d", status)
+	}
+	for n := range cloudflare.MaxImages + 1 {
+		if status := w.status(http.MethodPost, "/containers/image-preparations",
+			fmt.Sprintf(`{"image":%q}`, numbered(n))); status != http.StatusOK {
+			t.Fatalf("to prepare an image is answered with %d", status)
+		}
+	}
+	if status := w.upload("sandbox-raw", images); status != http.StatusOK {
+		t.Errorf("a hundred images are answered with %d", status)
+	}
+	images[cloudflare.ImageName(numbered(cloudflare.MaxImages))] = numbered(cloudflare.MaxImages)
+	if status := w.upload("sandbox-raw", images); status != http.StatusBadRequest {
+		t.Errorf("one image more is answered with %d", status)
+	}
+}
+
+// TestAnAccountHasFiveHundredWorkers: the next environment is refused with what to do.
+func TestAnAccountHasFiveHundredWorkers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for n := range localapi.MaxWorkers {
+		if status := w.upload(fmt.Sprintf("sandbox-raw-%d", n), nil); status != http.StatusOK {
+			t.Fatalf("Worker %d is answered with %d", n+1, status)
+		}
+	}
+	if status := w.upload("sandbox-raw-0", nil); status != http.StatusOK {
+		t.Errorf("the next version of one is answered with %d", status)
+	}
+	_, err := w.deployer.Deploy(t.Context(), wanted())
+	w.wantCode(err, sandbox.CapacityExceeded)
+}
+
+// upload uploads a Worker behind the deployer's back, and returns how that is answered.
+func (w *world) upload(name string, images map[string]string) int {
+	w.Helper()
+	metadata, err := json.Marshal(map[string]any{
+		"main_module": "worker.js", "containers": []any{map[string]any{"class_name": "Sandbox", "images": images}},
+	})
+	w.must(err)
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	w.must(form.WriteField("metadata", string(metadata)))
+	w.must(form.WriteField("worker.js", "export default {}"))
+	w.must(form.Close())
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodPut,
+		w.url+"/accounts/"+account+"/workers/scripts/"+name, &body)
+	w.must(err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", form.FormDataContentType())
+	answer, err := http.DefaultClient.Do(r)
+	w.must(err)
+	w.must(answer.Body.Close())
+	return answer.StatusCode
 }
 
 // TestABlockedTokenIsAnErrorAtOnce: nothing waits for five minutes.
@@ -68,7 +166,8 @@ func TestABlockedTokenIsAnErrorAtOnce(t *testing.T) {
 func TestTheLocalAPIRunsNoSizeThatCloudflareDoesNot(t *testing.T) {
 	t.Parallel()
 	for _, size := range []sandbox.Resources{
-		{CPUMillis: 1000, MemoryMB: 3072, DiskMB: 20000}, {CPUMillis: 500, MemoryMB: 3072, DiskMB: 2000}, {CPUMillis: 4000, MemoryMB: 12289, DiskMB: 2000},
+		{CPUMillis: 1000, MemoryMB: 3072, DiskMB: 20000},
+		{CPUMillis: 500, MemoryMB: 3072, DiskMB: 2000}, {CPUMillis: 4000, MemoryMB: 12289, DiskMB: 2000},
 		{CPUMillis: 2000, MemoryMB: 6143, DiskMB: 2000}, {CPUMillis: 2000, MemoryMB: 6144, DiskMB: 12000},
 	} {
 		d := wanted()
@@ -93,7 +192,8 @@ func (w *world) patchSize(id string, size sandbox.Resources) int {
 	w.Helper()
 	body := strings.NewReader(fmt.Sprintf(`{"configuration":{"image":%q,"vcpu":%v,"memory_mib":%d,"disk":{"size_mb":%d}}}`,
 		wanted().Image, float64(size.CPUMillis)/1000, size.MemoryMB, size.DiskMB))
-	r, err := http.NewRequestWithContext(w.Context(), http.MethodPatch, w.url+"/accounts/"+account+"/containers/applications/"+id, body)
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodPatch,
+		w.url+"/accounts/"+account+"/containers/applications/"+id, body)
 	w.must(err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	answer, err := http.DefaultClient.Do(r)

@@ -39,15 +39,20 @@ func TestARealAccountIsAsItsLocalServer(t *testing.T) {
 	t.Parallel()
 	image := os.Getenv("SANDBOX_CLOUDFLARE_TEST_IMAGE")
 	if image == "" {
-		t.Skip("set SANDBOX_CLOUDFLARE_TEST_IMAGE, CLOUDFLARE_ACCOUNT_ID and CLOUDFLARE_API_TOKEN to deploy to a real account")
+		t.Skip("set SANDBOX_CLOUDFLARE_TEST_IMAGE, CLOUDFLARE_ACCOUNT_ID and CLOUDFLARE_API_TOKEN to deploy " +
+			"to a real account")
 	}
-	d, err := deploy.New(deploy.Config{AccountID: os.Getenv("CLOUDFLARE_ACCOUNT_ID"), Token: sandbox.Secret(os.Getenv("CLOUDFLARE_API_TOKEN"))})
+	d, err := deploy.New(deploy.Config{
+		AccountID: os.Getenv("CLOUDFLARE_ACCOUNT_ID"),
+		Token:     sandbox.Secret(os.Getenv("CLOUDFLARE_API_TOKEN")),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	first, second := wanted(), otherwise()
 	first.Name = cloudflare.DeploymentName(sandbox.RandomIDs(sandbox.LedgerIDLength), "live")
-	first.Script = []byte("import { DurableObject } from 'cloudflare:workers';\nexport class Sandbox extends DurableObject {}\nexport default { fetch() { return new Response() } };\n")
+	first.Script = []byte("import { DurableObject } from 'cloudflare:workers';\n" +
+		"export class Sandbox extends DurableObject {}\nexport default { fetch() { return new Response() } };\n")
 	first.Image, second.Image = image, image
 	second.Name, second.Script = first.Name, append([]byte("// changed\n"), first.Script...)
 	t.Cleanup(func() {

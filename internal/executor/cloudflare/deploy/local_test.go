@@ -17,13 +17,19 @@ import (
 func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
-	d, err := deploy.New(deploy.Config{AccountID: a.ID, Token: a.Token, BaseURL: a.URL, Engine: func() (image.Engine, error) { return dockertest.Engine(t), nil }})
+	d, err := deploy.New(deploy.Config{
+		AccountID: a.ID,
+		Token:     a.Token,
+		BaseURL:   a.URL,
+		Engine:    func() (image.Engine, error) { return dockertest.Engine(t), nil },
+	})
 	must(t, err)
 	script, err := cloudflare.Script()
 	must(t, err)
 	want := wanted()
-	want.Name = cloudflare.DeploymentName(sandbox.RandomIDs(sandbox.LedgerIDLength), "catan-7") // of which containers are called
-	prepared, err := d.Prepare(t.Context(), want.Name, cloudflaretest.ImageID(t, dockertest.Busybox(t)))
+	// The names of containers begin with this one.
+	want.Name = cloudflare.DeploymentName(sandbox.RandomIDs(sandbox.LedgerIDLength), "catan-7")
+	prepared, err := d.Prepare(t.Context(), want.Name, cloudflaretest.ImageID(t, dockertest.Busybox(t)), nil)
 	must(t, err)
 	want.Script, want.Image = script, prepared.Reference
 	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-"+want.Name+"-") })
@@ -38,10 +44,22 @@ func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	if instance != a.ID {
 		t.Errorf("instance %q answers, want %q", instance, a.ID)
 	}
-	h := driver.Handle{LedgerID: "ledgeroflocal222", EnvironmentID: "catan-7", SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength), Instance: instance}
+	h := driver.Handle{
+		LedgerID:      "ledgeroflocal222",
+		EnvironmentID: "catan-7",
+		SandboxID:     sandbox.RandomIDs(sandbox.SandboxIDLength),
+		Instance:      instance,
+	}
 	must(t, worker.Spawn(t.Context(), driver.SandboxSpec{
-		Handle: h, LeaseID: sandbox.LeaseID("did:plc:local", "catan-7"), Generation: 1, AgentDID: "did:plc:local", EnvironmentType: sandbox.TypeCustom,
-		Image: want.Image, Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour), Config: []byte("{}"),
+		Handle:          h,
+		LeaseID:         sandbox.LeaseID("did:plc:local", "catan-7"),
+		Generation:      1,
+		AgentDID:        "did:plc:local",
+		EnvironmentType: sandbox.TypeCustom,
+		Image:           want.Image,
+		Network:         sandbox.NetworkNone,
+		Deadline:        time.Now().Add(time.Hour),
+		Config:          []byte("{}"),
 	}, cloudflare.Limits{}))
 	sh(t, worker, h, "echo kept > /workspace/note")
 

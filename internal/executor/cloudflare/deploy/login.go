@@ -85,11 +85,13 @@ func (r *Registry) credentials(ctx context.Context) (credentials, error) {
 	asked := r.now()
 	var got credentials
 	body := map[string]any{"expiration_minutes": credentialMinutes, "permissions": []string{"push", "pull"}}
-	if err := r.d.api.call(ctx, http.MethodPost, "/containers/registries/"+r.domain+"/credentials", body, &got); err != nil {
+	if err := r.d.api.call(ctx, http.MethodPost, "/containers/registries/"+r.domain+"/credentials",
+		body, &got); err != nil {
 		return credentials{}, r.d.fail(step{what: "get credentials for " + r.domain, needs: permContainers}, err)
 	}
 	if got.Password == "" {
-		return credentials{}, sandbox.Errorf(sandbox.Failed, "cloudflare: account %s: get credentials for %s: the answer has none", r.d.account, r.domain)
+		return credentials{}, sandbox.Errorf(sandbox.Failed,
+			"cloudflare: account %s: get credentials for %s: the answer has none", r.d.account, r.domain)
 	}
 	got.Host, got.Username = cmp.Or(got.Host, r.domain), cmp.Or(got.Username, "v1")
 	got.until = asked.Add(credentialMinutes*time.Minute - credentialReserve)

@@ -87,12 +87,17 @@ func (v *validator) validate(r *http.Request) {
 	v.mu.Lock()
 	v.covered[r.Method+" "+route.Path] = true
 	v.mu.Unlock()
-	input := &openapi3filter.RequestValidationInput{Request: r, PathParams: parameters, Route: route, Options: &openapi3filter.Options{
-		AuthenticationFunc: func(context.Context, *openapi3filter.AuthenticationInput) error { return nil },
-		// Of an upload's metadata the document knows old forms only; and it wants a body of a deletion, to which
-		// nobody sends one.
-		ExcludeRequestBody: strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") || r.Method == http.MethodDelete,
-	}}
+	input := &openapi3filter.RequestValidationInput{
+		Request:    r,
+		PathParams: parameters,
+		Route:      route,
+		Options: &openapi3filter.Options{
+			AuthenticationFunc: func(context.Context, *openapi3filter.AuthenticationInput) error { return nil },
+			// Of an upload's metadata the document knows old forms only; and it wants a body of a deletion, to which
+			// nobody sends one.
+			ExcludeRequestBody: strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") || r.Method == http.MethodDelete,
+		},
+	}
 	if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil {
 		v.t.Errorf("%s %s is not as documented: %v", r.Method, r.URL.Path, err)
 	}

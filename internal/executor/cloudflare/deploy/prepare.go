@@ -9,7 +9,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/outfit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/guestlayer"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
@@ -52,7 +52,8 @@ func (d *Deployer) onShelf(ctx context.Context, what string, do func(*shelf) err
 		}
 		err = do(s)
 		if elsewhere := (*originError)(nil); errors.As(err, &elsewhere) {
-			return sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: account %s: %s: %w", d.account, what, err).WithReason(sandbox.ReasonOf(err))
+			return sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: account %s: %s: %w", d.account, what, err).
+				WithReason(sandbox.ReasonOf(err))
 		}
 		switch code := sandbox.CodeOf(err); {
 		case err == nil:
@@ -61,9 +62,11 @@ func (d *Deployer) onShelf(ctx context.Context, what string, do func(*shelf) err
 			d.registry.forget()
 			continue
 		case code == sandbox.Unauthenticated, code == sandbox.Forbidden:
-			return sandbox.Errorf(sandbox.Forbidden, "cloudflare: account %s: %s: the registry refuses the credentials that the API has just given: has the token the permission %q? %w", d.account, what, permContainers, err)
+			return sandbox.Errorf(sandbox.Forbidden, "cloudflare: account %s: %s: the registry refuses the credentials that "+
+				"the API has just given: has the token the permission %q? %w", d.account, what, permContainers, err)
 		default:
-			return sandbox.Errorf(code, "cloudflare: account %s: %s: %w%s", d.account, what, err, advice(code)).WithReason(sandbox.ReasonOf(err))
+			return sandbox.Errorf(code, "cloudflare: account %s: %s: %w%s", d.account, what, err, advice(code)).
+				WithReason(sandbox.ReasonOf(err))
 		}
 	}
 }
@@ -80,7 +83,9 @@ func advice(code sandbox.Code) string {
 }
 
 // Prepare implements cloudflare.Deployer.
-func (d *Deployer) Prepare(ctx context.Context, name, ref string) (p cloudflare.Prepared, err error) {
+func (d *Deployer) Prepare(
+	ctx context.Context, name, ref string, keep func(digest string) bool,
+) (p cloudflare.Prepared, err error) {
 	if err := cloudflare.CheckDeploymentName(name); err != nil {
 		return p, err
 	}
@@ -91,7 +96,7 @@ func (d *Deployer) Prepare(ctx context.Context, name, ref string) (p cloudflare.
 	if err != nil {
 		return p, sandbox.Errorf(sandbox.Failed, "cloudflare: prepare image %s: %w", ref, err)
 	}
-	tag := tagOf(name, outfit.Key(digestOf(ref), program))
+	tag := tagOf(name, guestlayer.Key(digestOf(ref), program))
 	err = d.onShelf(ctx, "prepare image "+ref, func(s *shelf) error {
 		p, err = d.prepareOn(ctx, s, ref, tag, program)
 		return err
@@ -99,13 +104,14 @@ func (d *Deployer) Prepare(ctx context.Context, name, ref string) (p cloudflare.
 	if err != nil || !p.Sent {
 		return p, err
 	}
-	return p, d.prune(ctx, name, tag)
+	return p, d.prune(ctx, name, tag, keep)
 }
 
 // digestOf is what a reference or an engine's id has behind its name.
 func digestOf(ref string) string { return ref[strings.LastIndex(ref, "@")+1:] }
 
-func (d *Deployer) prepareOn(ctx context.Context, s *shelf, ref, tag string, program []byte) (p cloudflare.Prepared, err error) {
+func (d *Deployer) prepareOn(ctx context.Context, s *shelf, ref, tag string,
+	program []byte) (p cloudflare.Prepared, err error) {
 	digest, err := s.client.Digest(ctx, s.name+":"+tag, "")
 	if err == nil {
 		return cloudflare.Prepared{Reference: s.name + "@" + digest}, nil
@@ -118,10 +124,10 @@ func (d *Deployer) prepareOn(ctx context.Context, s *shelf, ref, tag string, pro
 		return p, err
 	}
 	defer func() { err = errors.Join(err, base.close()) }()
-	if err := outfit.Check(ref, base.img); err != nil {
+	if err := guestlayer.Check(ref, base.img); err != nil {
 		return p, readFailed(ref, err)
 	}
-	has, err := outfit.Has(base.img)
+	has, err := guestlayer.Has(base.img)
 	if err != nil {
 		return p, readFailed(ref, err)
 	}
@@ -130,7 +136,7 @@ func (d *Deployer) prepareOn(ctx context.Context, s *shelf, ref, tag string, pro
 	}
 	img := base.img
 	if !has {
-		if img, err = outfit.Dress(base.img, program); err != nil {
+		if img, err = guestlayer.Add(base.img, program); err != nil {
 			return p, readFailed(ref, err)
 		}
 	}
@@ -163,7 +169,7 @@ func (d *Deployer) open(ctx context.Context, s *shelf, ref string) (base, error)
 	nothing := func() error { return nil }
 	if path := d.registry.within(ref); path != "" {
 		ref = s.host + "/" + path
-		img, err := s.client.Open(ctx, ref, outfit.Platform)
+		img, err := s.client.Open(ctx, ref, guestlayer.Platform)
 		return base{img, ref, true, nothing}, notFound(err)
 	}
 	if !strings.Contains(ref, "@") {
@@ -173,7 +179,7 @@ func (d *Deployer) open(ctx context.Context, s *shelf, ref string) (base, error)
 		}
 		return base{local, ref, false, local.Close}, nil
 	}
-	img, err := s.client.Open(ctx, ref, outfit.Platform)
+	img, err := s.client.Open(ctx, ref, guestlayer.Platform)
 	if err == nil {
 		return base{img, ref, false, nothing}, nil
 	}

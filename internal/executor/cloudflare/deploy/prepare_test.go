@@ -53,9 +53,18 @@ func (o *origin) game(says, arch string) v1.Image {
 	o.Helper()
 	img, err := random.Image(1000, 2)
 	o.must(err)
-	img, err = mutate.ConfigFile(img, &v1.ConfigFile{OS: "linux", Architecture: arch, RootFS: rootFS(o, img), Config: v1.Config{
-		Env: []string{"SAYS=" + says}, Entrypoint: []string{"/play"}, User: "root", WorkingDir: "/game", Volumes: map[string]struct{}{"/data": {}},
-	}})
+	img, err = mutate.ConfigFile(img, &v1.ConfigFile{
+		OS:           "linux",
+		Architecture: arch,
+		RootFS:       rootFS(o, img),
+		Config: v1.Config{
+			Env:        []string{"SAYS=" + says},
+			Entrypoint: []string{"/play"},
+			User:       "root",
+			WorkingDir: "/game",
+			Volumes:    map[string]struct{}{"/data": {}},
+		},
+	})
 	o.must(err)
 	return img
 }
@@ -93,7 +102,7 @@ func (o *origin) must(err error) {
 
 func (w *world) prepare(name, ref string) cloudflare.Prepared {
 	w.Helper()
-	p, err := w.deployer.Prepare(w.Context(), name, ref)
+	p, err := w.deployer.Prepare(w.Context(), name, ref, nil)
 	w.must(err)
 	return p
 }
@@ -126,7 +135,8 @@ func (w *world) open(ref string) v1.Image {
 	return img
 }
 
-// TestAPreparedImageIsTheImageWithTheGuest: what a sandbox needs is there, and what the image says of its programs stays.
+// TestAPreparedImageIsTheImageWithTheGuest: what a sandbox needs is there, and what the image says of its programs
+// stays.
 func TestAPreparedImageIsTheImageWithTheGuest(t *testing.T) {
 	t.Parallel()
 	w, o := newWorld(t), newOrigin(t)
@@ -138,7 +148,8 @@ func TestAPreparedImageIsTheImageWithTheGuest(t *testing.T) {
 	config, err := img.ConfigFile()
 	w.must(err)
 	c := config.Config
-	if c.User != "0:0" || len(c.Entrypoint)+len(c.Cmd)+len(c.Volumes) > 0 || len(c.ExposedPorts) != 1 || !slices.Contains(c.Env, "SAYS=hello") || c.WorkingDir != "/game" {
+	if c.User != "0:0" || len(c.Entrypoint)+len(c.Cmd)+len(c.Volumes) > 0 || len(c.ExposedPorts) != 1 ||
+		!slices.Contains(c.Env, "SAYS=hello") || c.WorkingDir != "/game" {
 		t.Errorf("it runs with %+v", c)
 	}
 	layers, err := img.Layers()
@@ -156,7 +167,11 @@ func TestAPreparedImageIsTheImageWithTheGuest(t *testing.T) {
 		found[h.Name] = fmt.Sprintf("%o %d:%d", h.Mode, h.Uid, h.Gid)
 	}
 	for file, want := range map[string]string{
-		".sandbox/guest": "755 0:0", "workspace/": "700 1000:1000", "data/": "700 1000:1000", "run/secrets/": "700 1000:1000", "tmp/": "1777 0:0",
+		".sandbox/guest": "755 0:0",
+		"workspace/":     "700 1000:1000",
+		"data/":          "700 1000:1000",
+		"run/secrets/":   "700 1000:1000",
+		"tmp/":           "1777 0:0",
 	} {
 		if found[file] != want {
 			t.Errorf("%s is %q, want %q", file, found[file], want)
@@ -223,7 +238,7 @@ func TestAPreparationThatBreaksOffGoesOn(t *testing.T) {
 					}
 					return localapi.None
 				})
-				if _, err := w.deployer.Prepare(t.Context(), wanted().Name, ref); err == nil {
+				if _, err := w.deployer.Prepare(t.Context(), wanted().Name, ref, nil); err == nil {
 					if n < whole.requests()-1 {
 						t.Errorf("request %d is %s and nobody says so", n, kind)
 					}
@@ -249,7 +264,8 @@ func TestCredentialsAreAskedForOnceAndAgainWhenTheyEnd(t *testing.T) {
 	asked := func(what string, want int) {
 		t.Helper()
 		w.prepare(wanted().Name, o.putGame(what))
-		if n := strings.Count(strings.Join(w.changes(), "\n"), "POST /containers/registries/registry.cloudflare.com/credentials"); n != want {
+		if n := strings.Count(strings.Join(w.changes(), "\n"),
+			"POST /containers/registries/registry.cloudflare.com/credentials"); n != want {
 			t.Errorf("%s: credentials were asked for %d times, want %d: %v", what, n, want, w.changes())
 		}
 		w.forget(nil)
@@ -272,7 +288,10 @@ func TestImagesThatCannotBePreparedAreRefusedByWhatIsWrong(t *testing.T) {
 	single := o.put(arm, arm.Digest)
 	index := mutate.AppendManifests(empty.Index,
 		mutate.IndexAddendum{Add: arm, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}},
-		mutate.IndexAddendum{Add: arm, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "windows", Architecture: "amd64"}}})
+		mutate.IndexAddendum{
+			Add:        arm,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "windows", Architecture: "amd64"}},
+		})
 	several := o.put(index, index.Digest)
 	absent := o.host + "/games/none@sha256:" + strings.Repeat("0a", 32)
 	down := newOrigin(t)
@@ -287,10 +306,12 @@ func TestImagesThatCannotBePreparedAreRefusedByWhatIsWrong(t *testing.T) {
 		absent:                               {sandbox.NotFound, []string{"/games/none", "Docker engine"}},
 		gone:                                 {sandbox.Unavailable, []string{gone}},
 		"sha256:" + strings.Repeat("0b", 32): {sandbox.NotFound, []string{"Docker engine"}},
-		"registry.cloudflare.com/" + account + "/none@sha256:" + strings.Repeat("0c", 32): {sandbox.NotFound, []string{"/none"}},
+		"registry.cloudflare.com/" + account + "/none@sha256:" + strings.Repeat("0c", 32): {sandbox.NotFound,
+			[]string{"/none"}},
 	} {
-		_, err := w.deployer.Prepare(t.Context(), wanted().Name, ref)
-		if sandbox.CodeOf(err) != want.code || (want.code == sandbox.NotFound && sandbox.ReasonOf(err) != sandbox.ReasonImageNotFound) {
+		_, err := w.deployer.Prepare(t.Context(), wanted().Name, ref, nil)
+		if sandbox.CodeOf(err) != want.code ||
+			(want.code == sandbox.NotFound && sandbox.ReasonOf(err) != sandbox.ReasonImageNotFound) {
 			t.Errorf("image %s: %q, want %q: %v", ref, sandbox.CodeOf(err), want.code, err)
 			continue
 		}
@@ -327,7 +348,8 @@ type engine struct {
 	img v1.Image
 }
 
-func (e engine) ImageInspect(_ context.Context, ref string, _ ...dockerapi.ImageInspectOption) (dockerapi.ImageInspect, error) {
+func (e engine) ImageInspect(_ context.Context, ref string,
+	_ ...dockerapi.ImageInspectOption) (dockerapi.ImageInspect, error) {
 	if ref != e.id {
 		return dockerapi.ImageInspect{}, cerrdefs.ErrNotFound
 	}
@@ -351,7 +373,9 @@ func TestAnImageThatOnlyTheEngineHasIsTakenFromThere(t *testing.T) {
 	img := o.game("local", "amd64")
 	id, err := img.ConfigName()
 	w.must(err)
-	w.deployer = w.newDeployer(deploy.Config{Engine: func() (image.Engine, error) { return engine{t: t, id: id.String(), img: img}, nil }})
+	w.deployer = w.newDeployer(deploy.Config{
+		Engine: func() (image.Engine, error) { return engine{t: t, id: id.String(), img: img}, nil },
+	})
 	p := w.prepare(wanted().Name, id.String())
 	config, err := w.open(p.Reference).ConfigFile()
 	w.must(err)

@@ -8,9 +8,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// prune removes a deployment's images but the one of a tag and the one that its application has: instances that are
-// started before the rollout has reached them need that.
-func (d *Deployer) prune(ctx context.Context, name, tag string) error {
+// prune removes a deployment's images but the one of a tag, those that keep keeps, and the one that its application
+// has: instances that are started before the rollout has reached them need that.
+func (d *Deployer) prune(ctx context.Context, name, tag string, keep func(digest string) bool) error {
 	all, err := d.listApplications(ctx, name)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func (d *Deployer) prune(ctx context.Context, name, tag string) error {
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
-		return slices.Contains(used, digest), err
+		return err != nil || slices.Contains(used, digest) || (keep != nil && keep(digest)), err
 	})
 }
 

@@ -29,7 +29,11 @@ func (d *workersDev) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host == d.down {
 		status = http.StatusInternalServerError
 	}
-	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(`{"sandboxes":[],"more":false}`)), Request: r}, nil
+	return &http.Response{
+		StatusCode: status,
+		Body:       io.NopCloser(strings.NewReader(`{"sandboxes":[],"more":false}`)),
+		Request:    r,
+	}, nil
 }
 
 // idle has a reconciler look for five minutes as its loop does when nothing happens, and returns how often it has asked
@@ -45,7 +49,10 @@ func (w *world) idle(environments int) int {
 	now, line := time.Now(), &workersDev{}
 	clock := func() time.Time { return now }
 	x, err := cloudflare.New(cloudflare.Config{
-		Deployer: w.newDeployer(deploy.Config{Now: clock}), MasterKey: "the key of keys", HTTP: &http.Client{Transport: line}, Now: clock,
+		Deployer:  w.newDeployer(deploy.Config{Now: clock}),
+		MasterKey: "the key of keys",
+		HTTP:      &http.Client{Transport: line},
+		Now:       clock,
 	})
 	w.must(err)
 	look := func() {
@@ -57,7 +64,7 @@ func (w *world) idle(environments int) int {
 	look()
 	w.forget(nil)
 	line.asked = 0
-	for range 30 { // every 10 s the watch looks, and every 30 s the survey
+	for range 30 { // every 10 s the watch looks, and every 30 s the resync
 		now = now.Add(cloudflare.DefaultPoll)
 		look()
 	}
@@ -70,7 +77,8 @@ func (w *world) idle(environments int) int {
 	return w.requests()
 }
 
-// TestAnIdleReconcilerAsksTheAPISeldom: an account may ask 1,200 times in five minutes, and requests to Workers do not count.
+// TestAnIdleReconcilerAsksTheAPISeldom: an account may ask 1,200 times in five minutes, and requests to
+// Workers do not count.
 func TestAnIdleReconcilerAsksTheAPISeldom(t *testing.T) {
 	t.Parallel()
 	for _, environments := range []int{2, 30} {
@@ -91,7 +99,10 @@ func TestAnEnvironmentIsFoundThatAnotherProcessMakes(t *testing.T) {
 	d := wanted()
 	w.deploy(d)
 	x, err := cloudflare.New(cloudflare.Config{
-		Deployer: w.newDeployer(deploy.Config{Now: clock}), MasterKey: "the key of keys", HTTP: &http.Client{Transport: line}, Now: clock,
+		Deployer:  w.newDeployer(deploy.Config{Now: clock}),
+		MasterKey: "the key of keys",
+		HTTP:      &http.Client{Transport: line},
+		Now:       clock,
 	})
 	w.must(err)
 	asked := func() int {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/cloudflare/cloudflare-go/v7/workers"
@@ -36,7 +37,7 @@ func (d *Deployer) routeOf(ctx context.Context, name string) (r route, err error
 }
 
 // ensureRoute lets the Worker answer, once all it needs is there.
-func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, s *standing) error {
+func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	if s.worker.Enabled {
 		return nil
 	}
@@ -47,7 +48,8 @@ func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, 
 	p.Enabled.Value, p.Enabled.Present = true, true
 	p.PreviewsEnabled.Present = true // and false: an older version would answer there
 	if _, err := d.workers.Scripts.Subdomain.New(ctx, want.Name, p); err != nil {
-		return d.fail(step{what: "Worker " + want.Name + ": give it its workers.dev route", changes: true, needs: permScripts}, err)
+		return d.fail(
+			step{what: "Worker " + want.Name + ": give it its workers.dev route", changes: true, needs: permScripts}, err)
 	}
 	r, err := d.routeOf(ctx, want.Name)
 	if err != nil {
@@ -55,7 +57,7 @@ func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, 
 	}
 	r.Enabled = true // what reads may not have heard of it yet
 	s.worker.route = r
-	d.memory.keep(want.Name, r, d.now())
+	d.memory.trust(want.Name)
 	return nil
 }
 
@@ -67,34 +69,58 @@ func (d *Deployer) List(ctx context.Context, ledgerID string) ([]cloudflare.Site
 	if err != nil {
 		return nil, err
 	}
-	var p workers.ScriptListParams
-	p.AccountID.Value, p.AccountID.Present = d.account, true
-	scripts, err := d.workers.Scripts.List(ctx, p)
-	if err != nil {
+	var scripts []listedScript
+	if err := d.api.call(ctx, http.MethodGet, "/workers/scripts", nil, &scripts); err != nil {
 		return nil, d.fail(step{what: "list its Workers", needs: permScripts}, err)
 	}
-	var names []string
-	for _, script := range scripts.Result {
-		if strings.HasPrefix(script.ID, cloudflare.DeploymentPrefix(ledgerID)) {
-			names = append(names, script.ID)
-		}
+	scripts = slices.DeleteFunc(scripts,
+		func(s listedScript) bool { return !strings.HasPrefix(s.ID, cloudflare.DeploymentPrefix(ledgerID)) })
+	if len(scripts) == 0 {
+		return nil, nil
 	}
-	return d.sites(ctx, names, subdomain)
+	applications, err := d.listApplications(ctx, "of ledger "+ledgerID)
+	if err != nil {
+		return nil, err
+	}
+	return d.sites(ctx, scripts, applications, subdomain)
 }
 
-// sites tells where Workers answer. One that is deleted meanwhile has no URL.
-func (d *Deployer) sites(ctx context.Context, names []string, subdomain string) ([]cloudflare.Site, error) {
-	all := make([]cloudflare.Site, len(names))
+// listedScript is a Worker in a list.
+type listedScript struct {
+	ID       string `json:"id"`
+	LocalURL string `json:"local_url"` // as route has it
+}
+
+// sites tells where Workers answer. Each is taken to have a route, which only of those is asked that did not answer:
+// the number of calls does not grow with the number of Workers. One that is deleted meanwhile has no URL.
+func (d *Deployer) sites(
+	ctx context.Context, scripts []listedScript, applications []application, subdomain string,
+) ([]cloudflare.Site, error) {
+	byName := make(map[string]*application, len(applications))
+	for i := range applications {
+		byName[applications[i].Name] = &applications[i]
+	}
+	all := make([]cloudflare.Site, len(scripts))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(routesAtOnce)
-	for i, name := range names {
+	for i, s := range scripts {
+		all[i] = cloudflare.Site{Name: s.ID, URL: route{true, s.LocalURL}.url(s.ID, subdomain)}
+		if a := byName[s.ID]; a != nil {
+			a.describe(&all[i])
+		}
+		if !d.memory.doubts(s.ID) {
+			continue
+		}
 		group.Go(func() error {
-			r, err := d.keptRoute(ctx, name)
-			all[i] = cloudflare.Site{Name: name, URL: r.url(name, subdomain)}
+			r, err := d.routeOf(ctx, s.ID)
+			all[i].URL = r.url(s.ID, subdomain)
+			if err == nil && r.Enabled {
+				d.memory.trust(s.ID)
+			}
 			if isAbsent(err) {
 				return nil
 			}
-			return d.fail(step{what: "Worker " + name + ": read its route", needs: permScripts}, err)
+			return d.fail(step{what: "Worker " + s.ID + ": read its route", needs: permScripts}, err)
 		})
 	}
 	return all, group.Wait()

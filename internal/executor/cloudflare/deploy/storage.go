@@ -38,7 +38,7 @@ func (d *Deployer) findDatabase(ctx context.Context, name string) (string, error
 	}
 }
 
-func (d *Deployer) ensureDatabase(ctx context.Context, want cloudflare.Deployment, s *standing) error {
+func (d *Deployer) ensureDatabase(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	if s.database != "" {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (d *Deployer) ensureDatabase(ctx context.Context, want cloudflare.Deploymen
 	return nil
 }
 
-func (d *Deployer) removeDatabase(ctx context.Context, s *standing) error {
+func (d *Deployer) removeDatabase(ctx context.Context, s *inventory) error {
 	if s.database == "" {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (d *Deployer) findBucket(ctx context.Context, name string) (bool, error) {
 	return err == nil, d.fail(step{what: "look for R2 bucket " + name, needs: permR2}, err)
 }
 
-func (d *Deployer) ensureBucket(ctx context.Context, want cloudflare.Deployment, s *standing) error {
+func (d *Deployer) ensureBucket(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	if s.bucket {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (d *Deployer) ensureBucket(ctx context.Context, want cloudflare.Deployment,
 }
 
 // removeBucket removes it with all that is in it: R2 deletes only empty ones.
-func (d *Deployer) removeBucket(ctx context.Context, s *standing) error {
+func (d *Deployer) removeBucket(ctx context.Context, s *inventory) error {
 	if !s.bucket {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,11 +18,11 @@ const usageQuery = `query ContainersUsage($account: String!, $applications: [Str
   viewer {
     accounts(filter: {accountTag: $account}) {
       containersUsageAdaptiveGroups(
-        limit: 1000
+        limit: 10000
         filter: {applicationId_in: $applications, date_geq: $from, date_leq: $last}
         orderBy: [date_ASC]
       ) {
-        dimensions { date }
+        dimensions { applicationId date }
         sum { cpuTimeSec allocatedMemory allocatedDisk }
       }
     }
@@ -47,7 +48,8 @@ type usageAnswer struct {
 
 type usageGroup struct {
 	Dimensions struct {
-		Date string `json:"date"`
+		Application string `json:"applicationId"`
+		Date        string `json:"date"`
 	} `json:"dimensions"`
 	Sum struct {
 		CPUSeconds    float64 `json:"cpuTimeSec"`
@@ -62,41 +64,57 @@ const (
 	bytesOfDiskMB   = 1e6
 )
 
-// Metered implements cloudflare.Deployer.
-func (d *Deployer) Metered(ctx context.Context, name string, from, to time.Time) ([]driver.Metered, error) {
-	all, err := d.listApplications(ctx, name)
+// meteredAtOnce is how many applications one query is about: ten days of them are the 10,000 groups of an answer.
+const meteredAtOnce = 1000
+
+// Metered implements cloudflare.Deployer, with one call and one query for up to 1,000 deployments.
+func (d *Deployer) Metered(
+	ctx context.Context, names []string, from, to time.Time,
+) (map[string][]driver.Metered, error) {
+	all, err := d.listApplications(ctx, "usage")
 	if err != nil {
 		return nil, err
 	}
+	nameOf := make(map[string]string, len(names))
+	found := make(map[string][]driver.Metered, len(names))
 	var ids []string
 	for _, a := range all {
-		if a.Name == name {
+		if slices.Contains(names, a.Name) {
+			nameOf[a.ID], found[a.Name] = a.Name, []driver.Metered{}
 			ids = append(ids, a.ID)
 		}
 	}
-	if len(ids) == 0 {
-		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: there is no container application %s", d.account, name)
-	}
-	answer, err := d.askUsage(ctx, map[string]any{
-		"account": d.account, "applications": ids, "from": from.Format(time.DateOnly), "last": to.AddDate(0, 0, -1).Format(time.DateOnly),
-	})
-	if err != nil {
-		return nil, d.fail(step{what: "read the usage of container application " + name, needs: PermAnalytics}, err)
-	}
-	var days []driver.Metered
-	for _, account := range answer.Data.Viewer.Accounts {
-		for _, g := range account.Groups {
-			day, err := time.Parse(time.DateOnly, g.Dimensions.Date)
-			if err != nil {
-				return nil, sandbox.Errorf(sandbox.Failed, "cloudflare: account %s: read the usage of container application %s: %w", d.account, name, err)
+	for some := range slices.Chunk(ids, meteredAtOnce) {
+		answer, err := d.askUsage(ctx, map[string]any{
+			"account":      d.account,
+			"applications": some,
+			"from":         from.Format(time.DateOnly),
+			"last":         to.AddDate(0, 0, -1).Format(time.DateOnly),
+		})
+		if err != nil {
+			return nil, d.fail(step{what: "read the usage of container applications", needs: PermAnalytics}, err)
+		}
+		for _, account := range answer.Data.Viewer.Accounts {
+			for _, g := range account.Groups {
+				day, err := g.metered()
+				if err != nil {
+					return nil, sandbox.Errorf(sandbox.Failed,
+						"cloudflare: account %s: read the usage of application %s: %w", d.account, g.Dimensions.Application, err)
+				}
+				name := nameOf[g.Dimensions.Application]
+				found[name] = append(found[name], day)
 			}
-			days = append(days, driver.Metered{
-				Day: day, CPU: time.Duration(g.Sum.CPUSeconds * float64(time.Second)),
-				MemoryMBSeconds: g.Sum.MemorySeconds / bytesOfMemoryMB, DiskMBSeconds: g.Sum.DiskSeconds / bytesOfDiskMB,
-			})
 		}
 	}
-	return days, nil
+	return found, nil
+}
+
+func (g usageGroup) metered() (driver.Metered, error) {
+	day, err := time.Parse(time.DateOnly, g.Dimensions.Date)
+	return driver.Metered{
+		Day: day, CPU: time.Duration(g.Sum.CPUSeconds * float64(time.Second)),
+		MemoryMBSeconds: g.Sum.MemorySeconds / bytesOfMemoryMB, DiskMBSeconds: g.Sum.DiskSeconds / bytesOfDiskMB,
+	}, err
 }
 
 // askUsage sends usageQuery. It turns what the query is refused with into a *refusal.
@@ -107,7 +125,8 @@ func (d *Deployer) askUsage(ctx context.Context, variables map[string]any) (answ
 	if err != nil {
 		return answer, err
 	}
-	if err := d.api.exchange(ctx, http.MethodPost, d.api.root+"/graphql", "application/json", body, &answer, true); err != nil {
+	if err := d.api.exchange(ctx, http.MethodPost, d.api.root+"/graphql", "application/json", body,
+		&answer, true); err != nil {
 		return answer, err
 	}
 	if len(answer.Errors) == 0 {

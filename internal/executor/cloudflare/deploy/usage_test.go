@@ -20,23 +20,34 @@ func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
 	w := newWorld(t)
 	d := wanted()
 	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	read := func() ([]driver.Metered, error) {
-		return w.deployer.Metered(t.Context(), d.Name, day, day.AddDate(0, 0, 2))
+	read := func() map[string][]driver.Metered {
+		all, err := w.deployer.Metered(t.Context(), []string{d.Name, "sandbox-absent"}, day, day.AddDate(0, 0, 2))
+		w.must(err)
+		return all
 	}
-	_, err := read()
-	w.wantCode(err, sandbox.NotFound)
+	if all := read(); len(all) > 0 {
+		t.Errorf("of nothing %v is counted", all)
+	}
 	w.deploy(d)
+	if all := read(); len(all) != 1 || all[d.Name] == nil {
+		t.Errorf("of a deployment that did not run, %v is counted", all)
+	}
 	counted := func(n int) localapi.Counted { // an hour of a size of 256 MiB and 2 GB
-		return localapi.Counted{Day: day.AddDate(0, 0, n), CPUSeconds: 90.5, MemoryByteSeconds: 3600 * 256 << 20, DiskSeconds: 3600 * 2e9}
+		return localapi.Counted{
+			Day:               day.AddDate(0, 0, n),
+			CPUSeconds:        90.5,
+			MemoryByteSeconds: 3600 * 256 << 20,
+			DiskSeconds:       3600 * 2e9,
+		}
 	}
 	w.api.Count(d.Name, counted(-1), counted(0), counted(1), counted(2))
 	w.api.Count("another", counted(0))
-	days, err := read()
-	w.must(err)
+	days := read()[d.Name]
 	if len(days) != 2 || !days[0].Day.Equal(day) || !days[1].Day.Equal(day.AddDate(0, 0, 1)) {
 		t.Fatalf("the days are %+v", days)
 	}
-	if m := days[0]; m.CPU != 90500*time.Millisecond || math.Abs(m.MemoryMBSeconds-3600*256) > 1e-6 || math.Abs(m.DiskMBSeconds-3600*2000) > 1e-6 {
+	if m := days[0]; m.CPU != 90500*time.Millisecond || math.Abs(m.MemoryMBSeconds-3600*256) > 1e-6 ||
+		math.Abs(m.DiskMBSeconds-3600*2000) > 1e-6 {
 		t.Errorf("the first day is %+v", m)
 	}
 }
@@ -54,13 +65,14 @@ func TestAnExecutorReadsWhatWasCountedOfAnEnvironment(t *testing.T) {
 	instance, err := x.Instance(t.Context())
 	w.must(err)
 	ref := driver.EnvironmentRef{LedgerID: "ledgerofdeploy22", EnvironmentID: "catan-7", Instance: instance}
-	days, err := x.Metered(t.Context(), ref, day, day.AddDate(0, 0, 1))
+	all, err := x.Metered(t.Context(), []driver.EnvironmentRef{ref}, day, day.AddDate(0, 0, 1))
 	w.must(err)
+	days := all[ref]
 	if len(days) != 1 || !days[0].Day.Equal(day) || days[0].CPU != 90500*time.Millisecond {
 		t.Errorf("the days are %+v", days)
 	}
 	ref.Instance = "another account"
-	_, err = x.Metered(t.Context(), ref, day, day.AddDate(0, 0, 1))
+	_, err = x.Metered(t.Context(), []driver.EnvironmentRef{ref}, day, day.AddDate(0, 0, 1))
 	w.wantCode(err, sandbox.Unavailable)
 }
 
@@ -76,11 +88,11 @@ func TestUsageThatCannotBeReadSaysWhy(t *testing.T) {
 		}
 		return localapi.None
 	})
-	_, err := w.deployer.Metered(t.Context(), d.Name, now, now.AddDate(0, 0, 1))
+	_, err := w.deployer.Metered(t.Context(), []string{d.Name}, now, now.AddDate(0, 0, 1))
 	w.wantCode(err, sandbox.Unavailable)
 	w.forget(nil)
 	w.api.Lacks("analytics")
-	_, err = w.deployer.Metered(t.Context(), d.Name, now, now.AddDate(0, 0, 1))
+	_, err = w.deployer.Metered(t.Context(), []string{d.Name}, now, now.AddDate(0, 0, 1))
 	w.wantCode(err, sandbox.Forbidden)
 	if !strings.Contains(err.Error(), string(deploy.PermAnalytics)) {
 		t.Errorf("the error does not name the permission: %v", err)

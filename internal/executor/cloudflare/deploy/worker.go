@@ -39,7 +39,7 @@ type settings struct {
 	key                                                                bool
 }
 
-func (s *standing) settings() settings {
+func (s *inventory) settings() settings {
 	return settings{
 		database: s.database, bucket: s.name, instance: s.account, class: cloudflare.ClassSandbox,
 		compatibilityDate: cloudflare.CompatibilityDate, migrationTag: migrationTag, key: true,
@@ -52,6 +52,9 @@ type worker struct {
 	version, namespace      string
 	scriptDigest, keyDigest string
 	variables               map[string]string
+	// policy and images are what its starts were deployed for.
+	policy cloudflare.SchedulingPolicy
+	images map[string]string
 	route
 }
 
@@ -96,8 +99,10 @@ func (d *Deployer) version(ctx context.Context, name, id string) (*worker, error
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{version: id, variables: map[string]string{}}
-	w.compatibilityDate, w.migrationTag = v.Resources.ScriptRuntime.CompatibilityDate, v.Resources.ScriptRuntime.MigrationTag
+	w := &worker{version: id, policy: cloudflare.PolicyDefault}
+	w.variables, w.images = map[string]string{}, map[string]string{}
+	w.compatibilityDate, w.migrationTag = v.Resources.ScriptRuntime.CompatibilityDate,
+		v.Resources.ScriptRuntime.MigrationTag
 	for _, b := range v.Resources.Bindings {
 		w.bind(b)
 	}
@@ -118,6 +123,10 @@ func (w *worker) bind(b workers.ScriptVersionGetResponseResourcesBinding) {
 		w.instance = b.Text
 	case b.Name == cloudflare.BindingKeyDigest && kind == "plain_text":
 		w.keyDigest = b.Text
+	case b.Name == cloudflare.BindingPolicy && kind == "plain_text":
+		w.policy = cloudflare.SchedulingPolicy(b.Text)
+	case strings.HasPrefix(b.Name, cloudflare.BindingImages) && kind == "plain_text":
+		w.images[strings.TrimPrefix(b.Name, cloudflare.BindingImages)] = b.Text
 	case kind == "plain_text":
 		w.variables[b.Name] = b.Text
 	}
@@ -151,10 +160,10 @@ func readScript(answer *http.Response) ([]byte, error) {
 }
 
 // ensureWorker uploads the Worker unless it is as wanted.
-func (d *Deployer) ensureWorker(ctx context.Context, want cloudflare.Deployment, s *standing) error {
+func (d *Deployer) ensureWorker(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	w := s.worker
 	if w != nil && w.settings == s.settings() && w.scriptDigest == cloudflare.ScriptDigest(want.Script) &&
-		w.keyDigest == want.KeysDigest() && maps.Equal(w.variables, want.Variables) {
+		w.keyDigest == want.KeysDigest() && maps.Equal(w.variables, want.Variables) && w.startsAs(want) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
@@ -167,19 +176,22 @@ func (d *Deployer) ensureWorker(ctx context.Context, want cloudflare.Deployment,
 	var answer struct {
 		DeploymentID string `json:"deployment_id"`
 	}
-	err = d.api.send(ctx, http.MethodPut, "/workers/scripts/"+want.Name+"?excludeScript=true&bindings_inherit=strict", contentType, body, &answer)
+	err = d.api.send(ctx, http.MethodPut, "/workers/scripts/"+want.Name+"?excludeScript=true&bindings_inherit=strict",
+		contentType, body, &answer)
 	if err != nil {
 		return d.fail(st, err)
 	}
 	uploaded, err := d.version(ctx, want.Name, asUUID(answer.DeploymentID))
 	if isAbsent(err) { // not seen everywhere yet
-		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: account %s: Worker %s: its new version cannot be read yet: %w", d.account, want.Name, err)
+		return sandbox.Errorf(sandbox.Unavailable,
+			"cloudflare: account %s: Worker %s: its new version cannot be read yet: %w", d.account, want.Name, err)
 	}
 	if err != nil {
 		return d.fail(step{what: "Worker " + want.Name + ": read its new version", needs: permScripts}, err)
 	}
 	if uploaded.namespace == "" {
-		return sandbox.Errorf(sandbox.Unavailable, "cloudflare: account %s: Worker %s: its Durable Objects have no namespace yet", d.account, want.Name)
+		return sandbox.Errorf(sandbox.Unavailable,
+			"cloudflare: account %s: Worker %s: its Durable Objects have no namespace yet", d.account, want.Name)
 	}
 	uploaded.scriptDigest = cloudflare.ScriptDigest(want.Script)
 	if w != nil {
@@ -201,7 +213,7 @@ func asUUID(id string) string {
 type metadata struct {
 	MainModule         string              `json:"main_module"`
 	Bindings           []map[string]string `json:"bindings"`
-	Containers         []map[string]string `json:"containers"`
+	Containers         []container         `json:"containers"`
 	CompatibilityDate  string              `json:"compatibility_date"`
 	CompatibilityFlags []string            `json:"compatibility_flags"`
 	Migrations         *migrations         `json:"migrations,omitempty"`
@@ -218,25 +230,34 @@ type updateStrategy struct {
 	MaxDelay float64 `json:"max_delay"` // in seconds
 }
 
-func (s *standing) metadata(want cloudflare.Deployment) metadata {
+func (s *inventory) metadata(want cloudflare.Deployment) metadata {
 	bindings := []map[string]string{
 		{"name": cloudflare.BindingInstance, "type": "plain_text", "text": s.account},
 		{"name": cloudflare.BindingKeyDigest, "type": "plain_text", "text": want.KeysDigest()},
 	}
+	bindings = append(bindings, startBindings(want)...)
 	for _, name := range slices.Sorted(maps.Keys(want.Variables)) {
 		bindings = append(bindings, map[string]string{"name": name, "type": "plain_text", "text": want.Variables[name]})
 	}
 	bindings = append(bindings,
-		map[string]string{"name": cloudflare.BindingSandbox, "type": "durable_object_namespace", "class_name": cloudflare.ClassSandbox},
+		map[string]string{
+			"name":       cloudflare.BindingSandbox,
+			"type":       "durable_object_namespace",
+			"class_name": cloudflare.ClassSandbox,
+		},
 		map[string]string{"name": cloudflare.BindingState, "type": "r2_bucket", "bucket_name": want.Name},
 		map[string]string{"name": cloudflare.BindingDatabase, "type": "d1", "id": s.database},
 		map[string]string{"name": cloudflare.BindingSigningKey, "type": "secret_text", "text": string(want.SigningKey)})
 	if want.OlderKey != "" {
-		bindings = append(bindings, map[string]string{"name": cloudflare.BindingOlderKey, "type": "secret_text", "text": string(want.OlderKey)})
+		bindings = append(bindings,
+			map[string]string{"name": cloudflare.BindingOlderKey, "type": "secret_text", "text": string(want.OlderKey)})
 	}
 	m := metadata{
-		MainModule: mainModule, Bindings: bindings, CompatibilityDate: cloudflare.CompatibilityDate, CompatibilityFlags: []string{},
-		Containers:         []map[string]string{{"name": want.Name, "class_name": cloudflare.ClassSandbox}},
+		MainModule:         mainModule,
+		Bindings:           bindings,
+		CompatibilityDate:  cloudflare.CompatibilityDate,
+		CompatibilityFlags: []string{},
+		Containers:         []container{{want.Name, cloudflare.ClassSandbox, want.Images}},
 		CodeUpdateStrategy: updateStrategy{"deferred", resetDelay.Seconds()},
 	}
 	if s.worker == nil || s.worker.migrationTag != migrationTag {
@@ -272,7 +293,7 @@ func upload(script []byte, m metadata) (body []byte, contentType string, err err
 }
 
 // removeWorker removes it with its Durable Objects.
-func (d *Deployer) removeWorker(ctx context.Context, s *standing) error {
+func (d *Deployer) removeWorker(ctx context.Context, s *inventory) error {
 	if s.worker == nil {
 		return nil
 	}

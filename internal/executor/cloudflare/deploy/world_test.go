@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -61,7 +62,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, logged: &buffer{}}
 	w.api = localapi.New(localapi.Config{Token: token, Fault: w.ask})
 	server := httptest.NewServer(w.api)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of connections that were broken on purpose
+	// The test breaks connections on purpose: the server would log each.
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	t.Cleanup(server.Close)
 	w.url = server.URL + "/client/v4"
 	w.deployer = w.newDeployer(deploy.Config{})
@@ -70,8 +72,10 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) newDeployer(cfg deploy.Config) *deploy.Deployer {
 	w.Helper()
-	cfg.AccountID, cfg.BaseURL, cfg.Attempts, cfg.WaitMin, cfg.WaitMax = account, w.url, 2, time.Millisecond, 2*time.Millisecond
-	cfg.Guest = []byte("a guest") // the built one takes long to pack
+	cfg.AccountID, cfg.BaseURL, cfg.Attempts, cfg.WaitMin, cfg.WaitMax = account, w.url, 2,
+		time.Millisecond, 2*time.Millisecond
+	cfg.Calls = cmp.Or(cfg.Calls, 1_000_000) // what is deployed here does not wait
+	cfg.Guest = []byte("a guest")            // the built one takes long to pack
 	if cfg.Token == "" {
 		cfg.Token = token
 	}
@@ -167,7 +171,8 @@ func (w *world) wantDeployed(d cloudflare.Deployment) {
 	if differences := d.Differences(w.find(d.Name)); len(differences) > 0 {
 		w.Errorf("the site differs from what is wanted: %v", differences)
 	}
-	if got, want := w.api.Holding(), map[string]int{"workers": 1, "applications": 1, "databases": 1, "buckets": 1}; !maps.Equal(got, want) {
+	if got, want := w.api.Holding(),
+		map[string]int{"workers": 1, "applications": 1, "databases": 1, "buckets": 1}; !maps.Equal(got, want) {
 		w.Errorf("the account has %v, want %v", got, want)
 	}
 	w.wantRolledOut(d)

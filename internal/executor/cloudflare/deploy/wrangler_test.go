@@ -47,7 +47,8 @@ func TestWeAskWhatWranglerAsks(t *testing.T) {
 	if len(secret) != 1 {
 		t.Fatalf("the recording has no secret: %v", secret)
 	}
-	first := slices.Concat(wrangler.Steps["make the database"], wrangler.Steps["make the bucket"], wrangler.Steps["deploy"])
+	first := slices.Concat(wrangler.Steps["make the database"], wrangler.Steps["make the bucket"],
+		wrangler.Steps["deploy"])
 	if diff := cmp.Diff(aligned(first, secret[0].Body), ours(recording.Subject()), sameBindings); diff != "" {
 		t.Errorf("a new deployment: wrangler's requests and ours differ:\n%s", diff)
 	}
@@ -61,7 +62,9 @@ func TestWeAskWhatWranglerAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var removals []recording.Request
-	for _, step := range []string{"delete the application", "delete the worker", "delete the database", "delete the bucket", "get credentials"} {
+	for _, step := range []string{
+		"delete the application", "delete the worker", "delete the database", "delete the bucket", "get credentials",
+	} {
 		if len(wrangler.Steps[step]) == 0 {
 			t.Errorf("the recording has nothing of %q", step)
 		}
@@ -72,7 +75,8 @@ func TestWeAskWhatWranglerAsks(t *testing.T) {
 	}
 }
 
-// withoutService has wrangler delete a Worker by the path that Cloudflare documents, and not by the one of its dashboard.
+// withoutService has wrangler delete a Worker by the path that Cloudflare documents, and not by the one
+// of its dashboard.
 func withoutService(requests []recording.Request) []recording.Request {
 	for i := range requests {
 		requests[i].Path = strings.Replace(requests[i].Path, "/workers/services/", "/workers/scripts/", 1)
@@ -105,7 +109,8 @@ func aligned(requests []recording.Request, secret any) []recording.Request {
 		}
 		body["bindings"] = append(bindings, secret)
 		delete(body, "keep_bindings")
-		requests[i].Parts = slices.DeleteFunc(r.Parts, func(p string) bool { return strings.HasSuffix(p, "; application/source-map") })
+		requests[i].Parts = slices.DeleteFunc(r.Parts,
+			func(p string) bool { return strings.HasSuffix(p, "; application/source-map") })
 	}
 	return requests
 }

@@ -1,6 +1,6 @@
-// Package localaccount is a Cloudflare account on one's own machine: localapi answers for it and has its registry, and what
-// is deployed to it runs in miniflare, with its containers on the local Docker Engine, which gets its images from there. They are called workerd-NAME-Sandbox-…
-// by the deployment's name, and are removed with the account.
+// Package localaccount is a Cloudflare account on one's own machine: localapi answers for it and has its registry, and
+// what is deployed to it runs in miniflare, with its containers on the local Docker Engine, which gets its images from
+// there. They are called workerd-NAME-Sandbox-… by the deployment's name, and are removed with the account.
 //
 // What is Cloudflare's own stays unproven by it: capacity, instance sizes, rollouts, when a Durable Object is
 // thrown out of memory, and whether a container without internet really has none.
@@ -77,7 +77,12 @@ func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 	}
 	images := newImages(engine, listener.Addr().String())
 	workers, err := miniflare.Start(miniflare.Config{
-		Worker: cfg.Worker, State: cfg.State, Engine: engine.DaemonHost(), Sidecar: sidecar, Image: images.ofReference, Log: cfg.Log,
+		Worker:  cfg.Worker,
+		State:   cfg.State,
+		Engine:  engine.DaemonHost(),
+		Sidecar: sidecar,
+		Image:   images.ofReference,
+		Log:     cfg.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -117,5 +122,6 @@ func CheckEngine(ctx context.Context, engine *dockerapi.Client) error {
 			return nil
 		}
 	}
-	return errors.New("the Docker Engine does not tell the gateway of its default network: start it with --bip 172.17.0.1/16")
+	return errors.New("the Docker Engine does not tell the gateway of its default network: start it with " +
+		"--bip 172.17.0.1/16")
 }

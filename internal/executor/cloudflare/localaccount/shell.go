@@ -47,7 +47,8 @@ func (s *shelled) image(ctx context.Context, id string) (string, error) {
 }
 
 func (s *shelled) make(ctx context.Context, id string) (ref string, err error) {
-	box, err := s.engine.ContainerCreate(ctx, &dockerapi.ContainerConfig{Image: id, Cmd: []string{"none"}}, nil, nil, nil, "")
+	box, err := s.engine.ContainerCreate(ctx,
+		&dockerapi.ContainerConfig{Image: id, Cmd: []string{"none"}}, nil, nil, nil, "")
 	if err != nil {
 		return "", err
 	}
@@ -77,7 +78,7 @@ func (s *shelled) files(ctx context.Context) (*bytes.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := compile(ctx, shellSource, version.Arch)
+	program, err := compile(ctx, map[string]string{"main.go": string(shellSource)}, version.Arch)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,8 @@ func (s *shelled) close() error {
 		if made == id {
 			continue
 		}
-		if _, err := s.engine.ImageRemove(ctx, made, dockerapi.ImageRemoveOptions{}); err != nil && !cerrdefs.IsNotFound(err) {
+		if _, err := s.engine.ImageRemove(ctx, made, dockerapi.ImageRemoveOptions{}); err != nil &&
+			!cerrdefs.IsNotFound(err) {
 			all = errors.Join(all, fmt.Errorf("remove image %s: %w", made, err))
 		}
 	}

@@ -28,13 +28,17 @@ var usage = struct {
 	dataset *regexp.Regexp
 	fields  []string
 }{
-	regexp.MustCompile(`(?s)^query \w+\(.*viewer \{.*accounts\(filter: \{accountTag: \$account\}\) \{.*containersUsageAdaptiveGroups\(.*` +
-		`filter: \{applicationId_in: \$applications, date_geq: \$from, date_leq: \$last\}.*\) \{\s*dimensions \{ date \}\s*sum \{ ([^}]*) \}`),
+	regexp.MustCompile(
+		`(?s)^query \w+\(.*viewer \{.*accounts\(filter: \{accountTag: \$account\}\) \{.*containersUsageAdaptiveGroups\(.*` +
+			`filter: \{applicationId_in: \$applications, date_geq: \$from, date_leq: \$last\}.*\) \{` +
+			`\s*dimensions \{ applicationId date \}\s*sum \{ ([^}]*) \}`),
 	[]string{"cpuTimeSec", "allocatedMemory", "allocatedDisk", "txBytes"},
 }
 
+const graphQLPath = "/client/v4/graphql"
+
 func (s *Server) routeAnalytics() {
-	s.mux.HandleFunc("POST /client/v4/graphql", s.locked("analytics", s.answerQuery))
+	s.mux.HandleFunc("POST "+graphQLPath, s.locked("analytics", s.answerQuery))
 }
 
 // answerQuery answers a query of usage, and refuses any other, with errors and status 200.
@@ -69,20 +73,28 @@ func (s *Server) answerQuery(_ *http.Request, body []byte) answer {
 		for _, c := range s.counted[a.Name] {
 			if day := c.Day.Format(time.DateOnly); day >= asked.Variables.From && day <= asked.Variables.Last {
 				groups = append(groups, map[string]any{
-					"dimensions": map[string]string{"date": day},
-					"sum":        map[string]float64{"cpuTimeSec": c.CPUSeconds, "allocatedMemory": c.MemoryByteSeconds, "allocatedDisk": c.DiskSeconds},
+					"dimensions": map[string]string{"applicationId": id, "date": day},
+					"sum": map[string]float64{
+						"cpuTimeSec":      c.CPUSeconds,
+						"allocatedMemory": c.MemoryByteSeconds,
+						"allocatedDisk":   c.DiskSeconds,
+					},
 				})
 			}
 		}
 	}
-	return graphQL(map[string]any{"viewer": map[string]any{"accounts": []any{map[string]any{"containersUsageAdaptiveGroups": groups}}}}, "", "")
+	return graphQL(map[string]any{
+		"viewer": map[string]any{"accounts": []any{map[string]any{"containersUsageAdaptiveGroups": groups}}},
+	}, "", "")
 }
 
 // graphQL is an answer to a query: with data, or with an error.
 func graphQL(data any, code, message string) answer {
 	envelope := map[string]any{"data": data, "errors": nil}
 	if message != "" {
-		envelope["errors"] = []any{map[string]any{"message": message, "path": nil, "extensions": map[string]string{"code": code}}}
+		envelope["errors"] = []any{
+			map[string]any{"message": message, "path": nil, "extensions": map[string]string{"code": code}},
+		}
 	}
 	raw, err := json.Marshal(envelope)
 	if err != nil {

@@ -56,8 +56,16 @@ func (c configuration) inFigures() configuration {
 
 func (s *Server) routeContainers() {
 	s.handle("GET /containers/me", func(r *http.Request, _ []byte) answer {
-		return ok(map[string]any{"external_account_id": r.PathValue("account"), "limits": map[string]any{"disk_mb_per_deployment": 20000, "memory_mib_per_deployment": 12288, "vcpu_per_deployment": 4}})
+		return ok(map[string]any{
+			"external_account_id": r.PathValue("account"),
+			"limits": map[string]any{
+				"disk_mb_per_deployment":    20000,
+				"memory_mib_per_deployment": 12288,
+				"vcpu_per_deployment":       4,
+			},
+		})
 	})
+	s.handle("POST /containers/image-preparations", s.prepareImage)
 	s.handle("GET /containers/applications", func(*http.Request, []byte) answer {
 		all := []*application{}
 		for _, a := range s.applications {
@@ -67,13 +75,15 @@ func (s *Server) routeContainers() {
 		return ok(all)
 	})
 	s.handle("POST /containers/applications", s.makeApplication)
-	s.onApplication("GET /containers/applications/{id}", func(a *application, _ *http.Request, _ []byte) answer { return ok(a) })
+	s.onApplication("GET /containers/applications/{id}",
+		func(a *application, _ *http.Request, _ []byte) answer { return ok(a) })
 	s.onApplication("PATCH /containers/applications/{id}", s.changeApplication)
 	s.onApplication("DELETE /containers/applications/{id}", func(a *application, _ *http.Request, _ []byte) answer {
 		delete(s.applications, a.ID)
 		return ok(map[string]any{})
 	})
-	s.onApplication("GET /containers/applications/{id}/rollouts", func(a *application, _ *http.Request, _ []byte) answer { return ok(a.rollouts) })
+	s.onApplication("GET /containers/applications/{id}/rollouts",
+		func(a *application, _ *http.Request, _ []byte) answer { return ok(a.rollouts) })
 	s.onApplication("POST /containers/applications/{id}/rollouts", s.beginRollout)
 }
 
@@ -88,7 +98,13 @@ func (s *Server) onApplication(pattern string, answerTo func(*application, *http
 }
 
 func (s *Server) makeApplication(r *http.Request, body []byte) answer {
-	made := &application{ID: newUUID(), CreatedAt: s.cfg.Now(), AccountID: r.PathValue("account"), Version: 1, rollouts: []map[string]any{}}
+	made := &application{
+		ID:        newUUID(),
+		CreatedAt: s.cfg.Now(),
+		AccountID: r.PathValue("account"),
+		Version:   1,
+		rollouts:  []map[string]any{},
+	}
 	if a := read(body, made); a != nil {
 		return *a
 	}
@@ -96,6 +112,9 @@ func (s *Server) makeApplication(r *http.Request, body []byte) answer {
 	taken := false
 	for _, other := range s.applications {
 		taken = taken || other.DurableObjects.NamespaceID == made.DurableObjects.NamespaceID
+	}
+	if made.SchedulingPolicy == policyDurableObject {
+		return s.makeByDurableObject(r, body, made, owner, enabled, taken)
 	}
 	switch {
 	case made.Name == "" || !strings.Contains(made.Configuration.Image, "@sha256:"):
@@ -119,12 +138,19 @@ func (s *Server) makeApplication(r *http.Request, body []byte) answer {
 
 func (s *Server) changeApplication(a *application, r *http.Request, body []byte) answer {
 	var change struct {
+		SchedulingPolicy   *string        `json:"scheduling_policy"`
 		Configuration      *configuration `json:"configuration"`
 		MaxInstances       *int           `json:"max_instances"`
 		RolloutGracePeriod *int64         `json:"rollout_active_grace_period"`
 	}
 	if refused := read(body, &change); refused != nil {
 		return *refused
+	}
+	if policy := change.SchedulingPolicy; policy != nil && *policy != a.SchedulingPolicy {
+		return failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: scheduling_policy cannot be changed")
+	}
+	if a.SchedulingPolicy == policyDurableObject {
+		return failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: the durable_object policy has no settings")
 	}
 	configured, most := a.Configuration, a.MaxInstances
 	if change.Configuration != nil {
@@ -150,6 +176,9 @@ func (s *Server) changeApplication(a *application, r *http.Request, body []byte)
 }
 
 func (s *Server) beginRollout(a *application, _ *http.Request, body []byte) answer {
+	if a.SchedulingPolicy == policyDurableObject {
+		return failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: the durable_object policy has no rollouts")
+	}
 	var begun map[string]any
 	if refused := read(body, &begun); refused != nil {
 		return *refused

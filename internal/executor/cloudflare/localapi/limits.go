@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -8,11 +9,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Limits of the API (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11): after so many calls with a
-// token in five minutes, all calls are refused for the next five.
+// Limits of the API (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11): after so many calls
+// with a token in five minutes, all calls are refused for the next five. GraphQL has a limit of its own.
 const (
-	CallsPerWindow = 1200
-	CallWindow     = 5 * time.Minute
+	CallsPerWindow   = 1200
+	QueriesPerWindow = 320
+	CallWindow       = 5 * time.Minute
 )
 
 // codeThrottled is Cloudflare's own, as wrangler shows it.
@@ -20,13 +22,17 @@ const codeThrottled = 971
 
 // quota counts the calls with one token.
 type quota struct {
+	limit        int
 	calls        []time.Time // of the last window
 	blockedUntil time.Time
+	most         int // of all windows
+	refused      int
 }
 
 // take counts a call, and returns for how long it is refused; 0: it is answered.
 func (q *quota) take(now time.Time) time.Duration {
 	if now.Before(q.blockedUntil) {
+		q.refused++
 		return q.blockedUntil.Sub(now)
 	}
 	old := 0
@@ -34,35 +40,99 @@ func (q *quota) take(now time.Time) time.Duration {
 		old++
 	}
 	q.calls = q.calls[old:]
-	if len(q.calls) >= CallsPerWindow {
+	if len(q.calls) >= q.limit {
 		q.blockedUntil, q.calls = now.Add(CallWindow), nil
+		q.refused++
 		return CallWindow
 	}
 	q.calls = append(q.calls, now)
+	q.most = max(q.most, len(q.calls))
 	return 0
 }
 
-// throttle answers a call with a token that has made too many, and reports whether it did.
-func (s *Server) throttle(w http.ResponseWriter, token string) bool {
-	s.mu.Lock()
-	q := s.quotas[token]
-	if q == nil {
-		q = &quota{}
-		s.quotas[token] = q
+// reset is when the quota has more again.
+func (q *quota) reset(now time.Time) time.Duration {
+	if now.Before(q.blockedUntil) || len(q.calls) == 0 {
+		return q.blockedUntil.Sub(now)
 	}
-	wait := q.take(s.cfg.Now())
-	left := CallsPerWindow - len(q.calls)
+	return q.calls[0].Add(CallWindow).Sub(now)
+}
+
+// throttle answers a call with a token that has made too many, and reports whether it did.
+func (s *Server) throttle(w http.ResponseWriter, r *http.Request, token string) bool {
+	limit := CallsPerWindow
+	if r.URL.Path == graphQLPath {
+		limit = QueriesPerWindow
+	}
+	s.mu.Lock()
+	key := budget{token, limit}
+	q := s.quotas[key]
+	if q == nil {
+		q = &quota{limit: limit}
+		s.quotas[key] = q
+	}
+	now := s.cfg.Now()
+	wait := q.take(now)
+	left, reset := limit-len(q.calls), q.reset(now)
 	s.mu.Unlock()
-	w.Header().Set("X-Ratelimit-Limit", strconv.Itoa(CallsPerWindow))
+	if wait > 0 {
+		left, reset = 0, wait
+		w.Header().Set("Retry-After", wholeSeconds(wait))
+	}
+	w.Header().Set("Ratelimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, limit, int(CallWindow.Seconds())))
+	w.Header().Set("Ratelimit", fmt.Sprintf(`"default";r=%d;t=%s`, left, wholeSeconds(reset)))
 	if wait == 0 {
-		w.Header().Set("X-Ratelimit-Remaining", strconv.Itoa(left))
 		return false
 	}
-	w.Header().Set("X-Ratelimit-Remaining", "0")
-	w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 	write(w, failed(http.StatusTooManyRequests, codeThrottled, "Please wait and consider throttling your request speed"))
 	return true
 }
+
+// wholeSeconds rounds up.
+func wholeSeconds(d time.Duration) string {
+	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
+}
+
+// budget is what has a quota: a token, for calls or for queries.
+type budget struct {
+	token string
+	limit int
+}
+
+// Load is how much of its quota a token has used.
+type Load struct {
+	// Most is the largest number of calls that were answered in any five minutes. Refused are all that were not.
+	Most, Refused int
+}
+
+// Calls returns how many calls were made with all tokens, and Queries of GraphQL.
+func (s *Server) Calls() Load   { return s.load(CallsPerWindow) }
+func (s *Server) Queries() Load { return s.load(QueriesPerWindow) }
+
+func (s *Server) load(limit int) (l Load) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, q := range s.quotas {
+		if key.limit == limit {
+			l.Most, l.Refused = max(l.Most, q.most), l.Refused+q.refused
+		}
+	}
+	return l
+}
+
+// ForgetCalls makes every quota whole again.
+func (s *Server) ForgetCalls() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.quotas)
+}
+
+// Limits of Workers (developers.cloudflare.com/workers/platform/limits, read 2026-11).
+const (
+	MaxWorkers = 500
+	// codeTooManyWorkers is Cloudflare's own.
+	codeTooManyWorkers = 10037
+)
 
 // Limits of containers (developers.cloudflare.com/containers/platform/limits, read 2026-11).
 const (

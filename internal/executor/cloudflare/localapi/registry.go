@@ -62,7 +62,8 @@ func (s *Server) routeRegistry() {
 			return failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: expiration_minutes and permissions must be set")
 		}
 		account := r.PathValue("account")
-		password := s.images.grant(account, slices.Contains(asked.Permissions, "push"), time.Duration(asked.Minutes)*time.Minute)
+		password := s.images.grant(account, slices.Contains(asked.Permissions, "push"),
+			time.Duration(asked.Minutes)*time.Minute)
 		return answer{status: http.StatusCreated, result: map[string]string{
 			"account_id": account, "registry_host": r.Host, "username": registryUser, "password": password,
 		}}
@@ -134,7 +135,8 @@ func (i *images) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}}) // the caller may have left
+	// The caller may have left.
+	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
 // keep notes the digests of images that were put somewhere.

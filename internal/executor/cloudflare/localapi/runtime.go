@@ -12,8 +12,10 @@ type Program struct {
 	Name              string
 	Script            []byte
 	CompatibilityDate string
-	// Image is what the containers of its Durable Objects run.
+	// Image is what the containers of its Durable Objects run; "" where each start chooses one.
 	Image string
+	// Images are those that starts choose from, by name.
+	Images map[string]string
 	// Variables are those in plain text, and secrets; Classes, Databases and Buckets are what it is bound to. All
 	// are by the name of their binding.
 	Variables, Classes, Databases, Buckets map[string]string
@@ -41,8 +43,13 @@ type Query struct {
 // program is what to run of a Worker; there is none before it has a container application.
 func (s *Server) program(w *script) (Program, bool) {
 	p := Program{
-		Name: w.name, Script: w.content, CompatibilityDate: w.metadata.CompatibilityDate,
-		Variables: map[string]string{}, Classes: map[string]string{}, Databases: map[string]string{}, Buckets: map[string]string{},
+		Name:              w.name,
+		Script:            w.content,
+		CompatibilityDate: w.metadata.CompatibilityDate,
+		Variables:         map[string]string{},
+		Classes:           map[string]string{},
+		Databases:         map[string]string{},
+		Buckets:           map[string]string{},
 	}
 	for _, b := range w.metadata.Bindings {
 		text := func(field string) string { v, _ := b[field].(string); return v }
@@ -60,6 +67,9 @@ func (s *Server) program(w *script) (Program, bool) {
 	for _, a := range s.applications {
 		if there, _ := w.namespaceIs(a.DurableObjects.NamespaceID); there {
 			p.Image = a.Configuration.Image
+			if a.SchedulingPolicy == policyDurableObject {
+				p.Images = w.images()
+			}
 			return p, true
 		}
 	}

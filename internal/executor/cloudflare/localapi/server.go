@@ -9,7 +9,11 @@
 //   - a secret is never given back;
 //   - analytics tell of the usage of container applications what they were given;
 //   - the account's registry, which is at the API's own address, takes short-lived credentials only;
-//   - 1,200 calls in five minutes block a token for the next five;
+//   - 1,200 calls, or 320 queries, in five minutes block a token for the next five;
+//   - an account has at most 500 Workers;
+//   - the scheduling policy of an application never changes, and one of policy durable_object has no image, size,
+//     number of instances or rollouts: starts choose among at most 100 images of the registry, which come with the
+//     Worker;
 //   - sizes, and what all instances of an application have together, are within Cloudflare's limits.
 //
 // What Cloudflare does beyond that is unproven by it: other quotas, how long it takes until all of it knows of a
@@ -71,7 +75,8 @@ type Server struct {
 	databases    map[string]string            // names by id
 	buckets      map[string]map[string][]byte // objects by bucket and key
 	counted      map[string][]Counted         // usage by name of application
-	quotas       map[string]*quota            // by token
+	quotas       map[budget]*quota
+	prepared     map[string]bool // the images that were prepared for starts
 
 	images *images
 }
@@ -82,8 +87,16 @@ func New(cfg Config) *Server {
 		cfg.Now = time.Now
 	}
 	s := &Server{
-		cfg: cfg, mux: http.NewServeMux(), lacking: map[string]bool{}, scripts: map[string]*script{},
-		applications: map[string]*application{}, databases: map[string]string{}, buckets: map[string]map[string][]byte{}, counted: map[string][]Counted{}, quotas: map[string]*quota{},
+		cfg:          cfg,
+		mux:          http.NewServeMux(),
+		lacking:      map[string]bool{},
+		scripts:      map[string]*script{},
+		applications: map[string]*application{},
+		databases:    map[string]string{},
+		buckets:      map[string]map[string][]byte{},
+		counted:      map[string][]Counted{},
+		quotas:       map[budget]*quota{},
+		prepared:     map[string]bool{},
 	}
 	s.images = newImages(cfg.Now)
 	s.routeWorkers()
@@ -173,7 +186,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, failed(http.StatusUnauthorized, 1000, "Invalid API Token"))
 		return
 	}
-	if s.throttle(w, token) {
+	if s.throttle(w, r, token) {
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -185,7 +198,12 @@ func write(w http.ResponseWriter, a answer) {
 		_, _ = w.Write(a.raw) // the caller may have left
 		return
 	}
-	envelope := map[string]any{"success": a.failed == nil, "errors": []failure{}, "messages": []string{}, "result": a.result}
+	envelope := map[string]any{
+		"success":  a.failed == nil,
+		"errors":   []failure{},
+		"messages": []string{},
+		"result":   a.result,
+	}
 	if a.failed != nil {
 		envelope["errors"] = []failure{*a.failed}
 	}
@@ -224,7 +242,13 @@ func asUUID(id string) string {
 func (s *Server) Holding() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[string]int{"workers": len(s.scripts), "applications": len(s.applications), "databases": len(s.databases), "buckets": len(s.buckets), "images": len(s.Images())}
+	all := map[string]int{
+		"workers":      len(s.scripts),
+		"applications": len(s.applications),
+		"databases":    len(s.databases),
+		"buckets":      len(s.buckets),
+		"images":       len(s.Images()),
+	}
 	for kind, n := range all {
 		if n == 0 {
 			delete(all, kind)

@@ -42,14 +42,16 @@ func (s *Server) routeStorage() {
 		return ok(map[string]any{})
 	})
 	s.onBucket("GET /r2/buckets/{name}/objects", listObjects)
-	s.onBucket("PUT /r2/buckets/{name}/objects/{key...}", func(objects map[string][]byte, r *http.Request, body []byte) answer {
-		objects[r.PathValue("key")] = body
-		return ok(map[string]string{"key": r.PathValue("key")})
-	})
-	s.onBucket("DELETE /r2/buckets/{name}/objects/{key...}", func(objects map[string][]byte, r *http.Request, _ []byte) answer {
-		delete(objects, r.PathValue("key"))
-		return ok(map[string]string{"key": r.PathValue("key")})
-	})
+	s.onBucket("PUT /r2/buckets/{name}/objects/{key...}",
+		func(objects map[string][]byte, r *http.Request, body []byte) answer {
+			objects[r.PathValue("key")] = body
+			return ok(map[string]string{"key": r.PathValue("key")})
+		})
+	s.onBucket("DELETE /r2/buckets/{name}/objects/{key...}",
+		func(objects map[string][]byte, r *http.Request, _ []byte) answer {
+			delete(objects, r.PathValue("key"))
+			return ok(map[string]string{"key": r.PathValue("key")})
+		})
 }
 
 func (s *Server) listDatabases(r *http.Request, _ []byte) answer {
@@ -64,7 +66,11 @@ func (s *Server) listDatabases(r *http.Request, _ []byte) answer {
 	size := number(r, "per_page", 100)
 	from := min((page-1)*size, len(all))
 	shown := all[from:min(from+size, len(all))]
-	return answer{status: http.StatusOK, result: shown, info: map[string]int{"page": page, "per_page": size, "count": len(shown), "total_count": len(all)}}
+	return answer{
+		status: http.StatusOK,
+		result: shown,
+		info:   map[string]int{"page": page, "per_page": size, "count": len(shown), "total_count": len(all)},
+	}
 }
 
 func number(r *http.Request, name string, otherwise int) int {
@@ -107,9 +113,11 @@ func (s *Server) queryDatabase(r *http.Request, body []byte) answer {
 	}
 	worker, binding := s.boundTo(id)
 	if worker == "" {
-		return failed(http.StatusBadRequest, 7500, "on this machine a database is its Worker's: nothing that runs is bound to "+id)
+		return failed(http.StatusBadRequest, 7500,
+			"on this machine a database is its Worker's: nothing that runs is bound to "+id)
 	}
-	rows, err := s.cfg.Runtime.Query(r.Context(), Query{Worker: worker, Binding: binding, Statement: wanted.SQL, Params: wanted.Params})
+	rows, err := s.cfg.Runtime.Query(r.Context(),
+		Query{Worker: worker, Binding: binding, Statement: wanted.SQL, Params: wanted.Params})
 	if err != nil {
 		return failed(http.StatusBadRequest, 7500, err.Error())
 	}

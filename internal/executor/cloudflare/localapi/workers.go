@@ -28,12 +28,12 @@ type script struct {
 
 // metadata is what an upload says about a script, as far as it matters here.
 type metadata struct {
-	MainModule         string              `json:"main_module"`
-	Bindings           []map[string]any    `json:"bindings"`
-	Containers         []map[string]string `json:"containers"`
-	CompatibilityDate  string              `json:"compatibility_date"`
-	CompatibilityFlags []string            `json:"compatibility_flags"`
-	KeepBindings       []string            `json:"keep_bindings"`
+	MainModule         string           `json:"main_module"`
+	Bindings           []map[string]any `json:"bindings"`
+	Containers         []container      `json:"containers"`
+	CompatibilityDate  string           `json:"compatibility_date"`
+	CompatibilityFlags []string         `json:"compatibility_flags"`
+	KeepBindings       []string         `json:"keep_bindings"`
 	Migrations         *struct {
 		OldTag string `json:"old_tag"`
 		NewTag string `json:"new_tag"`
@@ -43,8 +43,15 @@ type metadata struct {
 	} `json:"migrations"`
 }
 
+// container says that a class of Durable Objects has containers, and which images their starts may name.
+type container struct {
+	ClassName string            `json:"class_name"`
+	Images    map[string]string `json:"images"`
+}
+
 func (s *Server) routeWorkers() {
-	s.handle("GET /workers/subdomain", func(*http.Request, []byte) answer { return ok(map[string]string{"subdomain": Subdomain}) })
+	s.handle("GET /workers/subdomain",
+		func(*http.Request, []byte) answer { return ok(map[string]string{"subdomain": Subdomain}) })
 	s.handle("GET /workers/scripts", func(*http.Request, []byte) answer { return s.listScripts() })
 	s.handle("PUT /workers/scripts/{name}", s.putScript)
 	for _, path := range []string{"/workers/scripts/{name}", "/workers/services/{name}"} {
@@ -54,17 +61,27 @@ func (s *Server) routeWorkers() {
 	s.handle("GET /storage/kv/namespaces", func(*http.Request, []byte) answer { return ok([]any{}) })
 	s.onScript("GET /workers/services/{name}", serviceOf)
 	s.onScript("GET /workers/workers/{name}", func(w *script, _ *http.Request, _ []byte) answer {
-		return ok(map[string]any{"id": w.name, "name": w.name, "subdomain": map[string]bool{"enabled": w.routed, "previews_enabled": false}})
+		return ok(map[string]any{
+			"id":        w.name,
+			"name":      w.name,
+			"subdomain": map[string]bool{"enabled": w.routed, "previews_enabled": false},
+		})
 	})
 	s.onScript("GET /workers/scripts/{name}/deployments", deploymentsOf)
 	s.onScript("GET /workers/scripts/{name}/versions/{version}", versionOf)
 	s.onScript("GET /workers/scripts/{name}/settings", func(w *script, _ *http.Request, _ []byte) answer {
-		return ok(map[string]any{"bindings": w.bindings(), "compatibility_date": w.metadata.CompatibilityDate, "migration_tag": w.tag})
+		return ok(map[string]any{
+			"bindings":           w.bindings(),
+			"compatibility_date": w.metadata.CompatibilityDate,
+			"migration_tag":      w.tag,
+		})
 	})
-	s.onScript("GET /workers/scripts/{name}/secrets", func(w *script, _ *http.Request, _ []byte) answer { return ok(w.secrets()) })
+	s.onScript("GET /workers/scripts/{name}/secrets",
+		func(w *script, _ *http.Request, _ []byte) answer { return ok(w.secrets()) })
 	s.onScript("PUT /workers/scripts/{name}/secrets", s.putSecret)
 	s.onScript("GET /workers/scripts/{name}/content/v2", contentOf)
-	s.onScript("GET /workers/scripts/{name}/subdomain", func(w *script, _ *http.Request, _ []byte) answer { return routeOf(w) })
+	s.onScript("GET /workers/scripts/{name}/subdomain",
+		func(w *script, _ *http.Request, _ []byte) answer { return routeOf(w) })
 	s.onScript("POST /workers/scripts/{name}/subdomain", func(w *script, _ *http.Request, body []byte) answer {
 		var wanted struct {
 			Enabled bool `json:"enabled"`
@@ -95,14 +112,19 @@ func (s *Server) onScript(pattern string, answerTo func(*script, *http.Request, 
 func (s *Server) listScripts() answer {
 	all := []map[string]string{}
 	for _, w := range s.scripts {
-		all = append(all, map[string]string{"id": w.name, "migration_tag": w.tag})
+		listed := map[string]string{"id": w.name, "migration_tag": w.tag}
+		if w.localURL != "" {
+			listed["local_url"] = w.localURL // is ours, as in routeOf
+		}
+		all = append(all, listed)
 	}
 	return ok(all)
 }
 
 func serviceOf(w *script, _ *http.Request, _ []byte) answer {
 	return ok(map[string]any{"id": w.name, "default_environment": map[string]any{
-		"environment": "production", "script": map[string]any{"id": w.name, "migration_tag": w.tag, "last_deployed_from": "api"},
+		"environment": "production",
+		"script":      map[string]any{"id": w.name, "migration_tag": w.tag, "last_deployed_from": "api"},
 	}})
 }
 
@@ -118,11 +140,20 @@ func versionOf(w *script, r *http.Request, _ []byte) answer {
 	if r.PathValue("version") != asUUID(w.version) {
 		return failed(http.StatusNotFound, 100146, "The requested Worker version could not be found.")
 	}
-	return ok(map[string]any{"id": asUUID(w.version), "number": 1, "metadata": map[string]any{}, "resources": map[string]any{
-		"bindings":       w.bindings(),
-		"script":         map[string]any{"handlers": []string{"fetch"}},
-		"script_runtime": map[string]any{"compatibility_date": w.metadata.CompatibilityDate, "migration_tag": w.tag, "usage_model": "standard"},
-	}})
+	return ok(map[string]any{
+		"id":       asUUID(w.version),
+		"number":   1,
+		"metadata": map[string]any{},
+		"resources": map[string]any{
+			"bindings": w.bindings(),
+			"script":   map[string]any{"handlers": []string{"fetch"}},
+			"script_runtime": map[string]any{
+				"compatibility_date": w.metadata.CompatibilityDate,
+				"migration_tag":      w.tag,
+				"usage_model":        "standard",
+			},
+		},
+	})
 }
 
 // bindings are those of a Worker as it is read: without secrets, with the ids of namespaces.
@@ -157,7 +188,8 @@ func (s *Server) putSecret(w *script, r *http.Request, body []byte) answer {
 	if a := read(body, &secret); a != nil {
 		return *a
 	}
-	w.metadata.Bindings = append(slices.DeleteFunc(w.metadata.Bindings, func(b map[string]any) bool { return b["name"] == secret["name"] }), secret)
+	w.metadata.Bindings = append(slices.DeleteFunc(w.metadata.Bindings,
+		func(b map[string]any) bool { return b["name"] == secret["name"] }), secret)
 	w.version = newID()
 	if a := s.run(r, w); a != nil {
 		return *a
@@ -196,8 +228,12 @@ func (s *Server) putScript(r *http.Request, body []byte) answer {
 	}
 	name := r.PathValue("name")
 	w := &script{name: name, namespaces: map[string]string{}}
-	if old := s.scripts[name]; old != nil {
+	switch old := s.scripts[name]; {
+	case old != nil:
 		*w = *old
+	case len(s.scripts) >= MaxWorkers:
+		return failed(http.StatusForbidden, codeTooManyWorkers,
+			fmt.Sprintf("You have exceeded the limit of %d Workers on your account.", MaxWorkers))
 	}
 	namespaces, a := w.migrate(m)
 	if a != nil {
@@ -206,9 +242,13 @@ func (s *Server) putScript(r *http.Request, body []byte) answer {
 	if a := s.checkBindings(m, namespaces); a != nil {
 		return *a
 	}
+	if a := s.checkImages(r, m); a != nil {
+		return *a
+	}
 	for _, b := range w.metadata.Bindings { // what is kept of the version before
 		kind, _ := b["type"].(string)
-		if slices.Contains(m.KeepBindings, kind) && !slices.ContainsFunc(m.Bindings, func(n map[string]any) bool { return n["name"] == b["name"] }) {
+		if slices.Contains(m.KeepBindings, kind) &&
+			!slices.ContainsFunc(m.Bindings, func(n map[string]any) bool { return n["name"] == b["name"] }) {
 			m.Bindings = append(m.Bindings, b)
 		}
 	}
@@ -233,13 +273,15 @@ func (w *script) migrate(m metadata) (map[string]string, *answer) {
 		return all, nil
 	}
 	if m.Migrations.OldTag != w.tag {
-		a := failed(http.StatusPreconditionFailed, 10079, fmt.Sprintf("Migration tag precondition failed; current tag is %q, old tag is %q", w.tag, m.Migrations.OldTag))
+		a := failed(http.StatusPreconditionFailed, 10079,
+			fmt.Sprintf("Migration tag precondition failed; current tag is %q, old tag is %q", w.tag, m.Migrations.OldTag))
 		return nil, &a
 	}
 	for _, step := range m.Migrations.Steps {
 		for _, class := range step.NewSQLiteClasses {
 			if _, there := all[class]; there {
-				a := failed(http.StatusBadRequest, 10074, "Cannot apply new-class migration to class '"+class+"' that is already depended on by existing Durable Objects")
+				a := failed(http.StatusBadRequest, 10074,
+					"Cannot apply new-class migration to class '"+class+"' that is already depended on by existing Durable Objects")
 				return nil, &a
 			}
 			all[class] = newID()
@@ -259,7 +301,9 @@ func (s *Server) checkBindings(m metadata, namespaces map[string]string) *answer
 		switch text("type") {
 		case "durable_object_namespace":
 			if namespaces[text("class_name")] == "" {
-				return refuse(10061, "Cannot create binding for class '%s' because it is not currently configured to implement Durable Objects", text("class_name"))
+				return refuse(10061,
+					"Cannot create binding for class '%s' because it is not currently configured to implement Durable Objects",
+					text("class_name"))
 			}
 		case "d1":
 			if _, there := s.databases[text("id")]; !there {
@@ -316,7 +360,7 @@ func (s *Server) deleteScript(w *script, r *http.Request, _ []byte) answer {
 func (w *script) namespaceIs(id string) (there, hasContainers bool) {
 	for class, namespace := range w.namespaces {
 		if namespace == id {
-			return true, slices.ContainsFunc(w.metadata.Containers, func(c map[string]string) bool { return c["class_name"] == class })
+			return true, slices.ContainsFunc(w.metadata.Containers, func(c container) bool { return c.ClassName == class })
 		}
 	}
 	return false, false

@@ -2,27 +2,29 @@
 //
 //   node local.mjs CONFIG
 //
-// CONFIG is JSON, as cloudflaretest writes it. It prints {"url"} once it listens. Each line on its standard
-// input is a command in JSON, answered by a line: "reset" throws the Worker and its Durable Objects out of memory,
-// as a deployment does; {"query"} asks the database. The end of its standard input ends it, and its containers.
+// CONFIG is JSON from cloudflaretest. The program prints {"url"} once it listens. Each line of standard input is a
+// command in JSON, and the program answers each with a line: "reset" removes the Worker and its Durable Objects from
+// memory, as a deployment does; {"query"} queries the database. At the end of standard input the program ends, with its
+// containers.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { convertV4MiniflareOptions, Miniflare } from "miniflare";
+import { convertV4MiniflareOptions, fetch, Miniflare } from "miniflare";
 
 const config = JSON.parse(process.argv[2]);
 
 const options = convertV4MiniflareOptions({
   workers: [
     {
-      name: config.name, // of which its containers are called
+      name: config.name, // part of the names of its containers
       modules: true,
       script: readFileSync(config.script, "utf8"),
-      // From 2026-04-01 on containers have a process namespace of their own.
+      // From 2026-04-01 on, each container has its own process namespace.
       compatibilityDate: "2026-10-01",
       bindings: { ...(config.key === "" ? {} : { SIGNING_KEY: config.key }), ...(config.older ? { SIGNING_KEY_OLDER: config.older } : {}), ...(config.check ? { CHECK_MS: config.check } : {}), INSTANCE: config.instance },
       d1Databases: { DB: config.name },
       r2Buckets: { STATE: config.name },
+      ...(config.outside ? { outboundService: askOutside } : {}),
       durableObjects: { SANDBOX: { className: "Sandbox", useSQLite: true, container: { imageName: config.image } } },
     },
   ],
@@ -43,11 +45,22 @@ for await (const line of createInterface({ input: process.stdin })) {
     say((await DB.prepare(command.query).all()).results);
     continue;
   }
-  if (command !== "reset") throw new Error(`there is no command ${line}`);
+  if (command !== "reset") throw new Error(`unknown command ${line}`);
   await server.setOptions(options);
   say({ url: String(await server.ready) });
 }
 await server.dispose();
+
+// askOutside sends a request to the server that stands in for the Internet, with the original origin in a header.
+function askOutside(request) {
+  const { origin, pathname, search } = new URL(request.url);
+  const headers = new Headers(request.headers);
+  for (const name of ["connection", "host", "transfer-encoding", "content-length"]) headers.delete(name);
+  headers.set("X-Outside-Origin", origin);
+  const { method, body } = request;
+  const options = { method, headers: [...headers], body, duplex: "half", redirect: "manual" };
+  return fetch(`http://${config.outside}${pathname}${search}`, options);
+}
 
 function say(answer) {
   process.stdout.write(JSON.stringify(answer) + "\n");

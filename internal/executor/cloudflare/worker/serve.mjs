@@ -1,13 +1,17 @@
-// Runs Workers on this machine as they are deployed: the real runtime by Miniflare, one for each Worker, its
-// containers on a Docker Engine.
+// Runs deployed Workers on this machine: the real runtime by Miniflare, one for each Worker, with its containers on a
+// Docker Engine.
 //
 //   node serve.mjs CONFIG
 //
-// CONFIG is JSON, as localapi/miniflare writes it. Each line on the standard input is a command, answered by a line:
-// {"deploy":{…}} runs a Worker, or its next version, with what it held, and is answered with {"url"};
-// {"remove":"NAME"} ends one with its containers and all that it holds, and is answered with {}; {"query":{…}} asks a
-// database of one, and is answered with {"rows"}. A command that fails is answered with {"error"}. The end of the
-// standard input ends them all with their containers.
+// CONFIG is JSON from localapi/miniflare. Each line of standard input is a command, and the program answers each with a
+// line:
+//
+//   {"deploy":{…}}     runs a Worker, or its next version with the same data; the answer is {"url"}
+//   {"remove":"NAME"}  ends a Worker and deletes its containers and data; the answer is {}
+//   {"query":{…}}      queries a database of a Worker; the answer is {"rows"}
+//
+// The answer to a failed command is {"error"}. At the end of standard input the program ends all Workers, with their
+// containers.
 
 import { rm } from "node:fs/promises";
 import { request } from "node:http";
@@ -55,12 +59,16 @@ async function deploy(worker) {
 function optionsOf(worker, port) {
   const durableObjects = Object.entries(worker.classes).map(([binding, className]) => [
     binding,
-    { className, useSQLite: true, container: { imageName: worker.image } },
+    {
+      className,
+      useSQLite: true,
+      container: worker.image ? { imageName: worker.image } : { images: worker.images ?? [] },
+    },
   ]);
   return {
     workers: [
       {
-        name: worker.name, // of which its containers are called
+        name: worker.name, // part of the names of its containers
         modules: true,
         script: worker.script,
         compatibilityDate: worker.compatibility_date,
@@ -94,14 +102,14 @@ async function stop(name) {
   const { server } = running.get(name) ?? {};
   running.delete(name);
   await server?.dispose();
-  // workerd leaves containers behind.
+  // workerd does not remove its containers.
   const filters = encodeURIComponent(JSON.stringify({ name: [`^/workerd-${name}-`] }));
   for (const { Id } of await engine("GET", `/containers/json?all=true&filters=${filters}`)) {
     await engine("DELETE", `/containers/${Id}?force=true`);
   }
 }
 
-// engine calls the Docker Engine. What is gone already is no failure.
+// engine calls the Docker Engine. A DELETE of a container that is already gone succeeds.
 function engine(method, path) {
   return new Promise((resolve, reject) => {
     const call = request({ socketPath: socket, method, path, timeout: 60_000 }, (answer) => {
@@ -111,11 +119,12 @@ function engine(method, path) {
       answer.on("error", reject);
       answer.on("end", () => {
         const gone = method === "DELETE" && [404, 409].includes(answer.statusCode);
-        if (answer.statusCode >= 300 && !gone) reject(new Error(`the engine answers ${method} ${path} with ${answer.statusCode}: ${body}`));
+        const why = `${method} ${path}: the engine answers ${answer.statusCode}: ${body}`;
+        if (answer.statusCode >= 300 && !gone) reject(new Error(why));
         else resolve(body === "" || gone ? null : JSON.parse(body));
       });
     });
-    call.on("timeout", () => call.destroy(new Error(`the engine did not answer ${method} ${path} in time`)));
+    call.on("timeout", () => call.destroy(new Error(`${method} ${path}: the engine did not answer within 60 s`)));
     call.on("error", reject);
     call.end();
   });

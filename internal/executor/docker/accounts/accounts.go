@@ -1,5 +1,5 @@
-// Package accounts gives the users of a sandbox names: it adds them to the image's /etc/passwd and /etc/group, which
-// programs ask who they are.
+// Package accounts gives the users of a sandbox names: it adds them to the image's /etc/passwd and
+// /etc/group, where programs look up user names.
 package accounts
 
 import (
@@ -9,18 +9,19 @@ import (
 	"strings"
 )
 
-// Account is a user with a group of its own.
+// Account is a user with its own group.
 type Account struct {
 	Name     string
 	UID, GID int
 	Home     string
 }
 
-// shell is what programs start for a user. A sandbox that has none has no user that asks for it.
+// shell is the shell of the added users. A sandbox without it has no user who needs it.
 const shell = "/bin/sh"
 
-// Passwd returns a passwd file with the accounts before what the image has, so that no user of the image takes their
-// names. An id that the image names keeps that name. It returns nil when the image names all of them.
+// Passwd returns a passwd file with the accounts before the image's entries, so that no user of the image
+// takes their names. An id that the image already names keeps its name. It returns nil if the image names all
+// of them.
 func Passwd(image []byte, add []Account) []byte {
 	return prepend(image, add, func(a Account) (int, []string) {
 		return a.UID, []string{a.Name, "x", strconv.Itoa(a.UID), strconv.Itoa(a.GID), a.Name, home(a.Home), shell}
@@ -34,7 +35,7 @@ func Group(image []byte, add []Account) []byte {
 	})
 }
 
-// Name returns what a passwd file calls a user, "" when it does not.
+// Name returns the name of a user in a passwd file, "" if there is none.
 func Name(passwd []byte, uid int) string {
 	for line := range bytes.Lines(passwd) {
 		if f := strings.Split(strings.TrimRight(string(line), "\r\n"), ":"); len(f) > 2 && isID(f[2], uid) {
@@ -62,7 +63,7 @@ func isID(text string, id int) bool {
 	return err == nil && n == id
 }
 
-// home returns a directory that can be part of a line, else the root.
+// home returns dir if it is valid in a passwd line, otherwise the root.
 func home(dir string) string {
 	if !strings.HasPrefix(dir, "/") || strings.ContainsAny(dir, ":\r\n\x00") {
 		return "/"

@@ -19,12 +19,18 @@ const (
 func TestTheUsersOfASandboxAreAddedToThoseOfItsImage(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ passwd, group, wantPasswd, wantGroup string }{
-		"an image without files":         {"", "", ownUsers, ownGroups},
-		"an image with root":             {"root:x:0:0:root:/root:/bin/sh\n", "root:x:0:\n", ownUsers + "root:x:0:0:root:/root:/bin/sh\n", ownGroups + "root:x:0:\n"},
-		"a last line without an end":     {"root:x:0:0::/:", "root:x:0:", ownUsers + "root:x:0:0::/:", ownGroups + "root:x:0:"},
-		"another user of the same name":  {"sandbox:x:1000:1000::/home:/bin/sh\n", "sandbox:x:1000:\n", ownUsers + "sandbox:x:1000:1000::/home:/bin/sh\n", ownGroups + "sandbox:x:1000:\n"},
-		"lines that are no accounts":     {"\n# 20000\nx:20000\n", "+:::\n", ownUsers + "\n# 20000\nx:20000\n", ownGroups + "+:::\n"},
-		"an id that the image has named": {"app:x:20000:7::/home/app:/bin/sh\r\n", "app:x:20000:\n", "verifier:x:20001:20001:verifier:/:/bin/sh\napp:x:20000:7::/home/app:/bin/sh\r\n", "verifier:x:20001:\napp:x:20000:\n"},
+		"an image without files": {"", "", ownUsers, ownGroups},
+		"an image with root": {"root:x:0:0:root:/root:/bin/sh\n", "root:x:0:\n",
+			ownUsers + "root:x:0:0:root:/root:/bin/sh\n", ownGroups + "root:x:0:\n"},
+		"a last line without an end": {"root:x:0:0::/:", "root:x:0:", ownUsers + "root:x:0:0::/:",
+			ownGroups + "root:x:0:"},
+		"another user of the same name": {"sandbox:x:1000:1000::/home:/bin/sh\n", "sandbox:x:1000:\n",
+			ownUsers + "sandbox:x:1000:1000::/home:/bin/sh\n", ownGroups + "sandbox:x:1000:\n"},
+		"lines that are no accounts": {"\n# 20000\nx:20000\n", "+:::\n", ownUsers + "\n# 20000\nx:20000\n",
+			ownGroups + "+:::\n"},
+		"an id that the image has named": {"app:x:20000:7::/home/app:/bin/sh\r\n", "app:x:20000:\n",
+			"verifier:x:20001:20001:verifier:/:/bin/sh\napp:x:20000:7::/home/app:/bin/sh\r\n",
+			"verifier:x:20001:\napp:x:20000:\n"},
 	} {
 		if got := string(accounts.Passwd([]byte(row.passwd), own)); got != row.wantPasswd {
 			t.Errorf("%s: users are %q, want %q", name, got, row.wantPasswd)

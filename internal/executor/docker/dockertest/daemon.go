@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 )
 
-// Daemon is a Docker Engine of a test's own, which may be stopped and started.
+// Daemon is a separate Docker Engine for one test, which can be stopped and started.
 type Daemon struct {
 	t        testing.TB
 	dir      string
@@ -22,20 +22,20 @@ type Daemon struct {
 	process  *exec.Cmd
 }
 
-// StartDaemon starts an engine with an identity and storage of its own, and no networks. Its
-// containers go on while it is stopped. It needs root and dockerd.
+// StartDaemon starts an engine with its own identity and storage, and no networks. Its containers keep
+// running while it is stopped. It needs root and dockerd.
 func StartDaemon(t testing.TB) *Daemon {
 	t.Helper()
 	return startDaemon(t, daemonOptions{liveRestore: true})
 }
 
-// StartDaemonWithoutLiveRestore is StartDaemon, of an engine that ends its containers when it stops.
+// StartDaemonWithoutLiveRestore is StartDaemon for an engine that stops its containers when it stops.
 func StartDaemonWithoutLiveRestore(t testing.TB) *Daemon {
 	t.Helper()
 	return startDaemon(t, daemonOptions{})
 }
 
-// StartMappingDaemon starts an engine whose containers have user namespaces of 65,536 ids.
+// StartMappingDaemon starts an engine whose containers have user namespaces with 65,536 ids.
 func StartMappingDaemon(t testing.TB) *Daemon {
 	t.Helper()
 	return startDaemon(t, daemonOptions{liveRestore: true, mapUsers: true})
@@ -47,7 +47,7 @@ type Runtime struct {
 	Args []string `json:"runtimeArgs,omitempty"`
 }
 
-// StartDaemonWithRuntimes is StartDaemon, of an engine that has more runtimes than its own, by name.
+// StartDaemonWithRuntimes is StartDaemon for an engine with additional runtimes, by name.
 func StartDaemonWithRuntimes(t testing.TB, runtimes map[string]Runtime) *Daemon {
 	t.Helper()
 	return startDaemon(t, daemonOptions{liveRestore: true, runtimes: runtimes})
@@ -60,18 +60,18 @@ type daemonOptions struct {
 
 func startDaemon(t testing.TB, o daemonOptions) *Daemon {
 	t.Helper()
-	// Not t.TempDir: a socket's path is at most 108 bytes long.
+	// Not t.TempDir: a socket's path must have at most 108 bytes.
 	dir, err := os.MkdirTemp("", "dockerd") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &Daemon{t: t, dir: dir, mapUsers: o.mapUsers}
 	if o.mapUsers {
-		if err := os.Chmod(dir, 0o711); err != nil { // root of the namespaces passes through it
+		if err := os.Chmod(dir, 0o711); err != nil { // root of the user namespaces must traverse it
 			t.Fatal(err)
 		}
 	}
-	// The key is what the engine's id is made of up to Engine 20.10.
+	// Up to Engine 20.10, the key determines the engine's id.
 	config, err := json.Marshal(map[string]any{
 		"deprecated-key-path": filepath.Join(dir, "key.json"), "live-restore": o.liveRestore, "runtimes": o.runtimes,
 	})
@@ -86,7 +86,7 @@ func startDaemon(t testing.TB, o daemonOptions) *Daemon {
 	return d
 }
 
-// remove ends the engine and all that it held.
+// remove stops the engine and deletes all its data.
 func (d *Daemon) remove() {
 	if d.process == nil {
 		d.Start()
@@ -121,7 +121,7 @@ func (d *Daemon) remove() {
 // Host is the engine's address.
 func (d *Daemon) Host() string { return "unix://" + filepath.Join(d.dir, "s") }
 
-// Start starts the engine, on what it had before, and waits until it answers.
+// Start starts the engine with its previous data, and waits until it answers.
 func (d *Daemon) Start() {
 	d.t.Helper()
 	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -137,7 +137,8 @@ func (d *Daemon) Start() {
 	}
 	d.process = exec.Command(args[0], args[1:]...)
 	d.process.Stdout, d.process.Stderr = log, log
-	// A network of its own: an engine without a bridge removes the one that it finds, which is another's.
+	// A separate network namespace: an engine without a bridge removes any existing one, here the main
+	// engine's.
 	d.process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := d.process.Start(); err != nil {
 		d.t.Fatalf("start dockerd: %v (install docker.io)", err)
@@ -165,7 +166,7 @@ func (d *Daemon) Start() {
 // mappedUser is the user whose ids containers get.
 const mappedUser = "sandbox-test-remap"
 
-// ownUsers is a command that gives the engine an /etc of its own with that user, and keeps the machine's as it is.
+// ownUsers returns a command that runs the engine with a private /etc that contains that user.
 func (d *Daemon) ownUsers() []string {
 	const script = `set -e
 mkdir -p "$0/etc" "$0/work"
@@ -190,7 +191,7 @@ func (d *Daemon) Connect() *dockerapi.Client {
 	return api
 }
 
-// Busybox makes the image of the function of that name on the engine.
+// Busybox creates the image of dockertest.Busybox on this engine.
 func (d *Daemon) Busybox() string {
 	d.t.Helper()
 	return ensure(d.t, d.Connect(), BusyboxFiles(d.t), busyboxPath)
@@ -205,6 +206,6 @@ func (d *Daemon) Stop() {
 	if err := d.process.Process.Signal(syscall.SIGTERM); err != nil {
 		d.t.Error(err)
 	}
-	_ = d.process.Wait() // it ends by the signal
+	_ = d.process.Wait() // the signal ended it
 	d.process = nil
 }

@@ -1,5 +1,5 @@
-// Package dockertest makes what tests on a real Docker Engine need, on a machine that cannot pull
-// an image: a small base image out of the machine's own static busybox, and images FROM scratch.
+// Package dockertest provides what tests on a real Docker Engine need, on a machine that cannot pull images:
+// a small base image with the machine's static busybox, and images FROM scratch.
 package dockertest
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Busybox returns the reference of an image with a shell and the usual commands. It stays on the
-// engine for the next test.
+// Busybox returns the reference of an image with a shell and the usual commands. It stays on the engine for
+// later tests.
 func Busybox(t testing.TB) string {
 	t.Helper()
 	return ensure(t, Engine(t), BusyboxFiles(t), busyboxPath)
@@ -31,7 +31,7 @@ func Busybox(t testing.TB) string {
 
 const busyboxPath = "ENV PATH=/bin"
 
-// BusyboxFiles are the files of Busybox's image, for those that add to them.
+// BusyboxFiles returns the files of Busybox's image, for tests that add to them.
 func BusyboxFiles(t testing.TB) []File {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
@@ -42,7 +42,9 @@ func BusyboxFiles(t testing.TB) []File {
 	if err != nil {
 		t.Fatalf("list the commands of busybox: %v", err)
 	}
-	files := []File{{Name: "bin/busybox", Mode: 0o755, Content: program}, {Name: "tmp/", Mode: 0o1777}, {Name: "etc/", Mode: 0o755}}
+	files := []File{
+		{Name: "bin/busybox", Mode: 0o755, Content: program}, {Name: "tmp/", Mode: 0o1777}, {Name: "etc/", Mode: 0o755},
+	}
 	for command := range bytes.Lines(list) {
 		if name := string(bytes.TrimSpace(command)); name != "busybox" {
 			files = append(files, File{Name: "bin/" + name, Link: "busybox"})
@@ -51,7 +53,7 @@ func BusyboxFiles(t testing.TB) []File {
 	return files
 }
 
-// File is one entry of an image. A name that ends in a slash is a directory.
+// File is one entry of an image. A name with a trailing slash is a directory.
 type File struct {
 	Name     string
 	Mode     int64
@@ -60,15 +62,15 @@ type File struct {
 	Link     string
 }
 
-// Keep makes an image of exactly these files, or finds it made, and returns its reference. Like
-// Busybox's, it stays on the engine for the next test.
+// Keep returns the reference of an image with exactly these files, and creates it if needed. It stays on the
+// engine for later tests.
 func Keep(t testing.TB, files []File, changes ...string) string {
 	t.Helper()
 	return ensure(t, Engine(t), files, changes...)
 }
 
-// Import makes an image of exactly these files, with changes as of a Dockerfile, and returns its
-// reference, which no other test uses. It is removed when the test ends.
+// Import creates an image with exactly these files, and with changes in Dockerfile syntax. It returns a
+// unique reference. The image is removed at the end of the test.
 func Import(t testing.TB, files []File, changes ...string) string {
 	t.Helper()
 	ref := "sandbox-test/import:" + sandbox.RandomIDs(12)
@@ -83,15 +85,15 @@ func Import(t testing.TB, files []File, changes ...string) string {
 	return ref
 }
 
-// ensure makes an image, whose tag stands for its content, unless the engine has it. One test
-// process at a time does.
+// ensure creates an image, whose tag depends on its content, unless the engine has it. It locks out other
+// test processes.
 func ensure(t testing.TB, api *dockerapi.Client, files []File, changes ...string) string {
 	t.Helper()
 	lock := flock.New(filepath.Join(os.TempDir(), "sandbox-test-image.lock"))
 	if err := lock.Lock(); err != nil {
 		t.Fatalf("make the base image: %v", err)
 	}
-	defer func() { _ = lock.Close() }() // closing a lock's file ends the lock
+	defer func() { _ = lock.Close() }() // closing the file releases the lock
 	layer := layerOf(t, files)
 	sum := sha256.Sum256(append(bytes.Clone(layer), strings.Join(changes, "\n")...))
 	ref := "sandbox-test/base:" + hex.EncodeToString(sum[:6])
@@ -126,7 +128,15 @@ func layerOf(t testing.TB, files []File) []byte {
 	var layer bytes.Buffer
 	tw := tar.NewWriter(&layer)
 	for _, f := range files {
-		h := tar.Header{Name: f.Name, Mode: f.Mode, Uid: f.UID, Gid: f.GID, Size: int64(len(f.Content)), Typeflag: tar.TypeReg, Linkname: f.Link}
+		h := tar.Header{
+			Name:     f.Name,
+			Mode:     f.Mode,
+			Uid:      f.UID,
+			Gid:      f.GID,
+			Size:     int64(len(f.Content)),
+			Typeflag: tar.TypeReg,
+			Linkname: f.Link,
+		}
 		switch {
 		case f.Link != "":
 			h.Typeflag = tar.TypeSymlink
@@ -157,7 +167,7 @@ func Engine(t testing.TB) *dockerapi.Client {
 	return api
 }
 
-// KillBeside kills the container that is called as the one with this id, less a suffix.
+// KillBeside kills the container whose name is that of the container with this id, without a suffix.
 func KillBeside(t testing.TB, id, suffix string) {
 	t.Helper()
 	beside, err := Engine(t).ContainerInspect(t.Context(), id)
@@ -169,26 +179,26 @@ func KillBeside(t testing.TB, id, suffix string) {
 	}
 }
 
-// RemoveNamed removes the containers whose names begin so.
+// RemoveNamed removes the containers whose names start with prefix.
 func RemoveNamed(t testing.TB, prefix string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 	defer cancel()
 	for _, name := range named(ctx, t, prefix, true) {
 		err := Engine(t).ContainerRemove(ctx, name, dockerapi.ContainerRemoveOptions{Force: true})
-		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // it is gone, or going
+		if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) { // gone or being removed
 			t.Errorf("remove container %s: %v", name, err)
 		}
 	}
 }
 
-// Named returns the containers whose names begin so.
+// Named returns the containers whose names start with prefix.
 func Named(t testing.TB, prefix string) []string {
 	t.Helper()
 	return named(t.Context(), t, prefix, true)
 }
 
-// Running returns those of them that run or are paused.
+// Running returns those containers that run or are paused.
 func Running(t testing.TB, prefix string) []string {
 	t.Helper()
 	return named(t.Context(), t, prefix, false)
@@ -196,7 +206,8 @@ func Running(t testing.TB, prefix string) []string {
 
 func named(ctx context.Context, t testing.TB, prefix string, all bool) (names []string) {
 	t.Helper()
-	found, err := Engine(t).ContainerList(ctx, dockerapi.ContainerListOptions{All: all, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+prefix))})
+	found, err := Engine(t).ContainerList(ctx,
+		dockerapi.ContainerListOptions{All: all, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+prefix))})
 	if err != nil {
 		t.Errorf("list the containers called %s…: %v", prefix, err)
 	}

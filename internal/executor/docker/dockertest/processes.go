@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processes returns the processes of a container whose program ends in a name and whose first or second argument is another,
-// by their ids on this machine. The container is given by its full id, and the engine must be this machine's.
+// Processes returns the pids, on this machine, of the processes of a container whose program path ends in
+// name and whose first or second argument is argument. containerID is the full id. The engine must be on this
+// machine.
 func Processes(t testing.TB, containerID, name, argument string) (pids []int) {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -27,7 +28,7 @@ func Processes(t testing.TB, containerID, name, argument string) (pids []int) {
 		}
 		cgroup, err := os.ReadFile(filepath.Join(filepath.Dir(file), "cgroup"))
 		if err != nil || !strings.Contains(string(cgroup), containerID) {
-			continue // it has ended, or is another container's
+			continue // it has ended, or belongs to another container
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
 			pids = append(pids, pid)
@@ -36,14 +37,14 @@ func Processes(t testing.TB, containerID, name, argument string) (pids []int) {
 	return pids
 }
 
-// KillProcesses kills processes without warning. One that has ended meanwhile needs no kill.
+// KillProcesses kills processes with SIGKILL. It ignores processes that have ended.
 func KillProcesses(pids []int) {
 	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 }
 
-// KillBroker kills the broker of a sandbox's container, which is given by its full id.
+// KillBroker kills the broker of a sandbox's container. containerID is the full id.
 func KillBroker(t testing.TB, containerID string) {
 	t.Helper()
 	pids := Processes(t, containerID, "guest", "broker")

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
 )
 
-// Proxy stands before an engine's socket and can misbehave.
+// Proxy is a proxy for an engine's socket that can misbehave.
 type Proxy struct {
 	faulttest.Switch
 	http.Handler
@@ -22,14 +22,14 @@ type Proxy struct {
 	host string
 }
 
-// NewProxy starts a proxy before the machine's engine. It ends with the test.
+// NewProxy starts a proxy for the machine's engine. It ends with the test.
 func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
 	daemon, err := dockerapi.ParseHostURL(Engine(t).DaemonHost())
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "proxy") // a socket's path is short
+	dir, err := os.MkdirTemp("", "proxy") // socket paths must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
-// Command gateway is the only program of the container that an environment's restricted sandboxes go
-// out through:
+// Command gateway is the only program in the container that forwards the traffic of an environment's
+// restricted sandboxes:
 //
 //	gateway serve  -root <dir>   serves the sandboxes; the log of attempts is its standard output, and
-//	                             the latest of it kept below that directory
+//	                             the latest of it kept below that directory; so is the journal of LLM calls
 //	gateway relay  -root <dir>   connects standard input and output to the control socket
 package main
 
@@ -18,20 +18,24 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // public authorities: the gateway's image has no other file
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 )
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "gateway:", err) // there is no other place to report it
+		_, _ = fmt.Fprintln(os.Stderr, "gateway:", err) // there is no place to report it
 		os.Exit(1)
 	}
 }
@@ -53,32 +57,48 @@ func run(args []string) error {
 	case "relay":
 		return relay(*root)
 	default:
-		return fmt.Errorf("no command %q", args[0])
+		return fmt.Errorf("unknown command %q", args[0])
 	}
 }
 
+// memoryLimit is what the runtime aims at. The container has 256 MiB.
+const memoryLimit = 200 << 20
+
 // serve runs the gateway until ctx ends.
 func serve(ctx context.Context, root string) error {
+	if err := harden(); err != nil {
+		return fmt.Errorf("keep the memory of this process private: %w", err)
+	}
+	debug.SetMemoryLimit(memoryLimit)
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	spool, err := audit.OpenSpool(control.AttemptsDir(root), nil)
 	if err != nil {
 		return err
 	}
-	defer spool.Close() // after the log, which writes to it
+	defer spool.Close() // closed after the log, which writes to it
 	attempts := audit.New(tee{spool, os.Stdout}, nil)
 	defer attempts.Close()
 	dialer := &egress.Dialer{}
-	p := proxy.New(proxy.Config{Dialer: dialer, Log: attempts, NewID: ids()})
-	defer p.Close()
-	m, err := control.Open(root, p, dialer, spool, log)
+	broker, err := llm.Open(llm.Options{Dir: control.CallsDir(root), Dialer: dialer, NewID: ids()})
 	if err != nil {
 		return err
 	}
-	log.Info("the gateway serves", "sandboxes", len(m.Status().IDs))
+	defer func() {
+		if err := broker.Close(); err != nil {
+			log.Error("the LLM journal was not closed properly", "error", err)
+		}
+	}()
+	p := proxy.New(proxy.Config{Dialer: dialer, Log: attempts, NewID: ids(), LLM: broker})
+	defer p.Close()
+	m, err := control.Open(root, p, dialer, spool, broker, log)
+	if err != nil {
+		return err
+	}
+	log.Info("the gateway is running", "sandboxes", len(m.Status().IDs))
 	return m.Serve(ctx)
 }
 
-// tee writes to each, whatever becomes of the others.
+// tee writes to all writers, even if some fail.
 type tee []io.Writer
 
 func (t tee) Write(p []byte) (int, error) {
@@ -90,23 +110,23 @@ func (t tee) Write(p []byte) (int, error) {
 	return len(p), errors.Join(errs...)
 }
 
-// ids issues ids of attempts: a prefix of this process, and a number.
+// ids returns a source of attempt ids: a prefix for this process, and a number.
 func ids() func() string {
 	prefix := strings.ToLower(rand.Text()[:10]) + "-"
 	var n atomic.Int64
 	return func() string { return prefix + strconv.FormatInt(n.Add(1), 10) }
 }
 
-// relay is how a client that cannot see the control socket, because the engine is another machine's,
-// reaches it: as a command that the engine runs.
+// relay connects a client that cannot see the control socket because the engine is on another machine. The
+// engine runs it as a command.
 func relay(root string) error {
 	conn, err := net.Dial("unix", filepath.Join(root, control.Dir, control.Socket))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	go func() { // ends with the process
-		_, _ = io.Copy(conn, os.Stdin) // how it ends is the client's matter
+	go func() { // it ends with the process
+		_, _ = io.Copy(conn, os.Stdin) // the client sees how it ends
 		_ = conn.Close()
 	}()
 	_, err = io.Copy(os.Stdout, conn)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
 )
 
-// runKeeper is process 1, or its broker.
+// runKeeper runs process 1 or its broker.
 func runKeeper(name string, cfg keeper.Config, ends string, ending time.Time) {
 	var err error
 	if name == "broker" {

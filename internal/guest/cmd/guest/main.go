@@ -2,20 +2,20 @@
 
 // Command guest is process 1 of every sandbox, and its helpers:
 //
-//	guest keep    -uid S -gid G -deadline <unix µs> …      process 1, as package keeper says
-//	guest keep    … -ends <json>                           … which says when that is by the clocks here, as wire.Ends
-//	guest keep    … -channel <socket>                      … which is reached by a socket
-//	guest keep    … -port <n>                              … which is reached by a port
-//	guest keep    … -config <json>                         … which writes /workspace/config.json
-//	guest keep    … -pooled                                … which waits for its lease
-//	guest keep    … -disk <bytes>                          … which ends programs that keep more in /workspace and /data
-//	guest keep    … -egress <json>                         … which moves what may go out to the gateway
-//	guest broker  …                                        its child that speaks the channel, as package broker says
-//	guest kernel  [-needs -socket <path>]                  says which kernel it runs on, and what process 1 lacks there
-//	guest state   -descriptor <n> -pipe <inode>            tells what a shell leaves behind, as its last child
-//	guest verifier -home <dir> -cwd <dir> -- command …     becomes a verifier, as package verifier says
-//	guest verifier -home <dir> -clean                      removes what one left
-//	guest relay   …                                        stands between reconcilers and sandboxes, as package relay says
+//	guest keep    -uid S -gid G -deadline <unix µs> …      process 1, see package keeper
+//	guest keep    … -ends <json>                           … with the deadline by local clocks, as wire.Ends
+//	guest keep    … -channel <socket>                      … with the channel on a socket
+//	guest keep    … -port <n>                              … with the channel on a port
+//	guest keep    … -config <json>                         … with the content of /workspace/config.json
+//	guest keep    … -pooled                                … of a pool, waiting for its lease
+//	guest keep    … -disk <bytes>                          … with a disk limit for /workspace and /data
+//	guest keep    … -egress <json>                         … with forwarding to the gateway
+//	guest broker  …                                        its child that speaks the channel protocol, see package broker
+//	guest kernel  [-needs -socket <path>]                  reports the kernel, and what process 1 lacks there
+//	guest state   -descriptor <n> -pipe <inode>            reports the state of a shell, as its last child
+//	guest verifier -home <dir> -cwd <dir> -- command …     becomes a verifier, see package verifier
+//	guest verifier -home <dir> -clean                      removes a verifier's directory
+//	guest relay   …                                        connects reconcilers and sandboxes, see package relay
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 )
 
 func main() {
-	// One processor and a small heap: the guest counts against the sandbox's own limits.
+	// One processor and a small heap: the guest counts against the sandbox's limits.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
@@ -52,33 +52,34 @@ func main() {
 		}
 	case "state":
 		flags := flag.NewFlagSet(name, flag.ExitOnError)
-		toFile := flags.Int("descriptor", -1, "where to write the state of a shell")
-		pipe := flags.Uint64("pipe", 0, "the inode that this must be")
+		toFile := flags.Int("descriptor", -1, "descriptor for the state of a shell")
+		pipe := flags.Uint64("pipe", 0, "inode that the descriptor must have")
 		parse(flags, args)
 		runState(*toFile, *pipe)
 	default:
-		fatal("no command %q", name)
+		fatal("unknown command %q", name)
 	}
 }
 
-// parseKeeper is process 1, or its broker.
+// parseKeeper parses the flags of process 1 or its broker, and runs it.
 func parseKeeper(name string, args []string) {
 	flags := flag.NewFlagSet(name, flag.ExitOnError)
 	var cfg keeper.Config
-	ending := flags.Int64("deadline", 0, "when the sandbox ends, in microseconds of Unix time by the ledger's clock")
-	ends := flags.String("ends", "", "when that is by the clocks here, as wire.Ends; empty means that the deadline is of the clock here")
-	flags.Int64Var(&cfg.Disk, "disk", 0, "how many bytes /workspace and /data may take together; 0 is any number")
+	ending := flags.Int64("deadline", 0, "when the sandbox ends: Unix time in microseconds by the ledger's clock")
+	ends := flags.String("ends", "",
+		"the deadline by local clocks, as wire.Ends; default: -deadline is by the local clock")
+	flags.Int64Var(&cfg.Disk, "disk", 0, "limit of /workspace and /data together in bytes; 0 means no limit")
 	flags.StringVar(&cfg.Config, "config", "", "content of /workspace/config.json")
-	flags.StringVar(&cfg.Egress, "egress", "", "how the sandbox gets out, as wire.Egress; empty means that it does not")
-	flags.BoolVar(&cfg.Pooled, "pooled", false, "the sandbox waits in a warm pool for its lease")
+	flags.StringVar(&cfg.Egress, "egress", "", "egress configuration, as wire.Egress; empty means no egress")
+	flags.BoolVar(&cfg.Pooled, "pooled", false, "the sandbox waits for its lease in a warm pool")
 	flags.IntVar(&cfg.UID, "uid", 0, "user of the sandbox")
 	flags.IntVar(&cfg.GID, "gid", 0, "group of the sandbox")
-	flags.IntVar(&cfg.PIDs, "pids", 0, "how many processes the sandbox may have; 0 is not known")
+	flags.IntVar(&cfg.PIDs, "pids", 0, "process limit of the sandbox; 0 means unknown")
 	flags.BoolVar(&cfg.AllowRoot, "allow-root", false, "commands may run as user 0")
-	flags.BoolVar(&cfg.OwnUID, "own-uid", false, "no other sandbox has the user")
+	flags.BoolVar(&cfg.OwnUID, "own-uid", false, "the sandbox has a separate user")
 	flags.StringVar(&cfg.Channel, "channel", "", "socket of the channel")
-	flags.StringVar(&cfg.Life, "life", "", "what the keeper of this broker has chosen")
-	flags.IntVar(&cfg.Port, "port", 0, "port to listen to in place of a socket; 0 for none")
+	flags.StringVar(&cfg.Life, "life", "", "life id that the broker's keeper chose")
+	flags.IntVar(&cfg.Port, "port", 0, "port to listen on instead of a socket; 0 means none")
 	parse(flags, args)
 	runKeeper(name, cfg, *ends, time.UnixMicro(*ending))
 }
@@ -90,6 +91,6 @@ func parse(flags *flag.FlagSet, args []string) {
 }
 
 func fatal(format string, args ...any) {
-	_, _ = fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...) // there is no other place to report it
+	_, _ = fmt.Fprintf(os.Stderr, "guest: "+format+"\n", args...) // there is no place to report it
 	os.Exit(1)
 }

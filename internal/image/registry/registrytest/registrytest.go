@@ -1,5 +1,5 @@
-// Package registrytest runs real container registries for tests: Debian's docker-registry, on the
-// loopback interface, with or without a password and TLS.
+// Package registrytest runs real container registries for tests: Debian's docker-registry on the loopback
+// interface, with or without password and TLS.
 package registrytest
 
 import (
@@ -21,38 +21,38 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// startTimeout bounds how long a registry may take to listen.
+// startTimeout limits how long a registry may take to listen.
 const startTimeout = time.Minute
 
-// Username and Password are those of a registry that has Options.Auth.
+// Username and Password are the credentials of a registry with Options.Auth.
 const (
 	Username = "games"
 	Password = "hunter2-of-the-registry"
 )
 
-// Options say what a registry has. The zero value is one that everybody may write to, in clear text.
+// Options configure a registry. The zero value allows anonymous writes in clear text.
 type Options struct {
-	Auth bool // Username and Password are needed
-	TLS  bool // with a certificate of Registry.CA
-	Keep bool // it removes nothing
+	Auth bool // requires Username and Password
+	TLS  bool // with a certificate signed by Registry.CA
+	Keep bool // refuses removals
 }
 
-// Registry is one that runs.
+// Registry is a running registry.
 type Registry struct {
-	// Host is host:port, what references begin with.
+	// Host is host:port, the first part of references.
 	Host string
-	// CA is the certificate of the authority, in PEM, empty without TLS.
+	// CA is the CA certificate in PEM, empty without TLS.
 	CA     string
 	t      testing.TB
 	dir    string
 	config map[string]any
-	http   map[string]any // a part of config
+	http   map[string]any // part of config
 	cmd    *exec.Cmd
-	// read ends when the registry's log does, because the registry did.
+	// read is closed at the end of the registry's log, that is, when the registry has ended.
 	read chan struct{}
 }
 
-// Start starts an empty registry, which ends with the test.
+// Start starts an empty registry. It ends with the test.
 func Start(t testing.TB, o Options) *Registry {
 	t.Helper()
 	r := &Registry{t: t, dir: t.TempDir(), Host: "127.0.0.1:0"}
@@ -62,11 +62,11 @@ func Start(t testing.TB, o Options) *Registry {
 	return r
 }
 
-// Restart starts a registry that was stopped, where it was and with what it holds.
+// Restart restarts a stopped registry at the same address with its content.
 func (r *Registry) Restart() {
 	r.t.Helper()
 	r.http["addr"] = r.Host
-	text, err := json.Marshal(r.config) // which is YAML too
+	text, err := json.Marshal(r.config) // JSON is valid YAML
 	r.must(err)
 	file := filepath.Join(r.dir, "config.yml")
 	r.write(file, string(text))
@@ -75,7 +75,7 @@ func (r *Registry) Restart() {
 		r.t.Fatalf("start a registry: %v (run scripts/packages docker-registry)", err)
 	}
 	r.cmd = exec.Command(program, "serve", file)
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // however this process ends
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // even if this process is killed
 	log, err := r.cmd.StderrPipe()
 	r.must(err)
 	r.must(r.cmd.Start())
@@ -96,7 +96,7 @@ func (r *Registry) Restart() {
 
 var listening = regexp.MustCompile(`listening on ([0-9.]+:[0-9]+)`)
 
-// follow reads a registry's log to its end, and tells where the registry listens.
+// follow reads a registry's log to its end, and sends the listen address.
 func follow(log io.Reader, address chan<- string) {
 	for lines := bufio.NewScanner(log); lines.Scan(); {
 		if found := listening.FindSubmatch(lines.Bytes()); found != nil {
@@ -105,7 +105,7 @@ func follow(log io.Reader, address chan<- string) {
 	}
 }
 
-// Stop ends the registry. What it holds is kept until the test ends.
+// Stop ends the registry. Its content is kept until the test ends.
 func (r *Registry) Stop() {
 	if r.cmd == nil || r.cmd.ProcessState != nil {
 		return
@@ -113,7 +113,7 @@ func (r *Registry) Stop() {
 	r.must(r.cmd.Process.Kill())
 	<-r.read
 	if err := r.cmd.Wait(); err == nil {
-		r.t.Errorf("the registry ended by itself")
+		r.t.Errorf("the registry ended on its own")
 	}
 }
 
@@ -139,8 +139,7 @@ func (r *Registry) configure(o Options) map[string]any {
 	return config
 }
 
-// certificate stores the one that net/http/httptest has for the loopback interface, which is its own
-// authority.
+// certificate writes net/http/httptest's self-signed certificate for the loopback interface.
 func (r *Registry) certificate() map[string]string {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()

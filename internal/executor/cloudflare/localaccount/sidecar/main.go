@@ -1,9 +1,13 @@
+//go:build linux
+
 // Command sidecar stands in for cloudflare/proxy-everything, the image that local workerd puts beside each
-// container to hold its network. It lets nothing out: what it answers is what workerd waits for. It lets in what workerd
-// connects to a port of the container, by HTTP CONNECT.
+// container to hold its network. It lets in what workerd connects to a port of the container, by HTTP CONNECT. Where
+// workerd intercepts what goes out, it routes every address to itself, opens TLS with an authority of its own, and
+// passes HTTP and HTTPS on to workerd, which asks the Worker. Nothing else gets out then, and no name is looked up.
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"io"
@@ -19,25 +23,43 @@ const dialLimit = 5 * time.Second
 
 func main() {
 	ingress := flag.String("http-ingress-address", "0.0.0.0:39001", "where workerd tells what may go out")
-	for _, name := range []string{"http-egress-port", "docker-gateway-cidr"} {
-		flag.String(name, "", "not used")
-	}
+	port := flag.Int("http-egress-port", 0, "the port of workerd that takes what goes out")
+	flag.String("docker-gateway-cidr", "", "not used")
 	for _, name := range []string{"dns-enabled", "tls-intercept", "disable-ipv6"} {
 		flag.Bool(name, false, "not used")
 	}
 	flag.Parse()
-	server := &http.Server{Addr: *ingress, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(answer)}
+	authority, err := newAuthority()
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := &sidecar{way: &wayOut{authority: authority}}
+	s.way.port.Store(int64(*port))
+	server := &http.Server{Addr: *ingress, ReadHeaderTimeout: time.Minute, Handler: s}
 	log.Fatal(server.ListenAndServe())
 }
 
-func answer(w http.ResponseWriter, r *http.Request) {
+// sidecar answers workerd.
+type sidecar struct{ way *wayOut }
+
+func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect {
 		connect(w, r)
 		return
 	}
 	switch r.Method + " " + r.URL.Path {
-	case "PUT /egress", "GET /ca":
-		w.WriteHeader(http.StatusOK)
+	case "PUT /egress":
+		var wanted egress
+		if err := json.NewDecoder(r.Body).Decode(&wanted); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if err := s.way.set(wanted); err != nil {
+			log.Print(err)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	case "GET /ca":
+		_, _ = w.Write(s.way.authority.pem) // workerd may have gone
 	default:
 		http.NotFound(w, r)
 	}

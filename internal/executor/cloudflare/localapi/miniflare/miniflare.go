@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -62,7 +64,8 @@ func Start(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("run Workers: their packages are not installed: run make worker: %w", err)
 	}
 	if !strings.HasPrefix(cfg.Engine, "unix://") {
-		return nil, fmt.Errorf("run Workers: the Docker Engine is at %q: workerd reaches one by a Unix socket only", cfg.Engine)
+		return nil, fmt.Errorf("run Workers: the Docker Engine is at %q: workerd reaches one by a Unix socket only",
+			cfg.Engine)
 	}
 	config, err := json.Marshal(map[string]string{"state": cfg.State, "engine": cfg.Engine, "sidecar": cfg.Sidecar})
 	if err != nil {
@@ -98,18 +101,43 @@ func Start(cfg Config) (*Runtime, error) {
 
 // Deploy implements localapi.Runtime.
 func (r *Runtime) Deploy(ctx context.Context, p localapi.Program) (string, error) {
-	image := p.Image
-	if r.image != nil {
-		var err error
-		if image, err = r.image(ctx, p.Image); err != nil {
-			return "", err
-		}
+	image, images, err := r.imagesOf(ctx, p)
+	if err != nil {
+		return "", err
 	}
 	answer, err := r.command(ctx, map[string]any{"deploy": map[string]any{
-		"name": p.Name, "script": string(p.Script), "compatibility_date": p.CompatibilityDate, "image": image,
+		"name": p.Name, "script": string(p.Script), "compatibility_date": p.CompatibilityDate,
+		"image": image, "images": images,
 		"variables": p.Variables, "classes": p.Classes, "databases": p.Databases, "buckets": p.Buckets,
 	}})
 	return strings.TrimSuffix(answer.URL, "/"), err
+}
+
+// named is an image that starts may choose, as Miniflare takes it.
+type named struct {
+	Name  string `json:"name"`
+	Image string `json:"image"`
+}
+
+// imagesOf returns what the engine calls a program's image, "" where it has none, and those that starts choose from.
+func (r *Runtime) imagesOf(ctx context.Context, p localapi.Program) (image string, images []named, err error) {
+	onEngine := r.image
+	if onEngine == nil {
+		onEngine = func(_ context.Context, reference string) (string, error) { return reference, nil }
+	}
+	if p.Image != "" {
+		if image, err = onEngine(ctx, p.Image); err != nil {
+			return "", nil, err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Images)) {
+		found, err := onEngine(ctx, p.Images[name])
+		if err != nil {
+			return "", nil, err
+		}
+		images = append(images, named{name, found})
+	}
+	return image, images, nil
 }
 
 // Remove implements localapi.Runtime.

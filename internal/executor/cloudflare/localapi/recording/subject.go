@@ -14,9 +14,13 @@ const Account = "0123456789abcdef0123456789abcdef"
 func Subject() cloudflare.Deployment {
 	basic, _ := sandbox.ResourcesOf("basic")
 	return cloudflare.Deployment{
-		Name: cloudflare.DeploymentName("ledgerofrecord22", "catan-7"), Script: []byte("export class Sandbox {}\nexport default { fetch() { return new Response() } }\n"),
-		Image:     "registry.cloudflare.com/" + Account + "/game@sha256:" + strings.Repeat("0a", 32),
-		Resources: basic, MaxInstances: 3, SigningKey: "the signing key of a recording", Variables: map[string]string{"FLAVOUR": "plain"},
+		Name:         cloudflare.DeploymentName("ledgerofrecord22", "catan-7"),
+		Script:       []byte("export class Sandbox {}\nexport default { fetch() { return new Response() } }\n"),
+		Image:        "registry.cloudflare.com/" + Account + "/game@sha256:" + strings.Repeat("0a", 32),
+		Resources:    basic,
+		MaxInstances: 3,
+		SigningKey:   "the signing key of a recording",
+		Variables:    map[string]string{"FLAVOUR": "plain"},
 	}
 }
 
@@ -32,6 +36,9 @@ func Changed() cloudflare.Deployment {
 // Names are those of a Recorder for both.
 func Names() map[string]string {
 	return map[string]string{
-		Subject().Name: "{name}", Account: "{account}", "registry.cloudflare.com": "{registry}", string(Subject().SigningKey): "{key}",
+		Subject().Name:               "{name}",
+		Account:                      "{account}",
+		"registry.cloudflare.com":    "{registry}",
+		string(Subject().SigningKey): "{key}",
 	}
 }

@@ -1,21 +1,22 @@
-// The WebSockets of clients, whose bytes are relayed to the port of the container. Section 10 of
-// internal/channel/PROTOCOL.md describes it.
+// Relays the WebSockets of clients to the port of the container, as section 10 of internal/channel/PROTOCOL.md
+// describes.
 
 import { Failure, text } from "./errors";
 import type { Result } from "./frames";
 import { open, type Key, purposeCarrier } from "./port";
 import { isBetween } from "./settings";
 
-// maxLimit is a day in milliseconds, which is more than any command gets.
+// maxLimit is 25 h in milliseconds. An operation may take 24 h at most (run.go).
 const maxLimit = 25 * 3600_000;
 
-// nonceLife is how long a nonce is remembered, in milliseconds: longer than a signature holds, either way.
+// nonceLife is how long this object remembers a nonce, in milliseconds. It is longer than a signature is valid: 60 s in
+// each direction (signature.ts).
 const nonceLife = 150_000;
 
-// maxUnsent bounds what waits for the container on a WebSocket, in bytes. A session has 33 MiB unacknowledged at most.
+// maxUnsent bounds the bytes of a WebSocket that wait for the container. A session has at most 33 MiB unacknowledged.
 const maxUnsent = 40 << 20;
 
-// Operation is one that a client says is under way.
+// Operation is an operation that a client reports as running.
 export interface Operation {
   id: string;
   limit_ms: number;
@@ -23,20 +24,20 @@ export interface Operation {
   quiet: boolean;
 }
 
-// End is how a client says that one ended.
+// End is a client's report that an operation has ended.
 interface End extends Partial<Result> {
   id: string;
-  // left: its caller has gone; whether it has ended is not known.
+  // left: the caller is gone; the operation may still run.
   left?: boolean;
 }
 
-// Books get what the clients say.
+// Books receives the reports of clients.
 export interface Books {
-  // connected is called before a WebSocket opens, idle once the last one has closed.
+  // connected is called before a WebSocket opens, idle after the last one has closed.
   connected(): void;
   idle(): Promise<void>;
   begin(op: Operation): void;
-  // end is called once for each begin: with a result, or without when its caller has gone or its WebSocket broke.
+  // end is called once for each begin. result is null if the caller is gone or the WebSocket broke.
   end(op: Operation, result: Result | null): Promise<void>;
 }
 
@@ -51,9 +52,11 @@ export class Channels {
     private readonly waitUntil: (p: Promise<unknown>) => void,
   ) {}
 
-  // accept answers a request for a WebSocket, once the container has taken a connection.
+  // accept opens a WebSocket, after it has connected to the container.
   async accept(request: Request, now: number): Promise<Response> {
-    if (request.headers.get("Upgrade")?.toLowerCase() !== "websocket") throw new Failure("invalid", "a channel is a WebSocket");
+    if (request.headers.get("Upgrade")?.toLowerCase() !== "websocket") {
+      throw new Failure("invalid", "open a channel: the request must have the header Upgrade: websocket");
+    }
     this.takeOnce(new URL(request.url).searchParams.get("nonce") ?? "", now);
     const socket = await open(this.container, this.key.bytes(), purposeCarrier);
     const { 0: client, 1: server } = new WebSocketPair();
@@ -69,26 +72,28 @@ export class Channels {
     return new Response(null, { status: 101, webSocket: client });
   }
 
-  // close ends all connections, before the container ends or goes on without them. Clients dial anew.
+  // close ends all connections. Clients dial again.
   close(why: string): void {
     for (const relay of this.sockets) relay.close(why);
   }
 
-  // takeOnce refuses a request that was seen before: a session would carry another one's commands.
+  // takeOnce rejects a replayed request: its sender could run commands through the channel.
   private takeOnce(nonce: string, now: number): void {
     for (const [old, at] of this.nonces) if (at + nonceLife < now) this.nonces.delete(old);
-    if (nonce.length < 16 || nonce.length > 64 || this.nonces.has(nonce)) throw new Failure("invalid", "the nonce was used before, or is none");
+    if (nonce.length < 16 || nonce.length > 64 || this.nonces.has(nonce)) {
+      throw new Failure("invalid", "open a channel: the nonce must have 16 to 64 characters, and be used only once");
+    }
     this.nonces.set(nonce, now);
   }
 }
 
-// Relay is one WebSocket with its connection to the port.
+// Relay connects one WebSocket to the port.
 class Relay {
   private readonly open = new Map<string, Operation>();
   private readonly writer: WritableStreamDefaultWriter<Uint8Array>;
   private unsent = 0;
   private closed = false;
-  // told is the end of the last end that the books were given. It never rejects.
+  // told resolves when the last reported end is recorded. It never rejects.
   private told: Promise<void> = Promise.resolve();
 
   constructor(
@@ -100,11 +105,11 @@ class Relay {
     client.binaryType = "arraybuffer";
     client.addEventListener("message", ({ data }) => this.take(data));
     client.addEventListener("close", () => this.close("the client closed"));
-    client.addEventListener("error", () => this.close("the client broke off"));
+    client.addEventListener("error", () => this.close("the connection of the client failed"));
     client.accept();
   }
 
-  // run relays what the guest sends, until either side has gone. It never rejects.
+  // run relays what the guest sends until either side closes. It never rejects.
   async run(): Promise<void> {
     let why = "the guest closed the connection";
     try {
@@ -123,11 +128,11 @@ class Relay {
   close(why: string): void {
     if (this.closed) return;
     this.closed = true;
-    this.socket.close().catch(() => undefined); // it may have failed
+    this.socket.close().catch(() => undefined); // it may have failed already
     try {
       this.client.close(1001, why.slice(0, 100));
     } catch {
-      // it was closed by the client
+      // the client has closed it
     }
   }
 
@@ -140,7 +145,7 @@ class Relay {
     const bytes = new Uint8Array(data as ArrayBuffer);
     this.unsent += bytes.length;
     if (this.unsent > maxUnsent) {
-      this.close("the guest does not take what it is sent");
+      this.close("the guest reads too slowly");
       return;
     }
     this.writer.write(bytes).then(
@@ -149,7 +154,7 @@ class Relay {
     );
   }
 
-  // note takes a text message.
+  // note handles a text message of the client.
   private note(message: string): void {
     let m: { begin?: Partial<Operation>; end?: Partial<End> };
     try {
@@ -164,7 +169,7 @@ class Relay {
       return;
     }
     const op = this.open.get(String(end?.id));
-    if (end === undefined || op === undefined) return; // a message of a later release, or an end that was told before
+    if (end === undefined || op === undefined) return; // a message of a later release, or a repeated end
     this.open.delete(op.id);
     const told = this.told.then(() => this.settle(op, end.left === true ? null : (end as Result)));
     this.told = told.then(() => {

@@ -1,94 +1,110 @@
-// One container, its lives and their records.
+// Starts and stops one container, and records each period in which it runs.
 
+import { options } from "./choice";
 import { Failure, startFailure, text } from "./errors";
 import { type Key, keyVariable, portNumber, work } from "./port";
 import { deadline, type Settings } from "./settings";
 import type { Cause, Store } from "./store";
 import { inTime, within } from "./wait";
 
-// stopGrace is what a container gets to end by itself, in milliseconds. The guest gives its programs 8 s.
+// stopGrace is how long a container may take to end after SIGTERM, in milliseconds. The guest gives its programs 8 s.
 const stopGrace = 10_000;
 
-// destroyLimit bounds the wait for the platform to end a container, in milliseconds.
+// destroyLimit is the timeout for the platform to end a container, in milliseconds.
 const destroyLimit = 30_000;
 
-// endPoll is how often a container that is to end is looked at, endLimit how long one that has ended may take to tell
-// how, in milliseconds.
+// endPoll is how often a stop checks whether the container has ended. endLimit is how long the platform may take to
+// report how it ended. Both are in milliseconds.
 const endPoll = 20;
 const endLimit = 1000;
 
-// startLimit bounds the wait for the guest, in milliseconds. Starts at Cloudflare take seconds.
+// startLimit is the timeout for the guest to become ready, in milliseconds. A start at Cloudflare takes seconds.
 const startLimit = 60_000;
 
-// guest is where an image has the guest, and user whom it runs commands as.
+// guest is the path of the guest in an image. user is the uid and gid that it runs commands as.
 const guest = "/.sandbox/guest";
 const user = "1000";
 
-// readyPause is between two looks at a container that starts, in milliseconds.
+// readyPause is the pause between two attempts to reach a guest that starts, in milliseconds.
 const readyPause = 20;
 
-// exitDeadline is the exit code of a guest whose deadline has come (internal/guest/keeper).
+// exitDeadline is the exit code of a guest that has reached its deadline (internal/guest/keeper).
 const exitDeadline = 124;
 
-// Times say how a container is kept alive, in milliseconds.
+// Times are the intervals that keep a container alive, in milliseconds.
 export interface Times {
-  // check is how often the alarm comes while the container runs: it proves that the container lives.
+  // check is the interval of the alarm while the container runs. Each alarm records that the container is alive.
   check: number;
-  // inactivity is how long the container runs after its Durable Object has last been active. The platform ends it
-  // then, whatever runs inside. It takes 6 h at most.
+  // inactivity is how long the container runs after its Durable Object was last active. Then the platform ends it,
+  // whatever runs inside. The platform accepts at most 6 h.
   inactivity: number;
 }
 
-// defaultCheck keeps an idle object in memory for 10 s of 300 s.
+// defaultCheck is the default of check. With it, an idle object is in memory for 10 s of every 300 s.
 const defaultCheck = 300_000;
 
-// timesOf takes the pace from the Worker's variables. Alarms may be late or fail: two may be missed.
+// timesOf returns the intervals for the variable CHECK_MS. An alarm may be late or fail, so inactivity allows for two
+// missed alarms.
 export function timesOf(check: string | undefined): Times {
   const ms = Number(check ?? defaultCheck);
   return { check: ms, inactivity: 3 * ms };
 }
 
-// Box starts and stops the container. Its caller sees to it that only one start or stop is under way.
+// Box starts and stops the container. Its caller must ensure that only one start or stop runs at a time.
 //
-// It holds no monitor(): a pending one keeps the Durable Object in memory, and billed, for 15 minutes. notice()
-// compares the record with the container at every request and alarm instead.
+// Box leaves no monitor() pending: that would keep the Durable Object in memory, and billed, for 15 minutes. Instead,
+// notice() compares the record with the container at every request and alarm.
 export class Box {
-  // ending is why it is being stopped; null for a container that ends by itself.
+  // ending is the cause of a stop whose end is not recorded yet; null without one.
   private ending: Cause | null = null;
-  // acting counts the starts and stops under way, which record the end themselves.
+  // acting counts the running starts and stops. They record the end themselves, so notice() does not.
   private acting = 0;
-  // seen is when this object last saw it run; 0: not yet.
+  // seen is when this object last saw the container run; 0 if it has not.
   private seen = 0;
+  // intercepted: this object has set its handlers on the container. Each new object must set its own.
+  private intercepted = false;
 
   constructor(
     private readonly container: Container,
     private readonly store: Store,
     private readonly now: () => number,
     private readonly times: Times,
+    // outbound returns the handler of outgoing requests, for a restricted network.
+    private readonly outbound: () => Fetcher,
   ) {}
 
   get running(): boolean {
     return this.container.running;
   }
 
-  // keepAlive lets the container outlive the activity of this object. The timeout ends with the object: each new one
-  // sets it, and each alarm sets it again.
+  // keepAlive sets the inactivity timeout, so that the container runs on while this object is inactive. The timeout
+  // ends with the object, so each new object and each alarm sets it again.
   async keepAlive(): Promise<void> {
     if (!this.container.running) return;
     try {
+      if (!this.intercepted && this.store.row()?.settings.restricted) await this.intercept();
       await this.container.setInactivityTimeout(this.times.inactivity);
     } catch (error) {
-      if (this.container.running) console.error(`set the inactivity timeout: ${text(error)}`); // the next alarm tries again
+      if (this.container.running) console.error(`keep the container alive: ${text(error)}`); // the next alarm retries
     }
   }
 
-  // prove records that the container runs now.
+  // intercept passes every HTTP and HTTPS request of the container to the handler outbound. It takes effect before the
+  // first program runs. Other traffic cannot leave the container.
+  private async intercept(): Promise<void> {
+    const out = this.outbound();
+    await this.container.interceptAllOutboundHttp(out);
+    await this.container.interceptOutboundHttps("*", out);
+    this.intercepted = true;
+  }
+
+  // prove records that the container is alive now.
   prove(): void {
     if (this.container.running && this.acting === 0) this.store.alive(this.now());
   }
 
-  // notice records an end that no stop of ours has caused, and reports whether there was one. The period ends at the
-  // last proof of life: the platform does not tell when it ended.
+  // notice records the end of a container that no stop has ended, and reports whether there was one. The period ends at
+  // the last proof of life, because the platform does not report when the container ended.
   async notice(): Promise<boolean> {
     const last = this.store.lastPeriod();
     if (this.acting > 0 || last === null || last.stopped_at !== null) return false;
@@ -105,28 +121,31 @@ export class Box {
     return true;
   }
 
-  // deadlineBy is the deadline of a container that ended by it, null for one that did not.
+  // deadlineBy returns when a container reached its deadline, null if something else ended it.
   private deadlineBy(code: number | null, proof: number): number | null {
     const row = this.store.row();
     if (row === null) return null;
     const end = deadline(row.settings);
     if (code === exitDeadline) return Math.min(end, this.now());
-    // Without an exit code: it lived until the last alarm before its deadline.
+    // Without an exit code, the deadline counts as the cause if at most two intervals lie between it and the last
+    // proof of life.
     const missed = code === null && end <= this.now() && proof + 2 * this.times.check >= end;
     return missed ? end : null;
   }
 
-  // start returns once the container takes commands.
+  // start returns once the container accepts commands.
   async start(settings: Settings, labels: Record<string, string>, key: Key): Promise<void> {
     const incarnation = this.store.begin(this.now());
     this.ending = null;
     this.acting++;
     try {
+      if (settings.restricted) await this.intercept();
       this.container.start({
         entrypoint: [guest, "keep", "-uid", user, "-gid", user, "-port", String(portNumber), "-deadline", String(settings.deadline_us), "-config", settings.config],
         env: { ...settings.env, [keyVariable]: key.renew() },
         enableInternet: settings.internet,
         labels,
+        ...options(this.container, settings.choice),
       });
       await this.keepAlive();
       const up = Promise.race([this.ready(key), this.gone(startLimit).then(async () => Promise.reject(new Error((await this.outcome()).why)))]);
@@ -134,14 +153,14 @@ export class Box {
       this.store.alive(this.now());
     } catch (error) {
       this.store.end(incarnation, this.now(), "start_failed", null);
-      await this.container.destroy().catch(() => undefined); // it may not be there at all
+      await this.container.destroy().catch(() => undefined); // it may not exist
       throw startFailure(error);
     } finally {
       this.acting--;
     }
   }
 
-  // stop returns once the container is gone. One that does not run is left as it is.
+  // stop returns once the container has ended. If it does not run, stop only records its end.
   async stop(cause: Cause): Promise<void> {
     if (!this.container.running) {
       await this.notice();
@@ -173,7 +192,7 @@ export class Box {
     }
   }
 
-  // ready returns once process 1 takes commands: until it listens, connections are refused.
+  // ready returns once process 1 accepts commands. Connections fail until it listens, so ready retries.
   private async ready(key: Key): Promise<void> {
     const limit = this.now() + startLimit;
     for (;;) {
@@ -187,13 +206,13 @@ export class Box {
     }
   }
 
-  // gone returns once the container does not run, or after a limit. It ends with the start or stop that waits for it.
+  // gone returns once the container has ended, after ms, or when no start or stop runs any more.
   private async gone(ms: number): Promise<void> {
     const limit = this.now() + ms;
     while (this.container.running && this.acting > 0 && this.now() < limit) await scheduler.wait(endPoll);
   }
 
-  // outcome says how a container ended that does not run any more, as far as this object has seen it.
+  // outcome returns how a container ended. code is null if the platform does not report it to this object.
   private async outcome(): Promise<{ code: number | null; why: string }> {
     try {
       await inTime(this.container.monitor(), endLimit, "the platform");
@@ -204,7 +223,7 @@ export class Box {
   }
 }
 
-// exitCode takes it out of what monitor() rejects with.
+// exitCode parses the message of an error of monitor().
 function exitCode(message: string): number | null {
   const match = /exit code: (\d+)/.exec(message);
   return match?.[1] === undefined ? null : Number(match[1]);

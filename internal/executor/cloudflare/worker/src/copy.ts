@@ -1,11 +1,11 @@
-// A copy in D1 of what the Durable Objects know, for whoever wants to see all of them: nobody can list Durable
-// Objects by their names, or ask one without waking it.
+// A copy in D1 of the state of all Durable Objects. Durable Objects cannot be listed by name, and a request to one
+// wakes it.
 
 export const schema = [
-  // One row for each sandbox that is there; view is what its Durable Object answers.
+  // One row for each existing sandbox. view is its status, as its Durable Object returns it.
   `CREATE TABLE IF NOT EXISTS sandboxes (
     ledger TEXT NOT NULL, id TEXT NOT NULL, view TEXT NOT NULL, PRIMARY KEY (ledger, id))`,
-  // One row for each agent in an environment, of its latest generation. Times are in milliseconds of Unix time.
+  // One row for each agent in an environment: its latest generation. Times are in milliseconds of Unix time.
   `CREATE TABLE IF NOT EXISTS sandbox_leases (
     id TEXT PRIMARY KEY,
     ledger TEXT NOT NULL,
@@ -42,16 +42,16 @@ export interface Lease {
   status: LeaseStatus;
 }
 
-// page bounds the sandboxes of one answer.
+// page is the maximum number of sandboxes in one answer.
 const page = 200;
 
-// prepared holds the databases that have the schema.
+// prepared holds the databases in which the schema exists.
 const prepared = new WeakSet<D1Database>();
 
 export class Copy {
   constructor(private readonly db: D1Database) {}
 
-  // put writes a sandbox, or that there is none any more where view is null, and its lease.
+  // put writes a sandbox and its lease. If view is null, it deletes the sandbox's row.
   async put(ledger: string, id: string, view: unknown, lease: Lease): Promise<void> {
     await this.prepare();
     const row =
@@ -61,7 +61,7 @@ export class Copy {
     await this.db.batch([row, this.lease(ledger, id, lease)]);
   }
 
-  // list returns the sandboxes of a ledger after an id, in the order of their ids.
+  // list returns the sandboxes of a ledger whose ids follow the given one, in the order of their ids.
   async list(ledger: string, after: string): Promise<{ sandboxes: { id: string; view: unknown }[]; more: boolean }> {
     await this.prepare();
     const { results } = await this.db
@@ -72,7 +72,7 @@ export class Copy {
     return { sandboxes, more: results.length > page };
   }
 
-  // lease writes a lease unless a later generation of it is known.
+  // lease writes a lease, unless D1 has a later generation of the same ledger.
   private lease(ledger: string, sandbox: string, l: Lease): D1PreparedStatement {
     return this.db
       .prepare(

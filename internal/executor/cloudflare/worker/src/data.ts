@@ -1,4 +1,4 @@
-// What lies in /data, which outlives the disk: an object in R2, a tar stream as the guest packs it.
+// /data outlives the container's disk. It is saved as one object in R2: a tar stream that the guest packs.
 
 import { Failure, text } from "./errors";
 import { concat, cpuOf, type Result } from "./frames";
@@ -6,18 +6,18 @@ import { base64, type Key, work } from "./port";
 import type { Store } from "./store";
 import { inTime } from "./wait";
 
-// empty is the fingerprint of a /data that holds nothing (internal/guest/wire).
+// empty is the fingerprint of an empty /data (internal/guest/wire).
 export const empty = "empty";
 
 const directory = "/data";
 
-// limit bounds what is kept, in bytes: while it is packed the sandbox stands still.
+// limit is the maximum size of a saved /data, in bytes. The sandbox is frozen while the guest packs it.
 const limit = 512 << 20;
 
-// saveLimit bounds a save, in milliseconds. The guest lets the sandbox stand still for 2 min at most.
+// saveLimit is the timeout of a save, in milliseconds. The guest freezes the sandbox for at most 2 min.
 const saveLimit = 120_000;
 
-// partSize is what is held of an object at once, in bytes. R2 takes parts of 5 MiB or more, all of one size.
+// partSize is how much of an object this Worker buffers, in bytes. R2 requires parts of 5 MiB or more, all of one size.
 const partSize = 8 << 20;
 
 export class Data {
@@ -29,13 +29,13 @@ export class Data {
     private readonly now: () => number,
   ) {}
 
-  // changed reports whether a result tells of a /data that is not the one that was saved.
+  // changed reports whether /data may differ from the saved one after an operation with this result.
   changed(result: Result): boolean {
     return !result.problem && (result.data === undefined || result.data !== this.store.saved());
   }
 
-  // save saves /data while nothing else runs, unless it is as it was saved. With end, every program is ended
-  // before, as by a stop.
+  // save saves /data while nothing else runs, unless it is unchanged since the last save. With end, the guest ends
+  // every program first, as in a stop.
   async save(name: string, end: boolean): Promise<void> {
     const upload = new Upload(this.bucket, objectOf(name));
     const request = { op: "save", path: base64(directory), save: { unless: this.store.saved(), limit, end } };
@@ -54,16 +54,16 @@ export class Data {
     }
   }
 
-  // restore unpacks what was saved into the empty /data of a container that has just started.
+  // restore unpacks the saved /data into a container that has just started, whose /data is empty.
   async restore(name: string): Promise<void> {
     if (this.store.saved() === empty) return;
     const object = await this.bucket.get(objectOf(name));
-    if (object === null) throw new Error("restore /data: what was saved of it is not there any more");
+    if (object === null) throw new Error("restore /data: the saved object is missing from R2");
     const { data = "" } = await work(this.container, this.key, { request: { op: "put", path: base64(directory), report_data: true }, input: object.body });
     this.store.setSaved(data, this.store.savedAt());
   }
 
-  // read returns what was saved, or an archive of nothing.
+  // read returns the saved /data, or an empty archive if nothing was saved.
   async read(name: string): Promise<Response> {
     const object = await this.bucket.get(objectOf(name));
     const headers = { "Content-Type": "application/x-tar" };
@@ -75,12 +75,12 @@ export class Data {
   }
 }
 
-// objectOf names the object of a sandbox.
+// objectOf returns the key of a sandbox's object.
 function objectOf(name: string): string {
   return `${name}/data.tar`;
 }
 
-// Upload writes an object of a size that nobody knows before. It appears whole, in place of an older one.
+// Upload writes an object whose size is not known in advance. The object appears whole and replaces an older one.
 class Upload {
   private pending: Uint8Array[] = [];
   private size = 0;
@@ -94,9 +94,9 @@ class Upload {
   ) {}
 
   async write(p: Uint8Array): Promise<void> {
-    if (this.aborted) throw new Error("the upload was given up");
+    if (this.aborted) throw new Error("the upload was aborted");
     for (let rest = p; rest.length > 0; ) {
-      const taken = rest.slice(0, partSize - this.size); // the stream may use its buffer again
+      const taken = rest.slice(0, partSize - this.size); // a copy, because the stream may reuse its buffer
       this.pending.push(taken);
       this.size += taken.length;
       rest = rest.subarray(taken.length);
@@ -114,8 +114,8 @@ class Upload {
   }
 
   async abort(): Promise<void> {
-    this.aborted = true; // what still comes of a save that took too long is not taken
-    await this.multipart?.abort().catch(() => undefined); // R2 does so by itself after a week
+    this.aborted = true; // write refuses the rest of a save that timed out
+    await this.multipart?.abort().catch(() => undefined); // R2 aborts it by itself after a week
   }
 
   private async send(): Promise<void> {

@@ -1,19 +1,35 @@
+import type { Outbound } from "./outbound";
 import type { Sandbox } from "./sandbox";
 
-// Env is what this Worker is deployed with.
+declare global {
+  namespace Cloudflare {
+    interface GlobalProps {
+      // mainModule has the exports of this Worker that it calls itself (ctx.exports).
+      mainModule: { Outbound: typeof Outbound };
+    }
+  }
+}
+
+// Env has the bindings and variables of this Worker.
 export interface Env {
   SANDBOX: DurableObjectNamespace<Sandbox>;
-  // DB has a copy of what the Durable Objects know, STATE what lies in the /data of each sandbox.
+  // DB has a copy of the Durable Objects' state, and the rules and logs of restricted networks. STATE has the saved
+  // /data of each sandbox.
   DB: D1Database;
   STATE: R2Bucket;
-  // SIGNING_KEY is a secret: without it nobody is answered.
+  // SIGNING_KEY is a secret. Without it this Worker refuses every request.
   SIGNING_KEY?: string;
-  // SIGNING_KEY_OLDER is a secret, too, and is there while keys are rotated.
+  // SIGNING_KEY_OLDER is a secret too. It is set while keys are rotated.
   SIGNING_KEY_OLDER?: string;
-  // SIGNING_KEY_DIGEST names the keys, so that callers use the newest.
+  // SIGNING_KEY_DIGEST identifies the keys, so that callers use the newest one.
   SIGNING_KEY_DIGEST?: string;
-  // INSTANCE names this deployment as a backend instance of the ledger: a request for another one is refused.
+  // INSTANCE is the ledger's name for this backend instance. This Worker refuses requests for another instance.
   INSTANCE: string;
-  // CHECK_MS is how often a sandbox that is awake looks after itself, in milliseconds; without, every five minutes.
+  // IMAGE is the image as the environment names it. IMAGE_PREPARED is the same image, prepared for containers.
+  IMAGE?: string;
+  IMAGE_PREPARED?: string;
+  // SCHEDULING_POLICY is the policy of the container application; absent means default.
+  SCHEDULING_POLICY?: string;
+  // CHECK_MS is the interval of the alarm while a sandbox is awake, in milliseconds; absent means five minutes.
   CHECK_MS?: string;
 }

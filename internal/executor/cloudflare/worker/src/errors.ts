@@ -1,4 +1,4 @@
-// Failures as the executor knows them: a code, and a reason that refines it (sandbox/errors.go).
+// Errors with the codes and reasons of the executor (sandbox/errors.go). A reason refines a code.
 
 export type Code = "invalid" | "not_found" | "conflict" | "capacity_exceeded" | "unauthenticated" | "unavailable" | "unknown_outcome" | "failed" | "internal";
 
@@ -37,11 +37,11 @@ export function text(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-// The platform tells why it could not start a container by text alone. These are quoted in
-// cloudflare/containers#45. Local workerd has room for ever: testdata/noroom.js says them.
+// The platform reports only as text why it did not start a container. cloudflare/containers#45 quotes these texts.
+// Local workerd never runs out of room, so testdata/noroom.js simulates them.
 const noRoom = ["Maximum number of running container instances exceeded", "no container instance that can be provided"];
 
-// startFailure says in the executor's terms why a container did not start.
+// startFailure returns the executor's error for a container that did not start.
 export function startFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
   const cause = text(error);
@@ -51,8 +51,8 @@ export function startFailure(error: unknown): Failure {
   return new Failure("failed", `start its container: ${cause}`, "sandbox_start_failed");
 }
 
-// readOff reads what a caller has sent of a body that nobody takes: a connection that is closed over it breaks, and
-// takes the refusal with it.
+// readOff reads a body that no handler has read. Closing a connection with an unread body would break it before the
+// caller gets the error.
 export async function readOff(request: Request): Promise<void> {
   if (request.body === null || request.body.locked) return;
   const reader = request.body.getReader();

@@ -1,28 +1,28 @@
-// The frames of internal/guest/wire: a byte of kind, four bytes of length (big endian), the payload. The last
-// one is the result of a run.
+// The frames of internal/guest/wire: one byte for the kind, four for the length (big endian), then the payload. The
+// last frame is the result.
 
 const kindOutput = 1;
 const kindResult = 3;
 const headerSize = 5;
 
-// Result is how a helper ended, as far as this Worker reads it.
+// Result says how an operation ended. It has only the fields that this Worker reads.
 export interface Result {
   exit_code: number;
-  // data is a fingerprint of /data, where it was asked for and could be told.
+  // data is a fingerprint of /data; absent if it was not requested or is unknown.
   data?: string;
-  // cpu_time is what the sandbox has used since it started, in nanoseconds, where that was asked for and could be told.
+  // cpu_time is the CPU time of the sandbox since its start, in nanoseconds; absent if not requested or unknown.
   cpu_time?: number;
-  // problem is set when the helper could not do its work.
+  // problem is set if the guest could not carry out the operation.
   problem?: string;
   message?: string;
 }
 
-// cpuOf is what a sandbox had used when a helper ended, in microseconds; 0 where that was not told.
+// cpuOf returns the CPU time of a result, in microseconds; 0 if it is unknown.
 export function cpuOf({ cpu_time = 0 }: Result): number {
   return Math.floor(cpu_time / 1000);
 }
 
-// Scanner takes a stream apart, in pieces of any size.
+// Scanner splits a stream into frames. It accepts pieces of any size.
 export class Scanner {
   private readonly header = new Uint8Array(headerSize);
   private headed = 0;
@@ -30,7 +30,7 @@ export class Scanner {
   private held: Uint8Array[] = [];
   private complete = false;
 
-  // scan returns the payloads of standard output that a piece holds.
+  // scan returns the payloads of standard output in a piece.
   scan(piece: Uint8Array): Uint8Array[] {
     const output: Uint8Array[] = [];
     for (let at = 0; at < piece.length; ) {
@@ -53,7 +53,7 @@ export class Scanner {
     return output;
   }
 
-  // result returns the result once all of it has come, null before.
+  // result returns the result once it is complete, null before.
   result(): Result | null {
     return this.complete ? (JSON.parse(new TextDecoder().decode(concat(this.held))) as Result) : null;
   }

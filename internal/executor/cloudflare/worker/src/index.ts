@@ -1,34 +1,49 @@
-// The Worker of one environment. It lets in who has its key, and passes each request on to the Durable Object
-// of its sandbox:
+// The Worker of one environment. It authenticates each request with its key, and passes it to the Durable Object of the
+// sandbox:
 //
-//   GET    /v1/instance                                   who answers here
-//   GET    /v1/instances/I/ledgers/L/sandboxes            lists them, after the id in ?after; wakes nothing
-//   PUT    /v1/instances/I/ledgers/L/sandboxes/S          makes and starts it from its settings, or finds it made
-//   GET    …                                              how it stands; wakes nothing
-//   DELETE …                                              ends it, and forgets it but for its periods
-//   POST   …/sleep, …/wake
-//   POST   …/renew                                        it was used, and these are its times
-//   GET    …/channel?nonce=N                              a WebSocket to the guest
-//   GET    …/usage                                        what the sandbox uses
-//   GET    …/data                                         what lies in /data, as a tar stream
-//   GET    …/periods                                      when it ran, also once it was killed
+//   GET    /v1/instance                                   names this instance and its image
+//   GET    /v1/instances/I/ledgers/L/sandboxes            lists sandboxes after the id in ?after; wakes none
+//   PUT    /v1/instances/I/ledgers/L/sandboxes/S          creates and starts it from its settings; idempotent
+//   GET    …                                              returns its status; starts nothing
+//   DELETE …                                              kills it; only its periods remain
+//   POST   …/sleep, …/wake                                stops or starts its container
+//   POST   …/renew                                        records a use and sets its time limits
+//   GET    …/channel?nonce=N                              opens a WebSocket to the guest
+//   GET    …/usage                                        returns its resource usage
+//   GET    …/data                                         returns its /data as a tar stream
+//   GET    …/periods                                      returns when it ran, even after its kill
+//   GET    /v1/instances/I/ledgers/L/networks             lists the environments with a restricted network
+//   PUT    /v1/instances/I/ledgers/L/networks/E           sets its rules, which take effect within seconds
+//   GET    …                                              returns its rules
+//   GET    …/attempts?run=R&line=N                        returns what its sandboxes tried to reach, after a log line
 //
-// Answers are JSON; those that are no success hold code, reason and message as sandbox/errors.go has them.
+// Answers are JSON. An error has code, reason and message, as in sandbox/errors.go.
 
 import { Copy } from "./copy";
 import type { Env } from "./env";
 import { asFailure, Failure, readOff } from "./errors";
-import { parseLedger, parsePath } from "./path";
-import { authenticate, keysOf } from "./signature";
+import { Networks, parseEgress } from "./networks";
+import { type NetworkPath, parseLedger, parseNetwork, parsePath } from "./path";
+import { authenticate, keysOf, type Signed, wholeBody } from "./signature";
 
+export { Outbound } from "./outbound";
 export { Sandbox } from "./sandbox";
 
 export default {
   async fetch(request: Request, env: Env): Promise<Response> {
     try {
-      await authenticate(request, keysOf(env), Date.now());
-      if (new URL(request.url).pathname === "/v1/instance") return Response.json({ instance: env.INSTANCE, keys: env.SIGNING_KEY_DIGEST });
-      return await forward(request, env);
+      const signed = await authenticate(request, keysOf(env), Date.now());
+      if (new URL(request.url).pathname === "/v1/instance") {
+        return Response.json({
+          instance: env.INSTANCE,
+          keys: env.SIGNING_KEY_DIGEST,
+          image: env.IMAGE,
+          prepared: env.IMAGE_PREPARED,
+          policy: env.SCHEDULING_POLICY,
+        });
+      }
+      const network = parseNetwork(request);
+      return await (network === null ? forward(request, env) : serveNetwork(request, network, signed, env));
     } catch (error) {
       await readOff(request);
       return asFailure(error).response();
@@ -49,13 +64,38 @@ async function forward(request: Request, env: Env): Promise<Response> {
   try {
     return await stub.fetch(request);
   } catch (error) {
-    // The object failed or was reset, such as by a deployment: what it had begun may be done or not.
-    throw new Failure("unknown_outcome", `sandbox ${path.sandbox}: its Durable Object broke off: ${asFailure(error).message}`);
+    // The object failed, or was reset, for example by a deployment. The request may have taken effect or not.
+    const why = `its Durable Object failed or was reset: ${asFailure(error).message}`;
+    throw new Failure("unknown_outcome", `sandbox ${path.sandbox}: ${why} (retry)`);
+  }
+}
+
+// serveNetwork answers requests about restricted networks. It wakes no Durable Object.
+async function serveNetwork(request: Request, path: NetworkPath, signed: Signed, env: Env): Promise<Response> {
+  checkInstance(path, env);
+  const networks = new Networks(env.DB);
+  const { ledger, environment } = path;
+  switch (`${request.method} ${path.verb}`) {
+    case "GET list":
+      return Response.json({ environments: await networks.list(ledger) });
+    case "PUT rules":
+      await networks.put(ledger, environment, parseEgress(await wholeBody(request, signed)), Date.now());
+      return Response.json({});
+    case "GET rules":
+      return Response.json({ egress: await networks.rules(ledger, environment) });
+    case "GET attempts": {
+      const after = new URL(request.url).searchParams;
+      const lines = await networks.lines(ledger, environment, Number(after.get("run")), Number(after.get("line")));
+      return Response.json({ lines });
+    }
+    default:
+      throw new Failure("invalid", `a restricted network does not support ${request.method} ${path.verb}`);
   }
 }
 
 function checkInstance({ instance }: { instance: string }, env: Env): void {
   if (instance !== env.INSTANCE) {
-    throw new Failure("unavailable", `this is instance ${env.INSTANCE}, not ${instance}`, "other_backend_instance");
+    const why = `the request is for instance ${instance}, but this is ${env.INSTANCE}`;
+    throw new Failure("unavailable", why, "other_backend_instance");
   }
 }

@@ -1,6 +1,6 @@
 import { Failure } from "./errors";
 
-// Path names a sandbox, and what to do with it.
+// Path names a sandbox and the operation on it.
 export interface Path {
   instance: string;
   ledger: string;
@@ -8,13 +8,13 @@ export interface Path {
   verb: string;
 }
 
-// Ids are those that package sandbox issues. No other case is taken: it would lead to another Durable Object.
+// Ids have the form that package sandbox issues. Upper case is rejected: it would name another Durable Object.
 const pattern = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/sandboxes\/([a-z2-7]{26})(?:\/([a-z]+))?$/;
 
-// ofLedger is what is asked about all sandboxes of a ledger.
+// ofLedger matches the path of all sandboxes of a ledger.
 const ofLedger = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/sandboxes$/;
 
-// parseLedger returns null for a path that names no ledger, or one of its sandboxes.
+// parseLedger returns null unless the path names all sandboxes of a ledger.
 export function parseLedger(request: Request): { instance: string; ledger: string } | null {
   const match = ofLedger.exec(new URL(request.url).pathname);
   if (match === null) return null;
@@ -22,10 +22,30 @@ export function parseLedger(request: Request): { instance: string; ledger: strin
   return { instance: decodeURIComponent(instance), ledger };
 }
 
+// NetworkPath names a restricted network or, with the verb list, all those of a ledger.
+export interface NetworkPath {
+  instance: string;
+  ledger: string;
+  environment: string;
+  verb: "list" | "rules" | "attempts";
+}
+
+const ofNetwork = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/networks(?:\/([a-z0-9][a-z0-9._-]{0,62})(\/attempts)?)?$/;
+
+// parseNetwork returns null if the path names no restricted network.
+export function parseNetwork(request: Request): NetworkPath | null {
+  const match = ofNetwork.exec(new URL(request.url).pathname);
+  if (match === null) return null;
+  const [, instance = "", ledger = "", environment = "", attempts] = match;
+  const verb = environment === "" ? "list" : attempts === undefined ? "rules" : "attempts";
+  return { instance: decodeURIComponent(instance), ledger, environment, verb };
+}
+
 export function parsePath(request: Request): Path {
   const match = pattern.exec(new URL(request.url).pathname);
   if (match === null) {
-    throw new Failure("invalid", "the path names no sandbox: /v1/instances/I/ledgers/L/sandboxes/S, with ids of a-z and 2-7");
+    const must = "it must be /v1/instances/I/ledgers/L/sandboxes/S, with ids of a-z and 2-7";
+    throw new Failure("invalid", `the path names no sandbox: ${must}`);
   }
   const [, instance = "", ledger = "", sandbox = "", verb = ""] = match;
   return { instance: decodeURIComponent(instance), ledger, sandbox, verb };

@@ -1,5 +1,5 @@
-// The port of a container that its process 1 listens to (internal/guest/port). Section 10 of internal/channel/PROTOCOL.md
-// describes what passes there.
+// The TCP port on which process 1 of a container listens (internal/guest/port). Section 10 of
+// internal/channel/PROTOCOL.md describes the protocol.
 
 import { text } from "./errors";
 import { concat, Scanner, type Result } from "./frames";
@@ -13,7 +13,7 @@ const magic = "SBXPORT\n";
 export const purposeCarrier = 1;
 const purposeOperation = 2;
 
-// connectLimit bounds a connection to the port, in milliseconds.
+// connectLimit is the timeout of a connection to the port, in milliseconds.
 const connectLimit = 10_000;
 
 // The kinds of input frames of an operation.
@@ -21,13 +21,13 @@ const inputData = 1;
 const inputEnd = 2;
 const maxInput = 64 << 10;
 
-// Key is the key of one start of the container. It is kept because the container outlives this object.
+// Key is the key of one start of the container. It is stored because the container outlives this object.
 export class Key {
   constructor(private readonly sql: SqlStorage) {
     sql.exec(`CREATE TABLE IF NOT EXISTS port (id INTEGER PRIMARY KEY CHECK (id = 0), key TEXT NOT NULL)`);
   }
 
-  // renew makes the key of the next start, in hexadecimal.
+  // renew creates the key of the next start, and returns it in hexadecimal.
   renew(): string {
     const key = hex(crypto.getRandomValues(new Uint8Array(32)));
     this.sql.exec(`INSERT OR REPLACE INTO port (id, key) VALUES (0, ?)`, key);
@@ -41,14 +41,16 @@ export class Key {
   }
 }
 
-// open connects to the port and shows the key.
+// open connects to the port and sends the key.
 export async function open(container: Container, key: Uint8Array, purpose: number): Promise<Socket> {
   const socket = container.getTcpPort(portNumber).connect(`10.0.0.1:${portNumber}`);
-  socket.closed.catch(() => undefined); // its reader and its writer tell
+  socket.closed.catch(() => undefined); // the reader and the writer report the error
   const writer = socket.writable.getWriter();
   try {
     const sent = writer.write(concat([new TextEncoder().encode(magic), Uint8Array.of(purpose), key]));
-    if (!(await within(sent, connectLimit))) throw new Error(`its guest does not take a connection after ${connectLimit / 1000} s`);
+    if (!(await within(sent, connectLimit))) {
+      throw new Error(`its guest did not accept a connection within ${connectLimit / 1000} s`);
+    }
   } catch (error) {
     await socket.close().catch(() => undefined); // it may have failed
     throw error;
@@ -57,24 +59,38 @@ export async function open(container: Container, key: Uint8Array, purpose: numbe
   return socket;
 }
 
-// Work is one operation that this Worker asks for itself.
+// Work is an operation that this Worker itself requests.
 export interface Work {
   // request is a channel.Request.
   request: { op: string; id?: string } & Record<string, unknown>;
   input?: ReadableStream<Uint8Array>;
-  // take gets what it writes to standard output.
+  // take receives the standard output, piece by piece.
   take?: (payload: Uint8Array) => Promise<void>;
-  // cancel gives the operation up once it resolves.
+  // cancel cancels the operation once it resolves.
   cancel?: Promise<void>;
 }
 
-// work makes the guest carry out an operation, and returns its report. It fails where the guest could not do it.
+// OperationFailed is the error of an operation that the guest could not carry out.
+export class OperationFailed extends Error {
+  constructor(
+    // problem is a wire.Problem of the guest, such as problemNotFound.
+    readonly problem: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+// problemNotFound is wire.ProblemNotFound: for a command, the guest does not know its id, or has forgotten it.
+export const problemNotFound = "not_found";
+
+// work runs an operation in the guest and returns its result. Errors: OperationFailed.
 export async function work(container: Container, key: Key, w: Work): Promise<Result> {
   const socket = await open(container, key.bytes(), purposeOperation);
-  void w.cancel?.then(() => socket.close()).catch(() => undefined); // its reader sees the end
+  void w.cancel?.then(() => socket.close()).catch(() => undefined); // the reader below sees the end
   try {
     const sending = send(socket.writable, w);
-    sending.catch(() => undefined); // what it could not send shows in the result
+    sending.catch(() => undefined); // the result shows whether the guest got the input
     const scanner = new Scanner();
     const reader = (socket.readable as ReadableStream<Uint8Array>).getReader();
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
@@ -82,8 +98,8 @@ export async function work(container: Container, key: Key, w: Work): Promise<Res
       if (scanner.result() !== null) break;
     }
     const result = scanner.result();
-    if (result === null) throw new Error(`operation ${w.request.op}: its guest broke off`);
-    if (result.problem) throw new Error(`operation ${w.request.op}: ${result.message}`);
+    if (result === null) throw new Error(`operation ${w.request.op}: the guest closed the connection without a result`);
+    if (result.problem) throw new OperationFailed(result.problem, `operation ${w.request.op}: ${result.message}`);
     return result;
   } finally {
     await socket.close().catch(() => undefined); // the guest may have closed it
@@ -103,7 +119,7 @@ async function send(writable: WritableStream, { request, input }: Work): Promise
       }
     }
   } catch (error) {
-    await writer.abort(error); // an input without its end was given up
+    await writer.abort(error); // an input without its end frame counts as cut off
     throw new Error(`read the input of operation ${request.op}: ${text(error)}`);
   }
   await writer.write(concat([Uint8Array.of(inputEnd), length(0)]));
@@ -115,7 +131,7 @@ function length(n: number): Uint8Array {
   return bytes;
 }
 
-// base64 is how a path stands in a request.
+// base64 encodes a path for a request.
 export function base64(path: string): string {
   return btoa(path);
 }

@@ -1,8 +1,9 @@
-// The Durable Object of one sandbox. It holds the sandbox's deadline, and its alarm ends the container whoever
-// else is away.
+// The Durable Object of one sandbox. It holds the sandbox's deadline, and its alarm ends the container even if no
+// reconciler runs.
 
 import { DurableObject } from "cloudflare:workers";
 
+import { Attempts, type Decision, type Ending, type Target, type Who } from "./attempts";
 import { Channels } from "./channel";
 import { Box, timesOf, type Times as Pace } from "./container";
 import { Copy, type Lease, type LeaseStatus } from "./copy";
@@ -10,8 +11,9 @@ import { Data } from "./data";
 import type { Env } from "./env";
 import { asFailure, Failure, readOff, startFailure, text } from "./errors";
 import { concat, type Result } from "./frames";
+import { Networks } from "./networks";
 import { parsePath, type Path } from "./path";
-import { Key, work } from "./port";
+import { Key, OperationFailed, problemNotFound, work } from "./port";
 import { deadline, parseSettings, parseTimes, type Settings, type Times, withoutSecrets } from "./settings";
 import { authenticate, keysOf, wholeBody } from "./signature";
 import { type Cause, type Row, Store, type Told } from "./store";
@@ -27,13 +29,15 @@ export class Sandbox extends DurableObject<Env> {
   private readonly key: Key;
   private readonly uses: Uses;
   private readonly channels: Channels;
-  // still is settled when clients may connect: not while /data is saved or restored. It never rejects.
+  private readonly attempts: Attempts;
+  // still resolves when clients may connect: they wait while /data is saved or restored. It never rejects.
   private still: Promise<unknown> = Promise.resolve();
-  // telling is the end of the last word to the copy. It never rejects.
+  // telling resolves when the last write to the copy has ended. It never rejects.
   private telling: Promise<void> = Promise.resolve();
-  // turn is the end of the last call that changes what the container does: the next one waits for it.
+  // turn resolves when the last call of inTurn has ended. The next one waits, so that changes of the container never
+  // overlap.
   private turn: Promise<unknown> = Promise.resolve();
-  // armed is when the alarm comes; null where this object has not set it.
+  // armed is the time of the alarm; null if this object has not set one.
   private armed: number | null = null;
 
   constructor(ctx: DurableObjectState, env: Env) {
@@ -41,12 +45,13 @@ export class Sandbox extends DurableObject<Env> {
     if (ctx.container === undefined) throw new Error("this Durable Object was deployed without a container");
     this.store = new Store(ctx.storage.sql);
     this.pace = timesOf(env.CHECK_MS);
-    this.box = new Box(ctx.container, this.store, Date.now, this.pace);
+    this.box = new Box(ctx.container, this.store, Date.now, this.pace, () => this.outbound());
     this.key = new Key(ctx.storage.sql);
     this.uses = new Uses(this.store, Date.now, (result) => this.checkpoint(result), () => this.disconnected());
     this.channels = new Channels(ctx.container, this.key, this.uses, (p) => this.ctx.waitUntil(p));
     this.data = new Data(ctx.container, this.key, env.STATE, this.store, Date.now);
     this.copy = new Copy(env.DB);
+    this.attempts = new Attempts(new Networks(env.DB), Date.now, (p) => this.ctx.waitUntil(p));
     ctx.waitUntil(this.box.keepAlive());
   }
 
@@ -62,7 +67,7 @@ export class Sandbox extends DurableObject<Env> {
   private async route(request: Request): Promise<Response> {
     const signed = await authenticate(request, keysOf(this.env), Date.now());
     const path = parsePath(request);
-    if (path.verb !== "channel") this.uses.flush(); // a row for each connection would be too many
+    if (path.verb !== "channel") this.uses.flush(); // a row for each connection would cost too much
     await this.notice();
     switch (`${request.method} ${path.verb}`) {
       case "PUT ":
@@ -86,16 +91,47 @@ export class Sandbox extends DurableObject<Env> {
       case "GET periods":
         return Response.json({ periods: this.store.periods() });
       default:
-        throw new Failure("invalid", `there is no ${request.method} ${path.verb}`);
+        throw new Failure("invalid", `a sandbox does not support ${request.method} ${path.verb}`);
     }
   }
 
-  // alarm proves that the container lives, and ends what is due. It may come early or late. The platform gives up an
-  // alarm that fails seven times, and nothing else would wake this object: so it sets the next one itself.
+  // Outbound calls decide, attemptReached and attemptEnded for each network attempt of the sandbox.
+  async decide(target: Target): Promise<Decision> {
+    const row = this.store.row();
+    if (row === null || !row.settings.restricted) {
+      return { refusal: { reason: "no_policy", detail: "the sandbox has no restricted network" } };
+    }
+    return this.attempts.decide(whoIs(row), target);
+  }
+
+  attemptReached(id: string): void {
+    const told = this.store.row() ?? this.store.killed();
+    if (told !== null) this.attempts.reached(whoIs(told), id);
+  }
+
+  attemptEnded(id: string, ending: Ending): void {
+    const told = this.store.row() ?? this.store.killed();
+    if (told !== null) this.attempts.ended(whoIs(told), id, ending);
+  }
+
+  private outbound(): Fetcher {
+    const [ledger = "", sandbox = ""] = (this.store.row()?.name ?? "").split("/");
+    return this.ctx.exports.Outbound({ props: { ledger, sandbox } });
+  }
+
+  // flushLog writes the waiting lines of the log.
+  private async flushLog(): Promise<void> {
+    const row = this.store.row();
+    if (row?.settings.restricted) await this.attempts.flush(whoIs(row));
+  }
+
+  // alarm records that the container is alive, and ends what is due. It may come early or late. The platform gives up
+  // an alarm after seven failures, and nothing else would wake this object. So a failed alarm sets the next one itself.
   override async alarm(): Promise<void> {
     this.armed = null;
     try {
       this.uses.flush();
+      await this.flushLog();
       await this.notice();
       this.box.prove();
       await this.box.keepAlive();
@@ -106,14 +142,14 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // notice takes note of a container that has ended by itself.
+  // notice records the end of a container that has ended by itself.
   private async notice(): Promise<void> {
     if (!(await this.box.notice())) return;
     await this.arm();
     this.ctx.waitUntil(this.tell());
   }
 
-  // disconnected looks at a container whose last client has gone: it may be the container that has ended.
+  // disconnected runs after the last client has disconnected. The cause may be the end of the container, so it checks.
   private async disconnected(): Promise<void> {
     this.uses.flush();
     await this.notice();
@@ -127,7 +163,7 @@ export class Sandbox extends DurableObject<Env> {
     if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
     if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
     if (this.ended(Date.now()) === "its deadline") this.store.forgetSecrets();
-    if (this.ended(Date.now()) !== null) this.store.owe(); // nothing else tells D1 of one that was asleep
+    if (this.ended(Date.now()) !== null) this.store.owe(); // no other call updates D1 when a sleeping sandbox ends
     await this.tell();
     const purgeAt = this.store.purgeAt();
     if (purgeAt !== null && purgeAt <= Date.now()) await this.purge();
@@ -139,18 +175,19 @@ export class Sandbox extends DurableObject<Env> {
       const row = this.store.row();
       const last = this.store.lastPeriod();
       if (row !== null && !this.box.running && (row.ready || last?.cause === "start_failed")) {
-        throw new Failure("failed", `sandbox ${path.sandbox}: it was made before and has stopped (${last?.cause})`, "sandbox_start_failed");
+        const why = `it was created earlier and has stopped (${last?.cause})`;
+        throw new Failure("failed", `sandbox ${path.sandbox}: ${why}`, "sandbox_start_failed");
       }
       if (row?.ready) return this.view(path);
-      // Nobody has made it, or whoever did was reset before it was ready.
+      // The sandbox is new, or a reset interrupted its creation.
       if (row === null) this.store.create(nameOf(path), settings, Date.now());
       this.store.owe();
       await this.box.stop("start_failed");
       try {
-        // It is listed before it is there, so that no list misses it.
+        // D1 gets its row while it still starts, so that no list misses it.
         await Promise.all([this.start(path, row?.settings ?? settings), this.mustTell()]);
       } catch (error) {
-        // What failed for good is left for a kill; what may go better next time is made anew.
+        // After a permanent failure the sandbox stays until its kill. After any other, a retry creates it again.
         if (asFailure(error).code !== "failed") await this.forget();
         throw error;
       }
@@ -177,7 +214,7 @@ export class Sandbox extends DurableObject<Env> {
     return this.view(path);
   }
 
-  // renew notes a use that is not seen here, and the times that hold from then on. It starts nothing.
+  // renew records a use that this object does not see, and sets the limits from now on. It starts nothing.
   private renew(path: Path, times: Times): Promise<Response> {
     return this.inTurn(async () => {
       const { settings } = this.find(path);
@@ -193,11 +230,12 @@ export class Sandbox extends DurableObject<Env> {
   private async kill(): Promise<Response> {
     await this.box.stop("kill");
     this.channels.close("the sandbox was killed");
+    await this.flushLog();
     await this.forget();
     return Response.json({ periods: this.store.periods() });
   }
 
-  // forget removes the sandbox, what was saved of it, and its copy. It fails while some of that is still there.
+  // forget removes the sandbox, its saved /data and its copy. It fails if one of them remains.
   private async forget(): Promise<void> {
     if (this.store.row() !== null) {
       this.store.remove(Date.now());
@@ -208,14 +246,14 @@ export class Sandbox extends DurableObject<Env> {
     await this.arm();
   }
 
-  // purge forgets one that nobody has killed, and what is known of one that somebody has.
+  // purge removes the sandbox if it was never killed, and then all its records.
   private async purge(): Promise<void> {
     if (this.store.row() !== null) await this.forget();
     this.store.purge();
   }
 
-  // rest stops the container. What lies in /data is saved before, once its programs have ended; where it cannot be
-  // saved, a sandbox that may run goes on.
+  // rest stops the container. Before that, it ends the programs and saves /data, unless the deadline has passed. If the
+  // save fails, the container runs on, unless its ttl has passed.
   private async rest(cause: Cause): Promise<void> {
     const row = this.store.row();
     if (row !== null && this.box.running && cause !== "deadline") {
@@ -227,6 +265,7 @@ export class Sandbox extends DurableObject<Env> {
     }
     await this.box.stop(cause);
     this.channels.close(`the container ends: ${cause}`);
+    await this.flushLog();
   }
 
   // checkpoint saves /data when a command has changed it.
@@ -234,25 +273,24 @@ export class Sandbox extends DurableObject<Env> {
     const row = this.store.row();
     if (row === null || !this.box.running || !this.data.changed(result)) return;
     await this.standing(() => this.data.save(row.name, false)).catch((error: unknown) => {
-      console.error(`sandbox ${row.name}: ${text(error)}`); // the next command saves it, or the stop, which tells
+      console.error(`sandbox ${row.name}: ${text(error)}`); // the next command or stop retries
     });
   }
 
-  // read returns what lies in /data: of a container that runs, as it is now.
+  // read returns /data: the current content if the container runs, else the saved one.
   private async read(path: Path): Promise<Response> {
     const { name } = this.find(path);
     if (this.box.running) await this.standing(() => this.data.save(name, false));
     return this.data.read(name);
   }
 
-  // standing does something while no client connects. The guest begins no command meanwhile.
+  // standing runs act while no client can connect. The guest starts no command meanwhile.
   private standing<T>(act: () => Promise<T>): Promise<T> {
     const mine = this.still.then(act);
-    this.still = mine.catch(() => undefined); // its caller is told
+    this.still = mine.catch(() => undefined); // the caller gets the error
     return mine;
   }
 
-  // openChannel opens a channel to the guest.
   private async openChannel(path: Path, request: Request): Promise<Response> {
     this.find(path);
     for (let still = null; still !== this.still; await still) still = this.still;
@@ -266,7 +304,7 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // awake fails for a sandbox that takes no commands.
+  // awake fails if the sandbox accepts no commands.
   private awake(path: Path): void {
     const { settings } = this.find(path);
     if (!this.box.running || deadline(settings) <= Date.now()) {
@@ -274,7 +312,7 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // sample asks the guest what the sandbox uses. It is no use of the sandbox.
+  // sample asks the guest for the sandbox's resource usage. It does not count as a use of the sandbox.
   private async sample(path: Path): Promise<Response> {
     this.awake(path);
     const said: Uint8Array[] = [];
@@ -282,12 +320,12 @@ export class Sandbox extends DurableObject<Env> {
       await work(this.container(), this.key, { request: { op: "usage" }, take: async (payload) => void said.push(payload.slice()) });
     } catch (error) {
       this.awake(path);
-      throw new Failure("failed", `sandbox ${path.sandbox}: sample it: ${text(error)}`, "sandbox_stats_failed");
+      throw new Failure("failed", `sandbox ${path.sandbox}: read its usage: ${text(error)}`, "sandbox_stats_failed");
     }
     return new Response(concat(said), { headers: { "Content-Type": "application/json" } });
   }
 
-  // askDetached asks the guest which of the commands have ended that nobody waits for.
+  // askDetached asks the guest which detached commands have ended, because their clients may be gone.
   private async askDetached(): Promise<void> {
     if (!this.box.running) return;
     await Promise.all(
@@ -297,7 +335,7 @@ export class Sandbox extends DurableObject<Env> {
         const asking = work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel }).then(
           () => this.uses.ended(id),
           (error: unknown) => {
-            if (text(error).includes(unknownCommand)) this.uses.ended(id);
+            if (error instanceof OperationFailed && error.problem === problemNotFound) this.uses.ended(id);
           },
         );
         if (!(await within(asking, askLimit))) giveUp();
@@ -309,9 +347,13 @@ export class Sandbox extends DurableObject<Env> {
   private async start(path: Path, settings: Settings): Promise<void> {
     const now = Date.now();
     const due = this.ended(now);
-    if (due !== null) throw new Failure("failed", `sandbox ${path.sandbox}: it does not start any more: ${due} has passed`, "sandbox_start_failed");
+    if (due !== null) {
+      const why = `it cannot start: ${due} has passed`;
+      throw new Failure("failed", `sandbox ${path.sandbox}: ${why}`, "sandbox_start_failed");
+    }
     this.store.use(now);
-    await this.setAlarm(Math.min(deadline(settings), now + this.pace.check)); // first, so that what is started is ended
+    // The alarm is set first, so that a started container always ends.
+    await this.setAlarm(Math.min(deadline(settings), now + this.pace.check));
     await this.standing(async () => {
       await this.box.start(settings, {
         ledger: path.ledger,
@@ -333,7 +375,7 @@ export class Sandbox extends DurableObject<Env> {
     await this.arm();
   }
 
-  // ended names the limit that has ended the sandbox for good; null while none has.
+  // ended names the limit that has ended the sandbox for good; null if none has.
   private ended(now: number): "its deadline" | "its ttl" | null {
     const row = this.store.row();
     if (row === null) return null;
@@ -341,14 +383,14 @@ export class Sandbox extends DurableObject<Env> {
     return expiry(row) <= now && !(this.box.running && this.uses.busyUntil(now) > now) ? "its ttl" : null;
   }
 
-  // endsAt is when one that is asleep has ended for good; null when it has, or does not sleep.
+  // endsAt is when a sleeping sandbox ends for good; null if it has ended or does not sleep.
   private endsAt(): number | null {
     const row = this.store.row();
     if (row === null || this.box.running || expiry(row) <= Date.now()) return null;
     return expiry(row);
   }
 
-  // due says what ends the container next, and when.
+  // due says when the container must stop next, and why.
   private due(): { at: number; cause: Cause } | null {
     const row = this.store.row();
     if (row === null || !this.box.running) return null;
@@ -360,8 +402,8 @@ export class Sandbox extends DurableObject<Env> {
     return next;
   }
 
-  // arm sets the alarm to what is due next. While the container runs it comes more often: an instance ends that is left
-  // alone for longer than its inactivity timeout, and the end of a command may never be heard of.
+  // arm sets the alarm to what is due next. While the container runs, the alarm comes more often: the platform ends a
+  // container after its inactivity timeout, and the end of a command may never be reported.
   private async arm(): Promise<void> {
     const owed = this.store.owes() ? Date.now() + retry : null;
     const at = earliest(this.due()?.at ?? this.endsAt() ?? this.store.purgeAt(), owed);
@@ -373,7 +415,8 @@ export class Sandbox extends DurableObject<Env> {
     const { ttl_ms = 0, sleep_after_ms = 0 } = this.store.row()?.settings ?? {};
     const limits = [ttl_ms, sleep_after_ms, this.pace.check].filter((ms) => ms > 0 && this.box.running);
     const next = Math.min(at, ...limits.map((ms) => Date.now() + ms));
-    if (this.armed !== null && this.armed <= next && this.armed > Date.now()) return; // it sets the next one; each costs a row
+    // An earlier alarm sets the next one itself. Setting an alarm costs a row.
+    if (this.armed !== null && this.armed <= next && this.armed > Date.now()) return;
     await this.setAlarm(next);
   }
 
@@ -398,7 +441,7 @@ export class Sandbox extends DurableObject<Env> {
     };
   }
 
-  // tell brings the copy up to date; the alarm tries again what fails.
+  // tell updates the copy. After a failure the alarm retries.
   private async tell(): Promise<void> {
     await this.mustTell().catch(async (error: unknown) => {
       console.error(`copy to D1: ${text(error)}`);
@@ -407,8 +450,8 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   private mustTell(): Promise<void> {
-    const mine = this.telling.then(() => this.tellNow()); // in order, so that no older word comes after a newer
-    this.telling = mine.catch(() => undefined); // its caller is told
+    const mine = this.telling.then(() => this.tellNow()); // in order, so that no older state replaces a newer one
+    this.telling = mine.catch(() => undefined); // the caller gets the error
     return mine;
   }
 
@@ -416,7 +459,7 @@ export class Sandbox extends DurableObject<Env> {
     if (!this.store.owes()) return;
     const row = this.store.row();
     const told = row ?? this.store.killed();
-    this.store.settle(); // what changes meanwhile is owed anew
+    this.store.settle(); // a change during the write is owed again
     if (told === null) return;
     const [ledger = "", sandbox = ""] = told.name.split("/");
     try {
@@ -424,11 +467,11 @@ export class Sandbox extends DurableObject<Env> {
       await this.copy.put(ledger, sandbox, row === null ? null : this.standsAs(row), this.lease(told));
     } catch (error) {
       this.store.owe();
-      throw new Failure("unavailable", `sandbox ${sandbox}: tell D1 and R2 how it stands: ${text(error)} (retry)`);
+      throw new Failure("unavailable", `sandbox ${sandbox}: update its copy in D1 and R2: ${text(error)} (retry)`);
     }
   }
 
-  // lease is the row of its lease.
+  // lease returns the sandbox's row in sandbox_leases.
   private lease({ settings: s, created_at, used_at }: Told): Lease {
     const status: LeaseStatus = this.store.row() === null ? "destroyed" : this.ended(Date.now()) !== null ? "expired" : "active";
     return {
@@ -459,29 +502,32 @@ export class Sandbox extends DurableObject<Env> {
 
   private inTurn<T>(act: () => Promise<T>): Promise<T> {
     const mine = this.turn.then(act);
-    this.turn = mine.catch(() => undefined); // its caller is told
+    this.turn = mine.catch(() => undefined); // the caller gets the error
     return mine;
   }
+}
+
+// whoIs identifies the sandbox in the log of attempts.
+function whoIs({ name, settings }: Told): Who {
+  const [ledger = "", sandbox = ""] = name.split("/");
+  return { ledger, environment: settings.environment_id, sandbox, agent: settings.agent_did };
 }
 
 function absent(path: Path): Failure {
   return new Failure("not_found", `sandbox ${path.sandbox} does not exist`, "sandbox_not_found");
 }
 
-// askLimit is how long a command that has ended may take to say so, in milliseconds.
+// askLimit is how long the guest may take to report that a command has ended, in milliseconds.
 const askLimit = 500;
 
-// unknownCommand is what a guest says of a command that it does not know (internal/guest/keeper).
-const unknownCommand = "the sandbox knows no command of that id";
-
-// retry is after how long what is owed to D1 or R2 is tried again, in milliseconds.
+// retry is the time until the next attempt after a failed alarm, or a failed update of D1 or R2, in milliseconds.
 const retry = 30_000;
 
 function earliest(a: number | null, b: number | null): number | null {
   return a === null || b === null ? (a ?? b) : Math.min(a, b);
 }
 
-// expiry is when a sandbox that is not used has ended for good.
+// expiry is when an unused sandbox ends for good.
 function expiry({ settings, used_at }: Row): number {
   const { ttl_ms } = settings;
   return ttl_ms > 0 ? Math.min(deadline(settings), used_at + ttl_ms) : deadline(settings);

@@ -1,34 +1,34 @@
-// Who may ask: requests are signed by the executor with the key that this Worker was deployed with. The
-// other side is signature.go; its tests run both against each other.
+// Authenticates requests. The executor signs them with the key that this Worker was deployed with. The Go side is
+// signature.go; its tests run both sides against each other.
 //
-//   X-Sandbox-Time       when it was signed, in milliseconds of Unix time
+//   X-Sandbox-Time       time of the signature, in milliseconds of Unix time
 //   X-Sandbox-Content    the SHA-256 of the body in hexadecimal
-//   X-Sandbox-Signature  HMAC-SHA256 in hexadecimal of "v1", method, path with query, time and content, a line each
+//   X-Sandbox-Signature  HMAC-SHA256 in hexadecimal of "v1", method, path with query, time and content, one per line
 
 import { Failure } from "./errors";
 
-// validity is how far the clock of a request's signer may be from this one, in milliseconds either way. Within
-// it a request may be repeated; every one is idempotent, and a command is run under its id once.
+// validity is how far the signer's clock may differ from this Worker's, in milliseconds in each direction. Within this
+// time a request can be replayed. Every request is idempotent, and a command runs once for its id.
 const validity = 60_000;
 
-// maxBody bounds a body that is read whole: settings, whose config.json has at most 96 KiB.
+// maxBody is the maximum size of a body that is read whole, in bytes: settings have a config.json of at most 96 KiB.
 const maxBody = 1 << 20;
 
 const encoder = new TextEncoder();
 
-// Signed is a request whose signature holds.
+// Signed is a request with a valid signature. content is the signed digest of its body.
 export interface Signed {
   content: string;
 }
 
-// keysOf returns the keys that a Worker accepts.
+// keysOf returns the keys that this Worker accepts.
 export function keysOf(env: { SIGNING_KEY?: string; SIGNING_KEY_OLDER?: string }): string[] {
   return [env.SIGNING_KEY, env.SIGNING_KEY_OLDER].filter((key) => key !== undefined && key !== "") as string[];
 }
 
 export async function authenticate(request: Request, secrets: string[], now: number): Promise<Signed> {
   if (secrets.length === 0) {
-    throw new Failure("unavailable", "this Worker has no SIGNING_KEY, so it answers nobody: deploy it again");
+    throw new Failure("unavailable", "this Worker has no SIGNING_KEY, so it refuses every request: deploy it again");
   }
   const time = request.headers.get("X-Sandbox-Time") ?? "";
   const content = request.headers.get("X-Sandbox-Content") ?? "";
@@ -43,15 +43,18 @@ export async function authenticate(request: Request, secrets: string[], now: num
   throw refused();
 }
 
-// One message for everything: what is wrong with a signature is nobody's business.
+// One message for all causes, so that a caller without the key does not learn what is wrong.
 function refused(): Failure {
-  return new Failure("unauthenticated", "the request is not signed with this Worker's key, or not within the last minute by this Worker's clock");
+  const key = "the request is not signed with this Worker's key";
+  return new Failure("unauthenticated", `${key}, or was not signed within a minute of this Worker's clock`);
 }
 
-// wholeBody returns the body that a request was signed with.
+// wholeBody returns the body of a request, if it is the signed one.
 export async function wholeBody(request: Request, signed: Signed): Promise<Uint8Array> {
   const body = new Uint8Array(await request.arrayBuffer());
-  if (body.length > maxBody) throw new Failure("invalid", `the body has ${body.length} bytes; at most ${maxBody} are taken`);
+  if (body.length > maxBody) {
+    throw new Failure("invalid", `the body has ${body.length} bytes; the maximum is ${maxBody}`);
+  }
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", body));
   if (signed.content !== toHex(digest)) throw refused();
   return body;

@@ -1,27 +1,27 @@
-// What a Durable Object knows of its sandbox when it is thrown out of memory: its settings, its periods, when
-// it was used, and what it runs. Every method is synchronous, so none sees half of another.
+// The state that a Durable Object keeps when it leaves memory: the sandbox's settings, its periods, its last use, and
+// its running commands. Every method is synchronous, so none sees another one's half-done change.
 
 import { deadline, type Settings, withoutSecrets } from "./settings";
 
 // Cause says why a container stopped.
 export type Cause = "sleep" | "idle" | "ttl" | "deadline" | "kill" | "crash" | "start_failed";
 
-// Period is one life of the container. Its number counts starts, of which each begins with an empty disk.
+// Period is one run of the container. incarnation counts the starts. Each start begins with an empty disk.
 export interface Period {
   incarnation: number;
   started_at: number;
   stopped_at: number | null;
   cause: Cause | null;
-  exit_code: number | null; // null also where nobody knows it
-  // cpu_us is what it has used, as its guest said last, in microseconds.
+  exit_code: number | null; // null also if it is unknown
+  // cpu_us is the CPU time that the guest reported last, in microseconds.
   cpu_us: number;
-  // alive_at is when it was last seen to run, 0 where that was not recorded.
+  // alive_at is when the container was last known to run; 0 if that was not recorded.
   alive_at: number;
 }
 
-// Told is what is told of a sandbox, also once it was killed.
+// Told is what this Worker reports of a sandbox, even after its kill.
 export interface Told {
-  // name is what the Durable Object is called: the ledger's id, a slash, the sandbox's.
+  // name is the name of the Durable Object: the ledger's id, a slash, the sandbox's id.
   name: string;
   settings: Settings;
   created_at: number;
@@ -29,11 +29,11 @@ export interface Told {
 }
 
 export interface Row extends Told {
-  // ready: it has taken commands once.
+  // ready: it has accepted commands once.
   ready: boolean;
 }
 
-// retention is how long what is known of a sandbox is kept once it has ended for good, in milliseconds.
+// retention is how long the records of a sandbox are kept after it has ended for good, in milliseconds.
 const retention = 7 * 24 * 3600_000;
 
 export class Store {
@@ -47,11 +47,12 @@ export class Store {
     addColumn(sql, "periods", "alive_at", "INTEGER NOT NULL DEFAULT 0");
     sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
-    // owed is there while the copy in D1 is older than what is here, and until what was saved of a sandbox that was killed is deleted.
+    // owed has a row while the copy in D1 is older than this state, and until the saved /data of a killed sandbox is
+    // deleted.
     sql.exec(`CREATE TABLE IF NOT EXISTS owed (one INTEGER PRIMARY KEY CHECK (one = 1))`);
   }
 
-  // row returns null for a sandbox that is not there, or no more.
+  // row returns null if the sandbox does not exist.
   row(): Row | null {
     const r = this.sql
       .exec<{ name: string; settings: string; created_at: number; used_at: number; ready: number }>(`SELECT name, settings, created_at, used_at, ready FROM sandbox`)
@@ -68,7 +69,7 @@ export class Store {
     this.sql.exec(`UPDATE sandbox SET settings = ?`, JSON.stringify(settings));
   }
 
-  // killed returns the sandbox that was there before it was killed, null where none was.
+  // killed returns the record of the killed sandbox; null if none was killed.
   killed(): Told | null {
     const r = this.sql
       .exec<{ name: string; settings: string; created_at: number; used_at: number }>(`SELECT name, settings, created_at, used_at FROM killed`)
@@ -76,7 +77,7 @@ export class Store {
     return r === undefined ? null : { ...r, settings: JSON.parse(r.settings) as Settings };
   }
 
-  // saved is the fingerprint of what was saved of /data; "" is none that is known.
+  // saved is the fingerprint of the saved /data; "" if it is unknown.
   saved(): string {
     return this.sql.exec<{ saved: string }>(`SELECT saved FROM sandbox`).toArray()[0]?.saved ?? "empty";
   }
@@ -101,7 +102,7 @@ export class Store {
     this.sql.exec(`DELETE FROM owed`);
   }
 
-  // forgetSecrets removes what a sandbox that never starts again does not need.
+  // forgetSecrets removes the secrets of a sandbox that never starts again.
   forgetSecrets(): void {
     const row = this.row();
     if (row !== null && (row.settings.config !== "" || Object.keys(row.settings.env).length > 0)) this.setSettings(withoutSecrets(row.settings));
@@ -111,7 +112,7 @@ export class Store {
     this.sql.exec(`UPDATE sandbox SET ready = 1`);
   }
 
-  // remove forgets the sandbox and its secrets, and keeps its periods for a while.
+  // remove deletes the sandbox and its secrets. Its periods stay until purgeAt.
   remove(now: number): void {
     this.forgetSecrets();
     this.sql.exec(`INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, settings, created_at, used_at, ? FROM sandbox`, now + retention);
@@ -119,7 +120,7 @@ export class Store {
     this.sql.exec(`DELETE FROM running`);
   }
 
-  // purgeAt is when nobody asks for anything of this any more; null when there is nothing.
+  // purgeAt is when all records may be deleted; null if there are none.
   purgeAt(): number | null {
     const row = this.row();
     if (row !== null) return deadline(row.settings) + retention;
@@ -149,34 +150,35 @@ export class Store {
     return incarnation;
   }
 
-  // end records a stop, which the copy does not know yet. The first word stands: a stop is heard of by whoever asked for it, and by the platform.
+  // end records a stop, and that the copy does not have it yet. The first record counts: Box.stop and
+  // Box.notice may both report one stop.
   end(incarnation: number, now: number, cause: Cause, exitCode: number | null): void {
     this.sql.exec(`UPDATE periods SET stopped_at = ?, cause = ?, exit_code = ? WHERE incarnation = ? AND stopped_at IS NULL`, now, cause, exitCode, incarnation);
     this.sql.exec(`DELETE FROM running`);
     this.owe();
   }
 
-  // used records the CPU time of the life that goes on, in microseconds, and that it goes on.
+  // used records the CPU time of the current period, in microseconds, and that the container is alive.
   used(cpu: number, now: number): void {
     this.sql.exec(`UPDATE periods SET cpu_us = max(cpu_us, ?), alive_at = max(alive_at, ?) WHERE stopped_at IS NULL`, cpu, now);
   }
 
-  // alive records that the life goes on.
+  // alive records that the container is alive.
   alive(now: number): void {
     this.sql.exec(`UPDATE periods SET alive_at = max(alive_at, ?) WHERE stopped_at IS NULL`, now);
   }
 
-  // startRun notes a command that goes on without its caller. It counts until its end, or until it must have ended.
+  // startRun records a detached command. It keeps the sandbox in use until it ends, or until the given time.
   startRun(id: string, until: number): void {
     this.sql.exec(`INSERT OR REPLACE INTO running (id, until, detached) VALUES (?, ?, 1)`, id, until);
   }
 
-  // endRun reports whether it was running.
+  // endRun records the end of a detached command, and reports whether it was running.
   endRun(id: string): boolean {
     return this.sql.exec(`DELETE FROM running WHERE id = ?`, id).rowsWritten > 0;
   }
 
-  // runs are the ids of the commands that go on without their callers, as far as is known.
+  // runs returns the ids of the detached commands without a recorded end.
   runs(): string[] {
     return this.sql
       .exec<{ id: string }>(`SELECT id FROM running WHERE detached = 1`)
@@ -184,24 +186,24 @@ export class Store {
       .map(({ id }) => id);
   }
 
-  // connect notes that clients are connected.
+  // connect records that clients are connected.
   connect(): void {
     this.sql.exec(`INSERT OR IGNORE INTO running (id, until, detached) VALUES ('', 0, 0)`);
   }
 
-  // disconnect notes that none is connected any more, and reports whether one was.
+  // disconnect records that no client is connected, and reports whether one was.
   disconnect(): boolean {
     return this.sql.exec(`DELETE FROM running WHERE detached = 0`).rowsWritten > 0;
   }
 
-  // busyUntil is when the last command without its caller must have ended; 0 when none runs.
+  // busyUntil is when the last detached command must have ended; 0 if none runs.
   busyUntil(now: number): number {
     this.sql.exec(`DELETE FROM running WHERE detached = 1 AND until <= ?`, now);
     return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running WHERE detached = 1`).one().until;
   }
 }
 
-// addColumn brings the table of an object that an older Worker made up to date.
+// addColumn upgrades a table that an older Worker created.
 function addColumn(sql: SqlStorage, table: string, column: string, type: string): void {
   const has = sql.exec<{ name: string }>(`PRAGMA table_info(${table})`).toArray();
   if (!has.some(({ name }) => name === column)) sql.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);

@@ -1,31 +1,31 @@
-// When the sandbox was used, and what keeps it in use. Most of it is in memory while clients are connected: a row for each
-// command would cost more than the command.
+// When the sandbox was used, and what keeps it in use. Most of it is only in memory while clients are connected: a row
+// for each command would cost more than the command.
 
 import type { Books, Operation } from "./channel";
 import { cpuOf, type Result } from "./frames";
 import type { Store } from "./store";
 
-// cpuStep is how much CPU time is recorded at once, in microseconds; less waits for flush.
+// cpuStep is the smallest increase of CPU time that is recorded at once, in microseconds. Less waits for flush.
 const cpuStep = 1_000_000;
 
-// redialLimit is how long clients have to connect anew to an object that has left memory under them, in milliseconds.
+// redialLimit is how long clients may take to dial again after their object has left memory, in milliseconds.
 const redialLimit = 30_000;
 
 export class Uses implements Books {
-  // attended are the operations that end with their WebSocket, and when they must have ended.
+  // attended has the operations that end with their WebSocket, and when each must have ended.
   private readonly attended = new Map<Operation, number>();
   private usedAt = 0;
-  // cpu is what the sandbox has used, as was last said at cpuAt.
+  // cpu is the container's CPU time as reported last, at cpuAt, in microseconds.
   private cpu = 0;
   private cpuAt = 0;
   private recordedCpu = 0;
-  // expectedUntil is how long clients are expected back whose operations may be under way.
+  // expectedUntil is when this object stops waiting for clients to dial again. Their operations may still run.
   private readonly expectedUntil: number;
 
   constructor(
     private readonly store: Store,
     private readonly now: () => number,
-    // after is done once an operation has ended, before its caller hears of it.
+    // after runs once an operation has ended, before its caller gets the result.
     private readonly after: (result: Result) => Promise<void>,
     private readonly disconnected: () => Promise<void>,
   ) {
@@ -51,7 +51,7 @@ export class Uses implements Books {
       if (op.detached && result !== null) this.store.endRun(op.id);
     }
     if (result === null) {
-      // Its caller has gone. What it ran may have changed /data.
+      // The caller is gone. The operation may have changed /data.
       await this.after({ exit_code: 0 });
       return;
     }
@@ -65,26 +65,26 @@ export class Uses implements Books {
     await this.disconnected();
   }
 
-  // ended notes that a detached command has ended.
+  // ended records that a detached command has ended.
   ended(id: string): void {
     if (this.store.endRun(id)) this.usedAt = this.now();
   }
 
-  // busyUntil is when the last operation that runs must have ended; 0 when none runs.
+  // busyUntil is when the last running operation must have ended; 0 if none runs.
   busyUntil(now: number): number {
     let until = Math.max(this.store.busyUntil(now), this.expectedUntil > now ? this.expectedUntil : 0);
     for (const at of this.attended.values()) if (at > now) until = Math.max(until, at);
     return until;
   }
 
-  // flush records what is in memory. It is called before anything is told or decided by what is recorded.
+  // flush records what is in memory. Call it before any report or decision that uses the records.
   flush(): void {
     this.recordCpu();
     const row = this.store.row();
     if (row !== null && this.usedAt > row.used_at) this.store.use(this.usedAt);
   }
 
-  // began forgets what was used in the container before.
+  // began resets the CPU time for a new container.
   began(): void {
     this.cpu = 0;
     this.recordedCpu = 0;

@@ -1,6 +1,6 @@
-// Waiting no longer than a limit.
+// Promises with a timeout.
 
-// within waits for a promise, and reports whether it was settled in time.
+// within waits for a promise, and reports whether it resolved in time. It rejects if the promise does.
 export async function within(promise: Promise<unknown>, ms: number): Promise<boolean> {
   let timer: number | null = null;
   const late = new Promise<boolean>((resolve) => {
@@ -9,12 +9,12 @@ export async function within(promise: Promise<unknown>, ms: number): Promise<boo
   try {
     return await Promise.race([promise.then(() => true), late]);
   } finally {
-    clearTimeout(timer); // it would keep the Durable Object in memory
+    clearTimeout(timer); // a pending timer keeps the Durable Object in memory
   }
 }
 
-// inTime returns what a promise resolves to, and fails once it is late: who is what was waited for.
+// inTime returns what a promise resolves to, and fails after a timeout. who names what it waits for.
 export async function inTime<T>(promise: Promise<T>, ms: number, who: string): Promise<T> {
-  if (!(await within(promise, ms))) throw new Error(`${who} has not answered for ${ms / 1000} s`);
+  if (!(await within(promise, ms))) throw new Error(`${who} did not answer within ${ms / 1000} s`);
   return promise;
 }

@@ -1,5 +1,6 @@
 // Command outside is the Internet of a test: a web server in TLS on 443 and 8443, one in plain HTTP
 // on 80 and 8080, which say what they were asked for, and a name server that knows named.test, as itself.
+// The web servers also answer calls of models.
 package main
 
 import (
@@ -7,8 +8,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -96,6 +99,12 @@ func own() net.IP {
 
 func echo(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
+	case "/v1/chat/completions":
+		chat(w, r)
+	case "/v1/responses":
+		responses(w, r)
+	case "/v1/messages":
+		messages(w, r)
 	case "/redirect":
 		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
 	case "/zeros":
@@ -107,6 +116,168 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		}
 		fmt.Fprintf(w, "reached host=%s sni=%s", r.Host, name)
 	}
+}
+
+// asked is a call of a model. A model says what it was sent. The model stall stops in the middle of its answer. The
+// model gone closes the connection there, and the model broken answers with an error.
+type asked struct {
+	Model         string
+	Stream        bool
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	says string
+}
+
+// read returns the call. It returns nil after it has answered with an error. The form is that of the API's errors, with
+// %s for their members.
+func read(w http.ResponseWriter, r *http.Request, form string) *asked {
+	var a asked
+	if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil
+	}
+	if a.Model == "broken" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprintf(w, form, `"type":"invalid_request_error","message":"the model is broken"`)
+		return nil
+	}
+	sum := sha256.Sum256([]byte(r.Header.Get("Authorization") + r.Header.Get("X-Api-Key")))
+	a.says = fmt.Sprintf("key=%x lease=%s agent=%s",
+		sum[:8], r.Header.Get("X-Sandbox-Lease"), r.Header.Get("X-Sandbox-Agent"))
+	return &a
+}
+
+// answerWhole sends an answer at once. The answer of stall stops after its beginning, and that of gone has none.
+func (a *asked) answerWhole(w http.ResponseWriter, r *http.Request, begin, end string) {
+	if a.Model == "gone" {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprint(w, begin)
+	if a.Model == "stall" {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	fmt.Fprint(w, a.says, end)
+}
+
+// stream sends events: begin, one for each word, and end. The format word makes the event of a word. The streams of
+// stall and gone stop after their first word.
+func (a *asked) stream(w http.ResponseWriter, r *http.Request, begin []string, word string, end ...string) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	send := func(event string) {
+		fmt.Fprint(w, event, "\n\n")
+		_ = http.NewResponseController(w).Flush()
+	}
+	for _, event := range begin {
+		send(event)
+	}
+	for said := range strings.SplitAfterSeq(a.says, " ") {
+		send(fmt.Sprintf(word, said))
+		switch a.Model {
+		case "stall":
+			<-r.Context().Done()
+			return
+		case "gone":
+			panic(http.ErrAbortHandler)
+		}
+	}
+	for _, event := range end {
+		send(event)
+	}
+}
+
+func chat(w http.ResponseWriter, r *http.Request) {
+	a := read(w, r, `{"error":{%s,"param":null,"code":null}}`)
+	if a == nil {
+		return
+	}
+	const usage = `"usage":{"prompt_tokens":1200,"completion_tokens":50,"total_tokens":1250,` +
+		`"prompt_tokens_details":{"cached_tokens":200}}`
+	if !a.Stream {
+		a.answerWhole(w, r, `{"id":"1","object":"chat.completion","created":0,"model":"`+a.Model+`","choices":[{"index":0,`+
+			`"message":{"role":"assistant","content":"`, `"},"finish_reason":"stop"}],`+usage+`}`)
+		return
+	}
+	none := ""
+	if a.StreamOptions.IncludeUsage {
+		none = `,"usage":null`
+	}
+	chunk := `data: {"id":"1","object":"chat.completion.chunk","created":0,"model":"` + a.Model + `","choices":[`
+	choice := func(delta, finish string) string {
+		return chunk + `{"index":0,"delta":{` + delta + `},"finish_reason":` + finish + `}]` + none + `}`
+	}
+	end := []string{choice("", `"stop"`)}
+	if a.StreamOptions.IncludeUsage {
+		end = append(end, chunk+`],`+usage+`}`)
+	}
+	a.stream(w, r, []string{choice(`"role":"assistant","content":""`, "null")}, choice(`"content":"%s"`, "null"),
+		append(end, "data: [DONE]")...)
+}
+
+func responses(w http.ResponseWriter, r *http.Request) {
+	a := read(w, r, `{"error":{%s,"param":null,"code":null}}`)
+	if a == nil {
+		return
+	}
+	begin := func(status, usage string) string {
+		return `{"id":"1","object":"response","created_at":0,"model":"` + a.Model + `","status":"` + status + `",` +
+			`"usage":` + usage + `,"output":[`
+	}
+	const (
+		usage = `{"input_tokens":1200,"output_tokens":50,"total_tokens":1250,"input_tokens_details":{"cached_tokens":200},` +
+			`"output_tokens_details":{"reasoning_tokens":0}}`
+		message = `{"id":"2","type":"message","role":"assistant","status":"completed","content":[`
+		part    = `{"type":"output_text","annotations":[],"text":"`
+	)
+	if !a.Stream {
+		a.answerWhole(w, r, begin("completed", usage)+message+part, `"}]}]}`)
+		return
+	}
+	event := func(kind, members string) string {
+		return "event: response." + kind + "\ndata: {\"type\":\"response." + kind + `","sequence_number":0,` + members + "}"
+	}
+	const at, inPart = `"output_index":0`, `"item_id":"2","output_index":0,"content_index":0`
+	a.stream(w, r, []string{
+		event("created", `"response":`+begin("in_progress", "null")+`]}`),
+		event("output_item.added", at+`,"item":`+message+`]}`),
+		event("content_part.added", inPart+`,"part":`+part+`"}`),
+	}, event("output_text.delta", inPart+`,"delta":"%s"`),
+		event("output_text.done", inPart+`,"text":"`+a.says+`"`),
+		event("content_part.done", inPart+`,"part":`+part+a.says+`"}`),
+		event("output_item.done", at+`,"item":`+message+part+a.says+`"}]}`),
+		event("completed", `"response":`+begin("completed", usage)+message+part+a.says+`"}]}]}`))
+}
+
+func messages(w http.ResponseWriter, r *http.Request) {
+	a := read(w, r, `{"type":"error","error":{%s},"request_id":"1"}`)
+	if a == nil {
+		return
+	}
+	begin := func(output int) string {
+		return `{"id":"1","type":"message","role":"assistant","model":"` + a.Model + `","stop_sequence":null,"usage":{` +
+			`"input_tokens":1000,"cache_creation_input_tokens":100,"cache_read_input_tokens":200,` +
+			fmt.Sprintf(`"output_tokens":%d},`, output)
+	}
+	if !a.Stream {
+		a.answerWhole(w, r, begin(50)+`"stop_reason":"end_turn","content":[{"type":"text","text":"`, `"}]}`)
+		return
+	}
+	event := func(kind, members string) string {
+		return "event: " + kind + "\ndata: {\"type\":\"" + kind + `"` + members + "}"
+	}
+	const at = `,"index":0`
+	a.stream(w, r, []string{
+		event("message_start", `,"message":`+begin(1)+`"stop_reason":null,"content":[]}`),
+		event("content_block_start", at+`,"content_block":{"type":"text","text":""}`),
+		event("ping", ""),
+	}, event("content_block_delta", at+`,"delta":{"type":"text_delta","text":"%s"}`),
+		event("content_block_stop", at),
+		event("message_delta", `,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":50}`),
+		event("message_stop", ""))
 }
 
 type zeros struct{}

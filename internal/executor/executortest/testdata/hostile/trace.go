@@ -45,6 +45,7 @@ func traceStarts(args []string) {
 			}
 			if p, found := look(pid); found && p.parent <= 1 {
 				met[pid], living[pid] = true, true
+				fmt.Printf("met %d\n", len(met))
 			}
 		}
 		for pid := range living {
@@ -57,7 +58,6 @@ func traceStarts(args []string) {
 			}
 		}
 	}
-	fmt.Printf("met %d\n", len(met))
 	seized.print()
 	opened.print()
 }

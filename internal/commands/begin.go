@@ -1,0 +1,61 @@
+package commands
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+const (
+	// beginLimit bounds the wait for the begin of a detached command: longer than the claim of a process that died before
+	// it began the command, and than the look of the process that takes it over.
+	beginLimit = 30 * time.Second
+	// beginPause is how often a sandbox is asked, at first and at most.
+	beginPause, maxBeginPause = 5 * time.Millisecond, 200 * time.Millisecond
+)
+
+// awaitBegun returns once the sandbox of a detached command knows the command, or the command has ended: its caller is
+// then told of no command that this process could take with it. One that sleeps is not waited for, nor is one that is
+// reached without a channel, where each question is expensive.
+func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
+	limited, cancel := context.WithTimeout(ctx, beginLimit)
+	defer cancel()
+	for pause := beginPause; ; pause = min(2*pause, maxBeginPause) {
+		x, err := v.readExecRow(ctx, r)
+		if err != nil || x.State != sandbox.ExecRunning {
+			return err
+		}
+		known, err := v.knows(limited, x)
+		if err != nil || known {
+			return err
+		}
+		if err := v.Core.Pause(limited, nil, ledger.At(v.Store.Now().Add(pause))); err != nil && limited.Err() == nil {
+			return err
+		}
+		if limited.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// knows reports whether a sandbox knows a command, or will not say. One that is out of reach may say so later.
+func (v *Service) knows(ctx context.Context, x *ledger.Exec) (bool, error) {
+	var s *ledger.Sandbox
+	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		s, err = lifecycle.MustSandbox(tx, x.SandboxID)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	backend, h, err := v.Core.On(s)
+	if err != nil || !backend.Capabilities().Channel {
+		return true, err
+	}
+	look := sandbox.Replay{ID: x.ID, Now: true, StdoutOffset: sandbox.MaxKeptOutput, StderrOffset: sandbox.MaxKeptOutput}
+	_, err = backend.Follow(ctx, h, look)
+	return !sandbox.IsRetryable(err) && sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound, nil
+}

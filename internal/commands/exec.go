@@ -1,0 +1,482 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sessions"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Config is what a Service is made of. All of it is required.
+type Config struct {
+	Core     *lifecycle.Core
+	Store    *ledger.Store
+	IDs      sandbox.IDs
+	Log      *slog.Logger
+	Outputs  *output.Service
+	Sessions *sessions.Service
+}
+
+// Service is safe for concurrent use, by any number of processes on one ledger.
+type Service struct{ Config }
+
+var (
+	_ lifecycle.Initializer = (*Service)(nil)
+	_ lifecycle.Preparer    = (*Service)(nil)
+	_ lifecycle.Settler     = (*Service)(nil)
+	_ lifecycle.Extender    = (*Service)(nil)
+)
+
+// New returns a Service.
+func New(c Config) *Service { return &Service{c} }
+
+// useTTL is how long a running command keeps its lease awake without a follower: long enough for a process that is
+// started again, or another one, to take it over after lifecycle.ClaimTTL.
+const useTTL = 40 * time.Second
+
+// Extension implements lifecycle.Extender: the commands that this process follows stay its own.
+func (v *Service) Extension() lifecycle.Extension {
+	holders := v.Core.Holders(useTTL)
+	if len(holders) == 0 {
+		return nil
+	}
+	return func(tx *ledger.Tx, until ledger.Time) error { return tx.Commands().ExtendExecs(holders, until) }
+}
+
+// command is one that this process runs or follows, under its claim.
+type command struct {
+	commands *Service
+	use      *lifecycle.Use
+	row      ledger.Exec
+	req      sandbox.ExecRequest
+	rec      *output.Recording
+	// tap records what it writes in its session, nil for a command of none.
+	tap *sessions.Tap
+	// making: it is one of those that make its sandbox ready, which is not woken for it.
+	making bool
+	// joined is req with what its session adds to it, whose recording is as far as recorded says.
+	joined   sandbox.ExecRequest
+	recorded sessions.Recorded
+}
+
+// Exec implements service.Leases.
+func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	if err := req.CheckAttached(); err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	c, known, err := v.beginExec(ctx, r, req)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	if known != nil {
+		return v.rejoin(ctx, known, req)
+	}
+	defer c.discard()
+	bounded, cancel := c.bounded(ctx)
+	defer cancel()
+	x, h := c.use.On()
+	res, runErr := x.Exec(bounded, h, c.request())
+	c.rec.Fill(&res)
+	res.ExecID = c.row.ID
+	err = c.end(ctx, res, runErr, ctx.Err() != nil)
+	if !c.tellsCPU(res) {
+		v.Core.SampleSoon(&c.use.Row)
+	}
+	res.Shell, res.CPUTime = nil, 0 // they are the session's and the ledger's
+	if err != nil {
+		// Unavailable would be an invitation to run it twice.
+		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: command %s was run, and the ledger did not record "+
+			"how it ended: %w; the reconciler asks the sandbox again: see how it stands before you run it again",
+			r.ID, c.row.ID, err)
+	}
+	if runErr != nil && c.row.State == sandbox.ExecCancelled && ctx.Err() == nil && c.row.CancelAt != 0 {
+		return sandbox.ExecResult{}, errCancelled(&c.row)
+	}
+	return res, c.use.Explain(ctx, runErr)
+}
+
+// errCancelled is the error of a command that a caller ended.
+func errCancelled(x *ledger.Exec) error {
+	return sandbox.Errorf(sandbox.Failed, "command %s was cancelled: %s", x.ID, x.Error).
+		WithReason(sandbox.ReasonExecCancelled)
+}
+
+// StartExec implements service.Execs.
+func (v *Service) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.Exec, error) {
+	req.Detach = true
+	c, known, err := v.beginExec(ctx, r, req)
+	if err != nil {
+		return sandbox.Exec{}, err
+	}
+	id := req.ID
+	if known == nil {
+		id = c.row.ID
+		if !v.Core.Background(func() { c.run(v.Core.Life(), true) }) {
+			c.use.Drop()
+			c.discard()
+			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable,
+				"lease %s: the lease engine is closing: command %s was not started", r.ID, id)
+		}
+	}
+	ref := sandbox.ExecRef{LeaseID: r.ID, ID: id}
+	if err := v.awaitBegun(ctx, ref); err != nil {
+		return sandbox.Exec{}, err
+	}
+	return v.GetExec(ctx, ref)
+}
+
+// beginExec records a command as running, in a sandbox that is awake; or returns the command that was begun
+// by the same request before.
+func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
+	req sandbox.ExecRequest) (*command, *ledger.Exec, error) {
+	req, err := req.Normalize()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &command{commands: v, row: newExec(r.ID, req)}
+	if known, err := v.known(ctx, r, &c.row); err != nil || known != nil {
+		return nil, known, err
+	}
+	if req.ID == "" {
+		req.ID = v.IDs(sandbox.SandboxIDLength)
+		c.row.ID = req.ID
+	}
+	c.req, c.rec = req, output.NewRecording(req, v.Outputs.KeepsMore())
+	c.use, err = v.Core.Hold(ctx, r, useTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
+		if err := c.checkBackend(s); err != nil {
+			return err
+		}
+		if err := c.join(tx, s); err != nil {
+			return err
+		}
+		c.row.Holder = holder
+		return record(tx, s, &c.row)
+	})
+	if err != nil {
+		if sandbox.CodeOf(err) == sandbox.Conflict { // the same request may have been quicker
+			if known, knownErr := v.known(ctx, r, &c.row); knownErr == nil && known != nil {
+				return nil, known, nil
+			}
+		}
+		return nil, nil, err
+	}
+	c.use.Changes = true // a command that fails may have written before
+	c.tapSession()
+	return c, nil, nil
+}
+
+// newExec is the row of a normalized request.
+func newExec(leaseID string, req sandbox.ExecRequest) ledger.Exec {
+	return ledger.Exec{
+		ID:        req.ID,
+		Named:     req.ID != "",
+		LeaseID:   leaseID,
+		Command:   programOf(req),
+		EnvNames:  append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
+		Cwd:       req.Cwd,
+		RunAs:     cmp.Or(string(req.As), req.User),
+		Timeout:   ledger.SpanOf(req.Timeout),
+		Detached:  ledger.Flag(req.Detach),
+		State:     sandbox.ExecRunning,
+		SessionID: req.Session,
+		IsShell:   req.Shell != "",
+		Source:    req.Source,
+	}
+}
+
+// programOf returns the program that a request runs, with its arguments.
+func programOf(req sandbox.ExecRequest) []string {
+	if req.Shell != "" {
+		return []string{"/bin/sh", "-c", req.Shell}
+	}
+	return req.Command
+}
+
+// record stores a new command, with its event. Errors: Invalid where the environment does not allow it.
+func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
+	if err := checkExec(s.Rules(), x); err != nil {
+		return err
+	}
+	data := map[string]any{"exec_id": x.ID, "program": x.Command[0], "timeout": x.Timeout.Duration()}
+	if x.Detached {
+		data["detached"] = true
+	}
+	if as := x.As(); as != "" {
+		data["as"] = as
+	}
+	if x.SessionID != "" {
+		data["session_id"] = x.SessionID
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventExecStarted, data); err != nil {
+		return err
+	}
+	x.SandboxID, x.Generation, x.Sequence = s.ID, s.Generation, s.LastSequence
+	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
+	return tx.Commands().CreateExec(x)
+}
+
+func checkExec(rules sandbox.CommandRules, x *ledger.Exec) error {
+	if x.As() == sandbox.AsVerifier {
+		return rules.CheckVerifier("exec", x.EnvNames)
+	}
+	return rules.Check("exec", x.EnvNames, x.User())
+}
+
+// join makes the command one of its session, if it has one.
+func (c *command) join(tx *ledger.Tx, s *ledger.Sandbox) (err error) {
+	if c.req.Session != "" {
+		c.joined, c.recorded, err = c.commands.Sessions.Join(tx, s, &c.row, c.req)
+	}
+	return err
+}
+
+// tapSession records from now on what the command writes, if it is one of a session.
+func (c *command) tapSession() {
+	if c.row.SessionID == "" {
+		return
+	}
+	c.tap = c.commands.Sessions.NewTap(c.row, c.use.Holder, c.recorded)
+	c.rec.Stdout.Tap, c.rec.Stderr.Tap = c.tap.Stream(sandbox.SessionOutput), c.tap.Stream(sandbox.SessionError)
+}
+
+// checkBackend refuses what the sandbox's backend cannot run.
+func (c *command) checkBackend(s *ledger.Sandbox) error {
+	if c.row.As() != sandbox.AsVerifier {
+		return nil
+	}
+	if x, _, err := c.commands.Core.On(s); err == nil && x.Capabilities().Verifier {
+		return nil
+	}
+	return sandbox.InvalidFields("exec", []sandbox.Field{sandbox.VerifierField(s.Backend)})
+}
+
+// known returns the command that a request with a chosen id has begun before, nil when there is none.
+// Errors: Conflict when the id names another one.
+func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exec) (known *ledger.Exec, err error) {
+	if !want.Named {
+		return nil, nil
+	}
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		known, err = tx.Commands().Exec(want.ID)
+		return err
+	})
+	if err != nil || known == nil {
+		return nil, err
+	}
+	var f []sandbox.Field
+	for _, is := range []struct {
+		name string
+		same bool
+	}{
+		{"lease", known.LeaseID == r.ID},
+		{"generation", r.Generation == 0 || r.Generation == known.Generation},
+		{"command", slices.Equal(known.Command, want.Command)},
+		{"env", slices.Equal(known.EnvNames, want.EnvNames)},
+		{"session", known.SessionID == want.SessionID},
+		{"cwd", known.Cwd == want.Cwd || want.Cwd == ""}, // a session has its own, and so has it a user
+		{"as", known.As() == want.As()},
+		{"user", known.As() != want.As() || known.RunAs == want.RunAs || want.SessionID != ""},
+		{"timeout", known.Timeout == want.Timeout},
+		{"detach", known.Detached == want.Detached},
+	} {
+		if !is.same {
+			f = append(f, sandbox.Field{Name: is.name, Problem: "is another one than that of the command that has the id"})
+		}
+	}
+	if len(f) == 0 {
+		return known, nil
+	}
+	return nil, &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: f,
+		Message: fmt.Sprintf("lease %s: the id %s names another command: choose another id", r.ID, want.ID)}
+}
+
+// discard forgets what was recorded, once it is stored or is not needed.
+func (c *command) discard() {
+	c.tap.Close()
+	c.rec.Discard()
+}
+
+// request is what the backend is asked for.
+func (c *command) request() sandbox.ExecRequest {
+	req := c.req
+	if req.Session != "" {
+		req = c.joined
+	}
+	if c.tap != nil && req.Stdin != nil {
+		req.Stdin = io.TeeReader(req.Stdin, c.tap.Stream(sandbox.SessionInput))
+	}
+	req.Stdout, req.Stderr = &c.rec.Stdout, &c.rec.Stderr
+	return req
+}
+
+// end settles a command, and ends its use of the sandbox. left: its caller went away.
+func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error, left bool) error {
+	ctx = context.WithoutCancel(ctx)
+	c.tap.Close()
+	stored := c.commands.Outputs.StoreLarge(ctx, &c.row, c.rec)
+	settled := false
+	err := c.use.Leave(ctx, runErr == nil && res.ExitCode == 0, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
+		settled = true
+		x, err := c.publish(tx, res, stored)
+		if err != nil || x == nil || x.State != sandbox.ExecRunning {
+			return err
+		}
+		err = c.commands.settleExec(tx, s, x, res, runErr, left)
+		c.row = *x
+		if err != nil {
+			return err
+		}
+		if err := c.commands.Sessions.KeepShellState(tx, s, x, res.Shell); err != nil {
+			return err
+		}
+		if err := c.countCPU(tx, s, res); err != nil {
+			return err
+		}
+		return c.commands.Outputs.BoundGrown(tx)
+	})
+	if err != nil || settled {
+		return err
+	}
+	return c.commands.Store.Write(ctx, func(tx *ledger.Tx) error { // its sandbox is gone, and so has settled it
+		x, err := c.publish(tx, res, stored)
+		if err != nil || x == nil {
+			return err
+		}
+		c.row = *x
+		if err := tx.Commands().SaveExec(x); err != nil {
+			return err
+		}
+		return c.commands.Outputs.BoundGrown(tx)
+	})
+}
+
+// tellsCPU reports whether a result says what the sandbox has used. Where starts are counted, their record does.
+func (c *command) tellsCPU(res sandbox.ExecResult) bool {
+	return res.CPUTime != 0 && c.use.Row.Meter.Boot == 0
+}
+
+// countCPU counts what the sandbox has used until the command ended.
+func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
+	reading := ledger.SpanOf(res.CPUTime)
+	// The reading is of another start, or late.
+	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crash.Count != c.use.Row.Crash.Count ||
+		reading < s.Meter.CPUMark {
+		return nil
+	}
+	return tx.Accounting().AddCPU(s, reading)
+}
+
+// publish gives the command's record its output, and returns it for its caller to store; nil when
+// another reconciler follows the command: what comes late changes nothing.
+func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*ledger.Exec, error) {
+	x, err := tx.Commands().Exec(c.row.ID)
+	if err != nil || x == nil || x.Holder != c.use.Holder {
+		return nil, err
+	}
+	if err := c.tap.Rest(tx, x); err != nil {
+		return nil, err
+	}
+	x.Stdout, x.Stderr = c.rec.Stdout.Output(res.StdoutBytes, stored == nil), c.rec.Stderr.Output(res.StderrBytes,
+		stored == nil)
+	if x.State == sandbox.ExecRunning {
+		x.Error = c.keptProblem(stored)
+	}
+	for stream, o := range map[sandbox.ExecStream]ledger.Output{sandbox.Stdout: x.Stdout, sandbox.Stderr: x.Stderr} {
+		if o.IsObject() {
+			if err := tx.Snapshots().ForgetObjects([]string{output.Object(x, stream)}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return x, nil
+}
+
+// Settled implements lifecycle.Settler: it settles the commands of a sandbox in which nothing runs any more, and closes
+// its sessions. The process that follows a command adds what it wrote.
+func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) error {
+	if t.Action != lifecycle.Halt && t.Action != lifecycle.Kill {
+		return nil
+	}
+	running, err := tx.Commands().RunningExecs(s.ID)
+	for i := range running {
+		if err == nil {
+			err = v.settleExec(tx, s, &running[i], sandbox.ExecResult{}, errEndedWithSandbox, false)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return v.Sessions.CloseAll(tx, s.ID)
+}
+
+// errEndedWithSandbox is why a command failed whose sandbox was not to end.
+var errEndedWithSandbox = sandbox.Errorf(sandbox.Failed, "its sandbox ended meanwhile")
+
+// keptProblem says why less of the output is kept than could be, "" when that is not so.
+func (c *command) keptProblem(stored error) string {
+	for _, err := range []error{stored, c.rec.Stdout.Problem, c.rec.Stderr.Problem} {
+		if err != nil {
+			return "not all of its output is kept: " + err.Error()
+		}
+	}
+	return ""
+}
+
+// settleExec records how a command ended, within an update of its sandbox.
+func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.ExecResult,
+	runErr error, left bool) error {
+	finished, runErr, err := underStop(tx, x, runErr)
+	if err != nil {
+		return err
+	}
+	x.FinishedAt = finished
+	data := map[string]any{"exec_id": x.ID}
+	kind := sandbox.EventExecFinished
+	switch {
+	case runErr == nil:
+		x.State = sandbox.ExecFinished
+		x.ExitCode, x.TimedOut, x.OOMKilled = res.ExitCode, ledger.Flag(res.TimedOut), ledger.Flag(res.OOMKilled)
+		data["exit_code"], data["seconds"] = res.ExitCode, ledger.Span(tx.Now-x.StartedAt).Duration().D().
+			Round(time.Millisecond).Seconds()
+		if res.TimedOut {
+			data["timed_out"] = true
+		}
+		if res.OOMKilled {
+			data["oom_killed"] = true
+		}
+	case x.CancelAt != 0 || left || s.Desired == ledger.Gone && s.Ending.By.EndedByRules():
+		x.State, x.Error, kind = sandbox.ExecCancelled, whyCancelled(s, x, left), sandbox.EventExecCancelled
+		data["reason"] = x.Error
+	default:
+		x.State, x.Error, kind = sandbox.ExecFailed, runErr.Error(), sandbox.EventExecFailed
+		data["code"], data["error"] = sandbox.CodeOf(runErr), x.Error
+	}
+	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
+		return err
+	}
+	if err := v.Sessions.SayEnd(tx, x); err != nil {
+		return err
+	}
+	return tx.Commands().SaveExec(x)
+}
+
+func whyCancelled(s *ledger.Sandbox, x *ledger.Exec, left bool) string {
+	switch {
+	case x.CancelAt != 0:
+		return "a caller cancelled it"
+	case left:
+		return "its caller disconnected"
+	default:
+		return fmt.Sprintf("its lease ended by %s", s.Ending.By)
+	}
+}

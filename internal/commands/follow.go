@@ -1,0 +1,178 @@
+package commands
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+const (
+	// overdue is how long after its timeout a command is waited for that its backend does not tell of.
+	overdue = 5 * time.Minute
+	// startTries is how often a sandbox is asked for a command whose start was not answered.
+	startTries = 5
+	// takeOverBatch bounds one look for commands without a follower.
+	takeOverBatch = 100
+)
+
+// run brings a detached command to its end, on the service's life, which ctx is a part of: it starts the command, or
+// only follows what another process has started, and settles it. When the service closes first, the claim runs out and
+// another process continues.
+func (c *command) run(ctx context.Context, start bool) {
+	v := c.commands
+	defer c.discard()
+	x, h := c.use.On()
+	lost := false
+	for tries := int64(1); ; tries++ {
+		var res sandbox.ExecResult
+		var err error
+		bounded, cancel := c.bounded(ctx)
+		begun := !start
+		if start {
+			res, err = x.Exec(bounded, h, c.request())
+			begun = hasBegun(err)
+			lost, start = err != nil && !begun, false
+		}
+		if begun {
+			res, err = x.Follow(bounded, h, c.rec.Replay(c.row.ID))
+		}
+		cancel()
+		if v.Core.Life().Err() != nil {
+			c.use.Drop()
+			return
+		}
+		if err == nil || !c.goesOn(err, lost && tries <= startTries) {
+			c.rec.Fill(&res)
+			if err := c.end(v.Core.Life(), res, err, false); err != nil {
+				v.Log.Error("commands: settling a command", lifecycle.AboutLease(c.row.LeaseID, c.row.SandboxID),
+					"exec", c.row.ID, "error", err)
+			}
+			return
+		}
+		v.Log.Warn("commands: a command is followed again", lifecycle.AboutLease(c.row.LeaseID, c.row.SandboxID),
+			"exec", c.row.ID, "attempt", tries, "error", err)
+		select {
+		case <-time.After(lifecycle.Backoff(tries)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// hasBegun reports whether a command was not started because its sandbox knows its id: ids are issued
+// once, so an earlier try has started it.
+func hasBegun(err error) bool {
+	return sandbox.CodeOf(err) == sandbox.Conflict && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings
+}
+
+// bounded bounds a call that lasts as long as the command: a backend that hangs must not hold it for ever.
+func (c *command) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.row.Timeout.Duration().D()+overdue)
+}
+
+// goesOn reports whether a command may run still although following it failed, and wakes its sandbox
+// where that sleeps. unheard: it is unknown whether it was started.
+func (c *command) goesOn(cause error, unheard bool) bool {
+	v := c.commands
+	asleep := !c.making && sandbox.CodeOf(cause) == sandbox.Conflict &&
+		sandbox.ReasonOf(cause) == sandbox.ReasonInvalidState
+	unknown := sandbox.CodeOf(cause) == sandbox.NotFound && sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
+	if !sandbox.IsRetryable(cause) && !asleep && (!unknown || !unheard) {
+		return false
+	}
+	var gone bool
+	err := v.Store.Read(v.Core.Life(), func(tx *ledger.Tx) error {
+		s, err := lifecycle.MustSandbox(tx, c.row.SandboxID)
+		gone = err == nil && s.Desired == ledger.Gone || tx.Now > c.row.StartedAt.Add(c.row.Timeout+ledger.SpanOf(overdue))
+		return err
+	})
+	if err == nil && !gone && asleep {
+		err = v.Core.Drive(v.Core.Life(), c.row.SandboxID, lifecycle.Wake)
+	}
+	if err != nil {
+		v.Log.Warn("commands: looking at the sandbox of a command", lifecycle.AboutLease(c.row.LeaseID, c.row.SandboxID),
+			"exec", c.row.ID, "error", err)
+	}
+	return !gone
+}
+
+// TakeOver follows the commands whose process has died, and returns when to look again (the zero
+// time: when something has changed).
+func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
+	var orphans []ledger.Exec
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		at, err := tx.Commands().NextOrphan()
+		if err != nil || at == ledger.Never {
+			return err
+		}
+		if at > tx.Now {
+			next = at.Time()
+			return nil
+		}
+		orphans, err = tx.Commands().OrphanedExecs(v.Core.InReach(), takeOverBatch)
+		return err
+	})
+	for i := range orphans {
+		if err == nil {
+			err = v.takeOver(ctx, orphans[i].ID)
+		}
+	}
+	return next, err
+}
+
+// takeOver claims a command without a follower, and follows it; where its sandbox is to be gone, it
+// settles it.
+func (v *Service) takeOver(ctx context.Context, id string) error {
+	c := &command{
+		commands: v,
+		use:      v.Core.NewUse(useTTL),
+	}
+	c.use.Changes = true
+	follows := false
+	err := v.Store.Write(ctx, func(tx *ledger.Tx) error {
+		follows = false
+		x, err := tx.Commands().Exec(id)
+		if err != nil || x == nil || x.State != sandbox.ExecRunning || x.HeldUntil > tx.Now {
+			return err
+		}
+		s, err := lifecycle.MustSandbox(tx, x.SandboxID)
+		if err != nil {
+			return err
+		}
+		if s.Desired == ledger.Gone {
+			return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+				return v.settleExec(tx, s, x, sandbox.ExecResult{}, errEndedWithSandbox, false)
+			})
+		}
+		if c.recorded, err = v.Sessions.RecordedOf(tx, x); err != nil {
+			return err
+		}
+		c.row, c.use.Row, follows = *x, *s, true
+		return c.takeFrom(tx, x.Holder)
+	})
+	if err != nil || !follows {
+		return err
+	}
+	c.rec = output.NewRecording(sandbox.ExecRequest{Detach: true}, v.Outputs.KeepsMore())
+	c.tapSession()
+	c.use.Keep()
+	if !v.Core.Background(func() { c.run(v.Core.Life(), false) }) {
+		c.use.Drop()
+	}
+	return nil
+}
+
+// takeFrom makes a command this process's that another one followed.
+func (c *command) takeFrom(tx *ledger.Tx, holder string) error {
+	if err := tx.RemoveHold(c.row.SandboxID, holder); err != nil {
+		return err
+	}
+	c.row.Holder, c.row.HeldUntil = c.use.Holder, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
+	if err := tx.Commands().SaveExec(&c.row); err != nil {
+		return err
+	}
+	return c.use.Record(tx)
+}

@@ -1,0 +1,32 @@
+package commands
+
+import (
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// underStop says of a command that its sandbox does not know, as its runErr says, whether the sandbox has stopped under
+// it. It returns when that was and the reason to record, else the present and runErr.
+func underStop(tx *ledger.Tx, x *ledger.Exec, runErr error) (ledger.Time, error, error) {
+	if sandbox.ReasonOf(runErr) != sandbox.ReasonExecNotFound {
+		return tx.Now, runErr, nil
+	}
+	periods, err := tx.Accounting().PeriodsOf([]string{x.SandboxID})
+	if err != nil {
+		return tx.Now, runErr, err
+	}
+	for _, p := range slices.Backward(periods) { // the latest in which it was awake
+		if p.State != sandbox.PhaseAwake || p.EndedAt == 0 {
+			continue
+		}
+		if p.EndedAt < x.StartedAt {
+			break
+		}
+		return p.EndedAt, sandbox.Errorf(sandbox.Failed,
+			"its sandbox stopped while it ran: its files are kept, its processes are not").
+			WithReason(sandbox.ReasonExecFailed), nil
+	}
+	return tx.Now, runErr, nil
+}

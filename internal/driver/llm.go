@@ -1,0 +1,50 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// LLMBroker is implemented by an Executor whose gateways call models for sandboxes, with keys that the sandboxes do not
+// have, and keep a journal of the calls. It starts a gateway that is down, but no sandbox.
+type LLMBroker interface {
+	// ServeLLM sets the routes of an environment. Routes that are set already are left alone. A gateway that starts again
+	// has none until they are set again. Errors: NotFound if the environment has no gateway.
+	ServeLLM(ctx context.Context, ref EnvironmentRef, s LLMSettings) error
+	// LLMCalls returns a page of the oldest lines of the journal after a position, empty if there are none yet. It tells
+	// the gateway that everything up to the position is recorded elsewhere. Errors: NotFound if the environment has no
+	// gateway, Unavailable if the gateway does not answer.
+	LLMCalls(ctx context.Context, ref EnvironmentRef, after sandbox.GatewayPosition) ([]LLMLine, error)
+}
+
+// LLMSettings are the LLM routes of an environment, and what they may cost.
+type LLMSettings struct {
+	// Account is the owner of the environment.
+	Account string
+	Routes  map[string]LLMKeyedRoute
+	// Month is the month of Recorded and Cap ("2006-01", UTC).
+	Month string
+	// Recorded is what the ledger has recorded of the month's calls, by route.
+	Recorded map[string]LLMRecorded
+	// Cap is the most that all calls of the month may cost together; nil means no budget.
+	Cap *sandbox.NanoUSD
+}
+
+// LLMKeyedRoute is a route with its key.
+type LLMKeyedRoute struct {
+	sandbox.LLMRoute
+	Key sandbox.Secret
+}
+
+// LLMRecorded is what calls have used.
+type LLMRecorded struct {
+	Cost          sandbox.NanoUSD
+	Calls, Tokens int64
+}
+
+// LLMLine is a line of the journal: a call that begins, or one that has ended.
+type LLMLine struct {
+	sandbox.GatewayPosition
+	sandbox.LLMCall
+}

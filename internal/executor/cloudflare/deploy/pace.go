@@ -1,0 +1,50 @@
+package deploy
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A token that makes more than 1,200 calls in five minutes is refused everything for the next five, Terraform and other
+// programs that share it included (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11). So a
+// process makes at most DefaultCalls: half of them at once, the others at an even pace. The rest of the 1,200 are left
+// to others.
+const (
+	DefaultCalls = 1000
+	callWindow   = 5 * time.Minute
+)
+
+// paced sends requests at the pace that the API allows.
+type paced struct {
+	to    http.RoundTripper
+	limit *rate.Limiter
+}
+
+// pace returns a client whose requests wait for their turn: there are so many in five minutes at most.
+func pace(client http.Client, calls int) *http.Client {
+	to := client.Transport
+	if to == nil {
+		to = http.DefaultTransport
+	}
+	atOnce := max(1, calls/2)
+	client.Transport = &paced{to, rate.NewLimiter(rate.Limit(float64(atOnce)/callWindow.Seconds()), atOnce)}
+	return &client
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *paced) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := p.limit.Wait(r.Context()); err != nil {
+		return nil, fmt.Errorf("this process has many calls to make and paces them; wait for its turn: %w", err)
+	}
+	return p.to.RoundTrip(r)
+}
+
+// CloseIdleConnections is called by http.Client.
+func (p *paced) CloseIdleConnections() {
+	if c, ok := p.to.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,421 @@
+package deploy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi/recording"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// pinned is wanted with the policy durable_object and images beside its own.
+func pinned(more ...string) cloudflare.Deployment {
+	d := wanted()
+	d.Policy, d.Images = cloudflare.PolicyDurableObject, map[string]string{}
+	for _, image := range append(more, d.Image) {
+		d.Images[cloudflare.ImageName(image)] = image
+	}
+	return d
+}
+
+// numbered is one of the account's registry, whose digest begins with a number.
+func numbered(n int) string {
+	return fmt.Sprintf("registry.cloudflare.com/%s/game@sha256:%032x%032x", account, n+1, 0)
+}
+
+// TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt: each body is that of wrangler 4.164.0, whose application has
+// nothing but a name, the policy and a namespace.
+func TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt(t *testing.T) {
+	t.Parallel()
+	recorder := &recording.Recorder{To: localapi.New(localapi.Config{})}
+	server := httptest.NewServer(recorder)
+	t.Cleanup(server.Close)
+	d, err := deploy.New(deploy.Config{AccountID: account, Token: token, BaseURL: server.URL + "/client/v4"})
+	must(t, err)
+	want := pinned()
+	_, err = d.Deploy(t.Context(), want)
+	must(t, err)
+	var asked []string
+	bodies := map[string]map[string]any{}
+	for _, r := range recorder.Take() {
+		asked = append(asked, r.Method+" "+r.Path)
+		bodies[r.Path], _ = r.Body.(map[string]any)
+	}
+	script := "/workers/scripts/" + want.Name
+	if diff := cmp.Diff([]string{
+		"POST /d1/database", "POST /r2/buckets", "POST /containers/image-preparations", "PUT " + script,
+		"POST /containers/applications", "POST " + script + "/subdomain",
+	}, asked); diff != "" {
+		t.Errorf("it asks otherwise:\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]any{"image": want.Image}, bodies["/containers/image-preparations"], ids); diff != "" {
+		t.Errorf("an image is prepared otherwise:\n%s", diff)
+	}
+	named := map[string]any{"{id}": want.Image} // the Recorder's word for 32 hexadecimal digits
+	containers := []any{map[string]any{"name": want.Name, "class_name": "Sandbox", "images": named}}
+	if diff := cmp.Diff(any(containers), bodies[script]["containers"], ids); diff != "" {
+		t.Errorf("the Worker is uploaded with other containers:\n%s", diff)
+	}
+	application := map[string]any{
+		"name": want.Name, "scheduling_policy": "durable_object", "durable_objects": map[string]any{"namespace_id": "{id}"},
+	}
+	if diff := cmp.Diff(application, bodies["/containers/applications"]); diff != "" {
+		t.Errorf("the application is made otherwise:\n%s", diff)
+	}
+}
+
+// ids compares strings as a Recorder writes them.
+var ids = cmp.Comparer(func(a, b string) bool {
+	return strings.ReplaceAll(a, account, "{id}") == strings.ReplaceAll(b, account, "{id}")
+})
+
+// TestAnotherImageIsAnotherEntryAndNoRollout: the application is not touched, and what is there is not uploaded again.
+func TestAnotherImageIsAnotherEntryAndNoRollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := pinned()
+	w.deploy(first)
+	if images := w.api.StartImages(first.Name); len(images) != 1 {
+		t.Fatalf("it has the images %v", images)
+	}
+	w.forget(nil)
+	next := pinned(first.Image)
+	next.Image = numbered(1)
+	next.Images[cloudflare.ImageName(next.Image)] = next.Image
+	next.Resources = sandbox.Resources{CPUMillis: 1000, MemoryMB: 4096, DiskMB: 8000}
+	site := w.deploy(next)
+	want := []string{"POST /containers/image-preparations", "PUT /workers/scripts/" + next.Name}
+	if diff := cmp.Diff(want, w.changes()); diff != "" {
+		t.Errorf("another image asks for\n%s", diff)
+	}
+	if images := w.api.StartImages(next.Name); len(images) != 2 {
+		t.Errorf("it has the images %v", images)
+	}
+	if site.Policy != cloudflare.PolicyDurableObject || !maps.Equal(site.Images, next.Images) {
+		t.Errorf("the site has policy %q and images %v", site.Policy, site.Images)
+	}
+	w.forget(nil)
+	w.deploy(next)
+	if changes := w.changes(); len(changes) > 0 {
+		t.Errorf("what is deployed is deployed again: %v", changes)
+	}
+	w.wantDeployed(next)
+	w.must(w.deployer.Delete(t.Context(), next.Name))
+	w.wantNothing()
+}
+
+// TestAnApplicationKeepsItsPolicy: a deployment with another policy is refused, and changes nothing of the application.
+func TestAnApplicationKeepsItsPolicy(t *testing.T) {
+	t.Parallel()
+	for _, d := range []struct{ was, is cloudflare.Deployment }{{wanted(), pinned()}, {pinned(), wanted()}} {
+		w := newWorld(t)
+		site := w.deploy(d.was)
+		_, err := w.deployer.Deploy(t.Context(), d.is)
+		w.wantCode(err, sandbox.Conflict)
+		if now := w.find(d.was.Name); now.ApplicationID != site.ApplicationID || now.Policy != site.Policy {
+			t.Errorf("application %s of policy %s has become %s of policy %s",
+				site.ApplicationID, site.Policy, now.ApplicationID, now.Policy)
+		}
+	}
+}
+
+// TestTheLocalAPIRefusesWhatThePolicyDoesNotHave: what Cloudflare refuses is red here before.
+func TestTheLocalAPIRefusesWhatThePolicyDoesNotHave(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := pinned()
+	site := w.deploy(d)
+	application, prepare := "/containers/applications/"+site.ApplicationID, "/containers/image-preparations"
+	elsewhere := `{"image":"ghcr.io/acme/game@sha256:` + strings.Repeat("0a", 32) + `"}`
+	for what, r := range map[string]struct{ method, path, body string }{
+		"another policy":     {http.MethodPatch, application, `{"scheduling_policy":"default"}`},
+		"instances":          {http.MethodPatch, application, `{"max_instances":3}`},
+		"a rollout":          {http.MethodPost, application + "/rollouts", `{}`},
+		"an image elsewhere": {http.MethodPost, prepare, elsewhere},
+		"an image by a tag":  {http.MethodPost, prepare, `{"image":"registry.cloudflare.com/` + account + `/game:v1"}`},
+	} {
+		if status := w.status(r.method, r.path, r.body); status != http.StatusBadRequest {
+			t.Errorf("%s is answered with %d", what, status)
+		}
+	}
+}
+
+// status sends something behind the deployer's back, and returns how it is answered.
+func (w *world) status(method, path, body string) int {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), method, w.url+"/accounts/"+account+path, strings.NewReader(body))
+	w.must(err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(r)
+	w.must(err)
+	w.must(answer.Body.Close())
+	return answer.StatusCode
+}
+
+// TestMoreThanAHundredImagesAreSentNowhere: Cloudflare takes a hundred.
+func TestMoreThanAHundredImagesAreSentNowhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := pinned()
+	for n := len(d.Images); n <= cloudflare.MaxImages; n++ {
+		d.Images[cloudflare.ImageName(numbered(n))] = numbered(n)
+	}
+	_, err := w.deployer.Deploy(t.Context(), d)
+	w.wantCode(err, sandbox.Invalid)
+	if n := w.requests(); n > 0 {
+		t.Errorf("101 images are refused after %d requests", n)
+	}
+	delete(d.Images, cloudflare.ImageName(numbered(1)))
+	w.deploy(d)
+	if n := len(w.api.StartImages(d.Name)); n != cloudflare.MaxImages {
+		t.Errorf("of 100 images there are %d", n)
+	}
+}
+
+// crowd answers in place of every Worker: these sandboxes are there.
+type crowd struct {
+	mu        sync.Mutex // guards what follows
+	sandboxes []map[string]any
+	down      bool
+}
+
+func (c *crowd) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	said, err := json.Marshal(map[string]any{"instance": account, "sandboxes": c.sandboxes, "more": false})
+	status := http.StatusOK
+	if c.down {
+		status = http.StatusInternalServerError
+	}
+	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(string(said))), Request: r}, err
+}
+
+// sleeps adds a sandbox that needs an image for its next start; none means that all were killed.
+func (c *crowd) sleeps(images ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sandboxes = nil
+	for i, image := range images {
+		choice := map[string]any{"image": image, "instance": "lite"}
+		view := map[string]any{"state": "stopped", "settings": map[string]any{"image": "of " + image, "choice": choice}}
+		c.sandboxes = append(c.sandboxes, map[string]any{"id": fmt.Sprintf("s%04d", i), "view": view})
+	}
+}
+
+// ground is an environment on an account whose Workers do not run.
+type ground struct {
+	*world
+	origin  *origin
+	workers *crowd
+	ref     driver.EnvironmentRef
+	name    string
+}
+
+func newGround(t *testing.T) *ground {
+	t.Helper()
+	cloudflaretest.Need(t) // the built Worker is deployed
+	ref := driver.EnvironmentRef{LedgerID: "ledgerofdeploy22", EnvironmentID: "catan-7", Instance: account}
+	return &ground{newWorld(t), newOrigin(t), &crowd{}, ref, cloudflare.DeploymentName(ref.LedgerID, ref.EnvironmentID)}
+}
+
+func (g *ground) executor(p cloudflare.SchedulingPolicy) *cloudflare.Executor {
+	g.Helper()
+	x, err := cloudflare.New(cloudflare.Config{
+		Deployer: g.deployer, MasterKey: "the key of keys", HTTP: &http.Client{Transport: g.workers}, SchedulingPolicy: p,
+	})
+	g.must(err)
+	g.Cleanup(func() { g.must(x.Close()) })
+	return x
+}
+
+func spec(image, size string) sandbox.EnvironmentSpec {
+	resources, _ := sandbox.ResourcesOf(size)
+	of := sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Backend: sandbox.Cloudflare, Image: image, Resources: resources}
+	return of.WithDefaults()
+}
+
+// prepared is the image that the environment's starts choose now.
+func (g *ground) prepared() string {
+	g.Helper()
+	return g.find(g.name).Variables["IMAGE_PREPARED"]
+}
+
+// TestImagesThatSandboxesNeedStayAndOthersAreCollected: in the map of images, and in the registry.
+func TestImagesThatSandboxesNeedStayAndOthersAreCollected(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	x := g.executor(cloudflare.PolicyDurableObject)
+	var all []string
+	provision := func(says string) {
+		g.must(x.Provision(t.Context(), g.ref, spec(g.origin.putGame(says), "lite")))
+		all = append(all, g.prepared())
+	}
+	wantImages := func(when string, images ...string) {
+		t.Helper()
+		var names []string
+		for _, image := range images {
+			names = append(names, cloudflare.ImageName(image))
+			g.open(image)
+		}
+		slices.Sort(names)
+		if got := g.api.StartImages(g.name); !slices.Equal(got, names) {
+			t.Errorf("%s starts choose from %v, want %v", when, got, names)
+		}
+	}
+	provision("first")
+	g.workers.sleeps(all[0])
+	provision("second")
+	provision("third")
+	provision("fourth")
+	wantImages("while the first is needed", all[0], all[2], all[3])
+	g.workers.sleeps()
+	provision("fifth")
+	wantImages("when nothing sleeps", all[3], all[4])
+	provision("sixth")
+	if _, err := g.registry().Open(t.Context(), all[0], "linux/amd64"); err == nil {
+		t.Error("the registry keeps an image that no sandbox needs")
+	}
+	g.workers.sleeps(all[3], all[3])
+	now := spec(g.find(g.name).Variables["IMAGE"], "standard-1")
+	if found, err := x.Differences(t.Context(), g.ref, now); err != nil || !slices.ContainsFunc(found, isImages) {
+		t.Errorf("an image that a sandbox needs is not there, and the differences are %v: %v", found, err)
+	}
+}
+
+func isImages(d driver.Difference) bool { return d.Setting == "images" }
+
+// TestAWorkerThatDoesNotAnswerKeepsItsImages: which of them are needed is unknown.
+func TestAWorkerThatDoesNotAnswerKeepsItsImages(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	x := g.executor(cloudflare.PolicyDurableObject)
+	g.must(x.Provision(t.Context(), g.ref, spec(g.origin.putGame("first"), "lite")))
+	first := g.prepared()
+	g.workers.down = true
+	d := spec(g.origin.putGame("second"), "lite")
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	g.wantCode(x.Provision(short, g.ref, d), sandbox.Unavailable)
+	g.workers.down = false
+	g.workers.sleeps(first)
+	g.must(x.Provision(t.Context(), g.ref, d))
+	if got := g.api.StartImages(g.name); len(got) != 2 || !slices.Contains(got, cloudflare.ImageName(first)) {
+		t.Errorf("starts choose from %v", got)
+	}
+	g.open(first)
+}
+
+// TestTheHundredAndFirstImageIsRefusedBeforeAnythingIsSent: a hundred are needed by sandboxes that sleep.
+func TestTheHundredAndFirstImageIsRefusedBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	x := g.executor(cloudflare.PolicyDurableObject)
+	first := spec(g.origin.putGame("first"), "lite")
+	g.must(x.Provision(t.Context(), g.ref, first))
+	var asleep []string
+	for n := range cloudflare.MaxImages - 1 {
+		asleep = append(asleep, numbered(n))
+	}
+	g.workers.sleeps(asleep...) // with the environment's own they are a hundred
+	g.forget(nil)
+	next := spec(g.origin.putGame("next"), "lite")
+	err := x.Provision(t.Context(), g.ref, next)
+	g.wantCode(err, sandbox.CapacityExceeded)
+	if !strings.Contains(err.Error(), "end leases") || !strings.Contains(err.Error(), "100") {
+		t.Errorf("the error does not say what to do: %v", err)
+	}
+	if sent := slices.DeleteFunc(g.changes(), isCredentials); len(sent) > 0 {
+		t.Errorf("it is refused after %v", sent)
+	}
+	g.workers.sleeps(asleep[1:]...)
+	g.must(x.Provision(t.Context(), g.ref, next))
+}
+
+func isCredentials(request string) bool { return strings.HasSuffix(request, "/credentials") }
+
+// TestAnEnvironmentKeepsThePolicyItWasMadeWith: what is configured holds for new ones, and the size basic for none.
+func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	byObject, byDefault := g.executor(cloudflare.PolicyDurableObject), g.executor(cloudflare.PolicyDefault)
+	game := g.origin.putGame("game")
+	g.must(byObject.Provision(t.Context(), g.ref, spec(game, "basic")))
+	site := g.find(g.name)
+	if site.Policy != cloudflare.PolicyDefault {
+		t.Errorf("an environment of size basic has the policy %q", site.Policy)
+	}
+	if found, err := byObject.Differences(t.Context(), g.ref, spec(game, "basic")); err != nil || len(found) > 0 {
+		t.Errorf("the size basic differs: %v, %v", found, err)
+	}
+	g.must(byObject.Provision(t.Context(), g.ref, spec(game, "lite")))
+	if now := g.find(g.name); now.ApplicationID != site.ApplicationID || now.Policy != cloudflare.PolicyDefault {
+		t.Errorf("another size has moved application %s to %s, of %s", site.ApplicationID, now.ApplicationID, now.Policy)
+	}
+	found, err := byObject.Differences(t.Context(), g.ref, spec(game, "lite"))
+	want := []driver.Difference{{Setting: "scheduling_policy", Wanted: "durable_object", Found: "default", Kept: true}}
+	if diff := cmp.Diff(want, found); err != nil || diff != "" {
+		t.Errorf("the differences are otherwise: %v\n%s", err, diff)
+	}
+
+	g.ref.EnvironmentID = "rpg-5"
+	g.must(byObject.Provision(t.Context(), g.ref, spec(game, "lite")))
+	g.must(byDefault.Provision(t.Context(), g.ref, spec(game, "standard-1")))
+	kept := g.find(cloudflare.DeploymentName(g.ref.LedgerID, g.ref.EnvironmentID))
+	if kept.Policy != cloudflare.PolicyDurableObject {
+		t.Errorf("it was made with durable_object and has %s", kept.Policy)
+	}
+	for _, refuse := range []func() error{
+		func() error { return byDefault.Check(t.Context(), g.ref, spec(game, "basic")) },
+		func() error { return byObject.Provision(t.Context(), g.ref, spec(game, "basic")) },
+	} {
+		if err := refuse(); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "basic") {
+			t.Errorf("the size basic is not refused: %v", err)
+		}
+	}
+}
+
+// TestMendRestoresTheImagesOfStarts: others uploaded the Worker without them, and sandboxes sleep.
+func TestMendRestoresTheImagesOfStarts(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	x := g.executor(cloudflare.PolicyDurableObject)
+	g.must(x.Provision(t.Context(), g.ref, spec(g.origin.putGame("first"), "lite")))
+	first := g.prepared()
+	g.workers.sleeps(first)
+	now := spec(g.origin.putGame("now"), "lite")
+	g.must(x.Provision(t.Context(), g.ref, now))
+	was := g.find(g.name)
+	bare := wanted() // by another hand: no image, no variable that records one
+	bare.Name, bare.Policy, bare.Image = g.name, cloudflare.PolicyDurableObject, numbered(1)
+	bare.Images = map[string]string{cloudflare.ImageName(bare.Image): bare.Image}
+	g.deploy(bare)
+	found, err := x.Repair(t.Context(), g.ref, now)
+	g.must(err)
+	if !strings.Contains(found, "images") {
+		t.Errorf("it has mended %q", found)
+	}
+	site := g.find(g.name)
+	if !maps.Equal(site.Images, was.Images) || site.ApplicationID != was.ApplicationID {
+		t.Errorf("starts choose from %v, want %v", site.Images, was.Images)
+	}
+	if found, err := x.Repair(t.Context(), g.ref, now); found != "" || err != nil {
+		t.Errorf("once it is mended it mends %q: %v", found, err)
+	}
+}

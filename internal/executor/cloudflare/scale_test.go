@@ -1,0 +1,254 @@
+package cloudflare_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+const scaleAccount = "0123456789abcdef0123456789abcdef"
+
+// scale is a ledger with many environments on the local API, whose limits are in force. Workers are simulated, and so
+// is time: it is inside of a synctest bubble.
+type scale struct {
+	*testing.T
+	api     *localapi.Server
+	workers *simulated
+	store   *ledger.Store
+
+	engine *leasing.Engine // of the process of now
+	end    func()
+}
+
+// inScale runs f on so many environments.
+func inScale(t *testing.T, environments int, f func(s *scale)) {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := &scale{T: t, api: localapi.New(localapi.Config{}), workers: newSimulated(), end: func() {}}
+		var err error
+		options := ledger.Options{Now: time.Now, Poll: time.Hour, NoListen: true}
+		s.store, err = ledger.Open(t.Context(), "sqlite://"+path, options)
+		s.must(err)
+		s.start()
+		began := time.Now()
+		s.must(parallel.Each(10, s.names(environments), func(id *string) error {
+			_, err := s.engine.PutEnvironment(t.Context(),
+				sandbox.PutEnvironment{ID: *id, Owner: "test", EnvironmentSpec: scaleSpec()})
+			return err
+		}))
+		load := s.api.Calls()
+		t.Logf("%d environments were made in %s: at most %d calls in five minutes, %d refused", environments,
+			time.Since(began).Round(time.Second), load.Most, load.Refused)
+		s.wantNoneRefused()
+		s.end()
+		time.Sleep(72 * time.Hour) // usage is compared of whole days after that on which they were made
+		s.start()
+		f(s)
+		s.end()
+		s.must(s.store.Close())
+	})
+}
+
+func (s *scale) names(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("game-%d", i)
+	}
+	return all
+}
+
+func scaleSpec() sandbox.EnvironmentSpec {
+	never := sandbox.Duration(0)
+	lite, _ := sandbox.ResourcesOf("lite")
+	return sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Backend: sandbox.Cloudflare, Resources: lite, Network: sandbox.NetworkNone,
+		Image:      "registry.cloudflare.com/" + scaleAccount + "/game@sha256:" + strings.Repeat("0a", 32),
+		SleepAfter: &never,
+	}
+}
+
+// start runs a process anew: what it knew of the account is gone.
+func (s *scale) start() {
+	s.Helper()
+	s.end()
+	d, err := deploy.New(deploy.Config{
+		AccountID: scaleAccount, Token: "the token", BaseURL: "http://api/client/v4",
+		HTTP: &http.Client{Transport: inProcess{s.api}},
+	})
+	s.must(err)
+	x, err := cloudflare.New(cloudflare.Config{
+		Deployer: d, MasterKey: "the key of keys", HTTP: &http.Client{Transport: s.workers},
+	})
+	s.must(err)
+	s.engine, err = leasing.New(leasing.Config{
+		Store: s.store, Executors: []driver.Executor{uploader{x, d}}, Version: "test",
+	})
+	s.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = loop.New(s.engine, loop.Config{Poll: time.Minute}).Run(ctx) // it ends with ctx
+	}()
+	s.end = func() {
+		s.end = func() {}
+		cancel()
+		<-done
+		s.must(errors.Join(s.engine.Close(), x.Close(), d.Close()))
+	}
+	synctest.Wait()
+}
+
+// uploader uploads a Worker of its own, so that the built one is not needed, with an image that needs no preparing.
+type uploader struct {
+	*cloudflare.Executor
+	deployer *deploy.Deployer
+}
+
+func (u uploader) Check(context.Context, driver.EnvironmentRef, sandbox.EnvironmentSpec) error {
+	return nil
+}
+
+func (u uploader) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	_, err := u.deployer.Deploy(ctx, cloudflare.Deployment{
+		Name: cloudflare.DeploymentName(ref.LedgerID, ref.EnvironmentID), Script: []byte("export default {}"),
+		Image: spec.Image, Resources: spec.Resources, MaxInstances: cloudflare.DefaultMaxInstances, SigningKey: "a key",
+		Variables: map[string]string{"IMAGE": spec.Image, "IMAGE_PREPARED": spec.Image},
+	})
+	return err
+}
+
+func (s *scale) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *scale) wantNoneRefused() {
+	s.Helper()
+	if calls, queries := s.api.Calls(), s.api.Queries(); calls.Refused+queries.Refused > 0 {
+		s.Errorf("%d calls and %d queries were refused", calls.Refused, queries.Refused)
+	}
+}
+
+// pass lets time pass, and returns the most calls and queries of five minutes of it.
+func (s *scale) pass(d time.Duration) (calls, queries int) {
+	s.Helper()
+	s.api.ForgetCalls()
+	time.Sleep(d)
+	synctest.Wait()
+	s.wantNoneRefused()
+	return s.api.Calls().Most, s.api.Queries().Most
+}
+
+// acquire acquires leases in each of some environments.
+func (s *scale) acquire(environments, each, from int) {
+	s.Helper()
+	type one struct{ environment, agent string }
+	var all []one
+	for i := range each {
+		for _, id := range s.names(environments) {
+			all = append(all, one{id, fmt.Sprintf("did:plc:agent%d", from+i)})
+		}
+	}
+	s.must(parallel.Each(32, all, func(o *one) error {
+		_, err := s.engine.Acquire(s.Context(),
+			sandbox.Acquire{EnvironmentID: o.environment, AgentDID: o.agent, Owner: "test"})
+		return err
+	}))
+}
+
+func (s *scale) leases() (all []sandbox.Lease) {
+	s.Helper()
+	f := sandbox.LeaseFilter{Status: sandbox.LeaseActive}
+	for {
+		page, err := s.engine.ListLeases(s.Context(), f)
+		s.must(err)
+		all = append(all, page...)
+		if len(page) < sandbox.MaxPage {
+			return all
+		}
+		f.After = page[len(page)-1].ID
+	}
+}
+
+// TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew: idle and busy, with processes that begin anew, no call is refused, and
+// an idle reconciler's calls do not grow with environments or sandboxes.
+func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
+	t.Parallel()
+	type size struct{ environments, each int }
+	sizes := []size{{2, 1}, {40, 1}}
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		sizes = []size{{2, 1}, {100, 20}}
+	}
+	var idle []int
+	for _, of := range sizes {
+		inScale(t, of.environments, func(s *scale) {
+			s.acquire(of.environments, of.each, 0)
+			s.wantNoneRefused()
+			s.start()
+			calls, queries := s.pass(65 * time.Minute)
+			t.Logf("%d idle leases in %d environments: at most %d calls and %d queries in five minutes",
+				of.environments*of.each, of.environments, calls, queries)
+			idle = append(idle, calls+queries)
+			if queries != 1 {
+				t.Errorf("usage is compared by %d queries, want 1", queries)
+			}
+			s.busy(of.environments, of.each)
+		})
+	}
+	if slices.Max(idle) > slices.Min(idle)+1 || slices.Max(idle) > 8 { // lists and comparisons may meet in five minutes
+		t.Errorf("idle processes make %v calls in five minutes: want as many for many as for few, and 8 at most", idle)
+	}
+}
+
+// busy ends and acquires all leases once, renews and crashes some meanwhile, and begins a process anew.
+func (s *scale) busy(environments, each int) {
+	s.Helper()
+	s.api.ForgetCalls()
+	s.start()
+	before := s.leases()
+	s.must(parallel.Each(32, before, func(l *sandbox.Lease) error {
+		_, err := s.engine.Renew(s.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: l.ID}})
+		return err
+	}))
+	s.workers.crash(len(before) / 10)
+	time.Sleep(time.Minute)
+	s.must(parallel.Each(32, before, func(l *sandbox.Lease) error {
+		_, err := s.engine.Release(s.Context(), sandbox.LeaseRef{ID: l.ID})
+		return err
+	}))
+	s.start()
+	s.acquire(environments, each, each)
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	load := s.api.Calls()
+	s.Logf("%d leases were renewed, ended and acquired anew, with 2 restarts: "+
+		"at most %d calls in five minutes, %d refused", len(before), load.Most, load.Refused)
+	s.wantNoneRefused()
+	if got, want := s.workers.count(), environments*each; got != want {
+		s.Errorf("%d sandboxes are there, want %d", got, want)
+	}
+	if load.Most > 50 {
+		s.Errorf("a busy reconciler makes %d calls in five minutes, want at most 50", load.Most)
+	}
+}

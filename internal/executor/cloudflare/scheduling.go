@@ -1,0 +1,243 @@
+package cloudflare
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// SchedulingPolicy says who chooses the image and the size of a container. An application keeps its policy for ever
+// (developers.cloudflare.com/containers/configuration/scheduling-policy, read 2026-11).
+type SchedulingPolicy string
+
+// The policies.
+const (
+	// PolicyDefault: the application has one image and one size. A change replaces the containers that run.
+	PolicyDefault SchedulingPolicy = "default"
+	// PolicyDurableObject: each start chooses both, among the images that the Worker was uploaded with. A change
+	// replaces no container.
+	PolicyDurableObject SchedulingPolicy = "durable_object"
+)
+
+// SchedulingPolicies are all of them; the first is what "" means.
+var SchedulingPolicies = []SchedulingPolicy{PolicyDefault, PolicyDurableObject}
+
+// MaxImages is how many images starts may choose from (the page of SchedulingPolicy).
+const MaxImages = 100
+
+// sizeOfDefault is a size that PolicyDurableObject does not have (the page of SchedulingPolicy).
+const sizeOfDefault = "basic"
+
+// ParseSchedulingPolicy returns the policy of a name; "" means PolicyDefault. Errors: Invalid.
+func ParseSchedulingPolicy(name string) (SchedulingPolicy, error) {
+	if name == "" {
+		return PolicyDefault, nil
+	}
+	if p := SchedulingPolicy(name); slices.Contains(SchedulingPolicies, p) {
+		return p, nil
+	}
+	return "", sandbox.Errorf(sandbox.Invalid,
+		"cloudflare: the scheduling policy must be default or durable_object, not %q", name)
+}
+
+// Choice is what a start under PolicyDurableObject chooses, as worker/src/choice.ts has it.
+type Choice struct {
+	// Image is a reference with a digest, among Deployment.Images.
+	Image string `json:"image"`
+	// Instance is the name of a size, or a customSize.
+	Instance any `json:"instance"`
+}
+
+// customSize is a size without name, as a start takes it.
+type customSize struct {
+	VCPU      float64 `json:"vcpu"`
+	MemoryMiB int64   `json:"memoryMib"`
+	DiskMB    int64   `json:"diskMb"`
+}
+
+// choose returns what a start chooses. Errors: Invalid, for a size that the policy does not have.
+func choose(reference string, size sandbox.Resources) (*Choice, error) {
+	name := InstanceTypeOf(size)
+	if fields := sizeFields(PolicyDurableObject, size); len(fields) > 0 {
+		return nil, sandbox.InvalidFields("cloudflare: start", fields)
+	}
+	if name != "" {
+		return &Choice{reference, name}, nil
+	}
+	return &Choice{reference, customSize{float64(size.CPUMillis) / 1000, size.MemoryMB, size.DiskMB}}, nil
+}
+
+// sizeFields says what of a size a policy does not have.
+func sizeFields(p SchedulingPolicy, size sandbox.Resources) []sandbox.Field {
+	if p == PolicyDurableObject && InstanceTypeOf(size) == sizeOfDefault {
+		return []sandbox.Field{{Name: "resources", Problem: "must not be those of basic: the scheduling policy " +
+			"durable_object, which the environment was made with, does not have that size; choose another, " +
+			"or replace the environment"}}
+	}
+	return resourceFields(size)
+}
+
+// ImageName is what an image is called among Deployment.Images: the first 32 digits of its digest.
+func ImageName(reference string) string {
+	_, digest, _ := strings.Cut(reference, "sha256:")
+	return digest[:min(len(digest), 32)]
+}
+
+// byName names images.
+func byName(references ...string) map[string]string {
+	all := make(map[string]string, len(references))
+	for _, r := range references {
+		all[ImageName(r)] = r
+	}
+	return all
+}
+
+// policyFields says what of a deployment its policy does not have.
+func (d Deployment) policyFields() (f []sandbox.Field) {
+	bad := func(name, problem string, args ...any) {
+		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
+	}
+	if d.Policy != PolicyDurableObject {
+		if d.MaxInstances < 1 {
+			bad("max_instances", "must be at least 1, not %d", d.MaxInstances)
+		}
+		if len(d.Images) > 0 {
+			bad("images", "must be empty: the scheduling policy default has one image")
+		}
+		return append(f, resourceFields(d.Resources)...)
+	}
+	if len(d.Images) > MaxImages {
+		bad("images", "must be at most %d, not %d", MaxImages, len(d.Images))
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Images)) {
+		if ref := d.Images[name]; !imageDigest.MatchString(ref) || name != ImageName(ref) {
+			bad("images", "must have each digest by its name, not %q as %q", ref, name)
+		}
+	}
+	if d.Images[ImageName(d.Image)] != d.Image {
+		bad("images", "must have the image of the deployment")
+	}
+	return append(f, sizeFields(d.Policy, d.Resources)...)
+}
+
+// policyFor is the policy of an environment: the one that it was made with, else the one that is configured. The size
+// basic needs PolicyDefault.
+func (e *Executor) policyFor(s Site, size sandbox.Resources) SchedulingPolicy {
+	if s.Policy != "" {
+		return s.Policy
+	}
+	return e.configuredPolicy(size)
+}
+
+// configuredPolicy is the policy of an environment that is made now.
+func (e *Executor) configuredPolicy(size sandbox.Resources) SchedulingPolicy {
+	if InstanceTypeOf(size) == sizeOfDefault {
+		return PolicyDefault
+	}
+	return e.cfg.SchedulingPolicy
+}
+
+// policyKept returns the difference of an environment that was made with another policy than it would be now.
+func (e *Executor) policyKept(s Site, size sandbox.Resources) []driver.Difference {
+	wanted := e.configuredPolicy(size)
+	if s.Policy == "" || s.Policy == wanted {
+		return nil
+	}
+	return []driver.Difference{{
+		Setting: sandbox.SettingSchedulingPolicy, Wanted: string(wanted), Found: string(s.Policy), Kept: true,
+	}}
+}
+
+// pins are the images that starts of a deployment may need beside a new one.
+type pins struct {
+	// needed are those of its sandboxes, awake or asleep, and the one that it has now.
+	needed map[string]string
+	// images are what environments call those of its sandboxes.
+	images map[string]bool
+	// recorded are those that it was uploaded with.
+	recorded map[string]string
+	// known: its sandboxes were asked. Otherwise needed is recorded, and more may be needed.
+	known bool
+}
+
+// pinsOf returns the images that a deployment must keep. A Worker that does not answer keeps all.
+func (e *Executor) pinsOf(ctx context.Context, ref driver.EnvironmentRef, s Site) pins {
+	p := pins{recorded: s.Images, needed: maps.Clone(s.Images)}
+	if s.URL == "" {
+		return p
+	}
+	w, err := e.line(s)
+	if err != nil {
+		return p
+	}
+	list, err := w.List(ctx, ref.Instance, ref.LedgerID)
+	if err != nil {
+		return p
+	}
+	p.needed, p.images, p.known = map[string]string{}, map[string]bool{}, true
+	for _, l := range list {
+		if l.Choice != nil {
+			p.images[l.Image] = true
+			maps.Copy(p.needed, byName(l.Choice.Image))
+		}
+	}
+	// A start that is under way may have the image of now and not be listed yet.
+	if now := s.Variables[variablePrepared]; now != "" {
+		maps.Copy(p.needed, byName(now))
+	}
+	return p
+}
+
+// keeps reports whether an image that was sent before must stay in the registry.
+func (p pins) keeps(digest string) bool {
+	if !p.known {
+		return true
+	}
+	name := ImageName(digest)
+	_, needed := p.needed[name]
+	_, recorded := p.recorded[name]
+	return needed || recorded
+}
+
+// with returns the map of images that a deployment gets with a new one.
+func (p pins) with(reference string) map[string]string {
+	all := maps.Clone(p.needed)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, byName(reference))
+	return all
+}
+
+// room refuses an image for which there is no name left. Errors: CapacityExceeded.
+func (p pins) room(environmentID, image string, s Site) error {
+	if len(p.needed) < MaxImages || p.images[image] || s.Variables[variableImage] == image {
+		return nil
+	}
+	return p.full(environmentID)
+}
+
+func (p pins) full(environmentID string) error {
+	return sandbox.Errorf(sandbox.CapacityExceeded, "cloudflare: environment %s: its sandboxes need %d images "+
+		"beside the new one, and Cloudflare allows %d: end leases that were acquired with older images, then repeat",
+		environmentID, len(p.needed), MaxImages)
+}
+
+// missingImages returns the difference of a site that lacks images; one that has more differs in nothing.
+func missingImages(wanted, found map[string]string) []driver.Difference {
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if found[name] != wanted[name] {
+			missing = append(missing, wanted[name])
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return []driver.Difference{{Setting: "images", Wanted: strings.Join(missing, " "), Found: "absent"}}
+}

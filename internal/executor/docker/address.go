@@ -1,0 +1,22 @@
+package docker
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// hostSchemes are the ways to an engine.
+var hostSchemes = []string{"unix", "tcp", "ssh", "npipe", "http", "https"}
+
+// CheckHost reports what is no address of an engine, without a connection. Errors: Invalid.
+func CheckHost(host string) error {
+	u, err := dockerapi.ParseHostURL(host)
+	if err == nil && slices.Contains(hostSchemes, u.Scheme) && (u.Host != "" || strings.Trim(u.Path, "/") != "") {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Invalid, "Docker host %q: write it as unix:///var/run/docker.sock, "+
+		"tcp://host:2376 or ssh://user@host", host)
+}

@@ -1,0 +1,69 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Repair implements driver.Provisioner. The only part of an environment that can break is its gateway. A
+// gateway that works is kept even if it is of another release; otherwise reconcilers of two releases would
+// replace it in turn.
+func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) (string, error) {
+	if err := checkRef(ref); err != nil || !spec.UsesGateway() {
+		return "", err
+	}
+	found, err := e.examineGateway(ctx, ref)
+	if err != nil || found == "" {
+		return found, err
+	}
+	return found, e.ensureGateway(ctx, ref, spec.EgressRules())
+}
+
+// Differences implements driver.Provisioner. It returns none: no resource here has settings that others could
+// change.
+func (e *Executor) Differences(context.Context, driver.EnvironmentRef,
+	sandbox.EnvironmentSpec) ([]driver.Difference, error) {
+	return nil, nil
+}
+
+// examineGateway returns the problem of an environment's gateway, "" if it works. It removes a gateway that
+// hangs; the gateway's configuration is in its volume.
+func (e *Executor) examineGateway(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
+	name := gatewayName(ref)
+	c, err := e.lookUp(ctx, name)
+	if isCode(err, sandbox.NotFound) {
+		return "gone", e.confirm(ctx, ref.Instance)
+	}
+	if err == nil {
+		err = e.checkLabels("container", name, c.Config.Labels, environmentLabels(ref, roleGateway))
+	}
+	if err != nil {
+		return "", err
+	}
+	switch state := stateOf(c.State); state {
+	case sandbox.StateRunning:
+	case sandbox.StatePaused:
+		return string(state), e.removeContainer(ctx, c.ID)
+	case sandbox.StateStopped:
+		return fmt.Sprintf("stopped with exit code %d", c.State.ExitCode), nil
+	default:
+		return string(state), nil
+	}
+	limited, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	status, err := e.gatewayClientOf(ref).client.Status(limited)
+	switch {
+	case ctx.Err() != nil:
+		return "", sandbox.Errorf(sandbox.Unavailable, "docker: gateway of environment %s: check its state: %w",
+			ref.EnvironmentID, ctx.Err())
+	case err != nil:
+		return "does not answer", e.removeContainer(ctx, c.ID)
+	case !status.HasPolicy:
+		return "has no rules", nil
+	}
+	return "", nil
+}

@@ -1,0 +1,94 @@
+package fake
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// broker is the LLM side of an environment's gateway. Its journal outlives the gateway's process, its settings do not.
+type broker struct {
+	settings *driver.LLMSettings
+	lines    []driver.LLMLine
+}
+
+var _ driver.LLMBroker = (*Executor)(nil)
+
+// ServeLLM implements driver.LLMBroker.
+func (x *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
+	if err := x.enter(ctx, OpServeLLM, ref.Instance); err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	b, err := x.broker(ref)
+	if err == nil {
+		b.settings = &s
+	}
+	return err
+}
+
+// LLMCalls implements driver.LLMBroker.
+func (x *Executor) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
+	after sandbox.GatewayPosition) ([]driver.LLMLine, error) {
+	if err := x.enter(ctx, OpLLMCalls, ref.Instance); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	b, err := x.broker(ref)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(b.lines, func(l driver.LLMLine) bool { return l.After(after) })
+	if i < 0 {
+		return nil, nil
+	}
+	return slices.Clone(b.lines[i:min(len(b.lines), i+egressPage)]), nil
+}
+
+// broker returns an environment's broker. The caller holds mu.
+func (x *Executor) broker(ref driver.EnvironmentRef) (*broker, error) {
+	if !x.installed[ref] {
+		return nil, sandbox.Errorf(sandbox.NotFound, "fake: environment %s has no gateway", ref.EnvironmentID)
+	}
+	b := x.brokers[ref]
+	if b == nil {
+		b = &broker{}
+		x.brokers[ref] = b
+	}
+	return b, nil
+}
+
+// LogLLM has the gateway of an environment journal calls, each as one line. It panics where there is no gateway.
+func (x *Executor) LogLLM(ref driver.EnvironmentRef, calls ...sandbox.LLMCall) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	b, err := x.broker(ref)
+	if err != nil {
+		panic(err)
+	}
+	for _, c := range calls {
+		at := sandbox.GatewayPosition{Run: 1, Line: int64(len(b.lines)) + 1}
+		b.lines = append(b.lines, driver.LLMLine{GatewayPosition: at, LLMCall: c})
+	}
+}
+
+// LLMSettings returns what an environment's gateway knows now, nil if it knows nothing.
+func (x *Executor) LLMSettings(ref driver.EnvironmentRef) *driver.LLMSettings {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b := x.brokers[ref]; b != nil {
+		return b.settings
+	}
+	return nil
+}
+
+// RestartGateway has an environment's gateway start again: it has no LLM settings any more.
+func (x *Executor) RestartGateway(ref driver.EnvironmentRef) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b := x.brokers[ref]; b != nil {
+		b.settings = nil
+	}
+}

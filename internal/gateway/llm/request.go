@@ -1,0 +1,420 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// endpoint is an address that calls may use.
+type endpoint struct {
+	path    string
+	dialect dialect
+}
+
+func endpoints(api sandbox.LLMAPI) []endpoint {
+	switch api {
+	case sandbox.LLMAnthropic:
+		return []endpoint{{"/v1/messages", messages}}
+	case sandbox.LLMOpenAI:
+		return []endpoint{{"/v1/chat/completions", chat}, {"/v1/responses", responses}, {"/v1/embeddings", embeddings}}
+	default:
+		return []endpoint{{"/v1/chat/completions", chat}, {"/v1/embeddings", embeddings}}
+	}
+}
+
+// request is a checked request, as the upstream gets it.
+type request struct {
+	model string
+	body  []byte
+	// most are the tokens that the call can use, at the price classes that cost most.
+	most sandbox.LLMTokens
+	cost sandbox.NanoUSD // of most
+	// stream: the client wants a stream. hide: it did not ask for the chunk that tells the usage.
+	stream, hide bool
+}
+
+// object is a JSON object. Encoding it again removes duplicate keys, so the upstream sees what was checked.
+type object map[string]json.RawMessage
+
+// parameterName is the form of all parameters. Some upstreams ignore the case of names: with another spelling, they
+// could see a parameter that was not checked.
+var parameterName = regexp.MustCompile(`^[a-z0-9_.:-]{1,128}$`)
+
+func parseObject(b []byte) (object, error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	var o object
+	if err := d.Decode(&o); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return nil, fmt.Errorf("it is not valid JSON: %w", syntax)
+		}
+		return nil, errors.New("it is not a JSON object")
+	}
+	if o == nil {
+		return nil, errors.New("it is null")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more follows the JSON object")
+	}
+	for key := range o {
+		if !parameterName.MatchString(key) {
+			return nil, fmt.Errorf("%.128q is not the name of a parameter: names are lower-case letters, digits and '_'", key)
+		}
+	}
+	return o, nil
+}
+
+// has reports whether a member is there and not null.
+func (o object) has(key string) bool { return len(o[key]) > 0 && string(o[key]) != "null" }
+
+// read decodes a member; v stays as it is if the member is absent or null.
+func (o object) read(key string, v any) *refusal {
+	if !o.has(key) {
+		return nil
+	}
+	if err := json.Unmarshal(o[key], v); err != nil {
+		return refuse(http.StatusBadRequest, codeInvalid, "%s has a value of a wrong type: use %s", key, typeOf(v))
+	}
+	return nil
+}
+
+func typeOf(v any) string {
+	switch v.(type) {
+	case *string:
+		return "a string"
+	case *bool:
+		return "true or false"
+	case *int64:
+		return "a whole number"
+	case *object:
+		return "an object"
+	default:
+		return "a list of objects"
+	}
+}
+
+// encode returns the object as JSON.
+func (o object) encode() []byte {
+	size := 2
+	for key, value := range o {
+		size += len(key) + len(value) + 4
+	}
+	b := append(make([]byte, 0, size), '{')
+	for i, key := range slices.Sorted(maps.Keys(o)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, key...)
+		b = append(b, '"', ':')
+		b = append(b, o[key]...)
+	}
+	return append(b, '}')
+}
+
+// parse checks a body. Calls whose price is not that of their tokens are refused.
+func parse(body []byte, r Route, name string, e endpoint) (*request, *refusal) {
+	o, err := parseObject(body)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, codeInvalid, "the body cannot be read: %s", err)
+	}
+	q := &request{}
+	if bad := o.read("model", &q.model); bad != nil {
+		return nil, bad
+	}
+	model, ok := r.Models[q.model]
+	if !ok {
+		return nil, refuse(http.StatusForbidden, codeModel, "route %s does not allow model %.128q: it allows %s", name,
+			q.model, strings.Join(slices.Sorted(maps.Keys(r.Models)), ", "))
+	}
+	for _, check := range []func() *refusal{
+		func() *refusal { return checkCommon(o) },
+		func() *refusal { return checkTools(o, e.dialect) },
+		func() *refusal { return checkAPI(o, r.API, e.dialect) },
+		func() *refusal { return q.setStream(o, r.API, e.dialect) },
+		func() *refusal { return q.setBound(o, model, e.dialect) },
+	} {
+		if bad := check(); bad != nil {
+			return nil, bad
+		}
+	}
+	return q, nil
+}
+
+func unsupported(what string, args ...any) *refusal {
+	return refuse(http.StatusBadRequest, codeUnsupported,
+		"%s: the gateway allows only calls that it can price by their tokens", fmt.Sprintf(what, args...))
+}
+
+// elsewhere are parameters that lead a call elsewhere, or to another model. LiteLLM and OpenRouter have them.
+var elsewhere = []string{
+	"models", "plugins", "preset", "fallbacks", "context_window_fallbacks", "context_window_fallback_dict",
+	"content_policy_fallbacks", "model_list", "api_base", "base_url", "api_key", "api_version", "custom_llm_provider",
+	"extra_body", "extra_headers", "headers", "user_config", "router_settings_override", "mock_response",
+	"web_search_options", "mcp_servers", "container", "audio",
+}
+
+func checkCommon(o object) *refusal {
+	for _, key := range elsewhere {
+		if o.has(key) {
+			return unsupported("%s is not supported", key)
+		}
+	}
+	var background bool
+	if bad := o.read("background", &background); bad != nil {
+		return bad
+	}
+	if background {
+		return unsupported("background: true is not supported")
+	}
+	for key, allowed := range map[string][]string{
+		"service_tier": {"auto", "default", "standard_only"}, "speed": {"standard"}, "inference_geo": {"global"},
+	} {
+		var value string
+		if bad := o.read(key, &value); bad != nil {
+			return bad
+		}
+		if o.has(key) && !slices.Contains(allowed, value) {
+			return unsupported("%s %.64q is not supported, only %s", key, value, strings.Join(allowed, " and "))
+		}
+	}
+	return nil
+}
+
+// checkTools refuses tools that the upstream itself runs and charges for. It encodes the tools again.
+func checkTools(o object, d dialect) *refusal {
+	if !o.has("tools") {
+		return nil
+	}
+	var tools []json.RawMessage
+	if bad := o.read("tools", &tools); bad != nil {
+		return bad
+	}
+	for i, text := range tools {
+		tool, err := parseObject(text)
+		if err != nil {
+			return refuse(http.StatusBadRequest, codeInvalid, "tool %d cannot be read: %s", i+1, err)
+		}
+		var kind string
+		if bad := tool.read("type", &kind); bad != nil {
+			return bad
+		}
+		if !toolAllowed(kind, d) {
+			return unsupported("tools of type %.64q are not supported", kind)
+		}
+		tools[i] = tool.encode()
+	}
+	o["tools"] = slices.Concat([]byte{'['}, bytes.Join(rawBytes(tools), []byte{','}), []byte{']'})
+	return nil
+}
+
+func rawBytes(list []json.RawMessage) [][]byte {
+	all := make([][]byte, len(list))
+	for i, b := range list {
+		all[i] = b
+	}
+	return all
+}
+
+func toolAllowed(kind string, d dialect) bool {
+	if d != messages {
+		return kind == "function" || kind == "custom"
+	}
+	return kind == "" || kind == "custom" || slices.ContainsFunc(
+		[]string{"bash_", "text_editor_", "computer_", "memory_"},
+		func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
+}
+
+func checkAPI(o object, api sandbox.LLMAPI, d dialect) *refusal {
+	if o.has("modalities") {
+		var list []string
+		if bad := o.read("modalities", &list); bad != nil {
+			return bad
+		}
+		if slices.ContainsFunc(list, func(m string) bool { return m != "text" }) {
+			return unsupported("modalities other than text are not supported")
+		}
+	}
+	switch {
+	case api == sandbox.LLMOpenRouter && o.has("route"):
+		return unsupported("route is not supported")
+	case d == responses && o.has("prompt"):
+		return unsupported("prompt is not supported, because a stored prompt may bring tools")
+	case d == messages && bytes.Contains(o["context_management"], []byte("compact")):
+		return unsupported("compaction by the upstream is not supported")
+	}
+	return nil
+}
+
+// setStream makes the upstream tell the usage at the end of a stream.
+func (q *request) setStream(o object, api sandbox.LLMAPI, d dialect) *refusal {
+	if bad := o.read("stream", &q.stream); bad != nil {
+		return bad
+	}
+	if api == sandbox.LLMOpenRouter && d == chat {
+		o["usage"] = json.RawMessage(`{"include":true}`)
+	}
+	if d != chat {
+		return nil
+	}
+	options := object{}
+	var asked bool
+	if o.has("stream_options") {
+		var text json.RawMessage
+		if bad := o.read("stream_options", &text); bad != nil {
+			return bad
+		}
+		var err error
+		if options, err = parseObject(text); err != nil {
+			return refuse(http.StatusBadRequest, codeInvalid, "stream_options cannot be read: %s", err)
+		}
+		if bad := options.read("include_usage", &asked); bad != nil {
+			return bad
+		}
+		o["stream_options"] = options.encode()
+	}
+	if q.stream && !asked {
+		q.hide = api == sandbox.LLMOpenAI
+		options["include_usage"] = json.RawMessage("true")
+		o["stream_options"] = options.encode()
+	}
+	return nil
+}
+
+// Bounds of what a request asks for.
+const (
+	maxOutput  = 10_000_000
+	maxChoices = 128
+	// besides are tokens that an upstream adds to the text of a request: the form of messages, and for tools a
+	// prompt that describes their use. Anthropic's is the longest, with less than 1,500 tokens (read 2026-11).
+	besides      = 64
+	besidesTools = 2048
+)
+
+// setBound encodes the request, and sets the most that it can use.
+func (q *request) setBound(o object, m sandbox.LLMModel, d dialect) *refusal {
+	output, bad := outputBound(o, m, d)
+	if bad != nil {
+		return bad
+	}
+	refers, audio := contents(o, d)
+	if audio {
+		return unsupported("audio is not supported")
+	}
+	q.body = o.encode()
+	input := int64(len(q.body)) + besides // a token is at least a byte
+	if o.has("tools") {
+		input += besidesTools
+	}
+	if refers {
+		input = m.MaxInputTokens
+	}
+	q.most = pricing.MostInput(m, min(input, m.MaxInputTokens))
+	q.most.Output = output
+	q.cost = pricing.Tokens(m, q.most)
+	return nil
+}
+
+func outputBound(o object, m sandbox.LLMModel, d dialect) (int64, *refusal) {
+	var names []string
+	switch d {
+	case chat:
+		names = []string{"max_completion_tokens", "max_tokens"}
+	case responses:
+		names = []string{"max_output_tokens"}
+	case messages:
+		names = []string{"max_tokens"}
+	case embeddings:
+		return 0, nil
+	}
+	var most int64
+	for _, name := range names {
+		if !o.has(name) {
+			continue
+		}
+		var n int64
+		if bad := o.read(name, &n); bad != nil {
+			return 0, bad
+		}
+		if n < 1 || n > maxOutput {
+			return 0, refuse(http.StatusBadRequest, codeInvalid, "%s must be between 1 and %d, not %d", name, maxOutput, n)
+		}
+		most = max(most, n)
+	}
+	if most == 0 {
+		most = m.MaxOutputTokens
+	}
+	choices := int64(1)
+	if bad := o.read("n", &choices); bad != nil {
+		return 0, bad
+	}
+	if choices < 1 || choices > maxChoices {
+		return 0, refuse(http.StatusBadRequest, codeInvalid, "n must be between 1 and %d, not %d", maxChoices, choices)
+	}
+	return most * choices, nil
+}
+
+// described are parameters that hold schemas and labels, but no content.
+var described = []string{"tools", "tool_choice", "response_format", "text", "metadata", "output_config", "functions"}
+
+// referring are names of members whose content is not in the request, or is not billed by its length.
+var referring = []string{
+	"image_url", "file_id", "file_url", "file_data", "file", "source", "video_url", "image", "video", "document", "audio",
+}
+
+// contents reports whether a request refers to content that its length does not bound, and whether it has audio.
+func contents(o object, d dialect) (refers, audio bool) {
+	refers = o.has("previous_response_id") || o.has("conversation")
+	for name, value := range o {
+		if slices.Contains(described, name) {
+			continue
+		}
+		for text, key := range stringsIn(value) {
+			// The longest name is far shorter; \u escapes are six bytes long.
+			if len(text) > 6*32 {
+				continue
+			}
+			word := strings.ToLower(unescape(text))
+			switch {
+			case word == "input_audio":
+				audio = true
+			case key && (slices.Contains(referring, word) || word == "id" && d == responses), word == "item_reference":
+				refers = true
+			}
+		}
+	}
+	return refers, audio
+}
+
+// stringsIn yields the strings in valid JSON without their quotes, and whether each is a key.
+func stringsIn(b []byte) func(yield func(text []byte, key bool) bool) {
+	return func(yield func([]byte, bool) bool) {
+		for i := 0; i < len(b); i++ {
+			if b[i] != '"' {
+				continue
+			}
+			begin := i + 1
+			for i = begin; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+			end := min(i, len(b))
+			next := bytes.TrimLeft(b[min(end+1, len(b)):], " \t\r\n")
+			if !yield(b[begin:end], len(next) > 0 && next[0] == ':') {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,379 @@
+package llm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Prefix begins the paths of LLM requests: /llm/<route>/v1/...
+const Prefix = "/llm/"
+
+// Serve answers one request of a sandbox. It returns, or panics with http.ErrAbortHandler to break off an answer, once
+// the call is recorded.
+func (b *Broker) Serve(w http.ResponseWriter, r *http.Request, c Caller) {
+	name, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, Prefix), "/")
+	path = "/" + path
+	u, config, bad := b.find(name)
+	if bad != nil {
+		bad.write(w, guessAPI(r, path))
+		return
+	}
+	defer b.release(u)
+	if path == modelsPath && r.Method == http.MethodGet {
+		writeModels(w, u.route)
+		return
+	}
+	x := &exchange{
+		broker: b, upstream: u, config: config, w: w, r: r, control: http.NewResponseController(w), path: path,
+	}
+	x.line.LLMCall = sandbox.LLMCall{
+		EnvironmentID: config.Environment, LeaseID: c.Lease, Generation: c.Generation, SandboxID: c.Sandbox,
+		AgentDID: c.Agent, Route: name,
+	}
+	abort, bad := x.serve()
+	if bad != nil {
+		bad.write(w, u.route.API)
+	}
+	_ = x.control.SetWriteDeadline(time.Time{}) // the connection may be gone
+	if abort {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// guessAPI returns the API whose errors a client understands, without a route that says it.
+func guessAPI(r *http.Request, path string) sandbox.LLMAPI {
+	if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(path, "/v1/messages") {
+		return sandbox.LLMAnthropic
+	}
+	return sandbox.LLMOpenAI
+}
+
+// exchange is a request with its call.
+type exchange struct {
+	broker   *Broker
+	upstream *upstream
+	config   *Config
+	w        http.ResponseWriter
+	r        *http.Request
+	control  *http.ResponseController
+	path     string
+	dialect  dialect
+
+	weight int64 // taken from Broker.bodies
+	most   sandbox.LLMTokens
+	line   line
+	begun  bool // the journal has the call, but not yet its end
+	synced chan error
+}
+
+// serve serves the request. It returns a refusal that the client must get, or abort if its answer must break off.
+func (x *exchange) serve() (abort bool, _ *refusal) {
+	known := false
+	for _, e := range endpoints(x.upstream.route.API) {
+		if e.path == x.path && x.r.Method == http.MethodPost {
+			x.dialect, known = e.dialect, true
+		}
+	}
+	if !known {
+		return false, unknownEndpoint(x.r, x.path, x.line.Route, x.upstream.route)
+	}
+	if x.line.LeaseID == "" {
+		return false, unavailable("the sandbox has no lease that the call could be charged to: acquire a lease first")
+	}
+	defer x.weigh(0)
+	body, bad := x.read()
+	if bad != nil {
+		return false, bad
+	}
+	q, bad := parse(body, x.upstream.route, x.line.Route, endpoint{x.path, x.dialect})
+	if bad != nil {
+		return false, bad
+	}
+	x.weigh(int64(len(q.body)))
+	if bad := x.begin(q); bad != nil {
+		return false, bad
+	}
+	defer x.end(sandbox.LLMInterrupted, nil) // if nothing else ended it, such as a panic
+	return x.call(q)
+}
+
+// weigh gives memory back until only n bytes are taken.
+func (x *exchange) weigh(n int64) {
+	if n < x.weight {
+		x.broker.bodies.Release(x.weight - n)
+		x.weight = n
+	}
+}
+
+// read reads the body, once there is memory for it.
+func (x *exchange) read() ([]byte, *refusal) {
+	r := x.r
+	_ = x.control.SetReadDeadline(time.Now().Add(bodyWait + bodyTime)) // the connection may be gone
+	size := r.ContentLength
+	if size > maxBody {
+		return nil, x.tooLarge()
+	}
+	if size < 0 { // unknown
+		size = maxBody
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), bodyWait)
+	defer cancel()
+	if err := x.broker.bodies.Acquire(ctx, size*bodyCopies); err != nil {
+		return nil, refuse(http.StatusServiceUnavailable, codeBusy,
+			"the gateway has no memory for the request, because of other calls: try again").again(time.Second)
+	}
+	x.weight = size * bodyCopies
+	limit := bodyTime + time.Duration(size>>20)*bodyTimeMiB
+	_ = x.control.SetReadDeadline(time.Now().Add(limit)) // as above
+	var b bytes.Buffer
+	if r.ContentLength > 0 {
+		b.Grow(int(size) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, refuse(http.StatusBadRequest, codeInvalid, "the body did not arrive within %s", limit)
+	case err != nil:
+		return nil, refuse(http.StatusBadRequest, codeInvalid, "the body could not be read to its end")
+	case b.Len() > maxBody:
+		return nil, x.tooLarge()
+	}
+	_ = x.control.SetReadDeadline(time.Time{}) // the server goes on to watch the connection
+	x.weigh(int64(b.Len()) * bodyCopies)
+	return b.Bytes(), nil
+}
+
+// tooLarge reads some of what is left, so that the client reads the answer.
+func (x *exchange) tooLarge() *refusal {
+	_, _ = io.CopyN(io.Discard, x.r.Body, 4*maxBody) // the client may be gone
+	return refuse(http.StatusRequestEntityTooLarge, codeTooLarge, "the body has more than %d MiB", maxBody>>20)
+}
+
+// begin reserves what the call can use, and records its beginning.
+func (x *exchange) begin(q *request) *refusal {
+	b := x.broker
+	x.line.ID, x.line.Model, x.line.StartedAt = b.options.NewID(), q.model, b.options.Now().UTC()
+	x.line.Outcome, x.line.Cost, x.line.Reserved = sandbox.LLMRunning, q.cost, q.most.Total()
+	x.most = q.most
+	at, bad := b.book.admit(x.line, x.upstream.route)
+	if bad != nil {
+		return bad
+	}
+	x.begun = true
+	x.synced = make(chan error, 1)
+	b.calls.Add(1) // under the one of find
+	go func() {    // it ends with a write to the disk
+		defer b.calls.Done()
+		x.synced <- b.book.sync(at)
+	}()
+	return nil
+}
+
+// end records the end of the call, once. A nil meter means that there is no usage.
+func (x *exchange) end(outcome sandbox.LLMOutcome, m *meter) {
+	if !x.begun {
+		return
+	}
+	x.begun = false
+	l, model := &x.line, x.upstream.route.Models[x.line.Model]
+	l.Outcome, l.EndedAt = outcome, x.broker.options.Now().UTC()
+	if m != nil && !m.bad {
+		l.Tokens = m.tokens
+	}
+	switch {
+	case outcome == sandbox.LLMRejected || outcome == sandbox.LLMUnsent:
+		l.Tokens, l.Cost, l.Reserved = sandbox.LLMTokens{}, 0, 0
+	case m != nil && m.known():
+		l.Cost, l.Reserved = pricing.Tokens(model, l.Tokens), 0
+	case m != nil && m.dialect == messages && m.seen && !m.bad && outcome == sandbox.LLMInterrupted:
+		most := l.Tokens // the input is final
+		most.Output = max(most.Output, x.most.Output)
+		l.Cost, l.Reserved, l.Unknown = pricing.Tokens(model, most), most.Total(), true
+	default: // as reserved
+		l.Unknown = true
+	}
+	x.broker.book.end(*l)
+}
+
+// call sends the request, and passes the answer on.
+func (x *exchange) call(q *request) (abort bool, _ *refusal) {
+	ctx, cancel := context.WithCancelCause(x.r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(x.broker.ctx, func() { cancel(errClosed) })()
+	idle := x.broker.options.Idle
+	watch := time.AfterFunc(idle, func() { cancel(errIdle) })
+	defer watch.Stop()
+
+	var reached, wrote, answered atomic.Bool
+	body := newPayload(q.body)
+	dropSent := func() { // the answer may take minutes; but the upstream may also answer before it has read all
+		if wrote.Load() && answered.Load() {
+			body.drop()
+		}
+	}
+	req, err := x.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:      func(httptrace.GotConnInfo) { reached.Store(true) },
+		WroteRequest: func(i httptrace.WroteRequestInfo) { wrote.Store(i.Err == nil); dropSent() },
+	}), body)
+	if err != nil {
+		x.end(sandbox.LLMUnsent, nil)
+		return false, refuse(http.StatusBadGateway, codeUnreachable, "the request could not be made: %s", err)
+	}
+	q.body = nil
+	res, err := x.upstream.transport.RoundTrip(req)
+	answered.Store(true)
+	dropSent()
+	x.weigh(0)
+	if err != nil {
+		return false, x.failed(ctx, err, reached.Load())
+	}
+	defer res.Body.Close() // it was read, or breaks off
+	watch.Reset(idle)
+	x.line.Status = res.StatusCode
+	switch {
+	case res.StatusCode >= 400:
+		return false, x.reject(res)
+	case res.StatusCode < 200 || res.StatusCode >= 300:
+		x.end(sandbox.LLMRejected, nil)
+		return false, refuse(http.StatusBadGateway, codeRedirect,
+			"the upstream answered with status %d, but the gateway follows no redirects: check the route's upstream",
+			res.StatusCode)
+	}
+	if err := <-x.synced; err != nil {
+		x.end(sandbox.LLMInterrupted, nil)
+		return false, &refusal{status: http.StatusServiceUnavailable, code: codeJournalFailed, final: true,
+			message: "the call was sent, but its record could not be written to the disk"}
+	}
+	return x.pass(res, watch, q), nil
+}
+
+// request returns the request for the upstream.
+func (x *exchange) request(ctx context.Context, body *payload) (*http.Request, error) {
+	query := ""
+	if x.upstream.route.API == sandbox.LLMAnthropic && x.r.URL.RawQuery == "beta=true" {
+		query = x.r.URL.RawQuery
+	}
+	content, err := body.open()
+	if err != nil {
+		return nil, err
+	}
+	size := int64(len(*body.bytes.Load()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, x.upstream.address(x.path, query), content)
+	if err != nil {
+		return nil, errors.New("the upstream's address is not valid")
+	}
+	req.ContentLength, req.GetBody = size, body.open
+	req.Header = upstreamHeader(x.r.Header, x.upstream.route, x.config.Account, x.line.LLMCall)
+	return req, nil
+}
+
+// failed ends a call without an answer.
+func (x *exchange) failed(ctx context.Context, err error, reached bool) *refusal {
+	var unsent *unsentError
+	if errors.As(err, &unsent) || !reached {
+		x.end(sandbox.LLMUnsent, nil)
+		return refuse(http.StatusBadGateway, codeUnreachable, "the upstream of route %s cannot be reached: %s",
+			x.line.Route, err)
+	}
+	x.end(sandbox.LLMInterrupted, nil)
+	f := refuse(http.StatusBadGateway, codeUpstreamFailed,
+		"the upstream of route %s got the request, but gave no answer: %s. The call may have been billed",
+		x.line.Route, err)
+	if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+		f = refuse(http.StatusGatewayTimeout, codeUpstreamFailed,
+			"the upstream of route %s sent nothing within %s. The call may have been billed", x.line.Route,
+			x.broker.options.Idle)
+	}
+	f.final = true
+	return f
+}
+
+// maxErrorBody limits the body of an upstream's error, in bytes.
+const maxErrorBody = 256 << 10
+
+// reject passes an upstream's error on. The upstream may repeat the key in it, which the sandbox must not get.
+func (x *exchange) reject(res *http.Response) *refusal {
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
+	x.end(sandbox.LLMRejected, nil)
+	if err != nil && len(text) == 0 {
+		return refuse(http.StatusBadGateway, codeUpstreamFailed, "the upstream answered with status %d, and broke off",
+			res.StatusCode)
+	}
+	if err := <-x.synced; err != nil {
+		return journalFailed()
+	}
+	text = bytes.ReplaceAll(text, []byte(x.upstream.route.key()), []byte("(key)"))
+	answerHeader(x.w.Header(), res.Header)
+	_ = x.control.SetWriteDeadline(time.Now().Add(x.broker.options.Idle)) // the client may be gone, here and below
+	x.w.WriteHeader(res.StatusCode)
+	_, _ = x.w.Write(text)
+	return nil
+}
+
+// pieceBytes is the most that is passed on at once.
+const pieceBytes = 16 << 10
+
+// pass passes an answer on as it arrives, and ends the call.
+func (x *exchange) pass(res *http.Response, watch *time.Timer, q *request) (abort bool) {
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	stream := kind == "text/event-stream" || err != nil && q.stream
+	m := newMeter(x.dialect, stream, q.hide)
+	answerHeader(x.w.Header(), res.Header)
+	if !stream && res.ContentLength >= 0 { // the client sees if it breaks off
+		x.w.Header().Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
+	}
+	x.w.WriteHeader(res.StatusCode)
+	if stream {
+		_ = x.control.Flush() // the client may be gone, which the first write shows
+	}
+	piece := make([]byte, pieceBytes)
+	for {
+		n, err := res.Body.Read(piece)
+		watch.Reset(x.broker.options.Idle)
+		out := m.write(piece[:n])
+		whole := false
+		if errors.Is(err, io.EOF) {
+			var rest []byte
+			rest, whole = m.end()
+			out = append(out[:len(out):len(out)], rest...)
+		}
+		sent := x.send(out)
+		if m.done || whole { // the upstream has told all, even if the client did not wait
+			x.end(sandbox.LLMCompleted, m)
+		}
+		switch {
+		case sent != nil || err != nil && !errors.Is(err, io.EOF):
+			x.end(sandbox.LLMInterrupted, m)
+			return true
+		case err != nil:
+			x.end(sandbox.LLMInterrupted, m)
+			return false
+		}
+	}
+}
+
+func (x *exchange) send(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if err := x.control.SetWriteDeadline(time.Now().Add(x.broker.options.Idle)); err != nil {
+		return err
+	}
+	if _, err := x.w.Write(b); err != nil {
+		return err
+	}
+	return x.control.Flush()
+}

@@ -1,0 +1,60 @@
+package leasing
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Counts is how many of what there is now.
+type Counts struct {
+	Sandboxes []ledger.SandboxCount
+	// Ending is, of each backend, for how long the sandbox is to go by now that is to go for longest; 0 where none is.
+	Ending map[sandbox.Backend]time.Duration
+	// Findings are open differences between ledger and backends.
+	Findings map[sandbox.DriftKind]int64
+	// Kept is the output that is kept, and how much of it was dropped since the ledger was made.
+	Kept ledger.KeptSum
+	// Overdue is for how long work has waited that this engine could do; 0 is that none does.
+	Overdue time.Duration
+}
+
+// Counts counts. Errors: Unavailable.
+func (e *Engine) Counts(ctx context.Context) (Counts, error) {
+	c := Counts{Ending: make(map[sandbox.Backend]time.Duration)}
+	for _, name := range e.Backends() {
+		c.Ending[name] = 0
+	}
+	instances := e.InReach()
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if c.Sandboxes, err = tx.CountSandboxes(); err != nil {
+			return err
+		}
+		if c.Kept, err = tx.Commands().KeptSum(ledger.KeptOfLedger, ""); err != nil {
+			return err
+		}
+		ended, err := tx.OldestEnded()
+		if err != nil {
+			return err
+		}
+		for name, at := range ended {
+			c.Ending[name] = tx.Now.Time().Sub(at.Time())
+		}
+		if c.Findings, err = tx.CountFindings(); err != nil {
+			return err
+		}
+		for _, instance := range instances {
+			next, err := tx.NextDue(instance)
+			if err != nil {
+				return err
+			}
+			if next < tx.Now {
+				c.Overdue = max(c.Overdue, tx.Now.Time().Sub(next.Time()))
+			}
+		}
+		return nil
+	})
+	return c, err
+}

@@ -1,0 +1,163 @@
+package leasing_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// resynced is how many sandboxes a resync finds awake.
+const resynced = 200
+
+// BenchmarkSurvey looks at sandboxes that are awake and use CPU, of whose usage a day is kept: without a sample being
+// kept, as in every second resync, and with one of each. It reports what a sample takes up as well, and removes
+// samples as old as a day, a minute's at once.
+func BenchmarkSurvey(b *testing.B) {
+	for name, c := range map[string]struct {
+		open   func(b *testing.B) (url, dsn string)
+		driver string
+		size   string // asks for what is taken up
+	}{
+		"SQLite": {func(b *testing.B) (string, string) {
+			path := filepath.Join(b.TempDir(), "ledger.db")
+			return "sqlite://" + path, path
+		}, "sqlite", "SELECT page_count * 4096 FROM pragma_page_count"},
+		"PostgreSQL": {func(b *testing.B) (string, string) {
+			url := postgrestest.New(b)
+			return url, url
+		}, "pgx", "SELECT pg_total_relation_size('usage_samples')"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			url, dsn := c.open(b)
+			s := newSurveyBench(b, url, c.driver, dsn)
+			before := s.number(c.size)
+			s.fill(minutesKept, 1)
+			perSample := float64(s.number(c.size)-before) / float64(s.number("SELECT count(*) FROM usage_samples"))
+			b.Run("kept=false", func(b *testing.B) { s.run(b, false) })
+			b.Run("kept=true", func(b *testing.B) {
+				s.run(b, true)
+				b.ReportMetric(perSample, "bytes/sample")
+			})
+			b.Run("removed", func(b *testing.B) {
+				if err := s.engine.PurgeUsage(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				for range b.N {
+					b.StopTimer()
+					s.fill(1, minutesKept+1)
+					b.StartTimer()
+					if err := s.engine.PurgeUsage(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+const minutesKept = int(sandbox.UsageKept / time.Minute)
+
+// surveyBench is an engine with sandboxes that are awake.
+type surveyBench struct {
+	*testing.B
+	backend *fake.Executor
+	engine  *leasing.Engine
+	db      *sql.DB
+	ids     []string
+}
+
+func newSurveyBench(b *testing.B, url, dialect, dsn string) *surveyBench {
+	store, err := ledger.Open(b.Context(), url, ledger.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := &surveyBench{B: b, backend: fake.New("engine-1", nil)}
+	if s.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{s.backend}}); err != nil {
+		b.Fatal(err)
+	}
+	if s.db, err = sql.Open(dialect, dsn); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _, _, _ = s.db.Close(), s.engine.Close(), store.Close() })
+	_, err = s.engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{
+		ID:    game,
+		Owner: "bench",
+		EnvironmentSpec: sandbox.EnvironmentSpec{
+			Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range resynced {
+		a, err := s.engine.Acquire(b.Context(),
+			sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:%d", i), EnvironmentID: game, Owner: "bench"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.ids = append(s.ids, a.Lease.SandboxID)
+	}
+	return s
+}
+
+// fill stores what resyncs would have kept in so many minutes, of which the last was so long ago, in the order of time.
+func (s *surveyBench) fill(minutes, ago int) {
+	s.Helper()
+	newest := time.Now().Add(-time.Duration(ago) * time.Minute).UnixMicro()
+	s.exec(fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT %d UNION ALL SELECT i - 1 FROM n WHERE i > 0)
+		INSERT INTO usage_samples (sandbox_id, at, cpu, memory_bytes, pids)
+		SELECT id, %d - CAST(i AS BIGINT) * 60000000, 3600000000, 3000000000, 17 FROM n, sandboxes ORDER BY i DESC, id`,
+		minutes-1, newest))
+}
+
+// run resyncs. When samples are not to be kept, there is one of each sandbox from just before.
+func (s *surveyBench) run(b *testing.B, kept bool) {
+	b.Helper()
+	if err := s.engine.Resync(b.Context(), sandbox.Docker); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	var spent time.Duration
+	for range b.N {
+		b.StopTimer()
+		for _, id := range s.ids {
+			s.backend.Burn(id, time.Second)
+		}
+		if kept {
+			s.exec(fmt.Sprintf("DELETE FROM usage_samples WHERE at > %d", time.Now().Add(-50*time.Second).UnixMicro()))
+		}
+		before := cpuTime(b)
+		b.StartTimer()
+		if err := s.engine.Resync(b.Context(), sandbox.Docker); err != nil {
+			b.Fatal(err)
+		}
+		spent += cpuTime(b) - before
+	}
+	if n := s.number("SELECT count(*) FROM usage_samples"); n != int64(resynced*(minutesKept+1)) {
+		b.Fatalf("%d samples are kept", n)
+	}
+	b.ReportMetric(spent.Seconds()*1e3/float64(b.N), "cpu-ms/op")
+}
+
+func (s *surveyBench) exec(query string) {
+	s.Helper()
+	if _, err := s.db.ExecContext(s.Context(), query); err != nil {
+		s.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (s *surveyBench) number(query string) (n int64) {
+	s.Helper()
+	if err := s.db.QueryRowContext(s.Context(), query).Scan(&n); err != nil {
+		s.Fatalf("%s: %v", query, err)
+	}
+	return n
+}

@@ -1,0 +1,133 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// BackupInfo are what a backup holds.
+type BackupInfo struct {
+	File     string `json:"file"`
+	LedgerID string `json:"ledger_id"`
+	Schema   int64  `json:"schema"`
+	// TakenAt is zero for a copy that was made by other means.
+	TakenAt      time.Time `json:"taken_at,omitzero"`
+	Bytes        int64     `json:"bytes"`
+	Environments int64     `json:"environments"`
+	Leases       int64     `json:"leases"`
+	Living       int64     `json:"living_sandboxes"`
+	Events       int64     `json:"events"`
+	// Objects are those of the bucket that it names: the last saved states. Sealed is one text for each key
+	// that some of its secrets are sealed under.
+	Objects []string `json:"-"`
+	Sealed  [][]byte `json:"-"`
+}
+
+// ExamineBackup checks the file of a backup from end to end, and returns what it holds. It changes nothing.
+// Errors: Invalid for a file that is damaged or is no ledger; Conflict for a newer program's.
+func ExamineBackup(ctx context.Context, file string) (c BackupInfo, err error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return c, sandbox.Errorf(sandbox.Invalid, "reading the backup: %w", err)
+	}
+	if info.Size() == 0 {
+		return c, sandbox.Errorf(sandbox.Invalid, "the backup %s is empty: it was not finished", file)
+	}
+	db, err := openFile(file,
+		url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)", "busy_timeout(" + busyTimeout + ")"}})
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	c.File, c.Bytes = file, info.Size()
+	if err := whole(ctx, db); err != nil {
+		return c, sandbox.Errorf(sandbox.Invalid, "%s is damaged, or no backup of a ledger: %w", file, err)
+	}
+	if err := c.read(ctx, db); err != nil {
+		return c, sandbox.Errorf(sandbox.Invalid, "%s is no backup of a ledger: %w", file, err)
+	}
+	var oldest int64
+	if err := scanOne(ctx, db, &oldest, "SELECT min_reader FROM ledgers"); err != nil || oldest > schemaVersion {
+		return c, sandbox.Errorf(sandbox.Conflict,
+			"the backup needs a program of schema %d or newer, and this one knows schema %d: %w",
+			oldest, schemaVersion, errors.Join(err, errors.New("use the program that took it")))
+	}
+	return c, nil
+}
+
+// whole checks that every page, index and reference is good.
+func whole(ctx context.Context, db querier) error {
+	found, err := texts(ctx, db, "SELECT integrity_check FROM pragma_integrity_check LIMIT 10")
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 || found[0] != "ok" {
+		return errors.New(strings.Join(found, "; "))
+	}
+	found, err = texts(ctx, db,
+		`SELECT "table" || ' refers to a row of ' || parent || ' that is not there' FROM pragma_foreign_key_check LIMIT 10`)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return errors.New(strings.Join(found, "; "))
+}
+
+func (c *BackupInfo) read(ctx context.Context, db *sql.DB) error {
+	for query, into := range map[string]any{
+		"SELECT id FROM ledgers": &c.LedgerID,
+		"SELECT max(version_id) FROM goose_db_version WHERE is_applied":                &c.Schema,
+		"SELECT count(*) FROM environments WHERE status <> 'destroyed'":                &c.Environments,
+		"SELECT count(*) FROM leases":                                                  &c.Leases,
+		"SELECT count(*) FROM sandboxes WHERE desired = 'present' AND phase <> 'gone'": &c.Living,
+		"SELECT count(*) FROM events":                                                  &c.Events,
+	} {
+		if err := scanOne(ctx, db, into, query); err != nil {
+			return err
+		}
+	}
+	if c.LedgerID == "" {
+		return errors.New("it has no identity")
+	}
+	if c.Schema < 2 {
+		return nil
+	}
+	var taken Time
+	if err := scanOne(ctx, db, &taken, "SELECT backed_up_at FROM ledgers"); err != nil {
+		return err
+	}
+	c.TakenAt = taken.Time()
+	var err error
+	if c.Objects, err = texts(ctx, db, "SELECT object FROM saved_states ORDER BY object"); err != nil {
+		return err
+	}
+	sealed, err := texts(ctx, db, `SELECT min(sealed) FROM (SELECT sealed FROM environment_secrets UNION ALL
+		SELECT sealed_env FROM sessions WHERE length(sealed_env) > 0) GROUP BY substr(sealed, 1, 9)`)
+	for _, s := range sealed {
+		c.Sealed = append(c.Sealed, []byte(s))
+	}
+	return err
+}
+
+// texts reads the only column of a query.
+func texts(ctx context.Context, db querier, query string) (all []string, err error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // Err has told all there is to tell
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, rows.Err()
+}

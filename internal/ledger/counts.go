@@ -1,0 +1,113 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// SandboxCount is the number of sandboxes of one kind.
+type SandboxCount struct {
+	Backend sandbox.Backend
+	Phase   sandbox.Phase
+	// Pooled: they wait in a warm pool.
+	Pooled bool
+	N      int64
+}
+
+// CountSandboxes counts the sandboxes that are not gone.
+func (tx *Tx) CountSandboxes() (list []SandboxCount, err error) {
+	err = tx.db.Model(&Sandbox{}).Select("backend, phase, lease_id IS NULL AS pooled, count(*) AS n").
+		Where("phase <> 'gone'").
+		Group("backend, phase, lease_id IS NULL").Scan(&list).Error
+	return list, unavailable("counting sandboxes", err)
+}
+
+// OldestEnded returns, for each backend, the end of the oldest ended lease whose sandbox is not gone yet. It
+// ignores sandboxes kept for a post-mortem.
+func (tx *Tx) OldestEnded() (map[sandbox.Backend]Time, error) {
+	var rows []struct {
+		Backend sandbox.Backend
+		Oldest  Time
+	}
+	err := tx.db.Model(&Sandbox{}).Select("backend, min(ended_at) AS oldest").
+		Where("phase <> 'gone' AND desired = 'gone' AND kept_until = 0").
+		Group("backend").Scan(&rows).Error
+	oldest := make(map[sandbox.Backend]Time, len(rows))
+	for _, r := range rows {
+		oldest[r.Backend] = r.Oldest
+	}
+	return oldest, unavailable("looking for sandboxes to remove", err)
+}
+
+// CountFindings counts open drift findings.
+func (tx *Tx) CountFindings() (map[sandbox.DriftKind]int64, error) {
+	var rows []struct {
+		Kind sandbox.DriftKind
+		N    int64
+	}
+	err := tx.db.Model(&DriftFinding{}).Select("kind, count(*) AS n").Where("resolved_at = 0").
+		Group("kind").Scan(&rows).Error
+	counts := make(map[sandbox.DriftKind]int64, len(rows))
+	for _, r := range rows {
+		counts[r.Kind] = r.N
+	}
+	return counts, unavailable("counting findings", err)
+}
+
+// CountLeases counts the leases of environments by sandbox state, without those that are gone.
+func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts, error) {
+	counts := make(map[string]sandbox.LeaseCounts, len(environments))
+	for some := range slices.Chunk(environments, maxVariables) {
+		var rows []struct {
+			EnvironmentID string
+			Stands        sandbox.SandboxState
+			N             int64
+		}
+		err := tx.db.Model(&Sandbox{}).Select("environment_id, stands, count(*) AS n").
+			Where("phase <> 'gone' AND lease_id IS NOT NULL AND environment_id IN ?", some).
+			Group("environment_id, stands").Scan(&rows).Error
+		if err != nil {
+			return nil, unavailable("counting leases", err)
+		}
+		for _, r := range rows {
+			c := counts[r.EnvironmentID]
+			switch r.Stands {
+			case sandbox.SandboxPending:
+				c.Pending = r.N
+			case sandbox.SandboxReady:
+				c.Ready = r.N
+			case sandbox.SandboxAsleep:
+				c.Asleep = r.N
+			case sandbox.SandboxStopped:
+				c.Stopped = r.N
+			case sandbox.SandboxFailed:
+				c.Failed = r.N
+			case sandbox.SandboxDeleting:
+				c.Deleting = r.N
+			}
+			counts[r.EnvironmentID] = c
+		}
+	}
+	return counts, nil
+}
+
+// CountFindingsOf counts the open drift findings about environments.
+func (tx *Tx) CountFindingsOf(environments []string) (map[string]int64, error) {
+	counts := make(map[string]int64)
+	for some := range slices.Chunk(environments, maxVariables) {
+		var rows []struct {
+			EnvironmentID string
+			N             int64
+		}
+		err := tx.db.Model(&DriftFinding{}).Select("environment_id, count(*) AS n").
+			Where("resolved_at = 0 AND environment_id IN ?", some).Group("environment_id").Scan(&rows).Error
+		if err != nil {
+			return nil, unavailable("counting findings", err)
+		}
+		for _, r := range rows {
+			counts[r.EnvironmentID] = r.N
+		}
+	}
+	return counts, nil
+}

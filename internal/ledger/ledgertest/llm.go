@@ -1,0 +1,91 @@
+package ledgertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// llmCalls records calls of models: each counts once in the sums, however often its lines are recorded.
+func (s suite) llmCalls(t *testing.T) {
+	store := open(t, s.fresh(t), nil)
+	var box *ledger.Sandbox
+	write(t, store, func(tx *ledger.Tx) error {
+		if err := Environment(tx, "catan-7"); err != nil {
+			return err
+		}
+		box = Sandbox(tx, "catan-7", 1)
+		return tx.CreateSandbox(box)
+	})
+	at := time.Date(2026, 8, 31, 23, 59, 0, 0, time.UTC)
+	call := func(id string, outcome sandbox.LLMOutcome, cost sandbox.NanoUSD) sandbox.LLMCall {
+		return sandbox.LLMCall{
+			ID: id, EnvironmentID: "catan-7", LeaseID: box.Lease(), Generation: 1, SandboxID: box.ID, AgentDID: box.AgentDID,
+			Route: "main", Model: "small", StartedAt: at, Outcome: outcome, Cost: cost,
+			Tokens: sandbox.LLMTokens{Input: 10, CachedInput: 20, CacheWrite: 30, Output: 40},
+		}
+	}
+	unknown := call("c-2", sandbox.LLMInterrupted, 500)
+	unknown.Unknown, unknown.Tokens = true, sandbox.LLMTokens{}
+	for _, lines := range [][]sandbox.LLMCall{
+		{call("c-1", sandbox.LLMRunning, 1000)},
+		{call("c-1", sandbox.LLMCompleted, 7), call("c-2", sandbox.LLMRunning, 500), unknown},
+		{call("c-1", sandbox.LLMCompleted, 7), unknown, call("c-3", sandbox.LLMRunning, 300)},
+		{call("c-1", sandbox.LLMRunning, 1000)},
+	} {
+		write(t, store, func(tx *ledger.Tx) error { return tx.LLM().Record(lines) })
+	}
+	want := sandbox.LLMUse{
+		Calls: 2, Tokens: sandbox.LLMTokens{Input: 10, CachedInput: 20, CacheWrite: 30, Output: 40}, Cost: 507,
+		UnknownCalls: 1, Unknown: 500,
+	}
+	read(t, store, func(tx *ledger.Tx) error {
+		var days sandbox.LLMUse
+		err := tx.LLM().Days("2026-08-31", "2026-09-01", func(d *ledger.LLMDay) { days = days.Plus(d.Use()) })
+		if err != nil || days != want {
+			t.Errorf("the day has %+v, %v, want %+v", days, err, want)
+		}
+		months, err := tx.LLM().Months("catan-7", "2026-08")
+		if err != nil || len(months) != 1 || months[0].Cost != 507 || months[0].Calls != 2 || months[0].Tokens != 100 {
+			t.Errorf("the month has %+v, %v", months, err)
+		}
+		if use, err := tx.LLM().OfSandboxes([]string{box.ID, "none"}); err != nil || len(use) != 1 || use[box.ID] != want {
+			t.Errorf("the sandbox has %+v, %v", use, err)
+		}
+		if sum, err := tx.LLM().Reserved("catan-7"); err != nil || sum != 300 {
+			t.Errorf("reserved are %d, %v", sum, err)
+		}
+		if left, err := tx.LLM().Abandoned("catan-7"); err != nil || len(left) != 0 {
+			t.Errorf("abandoned are %+v, %v", left, err)
+		}
+		list, err := tx.LLM().List(sandbox.LLMCallQuery{LeaseID: box.Lease(), Limit: 2})
+		if err != nil || len(list) != 2 || list[0].ID != "c-3" || list[1].ID != "c-2" || !list[1].Domain().Unknown {
+			t.Errorf("the list has %+v, %v", list, err)
+		}
+		return nil
+	})
+	write(t, store, func(tx *ledger.Tx) error {
+		for range 2 {
+			if err := tx.LLM().Begin("engine", "catan-7"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	read(t, store, func(tx *ledger.Tx) error {
+		envs, err := tx.LLM().Brokered("engine")
+		if err != nil || len(envs) != 1 || envs[0].ID != "catan-7" {
+			t.Errorf("brokered are %+v, %v", envs, err)
+		}
+		return nil
+	})
+	write(t, store, func(tx *ledger.Tx) error { return tx.LLM().ForgetCursors("catan-7") })
+	read(t, store, func(tx *ledger.Tx) error {
+		if is, err := tx.LLM().IsBrokered("engine", "catan-7"); err != nil || is {
+			t.Errorf("it is brokered: %t, %v", is, err)
+		}
+		return nil
+	})
+}

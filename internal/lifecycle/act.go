@@ -1,0 +1,349 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// outcome is what a step found.
+type outcome struct {
+	err error
+	// since is when the sandbox began to run, where the step did not start it itself.
+	since   time.Time
+	reading driver.Usage
+	// sampled: there is a reading.
+	sampled bool
+	runtimeHistory
+	// attested is the witness's number that its instance has, 0 where nothing was left.
+	attested int64
+	// rest is a sandbox that was found to have been put to rest by its backend, nil where none was.
+	rest *driver.Observation
+	// settles records what hooks have filled the sandbox with.
+	settles []Settle
+	// failed records that a hook's step failed, nil for one of the engine's.
+	failed Settle
+	// frozen: nothing of the sandbox runs any more. stuck: it was frozen for a checkpoint and does not run again.
+	frozen, stuck bool
+}
+
+// act does a step's one thing on the backend.
+func (c *Core) act(ctx context.Context, t *Task) outcome {
+	x, err := c.BackendFor(t.Row.Backend)
+	if err != nil {
+		return outcome{err: err}
+	}
+	h := c.handle(&t.Row)
+	t.On, t.Handle = x.Executor, h
+	var out outcome
+	switch t.Action {
+	case Spawn:
+		out = c.attested(ctx, x, t, func() outcome { return c.spawn(ctx, x, t, h) })
+	case Assign:
+		out = c.attested(ctx, x, t, func() outcome { return c.assign(ctx, x, t, h) })
+	case Sleep:
+		out = c.sample(ctx, x, h)
+		ctx, cancel := context.WithTimeout(ctx, restTimeout)
+		defer cancel()
+		out.err = x.Sleep(ctx, h, t.Row.SleepMode)
+	case Halt:
+		ctx, cancel := context.WithTimeout(ctx, restTimeout)
+		defer cancel()
+		out.err = x.Sleep(ctx, h, sandbox.SleepStop)
+	case Wake, Thaw:
+		ctx, cancel := context.WithTimeout(ctx, restTimeout)
+		defer cancel()
+		out = c.wake(ctx, t)
+	case Renew:
+		out = c.renew(ctx, x, t, h)
+	case Kill:
+		out = c.kill(ctx, x, t, h)
+	default: // a hook's own
+		out = c.actOfHook(ctx, t)
+	}
+	return readHistory(ctx, x, t, h, out)
+}
+
+// actOfHook takes a step that a hook proposed. Without an actor it fills the sandbox.
+func (c *Core) actOfHook(ctx context.Context, t *Task) (out outcome) {
+	done, isOwn := c.hooks.Act(ctx, &t.Step)
+	if !isOwn {
+		out.settles, out.err = c.fillAgain(ctx, t)
+		return out
+	}
+	return outcome{
+		err:     done.Err,
+		settles: []Settle{done.Settle},
+		failed:  done.Failed,
+		reading: done.Usage,
+		sampled: done.Sampled,
+		frozen:  done.Frozen,
+		stuck:   done.Stuck,
+	}
+}
+
+func (c *Core) spawn(ctx context.Context, x *Backend, t *Task, h driver.Handle) (out outcome) {
+	bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
+	defer cancel()
+	spec, err := c.buildSpec(&t.Row)
+	if err == nil {
+		err = x.Spawn(bounded, spec)
+	}
+	var own filling
+	if err == nil {
+		own, err = c.prepare(ctx, t)
+	}
+	if err == nil && !own.inUse {
+		err = c.copyIn(bounded, x, &t.Row)
+	}
+	if err != nil {
+		return outcome{err: err}
+	}
+	if t.Again || c.hooks.Initializes(&t.Row) { // it did not start just now: usage counts from when it did
+		if obs, err := x.Inspect(bounded, h); err == nil {
+			out.since = obs.StartedAt
+		}
+	}
+	out.settles, out.err = FillAll(ctx, &t.Step, own.fills)
+	return out
+}
+
+// assign wakes a sandbox from a pool, if it sleeps, and gives it to its lease. What it begins with is read meanwhile.
+func (c *Core) assign(ctx context.Context, x *Backend, t *Task, h driver.Handle) (out outcome) {
+	bounded, cancel := context.WithTimeout(ctx, restTimeout)
+	defer cancel()
+	var (
+		own     filling
+		readErr error
+		reading sync.WaitGroup
+	)
+	reading.Go(func() { own, readErr = c.prepare(ctx, t) })
+	if t.Awake {
+		out.err = c.assignAwake(bounded, x, t)
+	} else if out.err = x.Wake(bounded, h); out.err == nil {
+		out.err = x.Assign(bounded, c.spec(&t.Row))
+	}
+	reading.Wait()
+	if out.err == nil {
+		out.err = readErr
+	}
+	if out.err == nil {
+		if c.hooks.Initializes(&t.Row) {
+			out.since = c.now()
+		}
+		out.settles, out.err = FillAll(ctx, &t.Step, own.fills)
+	}
+	return out
+}
+
+// assignAwake assigns a sandbox that waits awake. One that does not answer is given up: another takes its place sooner.
+func (c *Core) assignAwake(ctx context.Context, x *Backend, t *Task) error {
+	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err := x.Assign(bounded, c.spec(&t.Row))
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return sandbox.Errorf(sandbox.Failed, "it does not answer: %w", err)
+	}
+	return err
+}
+
+// filling is what a sandbox is given once it runs for its lease. One that waits in a pool has none.
+type filling struct {
+	fills []Fill
+	// inUse: an earlier try has begun to run code in the sandbox, so what that found stays as it left it.
+	inUse bool
+}
+
+// prepare reads what a sandbox begins with.
+func (c *Core) prepare(ctx context.Context, t *Task) (own filling, err error) {
+	s := &t.Row
+	if s.Pooled() {
+		return own, nil
+	}
+	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
+		env, err := tx.KnownEnvironment(s.EnvironmentID)
+		if err != nil {
+			return err
+		}
+		if own.inUse, err = c.hooks.HasBegun(tx, s); err != nil {
+			return err
+		}
+		own.fills, err = c.hooks.Prepare(tx, s, Beginning{Action: t.Action, Spec: env.Spec, InUse: own.inUse})
+		return err
+	})
+	return own, err
+}
+
+// fillAgain fills a sandbox that runs and has begun: it gets what it may have lost in its sleep, or was changed
+// meanwhile.
+func (c *Core) fillAgain(ctx context.Context, t *Task) ([]Settle, error) {
+	if t.Row.Pooled() {
+		return nil, nil
+	}
+	var fills []Fill
+	err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		fills, err = c.hooks.Prepare(tx, &t.Row, Beginning{Action: t.Action})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return FillAll(ctx, &t.Step, fills)
+}
+
+// wake wakes a sandbox and fills it again.
+func (c *Core) wake(ctx context.Context, t *Task) (out outcome) {
+	if out.err = t.On.Wake(ctx, t.Handle); out.err == nil {
+		out.settles, out.err = c.fillAgain(ctx, t)
+	}
+	return out
+}
+
+// renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
+func (c *Core) renew(ctx context.Context, x *Backend, t *Task, h driver.Handle) (out outcome) {
+	if !x.Capabilities().KeepsTime {
+		return outcome{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	obs, err := x.Touch(ctx, h, t.Row.Terms.Limits())
+	if err == nil && rests(&t.Row, obs) {
+		out.rest = &obs
+	}
+	out.err = err
+	return out
+}
+
+// kill removes a sandbox, and finds out until when it was there. A backend that records that tells it afterwards.
+func (c *Core) kill(ctx context.Context, x *Backend, t *Task, h driver.Handle) outcome {
+	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
+	defer cancel()
+	if x.Capabilities().Records || t.Row.Phase == sandbox.PhasePending {
+		return c.sampleBeside(bounded, x, t, h, x.Kill)
+	}
+	before, unknown := historyOf(bounded, x, h)
+	out := c.sampleBeside(bounded, x, t, h, x.Kill)
+	out.runtimeHistory = before
+	switch {
+	case out.err == nil && unknown != nil: // whether it has removed anything is not known
+		out.err = errUnknownHistory(unknown)
+	case out.err != nil && unknown == nil && !before.absent: // it may have removed the sandbox, and not all that it had
+		if after, err := historyOf(ctx, x, h); err == nil && after.absent {
+			if after.removedAt.IsZero() {
+				after.removedAt = c.now()
+			}
+			if len(after.ran) == 0 {
+				after.ran = before.ran
+			}
+			out.runtimeHistory = after
+		}
+	}
+	return out
+}
+
+// lastSamples bounds the last readings of CPU time that are taken at once. While a whole game ends, more
+// of them would hold up what they stand beside.
+const lastSamples = 4
+
+// sampleBeside takes a last reading of CPU time beside the call that ends a sandbox. The call does
+// not wait for it: an engine may take a second to answer, and the reading of the last command or
+// heartbeat then stands, as it does where many sandboxes end at once.
+func (c *Core) sampleBeside(ctx context.Context, x *Backend, t *Task, h driver.Handle,
+	end func(context.Context, driver.Handle) error) outcome {
+	if t.Row.Phase != sandbox.PhaseAwake {
+		return outcome{err: end(ctx, h)}
+	}
+	select {
+	case c.lastSamples <- struct{}{}:
+		defer func() { <-c.lastSamples }()
+	default:
+		return outcome{err: end(ctx, h)}
+	}
+	sampling, stop := context.WithCancel(ctx)
+	defer stop()
+	reading := make(chan outcome, 1)
+	go func() { reading <- c.sample(sampling, x, h) }()
+	err := end(ctx, h)
+	stop()
+	out := <-reading
+	out.err = err
+	return out
+}
+
+// sample reads what a sandbox has used before that is lost. Failing to is not an error: the last heartbeat's
+// reading then stands.
+func (c *Core) sample(ctx context.Context, x *Backend, h driver.Handle) outcome {
+	u, err := Sample(ctx, x, h)
+	if err != nil {
+		c.log.DebugContext(ctx, "lifecycle: sampling usage", "environment", h.EnvironmentID,
+			"sandbox", h.SandboxID, "error", err)
+		return outcome{}
+	}
+	return outcome{reading: u, sampled: true}
+}
+
+// readHistory reads when the sandbox of a step ran, once that step is taken, or found nothing to take. Of one that
+// cannot be killed it is read too: it may have stopped long before.
+func readHistory(ctx context.Context, x *Backend, t *Task, h driver.Handle, out outcome) outcome {
+	switch {
+	case out.err == nil && !t.Action.Runs() && out.rest == nil: // it goes on
+		return out
+	case out.err != nil && sandbox.CodeOf(out.err) != sandbox.NotFound && t.Action != Kill:
+		return out
+	}
+	if !x.Capabilities().Records && (t.Action == Kill || sandbox.CodeOf(out.err) != sandbox.NotFound) {
+		return out // kill has asked
+	}
+	l, err := historyOf(ctx, x, h)
+	if err != nil && out.err == nil {
+		out.err = errUnknownHistory(err)
+	}
+	if len(l.ran) > 0 {
+		out.sampled = false // it tells more than a sample
+	}
+	out.runtimeHistory = l
+	return out
+}
+
+func errUnknownHistory(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "read when it ran: %w", err)
+}
+
+// runtimeHistory is what a backend knows of when a sandbox ran and was there.
+type runtimeHistory struct {
+	ran []driver.Boot
+	// absent: the backend does not have the sandbox, since removedAt, which is zero where that is not known.
+	absent    bool
+	removedAt time.Time
+}
+
+func historyOf(ctx context.Context, x *Backend, h driver.Handle) (runtimeHistory, error) {
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	ran, err := x.Boots(ctx, h)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return runtimeHistory{absent: true}, nil
+	}
+	l := runtimeHistory{ran: ran}
+	if err == nil && len(ran) > 0 {
+		l.removedAt = ran[len(ran)-1].RemovedAt
+		l.absent = !l.removedAt.IsZero()
+	}
+	return l, err
+}
+
+// until returns the last moment at which a sandbox was there, as far as is known.
+func (l runtimeHistory) until(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+	switch {
+	case !l.absent:
+		return now
+	case l.removedAt.IsZero():
+		return max(s.ObservedAt, s.ReadyAt)
+	default:
+		return min(now, ledger.At(l.removedAt))
+	}
+}

@@ -1,0 +1,207 @@
+package lifecycle
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Config is what a core is made of. All of it is required but Host and Observer.
+type Config struct {
+	Store     *ledger.Store
+	Executors []driver.Executor
+	// PriceBooks are in force for usage that begins from now on, one for each backend.
+	PriceBooks map[sandbox.Backend]sandbox.PriceBook
+	// Host is what sandboxes may have of this machine; nil allows nothing.
+	Host     *host.Host
+	IDs      sandbox.IDs
+	Log      *slog.Logger
+	Observer Observer // nil: none
+}
+
+// Core claims, decides, acts and settles. It is safe for concurrent use, by any number of cores on one ledger.
+type Core struct {
+	store    *ledger.Store
+	backends map[sandbox.Backend]*Backend
+	books    map[sandbox.Backend]sandbox.PriceBook
+	now      func() time.Time
+	ids      sandbox.IDs
+	host     *host.Host
+	log      *slog.Logger
+	observer Observer
+	hooks    Hooks
+	// lastSamples holds one value for each last reading under way.
+	lastSamples chan struct{}
+
+	// life ends with Close; what a core does without a request runs on it.
+	life context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	claims map[string]string // the sandbox of each claim
+	// holds are how long each of this process's uses lasts beyond its death; commands last longer.
+	holds map[string]ledger.Span
+	// sampling holds the sandboxes whose CPU time is being read after a command.
+	sampling map[string]struct{}
+}
+
+// New makes a core without hooks, which does nothing by itself before Start. It owns neither the store nor the
+// executors.
+func New(c Config) (*Core, error) {
+	if c.Observer == nil {
+		c.Observer = nopObserver{}
+	}
+	core := &Core{
+		store: c.Store, observer: c.Observer, now: c.Store.Now, ids: c.IDs, host: c.Host, log: c.Log,
+		backends: make(map[sandbox.Backend]*Backend), books: c.PriceBooks,
+		claims: make(map[string]string), holds: make(map[string]ledger.Span),
+		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
+	}
+	for _, x := range c.Executors {
+		if _, taken := core.backends[x.Backend()]; taken {
+			return nil, sandbox.Errorf(sandbox.Invalid, "lifecycle: two executors of the backend %s: an engine drives one "+
+				"instance of a kind; run a replica for the other one", x.Backend())
+		}
+		core.backends[x.Backend()] = &Backend{Executor: x, core: core, witness: core.witnessOf(x)}
+	}
+	core.life, core.stop = context.WithCancel(context.Background())
+	return core, nil
+}
+
+// Start hooks the parts of the service in, and begins to extend claims.
+func (c *Core) Start(h Hooks) {
+	c.hooks = h
+	c.wg.Add(1)
+	go c.heartbeat()
+	c.Background(c.freeClaims)
+}
+
+// freeClaims ends the claims of processes that died before this one began.
+func (c *Core) freeClaims() {
+	n, err := c.store.FreeClaims(c.life)
+	switch {
+	case c.life.Err() != nil:
+	case err != nil:
+		c.log.Warn("lifecycle: freeing the claims of processes that have died; they run out by themselves", "error", err)
+	case n > 0:
+		c.log.Info("lifecycle: freed the claims of processes that have died", "claims", n)
+	}
+}
+
+// Close waits for what is under way and gives back the claims of this process. Sandboxes go on.
+func (c *Core) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.wg.Wait()
+	return nil
+}
+
+// Background runs fn on the core's life, unless it has ended.
+func (c *Core) Background(fn func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Go(fn)
+	return true
+}
+
+// EnvironmentRef names an environment on its backend.
+func (c *Core) EnvironmentRef(id, instance string) driver.EnvironmentRef {
+	return driver.EnvironmentRef{LedgerID: c.store.ID(), EnvironmentID: id, Instance: instance}
+}
+
+// Deadlines of backend calls, and the pace of claims. A claim outlives three missed heartbeats;
+// another process takes over work within ClaimTTL of a process's death.
+const (
+	instanceTimeout = 10 * time.Second
+	SpawnTimeout    = 90 * time.Second
+	KillTimeout     = 60 * time.Second
+	restTimeout     = 30 * time.Second // stop grants 10 s
+	answerTimeout   = 5 * time.Second  // of a sandbox that is awake
+	inspectTimeout  = 10 * time.Second
+
+	ClaimTTL       = 8 * time.Second
+	HeartbeatEvery = 2 * time.Second
+)
+
+// heartbeat extends this process's claims and holds while it lives.
+func (c *Core) heartbeat() {
+	defer c.wg.Done()
+	tick := time.NewTicker(HeartbeatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.life.Done():
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		claims, holds := maps.Clone(c.claims), holdersOf(c.holds)
+		c.mu.Unlock()
+		extensions := c.hooks.Extensions()
+		if len(claims)+len(holds)+len(extensions) == 0 {
+			continue
+		}
+		err := c.store.Write(c.life, func(tx *ledger.Tx) error {
+			until := tx.Now.Add(ledger.SpanOf(ClaimTTL))
+			if err := tx.ExtendClaims(claims, until); err != nil {
+				return err
+			}
+			for ttl, holders := range holds {
+				if err := tx.ExtendHolds(holders, tx.Now.Add(ttl)); err != nil {
+					return err
+				}
+			}
+			for _, extend := range extensions {
+				if err := extend(tx, until); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil && c.life.Err() == nil {
+			c.log.Error("lifecycle: extending claims", "error", err)
+		}
+	}
+}
+
+// holdersOf returns holders by how long their uses last beyond the death of their process.
+func holdersOf(holds map[string]ledger.Span) map[ledger.Span][]string {
+	by := make(map[ledger.Span][]string)
+	for holder, ttl := range holds {
+		by[ttl] = append(by[ttl], holder)
+	}
+	return by
+}
+
+// Holders returns the uses of this process that last for ttl beyond its death.
+func (c *Core) Holders(ttl time.Duration) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return holdersOf(c.holds)[ledger.SpanOf(ttl)]
+}
+
+// Life ends when the service closes.
+func (c *Core) Life() context.Context { return c.life }
+
+// On returns the backend of a sandbox, and its name there. Errors: Invalid.
+func (c *Core) On(s *ledger.Sandbox) (driver.Executor, driver.Handle, error) {
+	x, err := c.BackendFor(s.Backend)
+	if err != nil {
+		return nil, driver.Handle{}, err
+	}
+	return x.Executor, c.handle(s), nil
+}

@@ -1,0 +1,262 @@
+package lifecycle
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Look compares one living sandbox with its backend and records what differs. It changes no
+// backend. What changed meanwhile, or is being worked on, is left for the next look.
+func (c *Core) Look(ctx context.Context, sandboxID string) error {
+	var s *ledger.Sandbox
+	err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		s, err = MustSandbox(tx, sandboxID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.look(ctx, s)
+	return err
+}
+
+// observable reports whether a row says something that a look could contradict. While a caller works
+// on it, it does not; a claim that ran out has no holder.
+func (c *Core) observable(s *ledger.Sandbox, now ledger.Time) bool {
+	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && !s.Claim.Holds(now) &&
+		!c.hooks.Interrupted(s, now)
+}
+
+// look returns whether all was as the ledger has it; only differences are written.
+func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
+	if s.Halted() {
+		return false, c.lookAtKept(ctx, s)
+	}
+	if !c.observable(s, ledger.At(c.now())) {
+		return false, nil
+	}
+	x, err := c.BackendFor(s.Backend)
+	if err != nil {
+		return false, err
+	}
+	if err := c.MustReach(ctx, s.Backend, s.Instance); err != nil {
+		return false, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	obs, err := x.Inspect(bounded, c.handle(s))
+	gone, absent := err, sandbox.CodeOf(err) == sandbox.NotFound
+	if err != nil && !absent {
+		return false, err // an error is no observation
+	}
+	if obs.State == sandbox.StateRemoving {
+		return false, nil // its end will be seen
+	}
+	differences := compare(s, obs)
+	if !absent && len(differences) == 0 && !rests(s, obs) {
+		open, err := c.hasOpenDrift(ctx, s.ID)
+		if err != nil || !open {
+			return err == nil, err
+		}
+	}
+	var l runtimeHistory
+	if absent || x.Capabilities().Records {
+		if l, err = historyOf(bounded, x, c.handle(s)); err != nil {
+			return false, err
+		}
+	}
+	return false, c.store.Write(ctx, func(tx *ledger.Tx) error {
+		now, held, err := sandboxAndHold(tx, s.ID)
+		if err != nil {
+			return err
+		}
+		if now.LastSequence != s.LastSequence || !c.observable(now, tx.Now) {
+			return nil
+		}
+		return tx.UpdateRow(now, func(now *ledger.Sandbox) error {
+			if err := c.followHistory(tx, now, l.ran); err != nil {
+				return err
+			}
+			if end := TimeUp(now, held, tx.Now); end != nil {
+				// It ended itself by its own deadline, or the loop is about to: not drift.
+				return c.End(tx, now, *end)
+			}
+			if absent {
+				return c.vanish(tx, now, gone, l)
+			}
+			return c.record(tx, now, obs, differences)
+		})
+	})
+}
+
+func (c *Core) hasOpenDrift(ctx context.Context, sandboxID string) (open bool, err error) {
+	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
+		found, err := tx.Findings().OpenDriftOf([]string{sandboxID})
+		open = len(found) > 0
+		return err
+	})
+	return open, err
+}
+
+// difference is one field that a backend shows otherwise than the ledger.
+type difference struct {
+	kind                      sandbox.DriftKind
+	field, expected, observed string
+}
+
+// fieldIncarnation is that of a sandbox which stopped and started again unseen.
+const fieldIncarnation = "incarnation"
+
+// hangs is the difference of a sandbox about which its backend does not answer, while it answers about others.
+var hangs = difference{sandbox.DriftChanged, "response", "answers", "hangs"}
+
+// recordHang records that a sandbox hangs. The next look that is answered resolves it.
+func (c *Core) recordHang(ctx context.Context, s *ledger.Sandbox, o driver.Observation) error {
+	return c.store.Write(ctx, func(tx *ledger.Tx) error {
+		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
+			if !c.observable(now, tx.Now) {
+				return nil
+			}
+			return c.recordOne(tx, now, o, hangs)
+		})
+	})
+}
+
+// compare returns how an observation differs from the row. Pure.
+func compare(s *ledger.Sandbox, o driver.Observation) []difference {
+	if o.Hangs {
+		return []difference{hangs}
+	}
+	var d []difference
+	state := func(kind sandbox.DriftKind, expected sandbox.State) {
+		d = append(d, difference{kind, "state", string(expected), string(o.State)})
+	}
+	asleep := s.Phase == sandbox.PhaseAsleep
+	switch o.State {
+	case sandbox.StateRunning:
+		if asleep {
+			state(sandbox.DriftChanged, restState(s))
+		}
+	case sandbox.StatePaused:
+		if !asleep || s.Status.State == sandbox.SandboxStopped {
+			state(sandbox.DriftChanged, sandbox.StateRunning)
+		}
+	default:
+		switch {
+		case asleep && s.Status.State == sandbox.SandboxStopped, rests(s, o):
+		case o.OOMKilled:
+			state(sandbox.DriftOutOfMemory, sandbox.StateRunning)
+		default:
+			state(sandbox.DriftStopped, sandbox.StateRunning)
+		}
+	}
+	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Meter.Boot > 0 && o.Boot > s.Meter.Boot {
+		d = append(d, difference{
+			sandbox.DriftStopped, fieldIncarnation, strconv.FormatInt(s.Meter.Boot, 10), strconv.FormatInt(o.Boot, 10),
+		})
+	}
+	figure := func(field string, expected, observed int64) {
+		if expected != observed {
+			d = append(d,
+				difference{sandbox.DriftChanged, field, strconv.FormatInt(expected, 10), strconv.FormatInt(observed, 10)})
+		}
+	}
+	figure("memory_mb", s.MemoryMB, o.Resources.MemoryMB)
+	figure("cpu_millis", s.CPUMillis, o.Resources.CPUMillis)
+	figure("pids_limit", s.PIDs, o.Resources.PIDs)
+	if o.Image != s.Image {
+		d = append(d, difference{sandbox.DriftChanged, "image", s.Image, o.Image})
+	}
+	return d
+}
+
+func restState(s *ledger.Sandbox) sandbox.State {
+	if s.Status.State == sandbox.SandboxStopped {
+		return sandbox.StateStopped
+	}
+	return sandbox.StatePaused
+}
+
+// record keeps differences as findings, resolves what is as expected again, and follows the
+// backend where a sandbox rests, was woken, or died.
+func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, differences []difference) error {
+	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
+	if err != nil {
+		return err
+	}
+	if rests(s, o) {
+		if err := c.followRest(tx, s, o); err != nil {
+			return err
+		}
+	}
+	seen := make(map[string]bool)
+	for _, d := range differences {
+		seen[d.field] = true
+		if err := c.recordOne(tx, s, o, d); err != nil {
+			return err
+		}
+	}
+	for _, f := range open[s.ID] {
+		var how string
+		switch {
+		case seen[f.Field]:
+		case f.Kind == sandbox.DriftChanged:
+			how = "it is as expected again"
+		case f.Field == fieldIncarnation && ledger.At(f.LastSeenAt).Add(ledger.SpanOf(CrashClears)) <= tx.Now:
+			how = "it has run since"
+		}
+		if how == "" {
+			continue
+		}
+		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
+			return err
+		}
+	}
+	if RanLongEnough(s, tx.Now) {
+		if err := recovered(tx, s); err != nil {
+			return err
+		}
+	}
+	s.ObservedAt = tx.Now
+	if s.Pooled() && s.Desired == ledger.Present {
+		s.Schedule.DueAt = tx.Now // woken from outside, it goes back to sleep
+	}
+	return nil
+}
+
+func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, d difference) error {
+	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
+		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, Instance: s.Instance,
+		Field: d.field, Expected: d.expected, Observed: d.observed,
+	})
+	if err != nil {
+		return err
+	}
+	data := map[string]any{"kind": d.kind, "field": d.field, "expected": d.expected, "observed": d.observed}
+	if isNew {
+		if err := tx.AppendSandboxEvent(s, sandbox.EventDrift, data); err != nil {
+			return err
+		}
+	}
+	switch {
+	case d.field == fieldIncarnation:
+		return c.restartedUnseen(tx, s)
+	case d.field != "state":
+		return nil
+	case d.kind == sandbox.DriftStopped || d.kind == sandbox.DriftOutOfMemory:
+		return c.stopped(tx, s, o)
+	case o.State == sandbox.StatePaused:
+		s.Status.StopReason = sandbox.StopOutside
+		data["mode"], data["reason"] = sandbox.SleepPause, s.Status.StopReason
+		return c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
+	default:
+		if err := c.hooks.Started(tx, s); err != nil {
+			return err
+		}
+		return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)
+	}
+}

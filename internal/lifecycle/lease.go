@@ -1,0 +1,91 @@
+package lifecycle
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// CurrentOf returns a lease's current sandbox and the end of its last hold. Errors: NotFound, Invalid.
+func CurrentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, ledger.Time, error) {
+	if _, _, err := sandbox.ParseLeaseID(leaseID); err != nil {
+		return nil, 0, err
+	}
+	s, err := tx.Current(leaseID)
+	if err != nil {
+		return nil, 0, err
+	}
+	if s == nil {
+		return nil, 0, sandbox.Errorf(sandbox.NotFound, "there is no lease %s on this ledger: acquire it first", leaseID).
+			WithReason(sandbox.ReasonSandboxNotFound)
+	}
+	held, err := tx.HeldUntil(s.ID)
+	return s, held, err
+}
+
+// CheckRef refuses a request that names another generation or owner than the lease's.
+func CheckRef(s *ledger.Sandbox, r sandbox.LeaseRef) error {
+	if r.Generation != 0 && r.Generation != s.Generation {
+		return sandbox.Errorf(sandbox.Conflict, "lease %s is in generation %d, and the request is for generation %d: "+
+			"nothing was changed", r.ID, s.Generation, r.Generation).WithReason(sandbox.ReasonOtherGeneration)
+	}
+	if r.Owner != "" && r.Owner != s.Owner {
+		return sandbox.Errorf(sandbox.Conflict, "lease %s belongs to %s, and the request is by %s: nothing was changed",
+			r.ID, s.Owner, r.Owner).WithReason(sandbox.ReasonOtherOwner)
+	}
+	return nil
+}
+
+// ErrEnded says that a lease has ended and why.
+func ErrEnded(s *ledger.Sandbox, held, now ledger.Time) error {
+	end := Ending{By: s.Ending.By, Reason: s.Ending.Reason, At: s.Ending.At}
+	if up := TimeUp(s, held, now); up != nil && s.Desired == ledger.Present {
+		end = *up
+	}
+	return sandbox.Errorf(sandbox.LeaseEnded,
+		"lease %s generation %d ended at %s by %s (%s): acquire it again to get its next generation",
+		s.Lease(), s.Generation, end.At.Time().Format(time.RFC3339), end.By, end.Reason)
+}
+
+// MustSandbox returns a sandbox that a caller knows to exist.
+func MustSandbox(tx *ledger.Tx, id string) (*ledger.Sandbox, error) {
+	s, err := tx.Sandbox(id)
+	if err == nil && s == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", id).
+			WithReason(sandbox.ReasonSandboxNotFound)
+	}
+	return s, err
+}
+
+func sandboxAndHold(tx *ledger.Tx, id string) (*ledger.Sandbox, ledger.Time, error) {
+	s, err := MustSandbox(tx, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	held, err := tx.HeldUntil(id)
+	return s, held, err
+}
+
+// AsError gives an error of a step its own code, whatever wraps it.
+func AsError(err error) error {
+	var e *sandbox.Error
+	if err == nil || !errors.As(err, &e) {
+		return err
+	}
+	return &sandbox.Error{Code: e.Code, Reason: e.Reason, Fields: e.Fields, Message: err.Error(), Err: err}
+}
+
+// AboutLease is About for a lease's id. sandboxID may be "" if it is not known.
+func AboutLease(id, sandboxID string) slog.Attr {
+	attrs := []any{slog.String("lease", id)}
+	if _, environment, err := sandbox.ParseLeaseID(id); err == nil {
+		attrs = append(attrs, slog.String("environment", environment))
+	}
+	if sandboxID != "" {
+		attrs = append(attrs, slog.String("sandbox", sandboxID))
+	}
+	return slog.Group("", attrs...)
+}

@@ -1,0 +1,74 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// A sandbox that failed after it was ready is kept for a while, stopped, so that an operator can look at what
+// it left. Its lease has ended like any other: the next generation begins at once, its state is saved and
+// let go, nothing of it runs or reaches a network, and it is counted as asleep. Until its time is over it
+// stands as failed; then, or when its time ends earlier, it is removed like all others.
+
+// The reasons for which a sandbox that was kept is removed, beside those of leases.
+const (
+	endOfPostMortem = "post_mortem"
+	cannotBeKept    = "it cannot be stopped"
+	noLongerThere   = "its backend no longer has it"
+)
+
+// keptUntil is until when a sandbox is kept that ends so, 0 when it is not.
+func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end Ending) (ledger.Time, error) {
+	if end.By != sandbox.EndedByCrashed || s.Pooled() {
+		return 0, nil
+	}
+	env, err := tx.KnownEnvironment(s.EnvironmentID)
+	if err != nil {
+		return 0, err
+	}
+	keep := env.Spec.KeepFailed()
+	if keep == 0 || env.Status != sandbox.EnvironmentOpen && env.Status != sandbox.EnvironmentClosed {
+		return 0, nil
+	}
+	return tx.Now.Add(ledger.SpanOf(keep)), nil
+}
+
+// EndRetention ends a post-mortem: what was kept is removed. It does nothing to what is not kept.
+func EndRetention(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
+	if !s.Kept() {
+		return nil
+	}
+	s.Ending.KeptUntil = 0
+	s.Schedule.Restart(tx.Now)
+	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": why})
+}
+
+// lookAtKept compares a sandbox that is kept with its backend: one that runs, for whatever reason, is
+// stopped again, and one that is not there is no longer kept.
+func (c *Core) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
+	x, err := c.BackendFor(s.Backend)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	obs, err := x.Inspect(bounded, c.handle(s))
+	absent := sandbox.CodeOf(err) == sandbox.NotFound
+	if err != nil && !absent || obs.State == sandbox.StateStopped || obs.State == sandbox.StateRemoving {
+		return err
+	}
+	return c.store.Write(ctx, func(tx *ledger.Tx) error {
+		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
+			switch {
+			case !now.Halted() || now.Claim.Holds(tx.Now):
+				return nil
+			case absent:
+				return EndRetention(tx, now, noLongerThere)
+			}
+			now.Status.StopReason, now.Schedule.DueAt = sandbox.StopOutside, tx.Now
+			return nil
+		})
+	})
+}

@@ -1,0 +1,89 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// A backend that keeps time (driver.Capabilities.KeepsTime) puts a sandbox to rest, and ends it, while no reconciler
+// can. It sees what is done inside of it. Of other uses, and of changed limits, it is told: a row owes it a renewal
+// until it was (renew). While a reconciler works on the ledger, the ledger comes first; so a sandbox that its
+// backend has put to rest is one that no reconciler had worked on, and rests. The ledger alone ends leases: where a
+// renewal was lost, what its backend has ended is told of it, and starts again.
+
+// keepsTime reports whether a sandbox's backend does, or that is unknown here.
+func (c *Core) keepsTime(s *ledger.Sandbox) bool {
+	x := c.backends[s.Backend]
+	return x == nil || x.Capabilities().KeepsTime
+}
+
+// OweRenewal notes that a sandbox's backend has not seen a use of it, or its limits, and reports whether it has to be
+// told.
+func (c *Core) OweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
+	if !c.keepsTime(s) {
+		return false
+	}
+	s.Pending.NeedRenewal(tx.Now)
+	if !s.Claim.Holds(tx.Now) && s.Schedule.Attempts == 0 {
+		s.Schedule.DueAt = tx.Now
+	}
+	return true
+}
+
+// renewWait is how long a caller waits for a backend to know of a renewal, which holds once the ledger has it.
+const renewWait = time.Second
+
+// RenewNow tells a backend what it is owed, also where no loop does. What takes longer goes on, and what fails is
+// recorded, and tried again.
+func (c *Core) RenewNow(ctx context.Context, leaseID, sandboxID string) {
+	ctx, cancel := context.WithTimeout(ctx, renewWait)
+	defer cancel()
+	if err := c.Work(ctx, sandboxID); err != nil && ctx.Err() == nil {
+		c.log.WarnContext(ctx, "lifecycle: telling a sandbox that it is used", AboutLease(leaseID, sandboxID), "error", err)
+	}
+}
+
+// mayRest reports whether the backend of a sandbox that is awake may have put it to rest, or be about to. Once it
+// was told of a renewal, it is known.
+func (c *Core) mayRest(s *ledger.Sandbox, held, now ledger.Time) bool {
+	if s.Phase != sandbox.PhaseAwake || held > now || !c.keepsTime(s) {
+		return false
+	}
+	unused := s.TTL
+	if s.SleepAfter > 0 {
+		unused = min(unused, s.SleepAfter)
+	}
+	return s.Pending.Renewal != 0 || max(s.LastActivity, s.Pending.RenewedAt, s.Status.Since).Add(unused) <= now
+}
+
+// settleRenewed notes that a backend was told what it was owed when the step began.
+func (c *Core) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *Task, rest *driver.Observation) error {
+	s.Pending.GotRenewal(t.Row.Pending, t.Began)
+	if rest == nil || s.Phase != sandbox.PhaseAwake {
+		return nil
+	}
+	return c.followRest(tx, s, *rest)
+}
+
+// rests reports whether a sandbox that was awake was put to rest, by its backend itself or because a request had it
+// put there and could not record that any more. Pure.
+func rests(s *ledger.Sandbox, o driver.Observation) bool {
+	return s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateStopped && o.Rest != ""
+}
+
+// followRest records that a sandbox was put to rest, which is as it should be.
+func (c *Core) followRest(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
+	if err := c.hooks.Stopped(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
+		return err
+	}
+	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
+	s.Status.StopReason = cmp.Or(s.Status.StopReason, o.Rest)
+	s.Schedule.Succeed()
+	return c.EnterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop),
+		map[string]any{"mode": sandbox.SleepStop, "reason": s.Status.StopReason})
+}

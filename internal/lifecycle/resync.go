@@ -1,0 +1,178 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Listing is what an instance has with the ledger's label; see orphans.Inventory.
+type Listing interface {
+	// Listed returns the sandboxes that the instance has.
+	Listed() []driver.Observation
+	// Open returns the findings about the instance that were open when it was listed.
+	Open() []ledger.DriftFinding
+	// EachPage visits the rows of the instance, a page at a time.
+	EachPage(ctx context.Context, visit func(rows []ledger.Sandbox) error) error
+}
+
+// samplers bounds the readings of usage that are waited for at once: an engine answers all who
+// ask within a second together.
+const samplers = 64
+
+// usageApart is how much younger than another a sample of a sandbox's usage may not be: of resyncs at their pace of
+// 30 s every second one keeps its samples, whatever their tickers are late, and those of several replicas, or
+// after a backend was lost, keep no more.
+const usageApart = ledger.Span(50 * time.Second / time.Microsecond)
+
+// resync is one look at everything on an instance.
+type resync struct {
+	core    *Core
+	x       *Backend
+	listed  map[string]driver.Observation
+	drifted map[string]bool // has open findings, which may be resolved
+
+	mu         sync.Mutex // guards what follows
+	asExpected []string
+	readings   []ledger.UsageSample
+}
+
+// LookAtAll looks at every living sandbox of an instance.
+func (c *Core) LookAtAll(ctx context.Context, x *Backend, in Listing) error {
+	v := &resync{core: c, x: x, listed: bySandbox(in.Listed()), drifted: make(map[string]bool)}
+	for _, f := range in.Open() {
+		v.drifted[f.SandboxID] = true
+	}
+	return in.EachPage(ctx, func(rows []ledger.Sandbox) error { return v.page(ctx, rows) })
+}
+
+// bySandbox returns what a backend has listed by the sandboxes' ids.
+func bySandbox(listed []driver.Observation) map[string]driver.Observation {
+	by := make(map[string]driver.Observation, len(listed))
+	for _, o := range listed {
+		by[o.SandboxID] = o
+	}
+	return by
+}
+
+// page looks at some sandboxes and records what was seen. What was seen does not wait for the readings of
+// usage, for which an engine may take a second.
+func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
+	v.asExpected, v.readings = nil, nil
+	awake := make(map[string]bool, len(rows))
+	failed := parallel.Each(samplers, rows, func(s *ledger.Sandbox) error {
+		ok, err := v.asListed(ctx, s)
+		if err != nil {
+			return err
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if ok {
+			v.asExpected = append(v.asExpected, s.ID)
+		}
+		awake[s.ID] = s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present && !v.listed[s.ID].Hangs
+		return nil
+	})
+	var seen error
+	if len(v.asExpected) > 0 {
+		seen = v.core.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Observed(v.asExpected) })
+	}
+	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error { // a reading that fails is none
+		if !awake[s.ID] {
+			return nil
+		}
+		if out := v.core.sample(ctx, v.x, v.core.handle(s)); out.sampled {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.readings = append(v.readings, ledger.UsageSample{
+				SandboxID:   s.ID,
+				At:          ledger.At(v.core.now()),
+				CPU:         ledger.SpanOf(out.reading.CPUTime),
+				MemoryBytes: out.reading.MemoryBytes,
+				PIDs:        out.reading.PIDs,
+			})
+		}
+		return nil
+	})
+	var read error
+	if len(v.readings) > 0 {
+		read = v.core.store.Write(ctx, v.recordReadings)
+	}
+	return errors.Join(failed, seen, read)
+}
+
+// recordReadings adds up what was used, and keeps samples of what leases use.
+func (v *resync) recordReadings(tx *ledger.Tx) error {
+	samples := make([]ledger.UsageSample, 0, len(v.readings))
+	for _, r := range v.readings {
+		s, err := recordCPU(tx, r.SandboxID, r.CPU)
+		if err != nil {
+			return err
+		}
+		if s != nil && s.LeaseID != nil {
+			samples = append(samples, r)
+		}
+	}
+	return tx.Accounting().KeepUsageSamples(samples, usageApart)
+}
+
+// recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
+// and only if no later one was kept meanwhile; else nil is returned.
+func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbox, error) {
+	s, err := MustSandbox(tx, sandboxID)
+	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.Meter.CPUMark {
+		return nil, err
+	}
+	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.Accounting().AddCPU(s, cpu) })
+}
+
+// SampleSoon reads a sandbox's CPU time after a command in the background, unless such a reading is already under way.
+func (c *Core) SampleSoon(s *ledger.Sandbox) {
+	c.mu.Lock()
+	_, already := c.sampling[s.ID]
+	c.sampling[s.ID] = struct{}{}
+	c.mu.Unlock()
+	if already {
+		return
+	}
+	x, h := c.backends[s.Backend], c.handle(s)
+	c.Background(func() {
+		out := c.sample(c.life, x, h)
+		c.mu.Lock()
+		delete(c.sampling, s.ID)
+		c.mu.Unlock()
+		if !out.sampled {
+			return
+		}
+		err := c.store.Write(c.life, func(tx *ledger.Tx) error {
+			_, err := recordCPU(tx, h.SandboxID, ledger.SpanOf(out.reading.CPUTime))
+			return err
+		})
+		if err != nil && c.life.Err() == nil {
+			c.log.Warn("lifecycle: recording usage", About(s), "error", err)
+		}
+	})
+}
+
+// asListed returns whether a sandbox is as the ledger has it. What the list shows otherwise is looked
+// at again, because the list is older than the row.
+func (v *resync) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) {
+	o, ok := v.listed[s.ID]
+	if ok && o.Hangs {
+		return false, v.core.recordHang(ctx, s, o)
+	}
+	if ok && v.core.observable(s, ledger.At(v.core.now())) && !v.drifted[s.ID] &&
+		len(compare(s, o)) == 0 && !rests(s, o) {
+		return true, nil
+	}
+	if ok && s.Halted() && o.State == sandbox.StateStopped {
+		return true, nil
+	}
+	return v.core.look(ctx, s)
+}

@@ -1,0 +1,261 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// settle records a step's outcome if its claim still holds; a late answer changes nothing. It
+// returns the step's error.
+func (c *Core) settle(ctx context.Context, t *Task, out outcome) error {
+	err := c.store.Write(ctx, func(tx *ledger.Tx) error {
+		isOurs := false
+		err := tx.Update(t.Row.ID, func(s *ledger.Sandbox) error {
+			if isOurs = s.Claim.Token == t.Claim; !isOurs {
+				return nil
+			}
+			return c.settleStep(tx, s, t, out)
+		})
+		if err != nil || !isOurs || out.err == nil {
+			return err
+		}
+		return c.hooks.StepFailed(tx, &t.Step, out.err)
+	})
+	if err != nil {
+		// The backend has acted and the ledger does not know: the claim runs out and the same
+		// idempotent step is taken again.
+		c.log.Error("lifecycle: settling", About(&t.Row), "action", t.Action, "error", err)
+		return err
+	}
+	if out.err != nil {
+		return fmt.Errorf("%s: %s: %w", t.Row.Subject(), t.Action, out.err)
+	}
+	return nil
+}
+
+// settleStep records a step's outcome on its sandbox.
+func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome) error {
+	s.Claim.End()
+	if out.attested > 0 {
+		if err := tx.Witnesses().Witnessed(s.Instance, out.attested); err != nil {
+			return err
+		}
+	}
+	if out.stuck {
+		s.Claim.For = string(Save) // as if its process had died
+	}
+	if out.sampled {
+		if err := tx.Accounting().AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
+			return err
+		}
+	}
+	if err := c.followHistory(tx, s, out.ran); err != nil {
+		return err
+	}
+	if out.frozen && s.Phase == sandbox.PhaseAwake {
+		s.Status.StopReason = sandbox.StopLastSave
+		if err := c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep,
+			map[string]any{"mode": "frozen", "reason": s.Status.StopReason}); err != nil {
+			return err
+		}
+	}
+	settle := c.settleSuccess
+	if out.err != nil {
+		settle = c.settleFailure
+	}
+	if err := settle(tx, s, t, out); err != nil {
+		return err
+	}
+	return c.ScheduleNext(tx, s)
+}
+
+// ScheduleNext plans the next step of a sandbox whose last one succeeded. A claim that stays after a failure tells the
+// next try that there was one.
+func (c *Core) ScheduleNext(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if s.Schedule.Attempts > 0 {
+		return nil
+	}
+	held, err := tx.HeldUntil(s.ID)
+	s.Claim.Token = ""
+	_, s.Schedule.DueAt, _ = c.hooks.Decide(s, held, tx.Now)
+	return err
+}
+
+func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome) error {
+	s.Schedule.Succeed()
+	for _, settle := range out.settles {
+		if err := settle(tx, s); err != nil {
+			return err
+		}
+	}
+	if err := c.hooks.Settled(tx, s, &t.Step); err != nil {
+		return err
+	}
+	if t.Action != Kill { // gone is not seen
+		s.ObservedAt = tx.Now
+	}
+	switch t.Action {
+	case Spawn:
+		s.ReadyAt = tx.Now
+		return c.EnterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady, nil)
+	case Sleep:
+		if s.SleepMode == sandbox.SleepStop {
+			if err := c.hooks.Stopped(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
+				return err
+			}
+		}
+		return c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode),
+			map[string]any{"mode": s.SleepMode, "reason": s.Status.StopReason})
+	case Assign:
+		s.ReadyAt = tx.Now
+		if s.SleepMode == sandbox.SleepStop && !t.Awake {
+			s.Meter.Restart()
+		}
+		return c.EnterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady,
+			map[string]any{"from_pool": true})
+	case Wake:
+		if t.Row.Status.State == sandbox.SandboxStopped {
+			s.Meter.Restart()
+		}
+		if s.Status.ErrorCode != "" && !s.Down() { // it has slept since it stopped, or had stopped while it slept
+			s.Crash = ledger.Crash{Since: tx.Now}
+		}
+		return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
+	case Renew:
+		return c.settleRenewed(tx, s, t, out.rest)
+	case Halt:
+		s.Status.StopReason = sandbox.StopPostMortem
+		return nil
+	case Kill:
+		s.Ending.DestroyedAt = tx.Now
+		if err := tx.RemoveHolds(s.ID); err != nil {
+			return err
+		}
+		if err := tx.Findings().ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
+			return err
+		}
+		return c.EnterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
+	default: // the row says no more than that it is as it was
+		return nil
+	}
+}
+
+// runsSince is when the usage of a sandbox began that is ready now.
+func (out *outcome) runsSince(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+	if out.since.IsZero() {
+		return now
+	}
+	return min(now, max(ledger.At(out.since), s.LeasedAt))
+}
+
+// EnterPhase changes what was seen, with its usage period and its event.
+func (c *Core) EnterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time,
+	t sandbox.EventType, data any) error {
+	s.Phase = p
+	if p != sandbox.PhaseAsleep {
+		s.Status.StopReason = ""
+	}
+	if err := c.count(tx, s, p, at); err != nil {
+		return err
+	}
+	return tx.AppendSandboxEvent(s, t, data)
+}
+
+func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome) error {
+	cause := out.err
+	code := sandbox.CodeOf(cause)
+	switch {
+	case t.Action == Spawn && !sandbox.IsRetryable(cause):
+		// It will never come up: its lease ends, and what is left of it is killed.
+		s.Schedule.LastError = cause.Error()
+		if err := c.hooks.Failed(tx, s, cause); err != nil {
+			return err
+		}
+		return c.End(tx, s, FailedToBegin(cause, tx.Now))
+	case t.Action == Assign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
+		s.Schedule.LastError = cause.Error()
+		return c.End(tx, s, FailedToBegin(cause, tx.Now))
+	case t.Action == Halt && !sandbox.IsRetryable(cause):
+		s.Schedule.LastError = cause.Error()
+		return EndRetention(tx, s, cannotBeKept)
+	case code == sandbox.NotFound && t.Action != Spawn && t.Action != Kill && !t.Last():
+		return c.vanish(tx, s, cause, out.runtimeHistory)
+	case out.failed != nil:
+		return out.failed(tx, s)
+	case t.Action == Renew && !sandbox.IsRetryable(cause):
+		// No use waits for limits that will never arrive: the backend continues with those that it has.
+		c.log.Warn("lifecycle: telling a sandbox that it is used", About(s), "error", cause)
+		return c.settleRenewed(tx, s, t, nil)
+	}
+	if t.Action == Kill && out.absent { // what is left of it runs no more
+		if err := c.count(tx, s, sandbox.PhaseGone, out.until(s, tx.Now)); err != nil {
+			return err
+		}
+	}
+	s.Schedule.Fail(cause)
+	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(Backoff(s.Schedule.Attempts)))
+	restartFailed(s, tx.Now, code)
+	c.log.Warn("lifecycle: step failed and will be tried again", About(s),
+		"action", t.Action, "attempt", s.Schedule.Attempts, "error", cause)
+	if t.Action == Kill && s.Schedule.Attempts == 1 {
+		return tx.AppendSandboxEvent(s, sandbox.EventDeleteFailed, map[string]any{"code": code, "error": cause.Error()})
+	}
+	return nil
+}
+
+// End records why a lease ends and makes its sandbox due for destruction. The first reason stands.
+func (c *Core) End(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
+	if s.Desired == ledger.Gone {
+		return nil
+	}
+	kept, err := keptUntil(tx, s, end)
+	if err != nil {
+		return err
+	}
+	s.End(ledger.Ending{At: end.At, By: end.By, Reason: end.Reason, KeptUntil: kept}, tx.Now)
+	if x := c.backends[s.Backend]; x != nil && end.By != sandbox.EndedByVanished && s.Phase != sandbox.PhasePending {
+		s.ObservedAt = x.lastThere(s, tx.Now) // no resync looks at it any more
+	}
+	if err := c.hooks.Ended(tx, s, end); err != nil {
+		return err
+	}
+	return emitEnd(tx, s, end)
+}
+
+// vanish records that the sandbox's own backend instance no longer has it, or not all of it, as cause says.
+// Usage ends when it was last there. What it may have left behind is still to be removed, which makes it gone.
+func (c *Core) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l runtimeHistory) error {
+	end, observed := Ending{
+		By:     sandbox.EndedByVanished,
+		Code:   sandbox.ReasonVanished,
+		At:     tx.Now,
+		Reason: fmt.Sprintf("%s no longer has the sandbox", s.Backend),
+	}, "absent"
+	if sandbox.ReasonOf(cause) == sandbox.ReasonPartMissing {
+		end.Code, end.Reason, observed = sandbox.ReasonPartMissing, cause.Error(), "without a part of it"
+	}
+	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
+		Kind: sandbox.DriftVanished, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
+		Instance: s.Instance, Expected: string(s.Phase), Observed: observed,
+	})
+	if err != nil || !isNew {
+		return err
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventDrift, map[string]any{"kind": sandbox.DriftVanished}); err != nil {
+		return err
+	}
+	if err := c.hooks.Vanished(tx, s); err != nil {
+		return err
+	}
+	s.ObservedAt = c.backends[s.Backend].lastThere(s, tx.Now)
+	if !l.removedAt.IsZero() {
+		s.ObservedAt = l.until(s, tx.Now)
+	}
+	if err := tx.Accounting().EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
+		return err
+	}
+	return c.End(tx, s, end)
+}

@@ -1,0 +1,82 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+)
+
+// buildSpec is spec with what the sandbox gets of the host, which the ledger only names: it is read, and
+// must be allowed, when the sandbox is made.
+func (c *Core) buildSpec(s *ledger.Sandbox) (driver.SandboxSpec, error) {
+	spec := c.spec(s)
+	env, err := c.host.Env(s.Host)
+	if err != nil {
+		return spec, err
+	}
+	maps.Copy(env, spec.Env) // what is set wins
+	spec.Env = env
+	spec.Mounts, err = c.host.Mounts(s.Host)
+	return spec, err
+}
+
+// copyIn copies what its environment gives each sandbox into one that was just made. Copying again,
+// after a crash, does no harm: it is still unused.
+func (c *Core) copyIn(ctx context.Context, x *Backend, s *ledger.Sandbox) error {
+	for _, copied := range s.Host.Copies {
+		dir, stream, err := c.host.Open(copied)
+		if err != nil {
+			return err
+		}
+		err = x.CopyTo(ctx, c.handle(s), dir, stream)
+		_ = stream.Close() // only read
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spec is everything the backend needs to make a sandbox.
+func (c *Core) spec(s *ledger.Sandbox) driver.SandboxSpec {
+	var config []byte
+	if !s.Pooled() {
+		config = configFile(s)
+	}
+	return driver.SandboxSpec{
+		Handle: c.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
+		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
+		LLM:       s.LLM,
+		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: s.Deadline().Time(),
+		AsOf: c.store.Now(), Config: config,
+		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions,
+	}
+}
+
+// configFile is /workspace/config.json: what the code in a sandbox may know about its lease.
+func configFile(s *ledger.Sandbox) []byte {
+	b, err := json.MarshalIndent(map[string]any{
+		"agent_did": s.AgentDID, "environment_id": s.EnvironmentID, "environment_type": s.EnvironmentType,
+		"lease_id": s.Lease(), "generation": s.Generation, "sandbox_id": s.ID,
+		"leased_at": s.LeasedAt.Time(), "ends_at_latest": s.Deadline().Time(),
+		"expiry_conditions": s.ExpiryConditions, "allowed_root_directory": "/workspace",
+	}, "", "  ")
+	if err != nil {
+		panic(err) // strings, numbers and times always encode
+	}
+	return append(b, '\n')
+}
+
+// handle names a sandbox on its backend.
+func (c *Core) handle(s *ledger.Sandbox) driver.Handle {
+	return driver.Handle{
+		LedgerID:      cmp.Or(s.Origin.LedgerID, c.store.ID()),
+		EnvironmentID: s.EnvironmentID,
+		SandboxID:     s.ID,
+		Instance:      s.Instance,
+	}
+}

@@ -1,0 +1,90 @@
+package lifecycle
+
+import (
+	"cmp"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.
+
+func StatusOf(s *ledger.Sandbox, now ledger.Time) sandbox.SandboxStatus {
+	is := s.Status.Domain()
+	if s.Desired == ledger.Present && RanLongEnough(s, now) { // also where it is not recorded yet
+		is.ErrorCode, is.ErrorMessage = "", ""
+	}
+	return is
+}
+
+// StandsAs is the state of a sandbox that was found, by what its backend says.
+func StandsAs(seen sandbox.State) sandbox.SandboxState {
+	switch seen {
+	case sandbox.StateRunning:
+		return sandbox.SandboxReady
+	case sandbox.StatePaused:
+		return sandbox.SandboxAsleep
+	default:
+		return sandbox.SandboxStopped
+	}
+}
+
+// emitBeginning appends the event of a step that begins, where it has one.
+func emitBeginning(tx *ledger.Tx, s *ledger.Sandbox, a Action) error {
+	switch {
+	case a == Spawn || a == Assign:
+		return tx.AppendSandboxEvent(s, sandbox.EventPreparing, nil)
+	case a == Sleep && s.SleepMode == sandbox.SleepStop:
+		return tx.AppendSandboxEvent(s, sandbox.EventStopRequested, map[string]any{"reason": s.Status.StopReason})
+	}
+	return nil
+}
+
+// stopReason says why a sandbox is put to sleep, whose due step is next.
+func stopReason(s *ledger.Sandbox, next Action) sandbox.StopReason {
+	switch {
+	case s.Pooled():
+		return sandbox.StopPool
+	case next == Sleep:
+		return sandbox.StopIdle
+	default:
+		return sandbox.StopRequest
+	}
+}
+
+// restEvent is the event of a sandbox that has gone to sleep.
+func restEvent(mode sandbox.SleepMode) sandbox.EventType {
+	if mode == sandbox.SleepStop {
+		return sandbox.EventStopped
+	}
+	return sandbox.EventAsleep
+}
+
+// emitEnd appends the events of a lease's end. What failed is told so first.
+func emitEnd(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
+	if end.Code != "" {
+		s.Status.Fail(end.Code, end.Reason)
+		if err := tx.AppendSandboxEvent(s, sandbox.EventFailed,
+			map[string]any{"error_code": end.Code, "error_message": end.Reason}); err != nil {
+			return err
+		}
+	}
+	data := map[string]any{"ended_by": end.By, "reason": end.Reason}
+	if s.Kept() {
+		data["kept_until"] = s.Ending.KeptUntil.Time()
+	}
+	if err := tx.AppendSandboxEvent(s, sandbox.EventEnded, data); err != nil || s.Kept() {
+		return err
+	}
+	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": end.By})
+}
+
+// FailedToBegin is the end of a lease whose sandbox will never be ready.
+func FailedToBegin(cause error, at ledger.Time) Ending {
+	return Ending{
+		By:     sandbox.EndedByFailed,
+		Code:   cmp.Or(sandbox.ReasonOf(cause), sandbox.ReasonCreationFailed),
+		Reason: cause.Error(),
+		At:     at,
+	}
+}

@@ -1,0 +1,284 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Use is a hold on a sandbox that is awake: while it lasts, the lease is active.
+type Use struct {
+	core   *Core
+	Row    ledger.Sandbox
+	Holder string
+	// ttl is how long it lasts beyond the death of its process.
+	ttl ledger.Span
+	// Changes: it may change /data.
+	Changes bool
+	// unseen: its backend does not see it.
+	Unseen bool
+	once   sync.Once
+}
+
+// Note records more about a use within the update of the sandbox with which the use begins or ends.
+type Note func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error
+
+// NewUse returns a use that does not hold anything yet.
+func (c *Core) NewUse(ttl time.Duration) *Use {
+	return &Use{core: c, Holder: c.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(ttl)}
+}
+
+// Hold waits until a lease's sandbox is awake, waking it as needed, and holds it for a use that lasts for ttl beyond
+// the death of its process. begin may be nil.
+func (c *Core) Hold(ctx context.Context, r sandbox.LeaseRef, ttl time.Duration, begin Note) (*Use, error) {
+	for {
+		u := c.NewUse(ttl)
+		var ready bool
+		err := c.Reaching(ctx, func() error {
+			return c.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+				ready, err = u.enter(tx, r, begin)
+				return err
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+		if ready {
+			u.Keep()
+			return u, nil
+		}
+		if err := c.Drive(ctx, u.Row.ID, Wake); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Keep makes the heartbeat extend the use until Drop.
+func (u *Use) Keep() {
+	u.core.mu.Lock()
+	defer u.core.mu.Unlock()
+	u.core.holds[u.Holder] = u.ttl
+}
+
+// Drop leaves the use to the reconciler that takes it over, or to run out.
+func (u *Use) Drop() {
+	u.core.mu.Lock()
+	defer u.core.mu.Unlock()
+	delete(u.core.holds, u.Holder)
+}
+
+// HoldsFor reports whether a use of a sandbox is this process's.
+func (c *Core) HoldsFor(holder string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, own := c.holds[holder]
+	return own
+}
+
+// enter records the use if the sandbox can be used now, and reports whether it can.
+func (u *Use) enter(tx *ledger.Tx, r sandbox.LeaseRef, begin Note) (bool, error) {
+	s, held, err := CurrentOf(tx, r.ID)
+	if err != nil {
+		return false, err
+	}
+	if err := CheckRef(s, r); err != nil {
+		return false, err
+	}
+	if !s.Live(held, tx.Now) {
+		return false, ErrEnded(s, held, tx.Now)
+	}
+	if err := u.core.Answers(s.Backend, s.Instance); err != nil {
+		return false, err
+	}
+	u.Row = *s
+	if !u.core.hooks.Usable(s, tx.Now) {
+		return false, nil
+	}
+	if u.core.mayRest(s, held, tx.Now) {
+		return false, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			u.core.OweRenewal(tx, s)
+			return nil
+		})
+	}
+	if begin != nil {
+		if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return begin(tx, s, u.Holder) }); err != nil {
+			return false, err
+		}
+	}
+	tx.KeepSchedule()
+	return true, u.Record(tx)
+}
+
+// Record records the use, inside a transaction.
+func (u *Use) Record(tx *ledger.Tx) error {
+	return tx.AddHold(&ledger.Hold{SandboxID: u.Row.ID, Holder: u.Holder, Until: tx.Now.Add(u.ttl)})
+}
+
+// On returns the backend of the sandbox, and its name there.
+func (u *Use) On() (driver.Executor, driver.Handle) {
+	return u.core.backends[u.Row.Backend].Executor, u.core.handle(&u.Row)
+}
+
+// Drive takes a sandbox one step toward a wanted action, once no other caller works on it. Its caller
+// looks again: the step may have been another's, or the lease may have ended meanwhile.
+func (c *Core) Drive(ctx context.Context, sandboxID string, want Action) error {
+	if err := c.awaitTurn(ctx, sandboxID, want); err != nil {
+		return err
+	}
+	t, err := c.claim(ctx, sandboxID, want)
+	if err != nil || t == nil {
+		return dropClaimed(err)
+	}
+	if err := c.TakeStep(ctx, t); t.Action != Save || ctx.Err() != nil {
+		return AsError(err)
+	}
+	return nil // no request fails because a state cannot be saved: the lease says so
+}
+
+// awaitTurn waits until a step toward a wanted action could be taken, or is not needed any more. It
+// only reads: a waiter that writes wakes all others, and they wake it.
+func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) error {
+	for {
+		changed := c.store.Changed()
+		var (
+			s, holder *ledger.Sandbox
+			until     ledger.Time
+		)
+		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			var held ledger.Time
+			if s, held, err = sandboxAndHold(tx, sandboxID); err != nil {
+				return err
+			}
+			until = c.turn(s, held, tx.Now, want)
+			holder, err = c.hooks.Awaited(tx, s)
+			return err
+		})
+		if err != nil || until == 0 {
+			return err
+		}
+		if holder != nil {
+			err = c.awaitOther(ctx, s, holder, changed)
+		} else {
+			err = c.Pause(ctx, changed, until)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// turn returns until when to wait before a step toward a wanted action: for the caller that works on the
+// sandbox, or for a retry. 0 is not at all. Pure.
+func (c *Core) turn(s *ledger.Sandbox, held, now ledger.Time, want Action) ledger.Time {
+	if !s.Live(held, now) || want == Wake && c.hooks.Usable(s, now) {
+		return 0
+	}
+	if s.Claim.Holds(now) {
+		return s.Claim.Until
+	}
+	next, _, _ := c.hooks.Decide(s, held, now)
+	if next != None && c.hooks.InsteadOf(next, want, s, held, now) == next && s.Schedule.DueAt > now {
+		return s.Schedule.DueAt
+	}
+	return 0
+}
+
+// Leave ends a use. A successful one counts as activity at its end. It is safe to call twice.
+// end may be nil.
+func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
+	u.once.Do(func() {
+		u.Drop()
+		owed := false
+		err = u.core.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
+			owed = false
+			if err := tx.RemoveHold(u.Row.ID, u.Holder); err != nil {
+				return err
+			}
+			return tx.Update(u.Row.ID, func(s *ledger.Sandbox) (err error) {
+				due := s.Schedule.DueAt
+				owed, err = u.end(tx, s, succeeded, end)
+				if s.Schedule.DueAt >= due {
+					tx.KeepSchedule()
+				}
+				return err
+			})
+		})
+		if err == nil && owed {
+			u.core.RenewNow(ctx, u.Row.Lease(), u.Row.ID)
+		}
+	})
+	return err
+}
+
+// end records the end of a use, and reports whether the backend is owed a renewal.
+func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (owed bool, err error) {
+	if s.Phase == sandbox.PhaseGone { // what is gone changes no more
+		return false, nil
+	}
+	if end != nil {
+		if err := end(tx, s, u.Holder); err != nil {
+			return false, err
+		}
+	}
+	if succeeded {
+		s.ObservedAt = tx.Now
+	}
+	if u.Changes {
+		s.Snapshot.Change(tx.Now, s.Claim.Holds(tx.Now))
+	}
+	if succeeded && s.Desired == ledger.Present {
+		owed = u.Unseen && u.core.OweRenewal(tx, s)
+		return owed, u.core.Touch(tx, s)
+	}
+	return false, u.core.reschedule(tx, s)
+}
+
+// Explain looks at a sandbox in which a use failed, and says so when its lease has ended.
+func (u *Use) Explain(ctx context.Context, cause error) error {
+	if cause == nil || sandbox.CodeOf(cause) == sandbox.Invalid || sandbox.ReasonOf(cause) == sandbox.ReasonFileNotFound {
+		return cause
+	}
+	ctx = context.WithoutCancel(ctx)
+	if err := u.core.Look(ctx, u.Row.ID); err != nil {
+		u.core.log.WarnContext(ctx, "lifecycle: looking at a sandbox after a failure in it", About(&u.Row), "error", err)
+		return AsError(cause)
+	}
+	explained := cause
+	err := u.core.store.Read(ctx, func(tx *ledger.Tx) error {
+		s, held, err := sandboxAndHold(tx, u.Row.ID)
+		switch {
+		case err != nil:
+		case !s.Live(held, tx.Now):
+			explained = ErrEnded(s, held, tx.Now)
+		case s.Down():
+			explained = fmt.Errorf("lease %s: %w; its sandbox has stopped (%s) and is started again: its files are kept, "+
+				"its processes are not", s.Lease(), cause, s.Status.ErrorMessage)
+		}
+		return err
+	})
+	if err == nil {
+		return AsError(explained)
+	}
+	return AsError(cause) // also where the ledger cannot be asked: what failed is no better known then
+}
+
+// Touch records activity.
+func (c *Core) Touch(tx *ledger.Tx, s *ledger.Sandbox) error {
+	s.LastActivity = tx.Now
+	return c.reschedule(tx, s)
+}
+
+// reschedule decides when a sandbox is due next, after a use or its activity has changed.
+func (c *Core) reschedule(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if s.Claim.Holds(tx.Now) || s.Schedule.Attempts > 0 {
+		return nil // the step under way settles when it is due
+	}
+	held, err := tx.HeldUntil(s.ID)
+	_, s.Schedule.DueAt, _ = c.hooks.Decide(s, held, tx.Now)
+	return err
+}

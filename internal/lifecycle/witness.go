@@ -1,0 +1,350 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// witness keeps a ledger and the instances of one backend in step: each time this program connects, and at each resync,
+// it compares the number that the instance has with those that the ledger issued (ledger.Witness).
+//
+//	the instance has        it is
+//	a number in between     the ledger's own; a process died, or a transaction was lost, before all was noted
+//	a lower one, or none    another machine with the same id, or an older copy: out of reach until adopt accepts it
+//	a higher one            newer than the ledger, which was put back by a copy: it begins no lease until adopt
+//
+// Where nothing of the ledger lives, nothing can be mistaken for lost: the instance is accepted. So is one without any
+// number that has other objects of this ledger: its volumes were pruned, or an older program made them.
+type witness struct {
+	core     *Core
+	executor driver.Executor
+	numbers  driver.Witnesser
+	// turn holds one element while a number is compared or left.
+	turn chan struct{}
+	// left is the number that the instance is known to have. Only the holder of the turn touches it.
+	left int64
+}
+
+// witnessOf returns nil for a backend whose instances have ids that are their own.
+func (c *Core) witnessOf(x driver.Executor) *witness {
+	numbers, ok := x.(driver.Witnesser)
+	if !ok {
+		return nil
+	}
+	return &witness{core: c, executor: x, numbers: numbers, turn: make(chan struct{}, 1)}
+}
+
+func (w *witness) take(ctx context.Context) error {
+	select {
+	case w.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Unavailable, "%s: waiting for the witness of this ledger: %w",
+			w.executor.Backend(), ctx.Err())
+	}
+}
+
+func (w *witness) give() { <-w.turn }
+
+// Instance is the executor's, once its witness shows that the instance is the ledger's own.
+func (b *Backend) Instance(ctx context.Context) (string, error) {
+	id, err := b.Executor.Instance(ctx)
+	if err != nil {
+		return "", err
+	}
+	return id, b.Recognize(ctx, id)
+}
+
+// Recognize returns an error where the instance is not the ledger's own.
+func (b *Backend) Recognize(ctx context.Context, instance string) error {
+	if b.witness == nil {
+		return nil
+	}
+	return b.witness.recognize(ctx, instance)
+}
+
+// recognize compares an instance with the ledger. Errors: Unavailable, with ReasonOtherInstance where it is another
+// one.
+func (w *witness) recognize(ctx context.Context, instance string) error {
+	if err := w.take(ctx); err != nil {
+		return err
+	}
+	defer w.give()
+	found, err := w.numbers.Witness(ctx, w.core.store.ID(), instance)
+	if err != nil {
+		return err
+	}
+	var (
+		known ledger.Witness
+		uses  ledger.InstanceUses
+	)
+	err = w.core.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if known, err = tx.Witnesses().Witness(instance); err == nil {
+			uses, err = tx.Witnesses().InstanceUses(instance)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case found > known.Issued:
+		w.left = found
+		return w.behind(ctx, instance, found)
+	case found > 0 && found >= known.Witnessed:
+		w.left = found
+		return nil
+	case uses.Sandboxes:
+		if err := w.recognizeByObjects(ctx, instance, found, known.Witnessed); err != nil {
+			return err
+		}
+	case !uses.Environments:
+		w.left = 0
+		return nil // the first environment leaves a witness
+	}
+	return w.accept(ctx, instance, found)
+}
+
+// recognizeByObjects accepts an instance without a number that has other objects of this ledger.
+func (w *witness) recognizeByObjects(ctx context.Context, instance string, found, want int64) error {
+	if found == 0 {
+		if has, err := w.hasObjects(ctx, w.core.store.ID()); err != nil || has {
+			return err
+		}
+	}
+	has := "no witness of this ledger"
+	if found > 0 {
+		has = fmt.Sprintf("only number %d of the witness of this ledger, which left %d", found, want)
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "%s: the instance that answers has the id %s, and %s: it is a clone, "+
+		"an older copy, or it was wiped. Nothing was changed. Connect to the right one; if this is it, "+
+		"run `terraform-provider-sandbox reconciler adopt`, after which sandboxes that it lacks are vanished",
+		w.executor.Backend(), instance, has).WithReason(sandbox.ReasonOtherInstance)
+}
+
+// hasObjects reports whether the instance has anything of a ledger beside the witness.
+func (w *witness) hasObjects(ctx context.Context, ledgerID string) (bool, error) {
+	listed, err := w.executor.List(ctx, ledgerID)
+	if err != nil {
+		return false, err
+	}
+	objects, err := w.executor.Dependents(ctx, ledgerID)
+	return len(listed)+len(objects) > 0, err
+}
+
+// behind notes that the instance is newer than the ledger.
+func (w *witness) behind(ctx context.Context, instance string, found int64) error {
+	var isNew bool
+	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		isNew, err = tx.Witnesses().FindBehind(instance, found)
+		return err
+	})
+	if isNew && err == nil {
+		w.core.log.Warn("lifecycle: this ledger is older than what it left on the instance: it was put back by a copy, "+
+			"and begins no lease until `terraform-provider-sandbox reconciler adopt`", "instance", instance, "witness", found)
+	}
+	return err
+}
+
+// accept makes the instance the ledger's own, whatever it has. Its caller has the turn.
+func (w *witness) accept(ctx context.Context, instance string, found int64) error {
+	var known ledger.Witness
+	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		known, err = tx.Witnesses().AcceptInstance(instance, found)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.leave(ctx, instance, known.Issued); err != nil {
+		return err
+	}
+	return w.core.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Witnesses().Witnessed(instance, known.Issued) })
+}
+
+func (w *witness) leave(ctx context.Context, instance string, n int64) error {
+	if err := w.numbers.LeaveWitness(ctx, w.core.store.ID(), instance, n); err != nil {
+		// What cannot be told from a clone begins no lease, and ends none: it is tried again.
+		return sandbox.Errorf(sandbox.Unavailable, "leaving the witness of this ledger on instance %s: %w", instance, err).
+			WithReason(sandbox.ReasonOf(err))
+	}
+	w.left = n
+	return nil
+}
+
+// Attest returns once an instance has the last number that was issued for it, and which that is; 0 where none is.
+// Callers at once share one number.
+func (b *Backend) Attest(ctx context.Context, instance string) (int64, error) {
+	w := b.witness
+	if w == nil {
+		return 0, nil
+	}
+	if err := w.take(ctx); err != nil {
+		return 0, err
+	}
+	defer w.give()
+	var known ledger.Witness
+	err := w.core.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		known, err = tx.Witnesses().Witness(instance)
+		return err
+	})
+	if err != nil || known.Behind() || known.Issued <= w.left {
+		return known.Issued, err
+	}
+	return known.Issued, w.leave(ctx, instance, known.Issued)
+}
+
+// attested takes a step that makes a generation usable, and leaves the generation's number on the instance meanwhile.
+func (c *Core) attested(ctx context.Context, x *Backend, t *Task, step func() outcome) outcome {
+	if t.Row.Pooled() || x.witness == nil {
+		return step()
+	}
+	bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
+	defer cancel()
+	left := make(chan error, 1)
+	var number int64
+	go func() {
+		var err error
+		number, err = x.Attest(bounded, t.Row.Instance)
+		left <- err
+	}()
+	out := step()
+	if err := <-left; err != nil {
+		if out.err == nil {
+			out.err = err
+		}
+		return out
+	}
+	out.attested = number
+	return out
+}
+
+// Withdraw removes the witness from an instance whose last environment is being removed.
+func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID string) error {
+	w := x.witness
+	if w == nil {
+		return nil
+	}
+	if err := w.take(ctx); err != nil {
+		return err
+	}
+	defer w.give()
+	var last int64
+	err := c.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+		last, err = tx.Witnesses().WithdrawWitness(instance, environmentID)
+		return err
+	})
+	if err != nil || last == 0 {
+		return err
+	}
+	if w.left <= last {
+		w.left = 0
+	}
+	return AsError(w.numbers.RemoveWitness(ctx, c.store.ID(), instance, last))
+}
+
+// WithdrawLost removes the witness of a ledger that is lost, once the instance has nothing else of it.
+func (b *Backend) WithdrawLost(ctx context.Context, ledgerID, instance string) error {
+	if b.witness == nil {
+		return nil
+	}
+	has, err := b.witness.hasObjects(ctx, ledgerID)
+	if err != nil || has {
+		return err
+	}
+	return b.witness.numbers.RemoveWitness(ctx, ledgerID, instance, math.MaxInt64)
+}
+
+// AcceptInstance ends the wait of a ledger that is older than an instance, and accepts one that is not recognized.
+func (c *Core) AcceptInstance(ctx context.Context, b sandbox.Backend) error {
+	x, err := c.BackendFor(b)
+	if err != nil {
+		return err
+	}
+	w := x.witness
+	if w == nil {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
+	defer cancel()
+	instance, err := x.Executor.Instance(bounded)
+	if err != nil {
+		return err
+	}
+	if err := w.take(bounded); err != nil {
+		return err
+	}
+	defer w.give()
+	found, err := w.numbers.Witness(bounded, c.store.ID(), instance)
+	if err != nil {
+		return err
+	}
+	var known ledger.Witness
+	err = c.store.Read(bounded, func(tx *ledger.Tx) (err error) {
+		known, err = tx.Witnesses().Witness(instance)
+		return err
+	})
+	if err != nil || found >= known.Witnessed && found <= known.Issued && !known.Behind() {
+		return err
+	}
+	return w.accept(bounded, instance, found)
+}
+
+// AwayError says that a sandbox, or an environment, is on an instance that is not known to answer.
+type AwayError struct {
+	Backend  sandbox.Backend
+	Instance string
+}
+
+func (a *AwayError) Error() string {
+	return fmt.Sprintf("%s instance %s is not known to answer here", a.Backend, a.Instance)
+}
+
+// Answers returns an AwayError unless an instance was reached. It never waits: transactions ask it.
+func (c *Core) Answers(b sandbox.Backend, instance string) error {
+	x, err := c.BackendFor(b)
+	if err != nil {
+		return err
+	}
+	if x.Connected() == instance {
+		return nil
+	}
+	return &AwayError{b, instance}
+}
+
+// Reaching runs what needs an instance to answer, and asks the backend where that is not known yet. Nothing is claimed
+// for an instance that this program does not reach: another replica may. Errors: those of fn, and Unavailable.
+func (c *Core) Reaching(ctx context.Context, fn func() error) error {
+	err := fn()
+	var away *AwayError
+	if !errors.As(err, &away) {
+		return err
+	}
+	if err := c.MustReach(ctx, away.Backend, away.Instance); err != nil {
+		return err
+	}
+	if err = fn(); errors.As(err, &away) {
+		return sandbox.Errorf(sandbox.Unavailable, "%w: the connection broke; try again", err)
+	}
+	return err
+}
+
+// MustReach asks a backend which instance answers. Errors: Unavailable, with ReasonOtherInstance where it is not the
+// one.
+func (c *Core) MustReach(ctx context.Context, b sandbox.Backend, instance string) error {
+	x, err := c.BackendFor(b)
+	if err != nil {
+		return err
+	}
+	found, err := x.Reach(ctx)
+	if err != nil || found == instance {
+		return AsError(err)
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "%s instance %s answers here, and %s is meant: nothing was tried; ask a "+
+		"reconciler that reaches that one", b, found, instance).WithReason(sandbox.ReasonOtherInstance)
+}

@@ -1,0 +1,274 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Task is one claimed step on one sandbox.
+type Task struct {
+	Step
+	// Awake: an assignment needs no wake before.
+	Awake bool
+}
+
+// errClaimed: another caller works on the sandbox now.
+var errClaimed = errors.New("claimed")
+
+// Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when
+// another caller works on it. The error is that of the step; it is recorded on the row as well.
+func (c *Core) Work(ctx context.Context, sandboxID string) error {
+	ctx = ledger.Essential(ctx) // leases end on a full disk too
+	t, err := c.claim(ctx, sandboxID, None)
+	if errors.Is(err, errClaimed) || t == nil {
+		return dropClaimed(err)
+	}
+	return c.TakeStep(ctx, t)
+}
+
+func dropClaimed(err error) error {
+	if errors.Is(err, errClaimed) {
+		return nil
+	}
+	return err
+}
+
+// claim reserves a sandbox for its next step, or for the wanted one where that makes sense; it
+// returns nil when there is nothing to do. Errors: errClaimed; Unavailable where its instance is not reached.
+func (c *Core) claim(ctx context.Context, sandboxID string, want Action) (t *Task, err error) {
+	err = c.Reaching(ctx, func() (err error) {
+		t, err = c.claimReached(ctx, sandboxID, want)
+		return err
+	})
+	return t, err
+}
+
+// claimReached is claim, for a sandbox whose instance was reached. Errors: also awayError.
+func (c *Core) claimReached(ctx context.Context, sandboxID string, want Action) (*Task, error) {
+	var (
+		t    *Task
+		away error
+	)
+	err := c.store.Write(ctx, func(tx *ledger.Tx) error {
+		t, away = nil, nil
+		s, held, err := sandboxAndHold(tx, sandboxID)
+		if err != nil || s.Tombstone != nil {
+			return err
+		}
+		if s.Claim.Holds(tx.Now) {
+			return errClaimed
+		}
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) (err error) {
+			t, away, err = c.claimNext(tx, s, held, want)
+			return err
+		})
+	})
+	if err != nil {
+		if t != nil {
+			c.ReleaseClaim(t)
+		}
+		return nil, err
+	}
+	if away != nil {
+		return nil, away
+	}
+	c.KeepClaim(t)
+	return t, nil
+}
+
+// claimNext claims the next step of a sandbox that is not claimed, or the wanted one where that makes sense. It returns
+// nil when there is nothing to do. An end that has come is recorded even where the sandbox's instance is away.
+func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held ledger.Time,
+	want Action) (t *Task, away, err error) {
+	if s.Ending.KeptUntil <= tx.Now {
+		if err := EndRetention(tx, s, endOfPostMortem); err != nil {
+			return nil, nil, err
+		}
+	}
+	next, due, end := c.hooks.Decide(s, held, tx.Now)
+	if end != nil {
+		if err := c.End(tx, s, *end); err != nil {
+			return nil, nil, err
+		}
+		next, due, _ = c.hooks.Decide(s, held, tx.Now)
+	}
+	wanted := c.hooks.InsteadOf(next, want, s, held, tx.Now)
+	switch {
+	case wanted == None: // a step that failed and is not wanted any more is not at hand
+		s.Schedule.Reset(due)
+		s.Claim.Token = ""
+		return nil, nil, nil
+	case wanted == next && s.Schedule.DueAt > tx.Now:
+		return nil, nil, nil // it waits for a retry
+	}
+	if away := c.Answers(s.Backend, s.Instance); away != nil {
+		return nil, away, nil
+	}
+	if wanted == Sleep {
+		s.Status.StopReason = stopReason(s, next)
+	}
+	t, err = c.ClaimStep(tx, s, wanted)
+	return t, nil, err
+}
+
+// ClaimStep puts a claim on a row, unless the step has to wait: then it returns nil, and the row is due later.
+func (c *Core) ClaimStep(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error) {
+	if ok, err := c.hooks.Admit(tx, s, a); err != nil || !ok {
+		return nil, err
+	}
+	t, err := c.reserve(tx, s, a)
+	if err == nil {
+		err = c.hooks.Claimed(tx, s, &t.Step)
+	}
+	if err != nil {
+		c.hooks.Released(a)
+		return nil, err
+	}
+	return t, nil
+}
+
+// reserve puts a claim on a row.
+func (c *Core) reserve(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error) {
+	t := &Task{Step: Step{
+		Action: a,
+		Claim:  c.store.NewClaim(c.ids),
+		Again:  s.Claim.Token != "" || s.Schedule.Attempts > 0,
+		Began:  tx.Now,
+	}}
+	s.Claim = ledger.Claim{Token: t.Claim, For: string(a), Until: tx.Now.Add(ledger.SpanOf(ClaimTTL))}
+	var err error
+	if !t.Again {
+		err = emitBeginning(tx, s, a)
+	}
+	t.Row = *s
+	return t, err
+}
+
+// KeepClaim has the heartbeat extend a claim until ReleaseClaim.
+func (c *Core) KeepClaim(t *Task) {
+	if t == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.claims[t.Claim] = t.Row.ID
+}
+
+func (c *Core) ReleaseClaim(t *Task) {
+	c.hooks.Released(t.Action)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.claims, t.Claim)
+}
+
+var ErrClosing = sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+
+// TakeStep takes a claimed step and settles it, past the end of ctx: a step that was begun is finished
+// and recorded. It returns early, with ctx's error, when ctx ends.
+func (c *Core) TakeStep(ctx context.Context, t *Task) error {
+	done := make(chan error, 1)
+	started := c.Background(func() {
+		defer c.ReleaseClaim(t)
+		detached := context.WithoutCancel(ctx)
+		out := c.act(detached, t)
+		err := c.settle(detached, t, out)
+		c.tell(t, out, err)
+		done <- err
+		if err == nil {
+			c.hooks.Finished(&t.Step)
+		}
+	})
+	if !started {
+		c.ReleaseClaim(t)
+		return ErrClosing
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "%s of sandbox %s goes on: %w", t.Action, t.Row.ID, ctx.Err())
+	}
+}
+
+// Await works on a sandbox, or waits while others do, until done is satisfied, which may read more in the
+// transaction that it is asked in.
+func (c *Core) Await(ctx context.Context, sandboxID string,
+	done func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)) error {
+	for {
+		changed := c.store.Changed()
+		var s, holder *ledger.Sandbox
+		var now ledger.Time
+		var isDone bool
+		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			now = tx.Now
+			if s, err = MustSandbox(tx, sandboxID); err != nil {
+				return err
+			}
+			if isDone, err = done(tx, s); err == nil && !isDone {
+				holder, err = c.hooks.Awaited(tx, s)
+			}
+			return err
+		})
+		if err != nil || isDone {
+			return err
+		}
+		if !s.Claim.Holds(now) && s.Schedule.DueAt <= now {
+			if err := c.Work(ctx, sandboxID); err != nil {
+				return err
+			}
+			continue
+		}
+		if holder != nil {
+			if err := c.awaitOther(ctx, s, holder, changed); err != nil {
+				return err
+			}
+			continue
+		}
+		if !s.Claim.Holds(now) && s.Schedule.Attempts > 0 {
+			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s",
+				s.Lease(), s.Schedule.LastError, s.Schedule.DueAt.Time().Format(time.RFC3339))
+		}
+		if err := c.Pause(ctx, changed, max(s.Claim.Until, s.Schedule.DueAt)); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitOther works toward the moment at which a sandbox may begin that waits for another one, whose state it begins
+// with, or waits while others do. Errors: Unavailable once it is known that this takes long.
+func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
+	now := ledger.At(c.now())
+	isFree := !holder.Claim.Holds(now)
+	switch {
+	case isFree && holder.Schedule.DueAt <= now:
+		if err := c.Work(ctx, holder.ID); ctx.Err() != nil {
+			return err
+		}
+		return nil // its failure is on its own row
+	case isFree && holder.Schedule.Attempts > 0:
+		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, "+
+			"is saved, which fails: %s; it is tried again at %s", s.Lease(), holder.Generation, holder.ID,
+			holder.Schedule.LastError, holder.Schedule.DueAt.Time().Format(time.RFC3339))
+	default:
+		return c.Pause(ctx, changed, max(holder.Claim.Until, holder.Schedule.DueAt))
+	}
+}
+
+// Pause waits for a commit or a moment.
+func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until ledger.Time) error {
+	timer := time.NewTimer(min(max(until.Time().Sub(c.now()), time.Millisecond), ClaimTTL))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-c.life.Done():
+		return ErrClosing
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "waiting for the sandbox: %w", ctx.Err())
+	}
+	return nil
+}

@@ -1,0 +1,355 @@
+// Package llm lets sandboxes call models without a key. The gateway of an environment makes the calls and keeps a
+// journal of them. This package gives the gateway the environment's routes with their keys, which the gateway has in
+// memory only, and what the calls may still cost; and it records the journal in the ledger.
+//
+//	before a sandbox is used ──> Prepare ─┐
+//	an environment changes ─────> Serve ──┼─> the gateway's routes, keys and budget
+//	ticker ─────────────────────> Collect ┘
+//	                                 └─────> llm_calls, llm_days, llm_months
+//	an environment is removed ──> Drain ─────┘
+//
+// The ledger stores how far a journal is recorded in the transaction that records it, so each call counts once. The
+// gateway keeps what is not recorded.
+package llm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Limits of a Collect.
+const (
+	// askTimeout limits the work with one gateway.
+	askTimeout = 20 * time.Second
+	// askers limits the gateways that are asked at the same time.
+	askers = 8
+)
+
+// Budgets says what an environment may still spend.
+type Budgets interface {
+	// BudgetUse returns the use of an environment's budget of this month, nil without a budget.
+	BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error)
+}
+
+// Keys opens the keys of routes.
+type Keys interface {
+	LLMKeys(env *ledger.Environment, sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error)
+}
+
+// Config is what a Service is made of. All of it is required.
+type Config struct {
+	Store   *ledger.Store
+	Keys    Keys
+	Budgets Budgets
+	Log     *slog.Logger
+}
+
+// Service is safe for concurrent use, by any number of processes on one ledger.
+type Service struct{ c Config }
+
+var _ lifecycle.Preparer = (*Service)(nil)
+
+// New returns a Service.
+func New(c Config) *Service { return &Service{c} }
+
+// Prepare implements lifecycle.Preparer: the gateway has the routes before the sandbox is used.
+func (s *Service) Prepare(_ *ledger.Tx, row *ledger.Sandbox, _ lifecycle.Beginning) (lifecycle.Fill, error) {
+	if len(row.LLM) == 0 || row.Pooled() {
+		return nil, nil
+	}
+	return func(ctx context.Context, t *lifecycle.Step) (lifecycle.Settle, error) {
+		bounded, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		return nil, s.Serve(bounded, t.On, t.Row.EnvironmentID, t.Row.Instance)
+	}, nil
+}
+
+// brokerOf returns the broker of a backend. Errors: Internal if it has none, which validation rules out.
+func brokerOf(x driver.Executor, environmentID string) (driver.LLMBroker, error) {
+	if b, ok := x.(*lifecycle.Backend); ok {
+		x = b.Executor
+	}
+	broker, ok := x.(driver.LLMBroker)
+	if !ok {
+		return nil, sandbox.Errorf(sandbox.Internal, "environment %s: backend %s has no LLM routes", environmentID,
+			x.Backend())
+	}
+	return broker, nil
+}
+
+func (s *Service) ref(environmentID, instance string) driver.EnvironmentRef {
+	return driver.EnvironmentRef{LedgerID: s.c.Store.ID(), EnvironmentID: environmentID, Instance: instance}
+}
+
+// Serve gives the gateway of an environment its routes, or takes them away if there are none any more.
+func (s *Service) Serve(ctx context.Context, x driver.Executor, environmentID, instance string) error {
+	broker, err := brokerOf(x, environmentID)
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx, broker, environmentID, instance)
+}
+
+func (s *Service) serve(ctx context.Context, broker driver.LLMBroker, environmentID, instance string) error {
+	settings, err := s.settings(ctx, environmentID)
+	if err == nil {
+		err = broker.ServeLLM(ctx, s.ref(environmentID, instance), settings)
+	}
+	return err
+}
+
+// settings reads what the gateway of an environment is to know.
+func (s *Service) settings(ctx context.Context, environmentID string) (driver.LLMSettings, error) {
+	var (
+		env    *ledger.Environment
+		sealed []ledger.EnvironmentSecret
+		out    driver.LLMSettings
+	)
+	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if env, err = tx.KnownEnvironment(environmentID); err != nil {
+			return err
+		}
+		if sealed, err = tx.Secrets(environmentID); err != nil {
+			return err
+		}
+		out, err = s.spending(tx, env)
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	out.Account, out.Routes = env.Owner, make(map[string]driver.LLMKeyedRoute, len(env.Spec.LLM))
+	if env.Status != sandbox.EnvironmentOpen && env.Status != sandbox.EnvironmentClosed {
+		return out, nil // whose sandboxes are going
+	}
+	keys, err := s.c.Keys.LLMKeys(env, sealed)
+	if err != nil {
+		return out, err
+	}
+	for name, route := range env.Spec.LLM {
+		key, ok := keys[route.Credential]
+		if !ok {
+			return out, sandbox.Errorf(sandbox.Internal, "environment %s: LLM route %s: secret %s has no value: set it again",
+				environmentID, name, route.Credential)
+		}
+		out.Routes[name] = driver.LLMKeyedRoute{LLMRoute: route, Key: key}
+	}
+	return out, nil
+}
+
+// spending returns what the month's calls have cost, and what they may cost. A call that runs is reserved in the budget
+// and counted by the gateway, so it is added back.
+func (s *Service) spending(tx *ledger.Tx, env *ledger.Environment) (driver.LLMSettings, error) {
+	month := tx.Now.Time().Format("2006-01")
+	out := driver.LLMSettings{Month: month, Recorded: make(map[string]driver.LLMRecorded)}
+	sums, err := tx.LLM().Months(env.ID, month)
+	if err != nil {
+		return out, err
+	}
+	var spent sandbox.NanoUSD
+	for _, m := range sums {
+		out.Recorded[m.Route] = driver.LLMRecorded{Cost: m.Cost, Calls: m.Calls, Tokens: m.Tokens}
+		spent += m.Cost
+	}
+	use, err := s.c.Budgets.BudgetUse(tx, env)
+	if err != nil || use == nil {
+		return out, err
+	}
+	running, err := tx.LLM().Reserved(env.ID)
+	most := spent + running + use.Left()
+	out.Cap = &most
+	return out, err
+}
+
+// Collect records the journals of an instance's gateways, and gives each its routes again and what it may spend now. A
+// gateway that does not answer does not delay the others. It returns the errors of all gateways.
+func (s *Service) Collect(ctx context.Context, x driver.Executor, instance string) error {
+	var envs []ledger.Environment
+	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		envs, err = tx.LLM().Brokered(instance)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return parallel.Each(askers, envs, func(env *ledger.Environment) error {
+		bounded, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		if err := s.collect(bounded, x, env); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("LLM calls of environment %s: %w", env.ID, err)
+		}
+		return nil
+	})
+}
+
+func (s *Service) collect(ctx context.Context, x driver.Executor, env *ledger.Environment) error {
+	broker, err := brokerOf(x, env.ID)
+	if err != nil {
+		return err
+	}
+	if env.Unmade() {
+		return nil
+	}
+	err = s.record(ctx, broker, env.ID, env.Instance)
+	if err == nil {
+		err = s.serve(ctx, broker, env.ID, env.Instance)
+	}
+	if len(env.Spec.LLM) == 0 && sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil // it has no routes any more, and no gateway
+	}
+	return err
+}
+
+// Drain records all that is left in the journal of an environment that will be removed, whose sandboxes are gone. An
+// environment without a gateway has nothing left.
+func (s *Service) Drain(ctx context.Context, x driver.Executor, env *ledger.Environment) error {
+	var brokered bool
+	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		brokered, err = tx.LLM().IsBrokered(env.Instance, env.ID)
+		return err
+	})
+	if err != nil || !brokered {
+		return err
+	}
+	broker, err := brokerOf(x, env.ID)
+	if err == nil {
+		err = s.record(ctx, broker, env.ID, env.Instance)
+	}
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		return fmt.Errorf("the LLM calls that are not recorded yet: %w", err)
+	}
+	abandoned, err := s.abandoned(ctx, env.ID)
+	if err == nil {
+		err = s.settleAbandoned(ctx, env.ID, abandoned)
+	}
+	return err
+}
+
+func (s *Service) cursor(ctx context.Context, instance, environmentID string) (at sandbox.GatewayPosition, err error) {
+	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
+		c, err := tx.LLM().Cursor(instance, environmentID)
+		at = c.Position()
+		return err
+	})
+	return at, err
+}
+
+// record records the rest of a gateway's journal.
+func (s *Service) record(ctx context.Context, broker driver.LLMBroker, environmentID, instance string) error {
+	abandoned, err := s.abandoned(ctx, environmentID) // before the journal is read to its end
+	if err != nil {
+		return err
+	}
+	for {
+		at, err := s.cursor(ctx, instance, environmentID)
+		if err != nil {
+			return err
+		}
+		lines, err := broker.LLMCalls(ctx, s.ref(environmentID, instance), at)
+		if err != nil {
+			return err
+		}
+		if len(lines) == 0 {
+			return s.settleAbandoned(ctx, environmentID, abandoned)
+		}
+		err = s.c.Store.Write(ctx, func(tx *ledger.Tx) error {
+			return recordLines(tx, environmentID, instance, lines)
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// recordLines records the lines that are not recorded yet.
+func recordLines(tx *ledger.Tx, environmentID, instance string, lines []driver.LLMLine) error {
+	cursor, err := tx.LLM().Cursor(instance, environmentID)
+	if err != nil {
+		return err
+	}
+	lines = slices.DeleteFunc(lines, func(l driver.LLMLine) bool { return !l.After(cursor.Position()) })
+	if len(lines) == 0 {
+		return nil
+	}
+	calls := make([]sandbox.LLMCall, len(lines))
+	for i, l := range lines {
+		calls[i] = l.LLMCall
+		calls[i].EnvironmentID = environmentID // whatever the gateway says
+	}
+	if err := tx.LLM().Record(calls); err != nil {
+		return err
+	}
+	last := lines[len(lines)-1]
+	cursor.Run, cursor.Line = last.Run, last.Line
+	return tx.LLM().SaveCursor(cursor)
+}
+
+// abandoned returns the ids of calls that run by the ledger although their sandboxes are gone.
+func (s *Service) abandoned(ctx context.Context, environmentID string) (ids map[string]bool, err error) {
+	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
+		rows, err := tx.LLM().Abandoned(environmentID)
+		ids = make(map[string]bool, len(rows))
+		for i := range rows {
+			ids[rows[i].ID] = true
+		}
+		return err
+	})
+	return ids, err
+}
+
+// settleAbandoned settles those of the abandoned calls that still run by the ledger after the journal was read to its
+// end: the gateway lost its journal. They cost what was reserved for them.
+func (s *Service) settleAbandoned(ctx context.Context, environmentID string, abandoned map[string]bool) error {
+	if len(abandoned) == 0 {
+		return nil
+	}
+	var lost []sandbox.LLMCall
+	err := s.c.Store.Write(ctx, func(tx *ledger.Tx) error {
+		lost = nil
+		rows, err := tx.LLM().Abandoned(environmentID)
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			if c := rows[i].Domain(); abandoned[c.ID] {
+				c.EndedAt, c.Outcome, c.Unknown = tx.Now.Time(), sandbox.LLMInterrupted, true
+				lost = append(lost, c)
+			}
+		}
+		return tx.LLM().Record(lost)
+	})
+	if err == nil && len(lost) > 0 {
+		s.c.Log.WarnContext(ctx, "llm: the gateway has lost the end of calls; they cost what was reserved for them",
+			"environment", environmentID, "calls", len(lost))
+	}
+	return err
+}
+
+// Calls returns the latest calls. Errors: Invalid.
+func (s *Service) Calls(ctx context.Context, q sandbox.LLMCallQuery) (calls []sandbox.LLMCall, err error) {
+	if q.Limit == 0 {
+		q.Limit = sandbox.DefaultLLMCalls
+	}
+	if q.Limit < 1 || q.Limit > sandbox.MaxLLMCalls {
+		return nil, sandbox.InvalidFields("query of LLM calls",
+			[]sandbox.Field{{Name: "limit", Problem: fmt.Sprintf("must be between 1 and %d", sandbox.MaxLLMCalls)}})
+	}
+	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
+		rows, err := tx.LLM().List(q)
+		calls = make([]sandbox.LLMCall, len(rows))
+		for i := range rows {
+			calls[i] = rows[i].Domain()
+		}
+		return err
+	})
+	return calls, err
+}

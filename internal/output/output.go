@@ -1,0 +1,139 @@
+package output
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Commands may write without end, and what they wrote is kept as long as their sandbox's record. So it is bounded:
+// where a lease, an environment or the whole ledger keeps too much, the oldest is dropped. The sums are in the
+// ledger (ledger.KeptSum), so that no bound costs more the longer a history is.
+
+// Store keeps what is too large for the ledger; see snapshotstore.Store, whose contract it is.
+type Store interface {
+	Put(ctx context.Context, object string, content io.Reader) error
+	Open(ctx context.Context, object string, offset int64) (io.ReadCloser, error)
+}
+
+// Config is what a Service is made of. All of it is required but Objects.
+type Config struct {
+	Ledger *ledger.Store
+	// Objects keeps what the ledger does not. Without it, no more than the beginning of a stream is kept.
+	Objects Store
+	Bounds  Bounds
+}
+
+// Service is safe for concurrent use, by any number of processes on one ledger.
+type Service struct{ Config }
+
+// New returns a Service.
+func New(c Config) *Service {
+	c.Bounds = c.Bounds.withDefaults()
+	return &Service{c}
+}
+
+// KeepsMore reports whether there is a store for what is too large for the ledger.
+func (v *Service) KeepsMore() bool { return v.Objects != nil }
+
+// Bounds are how much output of commands and recordings of sessions is kept, in bytes. Zero means the default.
+type Bounds struct {
+	Lease, Environment, Ledger int64
+}
+
+// The default bounds of the output that is kept.
+const (
+	DefaultKeptLease       = 256 << 20
+	DefaultKeptEnvironment = 2 << 30
+	DefaultKeptLedger      = 8 << 30
+	// MinKept is what one command may keep: two full streams.
+	MinKept = 2 * sandbox.MaxKeptOutput
+)
+
+func (b Bounds) withDefaults() Bounds {
+	b.Lease = cmp.Or(b.Lease, DefaultKeptLease)
+	b.Environment = cmp.Or(b.Environment, DefaultKeptEnvironment)
+	b.Ledger = cmp.Or(b.Ledger, DefaultKeptLedger)
+	return b
+}
+
+func (b Bounds) of(scope ledger.KeptScope) int64 {
+	switch scope {
+	case ledger.KeptOfLease:
+		return b.Lease
+	case ledger.KeptOfEnvironment:
+		return b.Environment
+	default:
+		return b.Ledger
+	}
+}
+
+const (
+	// dropBatch bounds what one transaction drops. A command adds one record, so that this catches up.
+	dropBatch = 32
+	// dropPause lets other writers have their turn between two transactions.
+	dropPause = 20 * time.Millisecond
+)
+
+// BoundGrown drops the oldest output where a lease, an environment or the ledger keeps too much after what the
+// transaction has added. Rows of commands and sessions that were read before may be out of date then.
+func (v *Service) BoundGrown(tx *ledger.Tx) error {
+	for _, s := range tx.Commands().GrownSums() {
+		if s.Bytes <= v.Bounds.of(s.Scope) {
+			continue
+		}
+		if err := v.dropOutput(tx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *Service) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
+	return tx.Commands().DropKept(s.Scope, s.ID, v.Bounds.of(s.Scope), dropBatch, Objects,
+		tx.Now.Add(ledger.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
+}
+
+// Bound drops the oldest output wherever too much is kept: after the bounds were lowered, or where more was to
+// be dropped than one commit takes. Any number of programs may do it at any time.
+func (v *Service) Bound(ctx context.Context) error {
+	for {
+		beyond, err := v.keptBeyond(ctx)
+		if err != nil || beyond == nil {
+			return err
+		}
+		if err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error { return v.dropOutput(tx, *beyond) }); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(dropPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// keptBeyond returns a lease, an environment or the ledger that keeps too much, nil where none does.
+func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err error) {
+	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) (err error) {
+		for _, scope := range []ledger.KeptScope{ledger.KeptOfLease, ledger.KeptOfEnvironment, ledger.KeptOfLedger} {
+			if beyond, err = tx.Commands().KeptBeyond(scope, v.Bounds.of(scope)); err != nil || beyond != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return beyond, err
+}
+
+// ErrDropped refuses a reading of what is no longer kept.
+func ErrDropped(what string, at ledger.Time) error {
+	return sandbox.Errorf(sandbox.OutputExpired, "%s is no longer kept: newer output took its room at %s; collect "+
+		"output as it comes, or have the operator keep more (--kept-output-lease, --kept-output-environment, --kept-output)",
+		what, at.Time().Format(time.RFC3339))
+}

@@ -1,0 +1,237 @@
+package output
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+const (
+	// inlineOutput is how much of a stream is kept in the ledger, in bytes: as much as most commands
+	// write. More is an object in the bucket.
+	inlineOutput = 64 << 10
+	// earlierInline is what earlier builds kept in the ledger at most: more is an object there.
+	earlierInline = 8 << 10
+	// putTimeout bounds the storing of one stream.
+	putTimeout = time.Minute
+)
+
+// Object names what is kept of a stream, as the holder that followed the command to its end has
+// stored it: what another one stores meanwhile does not replace it.
+func Object(x *ledger.Exec, stream sandbox.ExecStream) string {
+	return fmt.Sprintf("execs/%s/%s-%s/%s", x.SandboxID, x.ID, x.Holder, stream)
+}
+
+// Objects names what is kept of a command beside the ledger.
+func Objects(x *ledger.Exec) (objects []string) {
+	// The texts are not loaded, so what may be an object is named. The removal of one that is not there changes nothing.
+	if x.Stdout.Kept > earlierInline {
+		objects = append(objects, Object(x, sandbox.Stdout))
+	}
+	if x.Stderr.Kept > earlierInline {
+		objects = append(objects, Object(x, sandbox.Stderr))
+	}
+	return objects
+}
+
+// Recording takes what a command writes: it passes it on, and keeps the beginning.
+type Recording struct {
+	Stdout, Stderr track
+}
+
+// NewRecording records for a request. Without a listener, the result collects up to its OutputLimit.
+func NewRecording(req sandbox.ExecRequest, keepsMore bool) *Recording {
+	r := &Recording{
+		Stdout: track{live: req.Stdout, limit: req.OutputLimit, keepsMore: keepsMore},
+		Stderr: track{live: req.Stderr, limit: req.OutputLimit, keepsMore: keepsMore},
+	}
+	if req.Detach {
+		r.Stdout.live, r.Stderr.live = io.Discard, io.Discard
+	}
+	return r
+}
+
+// Replay asks for what is not recorded yet.
+func (r *Recording) Replay(id string) sandbox.Replay {
+	return sandbox.Replay{
+		ID:           id,
+		Stdout:       &r.Stdout,
+		Stderr:       &r.Stderr,
+		StdoutOffset: r.Stdout.total,
+		StderrOffset: r.Stderr.total,
+	}
+}
+
+// Fill puts into a result what is known of the streams.
+func (r *Recording) Fill(res *sandbox.ExecResult) {
+	res.Stdout, res.Stderr = r.Stdout.collected.Bytes(), r.Stderr.collected.Bytes()
+	res.Truncated = r.Stdout.cut || r.Stderr.cut
+	res.StdoutBytes, res.StderrBytes = max(res.StdoutBytes, r.Stdout.total), max(res.StderrBytes, r.Stderr.total)
+}
+
+func (r *Recording) Discard() {
+	r.Stdout.discard()
+	r.Stderr.discard()
+}
+
+// track is one stream of a recording.
+type track struct {
+	live      io.Writer // nil: it is collected
+	limit     int       // of what is collected, in bytes
+	collected bytes.Buffer
+	cut       bool // not all is collected
+
+	keepsMore bool // than fits into the ledger
+	head      []byte
+	rest      *snapshotstore.Spool // all that is kept, once that is more than head can hold
+	kept      int64
+	total     int64
+	Problem   error // why no more is kept
+
+	Tap io.Writer // of the recording of a session, nil for none
+}
+
+// Write implements io.Writer. It fails when its listener does.
+func (t *track) Write(p []byte) (int, error) {
+	if t.Problem == nil {
+		t.Problem = t.keep(p[:min(int64(len(p)), sandbox.MaxKeptOutput-t.kept)])
+	}
+	t.total += int64(len(p))
+	if t.Tap != nil {
+		_, _ = t.Tap.Write(p) // never fails
+	}
+	if t.live != nil {
+		return t.live.Write(p)
+	}
+	room := min(max(t.limit-t.collected.Len(), 0), len(p))
+	_, _ = t.collected.Write(p[:room]) // memory does not fail
+	t.cut = t.cut || room < len(p)
+	return len(p), nil
+}
+
+func (t *track) keep(p []byte) error {
+	room := len(p)
+	if t.rest == nil {
+		room = min(room, inlineOutput-len(t.head))
+		t.head = append(t.head, p[:room]...)
+		t.kept = int64(len(t.head))
+	}
+	if room == len(p) && t.rest == nil {
+		return nil
+	}
+	if !t.keepsMore {
+		return errNoOutputStore
+	}
+	if t.rest == nil {
+		spool, err := snapshotstore.NewSpool()
+		if err != nil {
+			return err
+		}
+		t.rest = spool
+		if _, err := spool.Write(t.head); err != nil {
+			return err
+		}
+		p = p[room:]
+	}
+	n, err := t.rest.Write(p)
+	t.kept += int64(n)
+	return err
+}
+
+// errNoOutputStore: more was written than the ledger keeps.
+var errNoOutputStore = &sandbox.Error{Code: sandbox.Unavailable,
+	Message: "this service was told of no bucket for more than the first 8 KiB: name one that all its replicas reach " +
+		"(reconciler serve --state-url, or state_url of the provider)"}
+
+func (t *track) discard() {
+	if t.rest != nil {
+		t.rest.Discard()
+	}
+}
+
+// isLarge reports whether what is kept has to be an object.
+func (t *track) isLarge() bool { return t.kept > inlineOutput }
+
+// Output returns what the ledger keeps, once what is large is stored or could not be.
+func (t *track) Output(written int64, stored bool) ledger.Output {
+	o := ledger.Output{Bytes: max(written, t.total), Kept: t.kept}
+	if !t.isLarge() || !stored {
+		o.Inline, o.Kept = t.head, int64(len(t.head))
+	}
+	return o
+}
+
+// put stores what is kept of a stream as an object.
+func (v *Service) put(ctx context.Context, object string, t *track) error {
+	ctx, cancel := context.WithTimeout(ctx, putTimeout)
+	defer cancel()
+	if _, err := t.rest.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return v.Objects.Put(ctx, object, io.LimitReader(t.rest, t.kept))
+}
+
+// doomFor is how long after a try to store output its objects are deleted, unless they are published.
+const doomFor = time.Hour
+
+// StoreLarge stores what is too large for the ledger. Before, the objects are doomed, so that none is
+// left when this process dies; settling publishes them.
+func (v *Service) StoreLarge(ctx context.Context, x *ledger.Exec, r *Recording) error {
+	large := map[sandbox.ExecStream]*track{}
+	for stream, t := range map[sandbox.ExecStream]*track{sandbox.Stdout: &r.Stdout, sandbox.Stderr: &r.Stderr} {
+		if t.isLarge() {
+			large[stream] = t
+		}
+	}
+	if len(large) == 0 {
+		return nil
+	}
+	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		for stream := range large {
+			if err := tx.Snapshots().MarkForDeletion(Object(x, stream), tx.Now.Add(ledger.SpanOf(doomFor))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for stream, t := range large {
+		if err := v.put(ctx, Object(x, stream), t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Open returns what is kept of a stream of a command that has ended.
+func (v *Service) Open(ctx context.Context, x *ledger.Exec, stream sandbox.ExecStream,
+	offset int64) (io.ReadCloser, error) {
+	k := x.Stdout
+	if stream == sandbox.Stderr {
+		k = x.Stderr
+	}
+	if x.DroppedAt != 0 && k.Bytes > 0 {
+		return nil, ErrDropped("what command "+x.ID+" wrote", x.DroppedAt)
+	}
+	offset = min(offset, k.Kept)
+	switch {
+	case !k.IsObject():
+		return io.NopCloser(bytes.NewReader(k.Inline[offset:])), nil
+	case !v.KeepsMore():
+		return nil, errNoOutputStore
+	case offset == k.Kept:
+		return io.NopCloser(bytes.NewReader(nil)), nil
+	default:
+		r, err := v.Objects.Open(ctx, Object(x, stream), offset)
+		return r, lifecycle.AsError(err)
+	}
+}

@@ -1,0 +1,261 @@
+package processes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// killPause is how often a process is ended again that is to end: it may only just be starting.
+const killPause = time.Second
+
+// maxProcessNames bounds the processes of a sandbox that are kept. The one that ended first makes room.
+const maxProcessNames = 2 * sandbox.MaxProcesses
+
+// Config is what a Service is made of. All of it is required.
+type Config struct {
+	Core  *lifecycle.Core
+	Store *ledger.Store
+	IDs   sandbox.IDs
+	Log   *slog.Logger
+}
+
+// Service is safe for concurrent use, by any number of processes on one ledger.
+type Service struct {
+	Config
+
+	mu sync.Mutex // guards holders
+	// holders are those of the processes that this one follows.
+	holders map[string]struct{}
+}
+
+var (
+	_ lifecycle.Preparer = (*Service)(nil)
+	_ lifecycle.Settler  = (*Service)(nil)
+	_ lifecycle.Finisher = (*Service)(nil)
+	_ lifecycle.Stopper  = (*Service)(nil)
+	_ lifecycle.Ender    = (*Service)(nil)
+	_ lifecycle.Extender = (*Service)(nil)
+)
+
+// New returns a Service.
+func New(c Config) *Service {
+	return &Service{Config: c, holders: make(map[string]struct{})}
+}
+
+// StartProcess implements service.Processes.
+func (v *Service) StartProcess(ctx context.Context, r sandbox.LeaseRef,
+	spec sandbox.ProcessSpec) (sandbox.Process, error) {
+	spec, err := spec.Normalize(sandbox.AnyRules())
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	var run *processRun
+	var view sandbox.Process
+	u, err := v.Core.Hold(ctx, r, lifecycle.ClaimTTL, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
+		run = nil
+		p, err := newProcess(tx, s, spec)
+		if err == nil && p.State == sandbox.ProcessPending && p.DueAt <= tx.Now {
+			run, err = v.holdProcess(tx, s, p)
+		}
+		if err == nil {
+			view = p.Domain()
+		}
+		return err
+	})
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	if run != nil {
+		run.begin()
+	}
+	u.Unseen = true // a process is no use of its sandbox
+	return view, u.Leave(ctx, true, nil)
+}
+
+// newProcess returns a process that is to be started, or the one that runs with the same settings.
+func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*ledger.Process, error) {
+	spec, err := spec.Normalize(s.Rules())
+	if err != nil {
+		return nil, err
+	}
+	all, err := tx.Commands().Processes(s.ID)
+	if err != nil {
+		return nil, err
+	}
+	declared, live := false, 0
+	for i := range all {
+		p := &all[i]
+		if p.State.Live() {
+			live++
+		}
+		if p.Name != spec.Name {
+			continue
+		}
+		differs := spec.Differs(p.Domain())
+		if p.State.Live() {
+			return p, otherProcess(p, differs)
+		}
+		declared = bool(p.Declared) && differs == nil
+	}
+	if live >= sandbox.MaxProcesses {
+		return nil, sandbox.Errorf(sandbox.CapacityExceeded,
+			"lease %s: start process %s: its sandbox has %d processes already, which is all that it may have: kill one first",
+			s.Lease(), spec.Name, live)
+	}
+	return ledger.NewProcess(s, spec, declared, tx.Now), makeRoom(tx, all, spec.Name)
+}
+
+// otherProcess refuses to start a process under the name of one that runs with other settings.
+func otherProcess(p *ledger.Process, differs []sandbox.Field) error {
+	if differs == nil {
+		return nil
+	}
+	return &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: differs,
+		Message: fmt.Sprintf("lease %s: process %s is %s with other settings: kill it first, or choose another name",
+			p.LeaseID, p.Name, p.State)}
+}
+
+// makeRoom forgets the process that ended first, where there are too many to keep another one.
+func makeRoom(tx *ledger.Tx, all []ledger.Process, name string) error {
+	if len(all) < maxProcessNames || slices.ContainsFunc(all, func(p ledger.Process) bool { return p.Name == name }) {
+		return nil
+	}
+	var first *ledger.Process
+	for i := range all {
+		if p := &all[i]; !p.State.Live() && (first == nil || p.ExitedAt < first.ExitedAt) {
+			first = p
+		}
+	}
+	return tx.Commands().RemoveProcess(first) // fewer than all of them live
+}
+
+// processOf returns a process of a lease's current generation, with its sandbox.
+func processOf(tx *ledger.Tx, r sandbox.ProcessRef) (*ledger.Process, *ledger.Sandbox, error) {
+	s, _, err := lifecycle.CurrentOf(tx, r.LeaseRef.ID)
+	if err == nil {
+		err = lifecycle.CheckRef(s, r.LeaseRef)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := tx.Commands().Process(s.ID, r.Name)
+	if err == nil && p == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "lease %s has no process %s in generation %d: list its processes",
+			r.LeaseRef.ID, r.Name, s.Generation).WithReason(sandbox.ReasonProcessNotFound)
+	}
+	return p, s, err
+}
+
+func (v *Service) readProcessRow(ctx context.Context,
+	r sandbox.ProcessRef) (p *ledger.Process, s *ledger.Sandbox, err error) {
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		p, s, err = processOf(tx, r)
+		return err
+	})
+	return p, s, err
+}
+
+// GetProcess implements service.Processes.
+func (v *Service) GetProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
+	p, _, err := v.readProcessRow(ctx, r)
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	return p.Domain(), nil
+}
+
+// ListProcesses implements service.Processes.
+func (v *Service) ListProcesses(ctx context.Context, leaseID string) (list []sandbox.Process, err error) {
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
+		s, _, err := lifecycle.CurrentOf(tx, leaseID)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Commands().Processes(s.ID)
+		for i := range rows {
+			list = append(list, rows[i].Domain())
+		}
+		return err
+	})
+	return list, err
+}
+
+// KillProcess implements service.Processes. One that stands still in a sandbox that sleeps is woken for it.
+func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
+	p, err := v.doomProcess(ctx, r)
+	if err != nil || !p.State.Live() {
+		return domainOf(p), err
+	}
+	u, err := v.Core.Hold(ctx, r.LeaseRef, lifecycle.ClaimTTL, nil)
+	if err != nil {
+		return sandbox.Process{}, err
+	}
+	defer func() { _ = u.Leave(ctx, false, nil) }() // it runs out otherwise
+	for {
+		changed := v.Store.Changed()
+		p, s, err := v.readProcessRow(ctx, r)
+		if err != nil || !p.State.Live() || p.KillAt == 0 { // it may be another one by now
+			return domainOf(p), err
+		}
+		if err := v.endProcessRun(ctx, s, p); err != nil {
+			return sandbox.Process{}, err
+		}
+		if err := v.tend(ctx, s.ID); err != nil { // it may have no follower
+			return sandbox.Process{}, err
+		}
+		if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(killPause))); err != nil {
+			return sandbox.Process{}, err
+		}
+	}
+}
+
+func domainOf(p *ledger.Process) sandbox.Process {
+	if p == nil {
+		return sandbox.Process{}
+	}
+	return p.Domain()
+}
+
+// doomProcess notes that a process is to be ended; one that does not run has ended by that.
+func (v *Service) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *ledger.Process, err error) {
+	err = v.Store.Write(ctx, func(tx *ledger.Tx) error {
+		var s *ledger.Sandbox
+		if p, s, err = processOf(tx, r); err != nil || !p.State.Live() || p.KillAt != 0 {
+			return err
+		}
+		p.KillAt = tx.Now
+		if p.State == sandbox.ProcessRunning {
+			return tx.Commands().SaveProcess(p)
+		}
+		endProcess(p, sandbox.ProcessKilled)
+		err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			return tx.AppendSandboxEvent(s, sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts})
+		})
+		if err != nil {
+			return err
+		}
+		return tx.Commands().SaveProcess(p)
+	})
+	return p, err
+}
+
+// endProcessRun has the backend end a start of a process. What is gone has ended.
+func (v *Service) endProcessRun(ctx context.Context, s *ledger.Sandbox, p *ledger.Process) error {
+	x, h, err := v.Core.On(s)
+	if err != nil {
+		return err
+	}
+	err = x.EndExec(ctx, h, p.Run, p.RunAs)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,384 @@
+package processes
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+const (
+	// processLasts is how long a process has to run until a start counts as one that lasted.
+	processLasts = 30 * time.Second
+	// stopTakes is how long a sandbox that is stopped gives its processes to end by themselves.
+	stopTakes = 10 * time.Second
+	// followFor bounds one call that waits for a process: a backend that hangs must not hold it for ever.
+	followFor = time.Hour
+	// tendBatch bounds one look for processes that are due.
+	tendBatch = 100
+)
+
+// Prepare implements lifecycle.Preparer: a sandbox that becomes ready has the processes that its environment declares.
+func (v *Service) Prepare(_ *ledger.Tx, _ *ledger.Sandbox, b lifecycle.Beginning) (lifecycle.Fill, error) {
+	if b.Action != lifecycle.Spawn && b.Action != lifecycle.Assign || len(b.Spec.Processes) == 0 {
+		return nil, nil
+	}
+	return func(context.Context, *lifecycle.Step) (lifecycle.Settle, error) {
+		return func(tx *ledger.Tx, s *ledger.Sandbox) error { return declare(tx, s, b.Spec.Processes) }, nil
+	}, nil
+}
+
+// declare makes the rows of what an environment declares.
+func declare(tx *ledger.Tx, s *ledger.Sandbox, declared []sandbox.ProcessSpec) error {
+	var rows []*ledger.Process
+	for _, p := range declared {
+		p, err := p.Normalize(s.Rules())
+		if err != nil {
+			return err
+		}
+		rows = append(rows, ledger.NewProcess(s, p, true, tx.Now))
+	}
+	return tx.Commands().CreateProcesses(rows)
+}
+
+// Settled implements lifecycle.Settler.
+func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) error {
+	if t.Action != lifecycle.Kill {
+		return nil
+	}
+	return tx.Commands().StopProcesses(s.ID, "its sandbox was destroyed")
+}
+
+// Ended implements lifecycle.Ender. What is not kept is gone soon, and says so then.
+func (v *Service) Ended(tx *ledger.Tx, s *ledger.Sandbox, end lifecycle.Ending) error {
+	if !s.Kept() {
+		return nil
+	}
+	return tx.Commands().StopProcesses(s.ID, "its lease ended by "+string(end.By))
+}
+
+// Extension implements lifecycle.Extender: the processes that this one follows stay its own.
+func (v *Service) Extension() lifecycle.Extension {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.holders) == 0 {
+		return nil
+	}
+	holders := slices.Collect(maps.Keys(v.holders))
+	return func(tx *ledger.Tx, until ledger.Time) error { return tx.Commands().ExtendProcesses(holders, until) }
+}
+
+// startsAgain reports whether a process is started again that its sandbox has lost.
+func startsAgain(p *ledger.Process) bool {
+	return p.KillAt == 0 && (bool(p.Declared) || p.Restart == sandbox.RestartAlways)
+}
+
+// Stopped implements lifecycle.Stopper: the processes of a sandbox stop with it.
+func (v *Service) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
+	rows, err := tx.Commands().Processes(s.ID)
+	for i := range rows {
+		p := &rows[i]
+		// One that a stop asked to end may have been quicker to say that it has.
+		stopped := p.State == sandbox.ProcessExited && bool(p.Declared) && p.ExitedAt.Add(ledger.SpanOf(stopTakes)) >= tx.Now
+		if err != nil || p.State != sandbox.ProcessRunning && !stopped {
+			continue
+		}
+		loseProcess(p, tx.Now, why)
+		err = tx.Commands().SaveProcess(p)
+	}
+	return err
+}
+
+// loseProcess notes that a process ended with its sandbox's stop.
+func loseProcess(p *ledger.Process, now ledger.Time, why string) {
+	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error, p.Holder = now, 0, false, why, ""
+	switch {
+	case startsAgain(p):
+		p.State, p.DueAt, p.Lost = sandbox.ProcessPending, now, true
+	case p.KillAt != 0:
+		endProcess(p, sandbox.ProcessKilled)
+	default:
+		endProcess(p, sandbox.ProcessStopped)
+	}
+}
+
+// endProcess makes a process one that is not started again. The values of its variables are not needed any
+// more, unless a stop turns out to have ended a declared one.
+func endProcess(p *ledger.Process, state sandbox.ProcessState) {
+	p.State, p.Holder = state, ""
+	if !p.Declared {
+		p.Env = map[string]string{}
+	}
+}
+
+// Finished implements lifecycle.Finisher: it starts what waited for a sandbox to be awake. The loop would do so later.
+func (v *Service) Finished(t *lifecycle.Step) {
+	switch {
+	case t.Row.Pooled():
+		return
+	case t.Action != lifecycle.Wake && t.Action != lifecycle.Spawn && t.Action != lifecycle.Assign:
+		return
+	}
+	if err := v.tend(v.Core.Life(), t.Row.ID); err != nil && v.Core.Life().Err() == nil {
+		v.Log.Warn("processes: starting those of a sandbox", lifecycle.About(&t.Row), "error", err)
+	}
+}
+
+// Reconcile starts the processes that are due, and follows those whose follower has died. It returns when
+// to look again (the zero time: when something has changed).
+func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
+	if err := v.tend(ctx, ""); err != nil {
+		return next, err
+	}
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
+		at, err := tx.Commands().NextProcess()
+		if err == nil && at != ledger.Never {
+			next = at.Time()
+		}
+		return err
+	})
+	return next, err
+}
+
+// tend takes the processes that are due, of one sandbox or of all.
+func (v *Service) tend(ctx context.Context, sandboxID string) error {
+	var due []ledger.Process
+	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		due, err = tx.Commands().DueProcesses(v.Core.InReach(), sandboxID, tendBatch)
+		return err
+	})
+	for i := range due {
+		if err == nil {
+			err = v.takeProcess(ctx, due[i].SandboxID, due[i].Name)
+		}
+	}
+	return err
+}
+
+// takeProcess starts a process that is due, or follows one without a follower.
+func (v *Service) takeProcess(ctx context.Context, sandboxID, name string) error {
+	var r *processRun
+	err := v.Store.Write(ctx, func(tx *ledger.Tx) error {
+		r = nil
+		s, err := lifecycle.MustSandbox(tx, sandboxID)
+		if err != nil {
+			return err
+		}
+		p, err := tx.Commands().Process(sandboxID, name)
+		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake ||
+			s.Desired == ledger.Gone || isStopping(s, tx.Now) {
+			return err
+		}
+		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+			r, err = v.holdProcess(tx, s, p)
+			return err
+		})
+	})
+	if err == nil && r != nil {
+		r.begin()
+	}
+	return err
+}
+
+// processRun is one start of a process, which this program follows.
+type processRun struct {
+	service *Service
+	row     ledger.Process
+	box     ledger.Sandbox
+	start   bool // it is to be started first
+}
+
+// holdProcess gives a process to this program, within an update of its sandbox.
+func (v *Service) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) (*processRun, error) {
+	r := &processRun{service: v, start: p.State == sandbox.ProcessPending}
+	p.Holder, p.DueAt = v.IDs(sandbox.LedgerIDLength), tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
+	if r.start {
+		if !p.Lost {
+			p.Run = v.IDs(sandbox.SandboxIDLength)
+		}
+		p.State, p.StartedAt, p.Lost = sandbox.ProcessRunning, tx.Now, false
+		p.Starts++
+		data := map[string]any{"name": p.Name, "program": p.Command[0], "start": p.Starts}
+		if err := tx.AppendSandboxEvent(s, sandbox.EventProcessStarted, data); err != nil {
+			return nil, err
+		}
+	}
+	r.row, r.box = *p, *s
+	return r, tx.Commands().SaveProcess(p)
+}
+
+// begin follows the process in the background, until it has ended or another reconciler does.
+func (r *processRun) begin() {
+	v := r.service
+	v.mu.Lock()
+	v.holders[r.row.Holder] = struct{}{}
+	v.mu.Unlock()
+	if !v.Core.Background(r.run) {
+		r.drop()
+	}
+}
+
+// drop leaves the process to the reconciler that takes it over.
+func (r *processRun) drop() {
+	r.service.mu.Lock()
+	defer r.service.mu.Unlock()
+	delete(r.service.holders, r.row.Holder)
+}
+
+func (r *processRun) run() {
+	defer r.drop()
+	v := r.service
+	for tries := int64(1); r.isOurs(); tries++ {
+		res, err := r.call()
+		switch {
+		case v.Core.Life().Err() != nil:
+			return
+		case r.start && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings:
+			r.start = false // it was started, and the answer was lost
+			continue
+		case !goesOn(err) || r.start && isAsleep(err):
+			r.settle("recording the end of a process", func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error {
+				return settleProcess(tx, s, p, res, err)
+			})
+			return
+		case isAsleep(err), sandbox.ReasonOf(err) == sandbox.ReasonSandboxNotFound:
+			r.leave() // it stands still, or its sandbox is found missing
+			return
+		}
+		v.Log.Debug("processes: a process is followed again", lifecycle.About(&r.box), "process", r.row.Name,
+			"attempt", tries, "error", err)
+		select {
+		case <-time.After(lifecycle.Backoff(tries)):
+		case <-v.Core.Life().Done():
+		}
+	}
+}
+
+// call starts the process, or follows it, to its end.
+func (r *processRun) call() (sandbox.ExecResult, error) {
+	v, p := r.service, &r.row
+	ctx, cancel := context.WithTimeout(v.Core.Life(), followFor)
+	defer cancel()
+	x, h, err := v.Core.On(&r.box)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	if !r.start {
+		return x.Follow(ctx, h, sandbox.Replay{ID: p.Run})
+	}
+	return x.RunProcess(ctx, h, driver.ProcessRun{ID: p.Run, Command: p.Command, Env: p.Env, Cwd: p.Cwd, User: p.RunAs})
+}
+
+// isOurs reports whether this start is still the one that this program has to follow.
+func (r *processRun) isOurs() bool {
+	v, ours := r.service, false
+	err := v.Store.Read(v.Core.Life(), func(tx *ledger.Tx) error {
+		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
+		ours = err == nil && r.isStill(p)
+		return err
+	})
+	if err != nil && v.Core.Life().Err() == nil {
+		v.Log.Warn("processes: looking at a process", lifecycle.About(&r.box), "process", r.row.Name, "error", err)
+	}
+	return ours
+}
+
+func (r *processRun) isStill(p *ledger.Process) bool {
+	return p != nil && p.State == sandbox.ProcessRunning && p.Holder == r.row.Holder && p.Run == r.row.Run
+}
+
+// isAsleep reports whether a backend refused because the sandbox does not run.
+func isAsleep(err error) bool {
+	return sandbox.CodeOf(err) == sandbox.Conflict && sandbox.ReasonOf(err) == sandbox.ReasonInvalidState
+}
+
+// goesOn reports whether a process may run still although following it failed.
+func goesOn(err error) bool {
+	return sandbox.IsRetryable(err) || isAsleep(err) || sandbox.ReasonOf(err) == sandbox.ReasonSandboxNotFound
+}
+
+// leave lets the process be looked at again after a while, by anybody.
+func (r *processRun) leave() {
+	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *ledger.Process) error {
+		p.Holder, p.DueAt = "", tx.Now.Add(ledger.SpanOf(lifecycle.HeartbeatEvery))
+		return tx.Commands().SaveProcess(p)
+	})
+}
+
+// settle changes the process, if it is this program's still.
+func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error) {
+	v := r.service
+	err := v.Store.Write(v.Core.Life(), func(tx *ledger.Tx) error {
+		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
+		if err != nil || !r.isStill(p) {
+			return err
+		}
+		return tx.Update(p.SandboxID, func(s *ledger.Sandbox) error { return change(tx, s, p) })
+	})
+	if err != nil && v.Core.Life().Err() == nil { // the reconciler that takes it over finds the same
+		v.Log.Error("processes: "+what, lifecycle.About(&r.box), "process", r.row.Name, "error", err)
+	}
+}
+
+// settleProcess records how a start of a process ended, within an update of its sandbox.
+func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sandbox.ExecResult, cause error) error {
+	if isLost(s, cause, tx.Now) {
+		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
+		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
+			p.State, p.Lost, p.Error = sandbox.ProcessPending, true, ""
+			p.DueAt = tx.Now.Add(ledger.SpanOf(lifecycle.HeartbeatEvery))
+		}
+		return tx.Commands().SaveProcess(p)
+	}
+	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error = tx.Now, res.ExitCode, ledger.Flag(res.OOMKilled), ""
+	kind, data := sandbox.EventProcessExited, map[string]any{"name": p.Name, "start": p.Starts}
+	if cause == nil {
+		data["exit_code"] = res.ExitCode
+	} else {
+		p.Error = cause.Error()
+		data["error"] = p.Error
+	}
+	if res.OOMKilled {
+		data["oom_killed"] = true
+	}
+	switch {
+	case p.KillAt != 0:
+		kind, data = sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts}
+		p.Error = ""
+		endProcess(p, sandbox.ProcessKilled)
+	case p.Restart == sandbox.RestartAlways:
+		startAfterPause(p, tx.Now)
+	case cause != nil:
+		endProcess(p, sandbox.ProcessFailed)
+	default:
+		endProcess(p, sandbox.ProcessExited)
+	}
+	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
+		return err
+	}
+	return tx.Commands().SaveProcess(p)
+}
+
+// isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.
+func isLost(s *ledger.Sandbox, cause error, now ledger.Time) bool {
+	return isStopping(s, now) || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
+}
+
+// isStopping reports whether a sandbox is being put to sleep in a way that ends its processes.
+func isStopping(s *ledger.Sandbox, now ledger.Time) bool {
+	return s.Claim.For == string(lifecycle.Sleep) && s.Claim.Holds(now) && s.SleepMode == sandbox.SleepStop
+}
+
+// startAfterPause has a process started again, the later the more starts did not last.
+func startAfterPause(p *ledger.Process, now ledger.Time) {
+	if p.StartedAt.Add(ledger.SpanOf(processLasts)) <= now {
+		p.Failures = 0
+	}
+	p.Failures++
+	p.State, p.Holder, p.DueAt = sandbox.ProcessPending, "", now.Add(ledger.SpanOf(lifecycle.Backoff(p.Failures)))
+}

@@ -1,0 +1,241 @@
+// Package secrets stores the secrets of environments, sealed in the ledger, and delivers them to sandboxes. A
+// sandbox that waits in a pool has none. It gets them in the step that creates, assigns or wakes it, before
+// any command. When they change, the row marks a pending delivery, and the sandbox is not used before it.
+package secrets
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Deliver delivers changed secrets to an awake sandbox.
+const Deliver lifecycle.Action = "deliver"
+
+// putTimeout limits the delivery to one sandbox.
+const putTimeout = 30 * time.Second
+
+// Service is safe for concurrent use, by any number of processes on one ledger.
+type Service struct {
+	store *ledger.Store
+	keys  *seal.Keys
+}
+
+var (
+	_ lifecycle.Planner  = (*Service)(nil)
+	_ lifecycle.Preparer = (*Service)(nil)
+	_ lifecycle.Starter  = (*Service)(nil)
+)
+
+// New returns a Service. With nil keys it rejects secrets.
+func New(store *ledger.Store, keys *seal.Keys) *Service { return &Service{store, keys} }
+
+// purposeOf binds sealed data to its place, so that it cannot be opened elsewhere.
+func (v *Service) purposeOf(environmentID, name string) string {
+	return "secret " + name + " of environment " + environmentID + " on ledger " + v.store.ID()
+}
+
+// Seal returns the sealed values of a request, by name.
+func (v *Service) Seal(p sandbox.PutEnvironment) (map[string][]byte, error) {
+	sealed := make(map[string][]byte, len(p.SecretValues))
+	for name, value := range p.SecretValues {
+		var err error
+		if sealed[name], err = v.keys.Seal([]byte(value), v.purposeOf(p.ID, name)); err != nil {
+			return nil, err
+		}
+	}
+	return sealed, nil
+}
+
+// Keep stores the secrets that an environment names, inside a transaction. before is the environment's earlier
+// specification. If sandboxes are to have others than before, it marks them as due for delivery. Errors: Invalid for a
+// name that never had a value.
+func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.EnvironmentSpec,
+	sealed map[string][]byte) error {
+	have, err := tx.Secrets(p.ID)
+	if err != nil {
+		return err
+	}
+	left := make(map[string]bool, len(have))
+	for _, s := range have {
+		left[s.Name] = true
+	}
+	changed := len(sealed) > 0
+	for _, name := range p.Secrets {
+		changed = changed || p.IsLLMCredential(name) != before.IsLLMCredential(name)
+		value, given := sealed[name]
+		switch {
+		case given:
+			if err := tx.SaveSecret(&ledger.EnvironmentSecret{
+				EnvironmentID: p.ID,
+				Name:          name,
+				Sealed:        value,
+				UpdatedAt:     tx.Now,
+			}); err != nil {
+				return err
+			}
+		case !left[name]:
+			return sandbox.InvalidFields("environment "+p.ID,
+				[]sandbox.Field{{Name: "secret_values." + name, Problem: "must be set: the secret has no value yet"}})
+		}
+		delete(left, name)
+	}
+	for name := range left {
+		changed = true
+		if err := tx.DeleteSecret(p.ID, name); err != nil {
+			return err
+		}
+	}
+	if !changed {
+		return nil
+	}
+	rows, err := tx.LeasedSandboxes(p.ID)
+	if err != nil {
+		return err
+	}
+	rows = slices.DeleteFunc(rows, func(s ledger.Sandbox) bool { return s.Desired != ledger.Present })
+	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
+		s.Pending.NeedSecrets(tx.Now)
+		if s.Schedule.Attempts == 0 {
+			s.Schedule.DueAt = tx.Now
+		}
+		return nil
+	})
+}
+
+// Plan implements lifecycle.Planner: it delivers changed secrets before the sandbox is used.
+func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now ledger.Time) (lifecycle.Action, ledger.Time) {
+	if p == lifecycle.Ready && s.Pending.Secrets != 0 {
+		return Deliver, now
+	}
+	return lifecycle.None, ledger.Never
+}
+
+// Prepare implements lifecycle.Preparer.
+func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, _ lifecycle.Beginning) (lifecycle.Fill, error) {
+	sealed, err := v.inside(tx, s.EnvironmentID)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, t *lifecycle.Step) (lifecycle.Settle, error) {
+		if err := v.put(ctx, t, sealed); err != nil {
+			return nil, err
+		}
+		// Secrets that changed after the step began stay pending.
+		return func(_ *ledger.Tx, s *ledger.Sandbox) error { s.Pending.GotSecrets(t.Row.Pending); return nil }, nil
+	}, nil
+}
+
+// inside returns the secrets that the sandboxes of an environment get: all but the keys of its LLM routes.
+func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]ledger.EnvironmentSecret, error) {
+	sealed, err := tx.Secrets(environmentID)
+	if err != nil || len(sealed) == 0 {
+		return nil, err
+	}
+	env, err := tx.KnownEnvironment(environmentID)
+	if err != nil {
+		return nil, err
+	}
+	isKey := func(s ledger.EnvironmentSecret) bool { return env.Spec.IsLLMCredential(s.Name) }
+	return slices.DeleteFunc(sealed, isKey), nil
+}
+
+// LLMKeys opens the keys of an environment's LLM routes, by the name of the secret. Errors: as Open of package seal; a
+// key without a value is missing.
+func (v *Service) LLMKeys(env *ledger.Environment,
+	sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error) {
+	keys := make(map[string]sandbox.Secret)
+	for _, row := range sealed {
+		if !env.Spec.IsLLMCredential(row.Name) {
+			continue
+		}
+		value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))
+		if err != nil {
+			return nil, err
+		}
+		keys[row.Name] = sandbox.Secret(value)
+	}
+	return keys, nil
+}
+
+// put opens secrets and writes them to a sandbox. An empty list removes existing ones.
+func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []ledger.EnvironmentSecret) error {
+	if len(sealed) == 0 && t.Row.Pending.Secrets == 0 {
+		return nil
+	}
+	opened := make(map[string]sandbox.Secret, len(sealed))
+	for _, row := range sealed {
+		value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))
+		if err != nil {
+			return err
+		}
+		opened[row.Name] = sandbox.Secret(value)
+	}
+	bounded, cancel := context.WithTimeout(ctx, putTimeout)
+	defer cancel()
+	return t.On.PutSecrets(bounded, t.Handle, opened)
+}
+
+// Started implements lifecycle.Starter: a sandbox that was started outside of a step may lack its secrets.
+func (v *Service) Started(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if s.Pooled() {
+		return nil
+	}
+	have, err := v.inside(tx, s.EnvironmentID)
+	if err == nil && len(have) > 0 {
+		s.Pending.NeedSecrets(tx.Now)
+		s.Schedule.DueAt = tx.Now
+	}
+	return err
+}
+
+// Reseal seals everything again that is not sealed under the first key of the key file, in one transaction.
+// Older keys can then be removed from the file. others does the same for sealed data besides secrets. It
+// returns the number of values that it sealed. If one value cannot be opened, it continues with the others
+// and returns an error.
+func (v *Service) Reseal(ctx context.Context,
+	others func(tx *ledger.Tx) (n int, failed []error, err error)) (n int, err error) {
+	var failed []error
+	err = v.store.Write(ctx, func(tx *ledger.Tx) error {
+		n, failed = 0, nil
+		all, err := tx.AllSecrets()
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			again, err := v.reseal(&all[i])
+			if err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			if again {
+				n++
+				if err := tx.SaveSecret(&all[i]); err != nil {
+					return err
+				}
+			}
+		}
+		more, failures, err := others(tx)
+		n, failed = n+more, append(failed, failures...)
+		return err
+	})
+	return n, errors.Join(append(failed, err)...)
+}
+
+func (v *Service) reseal(s *ledger.EnvironmentSecret) (bool, error) {
+	stale, err := v.keys.Stale(s.Sealed)
+	if err != nil || !stale {
+		return false, err
+	}
+	value, err := v.keys.Open(s.Sealed, v.purposeOf(s.EnvironmentID, s.Name))
+	if err == nil {
+		s.Sealed, err = v.keys.Seal(value, v.purposeOf(s.EnvironmentID, s.Name))
+	}
+	return err == nil, err
+}

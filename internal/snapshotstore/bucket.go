@@ -1,0 +1,236 @@
+package snapshotstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/memblob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// String is the bucket's URL, without its query.
+func (s *Store) String() string { return s.name }
+
+// Open opens the bucket that a URL names. It does not connect. Errors: Invalid, when the URL cannot
+// be used; Unavailable, when a directory cannot be made.
+//
+//	file:///var/lib/sandbox/state   a directory, made when it is absent; only its owner can read it
+//	s3://name?region=eu-west-1      a bucket of Amazon S3, or of what speaks its protocol (s3.go)
+//	mem://                          this process's memory, for tests
+func Open(ctx context.Context, rawURL string) (*Store, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"snapshot store: the bucket's URL cannot be read (is a character missing its %%-escape?)")
+	}
+	if u.User != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "snapshot store: the bucket's URL holds credentials, which would show "+
+			"in logs: give them by the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)")
+	}
+	switch u.Scheme {
+	case "file":
+		return openDirectory(u)
+	case "s3":
+		return openS3(ctx, u)
+	case "mem":
+		return &Store{bucket: memblob.OpenBucket(nil), name: "mem://"}, nil
+	default:
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"snapshot store: a bucket's URL begins with file:// or s3://, not with %q", u.Scheme+"://")
+	}
+}
+
+func openDirectory(u *url.URL) (*Store, error) {
+	if (u.Host != "" && u.Host != "localhost") || !path.IsAbs(u.Path) || u.RawQuery != "" {
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"snapshot store: %s: a directory is named by an absolute path and nothing else, like file:///var/lib/sandbox/state",
+			u)
+	}
+	dir := filepath.FromSlash(u.Path)
+	if filepath.Separator != '/' { // file:///C:/state
+		dir = strings.TrimPrefix(dir, string(filepath.Separator))
+	}
+	dir = filepath.Clean(dir)
+	s := &Store{name: "file://" + u.Path, dir: dir}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, s.unavailable(err)
+	}
+	var err error
+	s.bucket, err = fileblob.OpenBucket(dir,
+		&fileblob.Options{DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite})
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	if err := errors.Join(syncDirectories(dir, filepath.Dir(dir)), sweep(dir)); err != nil {
+		return nil, errors.Join(s.unavailable(err), s.bucket.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) unavailable(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "snapshot store: open bucket %s: %w", s.name, err)
+}
+
+// strandedAge is how old a temporary file must be before it is taken for one that a crash left:
+// no save takes as long.
+const strandedAge = 24 * time.Hour
+
+// sweep removes the temporary files that crashes have left in a directory.
+func sweep(dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(p) != ".tmp" {
+			return ignoreAbsent(err)
+		}
+		info, err := d.Info()
+		if err == nil && time.Since(info.ModTime()) > strandedAge {
+			err = os.Remove(p)
+		}
+		return ignoreAbsent(err)
+	})
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// publish stores an object. It is visible when it is complete, and on disk when publish returns.
+func (s *Store) publish(ctx context.Context, object, contentType string, content io.Reader) error {
+	if s.dir != "" { // the library would make it again, below a disk that is not mounted
+		if err := s.look(ctx); err != nil {
+			return err
+		}
+	}
+	err := s.write(ctx, object, contentType, content)
+	if gcerrors.Code(err) == gcerrors.NotFound { // there is no object yet, so it means the bucket
+		return gone(err)
+	}
+	return err
+}
+
+func (s *Store) write(ctx context.Context, object, contentType string, content io.Reader) error {
+	ctx, cancel := context.WithCancel(ctx) // a writer that is closed with its ctx ended stores nothing
+	defer cancel()
+	var file *os.File
+	w, err := s.bucket.NewWriter(ctx, object, &blob.WriterOptions{
+		ContentType: contentType,
+		BeforeWrite: func(as func(any) bool) error {
+			if as(&file) {
+				return file.Chmod(0o600)
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, content)
+	if err == nil && file != nil { // the library renames without a sync
+		err = file.Sync()
+	}
+	if err != nil {
+		cancel()
+		if closeErr := w.Close(); !errors.Is(closeErr, context.Canceled) {
+			err = errors.Join(err, closeErr)
+		}
+		return err
+	}
+	if err := w.Close(); err != nil || file == nil {
+		return err
+	}
+	return syncDirectories(filepath.Join(s.dir, filepath.Dir(filepath.FromSlash(object))), s.dir)
+}
+
+// syncDirectories makes what was named in a directory, and in each one above it up to top, survive a
+// power cut.
+func syncDirectories(dir, top string) error {
+	for {
+		if err := syncDirectory(dir); err != nil || dir == top {
+			return err
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func (s *Store) remove(ctx context.Context, object string) error {
+	return s.absent(ctx, s.bucket.Delete(ctx, object))
+}
+
+// absent sees that NotFound is the word of the bucket: one that is gone itself, like a disk that is
+// not mounted, says nothing about its objects.
+func (s *Store) absent(ctx context.Context, err error) error {
+	if gcerrors.Code(err) != gcerrors.NotFound {
+		return err
+	}
+	if lookErr := s.look(ctx); lookErr != nil {
+		return lookErr
+	}
+	return err
+}
+
+// look sees that the bucket is there.
+func (s *Store) look(ctx context.Context) error {
+	if s.dir != "" {
+		if _, err := os.Stat(s.dir); err != nil {
+			return gone(err)
+		}
+		return nil
+	}
+	ok, err := s.bucket.IsAccessible(ctx)
+	switch {
+	case gcerrors.Code(err) == gcerrors.PermissionDenied: // it may not be listed, but it is there
+		return nil
+	case err == nil && !ok:
+		return gone(errors.New("the service does not know it"))
+	default:
+		return err
+	}
+}
+
+// Reach sees that the bucket answers. Errors: Unavailable.
+func (s *Store) Reach(ctx context.Context) error { return s.failed("reach", "anything", s.look(ctx)) }
+
+func gone(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "the bucket is not there: %w (is its name right, and its disk mounted?)",
+		err)
+}
+
+// failed gives an error about an object its code, and says what was tried.
+func (s *Store) failed(verb, object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	code, hint := classify(err)
+	return sandbox.Errorf(code, "snapshot store: %s %s in bucket %s: %w%s", verb, object, s.name, err, hint).
+		WithReason(sandbox.ReasonOf(err))
+}
+
+func classify(err error) (code sandbox.Code, hint string) {
+	var known *sandbox.Error
+	if errors.As(err, &known) {
+		return known.Code, ""
+	}
+	switch gcerrors.Code(err) {
+	case gcerrors.NotFound:
+		return sandbox.NotFound, ""
+	case gcerrors.PermissionDenied:
+		return sandbox.Unavailable, " (these credentials may not do that: let them list, read, write and " +
+			"delete in this bucket)"
+	default:
+		return sandbox.Unavailable, " (retry)"
+	}
+}

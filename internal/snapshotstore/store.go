@@ -1,0 +1,266 @@
+// Package snapshotstore keeps what sandboxes have under /data: archives in a bucket, which outlive the
+// sandbox and the backend that it ran on.
+//
+// An archive is a tar stream (see archive.go for what it may hold) compressed by zstd. It is made
+// complete in a local spool file before the bucket sees any of it, and taken back to one, with its
+// checksum verified, before anybody reads it. So a sandbox waits for this machine's disk and not for
+// the bucket, nothing is visible of a save that failed, and nothing of an archive that was damaged.
+// The spool lies in the system's directory for temporary files (TMPDIR), and takes an archive's
+// compressed size.
+package snapshotstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/klauspost/compress/zstd"
+	"gocloud.dev/blob"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// decoderMemory bounds what reading an archive takes, in bytes: several times the encoder's window.
+const decoderMemory = 64 << 20
+
+// Store keeps archives of sandboxes' /data in a bucket. Its methods are safe for concurrent use.
+//
+// All its errors carry a Code. Unavailable: the bucket cannot be reached or does not let this
+// program in, or this machine has no room to spool; nothing is known to have changed, retry.
+type Store struct {
+	bucket *blob.Bucket
+	name   string // what errors call the bucket: its URL without the query
+	dir    string // of a file:// bucket, or empty
+}
+
+// Archive is one stored archive. What it holds never changes.
+type Archive struct {
+	Object string
+	SHA256 string // of what is stored, in hexadecimal
+	Bytes  int64  // what is stored
+	Size   int64  // of the tar stream
+	Files  int64  // entries that are no directories
+	// Skipped counts the entries of /data that are not in the archive, because they could not be
+	// restored: devices, pipes, sockets, and links that lead out of /data.
+	Skipped int64
+}
+
+// Close releases the connections to the bucket.
+func (s *Store) Close() error {
+	if err := s.bucket.Close(); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "snapshot store: close bucket %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// Save reads a tar stream of /data to its end and stores it under object, which should be a name
+// never used before: an archive that is there is replaced. Nothing is visible under object before
+// it is complete; when Save returns, it survives a power cut. limit bounds the tar stream, in bytes.
+// An error of data keeps its code. Errors: Invalid, with ReasonResourceLimitExceeded when /data is
+// too large or has too many entries, and ReasonCopyFailed when data is no complete tar stream.
+func (s *Store) Save(ctx context.Context, object string, data io.Reader, limit int64) (Archive, error) {
+	if err := checkObject(object); err != nil {
+		return Archive{}, err
+	}
+	spool, err := NewSpool()
+	if err != nil {
+		return Archive{}, s.failed("save", object, err)
+	}
+	defer spool.Discard()
+	a, err := compress(ctx, spool, data, limit)
+	if err != nil {
+		return Archive{}, s.failed("save", object, err)
+	}
+	a.Object = object
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return Archive{}, s.failed("save", object, spoolError(err))
+	}
+	if err := s.publish(ctx, object, "application/zstd", spool); err != nil {
+		return Archive{}, s.failed("save", object, err)
+	}
+	return a, nil
+}
+
+// compress writes an archive of a tar stream.
+func compress(ctx context.Context, out io.Writer, data io.Reader, limit int64) (Archive, error) {
+	sum := sha256.New()
+	stored := &counter{w: io.MultiWriter(spoolWriter{out}, sum)}
+	z, err := zstd.NewWriter(stored, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(2))
+	if err != nil {
+		return Archive{}, fmt.Errorf("zstd: %w", err)
+	}
+	a, err := normalise(ctx, z, data, limit)
+	if err := errors.Join(err, z.Close()); err != nil {
+		return Archive{}, err
+	}
+	a.SHA256, a.Bytes = hex.EncodeToString(sum.Sum(nil)), stored.n
+	return a, nil
+}
+
+// Load returns the tar stream of an archive, once its checksum was verified whole.
+// Errors: NotFound when the bucket has no such object, Failed with ReasonCopyFailed when it is not
+// what was saved.
+func (s *Store) Load(ctx context.Context, a Archive) (io.ReadCloser, error) {
+	if err := checkObject(a.Object); err != nil {
+		return nil, err
+	}
+	spool, err := NewSpool()
+	if err != nil {
+		return nil, s.failed("load", a.Object, err)
+	}
+	if err := s.fetch(ctx, a, spool); err != nil {
+		spool.Discard()
+		return nil, s.failed("load", a.Object, err)
+	}
+	z, err := zstd.NewReader(spool, zstd.WithDecoderMaxMemory(decoderMemory), zstd.WithDecoderConcurrency(2))
+	if err != nil {
+		spool.Discard()
+		return nil, s.failed("load", a.Object, err)
+	}
+	return &loaded{
+		z:     z,
+		spool: spool,
+		left:  a.Size,
+		fail:  func(err error) error { return s.failed("load", a.Object, err) },
+	}, nil
+}
+
+// fetch takes a stored archive to the spool, and verifies it.
+func (s *Store) fetch(ctx context.Context, a Archive, spool *Spool) error {
+	r, err := s.bucket.NewReader(ctx, a.Object, nil)
+	if err != nil {
+		return s.absent(ctx, err)
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(spoolWriter{spool}, sum), io.LimitReader(r, a.Bytes+1))
+	if err := errors.Join(err, r.Close()); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); n != a.Bytes || got != a.SHA256 {
+		return sandbox.Errorf(sandbox.Failed, "the object is not what was saved: %d bytes were saved with SHA-256 %s, "+
+			"and there are %s with %s; restore the object from a copy of the bucket",
+			a.Bytes, a.SHA256, countOf(n, a.Bytes), got).WithReason(sandbox.ReasonCopyFailed)
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return spoolError(err)
+	}
+	return nil
+}
+
+// countOf describes how many bytes there are: reading stops one beyond what is wanted.
+func countOf(n, wanted int64) string {
+	if n > wanted {
+		return "more"
+	}
+	return fmt.Sprint(n)
+}
+
+// loaded is the tar stream of a verified archive.
+type loaded struct {
+	z     *zstd.Decoder
+	spool *Spool
+	left  int64 // of the stream, in bytes
+	fail  func(error) error
+}
+
+func (l *loaded) Read(p []byte) (int, error) {
+	n, err := l.z.Read(p)
+	l.left -= int64(n)
+	switch {
+	case l.left < 0 || errors.Is(err, io.EOF) && l.left > 0:
+		return 0, l.fail(sandbox.Errorf(sandbox.Failed, "it does not unpack to the size that it was saved with").
+			WithReason(sandbox.ReasonCopyFailed))
+	case err != nil && !errors.Is(err, io.EOF):
+		return n, l.fail(sandbox.Errorf(sandbox.Failed, "it does not unpack: %w", err).WithReason(sandbox.ReasonCopyFailed))
+	default:
+		return n, err
+	}
+}
+
+// Close releases the spool.
+func (l *loaded) Close() error {
+	l.z.Close()
+	l.spool.Discard()
+	return nil
+}
+
+// Delete removes an archive; absent is success.
+func (s *Store) Delete(ctx context.Context, object string) error {
+	if err := checkObject(object); err != nil {
+		return err
+	}
+	err := s.failed("delete", object, s.remove(ctx, object))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil
+	}
+	return err
+}
+
+// checkObject refuses names that not every bucket can have.
+func checkObject(object string) error {
+	if !fs.ValidPath(object) || object == "." {
+		return sandbox.Errorf(sandbox.Internal, "snapshot store: %q is no name for an object: it must be a relative path",
+			object)
+	}
+	return nil
+}
+
+// Spool is a file that no other process sees, and that ends with this process.
+type Spool struct {
+	*os.File
+	name string // left to be removed, where an open file cannot be
+}
+
+// NewSpool makes one. Errors: Unavailable.
+func NewSpool() (*Spool, error) {
+	f, err := os.CreateTemp("", "sandbox-state-*")
+	if err != nil {
+		return nil, spoolError(err)
+	}
+	s := &Spool{File: f}
+	if os.Remove(f.Name()) != nil {
+		s.name = f.Name()
+	}
+	return s, nil
+}
+
+// Discard ends the spool. What it held is not wanted any more, so nothing is lost when that fails.
+func (s *Spool) Discard() {
+	_ = s.Close()
+	if s.name != "" {
+		_ = os.Remove(s.name)
+	}
+}
+
+// spoolWriter tells errors of the spool from those of what is copied to it.
+type spoolWriter struct{ w io.Writer }
+
+func (s spoolWriter) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	if err != nil {
+		err = spoolError(err)
+	}
+	return n, err
+}
+
+func spoolError(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "spool to %s: %w (make room there, or set TMPDIR to a directory with room)",
+		os.TempDir(), err)
+}
+
+// counter counts what passes.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,122 @@
+package configured_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// counting is a lease service that only reads leases, and counts the readings.
+type counting struct {
+	service.Leases
+	leases []sandbox.Lease
+	fails  error
+
+	mu            sync.Mutex // guards what follows
+	alone, listed int
+}
+
+func of(n int) *counting {
+	c := &counting{}
+	for i := range n {
+		c.leases = append(c.leases, sandbox.Lease{ID: id(i), EnvironmentID: "game", Generation: 1})
+	}
+	return c
+}
+
+func id(i int) string { return sandbox.LeaseID(fmt.Sprintf("did:plc:%05d", i), "game") }
+
+func (c *counting) ObserveLease(_ context.Context, id string) (sandbox.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alone++
+	for _, l := range c.leases {
+		if l.ID == id {
+			return l, nil
+		}
+	}
+	return sandbox.Lease{}, sandbox.Errorf(sandbox.NotFound, "there is no lease %s", id)
+}
+
+func (c *counting) ListLeases(_ context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listed++
+	var page []sandbox.Lease
+	for _, l := range c.leases {
+		if f.Observe && l.EnvironmentID == f.EnvironmentID && l.ID > f.After && len(page) < f.Limit {
+			page = append(page, l)
+		}
+	}
+	return page, c.fails
+}
+
+// readAll reads leases as Terraform does, some at the same time.
+func readAll(t *testing.T, p *configured.Provider, c *counting, n int) {
+	t.Helper()
+	var readers sync.WaitGroup
+	for first := range 10 {
+		readers.Go(func() {
+			for i := first; i < n; i += 10 {
+				if l, err := p.Observe(t.Context(), c, id(i)); err != nil || l.ID != id(i) {
+					t.Errorf("lease %d is read as %+v (%v)", i, l, err)
+				}
+			}
+		})
+	}
+	readers.Wait()
+}
+
+func TestManyLeasesAreReadByOneList(t *testing.T) {
+	t.Parallel()
+	c := of(2000)
+	readAll(t, &configured.Provider{}, c, 2000)
+	// Four are read alone, and then there are three pages. The last one shows that there are no more.
+	if requests := c.alone + c.listed; requests > 8 {
+		t.Errorf("2,000 leases took %d requests", requests)
+	}
+}
+
+func TestFewLeasesListNoEnvironment(t *testing.T) {
+	t.Parallel()
+	c := of(3)
+	readAll(t, &configured.Provider{}, c, 3)
+	if c.alone != 3 || c.listed != 0 {
+		t.Errorf("3 leases took %d readings and %d lists", c.alone, c.listed)
+	}
+}
+
+func TestAChangedLeaseIsReadForItself(t *testing.T) {
+	t.Parallel()
+	c, p := of(20), &configured.Provider{}
+	readAll(t, p, c, 20)
+	c.leases[7].Generation = 2
+	p.Changed(id(7))
+	if l, err := p.Observe(t.Context(), c, id(7)); err != nil || l.Generation != 2 {
+		t.Errorf("it is read as %+v (%v)", l, err)
+	}
+}
+
+func TestWhatTheListDoesNotHaveIsReadForItself(t *testing.T) {
+	t.Parallel()
+	c, p := of(20), &configured.Provider{}
+	readAll(t, p, c, 20)
+	if _, err := p.Observe(t.Context(), c, id(20)); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("a lease that is not there: %v", err)
+	}
+}
+
+func TestAListThatFailsKeepsNoLeaseFromBeingRead(t *testing.T) {
+	t.Parallel()
+	c := of(30)
+	c.fails = sandbox.Errorf(sandbox.Unavailable, "one of them cannot be reached")
+	readAll(t, &configured.Provider{}, c, 30)
+	if c.alone != 30 || c.listed != 1 {
+		t.Errorf("30 leases took %d readings and %d lists", c.alone, c.listed)
+	}
+}

@@ -1,0 +1,20 @@
+package configured
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+)
+
+// Resource is what every resource embeds to get at the provider.
+type Resource struct {
+	// Provider is nil while Terraform only validates.
+	Provider *Provider
+}
+
+// Configure takes over the configured provider.
+func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	p, diags := From(req.ProviderData)
+	resp.Diagnostics.Append(diags...)
+	r.Provider = p
+}

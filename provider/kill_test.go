@@ -1,0 +1,129 @@
+package provider_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// team is an environment with n leases.
+func team(w *providertest.World, n int) string {
+	return environment(w) + fmt.Sprintf(`
+resource "sandbox_lease" "team" {
+  count          = %d
+  agent_did      = "did:plc:member-${count.index}"
+  environment_id = sandbox_environment.game.name
+}
+`, n)
+}
+
+// An apply that is killed, at whatever moment, can be run again: it finds what was made. Nothing is made twice.
+func TestAccAKilledApplyIsRunAgain(t *testing.T) {
+	t.Parallel()
+	leases, kills := 6, 3
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		leases, kills = 30, 12
+	}
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, configuration string) {
+		tf, leasing := terraform(t, configuration+team(w, leases)), w.Service()
+		for i := range kills {
+			// The first comes while the environment is made, the others while leases are.
+			moment := 0
+			if i > 0 {
+				moment = 1 + rand.IntN(leases)
+			}
+			due := func() bool { return progress(t, w, leasing) >= moment }
+			killed, printed := tf.KillWhen(providertest.Kill(i%2), due, "apply", "-auto-approve", "-input=false", "-no-color")
+			if strings.Contains(printed, "Error:") {
+				t.Fatalf("apply %d, which ended by itself: %t:\n%s", i, !killed, printed)
+			}
+		}
+		tf.Run("apply", "-auto-approve", "-input=false")
+		if p := tf.Plan(); len(p.Changes) != 0 {
+			t.Errorf("after that the plan is %v", p.Changes)
+		}
+		all, err := leasing.ListLeases(t.Context(), sandbox.LeaseFilter{EnvironmentID: w.Name})
+		w.Must(err)
+		if len(all) != leases || len(w.Containers(w.Name)) != leases {
+			t.Errorf("there are %d leases and %d containers, want %d", len(all), len(w.Containers(w.Name)), leases)
+		}
+		for _, l := range all {
+			if l.Status != sandbox.LeaseActive || l.Generation != 1 {
+				t.Errorf("lease %s is %s in generation %d", l.ID, l.Status, l.Generation)
+			}
+		}
+		tf.Run("destroy", "-auto-approve", "-input=false")
+		if files, _ := filepath.Glob(filepath.Join(tf.Dir, ".terraform", "sandbox", "creating", "*", "*")); len(files) > 0 {
+			t.Errorf("the journal still has %v", files)
+		}
+	})
+}
+
+// progress counts what the ledger has: -1 nothing, 0 the environment, then its leases.
+func progress(t *testing.T, w *providertest.World, s service.Service) int {
+	t.Helper()
+	all, err := s.ListLeases(t.Context(), sandbox.LeaseFilter{EnvironmentID: w.Name})
+	w.Must(err)
+	if len(all) > 0 {
+		return len(all)
+	}
+	if _, err := s.GetEnvironment(t.Context(), w.Name); err != nil {
+		return -1
+	}
+	return 0
+}
+
+// A destroy after a kill ends the leases that no state knows.
+func TestAccADestroyAfterAKillFindsWhatWasMade(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf, leasing := terraform(t, w.Embedded()+team(w, 4)), w.Service()
+	tf.Run("apply", "-auto-approve", "-input=false", "-target=sandbox_environment.game")
+	due := func() bool { return progress(t, w, leasing) >= 2 }
+	killed, printed := tf.KillWhen(providertest.Both, due, "apply", "-auto-approve", "-input=false")
+	if !killed {
+		t.Skipf("the apply was over before it could be killed:\n%s", printed)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+	env, err := leasing.GetEnvironment(t.Context(), w.Name)
+	w.Must(err)
+	if env.Status != sandbox.EnvironmentDestroyed || len(w.Containers(w.Name)) != 0 {
+		t.Errorf("the environment is %s, and has %d containers", env.Status, len(w.Containers(w.Name)))
+	}
+}
+
+// A lease that another state or an orchestrator has is not taken over, also not after a kill of the first apply.
+func TestAccALeaseOfAnotherOwnerIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	first := terraform(t, w.Embedded()+environment(w)+lease("shared", ""))
+	first.Run("apply", "-auto-approve", "-input=false")
+	other := strings.Replace(lease("shared", ""), "sandbox_environment.game.name", fmt.Sprintf("%q", w.Name), 1)
+	second := terraform(t, w.Embedded()+other)
+	for range 2 { // again, as after a kill
+		if said := second.Fail("apply", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(said,
+			"terraform import") {
+			t.Errorf("the second state's apply says\n%s", said)
+		}
+	}
+	twice := strings.Replace(lease("shared", ""), `"sandbox_lease" "shared"`, `"sandbox_lease" "twice"`, 1)
+	first.Write("twice.tf", twice)
+	if said := first.Fail("apply", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(said,
+		"terraform import") {
+		t.Errorf("a second resource for the lease says\n%s", said)
+	}
+	if err := os.Remove(filepath.Join(first.Dir, "twice.tf")); err != nil {
+		t.Fatal(err)
+	}
+	if p := first.Plan(); len(p.Changes) != 0 {
+		t.Errorf("the first state's plan is %v", p.Changes)
+	}
+	first.Run("destroy", "-auto-approve", "-input=false")
+}

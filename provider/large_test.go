@@ -1,0 +1,94 @@
+package provider_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+)
+
+// A plan of thousands of leases asks the reconciler at most 50 times. The test also prints how long the plan takes next
+// to one of as many resources of Terraform's own.
+func TestAccThousandsOfLeases(t *testing.T) {
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("applies 2,500 leases: set SANDBOX_TEST_LONG=1")
+	}
+	for _, leases := range []int{500, 2000} {
+		t.Run(fmt.Sprint(leases), func(t *testing.T) {
+			configuration, seen := counted(t, serveInMemory(t))
+			ours := terraform(t, configuration+fmt.Sprintf(`
+resource "sandbox_environment" "game" {
+  name  = "game"
+  image = "player"
+}
+resource "sandbox_lease" "member" {
+  count          = %d
+  agent_did      = "did:plc:member-${count.index}"
+  environment_id = sandbox_environment.game.name
+}
+`, leases))
+			theirs := terraform(t, fmt.Sprintf("resource \"terraform_data\" \"member\" {\n  count = %d\n}\n", leases))
+			for _, tf := range []*providertest.CLI{ours, theirs} {
+				tf.Run("apply", "-auto-approve", "-input=false", "-parallelism=50")
+			}
+			plan, own := time.Hour, time.Hour
+			for range 3 {
+				seen.take()
+				plan = min(plan, nothingPlanned(t, ours))
+				if requests := len(seen.take()); requests > 50 {
+					t.Errorf("a plan of %d leases made %d requests", leases, requests)
+				} else {
+					t.Logf("a plan of %d leases made %d requests", leases, requests)
+				}
+				own = min(own, nothingPlanned(t, theirs))
+			}
+			t.Logf("a plan of %d leases took %s, of terraform_data %s: %.2f", leases, plan.Round(time.Millisecond),
+				own.Round(time.Millisecond), plan.Seconds()/own.Seconds())
+			ours.Run("destroy", "-auto-approve", "-input=false", "-parallelism=50")
+		})
+	}
+}
+
+// nothingPlanned plans, which must change nothing, and returns how long that took.
+func nothingPlanned(t *testing.T, tf *providertest.CLI) time.Duration {
+	t.Helper()
+	began := time.Now()
+	said := tf.Run("plan", "-input=false", "-no-color")
+	if !strings.Contains(said, "No changes.") {
+		t.Fatalf("the plan says\n%s", said)
+	}
+	return time.Since(began)
+}
+
+// serveInMemory is the API of a reconciler whose backend is in memory.
+func serveInMemory(t *testing.T) providertest.Reconciler {
+	t.Helper()
+	_, _, engine, _ := newInMemory(t)
+	text := access.NewToken()
+	token, err := access.MakeToken("terraform", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := webhook.ParseSecret(webhook.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := api.New(api.Config{Service: engine, Tokens: []api.Token{token}, Secrets: webhook.Secrets{secret}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return providertest.Reconciler{
+		URL: server.URL, Token: text,
+		Configuration: fmt.Sprintf("provider \"sandbox\" {\n  reconciler = {\n    url   = %q\n    token = %q\n  }\n}\n",
+			server.URL, text),
+	}
+}

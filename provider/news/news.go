@@ -1,0 +1,89 @@
+// Package news tells of what happened to many leases of an environment in one warning. Terraform asks about each
+// lease on its own, and would show a warning for each.
+package news
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Kind is what happened to a lease.
+type Kind string
+
+const (
+	// Ended by the rules.
+	Ended Kind = "ended"
+	// Gone otherwise, which is drift.
+	Gone Kind = "gone"
+	// Changed on the backend, while it lives.
+	Changed Kind = "changed"
+)
+
+// Several is from how many leases on one warning tells of all.
+const Several = 3
+
+const (
+	// named is how many leases a warning names.
+	named = 3
+	// skew is by how much the clocks of ledger and Terraform may differ.
+	skew = time.Minute
+)
+
+// Of returns the leases that Terraform made, or this owner has, to which that happened after a state last saw them.
+// What Terraform itself released is no news.
+func Of(kind Kind, leases []sandbox.Lease, since time.Time, owner string) []sandbox.Lease {
+	var found []sandbox.Lease
+	for _, l := range leases {
+		ours := strings.HasPrefix(l.Owner, configured.OwnerPrefix) || l.Owner == owner
+		if ours && happened(kind, l) && (kind == Changed || l.EndedAt.After(since.Add(-skew))) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func happened(kind Kind, l sandbox.Lease) bool {
+	switch ended := !l.EndedAt.IsZero(); kind {
+	case Ended:
+		return ended && l.EndedBy.EndedByRules() && l.EndedBy != sandbox.EndedByRelease
+	case Gone:
+		return ended && !l.EndedBy.EndedByRules()
+	default:
+		return !ended && len(l.Drift) > 0
+	}
+}
+
+// Summary counts leases, names the first of them, and adds up what those that have ended cost: "100 leases ended since
+// 2026-11-24T12:00:00Z (98 by condition, 2 by ttl) and cost $1.20: did:plc:a, did:plc:b, did:plc:c and 97 more".
+func Summary(leases []sandbox.Lease, since time.Time) string {
+	by, order := map[sandbox.EndedBy]int{}, []sandbox.EndedBy{}
+	var cost sandbox.NanoUSD
+	var agents []string
+	for _, l := range leases {
+		if by[l.EndedBy]++; by[l.EndedBy] == 1 {
+			order = append(order, l.EndedBy)
+		}
+		cost += l.Cost
+		agents = append(agents, l.AgentDID)
+	}
+	slices.SortFunc(order, func(a, b sandbox.EndedBy) int { return by[b] - by[a] })
+	var causes []string
+	for _, cause := range order {
+		causes = append(causes, fmt.Sprintf("%d by %s", by[cause], cause))
+	}
+	return fmt.Sprintf("%d leases ended since %s (%s) and cost $%s: %s", len(leases), since.UTC().Format(time.RFC3339),
+		strings.Join(causes, ", "), cost, Names(agents))
+}
+
+// Names names the first of several.
+func Names(all []string) string {
+	if len(all) <= named+1 {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
+}

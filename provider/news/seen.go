@@ -1,0 +1,38 @@
+package news
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+)
+
+// seenKey is under which Terraform keeps, beside the state, when the state last saw the object.
+const seenKey = "seen_at"
+
+// Private is what Terraform keeps beside the state of one object.
+type Private interface {
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
+// SeenAt returns when the state last saw the object, and otherwise where that is not known: what happened before is no
+// news.
+func SeenAt(ctx context.Context, private Private, otherwise time.Time) (time.Time, diag.Diagnostics) {
+	text, diags := private.GetKey(ctx, seenKey)
+	var at time.Time
+	if len(text) > 0 && json.Unmarshal(text, &at) == nil {
+		return at, diags
+	}
+	return otherwise, diags
+}
+
+// See keeps that the state sees the object now.
+func See(ctx context.Context, private Private, now time.Time) diag.Diagnostics {
+	text, err := json.Marshal(now.UTC())
+	if err != nil {
+		panic(err) // a time of this century always encodes
+	}
+	return private.SetKey(ctx, seenKey, text)
+}

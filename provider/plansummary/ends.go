@@ -1,0 +1,93 @@
+package plansummary
+
+import (
+	"fmt"
+	"strings"
+
+	tfjson "github.com/hashicorp/terraform-json"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// folded is from how many leases on, of one environment that ended alike, one row stands for all of them; named of
+// them have their names in it.
+const (
+	folded = 4
+	named  = 3
+)
+
+// alike are objects that ended in the same way, and have the same planned for them.
+type alike struct {
+	environment, by, next string
+	all                   []*tfjson.ResourceChange
+}
+
+// ends lists what ended by the rules, with how many leases did and what they cost.
+func ends(ended, planned []*tfjson.ResourceChange) string {
+	if len(ended) == 0 {
+		return ""
+	}
+	actions := make(map[string]string, len(planned))
+	for _, c := range planned {
+		actions[c.Address] = action(c.Change.Actions)
+	}
+	var groups []*alike
+	of := map[[3]string]*alike{}
+	leases, cost := 0, sandbox.NanoUSD(0)
+	for _, c := range ended {
+		next, ok := actions[c.Address]
+		if !ok {
+			next = action(tfjson.Actions{tfjson.ActionNoop})
+		}
+		by, environment := shown(c.Change.After, c.Change.AfterSensitive, "ended_by"), c.Address // alone
+		if c.Type == "sandbox_lease" {
+			leases, cost = leases+1, cost+costOf(c.Change.After)
+			environment = shown(c.Change.After, c.Change.AfterSensitive, "environment_id")
+		}
+		key := [3]string{environment, by, next}
+		if of[key] == nil {
+			of[key] = &alike{environment: environment, by: by, next: next}
+			groups = append(groups, of[key])
+		}
+		of[key].all = append(of[key].all, c)
+	}
+	said := "### Ended\n\nBy the rules, which is not drift."
+	if leases > 0 {
+		said += fmt.Sprintf(" %d leases ended and cost %s.", leases, dollars(cost))
+	}
+	said += "\n\n| object | ended by | reason | next |\n|---|---|---|---|\n"
+	for _, g := range groups {
+		said += g.rows()
+	}
+	return said
+}
+
+// rows are one for each object, or one for all where they are many.
+func (g *alike) rows() string {
+	row := func(object string, c *tfjson.ResourceChange) string {
+		return fmt.Sprintf("| %s | %s | %s | %s |\n", object, g.by,
+			shown(c.Change.After, c.Change.AfterSensitive, "end_reason"), g.next)
+	}
+	if len(g.all) >= folded {
+		var names []string
+		for _, c := range g.all[:named] {
+			names = append(names, code(c.Address))
+		}
+		return row(fmt.Sprintf("%d leases of %s: %s and %d more", len(g.all), g.environment, strings.Join(names, ", "),
+			len(g.all)-named), g.all[0])
+	}
+	rows := ""
+	for _, c := range g.all {
+		rows += row(code(c.Address), c)
+	}
+	return rows
+}
+
+// costOf is what a lease cost, zero where the state does not have it.
+func costOf(object any) sandbox.NanoUSD {
+	var n sandbox.NanoUSD
+	if text, ok := attribute(object, "cost_usd").(string); !ok || n.UnmarshalText([]byte(text)) != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,477 @@
+package provider_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	frameworkprovider "github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+	"pgregory.net/rapid"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// inMemory is the provider with its service on a backend in memory.
+type inMemory struct {
+	frameworkprovider.Provider
+	// configured returns what one run shares.
+	configured func() *configured.Provider
+}
+
+// Configure hands that service to the resources, whatever the configuration says.
+func (p *inMemory) Configure(_ context.Context, _ frameworkprovider.ConfigureRequest,
+	resp *frameworkprovider.ConfigureResponse) {
+	resp.ResourceData = p.configured()
+}
+
+// newInMemory returns the server, its schemas, its service, and a directory that sandboxes may have.
+func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProviderSchemaResponse,
+	_ *leasing.Engine, directory string) {
+	t.Helper()
+	dir := t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	store, err := ledger.Open(t.Context(), "sqlite://"+filepath.Join(dir, "ledger.db"), ledger.Options{})
+	must(err)
+	states, err := snapshotstore.Open(t.Context(), "file://"+filepath.Join(dir, "state"))
+	must(err)
+	shared := t.TempDir()
+	machine, err := host.New(host.Config{
+		Directories: []string{shared}, Variables: []string{"*"},
+		LookupEnv: func(name string) (string, bool) { return name, true },
+	})
+	must(err)
+	engine, err := leasing.New(leasing.Config{
+		Store: store, Executors: []driver.Executor{fake.New("engine", nil)}, State: states, Host: machine,
+		Keys: seal.InFile(filepath.Join(dir, "key"), true), Version: "test",
+	})
+	must(err)
+	t.Cleanup(func() { must(errors.Join(engine.Close(), states.Close(), store.Close())) })
+	info, err := engine.Ledger(t.Context())
+	must(err)
+	ids := sandbox.RandomIDs
+	p := &inMemory{Provider: provider.New("test")(), configured: func() *configured.Provider {
+		return &configured.Provider{
+			Open: func(context.Context) (configured.Service, error) {
+				return configured.Service{Service: engine, LedgerID: info.ID}, nil
+			},
+			Prices: func(context.Context) (map[sandbox.Backend]sandbox.PriceBook, error) {
+				return map[sandbox.Backend]sandbox.PriceBook{
+					sandbox.Docker: pricing.Cloudflare(), sandbox.Cloudflare: pricing.Cloudflare(),
+				}, nil
+			},
+			NewOwner: func() string { return configured.OwnerPrefix + ids(16) },
+			Now:      store.Now,
+		}
+	}}
+	server, err := providerserver.NewProtocol6WithError(p)()
+	must(err)
+	schemas, err := server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	must(err)
+	must(configure(t.Context(), server, schemas))
+	return server, schemas, engine, shared
+}
+
+// unknown is a value that is not known yet; nil is null.
+type unknown struct{}
+
+// valueOf makes a value out of texts, numbers, truths, []any, map[string]any, nil and unknown.
+func valueOf(kind tftypes.Type, v any) tftypes.Value {
+	element := func(name string) tftypes.Type {
+		switch kind := kind.(type) {
+		case tftypes.List:
+			return kind.ElementType
+		case tftypes.Set:
+			return kind.ElementType
+		case tftypes.Map:
+			return kind.ElementType
+		case tftypes.Object:
+			return kind.AttributeTypes[name]
+		default:
+			panic(fmt.Sprintf("%s has no elements", kind))
+		}
+	}
+	switch v := v.(type) {
+	case unknown:
+		return tftypes.NewValue(kind, tftypes.UnknownValue)
+	case []any:
+		elements := make([]tftypes.Value, len(v))
+		for i := range v {
+			elements[i] = valueOf(element(""), v[i])
+		}
+		return tftypes.NewValue(kind, elements)
+	case map[string]any:
+		elements := map[string]tftypes.Value{}
+		if of, ok := kind.(tftypes.Object); ok {
+			for name, kind := range of.AttributeTypes {
+				elements[name] = tftypes.NewValue(kind, nil)
+			}
+		}
+		for name := range v {
+			elements[name] = valueOf(element(name), v[name])
+		}
+		return tftypes.NewValue(kind, elements)
+	default:
+		return tftypes.NewValue(kind, v)
+	}
+}
+
+func dynamic(b *tfprotov6.SchemaBlock, v map[string]any) *tfprotov6.DynamicValue {
+	d, err := tfprotov6.NewDynamicValue(b.ValueType(), valueOf(b.ValueType(), v))
+	if err != nil {
+		panic(err) // the test made a value of another type
+	}
+	return &d
+}
+
+// sound maps the place of an attribute in its schema to values that it accepts. An attribute without any is null.
+type sound map[string][]any
+
+// draw returns a configuration of sound values: of all that is required, and some of the rest.
+func (s sound) draw(t *rapid.T, attributes []*tfprotov6.SchemaAttribute, at string) map[string]any {
+	values := map[string]any{}
+	for _, a := range attributes {
+		here := at + a.Name
+		if !a.Required && (!a.Optional || !rapid.Bool().Draw(t, here+" is set")) {
+			continue
+		}
+		if v := s.one(t, a, here); v != nil {
+			values[a.Name] = v
+		}
+	}
+	return values
+}
+
+func (s sound) one(t *rapid.T, a *tfprotov6.SchemaAttribute, here string) any {
+	if n := a.NestedType; n != nil {
+		one := s.draw(t, n.Attributes, here+".")
+		switch n.Nesting {
+		case tfprotov6.SchemaObjectNestingModeList:
+			return []any{one}
+		case tfprotov6.SchemaObjectNestingModeMap:
+			return map[string]any{"one": one}
+		default:
+			return one
+		}
+	}
+	if len(s[here]) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(s[here]).Draw(t, here)
+}
+
+// odd are the values at the edge for a type of attribute. What only Terraform itself would refuse is not among them.
+func odd(a *tfprotov6.SchemaAttribute, was any) []any {
+	var all []any
+	switch {
+	case a.NestedType != nil:
+		switch a.NestedType.Nesting {
+		case tfprotov6.SchemaObjectNestingModeSingle:
+			all = []any{unknown{}}
+		case tfprotov6.SchemaObjectNestingModeMap:
+			all = []any{map[string]any{}, map[string]any{"a": nil}, unknown{}, map[string]any{"a": unknown{}}}
+		default:
+			all = []any{[]any{}, []any{nil}, unknown{}, []any{unknown{}}}
+			if one, ok := was.([]any); ok && len(one) == 1 {
+				all = append(all, []any{one[0], one[0]})
+			}
+		}
+	case a.Type.Is(tftypes.String):
+		// No duration is so short that a lease ends while the test uses it.
+		all = []any{"", " ", "0s", "-1s", "1h", "2562047h", "0", strings.Repeat("x", 70_000), unknown{}}
+	case a.Type.Is(tftypes.Number):
+		all = []any{0, -1, 1, int64(1) << 62, unknown{}} // the framework refuses fractions of whole numbers
+	case a.Type.Is(tftypes.Bool):
+		all = []any{false, true, unknown{}}
+	case a.Type.Is(tftypes.Map{}):
+		all = []any{
+			map[string]any{}, map[string]any{"A": nil}, map[string]any{"A": ""}, map[string]any{"": "a"}, unknown{},
+			map[string]any{"A": unknown{}}, map[string]any{"A": strings.Repeat("x", 70_000)},
+		}
+	case a.Type.Is(tftypes.Set{}):
+		all = []any{[]any{}, []any{nil}, []any{""}, unknown{}, []any{unknown{}}, []any{"a.b", unknown{}}}
+	default:
+		all = []any{[]any{}, []any{nil}, []any{""}, []any{"a", "a"}, unknown{}, []any{unknown{}}, []any{"a", unknown{}}}
+	}
+	if !a.Required {
+		all = append(all, nil)
+	}
+	return all
+}
+
+// spoil changes one attribute, at any depth, to an odd value, and returns its place.
+func spoil(t *rapid.T, attributes []*tfprotov6.SchemaAttribute, values map[string]any, at string) string {
+	a := rapid.SampledFrom(slices.DeleteFunc(slices.Clone(attributes),
+		func(a *tfprotov6.SchemaAttribute) bool { return !a.Required && !a.Optional })).Draw(t, "the odd one")
+	here := at + a.Name
+	var inside map[string]any
+	switch v := values[a.Name].(type) {
+	case map[string]any:
+		if inside = v; a.NestedType != nil && a.NestedType.Nesting == tfprotov6.SchemaObjectNestingModeMap {
+			inside, _ = v["one"].(map[string]any)
+		}
+	case []any:
+		inside, _ = v[0].(map[string]any)
+	}
+	if a.NestedType != nil && inside != nil && rapid.IntRange(0, 3).Draw(t, "inside") > 0 {
+		return spoil(t, a.NestedType.Attributes, inside, here+".")
+	}
+	edges := odd(a, values[a.Name])
+	switch here { // which others there are, only backend and ledger know
+	case "instance":
+		edges = []any{"", unknown{}, nil}
+	case "environment_id":
+		edges = []any{"", "No Name", unknown{}}
+	}
+	values[a.Name] = rapid.SampledFrom(edges).Draw(t, here)
+	return here
+}
+
+// resolve replaces what is unknown by what it turns out to be: a sound value, or null.
+func (s sound) resolve(t *rapid.T, attributes []*tfprotov6.SchemaAttribute, values map[string]any,
+	at string) map[string]any {
+	known := map[string]any{}
+	for _, a := range attributes {
+		here := at + a.Name
+		v, set := values[a.Name]
+		if !set {
+			continue
+		}
+		if _, is := v.(unknown); is {
+			if v = s.one(t, a, here); !a.Required && rapid.Bool().Draw(t, here+" is null after all") {
+				v = nil
+			}
+		}
+		known[a.Name] = s.within(t, a, v, here)
+	}
+	return known
+}
+
+// within resolves the elements of a value that is known.
+func (s sound) within(t *rapid.T, a *tfprotov6.SchemaAttribute, v any, here string) any {
+	one := func(v any) any {
+		_, is := v.(unknown)
+		switch object, ok := v.(map[string]any); {
+		case is && a.NestedType != nil:
+			return s.draw(t, a.NestedType.Attributes, here+".")
+		case is:
+			return rapid.SampledFrom([]any{"resolved.text", "", nil}).Draw(t, here+" turns out")
+		case ok && a.NestedType != nil:
+			return s.resolve(t, a.NestedType.Attributes, object, here+".")
+		default:
+			return v
+		}
+	}
+	switch v := v.(type) {
+	case []any:
+		known := make([]any, len(v))
+		for i := range v {
+			known[i] = one(v[i])
+		}
+		return known
+	case map[string]any:
+		if a.NestedType != nil && a.NestedType.Nesting == tfprotov6.SchemaObjectNestingModeSingle {
+			return one(v)
+		}
+		known := map[string]any{}
+		for key := range v {
+			known[key] = one(v[key])
+		}
+		return known
+	default:
+		return v
+	}
+}
+
+// count says how many cases a property has seen.
+type count struct{ cases, refused, applied int }
+
+// checkRefusal reports a refusal that no user can follow.
+func checkRefusal(t *rapid.T, place string, err error) {
+	var r refusal
+	if !errors.As(err, &r) {
+		t.Fatalf("with an odd %s: %v", place, err)
+	}
+	for _, d := range r {
+		if d.Severity == tfprotov6.DiagnosticSeverityError &&
+			(d.Attribute == nil || strings.Contains(d.Summary, "Conversion Error")) {
+			t.Fatalf("with an odd %s it says, at %v: %s: %s", place, d.Attribute, d.Summary, d.Detail)
+		}
+	}
+}
+
+func soundEnvironment(dir string) sound {
+	return sound{
+		"name": {"game"}, "type": {"rpg", "custom"}, "backend": {"docker"}, "image": {"player"},
+		"instance_type": {"lite", "standard-1"}, "force_destroy": {true}, "epoch": {0},
+		"labels": {map[string]any{"A": "b"}}, "max_monthly_cost_usd": {"100000000"}, "secrets.value_wo": {"hidden"},
+		"secrets.value_wo_version": {1, 2}, "env": {map[string]any{"SEASON": "3"}}, "env_passthrough": {[]any{"HOME"}},
+		"env_blocked": {[]any{"HOUSE"}}, "initial_state": {map[string]any{"a.txt": "a"}},
+		"skills": {map[string]any{"trade": "sell"}}, "ttl": {"2h", "24h0m0s"}, "max_lifetime": {"48h"},
+		"sleep_after": {"0s", "9m"}, "post_mortem": {"0s", "10m"}, "sleep_mode": {"stop", "pause"},
+		"expiry_conditions": {[]any{"game.finished", "task.complete"}}, "instance": {"engine"},
+		"resources.memory_mb": {1024}, "resources.cpus": {0.5, 1.5}, "resources.pids_limit": {64},
+		"resources.disk_mb": {2048}, "network.mode": {"restricted"},
+		"network.allow":         {[]any{"a.example.com", "b.example.com:8443"}},
+		"network.private_cidrs": {[]any{"10.0.0.0/8"}}, "warm_pool.size": {0, 2}, "warm_pool.max_size": {6},
+		"warm_pool.mode": {"running", "paused"}, "warm_pool.ttl": {"90m"}, "warm_pool.paused": {true},
+		"budget.monthly_usd": {"25", "25.00"}, "mount.source": {dir}, "mount.target": {"/maps"}, "mount.writable": {true},
+		"copy.source": {dir}, "copy.target": {"/workspace/maps"}, "state.scope": {"agent"},
+		"state.checkpoint_every": {"0s", "1m"}, "state.on_persist_failure": {"discard"}, "state.retry_for": {"1h"},
+		"state.size_limit_mb": {8}, "confinement.user": {"1000", "1000:1001"}, "confinement.allow_root": {true},
+		"confinement.runtime": {"runsc"}, "confinement.seccomp_profile": {`{"defaultAction": "SCMP_ACT_ERRNO"}`},
+		"confinement.tmp_mb": {64}, "confinement.run_mb": {8}, "confinement.open_files": {1024},
+		"confinement.disk_limit": {"billed", "enforced"}, "post_start.command": {[]any{"true"}},
+		"post_start.env": {map[string]any{"A": "b"}}, "post_start.user": {"1000"}, "post_start.timeout": {"30s"},
+		"process.name": {"server"}, "process.command": {[]any{"serve", ""}}, "process.env": {map[string]any{"A": "b"}},
+		"process.cwd": {"/data"}, "process.user": {"1000"}, "process.restart": {"always", "no"},
+		"llm.api": {"openai", "anthropic"}, "llm.upstream": {"https://model.example.com"}, "llm.credential": {"one"},
+		"llm.price_source": {"the price list"}, "llm.prices_as_of": {"2026-11-24"},
+		"llm.models.input_usd_per_million": {"0.25", "1.00"}, "llm.models.cached_input_usd_per_million": {"0.025", "0.25"},
+		"llm.models.cache_write_usd_per_million": {"0.5"}, "llm.models.output_usd_per_million": {"2"},
+		"llm.models.max_input_tokens": {1000}, "llm.models.max_output_tokens": {100},
+		"llm.lease_limits.usd": {"1.50"}, "llm.lease_limits.requests": {10}, "llm.lease_limits.tokens": {1000},
+		"llm.monthly_limits.usd": {"15"}, "llm.monthly_limits.requests": {100}, "llm.monthly_limits.tokens": {10000},
+		"expected_usage.leases": {8}, "expected_usage.hours_per_day": {4, 0.5}, "expected_usage.cpu_share_percent": {10},
+		"expected_usage.commands_per_hour": {0, 30},
+	}
+}
+
+// Whatever an attribute is set to, its configuration is refused with the attribute's name before anything is done, or
+// it is applied as it was planned, and the next plan changes nothing.
+func TestWhatIsAcceptedIsAppliedAsPlanned(t *testing.T) {
+	t.Parallel()
+	server, schemas, engine, dir := newInMemory(t)
+	_, err := engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID: "leased", Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, values := range map[string]sound{
+		"sandbox_environment": soundEnvironment(dir),
+		"sandbox_lease": {
+			"agent_did": {"did:plc:ann"}, "environment_id": {"leased"}, "ttl": {"2h"}, "sleep_after": {"0s", "9m"},
+			"max_lifetime": {"48h"}, "expiry_conditions": {[]any{"game.finished"}}, "on_expiry": {"keep", "recreate"},
+		},
+	} {
+		var n count
+		rapid.Check(t, func(rt *rapid.T) {
+			c := newCore(server, schemas, kind)
+			defer func() {
+				if err := c.destroy(context.Background()); err != nil {
+					rt.Fatalf("destroy: %v", err)
+				}
+			}()
+			for range 3 { // made, and changed
+				n.add(rt, t.Context(), c, values)
+			}
+		})
+		t.Logf("%s: %d cases, %d refused, %d applied", kind, n.cases, n.refused, n.applied)
+		if n.refused == 0 || n.applied == 0 {
+			t.Errorf("the cases of %s are all of one kind", kind)
+		}
+	}
+}
+
+// add goes through one configuration, from where the object stands.
+func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
+	n.cases++
+	early := values.draw(t, c.block.Attributes, "")
+	if early["resources"] != nil {
+		delete(early, "instance_type") // they exclude each other
+	}
+	if early["expected_usage"] == nil {
+		delete(early, "max_monthly_cost_usd") // it needs the other
+	}
+	if early["secrets"] == nil {
+		delete(early, "llm") // whose key is a secret
+	}
+	place := spoil(t, c.block.Attributes, early, "")
+	known := values.resolve(t, c.block.Attributes, early, "")
+	kind := c.block.ValueType()
+	config := valueOf(kind, known)
+	err := c.change(ctx, valueOf(kind, early), config)
+	if err != nil {
+		n.refused++
+		checkRefusal(t, place, err)
+		return
+	}
+	n.applied++
+	if err := c.settled(ctx, config); err != nil {
+		t.Fatalf("with an odd %s: %v", place, err)
+	}
+}
+
+// An image is planned as far as can be without an engine: whatever is not known yet, its final plan has what its first
+// plan said, and a refusal names the attribute.
+func TestImagesAreFinallyPlannedAsAtFirst(t *testing.T) {
+	t.Parallel()
+	server, schemas, _, dir := newInMemory(t)
+	const kind = "sandbox_container_image"
+	digest := "@sha256:" + strings.Repeat("0", 64)
+	values := sound{
+		"name": {"player"}, "tags": {[]any{"latest", "v1"}}, "push": {true, false}, "on_destroy": {"keep"},
+		"keep_tags": {3}, "build.context": {dir}, "build.dockerfile_inline": {"FROM scratch"},
+		"build.args": {map[string]any{"A": "b"}}, "build.target": {"base"}, "build.platform": {"linux/amd64"},
+		"build.labels": {map[string]any{"a": "b"}}, "build.no_cache": {true}, "build.cache_from": {[]any{"player:latest"}},
+		"build.builder": {"buildkit"}, "build.secrets.value_wo": {"hidden"}, "source.reference": {"busybox" + digest},
+		"source.follow": {true, false}, "registry_auth.address": {"registry.test"}, "registry_auth.ca_certificate": {"pem"},
+	}
+	var n count
+	block := schemas.ResourceSchemas[kind].Block
+	rapid.Check(t, func(rt *rapid.T) {
+		n.cases++
+		early := values.draw(rt, block.Attributes, "")
+		if delete(early, "source"); rapid.Bool().Draw(rt, "of a source") {
+			delete(early, "build")
+			early["source"] = map[string]any{"reference": "busybox" + digest}
+		} else if early["build"] == nil {
+			early["build"] = map[string]any{"context": dir, "dockerfile_inline": "FROM scratch"}
+		}
+		if early["push"] != true {
+			delete(early, "keep_tags")
+		}
+		place := spoil(rt, block.Attributes, early, "")
+		known := values.resolve(rt, block.Attributes, early, "")
+		c := newCore(server, schemas, kind)
+		first, _, _, err := c.plan(t.Context(), c.state, valueOf(block.ValueType(), early))
+		if err != nil {
+			n.refused++
+			checkRefusal(rt, place, err)
+			return
+		}
+		final, _, _, err := c.plan(t.Context(), c.state, valueOf(block.ValueType(), known))
+		if err != nil {
+			n.refused++
+			checkRefusal(rt, place, err)
+			return
+		}
+		n.applied++
+		if err := compatible("", first, final); err != nil {
+			rt.Fatalf("with an odd %s: provider produced inconsistent final plan: %v", place, err)
+		}
+	})
+	t.Logf("%s: %d cases, %d refused, %d planned", kind, n.cases, n.refused, n.applied)
+}

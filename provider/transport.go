@@ -1,0 +1,65 @@
+package provider
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+)
+
+// transport is how a reconciler is reached; its zero value leaves that to this machine.
+type transport struct {
+	tls   *tls.Config
+	proxy *url.URL
+}
+
+// transportUnknown names the attributes whose values are not known yet.
+func (r reconcilerModel) transportUnknown() []string {
+	return slices.Concat(unknown("reconciler.ca_file", r.CAFile),
+		unknown("reconciler.client_certificate_file", r.CertFile), unknown("reconciler.client_key_file", r.KeyFile),
+		unknown("reconciler.proxy_url", r.ProxyURL))
+}
+
+// transport reads the files that the block names.
+func (r reconcilerModel) transport() (transport, diag.Diagnostics) {
+	var t transport
+	var diags diag.Diagnostics
+	unusable := func(attribute, summary, format string, args ...any) {
+		diags.AddAttributeError(path.Root("reconciler").AtName(attribute), summary, fmt.Sprintf(format, args...))
+	}
+	if file := r.CAFile.ValueString(); file != "" {
+		pem, err := os.ReadFile(file)
+		roots := x509.NewCertPool()
+		switch {
+		case err != nil:
+			unusable("ca_file", "Unreadable Certificate Authority", "Reading ca_file: %s.", err)
+		case !roots.AppendCertsFromPEM(pem):
+			unusable("ca_file", "Unreadable Certificate Authority", "The file %s has no certificate in PEM form.", file)
+		}
+		t.tls = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	}
+	if file := r.CertFile.ValueString(); file != "" {
+		pair, err := tls.LoadX509KeyPair(file, r.KeyFile.ValueString())
+		if err != nil {
+			unusable("client_certificate_file", "Unreadable Client Certificate",
+				"Reading client_certificate_file %s and client_key_file %s: %s.", file, r.KeyFile.ValueString(), err)
+		}
+		if t.tls == nil {
+			t.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		t.tls.Certificates = []tls.Certificate{pair}
+	}
+	if proxy := r.ProxyURL.ValueString(); proxy != "" {
+		u, err := url.Parse(proxy)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) {
+			unusable("proxy_url", "Invalid Proxy URL", "The proxy's URL must be like http://proxy.example.com:3128.")
+		}
+		t.proxy = u
+	}
+	return t, diags
+}

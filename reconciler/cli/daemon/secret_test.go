@@ -1,0 +1,68 @@
+package daemon_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// TestASecretIsRotatedWhileItIsServed runs the commands beside a reconciler, which finds the change by itself.
+func TestASecretIsRotatedWhileItIsServed(t *testing.T) {
+	t.Parallel()
+	i := servetest.New(t)
+	old := webhook.NewSecret()
+	file := i.Write("secrets", old+"\n")
+	s := i.Serve(func(*reconciler.Config) {})
+	settings := []string{"--webhook-secret-file", file, "--ledger", s.Config.LedgerURL}
+	if err := s.Deliver(old, "m-1"); err != nil {
+		t.Fatal(err)
+	}
+	code, out := command(t, append([]string{"secret", "rotate", "--output", "json"}, settings...)...)
+	var rotated struct{ Secret string }
+	if err := json.Unmarshal([]byte(out), &rotated); err != nil || code != cli.ExitDone || strings.Contains(out, old) {
+		t.Fatalf("it ends with %d and says %s", code, out)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		err := s.Deliver(rotated.Secret, "m-2")
+		if err == nil {
+			break
+		}
+		if sandbox.CodeOf(err) != sandbox.Unauthenticated || time.Now().After(end) {
+			t.Fatalf("the new secret is not reloaded: %v", err)
+		}
+	}
+	if err := s.Deliver(old, "m-3"); err != nil {
+		t.Errorf("the old secret is rejected during the overlap: %v", err)
+	}
+	id := func(text string) string {
+		secret, err := webhook.ParseSecret(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret.ID()
+	}
+	_, out = command(t, append([]string{"secret", "list"}, settings...)...)
+	lines := strings.Split(out, "\n")
+	if len(lines) != 4 || !strings.Contains(lines[1], id(rotated.Secret)+"  active") ||
+		!strings.Contains(lines[2], id(old)+"  ending") || strings.Contains(out, "whsec_") {
+		t.Errorf("the list is\n%s", out)
+	}
+	var list struct {
+		Secrets []struct {
+			LastUsedAt time.Time `json:"last_used_at"`
+		}
+	}
+	_, out = command(t, append([]string{"secret", "list", "--output", "json"}, settings...)...)
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Secrets) != 2 ||
+		list.Secrets[0].LastUsedAt.IsZero() || list.Secrets[1].LastUsedAt.IsZero() {
+		t.Errorf("%v: the list lacks the last use: %s", err, out)
+	}
+	wantCommand(t, cli.ExitUsage, "negative", append([]string{"secret", "rotate", "--overlap", "-1h"}, settings...)...)
+}

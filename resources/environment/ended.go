@@ -1,0 +1,32 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// endNotice tells that the environment has ended since the state saw it and, where many of its leases ended too, of
+// them: then their own warnings are not given.
+func (r *Resource) endNotice(ctx context.Context, svc configured.Service, env sandbox.Environment,
+	since time.Time) diag.Diagnostics {
+	with := ""
+	siblings, err := r.Provider.Siblings(ctx, svc, env.ID)
+	all := news.Of(news.Ended, siblings, since, env.Owner)
+	if err == nil && len(all) >= news.Several && r.Provider.TellOnce(string(news.Ended), env.ID) {
+		with = fmt.Sprintf(" %s. Plans repeat this until terraform apply -refresh-only saves it.",
+			news.Summary(all, since))
+	}
+	return diag.Diagnostics{diag.NewWarningDiagnostic(fmt.Sprintf("Environment %s Ended", env.ID), fmt.Sprintf(
+		"Environment %s ended at %s by %s and gives out no more leases. Expected; this is not drift, and nothing is "+
+			"planned for it. To reopen it, raise its epoch to %d. Its leases with on_expiry = \"recreate\" follow. Kept ones "+
+			"follow if their lifecycle has replace_triggered_by = [sandbox_environment.<name>.epoch], or with -replace.%s",
+		env.ID, value.Time(env.EndedAt).ValueString(), env.EndedBy, env.Epoch+1, with))}
+}

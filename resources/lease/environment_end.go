@@ -1,0 +1,69 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// environmentEnd is how the environment of a lease that has ended stood when the state was refreshed. Terraform plans
+// once more as it applies, and the second plan must be like the first: both are made of the state, never of what the
+// environment does meanwhile.
+type environmentEnd struct {
+	// By is empty while the environment is open.
+	By    string `json:"by,omitempty"`
+	Epoch int64  `json:"epoch"`
+	// Conditions are those that end a lease of the environment that names none itself.
+	Conditions []string `json:"conditions,omitempty"`
+}
+
+const environmentEndKey = "environment_end"
+
+// ends reports whether a lease with the settings ends with the environment, so that it gives no next generation.
+func (e environmentEnd) ends(settings sandbox.LeaseSettings) bool {
+	conditions := e.Conditions
+	if len(settings.ExpiryConditions) > 0 {
+		conditions = settings.ExpiryConditions
+	}
+	return e.By != "" && slices.Contains(conditions, e.By)
+}
+
+// keepEnvironmentEnd keeps how the environment stands. One that is gone counts as open: the plan makes it, or the apply
+// says that there is none.
+func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environments, id string,
+	in news.Private) diag.Diagnostics {
+	env, err := r.Provider.Environment(ctx, svc, id)
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		return diagnose.Failed("Reading Lease Failed", err, nil)
+	}
+	end := environmentEnd{Epoch: env.Epoch}
+	if err == nil && env.Status == sandbox.EnvironmentClosed {
+		end.By, end.Conditions = env.EndedBy, env.WithDefaults().ExpiryConditions
+	}
+	value, err := json.Marshal(end)
+	if err != nil {
+		panic(err) // texts and a number always encode
+	}
+	return in.SetKey(ctx, environmentEndKey, value)
+}
+
+// keptEnvironmentEnd is what the last refresh kept. Without one the environment counts as open.
+func keptEnvironmentEnd(ctx context.Context, in news.Private) (end environmentEnd, diags diag.Diagnostics) {
+	value, diags := in.GetKey(ctx, environmentEndKey)
+	if len(value) == 0 || diags.HasError() {
+		return end, diags
+	}
+	if err := json.Unmarshal(value, &end); err != nil {
+		diags.Append(diagnose.Failed("Planning Lease Failed",
+			fmt.Errorf("read what the state keeps of the environment's end: %w. Run terraform refresh", err), nil)...)
+	}
+	return end, diags
+}

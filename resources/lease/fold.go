@@ -1,0 +1,56 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// fold returns the warning about one lease or, where the same happened to more leases of its environment, one about
+// all of them, once in a run.
+func (r *Resource) fold(ctx context.Context, svc configured.Service, l sandbox.Lease, since time.Time,
+	n notice) diag.Diagnostics {
+	if n.kind == "" || l.EndedBy == sandbox.EndedByRelease {
+		return diag.Diagnostics{n}
+	}
+	siblings, err := r.Provider.Siblings(ctx, svc, l.EnvironmentID)
+	all := news.Of(n.kind, siblings, since, l.Owner)
+	if err != nil || len(all) < news.Several { // what is not known is not counted
+		return diag.Diagnostics{n}
+	}
+	if !r.Provider.TellOnce(string(n.kind), l.EnvironmentID) {
+		return nil
+	}
+	return diag.Diagnostics{folded(n.kind, l.EnvironmentID, all, since)}
+}
+
+func folded(kind news.Kind, environment string, all []sandbox.Lease, since time.Time) diag.Diagnostic {
+	const more = "The data source sandbox_leases has the reason of each."
+	switch kind {
+	case news.Ended:
+		return diag.NewWarningDiagnostic(fmt.Sprintf("%d Leases Of Environment %s Ended", len(all), environment),
+			fmt.Sprintf("%s. Expected; this is not drift. Nothing is planned where on_expiry is keep. Where it is "+
+				"recreate, the next generation is planned, unless a warning says that the lease waits. %s "+
+				"Plans repeat this until terraform apply -refresh-only saves it.", news.Summary(all, since), more))
+	case news.Gone:
+		return diag.NewWarningDiagnostic(fmt.Sprintf("%d Leases Of Environment %s Vanished Or Failed", len(all), environment),
+			fmt.Sprintf("%s. They are dropped from Terraform's state, and the next apply leases them again. %s",
+				news.Summary(all, since), more))
+	default:
+		var agents []string
+		for _, l := range all {
+			agents = append(agents, fmt.Sprintf("%s (%s)", l.AgentDID, l.Drift[0].Field))
+		}
+		return diag.NewWarningDiagnostic(
+			fmt.Sprintf("%d Leases Of Environment %s Changed Outside Of Terraform", len(all), environment),
+			fmt.Sprintf("The sandboxes of %d leases are not as they were leased: %s. Nothing is planned for them. A sandbox "+
+				"that stopped is started again in place; to get one as configured, lease it again with terraform apply -replace. "+
+				"The data source sandbox_drift has what was expected and observed.", len(all), news.Names(agents)))
+	}
+}
