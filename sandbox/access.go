@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -75,7 +74,7 @@ const TokenIDPrefix = "tok_" // #nosec G101 -- not a credential
 
 // IsTokenName reports whether name is a valid token name.
 func IsTokenName(name string) bool {
-	return tokenName.MatchString(name) && !strings.HasPrefix(name, TokenIDPrefix)
+	return tokenName().MatchString(name) && !strings.HasPrefix(name, TokenIDPrefix)
 }
 
 // IsEnvironmentPattern reports whether pattern is a valid pattern of environment ids, such as catan-*.
@@ -84,7 +83,7 @@ func IsEnvironmentPattern(pattern string) bool {
 	return err == nil && pattern != ""
 }
 
-var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var tokenName = pattern(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // Validate checks everything that does not need the ledger. Errors: Invalid.
 func (c CreateToken) Validate(now time.Time) error {

@@ -56,7 +56,7 @@ func (c Ceiling) fields() (f []Field) {
 		f = append(f, Field{"ceiling.network", fmt.Sprintf("must be none, restricted or full, not %q", c.Network)})
 	}
 	for _, name := range c.Runtimes {
-		if !runtimeName.MatchString(name) {
+		if !runtimeName().MatchString(name) {
 			f = append(f, Field{"ceiling.runtimes", fmt.Sprintf("%q is not a valid runtime name", name)})
 		}
 	}

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -48,8 +47,8 @@ const maxProfile = 128 << 10
 const maxUserID = 65535
 
 var (
-	runtimeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}$`)
-	userPair    = regexp.MustCompile(`^([0-9]{1,5})(?::([0-9]{1,5}))?$`)
+	runtimeName = pattern(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}$`)
+	userPair    = pattern(`^([0-9]{1,5})(?::([0-9]{1,5}))?$`)
 )
 
 // WithDefaults returns the confinement with every default filled in.
@@ -66,7 +65,7 @@ func (c Confinement) WithDefaults() Confinement {
 
 // ids parses User. The default group has the user's number.
 func (c Confinement) ids() (uid, gid int, ok bool) {
-	m := userPair.FindStringSubmatch(c.User)
+	m := userPair().FindStringSubmatch(c.User)
 	if m == nil {
 		return 0, 0, false
 	}
@@ -88,7 +87,7 @@ func (c Confinement) fields() (f []Field) {
 			bad("user", "%s", problem)
 		}
 	}
-	if c.Runtime != "" && !runtimeName.MatchString(c.Runtime) {
+	if c.Runtime != "" && !runtimeName().MatchString(c.Runtime) {
 		bad("runtime", "must be the name of a runtime of the engine, such as runsc, not %q", c.Runtime)
 	}
 	if c.SeccompProfile != "" {

@@ -53,7 +53,7 @@ var blockedEnv = []string{
 func EnvProblem(name string, also []string) string {
 	same := func(blocked string) bool { return strings.EqualFold(blocked, name) }
 	switch {
-	case !envName.MatchString(name):
+	case !envName().MatchString(name):
 		return "is not a valid name of an environment variable"
 	case slices.Contains(reservedEnv, name):
 		return "is set by the system and cannot be changed"
@@ -78,7 +78,7 @@ func (s EnvironmentSpec) envFields() (f []Field) {
 		}
 	}
 	for i, name := range s.EnvBlocked {
-		if !envName.MatchString(name) {
+		if !envName().MatchString(name) {
 			f = append(f,
 				Field{fmt.Sprintf("env_blocked[%d]", i), fmt.Sprintf("%q is not a valid name of an environment variable", name)})
 		}

@@ -2,11 +2,10 @@ package sandbox
 
 import (
 	"crypto/rand"
-	"regexp"
 	"strings"
 )
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envName = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Loops check the names that arrive with every condition: they take a tenth of the time of regular expressions.
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -187,8 +186,8 @@ const (
 )
 
 var (
-	llmRouteName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
-	llmModelName = regexp.MustCompile(`^[!-~]{1,128}$`)
+	llmRouteName = pattern(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	llmModelName = pattern(`^[!-~]{1,128}$`)
 )
 
 // withDefaults returns the route with all defaults filled in.
@@ -265,7 +264,7 @@ func (s EnvironmentSpec) llmFields() []Field {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.LLM)) {
 		at := "llm." + name
-		if !llmRouteName.MatchString(name) {
+		if !llmRouteName().MatchString(name) {
 			f = append(f, Field{at, "must have a name of 1 to 32 lower-case letters, digits and '-'"})
 		}
 		r := s.LLM[name]
@@ -302,7 +301,7 @@ func (r LLMRoute) fields(at string) []Field {
 			maxLLMModels, n)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Models)) {
-		if !llmModelName.MatchString(name) {
+		if !llmModelName().MatchString(name) {
 			bad("models", "%q is not the name of a model: it must be 1 to 128 visible ASCII characters", name)
 		}
 		f = append(f, r.Models[name].fields(at+".models."+name)...)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"regexp"
 	"slices"
 )
 
@@ -29,7 +28,7 @@ func (s Secret) GoString() string { return s.String() }
 // LogValue hides the value from logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-var secretName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$`)
+var secretName = pattern(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$`)
 
 // WithDefaults returns the request with all defaults filled in. Secrets then names each secret that has a
 // value.
@@ -49,7 +48,7 @@ func (p PutEnvironment) withSecretNames() PutEnvironment {
 // secretFields returns the problems of the request's secrets. It never repeats a value.
 func (p PutEnvironment) secretFields() (f []Field) {
 	for _, name := range p.Secrets {
-		if !secretName.MatchString(name) {
+		if !secretName().MatchString(name) {
 			f = append(f, Field{"secrets", fmt.Sprintf("%q is not a valid name: it must be a file name of 1 to 63 letters, "+
 				"digits, '.', '_' and '-', and not start with '.' or '-'", name)})
 		}

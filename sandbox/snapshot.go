@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -132,7 +131,7 @@ func (s EnvironmentSpec) HasInitialData() bool {
 	return s.Snapshot != nil || len(s.InitialData) > 0 || len(s.Skills) > 0
 }
 
-var skillSlug = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+var skillSlug = pattern(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // SkillFile returns the path of a skill's prompt, relative to DataDir.
 func SkillFile(slug string) string { return "skills/" + slug + "/prompt.md" }
@@ -151,7 +150,7 @@ func (s EnvironmentSpec) initialDataFields() (f []Field) {
 		text := s.Skills[slug]
 		total += len(slug) + len(text)
 		switch {
-		case !skillSlug.MatchString(slug):
+		case !skillSlug().MatchString(slug):
 			f = append(f, Field{
 				"skills." + slug, "the name must be 1 to 63 characters of a-z, 0-9, '_' and '-', and start with a letter or digit",
 			})

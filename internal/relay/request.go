@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -137,7 +138,8 @@ func answerTo(err error) answer {
 	}
 }
 
-var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+// sandboxID is compiled at its first use: the guest has this package too.
+var sandboxID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`) })
 
 func (r request) validate() error {
 	switch r.Op {
@@ -147,7 +149,7 @@ func (r request) validate() error {
 	default:
 		return fmt.Errorf("unknown operation %.32q", r.Op)
 	}
-	if !sandboxID.MatchString(r.ID) {
+	if !sandboxID().MatchString(r.ID) {
 		return fmt.Errorf("sandbox id %.80q is not a valid directory name", r.ID)
 	}
 	if r.Wait < 0 || r.Wait > maxWait {

@@ -93,7 +93,7 @@ func (s *server) resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, entry := range entries {
-		if !entry.IsDir() || !sandboxID.MatchString(entry.Name()) {
+		if !entry.IsDir() || !sandboxID().MatchString(entry.Name()) {
 			continue
 		}
 		if _, err := s.open(entry.Name()); err != nil {
@@ -274,7 +274,7 @@ func (s *server) list() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.Root, sandboxesDir))
 	ids := make([]string, 0, len(entries))
 	for _, entry := range entries {
-		if sandboxID.MatchString(entry.Name()) {
+		if sandboxID().MatchString(entry.Name()) {
 			ids = append(ids, entry.Name())
 		}
 	}
