@@ -142,14 +142,15 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	counts := metrics.New(c.Version)
 	counts.WatchLedger(store.Fault)
 	settings := leasing.Config{
-		Observer:   counts,
-		Store:      store,
-		Executors:  executors,
-		Keys:       keys,
-		Host:       files.machine,
-		Version:    c.Version,
-		Logger:     c.Logger,
-		KeptOutput: c.KeptOutput.bounds(),
+		Observer:    counts,
+		LLMObserver: counts,
+		Store:       store,
+		Executors:   executors,
+		Keys:        keys,
+		Host:        files.machine,
+		Version:     c.Version,
+		Logger:      c.Logger,
+		KeptOutput:  c.KeptOutput.bounds(),
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{
 			sandbox.Docker:     files.book,
 			sandbox.Cloudflare: pricing.Cloudflare(),

@@ -43,7 +43,11 @@ const (
 	EventEgressClosed       EventType = "egress.closed"
 	EventEgressDenied       EventType = "egress.denied"
 	EventEgressFailed       EventType = "egress.failed"
-	EventEgressSummary      EventType = "egress.summary"        // data: EgressSummary
+	EventEgressSummary      EventType = "egress.summary" // data: EgressSummary
+	EventLLMCompleted       EventType = "llm.completed"  // data of the four: LLMCall
+	EventLLMRejected        EventType = "llm.rejected"
+	EventLLMUnsent          EventType = "llm.unsent"
+	EventLLMInterrupted     EventType = "llm.interrupted"
 	EventDeleteFailed       EventType = "sandbox.delete_failed" // the first failure in a row; retries follow
 	EventDeleted            EventType = "sandbox.deleted"
 

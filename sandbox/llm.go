@@ -114,6 +114,12 @@ const (
 	LLMInterrupted LLMOutcome = "interrupted"
 )
 
+// LLMOutcomes lists how a call can have ended.
+var LLMOutcomes = []LLMOutcome{LLMCompleted, LLMRejected, LLMUnsent, LLMInterrupted}
+
+// Event returns the type of the event of a call that has ended so.
+func (o LLMOutcome) Event() EventType { return EventType("llm." + string(o)) }
+
 // LLMCall is the gateway's record of one call.
 type LLMCall struct {
 	ID            string     `json:"id"`

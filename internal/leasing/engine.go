@@ -51,6 +51,8 @@ type Config struct {
 	Version string
 	// Observer gets what this engine does; nil: none.
 	Observer lifecycle.Observer
+	// LLMObserver gets the calls of models that this engine records; nil: none.
+	LLMObserver llm.Observer
 }
 
 // Engine is the lease service in process. It is safe for concurrent use, by any number of
@@ -127,7 +129,7 @@ func (e *Engine) addParts(c Config) {
 	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
 	e.billing = billing.New(c.Store, e.books, c.Logger)
 	e.secrets = secrets.New(c.Store, c.Keys)
-	e.llm = llm.New(llm.Config{Store: c.Store, Keys: e.secrets, Budgets: e.billing, Log: c.Logger})
+	e.llm = llm.New(llm.Config{Store: c.Store, Keys: e.secrets, Budgets: e.billing, Observer: c.LLMObserver, Log: c.Logger})
 	e.pools = warmpool.New(warmpool.Config{Store: c.Store, NewSandbox: e.newSandbox, End: e.End})
 	e.snapshots = snapshots.New(
 		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})

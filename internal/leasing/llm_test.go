@@ -1,6 +1,8 @@
 package leasing_test
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +101,7 @@ func TestEachCallOfAModelIsBilledOnce(t *testing.T) {
 		w.close()
 		w.open()
 		w.collectEgress()
+		w.wantLLMEvents(l.ID, "llm.completed c-1", "llm.interrupted c-2")
 		report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
 		if err != nil {
 			w.Fatal(err)
@@ -222,6 +225,7 @@ func TestNoCallIsLostWithItsEnvironment(t *testing.T) {
 		if err != nil || report.Total.LLM != want {
 			w.Errorf("the costs are %+v, %v", report.Total.LLM, err)
 		}
+		w.wantLLMEvents("", "llm.completed c-2", "llm.interrupted c-1")
 		// Another life of the name begins its journal anew.
 		w.environment(withModel)
 		w.backend.LogLLM(ref, w.called("c-9", w.acquire(ann), sandbox.LLMCompleted))
@@ -253,6 +257,26 @@ func TestARouteThatIsTakenAwayIsGoneAtTheGateway(t *testing.T) {
 			w.Errorf("after its end the costs are %+v, %v", report.Total.LLM, err)
 		}
 	})
+}
+
+// wantLLMEvents compares the events of calls. Those of a sandbox that is gone have no lease.
+func (w *world) wantLLMEvents(leaseID string, want ...string) {
+	w.Helper()
+	events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game, Type: "llm.*"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var got []string
+	for _, e := range events {
+		var c sandbox.LLMCall
+		if err := json.Unmarshal(e.Data, &c); err != nil || c.LeaseID == "" || e.LeaseID != leaseID {
+			w.Errorf("event %+v has call %+v, %v", e, c, err)
+		}
+		got = append(got, string(e.Type)+" "+c.ID)
+	}
+	if !slices.Equal(got, want) {
+		w.Errorf("the events are %q, want %q", got, want)
+	}
 }
 
 func (w *world) wantCode(err error, want sandbox.Code) {

@@ -139,10 +139,11 @@ func (repo LLM) IsBrokered(instance, environmentID string) (bool, error) {
 	return c != nil, err
 }
 
-// Record stores calls in the order of their lines. A call that has ended is added to the sums, once.
-func (repo LLM) Record(calls []sandbox.LLMCall) error {
+// Record stores calls in the order of their lines, and returns those that have ended and are not recorded as ended yet.
+// They are added to the sums, once.
+func (repo LLM) Record(calls []sandbox.LLMCall) ([]LLMCall, error) {
 	if len(calls) == 0 {
-		return nil
+		return nil, nil
 	}
 	latest := make(map[string]LLMCall, len(calls))
 	var ids []string
@@ -154,7 +155,7 @@ func (repo LLM) Record(calls []sandbox.LLMCall) error {
 	}
 	ended, err := repo.ended(ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var rows, done []LLMCall
 	for _, id := range ids {
@@ -168,14 +169,14 @@ func (repo LLM) Record(calls []sandbox.LLMCall) error {
 		}
 	}
 	if len(rows) == 0 {
-		return nil
+		return nil, nil
 	}
 	err = repo.tx.db.Clauses(clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, UpdateAll: true}).
 		CreateInBatches(rows, costDayBatch).Error
 	if err != nil {
-		return unavailable("recording LLM calls", err)
+		return nil, unavailable("recording LLM calls", err)
 	}
-	return repo.addSums(done)
+	return done, repo.addSums(done)
 }
 
 // ended returns which of the calls are recorded as ended.

@@ -16,7 +16,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -45,12 +44,19 @@ type Keys interface {
 	LLMKeys(env *ledger.Environment, sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error)
 }
 
-// Config is what a Service is made of. All of it is required.
+// Observer learns of recorded calls, for metrics. Its methods are safe for concurrent use and return at once.
+type Observer interface {
+	// LLMCallEnded: the end of a call was recorded.
+	LLMCallEnded(call sandbox.LLMCall)
+}
+
+// Config is what a Service is made of. All of it is required but Observer.
 type Config struct {
-	Store   *ledger.Store
-	Keys    Keys
-	Budgets Budgets
-	Log     *slog.Logger
+	Store    *ledger.Store
+	Keys     Keys
+	Budgets  Budgets
+	Observer Observer // nil: none
+	Log      *slog.Logger
 }
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
@@ -230,106 +236,6 @@ func (s *Service) Drain(ctx context.Context, x driver.Executor, env *ledger.Envi
 	abandoned, err := s.abandoned(ctx, env.ID)
 	if err == nil {
 		err = s.settleAbandoned(ctx, env.ID, abandoned)
-	}
-	return err
-}
-
-func (s *Service) cursor(ctx context.Context, instance, environmentID string) (at sandbox.GatewayPosition, err error) {
-	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
-		c, err := tx.LLM().Cursor(instance, environmentID)
-		at = c.Position()
-		return err
-	})
-	return at, err
-}
-
-// record records the rest of a gateway's journal.
-func (s *Service) record(ctx context.Context, broker driver.LLMBroker, environmentID, instance string) error {
-	abandoned, err := s.abandoned(ctx, environmentID) // before the journal is read to its end
-	if err != nil {
-		return err
-	}
-	for {
-		at, err := s.cursor(ctx, instance, environmentID)
-		if err != nil {
-			return err
-		}
-		lines, err := broker.LLMCalls(ctx, s.ref(environmentID, instance), at)
-		if err != nil {
-			return err
-		}
-		if len(lines) == 0 {
-			return s.settleAbandoned(ctx, environmentID, abandoned)
-		}
-		err = s.c.Store.Write(ctx, func(tx *ledger.Tx) error {
-			return recordLines(tx, environmentID, instance, lines)
-		})
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// recordLines records the lines that are not recorded yet.
-func recordLines(tx *ledger.Tx, environmentID, instance string, lines []driver.LLMLine) error {
-	cursor, err := tx.LLM().Cursor(instance, environmentID)
-	if err != nil {
-		return err
-	}
-	lines = slices.DeleteFunc(lines, func(l driver.LLMLine) bool { return !l.After(cursor.Position()) })
-	if len(lines) == 0 {
-		return nil
-	}
-	calls := make([]sandbox.LLMCall, len(lines))
-	for i, l := range lines {
-		calls[i] = l.LLMCall
-		calls[i].EnvironmentID = environmentID // whatever the gateway says
-	}
-	if err := tx.LLM().Record(calls); err != nil {
-		return err
-	}
-	last := lines[len(lines)-1]
-	cursor.Run, cursor.Line = last.Run, last.Line
-	return tx.LLM().SaveCursor(cursor)
-}
-
-// abandoned returns the ids of calls that run by the ledger although their sandboxes are gone.
-func (s *Service) abandoned(ctx context.Context, environmentID string) (ids map[string]bool, err error) {
-	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.LLM().Abandoned(environmentID)
-		ids = make(map[string]bool, len(rows))
-		for i := range rows {
-			ids[rows[i].ID] = true
-		}
-		return err
-	})
-	return ids, err
-}
-
-// settleAbandoned settles those of the abandoned calls that still run by the ledger after the journal was read to its
-// end: the gateway lost its journal. They cost what was reserved for them.
-func (s *Service) settleAbandoned(ctx context.Context, environmentID string, abandoned map[string]bool) error {
-	if len(abandoned) == 0 {
-		return nil
-	}
-	var lost []sandbox.LLMCall
-	err := s.c.Store.Write(ctx, func(tx *ledger.Tx) error {
-		lost = nil
-		rows, err := tx.LLM().Abandoned(environmentID)
-		if err != nil {
-			return err
-		}
-		for i := range rows {
-			if c := rows[i].Domain(); abandoned[c.ID] {
-				c.EndedAt, c.Outcome, c.Unknown = tx.Now.Time(), sandbox.LLMInterrupted, true
-				lost = append(lost, c)
-			}
-		}
-		return tx.LLM().Record(lost)
-	})
-	if err == nil && len(lost) > 0 {
-		s.c.Log.WarnContext(ctx, "llm: the gateway has lost the end of calls; they cost what was reserved for them",
-			"environment", environmentID, "calls", len(lost))
 	}
 	return err
 }

@@ -33,6 +33,8 @@ type Env struct {
 	Remove func(sandboxID string)
 	// Burn makes a sandbox use CPU time.
 	Burn func(sandboxID string, d time.Duration)
+	// CallModels has the gateway of an environment report calls of models, and the service record them.
+	CallModels func(environmentID string, calls ...sandbox.LLMCall)
 	// Pass lets time pass without any work.
 	Pass func(d time.Duration)
 	// Instance is the id of the backend instance. Plant creates a sandbox there behind the service's back.

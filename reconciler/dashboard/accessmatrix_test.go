@@ -24,7 +24,8 @@ var matrixPages = []string{
 	"GET /ui/leases?environment={env}&agent=did:plc:ann", "GET {lease}", "GET {lease}/usage", "GET {lease}/execs/{exec}",
 	"GET {lease}/execs/x", "GET /ui/leases/no-lease", "GET /ui/costs", "GET /ui/costs?environment={env}",
 	"GET /ui/drift", "GET /ui/drift?environment={env}", "GET /ui/egress", "GET /ui/egress?environment={env}",
-	"GET /ui/webhook", "GET /ui/webhook?environment={env}", "GET /ui/webhook/message",
+	"GET /ui/llm-calls", "GET /ui/llm-calls?environment={env}", "GET /ui/llm-calls?environment={env}&lease={id}",
+	"GET /ui/llm-calls?environment=catan-7&lease={id}", "GET /ui/webhook", "GET /ui/webhook?environment={env}", "GET /ui/webhook/message",
 	"GET /ui/webhook/message?id=m-{env}", "GET /ui/webhook/message?id=m-{env}&environment={env}",
 	"GET /ui/webhook/message?id=m-rpg-1&environment=catan-7", "GET /ui/live", "GET /ui/live?environment={env}",
 	"GET /ui/live?lease={id}", "GET /ui/live?environment=catan-7&lease={id}",
@@ -84,8 +85,9 @@ func TestWhatEveryTokenIsShown(t *testing.T) {
 			w := newWorld(t)
 			exec := map[string]string{}
 			for _, environment := range []string{"catan-7", "rpg-1"} {
-				w.environment(environment, func(p *sandbox.PutEnvironment) { p.Image = "of " + environment })
+				w.environment(environment, model, func(p *sandbox.PutEnvironment) { p.Image = "of " + environment })
 				l := w.acquire("did:plc:ann", environment)
+				w.think(l, "of "+environment)
 				exec[environment] = w.run(l.ID, "echo", "of "+environment)
 				w.deliver("m-"+environment, "agent.birth", environment, l.AgentDID)
 			}

@@ -204,7 +204,9 @@ func (c *chromium) wantNoSidewaysScroll(name string) {
 // campaign fills a world with what the pages have to show.
 func (w *world) campaign() (l sandbox.Lease, execID string) {
 	w.Helper()
-	w.environment("catan-7", func(p *sandbox.PutEnvironment) { p.Budget = &sandbox.Budget{Monthly: 40 * sandbox.USD} })
+	w.environment("catan-7", model, func(p *sandbox.PutEnvironment) {
+		p.Budget = &sandbox.Budget{Monthly: 40 * sandbox.USD}
+	})
 	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) {
 		p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: 12 * sandbox.USD}
 	})
@@ -234,6 +236,7 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	}
 	l = w.acquire("did:plc:44ybard66vv44zksje25o7dz", "catan-7")
 	w.run(l.ID, "false")
+	w.think(l, "main")
 	execID = w.run(l.ID, "echo", "roads 4\nsettlements 3\ncities 1\n")
 	w.Remove(w.acquire("did:plc:vpkhqolt662uhesyj6nxm7ys", "catan-7").SandboxID)
 	w.Pass(time.Second)
@@ -304,7 +307,7 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 		{"usage-of-a-day", "{lease}/usage?last=24h"}, {"command", "{lease}/execs/{exec}"}, {"confirm", "{lease}/expire"},
 		{"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"},
 		{"costs-near-budget", "/ui/costs?environment=rpg-shadowvale"},
-		{"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"}, {"webhook", "/ui/webhook"},
+		{"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"}, {"models", "/ui/llm-calls"}, {"webhook", "/ui/webhook"},
 		{"message", "/ui/webhook/message?id=msg_2KWPBgLlAfxdpx2AI54pPJ85f4W&environment=rpg-shadowvale"},
 		{"error", "/ui/environments/nothing"},
 	}
@@ -364,7 +367,7 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 		return what
 	}
 	var seen []string
-	for range 12 {
+	for range 13 {
 		c.run(chromedp.KeyEvent(kb.Tab))
 		at := focus()
 		if at.Outline == "none" {
@@ -373,7 +376,7 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 		seen = append(seen, at.Text)
 	}
 	if all := strings.Join(seen, ","); !strings.HasPrefix(all,
-		"Skip to content,Sandbox leases,Log out,Environments,Leases,Costs,Drift,Egress,Webhook,catan-7") {
+		"Skip to content,Sandbox leases,Log out,Environments,Leases,Costs,Drift,Egress,Models,Webhook,catan-7") {
 		t.Errorf("the tab key goes through %s", all)
 	}
 	c.open("/ui/")

@@ -1,5 +1,5 @@
-// Package dashboard is the web interface of a reconciler. It shows environments, leases, costs, drift and egress as
-// HTML pages that need no JavaScript.
+// Package dashboard is the web interface of a reconciler. It shows environments, leases, costs, drift, egress and calls
+// of models as HTML pages that need no JavaScript.
 //
 // Users log in with a token of the API and have the rights of that token: each page names an operation of the API,
 // and api.Gate checks access to it. Pages hold no credentials. The browser keeps a login id in a cookie that scripts

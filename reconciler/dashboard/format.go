@@ -55,6 +55,8 @@ var tones = map[any]string{
 	sandbox.ExecRunning: "busy", sandbox.ExecFinished: "good", sandbox.ExecCancelled: "none",
 	sandbox.DriftOpen: "bad", sandbox.DriftResolved: "none",
 	sandbox.DeliveryApplied: "good", sandbox.DeliveryStale: "none", sandbox.DeliveryUnmatched: "warn",
+	sandbox.LLMRunning: "busy", sandbox.LLMCompleted: "good", sandbox.LLMRejected: "bad", sandbox.LLMUnsent: "warn",
+	sandbox.LLMInterrupted:     "warn",
 	sandbox.EventEgressAllowed: "good", sandbox.EventEgressDenied: "bad", sandbox.EventEgressFailed: "warn",
 }
 

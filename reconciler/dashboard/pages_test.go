@@ -25,6 +25,7 @@ var pages = map[string]string{
 	"/ui/costs?month=2026-07":   "No usage",
 	"/ui/drift?status=all":      "vanished",
 	"/ui/egress":                "No connection attempts",
+	"/ui/llm-calls":             "No calls of models",
 	"/ui/webhook":               "agent.birth",
 	"{lease}":                   "sandbox ready",
 	"{lease}/usage":             "Processes and threads",
@@ -56,6 +57,33 @@ func TestPagesShowWhatThereIs(t *testing.T) {
 	}
 }
 
+// textOf returns the text of a page.
+func textOf(page string) string {
+	return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " ")
+}
+
+func TestCallsOfModelsAreListed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, _ := w.game()
+	w.think(l, "main")
+	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
+	lease := url.QueryEscape(l.ID)
+	for page, want := range map[string]string{
+		"/ui/llm-calls": "claude-small main running $0.33 reserved 0 0 – did:plc:ann::catan-7",
+		"/ui/llm-calls?environment=catan-7&lease=" + lease: "claude-small main interrupted $0.33 at most 0 0 1m0s",
+		"/ui/llm-calls?lease=" + lease:                     "completed 200 $0.01 1200 and 30000 cached 800 1.25s",
+		"/ui/llm-calls?environment=rpg-1":                  "No calls of models in rpg-1",
+		"/ui/llm-calls?before=2026-01-01T00:00:00Z":        "No calls of models",
+		"/ui/llm-calls?before=yesterday":                   "must be a time such as 2026-11-24T20:00:00Z",
+		"/ui/leases/" + url.PathEscape(l.ID):               "$0.34 for 2 calls , 32000 tokens",
+	} {
+		if got := textOf(b.get(page).body); !strings.Contains(got, want) {
+			t.Errorf("%s shows %s, want %s", page, got, want)
+		}
+	}
+}
+
 // TestTheOverviewCountsWhatTheCallerMaySee tells the cost of all only who may see all.
 func TestTheOverviewCountsWhatTheCallerMaySee(t *testing.T) {
 	t.Parallel()
@@ -66,9 +94,8 @@ func TestTheOverviewCountsWhatTheCallerMaySee(t *testing.T) {
 	}
 	shown := func(environments ...string) string {
 		t.Helper()
-		body := w.loggedIn(w.token("reads"+strings.Join(environments, ""), sandbox.ScopeRead, environments...)).
-			get("/ui/").body
-		return strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(body, " ")), " ")
+		return textOf(w.loggedIn(w.token("reads"+strings.Join(environments, ""), sandbox.ScopeRead, environments...)).
+			get("/ui/").body)
 	}
 	for of, want := range map[string]string{
 		shown():        "Live leases 2 Asleep 1 Failed 0 Open drift 0 Cost this month $0.0",

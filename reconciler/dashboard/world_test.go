@@ -187,6 +187,29 @@ func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) 
 	}
 }
 
+// model gives an environment a route to one model.
+func model(p *sandbox.PutEnvironment) {
+	p.SecretValues = map[string]sandbox.Secret{"model_key": "sk-none"}
+	p.LLM = map[string]sandbox.LLMRoute{"main": {
+		API: sandbox.LLMAnthropic, Credential: "model_key",
+		Models: map[string]sandbox.LLMModel{"claude-small": {Input: sandbox.USD, Output: 5 * sandbox.USD}},
+	}}
+}
+
+// think has a lease's sandbox make a call that ended, one that was interrupted and one that runs.
+func (w *world) think(l sandbox.Lease, route string) {
+	w.Helper()
+	call := sandbox.LLMCall{LeaseID: l.ID, Generation: l.Generation, SandboxID: l.SandboxID, AgentDID: l.AgentDID,
+		Route: route, Model: "claude-small", StartedAt: w.Now()}
+	done, cut, running := call, call, call
+	done.ID, done.EndedAt, done.Outcome, done.Status = l.SandboxID+"-1", w.Now().Add(1250*time.Millisecond), sandbox.LLMCompleted, 200
+	done.Tokens, done.Cost = sandbox.LLMTokens{Input: 1200, CachedInput: 30_000, Output: 800}, sandbox.USD/125
+	cut.ID, cut.EndedAt, cut.Outcome, cut.Unknown = l.SandboxID+"-2", w.Now().Add(time.Minute), sandbox.LLMInterrupted, true
+	cut.Cost = sandbox.USD / 3
+	running.ID, running.Outcome, running.Cost = l.SandboxID+"-3", sandbox.LLMRunning, sandbox.USD/3
+	w.CallModels(l.EnvironmentID, done, cut, running)
+}
+
 func (w *world) acquire(agent, environment string) sandbox.Lease {
 	w.Helper()
 	a, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
@@ -210,7 +233,7 @@ func (w *world) run(lease string, command ...string) string {
 // else, and a message that matched nothing.
 func (w *world) game() (sandbox.Lease, string) {
 	w.Helper()
-	w.environment("catan-7")
+	w.environment("catan-7", model)
 	w.environment("rpg-1")
 	w.Remove(w.acquire("did:plc:bea", "catan-7").SandboxID)
 	w.Advance(time.Minute)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -27,7 +28,7 @@ const (
 )
 
 // refusals are the reasons for rejected requests, and verdicts the outcomes of stored conditions. Their series start at
-// 0, so that rate functions see the first increase.
+// 0, as those of LLM calls do, so that rate functions see the first increase.
 var (
 	refusals = []sandbox.Reason{
 		sandbox.ReasonTokenMissing, sandbox.ReasonTokenUnknown, sandbox.ReasonTokenExpired, sandbox.ReasonTokenRevoked,
@@ -50,10 +51,14 @@ type Metrics struct {
 	delays     *prometheus.HistogramVec
 	passed     *prometheus.GaugeVec
 	failed     *prometheus.CounterVec
+	llmCalls   *prometheus.CounterVec
+	llmTokens  *prometheus.CounterVec
+	llmCost    *prometheus.CounterVec
 }
 
 var (
 	_ lifecycle.Observer = (*Metrics)(nil)
+	_ llm.Observer       = (*Metrics)(nil)
 	_ api.Observer       = (*Metrics)(nil)
 	_ loop.Observer      = (*Metrics)(nil)
 )
@@ -94,6 +99,19 @@ func New(version string) *Metrics {
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandbox_loop_failures_total", Help: "Failed passes of the loop. They are retried.",
 		}, []string{"pass", "backend"}),
+		llmCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandbox_llm_calls_total",
+			Help: "Recorded LLM calls by outcome: completed, rejected, unsent or interrupted.",
+		}, []string{"outcome"}),
+		llmTokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandbox_llm_tokens_total",
+			Help: "Tokens of recorded LLM calls by kind: input, cached_input, cache_write or output.",
+		}, []string{"kind"}),
+		llmCost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandbox_llm_cost_usd_total",
+			Help: "Cost of recorded LLM calls at list price in US dollars. Calls whose use is unknown cost what was " +
+				"reserved for them, with use=\"unknown\".",
+		}, []string{"use"}),
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandbox_http_refusals_total",
@@ -105,14 +123,19 @@ func New(version string) *Metrics {
 	for _, v := range verdicts {
 		m.conditions.WithLabelValues(v)
 	}
+	for _, outcome := range sandbox.LLMOutcomes {
+		m.llmCalls.WithLabelValues(string(outcome))
+	}
+	m.addLLM(sandbox.LLMCall{})
+	m.addLLM(sandbox.LLMCall{Unknown: true})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "sandbox_build_info",
 		Help:        "1, with the running version.",
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.steps, m.delays, m.passed, m.failed, build,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.steps, m.delays, m.passed, m.failed,
+		m.llmCalls, m.llmTokens, m.llmCost, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -152,6 +175,25 @@ func (m *Metrics) Stepped(b sandbox.Backend, step string, code sandbox.Code, too
 
 func (m *Metrics) Destroyed(b sandbox.Backend, endedBy sandbox.EndedBy, after time.Duration) {
 	m.delays.WithLabelValues(string(b), string(endedBy)).Observe(after.Seconds())
+}
+
+// LLMCallEnded implements llm.Observer.
+func (m *Metrics) LLMCallEnded(c sandbox.LLMCall) {
+	m.llmCalls.WithLabelValues(string(c.Outcome)).Inc()
+	m.addLLM(c)
+}
+
+// addLLM adds what a call used.
+func (m *Metrics) addLLM(c sandbox.LLMCall) {
+	m.llmTokens.WithLabelValues("input").Add(float64(c.Tokens.Input))
+	m.llmTokens.WithLabelValues("cached_input").Add(float64(c.Tokens.CachedInput))
+	m.llmTokens.WithLabelValues("cache_write").Add(float64(c.Tokens.CacheWrite))
+	m.llmTokens.WithLabelValues("output").Add(float64(c.Tokens.Output))
+	use := "known"
+	if c.Unknown {
+		use = "unknown"
+	}
+	m.llmCost.WithLabelValues(use).Add(float64(c.Cost) / float64(sandbox.USD))
 }
 
 // The methods of loop.Observer.

@@ -67,6 +67,9 @@ func scrape(t *testing.T, source metrics.Source) string {
 	m.Stepped(sandbox.Docker, "spawn", "", 200*time.Millisecond)
 	m.Stepped(sandbox.Docker, "kill", sandbox.Unavailable, time.Second)
 	m.Destroyed(sandbox.Docker, sandbox.EndedByCondition, 43*time.Millisecond)
+	m.LLMCallEnded(sandbox.LLMCall{Outcome: sandbox.LLMCompleted, Cost: sandbox.USD / 4,
+		Tokens: sandbox.LLMTokens{Input: 1, CachedInput: 2, CacheWrite: 3, Output: 4}})
+	m.LLMCallEnded(sandbox.LLMCall{Outcome: sandbox.LLMInterrupted, Cost: 2 * sandbox.USD, Unknown: true})
 	answer := httptest.NewRecorder()
 	m.Handler(source, slog.New(slog.DiscardHandler)).ServeHTTP(answer,
 		httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
@@ -101,6 +104,12 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 		`sandbox_step_duration_seconds_count{backend="docker",code="ok",step="spawn"} 1`,
 		`sandbox_step_duration_seconds_count{backend="docker",code="unavailable",step="kill"} 1`,
 		`sandbox_destroy_delay_seconds_bucket{backend="docker",ended_by="condition",le="0.05"} 1`,
+		`sandbox_llm_calls_total{outcome="completed"} 1`,
+		`sandbox_llm_calls_total{outcome="rejected"} 0`,
+		`sandbox_llm_tokens_total{kind="cached_input"} 2`,
+		`sandbox_llm_tokens_total{kind="output"} 4`,
+		`sandbox_llm_cost_usd_total{use="known"} 0.25`,
+		`sandbox_llm_cost_usd_total{use="unknown"} 2`,
 		`sandbox_sandboxes{backend="docker",phase="awake",pooled="false"} 7`,
 		`sandbox_sandboxes{backend="docker",phase="asleep",pooled="true"} 2`,
 		`sandbox_drift_findings{kind="orphan"} 3`,

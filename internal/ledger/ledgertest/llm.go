@@ -35,7 +35,10 @@ func (s suite) llmCalls(t *testing.T) {
 		{call("c-1", sandbox.LLMCompleted, 7), unknown, call("c-3", sandbox.LLMRunning, 300)},
 		{call("c-1", sandbox.LLMRunning, 1000)},
 	} {
-		write(t, store, func(tx *ledger.Tx) error { return tx.LLM().Record(lines) })
+		write(t, store, func(tx *ledger.Tx) error {
+			_, err := tx.LLM().Record(lines)
+			return err
+		})
 	}
 	want := sandbox.LLMUse{
 		Calls: 2, Tokens: sandbox.LLMTokens{Input: 10, CachedInput: 20, CacheWrite: 30, Output: 40}, Cost: 507,

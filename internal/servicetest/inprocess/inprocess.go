@@ -83,15 +83,23 @@ func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
 	})
 	away := sandbox.Errorf(sandbox.Unavailable, "the engine is away")
 	return servicetest.Env{
-		Service:    engine,
-		Now:        c.Now,
-		Advance:    func(d time.Duration) { advance(t, c, engine, d) },
-		Pass:       func(d time.Duration) { c.set(c.Now().Add(d)) },
-		Instance:   "engine-1",
-		Plant:      backend.Plant,
-		Remove:     backend.Remove,
-		Burn:       backend.Burn,
-		Weaken:     backend.Weaken,
+		Service:  engine,
+		Now:      c.Now,
+		Advance:  func(d time.Duration) { advance(t, c, engine, d) },
+		Pass:     func(d time.Duration) { c.set(c.Now().Add(d)) },
+		Instance: "engine-1",
+		Plant:    backend.Plant,
+		Remove:   backend.Remove,
+		Burn:     backend.Burn,
+		Weaken:   backend.Weaken,
+		CallModels: func(environmentID string, calls ...sandbox.LLMCall) {
+			t.Helper()
+			backend.LogLLM(driver.EnvironmentRef{LedgerID: store.ID(), EnvironmentID: environmentID, Instance: "engine-1"},
+				calls...)
+			if err := engine.CollectEgress(t.Context(), sandbox.Docker); err != nil {
+				t.Fatal(err)
+			}
+		},
 		Secrets:    backend.Secrets,
 		FailKills:  func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
 		HoldSpawns: holdSpawns(backend),
