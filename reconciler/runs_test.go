@@ -42,18 +42,21 @@ func TestARunInARealSandbox(t *testing.T) {
 	w.environment("catan")
 	var out, collected bytes.Buffer
 	r, err := w.service.Run(t.Context(), sandbox.RunRequest{
-		EnvironmentID: "catan", Files: archiveOf(10), Collect: []string{"out"}, Collected: &collected,
+		EnvironmentID: "catan", Files: archiveOf(10), Collect: []string{"out", "many/[0-2]/*"}, Collected: &collected,
+		Choice: sandbox.SandboxChoice{Network: sandbox.NetworkNone, Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500}},
 		ExecRequest: sandbox.ExecRequest{
-			Command: []string{"sh", "-c", "cat many/3/3; cat; mkdir out; echo result > out/file"},
-			Stdin:   strings.NewReader("the end\n"),
-			Stdout:  &out,
+			Command: []string{"sh", "-c", "cat many/3/3; cat; echo ${HTTPS_PROXY:-no way out}; " +
+				"cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; mkdir out; echo result > out/file"},
+			Stdin:  strings.NewReader("the end\n"),
+			Stdout: &out,
 		},
 	})
-	if err != nil || r.ExitCode != 0 || out.String() != "file 3\nthe end\n" || r.Lease.Status != sandbox.LeaseDestroyed ||
+	if err != nil || r.ExitCode != 0 || out.String() != "file 3\nthe end\nno way out\n536870912\n" || r.Lease.Status != sandbox.LeaseDestroyed ||
 		len(r.Missing) != 0 {
 		t.Errorf("the run wrote %q and gave %+v: %v", out.String(), r, err)
 	}
-	if got := collected.String(); !strings.Contains(got, "workspace/out/file") || !strings.Contains(got, "result\n") {
+	if got := collected.String(); !strings.Contains(got, "workspace/out/file") || !strings.Contains(got, "result\n") ||
+		!strings.Contains(got, "workspace/many/2/2") || strings.Contains(got, "workspace/many/3/3") {
 		t.Errorf("it collected %d bytes", collected.Len())
 	}
 	if left := w.docker("ps", "-aq", "--filter", w.labelled(), "--filter", sandboxes); left != "" {

@@ -161,6 +161,9 @@ type Acquire struct {
 	// NoWait returns the lease as soon as it is accepted, pending if its sandbox is not ready. It only affects
 	// the answer: the same lease is acquired with and without it.
 	NoWait bool `json:"-"`
+	// Choice is a run's own sandbox, and MayExceed its right to have more than the environment.
+	Choice    SandboxChoice `json:"-"`
+	MayExceed bool          `json:"-"`
 	// Tenant is the caller, nil for the operator. The front end sets it; it is not part of the request's JSON.
 	Tenant *Tenant `json:"-"`
 }

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
 )
 
 // Limits of RunRequest.Margin.
@@ -29,10 +32,16 @@ type RunRequest struct {
 	// Margin is the time allowed for creating the sandbox and transferring its files. The lease ends after
 	// timeout plus margin, or one margin after the caller's last sign of life. 5 s to 1 h.
 	Margin Duration
+	// Choice is what the sandbox has in place of the environment's settings. More than these needs MayExceed.
+	Choice SandboxChoice
+	// MayExceed: the caller may change the environment. The front end sets it.
+	MayExceed bool
 	// Files is a tar stream that is unpacked in /workspace before the command, nil for none.
 	Files io.Reader
 	// Collect are the paths to return in Collected after the command, as one tar stream, even if the command
-	// failed. Names in the stream are the absolute paths without the leading slash.
+	// failed. Names in the stream are the absolute paths without the leading slash. A path with *, ?, [ or { is a
+	// pattern (** matches any number of directories); a backslash takes its meaning from such a character. A
+	// directory that matches is returned with everything in it.
 	Collect   []string
 	Collected io.Writer
 }
@@ -56,8 +65,11 @@ func (r RunRequest) Normalize() (RunRequest, error) {
 	r.Collect = slices.Clone(r.Collect)
 	for i, p := range r.Collect {
 		clean, err := CleanPath(p)
-		if err != nil {
+		switch {
+		case err != nil:
 			f = append(f, Field{fmt.Sprintf("collect[%d]", i), err.Error()})
+		case !doublestar.ValidatePattern(clean):
+			f = append(f, Field{fmt.Sprintf("collect[%d]", i), fmt.Sprintf("%q is not a valid pattern", p)})
 		}
 		r.Collect[i] = clean
 	}
@@ -70,6 +82,77 @@ func (r RunRequest) Normalize() (RunRequest, error) {
 		f = append(f, e.Fields...)
 	}
 	return r, InvalidFields("run", f)
+}
+
+// SandboxChoice is what a sandbox has in place of its environment's settings. Zero fields are the environment's.
+type SandboxChoice struct {
+	Image     string
+	Resources Resources
+	// Network is none or the environment's own.
+	Network NetworkMode
+}
+
+// Apply returns the environment's settings with the choice. Errors: Invalid if a field is wrong or the backend has it for
+// the whole environment; Forbidden with ReasonScopeMissing if it is more than the environment has and mayExceed is false,
+// or with ReasonCeilingExceeded if it exceeds the tenant's ceiling.
+func (c SandboxChoice) Apply(spec EnvironmentSpec, mayExceed bool, t *Tenant) (EnvironmentSpec, error) {
+	if c == (SandboxChoice{}) {
+		return spec, nil
+	}
+	if spec.Backend == Cloudflare {
+		return spec, InvalidFields("run", c.set("must not be set: on Cloudflare all sandboxes of an environment have its %s"))
+	}
+	if c.Network != "" && c.Network != NetworkNone && c.Network != spec.Network {
+		return spec, InvalidFields("run",
+			[]Field{{"network", fmt.Sprintf("must be none or, as in the environment, %s, not %q", spec.Network, c.Network)}})
+	}
+	if more := c.more(spec); len(more) > 0 && !mayExceed {
+		return spec, &Error{Code: Forbidden, Reason: ReasonScopeMissing, Fields: more, Message: "the run needs the scope admin, " +
+			"which may change the environment: it asks for more than the environment has"}
+	}
+	orDefault(&c.Image, spec.Image)
+	orDefault(&c.Resources.MemoryMB, spec.Resources.MemoryMB)
+	orDefault(&c.Resources.CPUMillis, spec.Resources.CPUMillis)
+	orDefault(&c.Resources.PIDs, spec.Resources.PIDs)
+	orDefault(&c.Resources.DiskMB, spec.Resources.DiskMB)
+	spec.Image, spec.Resources = c.Image, c.Resources
+	if c.Network == NetworkNone {
+		spec.Network, spec.Egress = NetworkNone, nil
+	}
+	if e, ok := errors.AsType[*Error](spec.Validate()); ok {
+		return spec, InvalidFields("run", e.Fields)
+	}
+	return spec, t.Check(spec)
+}
+
+// set returns a problem of each field that is set.
+func (c SandboxChoice) set(problem string) (f []Field) {
+	for name, isSet := range map[string]bool{
+		"image": c.Image != "", "resources": c.Resources != Resources{}, "network": c.Network != "",
+	} {
+		if isSet {
+			f = append(f, Field{name, fmt.Sprintf(problem, name)})
+		}
+	}
+	slices.SortFunc(f, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
+	return f
+}
+
+// more returns the fields in which the choice is more than the environment has.
+func (c SandboxChoice) more(spec EnvironmentSpec) (f []Field) {
+	if c.Image != "" && c.Image != spec.Image {
+		f = append(f, Field{"image", fmt.Sprintf("must be %s, the environment's, not %s", spec.Image, c.Image)})
+	}
+	most := func(name string, asked, has int64) {
+		if asked > has {
+			f = append(f, Field{"resources." + name, fmt.Sprintf("must be at most %d, the environment's, not %d", has, asked)})
+		}
+	}
+	most("memory_mb", c.Resources.MemoryMB, spec.Resources.MemoryMB)
+	most("cpu_millis", c.Resources.CPUMillis, spec.Resources.CPUMillis)
+	most("pids_limit", c.Resources.PIDs, spec.Resources.PIDs)
+	most("disk_mb", c.Resources.DiskMB, spec.Resources.DiskMB)
+	return f
 }
 
 // RunResult is the result of a run.

@@ -189,7 +189,7 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 		return b, err
 	}
 	next.BatchID = batchID
-	t, s, err := e.begin(tx, env, next, warm)
+	t, s, err := e.begin(tx, env, next, warm && a.Choice == sandbox.SandboxChoice{})
 	if err != nil {
 		return b, err
 	}
@@ -199,7 +199,10 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 // mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
 func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire,
 	last int64) (*ledger.Sandbox, error) {
-	spec := a.Settings.Apply(env.Spec)
+	spec, err := a.Choice.Apply(a.Settings.Apply(env.Spec), a.MayExceed, a.Tenant)
+	if err != nil {
+		return nil, err
+	}
 	if err := mayLease(env, spec); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,10 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -35,6 +38,7 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 	_, err = e.Acquire(ctx, sandbox.Acquire{
 		AgentDID: r.AgentDID, EnvironmentID: r.EnvironmentID, Owner: ref.Owner, Tenant: r.Tenant,
 		Settings: sandbox.LeaseSettings{TTL: &r.Margin, MaxLifetime: &life, SleepAfter: &awake},
+		Choice:   r.Choice, MayExceed: r.MayExceed,
 	})
 	if err != nil {
 		return res, err
@@ -79,46 +83,76 @@ func (e *Engine) runIn(ctx context.Context, ref sandbox.LeaseRef,
 	return res, err
 }
 
-// collect writes paths as one tar stream, and returns those that are not there.
+// collect writes paths as one tar stream, and returns those that match nothing.
 func (e *Engine) collect(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (missing []string, err error) {
 	out := tar.NewWriter(r.Collected)
 	for _, p := range r.Collect {
-		archive, err := e.ReadFiles(ctx, ref, p)
-		if sandbox.ReasonOf(err) == sandbox.ReasonFileNotFound {
-			missing = append(missing, p)
-			continue
-		}
+		found, err := e.collectPath(ctx, ref, out, p)
 		if err != nil {
 			return missing, err
 		}
-		if err := errors.Join(appendArchive(out, path.Dir(p), archive), archive.Close()); err != nil {
-			return missing, lifecycle.AsError(err)
+		if !found {
+			missing = append(missing, p)
 		}
 	}
 	return missing, lifecycle.AsError(out.Close())
 }
 
-// appendArchive copies the entries of an archive whose names are relative to a directory.
-func appendArchive(out *tar.Writer, dir string, archive io.Reader) error {
+// collectPath writes a path, or everything that matches a pattern, and reports whether there is anything. It reads the
+// directory of a pattern and picks here: no program of the sandbox is asked what is there.
+func (e *Engine) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *tar.Writer, p string) (bool, error) {
+	base, matches := p, func(string) bool { return true }
+	if strings.ContainsAny(p, `*?[{\`) {
+		base, _ = doublestar.SplitPattern(p)
+		matches = func(name string) bool { return underMatch(p, base, name) }
+	}
+	archive, err := e.ReadFiles(ctx, ref, base)
+	if sandbox.ReasonOf(err) == sandbox.ReasonFileNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	found, err := appendArchive(out, path.Dir(base), archive, matches)
+	return found, lifecycle.AsError(errors.Join(err, archive.Close()))
+}
+
+// underMatch reports whether a path or a directory above it, up to base, matches a pattern.
+func underMatch(pattern, base, name string) bool {
+	for ; len(name) > len(base); name = path.Dir(name) {
+		if doublestar.MatchUnvalidated(pattern, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendArchive copies those entries of an archive that match, whose names are relative to a directory, and reports
+// whether there were any.
+func appendArchive(out *tar.Writer, dir string, archive io.Reader, matches func(name string) bool) (found bool, err error) {
 	for entries := tar.NewReader(archive); ; {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return found, nil
 		}
 		if err != nil {
-			return err
+			return found, err
 		}
-		isDir := h.Typeflag == tar.TypeDir
-		h.Name, h.PAXRecords = path.Join(dir, h.Name)[1:], nil
+		isDir, name := h.Typeflag == tar.TypeDir, path.Join(dir, h.Name)
+		if !matches(name) {
+			continue
+		}
+		found = true
+		h.Name, h.PAXRecords = name[1:], nil
 		if isDir {
 			h.Name += "/"
 		}
 		if err := out.WriteHeader(h); err != nil {
-			return err
+			return found, err
 		}
 		if _, err := io.Copy(out, entries); err != nil {
-			return err
+			return found, err
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package leasing_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -67,4 +68,44 @@ func TestARunWhoseSandboxCannotBeDestroyedHasItsResult(t *testing.T) {
 		later(time.Minute)
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
 	})
+}
+
+// TestARunHasNoMoreThanItsCallerMay: more than the environment has is for those who may change the environment, and no
+// more than a tenant's ceiling.
+func TestARunHasNoMoreThanItsCallerMay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		tenant := &sandbox.Tenant{Name: "team", Environments: []string{"*"}}
+		large := sandbox.SandboxChoice{Resources: sandbox.Resources{MemoryMB: 8192}}
+		for _, row := range []struct {
+			choice    sandbox.SandboxChoice
+			mayExceed bool
+			tenant    *sandbox.Tenant
+			want      sandbox.Reason
+		}{
+			{sandbox.SandboxChoice{Image: "tools:2"}, false, nil, sandbox.ReasonScopeMissing},
+			{large, false, nil, sandbox.ReasonScopeMissing},
+			{large, false, tenant, sandbox.ReasonScopeMissing},
+			{large, true, tenant, sandbox.ReasonCeilingExceeded},
+			{large, true, nil, ""},
+			{sandbox.SandboxChoice{Image: "tools:2"}, true, tenant, ""},
+			{sandbox.SandboxChoice{Resources: sandbox.Resources{MemoryMB: 1024, CPUMillis: 500}}, false, tenant, ""},
+		} {
+			r := runOf("true")
+			r.Choice, r.MayExceed, r.Tenant = row.choice, row.mayExceed, row.tenant
+			res, err := w.engine.Run(w.Context(), r)
+			if sandbox.ReasonOf(err) != row.want || row.want != "" && res.Lease.ID != "" {
+				t.Errorf("%+v of %v: %v, %+v", row.choice, row.tenant, err, res.Lease)
+			}
+		}
+	})
+}
+
+func TestARunOnCloudflareHasItsEnvironmentsSandbox(t *testing.T) {
+	_, err := sandbox.SandboxChoice{Image: "tools:2", Network: sandbox.NetworkNone}.Apply(
+		sandbox.EnvironmentSpec{Backend: sandbox.Cloudflare}.WithDefaults(), true, nil)
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || e.Code != sandbox.Invalid || len(e.Fields) != 2 || e.Fields[0].Name != "image" || e.Fields[1].Name != "network" {
+		t.Errorf("%+v", err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,16 +22,21 @@ var fileTests = []test{
 	{"FilesAreActivity", filesAreActivity},
 }
 
-// archive is a tar stream with one file.
-func archive(w *world, name, content string) io.Reader {
+// archive is a tar stream of files. Names and contents alternate.
+func archive(w *world, files ...string) io.Reader {
 	w.Helper()
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)
-	err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))})
-	if err == nil {
-		_, err = io.WriteString(t, content)
+	for f := range slices.Chunk(files, 2) {
+		err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f[0], Mode: 0o644, Size: int64(len(f[1]))})
+		if err == nil {
+			_, err = io.WriteString(t, f[1])
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
 	}
-	if err = errors.Join(err, t.Close()); err != nil {
+	if err := t.Close(); err != nil {
 		w.Fatal(err)
 	}
 	return &b

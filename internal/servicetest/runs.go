@@ -16,6 +16,9 @@ import (
 var runTests = []test{
 	{"ARunLeavesNothingBehind", aRunLeavesNothingBehind},
 	{"ARunMovesFilesInAndOut", aRunMovesFilesInAndOut},
+	{"ARunCollectsByPattern", aRunCollectsByPattern},
+	{"ARunHasASandboxOfItsOwnChoice", aRunHasASandboxOfItsOwnChoice},
+	{"ARunChoosesWhatThereIs", aRunChoosesWhatThereIs},
 	{"ARunStreams", aRunStreams},
 	{"ARunEndsWithItsCaller", aRunEndsWithItsCaller},
 	{"ARunTouchesNoOtherLease", aRunTouchesNoOtherLease},
@@ -74,18 +77,7 @@ func aRunMovesFilesInAndOut(w *world) {
 	if r.ExitCode != 3 || !slices.Equal(r.Missing, []string{"/workspace/none"}) {
 		w.Errorf("the run gave %+v", r)
 	}
-	var got []string
-	for entries := tar.NewReader(&out); ; {
-		h, err := entries.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			w.Fatal(err)
-		}
-		text := must(io.ReadAll(entries))(w)
-		got = append(got, h.Name+"="+string(text))
-	}
+	got := collected(w, &out)
 	if want := []string{"workspace/maps/one.txt=gold", "workspace/maps/one.txt=gold"}; !slices.Equal(got, want) {
 		w.Errorf("collected %q, want %q", got, want)
 	}
@@ -95,6 +87,88 @@ func aRunMovesFilesInAndOut(w *world) {
 		Files:         strings.NewReader(strings.Repeat("no tar", 200)),
 	})
 	if w.wantError(err, sandbox.Invalid, ""); w.Running() != 0 {
+		w.Errorf("%d sandboxes are left", w.Running())
+	}
+}
+
+// collected lists the files of a tar stream.
+func collected(w *world, from io.Reader) (list []string) {
+	w.Helper()
+	for entries := tar.NewReader(from); ; {
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+		list = append(list, h.Name+"="+string(must(io.ReadAll(entries))(w)))
+	}
+}
+
+func aRunCollectsByPattern(w *world) {
+	w.environment()
+	sent := archive(w, "a/one.json", "1", "a/b/two.json", "2", "a/b/two.txt", "no", "a/*.json", "star", "top.json", "top")
+	var out bytes.Buffer
+	r := w.run(sandbox.RunRequest{
+		ExecRequest: command("true"), Files: sent,
+		Collect:   []string{"a/**/two.{json,xml}", "t*.json", "a/?", `a/\*.json`, "*.none", "/workspace/none/*"},
+		Collected: &out,
+	})
+	if !slices.Equal(r.Missing, []string{"/workspace/*.none", "/workspace/none/*"}) {
+		w.Errorf("missing are %q", r.Missing)
+	}
+	got, want := collected(w, &out), []string{
+		"workspace/a/b/two.json=2", "workspace/top.json=top", "workspace/a/b/two.json=2", "workspace/a/b/two.txt=no",
+		"workspace/a/*.json=star",
+	}
+	files := slices.DeleteFunc(got, func(s string) bool { return strings.HasSuffix(s, "/=") }) // directories
+	if !slices.Equal(files, want) {
+		w.Errorf("collected %q, want %q", files, want)
+	}
+	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("true"),
+		Collect: []string{"/etc/*", "a[", "../../etc/*"}, Collected: io.Discard})
+	w.wantError(err, sandbox.Invalid, "", "collect[0]", "collect[1]", "collect[2]")
+}
+
+func aRunHasASandboxOfItsOwnChoice(w *world) {
+	w.environment(func(p *sandbox.PutEnvironment) {
+		p.Network, p.Egress = sandbox.NetworkRestricted, &sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "good.test"}}}
+		p.WarmPool = &sandbox.WarmPool{Size: 1}
+	})
+	w.Advance(time.Second)
+	less := sandbox.SandboxChoice{Network: sandbox.NetworkNone, Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500}}
+	l := w.run(sandbox.RunRequest{ExecRequest: command("true"), Choice: less}).Lease
+	if l.Network != sandbox.NetworkNone || l.Resources.MemoryMB != 512 || l.Resources.CPUMillis != 500 ||
+		l.Resources.PIDs != sandbox.DefaultResources.PIDs || l.Image != "player" {
+		w.Errorf("the run had %+v", l)
+	}
+	other := sandbox.SandboxChoice{Image: "tools:2", Resources: sandbox.Resources{MemoryMB: 8192}}
+	l = w.run(sandbox.RunRequest{ExecRequest: command("true"), Choice: other, MayExceed: true}).Lease
+	if l.Image != "tools:2" || l.Resources.MemoryMB != 8192 || l.Network != sandbox.NetworkRestricted {
+		w.Errorf("the run had %+v", l)
+	}
+	if l = w.run(sandbox.RunRequest{ExecRequest: command("true")}).Lease; l.Image != "player" ||
+		l.Resources != sandbox.DefaultResources {
+		w.Errorf("a run without a choice had %+v", l)
+	}
+}
+
+func aRunChoosesWhatThereIs(w *world) {
+	w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
+	for _, row := range []struct {
+		choice sandbox.SandboxChoice
+		field  string
+	}{
+		{sandbox.SandboxChoice{Network: sandbox.NetworkFull}, "network"},
+		{sandbox.SandboxChoice{Resources: sandbox.Resources{MemoryMB: -1}}, "resources.memory_mb"},
+		{sandbox.SandboxChoice{Resources: sandbox.Resources{DiskMB: 1 << 40}}, "resources.disk_mb"},
+	} {
+		_, err := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("true"),
+			Choice: row.choice, MayExceed: true})
+		w.wantError(err, sandbox.Invalid, "", row.field)
+	}
+	if w.Running() != 0 {
 		w.Errorf("%d sandboxes are left", w.Running())
 	}
 }

@@ -48,6 +48,7 @@ func (in runInput) touches() Target { return Environment(in.EnvironmentID) }
 func (s *server) run(w http.ResponseWriter, r *http.Request, service service.Service, in runInput) error {
 	req, token := in.RunRequest, tokenOfCaller(r.Context())
 	req.Owner, req.Tenant = ownerFor(token, req.Owner), token.Tenant()
+	req.MayExceed = token.Permits(s.operations["put-environment"])
 	if !accepts(r, wire.NDJSON) {
 		return collectRun(w, r, service, req)
 	}
@@ -192,5 +193,6 @@ func decodeRun(body []byte) (runInput, error) {
 	exec, err := execOf(in.ExecRequest, nil)
 	return runInput{sandbox.RunRequest{
 		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Margin: in.Margin, Collect: in.Collect, ExecRequest: exec,
+		Choice: sandbox.SandboxChoice{Image: in.Image, Resources: in.Resources, Network: in.Network},
 	}}, err
 }

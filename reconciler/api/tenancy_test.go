@@ -187,6 +187,38 @@ func TestARunHasTheStateOfWhoAsksForIt(t *testing.T) {
 	}
 }
 
+// TestARunsOwnImageNeedsTheRightToChangeItsEnvironment, within the ceiling of the token.
+func TestARunsOwnImageNeedsTheRightToChangeItsEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	operator := w.tenant("operator", sandbox.ScopeAdmin)
+	operator.sharing("tenant-b1")
+	admin, player := w.tenant("admin", sandbox.ScopeAdmin, "tenant-b*"), w.tenant("player", sandbox.ScopeLease, "tenant-b*")
+	large := sandbox.SandboxChoice{Resources: sandbox.Resources{MemoryMB: 16_384}}
+	for _, row := range []struct {
+		caller tenant
+		choice sandbox.SandboxChoice
+		want   sandbox.Reason
+	}{
+		{player, sandbox.SandboxChoice{Image: "tools:2"}, sandbox.ReasonScopeMissing},
+		{player, sandbox.SandboxChoice{Network: sandbox.NetworkNone}, ""},
+		{admin, sandbox.SandboxChoice{Image: "tools:2"}, ""},
+		{admin, large, sandbox.ReasonCeilingExceeded},
+		{operator, large, ""},
+	} {
+		res, err := row.caller.Run(t.Context(), sandbox.RunRequest{
+			EnvironmentID: "tenant-b1", AgentDID: victim, Choice: row.choice,
+			ExecRequest: sandbox.ExecRequest{Command: []string{"echo"}},
+		})
+		if sandbox.ReasonOf(err) != row.want {
+			t.Errorf("%+v: %v", row.choice, err)
+		}
+		if want := row.choice.Image; err == nil && want != "" && res.Lease.Image != want {
+			t.Errorf("the run had image %s, want %s", res.Lease.Image, want)
+		}
+	}
+}
+
 const profile = `{"defaultAction":"SCMP_ACT_ERRNO"}`
 
 // aboveDefaults are what an environment may ask for beyond what is safe, by the field that is refused.

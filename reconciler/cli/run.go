@@ -62,7 +62,12 @@ command did not run or its outcome is unknown.`,
 	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
 	f.BoolVarP(&flags.stdin, "stdin", "i", false, "pass standard input to the command")
 	f.StringVar(&flags.files, "files", "", "tar `file` to unpack into /workspace before the command")
-	f.StringArrayVar(&req.Collect, "collect", nil, "`path` to add to --to after the command; may be repeated")
+	f.StringArrayVar(&req.Collect, "collect", nil, "`path` or pattern, such as 'results/**/*.json', to add to --to after the command; may be repeated")
+	f.StringVar(&req.Choice.Image, "image", "", "image of this run (default: the environment's)")
+	f.Int64Var(&req.Choice.Resources.MemoryMB, "memory-mb", 0, "memory of this run in MiB (default: the environment's)")
+	f.Int64Var(&req.Choice.Resources.CPUMillis, "cpu-millis", 0,
+		"CPU of this run in thousandths of a core (default: the environment's)")
+	f.StringVar((*string)(&req.Choice.Network), "network", "", "`mode` of this run: none, or the environment's (default)")
 	f.StringVar(&flags.collect, "to", "", "tar `file` that receives the collected paths")
 	f.BoolVar(&flags.report, "report", false, "print the duration and cost of the run on standard error")
 	return cmd

@@ -42,6 +42,7 @@ func writeRun(form *multipart.Writer, r sandbox.RunRequest) error {
 	}
 	err = json.NewEncoder(part).Encode(wire.RunRequest{
 		EnvironmentID: r.EnvironmentID, AgentDID: r.AgentDID, Margin: r.Margin, Collect: r.Collect,
+		RunSandbox: wire.RunSandbox{Image: r.Choice.Image, Resources: r.Choice.Resources, Network: r.Choice.Network},
 		ExecRequest: wire.ExecRequest{
 			Command:     r.Command,
 			Env:         r.Env,

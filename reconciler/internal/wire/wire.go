@@ -294,8 +294,16 @@ type RunRequest struct {
 	EnvironmentID string           `json:"environment_id"`
 	AgentDID      string           `json:"agent_did,omitempty" doc:"Default: a new agent for this run."`
 	Margin        sandbox.Duration `json:"margin,omitempty" doc:"Time allowed for creating the sandbox and copying files, 5s to 1h. Default 2m0s."`
-	Collect       []string         `json:"collect,omitempty" doc:"Paths to return as a tar stream after the command."`
+	Collect       []string         `json:"collect,omitempty" doc:"Paths and patterns, such as results/**/*.json, to return as a tar stream after the command. A path with *, ?, [ or { is a pattern."`
+	RunSandbox
 	ExecRequest
+}
+
+// RunSandbox is what the sandbox of a run has in place of its environment's settings.
+type RunSandbox struct {
+	Image     string              `json:"image,omitempty" doc:"Image of this run. Default: the environment's. Another one needs the scope admin. Not on Cloudflare."`
+	Resources sandbox.Resources   `json:"resources,omitzero" doc:"Size of this run. Default: the environment's; 0 keeps a field. More than the environment has needs the scope admin. Not on Cloudflare."`
+	Network   sandbox.NetworkMode `json:"network,omitempty" enum:"none,restricted,full" doc:"none, or the environment's own. LLM routes are there with none, too. Not on Cloudflare."`
 }
 
 // RunResult is the result of a run.
