@@ -333,8 +333,10 @@ func soundEnvironment(dir string) sound {
 		"expiry_conditions": {[]any{"game.finished", "task.complete"}}, "instance": {"engine"},
 		"resources.memory_mb": {1024}, "resources.cpus": {0.5, 1.5}, "resources.pids_limit": {64},
 		"resources.disk_mb": {2048}, "network.mode": {"restricted"},
-		"network.allow":         {[]any{"a.example.com", "b.example.com:8443"}},
-		"network.private_cidrs": {[]any{"10.0.0.0/8"}}, "warm_pool.size": {0, 2}, "warm_pool.max_size": {6},
+		"network.allow":         {[]any{"a.example.com", "one", "b.example.com:8443"}},
+		"network.private_cidrs": {[]any{"10.0.0.0/8"}}, "network.credentials.secret": {"one"},
+		"network.credentials.header": {"Authorization", "Private-Token"}, "network.credentials.scheme": {"basic"},
+		"network.credentials.username": {"x-access-token"}, "network.authorities": {"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"}, "warm_pool.size": {0, 2}, "warm_pool.max_size": {6},
 		"warm_pool.mode": {"running", "paused"}, "warm_pool.ttl": {"90m"}, "warm_pool.paused": {true},
 		"budget.monthly_usd": {"25", "25.00"}, "mount.source": {dir}, "mount.target": {"/maps"}, "mount.writable": {true},
 		"copy.source": {dir}, "copy.target": {"/workspace/maps"}, "state.scope": {"agent"},
@@ -395,6 +397,27 @@ func TestWhatIsAcceptedIsAppliedAsPlanned(t *testing.T) {
 	}
 }
 
+// repairCredentials takes from a network what its credentials exclude or need: a secret, an allowed host, a user for one
+// scheme, and authorities only with them.
+func repairCredentials(network map[string]any, hasSecrets bool) {
+	if !hasSecrets || network["allow"] == nil {
+		delete(network, "credentials")
+	}
+	all, ok := network["credentials"].(map[string]any)
+	if !ok {
+		delete(network, "authorities")
+		return
+	}
+	one, ok := all["one"].(map[string]any)
+	switch {
+	case !ok:
+	case one["scheme"] == nil:
+		delete(one, "username")
+	case one["username"] == nil:
+		delete(one, "scheme")
+	}
+}
+
 // add goes through one configuration, from where the object stands.
 func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 	n.cases++
@@ -407,6 +430,9 @@ func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 	}
 	if early["secrets"] == nil {
 		delete(early, "llm") // whose key is a secret
+	}
+	if network, ok := early["network"].(map[string]any); ok {
+		repairCredentials(network, early["secrets"] != nil)
 	}
 	place := spoil(t, c.block.Attributes, early, "")
 	known := values.resolve(t, c.block.Attributes, early, "")

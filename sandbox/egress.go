@@ -1,8 +1,11 @@
 package sandbox
 
 import (
+	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/netip"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +18,131 @@ type Egress struct {
 	// PrivateCIDRs are private ranges that an allowed host may be in, such as that of a self-hosted model.
 	// Other private addresses are refused, whatever name resolves to them.
 	PrivateCIDRs []string `json:"private_cidrs,omitempty" doc:"Private ranges that an allowed host may be in, such as that of a self-hosted model. Other private addresses are refused."`
+	// Credentials are added by the gateway to requests to allowed hosts, by host.
+	Credentials map[string]EgressCredential `json:"credentials,omitempty" doc:"Credentials that the gateway adds to requests to allowed hosts by TLS, by host, such as github.com. No sandbox gets them. Docker only."`
+	// Authorities are certificates in PEM that hosts with a credential may have theirs from, beside the public authorities.
+	Authorities string `json:"authorities,omitempty" doc:"Certificates of authorities, in PEM, that hosts with a credential may have theirs from, beside the public ones, such as that of a self-hosted Git server. At most 64 KiB. Docker only."`
 }
+
+// EgressCredential is a credential that the gateway puts into a header of each request to a host, in place of what the
+// sandbox sent. The gateway ends the TLS of these connections itself.
+type EgressCredential struct {
+	// Secret names the secret. No sandbox gets it.
+	Secret string `json:"secret" doc:"Name of the secret. No sandbox gets this secret."`
+	// Header is the name of the header; empty means Authorization.
+	Header string `json:"header,omitempty" doc:"Header that gets the credential. Default: Authorization."`
+	// Scheme is how the header is written; empty means bearer in Authorization and raw in another header.
+	Scheme CredentialScheme `json:"scheme,omitempty" enum:"bearer,basic,raw" doc:"bearer: the word Bearer and the secret. basic: username and the secret as the password, as git needs it. raw: the secret alone. Default: bearer in Authorization, raw in another header."`
+	// Username is the user of the scheme basic.
+	Username string `json:"username,omitempty" doc:"User of the scheme basic, such as x-access-token for a token of GitHub."`
+}
+
+// CredentialScheme is how a header has a credential.
+type CredentialScheme string
+
+// The schemes.
+const (
+	CredentialBearer CredentialScheme = "bearer"
+	CredentialBasic  CredentialScheme = "basic"
+	CredentialRaw    CredentialScheme = "raw"
+)
+
+// authorization is the default header of a credential.
+const authorization = "Authorization"
+
+// WithDefaults returns the credential with all defaults filled in.
+func (c EgressCredential) WithDefaults() EgressCredential {
+	orDefault(&c.Header, authorization)
+	if c.Scheme == "" && c.Header != authorization {
+		c.Scheme = CredentialRaw
+	}
+	orDefault(&c.Scheme, CredentialBearer)
+	return c
+}
+
+// Value returns what the header has for a secret. Space around the secret, such as the end of a file's line, does not
+// count.
+func (c EgressCredential) Value(secret Secret) Secret {
+	text := strings.TrimSpace(string(secret))
+	switch c = c.WithDefaults(); c.Scheme {
+	case CredentialBasic:
+		text = "Basic " + base64.StdEncoding.EncodeToString([]byte(c.Username+":"+text))
+	case CredentialBearer:
+		text = "Bearer " + text
+	}
+	return Secret(text)
+}
+
+// forbiddenHeaders belong to the connection or say what is asked for: they must not hold a credential.
+var forbiddenHeaders = []string{
+	"Connection", "Content-Length", "Content-Type", "Expect", "Host", "Keep-Alive", "Proxy-Authorization",
+	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// credentialFields returns the problems of the credentials.
+func (e Egress) credentialFields() (f []Field) {
+	if len(e.Credentials) > maxEgressCredentials {
+		f = append(f, Field{"egress.credentials",
+			fmt.Sprintf("must be at most %d, not %d", maxEgressCredentials, len(e.Credentials))})
+	}
+	if e.Authorities != "" {
+		if len(e.Authorities) > maxAuthoritiesBytes || !isPEM(e.Authorities) {
+			f = append(f, Field{"egress.authorities",
+				fmt.Sprintf("must be certificates in PEM, of at most %d bytes together", maxAuthoritiesBytes)})
+		} else if len(e.Credentials) == 0 {
+			f = append(f, Field{"egress.authorities", "must not be set without egress.credentials, whose hosts they are for"})
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(e.Credentials)) {
+		name, c := fmt.Sprintf("egress.credentials[%q]", host), e.Credentials[host].WithDefaults()
+		bad := func(field, problem string, args ...any) {
+			f = append(f, Field{name + field, fmt.Sprintf(problem, args...)})
+		}
+		canonical, err := CanonicalHost(host)
+		switch {
+		case err != nil:
+			bad("", "%s", err.Error())
+		case canonical != host:
+			bad("", "must be written as %s", canonical)
+		case !e.allowsTLS(host):
+			bad("", "must be a host that egress.allow lets sandboxes reach on a port other than 80, such as %s:443", host)
+		}
+		if !headerName().MatchString(c.Header) || slices.Contains(forbiddenHeaders, textproto.CanonicalMIMEHeaderKey(c.Header)) {
+			bad(".header", "must be a header such as Authorization or Private-Token, not %q", c.Header)
+		}
+		switch c.Scheme {
+		case CredentialBearer, CredentialBasic, CredentialRaw:
+		default:
+			bad(".scheme", "must be bearer, basic or raw, not %q", c.Scheme)
+		}
+		if isBasic := c.Scheme == CredentialBasic; isBasic != (c.Username != "") {
+			bad(".username", "must be set with the scheme basic, and only then")
+		}
+		if strings.ContainsFunc(c.Username, func(r rune) bool { return r < ' ' || r == ':' || r == 0x7f }) || len(c.Username) > 255 {
+			bad(".username", "must be at most 255 characters without ':' and control characters")
+		}
+	}
+	return f
+}
+
+// isPEM reports whether a text is certificates in PEM and nothing else that looks like PEM. Parsing them is the gateway's.
+func isPEM(text string) bool {
+	begin, end := strings.Count(text, "-----BEGIN CERTIFICATE-----"), strings.Count(text, "-----END CERTIFICATE-----")
+	return begin > 0 && begin == end && strings.Count(text, "-----BEGIN ") == begin
+}
+
+// allowsTLS reports whether a rule allows a host on a port that may speak TLS.
+func (e Egress) allowsTLS(host string) bool {
+	return slices.ContainsFunc(e.Allow, func(r EgressRule) bool {
+		domain, isWildcard := strings.CutPrefix(strings.ToLower(r.Host), "*")
+		if isWildcard && !strings.HasSuffix(host, domain) || !isWildcard && host != domain {
+			return false
+		}
+		return len(r.Ports) == 0 || slices.ContainsFunc(r.Ports, func(p int) bool { return p != 80 })
+	})
+}
+
+var headerName = pattern(`^[A-Za-z0-9!#$%&'*+.^_|~-]{1,64}$`)
 
 // EgressRule allows one host, or all subdomains of a domain.
 type EgressRule struct {
@@ -51,7 +178,8 @@ func (s EnvironmentSpec) EgressRules() Egress {
 
 // Equal reports whether e and other list the same rules in the same order.
 func (e Egress) Equal(other Egress) bool {
-	return slices.Equal(e.PrivateCIDRs, other.PrivateCIDRs) &&
+	return slices.Equal(e.PrivateCIDRs, other.PrivateCIDRs) && maps.Equal(e.Credentials, other.Credentials) &&
+		e.Authorities == other.Authorities &&
 		slices.EqualFunc(e.Allow, other.Allow, func(a, b EgressRule) bool {
 			return a.Host == b.Host && slices.Equal(a.Ports, b.Ports)
 		})
@@ -62,6 +190,9 @@ const (
 	maxEgressRules = 1000
 	maxEgressPorts = 32
 	maxEgressCIDRs = 64
+	// maxEgressCredentials is also the most secrets that an environment may have.
+	maxEgressCredentials = MaxSecrets
+	maxAuthoritiesBytes  = 64 << 10
 )
 
 // Validate checks all rules. Errors: Invalid, naming each field below egress.
@@ -94,7 +225,7 @@ func (e Egress) fields() []Field {
 			bad(fmt.Sprintf("egress.private_cidrs[%d]", i), "%s", err.Error())
 		}
 	}
-	return f
+	return append(f, e.credentialFields()...)
 }
 
 // unsupportedOnCloudflare returns the fields that Cloudflare's outbound interception cannot provide. It handles
@@ -113,6 +244,12 @@ func (e Egress) unsupportedOnCloudflare() []Field {
 	}
 	if len(e.PrivateCIDRs) > 0 {
 		f = append(f, Field{"egress.private_cidrs", "must not be set on Cloudflare, which cannot reach private ranges"})
+	}
+	if len(e.Credentials) > 0 {
+		f = append(f, Field{"egress.credentials", "must not be set on Cloudflare: credentials are added on Docker only"})
+	}
+	if e.Authorities != "" {
+		f = append(f, Field{"egress.authorities", "must not be set on Cloudflare, which adds no credentials"})
 	}
 	return f
 }

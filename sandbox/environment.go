@@ -177,6 +177,7 @@ func (s EnvironmentSpec) Validate() error {
 			bad("egress", "requires network \"restricted\", not %q", s.Network)
 		}
 	}
+	f = append(f, s.credentialSecretFields()...)
 	f = append(f, s.processFields()...)
 	f = append(f, s.WarmPool.fields()...)
 	f = append(f, s.Snapshot.fields()...)

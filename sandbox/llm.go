@@ -237,14 +237,25 @@ func llmWithDefaults(routes map[string]LLMRoute) map[string]LLMRoute {
 	return all
 }
 
-// IsLLMCredential reports whether a secret is the key of a route. Such a secret is in no sandbox.
-func (s EnvironmentSpec) IsLLMCredential(secret string) bool {
+// IsCredential reports whether a secret is the key of an LLM route or a credential of a host. Such a secret is in no
+// sandbox.
+func (s EnvironmentSpec) IsCredential(secret string) bool {
 	for _, r := range s.LLM {
 		if r.Credential == secret {
 			return true
 		}
 	}
+	for _, c := range s.EgressRules().Credentials {
+		if c.Secret == secret {
+			return true
+		}
+	}
 	return false
+}
+
+// HasCredentials reports whether the gateway has credentials of the environment: keys of LLM routes or of hosts.
+func (s EnvironmentSpec) HasCredentials() bool {
+	return len(s.LLM) > 0 || len(s.EgressRules().Credentials) > 0
 }
 
 // LLMProtocols returns the protocols of the routes, by name, never nil.
@@ -278,6 +289,20 @@ func (s EnvironmentSpec) llmFields() []Field {
 		if r.Credential != "" && !slices.Contains(s.Secrets, r.Credential) {
 			f = append(f, Field{at + ".credential", fmt.Sprintf("must be the name of one of the environment's secrets, not %q",
 				r.Credential)})
+		}
+	}
+	return f
+}
+
+// credentialSecretFields returns the credentials of hosts whose secret the environment does not have.
+func (s EnvironmentSpec) credentialSecretFields() (f []Field) {
+	if s.Egress == nil {
+		return nil
+	}
+	for _, host := range slices.Sorted(maps.Keys(s.Egress.Credentials)) {
+		if name := s.Egress.Credentials[host].Secret; !slices.Contains(s.Secrets, name) {
+			f = append(f, Field{fmt.Sprintf("egress.credentials[%q].secret", host),
+				fmt.Sprintf("must be the name of one of the environment's secrets, not %q", name)})
 		}
 	}
 	return f

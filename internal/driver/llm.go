@@ -6,6 +6,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// CredentialBroker is implemented by an Executor whose gateways add credentials to requests of sandboxes to some hosts. It
+// starts a gateway that is down, but no sandbox.
+type CredentialBroker interface {
+	// ServeCredentials sets the credentials of an environment by host. A gateway that starts again has none until they are
+	// set again. Errors: NotFound if the environment has no gateway.
+	ServeCredentials(ctx context.Context, ref EnvironmentRef, credentials map[string]Credential) error
+}
+
+// Credential is a header of the requests to a host.
+type Credential struct {
+	Header string
+	Value  sandbox.Secret
+}
+
 // LLMBroker is implemented by an Executor whose gateways call models for sandboxes, with keys that the sandboxes do not
 // have, and keep a journal of the calls. It starts a gateway that is down, but no sandbox.
 type LLMBroker interface {

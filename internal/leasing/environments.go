@@ -67,7 +67,7 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 		if err != nil {
 			return err
 		}
-		if len(p.LLM) > 0 {
+		if p.HasCredentials() {
 			if err := tx.LLM().Begin(instance, p.ID); err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	brokers := len(p.LLM) > 0 || len(before.LLM) > 0
+	brokers := p.HasCredentials() || before.HasCredentials()
 	if err := e.provision(ctx, x, p, brokers, instance, claim); err != nil {
 		return sandbox.Environment{}, err
 	}

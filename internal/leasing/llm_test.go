@@ -2,11 +2,13 @@ package leasing_test
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -78,6 +80,57 @@ func TestASecretThatBecomesAKeyLeavesTheSandboxes(t *testing.T) {
 				w.Errorf("the sandbox has %q as the key, want %q", string(got), string(step.want))
 			}
 		}
+	})
+}
+
+// TestCredentialsOfHostsAreAtTheGatewayAndInNoSandbox, as the gateway is to write them, through every change.
+func TestCredentialsOfHostsAreAtTheGatewayAndInNoSandbox(t *testing.T) {
+	inWorld(t, func(w *world) {
+		with := func(value string, credentials map[string]sandbox.EgressCredential) func(p *sandbox.PutEnvironment) {
+			return func(p *sandbox.PutEnvironment) {
+				p.SecretValues = map[string]sandbox.Secret{"git": sandbox.Secret(value), "npm": "npm-hunter2", "token": secretValue}
+				p.Network, p.Egress = sandbox.NetworkRestricted, &sandbox.Egress{
+					Allow:       []sandbox.EgressRule{{Host: "github.com"}, {Host: "*.npm.test"}},
+					Credentials: credentials,
+				}
+			}
+		}
+		both := map[string]sandbox.EgressCredential{
+			"github.com":        {Secret: "git", Scheme: sandbox.CredentialBasic, Username: "x-access-token"},
+			"registry.npm.test": {Secret: "npm"},
+		}
+		ref := w.gatewayRef()
+		want := func(when string, want map[string]driver.Credential) {
+			w.Helper()
+			if got := w.backend.Credentials(ref); !maps.Equal(got, want) {
+				w.Errorf("%s the gateway has %#v, want %#v", when, got, want)
+			}
+		}
+		w.environment(with("git-hunter2\n", both))
+		first := map[string]driver.Credential{
+			"github.com":        {Header: "Authorization", Value: "Basic eC1hY2Nlc3MtdG9rZW46Z2l0LWh1bnRlcjI="},
+			"registry.npm.test": {Header: "Authorization", Value: "Bearer npm-hunter2"},
+		}
+		want("after its creation", first)
+		l := w.acquire(ann)
+		if got := w.backend.Secrets(l.SandboxID); len(got) != 1 || got["token"] != secretValue {
+			w.Errorf("the sandbox has the secrets %v", got)
+		}
+		w.backend.RestartGateway(ref)
+		w.collectEgress()
+		want("after its start and a pass", first)
+		w.backend.RestartGateway(ref)
+		w.acquire(bob)
+		want("after its start and an acquire", first)
+		w.environment(with("rotated", map[string]sandbox.EgressCredential{"github.com": {Secret: "git", Header: "Private-Token"}}))
+		want("after a change", map[string]driver.Credential{"github.com": {Header: "Private-Token", Value: "rotated"}})
+		w.exec(l.ID, "echo")
+		if got := w.backend.Secrets(l.SandboxID); len(got) != 2 || got["npm"] != "npm-hunter2" {
+			w.Errorf("after a change the sandbox has the secrets %v", got)
+		}
+		w.environment(with("rotated", nil))
+		want("without credentials", map[string]driver.Credential{})
+		w.wantNotInLedger("hunter2")
 	})
 }
 

@@ -155,7 +155,7 @@ func (e *Engine) settleEnvironment(ctx context.Context, id, claim string,
 }
 
 // provision makes a claimed environment, past the end of ctx. It returns early, with ctx's error, when ctx ends.
-// brokers: the environment has LLM routes, or had them.
+// brokers: the environment's gateway has credentials, or had them.
 func (e *Engine) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment, brokers bool,
 	instance, claim string) error {
 	done := make(chan error, 1)

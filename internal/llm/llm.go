@@ -1,9 +1,10 @@
 // Package llm lets sandboxes call models without a key. The gateway of an environment makes the calls and keeps a
 // journal of them. This package gives the gateway the environment's routes with their keys, which the gateway has in
-// memory only, and what the calls may still cost; and it records the journal in the ledger.
+// memory only, and what the calls may still cost; and it records the journal in the ledger. The credentials of other hosts
+// take the same way to the gateway.
 //
 //	before a sandbox is used ──> Prepare ─┐
-//	an environment changes ─────> Serve ──┼─> the gateway's routes, keys and budget
+//	an environment changes ─────> Serve ──┼─> the gateway's routes, keys, budget and credentials
 //	ticker ─────────────────────> Collect ┘
 //	                                 └─────> llm_calls, llm_days, llm_months
 //	an environment is removed ──> Drain ─────┘
@@ -39,9 +40,10 @@ type Budgets interface {
 	BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error)
 }
 
-// Keys opens the keys of routes.
+// Keys opens the keys of routes and the credentials of hosts.
 type Keys interface {
-	LLMKeys(env *ledger.Environment, sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error)
+	// Credentials returns them by the name of the secret.
+	Credentials(env *ledger.Environment, sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error)
 }
 
 // Observer learns of recorded calls, for metrics. Its methods are safe for concurrent use and return at once.
@@ -67,9 +69,9 @@ var _ lifecycle.Preparer = (*Service)(nil)
 // New returns a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// Prepare implements lifecycle.Preparer: the gateway has the routes before the sandbox is used.
+// Prepare implements lifecycle.Preparer: the gateway has routes and credentials before the sandbox is used.
 func (s *Service) Prepare(_ *ledger.Tx, row *ledger.Sandbox, _ lifecycle.Beginning) (lifecycle.Fill, error) {
-	if len(row.LLM) == 0 || row.Pooled() {
+	if len(row.LLM)+len(row.Egress.Credentials) == 0 || row.Pooled() {
 		return nil, nil
 	}
 	return func(ctx context.Context, t *lifecycle.Step) (lifecycle.Settle, error) {
@@ -79,48 +81,57 @@ func (s *Service) Prepare(_ *ledger.Tx, row *ledger.Sandbox, _ lifecycle.Beginni
 	}, nil
 }
 
+// broker is what the gateways of a backend can do.
+type broker interface {
+	driver.LLMBroker
+	driver.CredentialBroker
+}
+
 // brokerOf returns the broker of a backend. Errors: Internal if it has none, which validation rules out.
-func brokerOf(x driver.Executor, environmentID string) (driver.LLMBroker, error) {
+func brokerOf(x driver.Executor, environmentID string) (broker, error) {
 	if b, ok := x.(*lifecycle.Backend); ok {
 		x = b.Executor
 	}
-	broker, ok := x.(driver.LLMBroker)
+	b, ok := x.(broker)
 	if !ok {
-		return nil, sandbox.Errorf(sandbox.Internal, "environment %s: backend %s has no LLM routes", environmentID,
-			x.Backend())
+		return nil, sandbox.Errorf(sandbox.Internal, "environment %s: backend %s has no gateways that add credentials",
+			environmentID, x.Backend())
 	}
-	return broker, nil
+	return b, nil
 }
 
 func (s *Service) ref(environmentID, instance string) driver.EnvironmentRef {
 	return driver.EnvironmentRef{LedgerID: s.c.Store.ID(), EnvironmentID: environmentID, Instance: instance}
 }
 
-// Serve gives the gateway of an environment its routes, or takes them away if there are none any more.
+// Serve gives the gateway of an environment its routes and credentials, or takes away those that it has no more.
 func (s *Service) Serve(ctx context.Context, x driver.Executor, environmentID, instance string) error {
-	broker, err := brokerOf(x, environmentID)
+	to, err := brokerOf(x, environmentID)
 	if err != nil {
 		return err
 	}
-	return s.serve(ctx, broker, environmentID, instance)
+	return s.serve(ctx, to, environmentID, instance)
 }
 
-func (s *Service) serve(ctx context.Context, broker driver.LLMBroker, environmentID, instance string) error {
-	settings, err := s.settings(ctx, environmentID)
+func (s *Service) serve(ctx context.Context, to broker, environmentID, instance string) error {
+	settings, credentials, err := s.settings(ctx, environmentID)
 	if err == nil {
-		err = broker.ServeLLM(ctx, s.ref(environmentID, instance), settings)
+		err = to.ServeLLM(ctx, s.ref(environmentID, instance), settings)
+	}
+	if err == nil {
+		err = to.ServeCredentials(ctx, s.ref(environmentID, instance), credentials)
 	}
 	return err
 }
 
 // settings reads what the gateway of an environment is to know.
-func (s *Service) settings(ctx context.Context, environmentID string) (driver.LLMSettings, error) {
+func (s *Service) settings(ctx context.Context,
+	environmentID string) (out driver.LLMSettings, hosts map[string]driver.Credential, err error) {
 	var (
 		env    *ledger.Environment
 		sealed []ledger.EnvironmentSecret
-		out    driver.LLMSettings
 	)
-	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if env, err = tx.KnownEnvironment(environmentID); err != nil {
 			return err
 		}
@@ -131,25 +142,41 @@ func (s *Service) settings(ctx context.Context, environmentID string) (driver.LL
 		return err
 	})
 	if err != nil {
-		return out, err
+		return out, nil, err
 	}
 	out.Account, out.Routes = env.Owner, make(map[string]driver.LLMKeyedRoute, len(env.Spec.LLM))
 	if env.Status != sandbox.EnvironmentOpen && env.Status != sandbox.EnvironmentClosed {
-		return out, nil // whose sandboxes are going
+		return out, nil, nil // whose sandboxes are going
 	}
-	keys, err := s.c.Keys.LLMKeys(env, sealed)
+	keys, err := s.c.Keys.Credentials(env, sealed)
 	if err != nil {
-		return out, err
+		return out, nil, err
+	}
+	key := func(of, secret string) (sandbox.Secret, error) {
+		value, ok := keys[secret]
+		if !ok {
+			return "", sandbox.Errorf(sandbox.Internal, "environment %s: %s: secret %s has no value: set it again",
+				environmentID, of, secret)
+		}
+		return value, nil
 	}
 	for name, route := range env.Spec.LLM {
-		key, ok := keys[route.Credential]
-		if !ok {
-			return out, sandbox.Errorf(sandbox.Internal, "environment %s: LLM route %s: secret %s has no value: set it again",
-				environmentID, name, route.Credential)
+		value, err := key("LLM route "+name, route.Credential)
+		if err != nil {
+			return out, nil, err
 		}
-		out.Routes[name] = driver.LLMKeyedRoute{LLMRoute: route, Key: key}
+		out.Routes[name] = driver.LLMKeyedRoute{LLMRoute: route, Key: value}
 	}
-	return out, nil
+	rules := env.Spec.EgressRules()
+	hosts = make(map[string]driver.Credential, len(rules.Credentials))
+	for host, c := range rules.Credentials {
+		value, err := key("the credential of "+host, c.Secret)
+		if err != nil {
+			return out, nil, err
+		}
+		hosts[host] = driver.Credential{Header: c.WithDefaults().Header, Value: c.Value(value)}
+	}
+	return out, hosts, nil
 }
 
 // spending returns what the month's calls have cost, and what they may cost. A call that runs is reserved in the budget
@@ -198,19 +225,19 @@ func (s *Service) Collect(ctx context.Context, x driver.Executor, instance strin
 }
 
 func (s *Service) collect(ctx context.Context, x driver.Executor, env *ledger.Environment) error {
-	broker, err := brokerOf(x, env.ID)
+	from, err := brokerOf(x, env.ID)
 	if err != nil {
 		return err
 	}
 	if env.Unmade() {
 		return nil
 	}
-	err = s.record(ctx, broker, env.ID, env.Instance)
+	err = s.record(ctx, from, env.ID, env.Instance)
 	if err == nil {
-		err = s.serve(ctx, broker, env.ID, env.Instance)
+		err = s.serve(ctx, from, env.ID, env.Instance)
 	}
-	if len(env.Spec.LLM) == 0 && sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil // it has no routes any more, and no gateway
+	if !env.Spec.HasCredentials() && sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil // it has no credentials any more, and no gateway
 	}
 	return err
 }
@@ -226,9 +253,9 @@ func (s *Service) Drain(ctx context.Context, x driver.Executor, env *ledger.Envi
 	if err != nil || !brokered {
 		return err
 	}
-	broker, err := brokerOf(x, env.ID)
+	from, err := brokerOf(x, env.ID)
 	if err == nil {
-		err = s.record(ctx, broker, env.ID, env.Instance)
+		err = s.record(ctx, from, env.ID, env.Instance)
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return fmt.Errorf("the LLM calls that are not recorded yet: %w", err)

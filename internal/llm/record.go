@@ -20,7 +20,7 @@ func (s *Service) cursor(ctx context.Context, instance, environmentID string) (a
 }
 
 // record records the rest of a gateway's journal.
-func (s *Service) record(ctx context.Context, broker driver.LLMBroker, environmentID, instance string) error {
+func (s *Service) record(ctx context.Context, from driver.LLMBroker, environmentID, instance string) error {
 	abandoned, err := s.abandoned(ctx, environmentID) // before the journal is read to its end
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (s *Service) record(ctx context.Context, broker driver.LLMBroker, environme
 		if err != nil {
 			return err
 		}
-		lines, err := broker.LLMCalls(ctx, s.ref(environmentID, instance), at)
+		lines, err := from.LLMCalls(ctx, s.ref(environmentID, instance), at)
 		if err != nil {
 			return err
 		}

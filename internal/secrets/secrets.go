@@ -68,7 +68,7 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 	}
 	changed := len(sealed) > 0
 	for _, name := range p.Secrets {
-		changed = changed || p.IsLLMCredential(name) != before.IsLLMCredential(name)
+		changed = changed || p.IsCredential(name) != before.IsCredential(name)
 		value, given := sealed[name]
 		switch {
 		case given:
@@ -132,7 +132,7 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, _ lifecycle.Beginnin
 	}, nil
 }
 
-// inside returns the secrets that the sandboxes of an environment get: all but the keys of its LLM routes.
+// inside returns the secrets that the sandboxes of an environment get: all but its credentials.
 func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]ledger.EnvironmentSecret, error) {
 	sealed, err := tx.Secrets(environmentID)
 	if err != nil || len(sealed) == 0 {
@@ -142,17 +142,17 @@ func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]ledger.Environm
 	if err != nil {
 		return nil, err
 	}
-	isKey := func(s ledger.EnvironmentSecret) bool { return env.Spec.IsLLMCredential(s.Name) }
+	isKey := func(s ledger.EnvironmentSecret) bool { return env.Spec.IsCredential(s.Name) }
 	return slices.DeleteFunc(sealed, isKey), nil
 }
 
-// LLMKeys opens the keys of an environment's LLM routes, by the name of the secret. Errors: as Open of package seal; a
-// key without a value is missing.
-func (v *Service) LLMKeys(env *ledger.Environment,
+// Credentials opens the credentials of an environment, by the name of the secret: the keys of its LLM routes and those of
+// hosts. Errors: as Open of package seal; one without a value is missing.
+func (v *Service) Credentials(env *ledger.Environment,
 	sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error) {
 	keys := make(map[string]sandbox.Secret)
 	for _, row := range sealed {
-		if !env.Spec.IsLLMCredential(row.Name) {
+		if !env.Spec.IsCredential(row.Name) {
 			continue
 		}
 		value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))

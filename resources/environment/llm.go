@@ -329,10 +329,14 @@ func locateLLM(rest string) path.Path {
 	return at.AtMapKey(rest[:max(i, 0)]).AtName(rest[i+1:])
 }
 
-// credentials returns the names of the secrets that routes use as their keys.
-func credentials(routes map[string]sandbox.LLMRoute) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(routes)) {
-		names = append(names, routes[name].Credential)
+// credentials returns the names of the secrets that the gateway has: keys of routes and credentials of hosts.
+func credentials(spec sandbox.EnvironmentSpec) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(spec.LLM)) {
+		names = append(names, spec.LLM[name].Credential)
+	}
+	of := spec.EgressRules().Credentials
+	for _, host := range slices.Sorted(maps.Keys(of)) {
+		names = append(names, of[host].Secret)
 	}
 	return names
 }

@@ -3,6 +3,7 @@ package environment
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -24,6 +26,16 @@ type Network struct {
 	Mode         types.String `tfsdk:"mode"`
 	Allow        types.Set    `tfsdk:"allow"`
 	PrivateCIDRs types.Set    `tfsdk:"private_cidrs"`
+	Credentials  types.Map    `tfsdk:"credentials"`
+	Authorities  types.String `tfsdk:"authorities"`
+}
+
+// Credential is an element of credentials, which has its host.
+type Credential struct {
+	Secret   types.String `tfsdk:"secret"`
+	Header   types.String `tfsdk:"header"`
+	Scheme   types.String `tfsdk:"scheme"`
+	Username types.String `tfsdk:"username"`
 }
 
 func networkAttribute() schema.SingleNestedAttribute {
@@ -61,7 +73,42 @@ func networkAttribute() schema.SingleNestedAttribute {
 				ElementType: types.StringType,
 				Validators:  texts,
 			},
+			"credentials": credentialsAttribute(),
+			"authorities": schema.StringAttribute{
+				MarkdownDescription: "Certificates of authorities, in PEM, that hosts in `credentials` may have theirs from, " +
+					"beside the public ones, such as that of a self-hosted Git server. At most 64 KiB. Docker only. Default: none.",
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
+			},
 		},
+	}
+}
+
+func credentialsAttribute() schema.MapNestedAttribute {
+	text := func(description string) schema.StringAttribute {
+		return schema.StringAttribute{
+			MarkdownDescription: description,
+			Optional:            true,
+			Validators:          []validator.String{given.Text{}},
+		}
+	}
+	secret := text("Name of the secret in `secrets`. No sandbox gets that secret.")
+	secret.Optional, secret.Required = false, true
+	return schema.MapNestedAttribute{
+		MarkdownDescription: "Credentials that the gateway adds to requests to allowed hosts, by host, such as " +
+			"`github.com`. It ends the TLS of these connections itself, with an authority that only the environment's sandboxes " +
+			"trust. Leases that began before a host had a credential reach it without. See the " +
+			"[guide on security](../guides/security.md). Docker only. Changed in place. Default: none.",
+		Optional:   true,
+		Validators: []validator.Map{given.NoNulls{}},
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"secret": secret,
+			"header": text("Header that gets the credential, in place of what the sandbox sent. Default: `Authorization`."),
+			"scheme": text("`bearer` is the word Bearer and the secret, `basic` is `username` and the secret as its password, " +
+				"as Git needs it, `raw` is the secret alone. Default: `bearer`, in another header than `Authorization` `raw`."),
+			"username": text("User of the scheme `basic`, such as `x-access-token` for a token of GitHub. Default: none; " +
+				"required with `basic`."),
+		}},
 	}
 }
 
@@ -75,7 +122,7 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 	if n.Mode.IsNull() { // as the schema has it, whatever the backend's default is where no network is given
 		spec.Network = sandbox.NetworkRestricted
 	}
-	if n.Allow.IsNull() && n.PrivateCIDRs.IsNull() {
+	if n.Allow.IsNull() && n.PrivateCIDRs.IsNull() && n.Credentials.IsNull() && n.Authorities.IsNull() {
 		return diags
 	}
 	e := sandbox.DefaultEgress()
@@ -83,8 +130,45 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 		e.Allow = expandRules(known(expandStrings(ctx, n.Allow, &diags)))
 	}
 	e.PrivateCIDRs = known(expandStrings(ctx, n.PrivateCIDRs, &diags))
+	e.Credentials = expandCredentials(ctx, n.Credentials, &diags)
+	if e.Authorities = n.Authorities.ValueString(); len(e.Credentials) == 0 && !n.Credentials.IsNull() {
+		e.Authorities = "" // their hosts are unknown
+	}
 	spec.Egress = &e
 	return diags
+}
+
+// expandCredentials returns the credentials of which all is known.
+func expandCredentials(ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]sandbox.EgressCredential {
+	if len(of.Elements()) == 0 {
+		return nil
+	}
+	all := make(map[string]sandbox.EgressCredential)
+	for host, c := range expandObjects[Credential](ctx, of, diags) {
+		if c.Secret.IsUnknown() || c.Header.IsUnknown() || c.Scheme.IsUnknown() || c.Username.IsUnknown() {
+			continue
+		}
+		all[host] = sandbox.EgressCredential{
+			Secret: c.Secret.ValueString(), Header: c.Header.ValueString(),
+			Scheme: sandbox.CredentialScheme(c.Scheme.ValueString()), Username: c.Username.ValueString(),
+		}
+	}
+	return all
+}
+
+func flattenCredentials(ctx context.Context, all map[string]sandbox.EgressCredential, diags *diag.Diagnostics) types.Map {
+	element := credentialsAttribute().NestedObject.Type()
+	if len(all) == 0 {
+		return types.MapNull(element)
+	}
+	objects := make(map[string]Credential, len(all))
+	for host, c := range all {
+		objects[host] = Credential{Secret: value.String(c.Secret), Header: value.String(c.Header),
+			Scheme: value.String(c.Scheme), Username: value.String(c.Username)}
+	}
+	m, d := types.MapValueFrom(ctx, element, objects)
+	diags.Append(d...)
+	return m
 }
 
 // known returns the known values, sorted.
@@ -155,6 +239,8 @@ func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec
 		Mode:         types.StringValue(string(spec.Network)),
 		Allow:        types.SetNull(types.StringType),
 		PrivateCIDRs: types.SetNull(types.StringType),
+		Credentials:  flattenCredentials(ctx, spec.EgressRules().Credentials, &diags),
+		Authorities:  value.String(spec.EgressRules().Authorities),
 	}
 	if spec.Egress != nil {
 		n.Allow = setOf(ctx, flattenRules(spec.Egress.Allow), &diags)
@@ -168,7 +254,8 @@ func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec
 
 // sameEgress reports whether two let out the same, in whatever order they say so.
 func sameEgress(a, b sandbox.Egress) bool {
-	return slices.Equal(flattenRules(a.Allow), flattenRules(b.Allow)) &&
+	return slices.Equal(flattenRules(a.Allow), flattenRules(b.Allow)) && maps.Equal(a.Credentials, b.Credentials) &&
+		a.Authorities == b.Authorities &&
 		slices.Equal(slices.Sorted(slices.Values(a.PrivateCIDRs)), slices.Sorted(slices.Values(b.PrivateCIDRs)))
 }
 

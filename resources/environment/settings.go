@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/computed"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,6 +18,8 @@ import (
 type Settings struct {
 	Allow          types.Set      `tfsdk:"allow"`
 	PrivateCIDRs   types.Set      `tfsdk:"private_cidrs"`
+	Credentials    types.Map      `tfsdk:"credentials"`
+	Authorities    types.String   `tfsdk:"authorities"`
 	EnvPassthrough types.Set      `tfsdk:"env_passthrough"`
 	EnvBlocked     types.Set      `tfsdk:"env_blocked"`
 	LLM            types.Map      `tfsdk:"llm"`
@@ -34,7 +37,8 @@ type Settings struct {
 // SettingsAttributes describes the settings as the resource does; all are computed.
 func SettingsAttributes() map[string]datasource.Attribute {
 	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "initial_state", "skills", "post_mortem")
-	maps.Copy(all, computed.Attributes(networkAttribute().Attributes, "allow", "private_cidrs"))
+	maps.Copy(all, computed.Attributes(networkAttribute().Attributes, "allow", "private_cidrs", "credentials",
+		"authorities"))
 	maps.Copy(all,
 		computed.Attributes(nestedAttributes(), "llm", "mount", "copy", "state", "confinement", "post_start", "process"))
 	return all
@@ -60,6 +64,8 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 	s := Settings{
 		Allow:          none,
 		PrivateCIDRs:   none,
+		Credentials:    flattenCredentials(ctx, spec.EgressRules().Credentials, &diags),
+		Authorities:    value.String(spec.EgressRules().Authorities),
 		EnvPassthrough: flattenSet(ctx, spec.EnvPassthrough, none, &diags),
 		EnvBlocked:     flattenSet(ctx, spec.EnvBlocked, none, &diags),
 		LLM:            m.LLM,

@@ -51,10 +51,16 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		put.Image = "unknown"
 	}
 	if m.Secrets.IsUnknown() {
-		put.Secrets = credentials(put.LLM)
+		put.Secrets = credentials(put.EnvironmentSpec)
 	}
 	if m.Network != nil && m.Network.Mode.IsUnknown() {
 		put.Network = sandbox.NetworkRestricted // which all else that network says needs
+	}
+	if m.Network != nil && put.Egress != nil && (m.Network.Allow.IsUnknown() ||
+		slices.ContainsFunc(m.Network.Allow.Elements(), attr.Value.IsUnknown)) {
+		for host := range put.Egress.Credentials { // one of the unknown values allows it
+			put.Egress.Allow = append(put.Egress.Allow, sandbox.EgressRule{Host: host})
+		}
 	}
 	if err := put.Validate(); err != nil {
 		diags.Append(diagnose.Failed("Invalid Environment", inCores(err, m.Resources), place)...)
@@ -138,6 +144,12 @@ func place(field string) (path.Path, string, bool) {
 		return path.Root("network").AtName("allow"), "What is allowed", true
 	case strings.HasPrefix(field, "egress.allow"):
 		return path.Root("network").AtName("allow"), "Every allowed host", true
+	case strings.HasPrefix(field, "egress.credentials["):
+		at := locateCredential(strings.TrimPrefix(field, "egress.credentials["))
+		return at, at.String(), true
+	case head == "egress" && (rest == "credentials" || rest == "authorities"):
+		at := path.Root("network").AtName(rest)
+		return at, at.String(), true
 	case strings.HasPrefix(field, "egress.private_cidrs"):
 		return path.Root("network").AtName("private_cidrs"), "Every private range", true
 	case field == "resources.cpu_millis":
@@ -164,6 +176,19 @@ func place(field string) (path.Path, string, bool) {
 		at := locate(head, rest)
 		return at, at.String(), true
 	}
+}
+
+// locateCredential finds "github.com"].secret in credentials of network.
+func locateCredential(rest string) path.Path {
+	quoted, field, _ := strings.Cut(rest, "]")
+	at := path.Root("network").AtName("credentials")
+	if host, err := strconv.Unquote(quoted); err == nil {
+		at = at.AtMapKey(host)
+	}
+	if field = strings.TrimPrefix(field, "."); field != "" {
+		at = at.AtName(field)
+	}
+	return at
 }
 
 // listNames are the lists whose name in the domain is another.

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -26,6 +27,7 @@ type egressPath struct {
 	network string // the sandbox's own, by name
 	dir     string // the sandbox's directory in the gateway's volume, on the engine's host
 	proxied bool   // programs use the gateway as their proxy; otherwise it has LLM routes only
+	trusts  bool   // programs trust the gateway's authority, because it adds credentials
 	entries []string
 	hosts   []wire.EgressHost
 }
@@ -57,6 +59,7 @@ func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (eg
 	w := egressPath{
 		dir:     path.Join(root, control.SandboxDir(spec.SandboxID)),
 		proxied: spec.Network == sandbox.NetworkRestricted,
+		trusts:  trusts(spec),
 	}
 	w.entries, w.hosts = hostEntries(spec.Egress)
 	return w, nil
@@ -74,11 +77,15 @@ func (e *Executor) admit(ctx context.Context, spec driver.SandboxSpec) error {
 			if err == nil {
 				err = c.Add(ctx, control.Sandbox{
 					ID: spec.SandboxID, Agent: spec.AgentDID, Lease: spec.LeaseID, Generation: spec.Generation,
+					Trusts: trusts(spec),
 				})
 			}
 			return err
 		})
 }
+
+// trusts reports whether a sandbox is created with the gateway's authority.
+func trusts(spec driver.SandboxSpec) bool { return len(spec.Egress.Credentials) > 0 }
 
 // closeEgressPath unregisters a sandbox at the gateway, if its environment has one.
 func (e *Executor) closeEgressPath(ctx context.Context, h driver.Handle) error {
@@ -176,7 +183,7 @@ func (w egressPath) arguments() ([]string, error) {
 	return []string{"-egress", string(b)}, err
 }
 
-// proxyEnv are the variables that point programs to the proxy.
+// proxyEnv are the variables that point programs to the proxy, and to the authorities that they trust.
 func (w egressPath) proxyEnv() map[string]string {
 	if !w.proxied {
 		return nil
@@ -188,6 +195,17 @@ func (w egressPath) proxyEnv() map[string]string {
 		"NO_PROXY":    "localhost,127.0.0.1,::1",
 	} {
 		env[name], env[strings.ToLower(name)] = value, value
+	}
+	if w.trusts {
+		// Node.js and Deno add to the authorities that they have, all others replace them.
+		for _, name := range []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"} {
+			env[name] = guest.EgressDir + "/" + credential.CertificateFile
+		}
+		for _, name := range []string{
+			"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
+		} {
+			env[name] = guest.EgressDir + "/" + credential.BundleFile
+		}
 	}
 	return env
 }

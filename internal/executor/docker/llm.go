@@ -9,12 +9,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-var _ driver.LLMBroker = (*Executor)(nil)
+var (
+	_ driver.LLMBroker        = (*Executor)(nil)
+	_ driver.CredentialBroker = (*Executor)(nil)
+)
 
 // ServeLLM implements driver.LLMBroker. The keys go through the gateway's control socket, and are in no file.
 func (e *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
@@ -33,6 +37,20 @@ func (e *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s dr
 	}
 	return e.callGateway(ctx, ref, "set the environment's LLM routes",
 		func(ctx context.Context, c *control.Client) error { return c.SetLLM(ctx, cfg) })
+}
+
+// ServeCredentials implements driver.CredentialBroker, in the way of ServeLLM.
+func (e *Executor) ServeCredentials(ctx context.Context, ref driver.EnvironmentRef,
+	credentials map[string]driver.Credential) error {
+	if _, err := e.egressDir(ctx, ref); err != nil { // NotFound without a gateway
+		return err
+	}
+	cfg := credential.Config{Credentials: make(map[string]credential.Credential, len(credentials))}
+	for host, c := range credentials {
+		cfg.Credentials[host] = credential.Credential(c)
+	}
+	return e.callGateway(ctx, ref, "set the environment's credentials",
+		func(ctx context.Context, c *control.Client) error { return c.SetCredentials(ctx, cfg) })
 }
 
 // LLMCalls implements driver.LLMBroker.

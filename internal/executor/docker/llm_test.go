@@ -25,6 +25,7 @@ type modelWorld struct {
 	*world
 	engine *leasing.Engine
 	key    string
+	host   string // this machine's address on the network of the outside, as git.test
 }
 
 // modelWorlds counts the worlds, because each needs a range of its own.
@@ -35,19 +36,21 @@ func newModelWorld(t *testing.T, image string) *modelWorld {
 	t.Helper()
 	api := dockertest.Engine(t)
 	name := "sandbox-test-" + sandbox.RandomIDs(12)
+	number := 113 + modelWorlds.Add(1)
 	upstream, _ := serveOutside(t, api, name, dockerapi.NetworkCreateOptions{IPAM: &dockerapi.IPAM{
-		Config: []dockerapi.IPAMConfig{{Subnet: fmt.Sprintf("203.0.%d.0/24", 113+modelWorlds.Add(1))}},
+		Config: []dockerapi.IPAMConfig{{Subnet: fmt.Sprintf("203.0.%d.0/24", number)}},
 	}})
+	host := fmt.Sprintf("203.0.%d.1", number)
 	x, err := docker.New(docker.Config{
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		Gateway: docker.Gateway{
-			Network: name, Hosts: []string{"model.test:" + upstream},
+			Network: name, Hosts: []string{"model.test:" + upstream, "git.test:" + host},
 		},
 	})
 	must(t, err)
 	w := &modelWorld{
-		world: newWorldOf(t, x, image, func(*sandbox.EnvironmentSpec) {}),
-		key:   "sk-" + sandbox.RandomIDs(40),
+		host: host, world: newWorldOf(t, x, image, func(*sandbox.EnvironmentSpec) {}),
+		key: "sk-" + sandbox.RandomIDs(40),
 	}
 	e, end := w.engineOn(t, filepath.Join(t.TempDir(), "ledger.db"))
 	t.Cleanup(end)
@@ -135,7 +138,13 @@ func TestASandboxWithoutANetworkCallsAModelWithoutItsKey(t *testing.T) {
 		t.Errorf("the calls are %+v", calls)
 	}
 
-	// The key is nowhere that code of the sandbox can look, nor in what the engine shows, keeps or has logged.
+	w.wantKeyNowhere(t, l)
+}
+
+// wantKeyNowhere searches for the key where code of the sandbox can look, and in what the engine shows, keeps or has
+// logged.
+func (w *modelWorld) wantKeyNowhere(t *testing.T, l sandbox.Lease) {
+	t.Helper()
 	half := len(w.key) / 2
 	found := w.sh(t, l, fmt.Sprintf(`a=%s; b=%s; env | grep -F "$a$b"; `+
 		`cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | grep -cF "$a$b"; `+
@@ -158,11 +167,12 @@ func TestASandboxWithoutANetworkCallsAModelWithoutItsKey(t *testing.T) {
 			return err
 		}))
 	}
-	if !strings.Contains(shown, l.ID) { // of the journal
+	if !strings.Contains(shown, l.ID) { // of the sandbox's own file
 		t.Error("the gateway's volume could not be searched")
 	}
 	for _, form := range []string{
 		w.key, hex.EncodeToString([]byte(w.key)), base64.StdEncoding.EncodeToString([]byte(w.key)),
+		base64.StdEncoding.EncodeToString([]byte("x-access-token:" + w.key)),
 	} {
 		if strings.Contains(shown, form) {
 			t.Errorf("the engine shows the key as %s", form)
@@ -170,7 +180,6 @@ func TestASandboxWithoutANetworkCallsAModelWithoutItsKey(t *testing.T) {
 	}
 }
 
-// TestACallThatBreaksOffIsBilled: by a gateway that is killed, and by the end of its sandbox.
 func TestACallThatBreaksOffIsBilled(t *testing.T) {
 	t.Parallel()
 	w := newModelWorld(t, dockertest.Busybox(t))

@@ -165,16 +165,7 @@ func clientsImage(t *testing.T) string {
 		must(t, err)
 		files = append(files, dockertest.File{Name: strings.TrimPrefix(name, "/"), Mode: mode, Content: content})
 	}
-	node, err := exec.LookPath("node")
-	must(t, err)
-	add("bin/node", node, 0o755)
-	libraries, err := exec.CommandContext(t.Context(), "ldd", node).Output()
-	must(t, err)
-	for _, word := range strings.Fields(string(libraries)) {
-		if filepath.IsAbs(word) {
-			add(word, word, 0o755)
-		}
-	}
+	files = append(files, dockertest.Programs(t, "node")...)
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		// Only a quarter of the packages is code that runs. The rest would make the image slow to import.
 		unused := []string{".ts", ".mts", ".cts", ".map", ".md"}

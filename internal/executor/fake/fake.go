@@ -42,19 +42,20 @@ const (
 	OpThaw        Op = "thaw" // letting a sandbox go on after an export
 	OpUsage       Op = "usage"
 	// OpIncarnations asks when a sandbox ran.
-	OpBoots        Op = "boots"
-	OpDependents   Op = "dependents"
-	OpRemove       Op = "remove"
-	OpAudit        Op = "audit"
-	OpPutSecrets   Op = "put_secrets"
-	OpEgressLogs   Op = "egress_logs"
-	OpEgressLog    Op = "egress_log"
-	OpServeLLM     Op = "serve_llm"
-	OpLLMCalls     Op = "llm_calls"
-	OpMeter        Op = "meter"
-	OpWatch        Op = "watch"
-	OpWitness      Op = "witness"
-	OpLeaveWitness Op = "leave_witness"
+	OpBoots            Op = "boots"
+	OpDependents       Op = "dependents"
+	OpRemove           Op = "remove"
+	OpAudit            Op = "audit"
+	OpPutSecrets       Op = "put_secrets"
+	OpEgressLogs       Op = "egress_logs"
+	OpEgressLog        Op = "egress_log"
+	OpServeLLM         Op = "serve_llm"
+	OpServeCredentials Op = "serve_credentials"
+	OpLLMCalls         Op = "llm_calls"
+	OpMeter            Op = "meter"
+	OpWatch            Op = "watch"
+	OpWitness          Op = "witness"
+	OpLeaveWitness     Op = "leave_witness"
 )
 
 // Ops returns all operations.
@@ -62,7 +63,7 @@ func Ops() []Op {
 	return []Op{
 		OpInstance, OpCheck, OpProvision, OpRepair, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpTouch,
 		OpKill, OpExec, OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpBoots,
-		OpDependents, OpRemove, OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpServeLLM, OpLLMCalls, OpMeter, OpWatch,
+		OpDependents, OpRemove, OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpServeLLM, OpServeCredentials, OpLLMCalls, OpMeter, OpWatch,
 		OpWitness, OpLeaveWitness,
 	}
 }

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -10,11 +11,15 @@ import (
 
 // broker is the LLM side of an environment's gateway. Its journal outlives the gateway's process, its settings do not.
 type broker struct {
-	settings *driver.LLMSettings
-	lines    []driver.LLMLine
+	settings    *driver.LLMSettings
+	credentials map[string]driver.Credential
+	lines       []driver.LLMLine
 }
 
-var _ driver.LLMBroker = (*Executor)(nil)
+var (
+	_ driver.LLMBroker        = (*Executor)(nil)
+	_ driver.CredentialBroker = (*Executor)(nil)
+)
 
 // ServeLLM implements driver.LLMBroker.
 func (x *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
@@ -27,6 +32,30 @@ func (x *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s dr
 		b.settings = &s
 	}
 	return err
+}
+
+// ServeCredentials implements driver.CredentialBroker.
+func (x *Executor) ServeCredentials(ctx context.Context, ref driver.EnvironmentRef,
+	credentials map[string]driver.Credential) error {
+	if err := x.enter(ctx, OpServeCredentials, ref.Instance); err != nil {
+		return err
+	}
+	defer x.mu.Unlock()
+	b, err := x.broker(ref)
+	if err == nil {
+		b.credentials = maps.Clone(credentials)
+	}
+	return err
+}
+
+// Credentials returns the credentials that an environment's gateway has now, by host.
+func (x *Executor) Credentials(ref driver.EnvironmentRef) map[string]driver.Credential {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if b := x.brokers[ref]; b != nil {
+		return b.credentials
+	}
+	return nil
 }
 
 // LLMCalls implements driver.LLMBroker.
@@ -89,6 +118,6 @@ func (x *Executor) RestartGateway(ref driver.EnvironmentRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b := x.brokers[ref]; b != nil {
-		b.settings = nil
+		b.settings, b.credentials = nil, nil
 	}
 }

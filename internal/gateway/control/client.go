@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 )
 
@@ -68,6 +69,11 @@ func (c *Client) Attempts(ctx context.Context, after audit.Position) ([]audit.En
 // SetLLM sets the LLM routes with their keys. A gateway that restarts has none until it gets them again.
 func (c *Client) SetLLM(ctx context.Context, config llm.Config) error {
 	return c.call(ctx, http.MethodPut, "llm", config, nil)
+}
+
+// SetCredentials sets the credentials of hosts. A gateway that restarts has none until it gets them again.
+func (c *Client) SetCredentials(ctx context.Context, config credential.Config) error {
+	return c.call(ctx, http.MethodPut, "credentials", config, nil)
 }
 
 // LLMCalls returns the oldest lines of the LLM journal after a position, at most 1000, in order. It confirms that all

@@ -4,6 +4,7 @@
 //	control/control.sock        this interface
 //	control/settings.json       what is allowed, and the upstream proxy
 //	control/sandboxes/<id>.json
+//	control/authority/          whom sandboxes with credentials trust
 //	control/attempts/*.jsonl    the latest attempts of sandboxes to get out
 //	s/<id>/proxy.sock           a sandbox's proxy socket; it sees only this directory
 package control
@@ -34,6 +35,7 @@ const (
 	sandboxesDir = "sandboxes"
 	attemptsDir  = "attempts"
 	callsDir     = "llm"
+	authorityDir = "authority"
 	servedDir    = "s"
 )
 
@@ -45,6 +47,9 @@ func AttemptsDir(root string) string { return filepath.Join(root, Dir, attemptsD
 
 // CallsDir is the directory of the LLM broker's journal below a gateway's root.
 func CallsDir(root string) string { return filepath.Join(root, Dir, callsDir) }
+
+// AuthorityDir is the directory of the gateway's authority below its root.
+func AuthorityDir(root string) string { return filepath.Join(root, Dir, authorityDir) }
 
 // Settings apply to all sandboxes of a gateway.
 type Settings struct {
@@ -78,10 +83,13 @@ type Sandbox struct {
 	// Lease and Generation are the lease of the agent. Without a lease, the sandbox cannot make LLM calls.
 	Lease      string `json:"lease,omitempty"`
 	Generation int64  `json:"generation,omitempty"`
+	// Trusts: the sandbox was created with the gateway's authority, whose files are in its directory.
+	Trusts bool `json:"trusts,omitempty"`
 }
 
-func (s Sandbox) caller() llm.Caller {
-	return llm.Caller{Sandbox: s.ID, Agent: s.Agent, Lease: s.Lease, Generation: s.Generation}
+func (s Sandbox) served() proxy.Sandbox {
+	caller := llm.Caller{Sandbox: s.ID, Agent: s.Agent, Lease: s.Lease, Generation: s.Generation}
+	return proxy.Sandbox{Caller: caller, Trusts: s.Trusts}
 }
 
 var sandboxID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
@@ -112,6 +120,8 @@ type Status struct {
 	IDs      []string `json:"ids"` // ids of the sandboxes, sorted
 	// LLM is the state of the LLM broker.
 	LLM LLMStatus `json:"llm"`
+	// Credentials are the hosts that have a credential, sorted.
+	Credentials []string `json:"credentials"`
 }
 
 // LLMStatus is the state of the LLM broker.

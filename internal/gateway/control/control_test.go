@@ -2,10 +2,12 @@ package control_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
@@ -64,7 +67,11 @@ func start(t *testing.T, root string) *gateway {
 		t.Fatal(err)
 	}
 	p := proxy.New(proxy.Config{Dialer: dialer, Log: log, NewID: newID, LLM: broker})
-	m, err := control.Open(root, p, dialer, spool, broker, slog.New(slog.DiscardHandler))
+	credentials, err := credential.Open(control.AuthorityDir(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := control.Open(root, p, dialer, spool, broker, credentials, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,5 +278,57 @@ func TestAttemptsAreToldToAReaderThatComesLater(t *testing.T) {
 	}
 	if more, err := g.Attempts(t.Context(), entries[0].Position); err != nil || len(more) > 0 {
 		t.Errorf("and then of %+v, %v", more, err)
+	}
+}
+
+// TestASandboxThatTrustsTheGatewayHasItsAuthority, also after the gateway's next start; the credentials are in no file.
+func TestASandboxThatTrustsTheGatewayHasItsAuthority(t *testing.T) {
+	root := t.TempDir()
+	g := start(t, root)
+	for _, s := range []control.Sandbox{{ID: "box-1", Trusts: true}, {ID: "box-2"}} {
+		if err := g.Add(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := credential.Config{Credentials: map[string]credential.Credential{
+		"github.com": {Header: "Authorization", Value: "Bearer hunter2"}}}
+	if err := g.SetCredentials(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := g.Status(t.Context()); err != nil || !slices.Equal(s.Credentials, []string{"github.com"}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	config.Credentials["github.com"] = credential.Credential{Header: "A B", Value: "hunter2"}
+	if err := g.SetCredentials(t.Context(), config); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a wrong header: %v", err)
+	}
+	file := func(id string) string { return filepath.Join(root, control.SandboxDir(id), credential.BundleFile) }
+	before, err := os.ReadFile(file("box-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(file("box-2")); err == nil {
+		t.Error("a sandbox without credentials has the authority")
+	}
+	g.end()
+	g = start(t, root)
+	if after, err := os.ReadFile(file("box-1")); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("after its next start: %v", err)
+	}
+	if s, err := g.Status(t.Context()); err != nil || len(s.Credentials) > 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte("hunter2")) {
+			t.Errorf("%s has the credential", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

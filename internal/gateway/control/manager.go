@@ -1,7 +1,10 @@
 package control
 
 import (
+	"bytes"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
@@ -27,6 +31,7 @@ type Manager struct {
 	dialer *egress.Dialer
 	spool  *audit.Spool
 	llm    *llm.Broker
+	broker *credential.Broker
 
 	mu        sync.Mutex // guards what follows, and the files
 	settings  string     // hash of the settings
@@ -35,9 +40,9 @@ type Manager struct {
 
 // Open restores the state of the previous gateway. It skips what it cannot read, and logs it; that can only
 // cut sandboxes off, never open anything. The spool holds the attempts.
-func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, b *llm.Broker,
+func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, b *llm.Broker, c *credential.Broker,
 	log *slog.Logger) (*Manager, error) {
-	m := &Manager{root: root, proxy: p, dialer: d, spool: spool, llm: b, sandboxes: make(map[string]Sandbox)}
+	m := &Manager{root: root, proxy: p, dialer: d, spool: spool, llm: b, broker: c, sandboxes: make(map[string]Sandbox)}
 	for _, dir := range []struct {
 		path string
 		mode fs.FileMode
@@ -88,6 +93,10 @@ func (m *Manager) Apply(s Settings) error {
 			return err
 		}
 	}
+	roots, err := rootsWith(s.Egress.Authorities)
+	if err != nil {
+		return err
+	}
 	hash, err := s.Hash()
 	if err != nil {
 		return err
@@ -98,9 +107,34 @@ func (m *Manager) Apply(s Settings) error {
 		return fmt.Errorf("store the settings: %w", err)
 	}
 	m.dialer.SetUpstream(up)
+	m.proxy.SetRoots(roots)
 	m.proxy.SetPolicy(compiled)
 	m.settings = hash
 	return m.llm.SetPrivate(s.Egress.PrivateCIDRs)
+}
+
+// rootsWith returns the public authorities and those of a text, nil for the public ones alone.
+func rootsWith(text string) (*x509.CertPool, error) {
+	if text == "" {
+		return nil, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read the public authorities: %w", err)
+	}
+	for rest := []byte(text); len(bytes.TrimSpace(rest)) > 0; {
+		block, more := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("read the environment's authorities: %w", err)
+		}
+		roots.AddCert(cert)
+		rest = more
+	}
+	return roots, nil
 }
 
 // Add admits a sandbox, or changes its agent.
@@ -116,8 +150,13 @@ func (m *Manager) Add(s Sandbox) error {
 	if err := writeJSON(m.sandboxFile(s.ID), s); err != nil {
 		return fmt.Errorf("store sandbox %s: %w", s.ID, err)
 	}
-	if !m.proxy.Assign(s.caller()) {
+	if !m.proxy.Assign(s.served()) {
 		if err := m.serve(s); err != nil {
+			return fmt.Errorf("serve sandbox %s: %w", s.ID, err)
+		}
+	}
+	if s.Trusts {
+		if err := m.broker.Publish(m.path(SandboxDir(s.ID))); err != nil {
 			return fmt.Errorf("serve sandbox %s: %w", s.ID, err)
 		}
 	}
@@ -145,7 +184,7 @@ func (m *Manager) serve(s Sandbox) error {
 	if err := os.Chmod(socket, 0o666); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return m.proxy.Add(s.caller(), l)
+	return m.proxy.Add(s.served(), l)
 }
 
 // Remove removes a sandbox and cuts its connections. Absent is success.
@@ -173,6 +212,7 @@ func (m *Manager) Status() Status {
 	defer m.mu.Unlock()
 	return Status{
 		Status: m.proxy.Status(), Settings: m.settings, IDs: slices.Sorted(maps.Keys(m.sandboxes)), LLM: m.llm.Status(),
+		Credentials: m.broker.Hosts(),
 	}
 }
 

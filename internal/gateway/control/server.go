@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 )
 
@@ -77,6 +78,14 @@ func (m *Manager) Handler() http.Handler {
 			return
 		}
 		done(w, m.llm.Set(c))
+	})
+	mux.HandleFunc("PUT /v1/credentials", func(w http.ResponseWriter, r *http.Request) {
+		var c credential.Config
+		if err := decode(w, r, &c); err != nil {
+			http.Error(w, "read the credentials: "+withoutValues(err), http.StatusBadRequest)
+			return
+		}
+		done(w, m.broker.Set(c))
 	})
 	mux.HandleFunc("GET /v1/llm/calls", func(w http.ResponseWriter, r *http.Request) {
 		after, ok := position(w, r)

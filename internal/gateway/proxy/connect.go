@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"strings"
 	"sync"
 	"time"
@@ -137,6 +138,10 @@ func (t *tunnel) moveTLS() {
 		t.refuse(refusal)
 		return
 	}
+	if t.brokered() {
+		t.broker(raw)
+		return
+	}
 	rest, _ := t.in.Peek(t.in.Buffered()) // buffered data is always available
 	raw = append(raw, rest...)
 	err := t.client.SetDeadline(time.Time{})
@@ -201,8 +206,10 @@ type tunnelConn struct {
 	in       *bufio.Reader
 	flow     *flow
 	requests requests
-	once     sync.Once
-	done     chan struct{}
+	// forwarder serves the requests of a tunnel whose TLS ends here; nil for plain HTTP.
+	forwarder *httputil.ReverseProxy
+	once      sync.Once
+	done      chan struct{}
 }
 
 func (c *tunnelConn) Read(p []byte) (int, error) { return c.in.Read(p) }

@@ -302,7 +302,7 @@ func TestASandboxThatIsRemovedIsCutOffAndOthersAreNot(t *testing.T) {
 	w := newWorld(t, proxy.Limits{})
 	idle, tunnel := w.dial(), w.tunnel("good.example:443")
 	first := w.path
-	w.path = w.add("box-2", "did:plc:bob")
+	w.path = w.add("box-2", "did:plc:bob", false)
 	other := w.tunnel("good.example:443")
 	w.proxy.Remove("box-1")
 	for _, conn := range []io.Reader{idle, tunnel} {
@@ -328,7 +328,7 @@ func TestASandboxHasSoManyConnectionsAndNoMore(t *testing.T) {
 		t.Errorf("the fourth connection is told %q", b)
 	}
 	w.refused(proxy.TooManyConnections)
-	w.path = w.add("box-2", "")
+	w.path = w.add("box-2", "", false)
 	kept = append(kept, w.tunnel("good.example:443"))
 	if b := gone(t, w.dial()); len(b) > 0 {
 		t.Errorf("the fifth of all is told %q", b)

@@ -236,10 +236,10 @@ func TestALargeBodyGetsThrough(t *testing.T) {
 func TestAnAgentIsNamedOnceItIsKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, proxy.Limits{})
-	w.path = w.add("pooled", "")
+	w.path = w.add("pooled", "", false)
 	w.get(w.client(), "http://good.example/")
 	bob := llm.Caller{Sandbox: "pooled", Agent: "did:plc:bob"}
-	if !w.proxy.Assign(bob) || w.proxy.Assign(llm.Caller{Sandbox: "nobody", Agent: "did:plc:bob"}) {
+	if !w.proxy.Assign(proxy.Sandbox{Caller: bob}) || w.proxy.Assign(proxy.Sandbox{Caller: llm.Caller{Sandbox: "nobody", Agent: "did:plc:bob"}}) {
 		t.Error("assigning says the wrong thing")
 	}
 	w.get(w.client(), "http://good.example/")

@@ -62,12 +62,12 @@ func TestLLMCallsGoToTheBrokerWithTheirCaller(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = io.WriteString(rw, strings.Join([]string{r.URL.Path, string(body), c.Sandbox, c.Agent, c.Lease}, " "))
 	})
-	w.path = w.add("pooled", "")
+	w.path = w.add("pooled", "", false)
 	call := "POST /llm/main/v1/messages HTTP/1.1\r\nHost: 127.0.0.1:3128\r\nContent-Length: 2\r\n\r\nhi"
 	if res, body := w.ask(call); res.StatusCode != http.StatusOK || body != "/llm/main/v1/messages hi pooled  " {
 		t.Errorf("it says %d %q", res.StatusCode, body)
 	}
-	w.proxy.Assign(llm.Caller{Sandbox: "pooled", Agent: "did:plc:bob", Lease: "lease-7", Generation: 2})
+	w.proxy.Assign(proxy.Sandbox{Caller: llm.Caller{Sandbox: "pooled", Agent: "did:plc:bob", Lease: "lease-7", Generation: 2}})
 	if _, body := w.ask(call); body != "/llm/main/v1/messages hi pooled did:plc:bob lease-7" {
 		t.Errorf("it says %q", body)
 	}
@@ -76,7 +76,7 @@ func TestLLMCallsGoToTheBrokerWithTheirCaller(t *testing.T) {
 func TestOnlyRequestsInOriginFormAreLLMCalls(t *testing.T) {
 	t.Parallel()
 	w := newLLMWorld(t, func(rw http.ResponseWriter, _ *http.Request, _ llm.Caller) { rw.WriteHeader(http.StatusTeapot) })
-	w.path = w.add("box-1", "did:plc:ann")
+	w.path = w.add("box-1", "did:plc:ann", false)
 	for request, reason := range map[string]policy.Reason{
 		"GET http://good.example/llm/main/v1/models HTTP/1.1\r\nHost: good.example\r\n\r\n": policy.NoPolicy,
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":                                                 proxy.InvalidRequest,
@@ -101,7 +101,7 @@ func TestASandboxIsRemovedOnceItsLLMCallsHaveEnded(t *testing.T) {
 		<-r.Context().Done()
 		ended.Store(true)
 	})
-	w.path = w.add("box-1", "did:plc:ann")
+	w.path = w.add("box-1", "did:plc:ann", false)
 	conn := w.dial()
 	if _, err := io.WriteString(conn, "POST /llm/main/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestABrokerAnswersOnTheSocketOfASandbox(t *testing.T) {
 	p := proxy.New(proxy.Config{Dialer: &egress.Dialer{}, Log: w.log, LLM: broker, NewID: func() string { return "a" }})
 	t.Cleanup(p.Close)
 	w.proxy = p
-	w.path = w.add("box-1", "did:plc:ann")
+	w.path = w.add("box-1", "did:plc:ann", false)
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", w.path) },
 		DisableKeepAlives: true,

@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
@@ -57,6 +59,10 @@ type Config struct {
 	NewID func() string
 	// LLM serves LLM calls; nil means that there are none.
 	LLM LLM
+	// Credentials are added to requests of sandboxes that trust the gateway's authority; nil means none.
+	Credentials Credentials
+	// Roots are the authorities of hosts with a credential; nil means the machine's.
+	Roots *x509.CertPool
 }
 
 // LLM serves the requests of sandboxes whose path begins with llm.Prefix.
@@ -66,13 +72,15 @@ type LLM interface {
 
 // Proxy serves the sandboxes of one environment. It refuses everything until it has a policy.
 type Proxy struct {
-	dialer    *egress.Dialer
-	log       *audit.Log
-	limits    Limits
-	newID     func() string
-	llm       LLM
-	transport *http.Transport
-	forwarder *httputil.ReverseProxy
+	dialer      *egress.Dialer
+	log         *audit.Log
+	limits      Limits
+	newID       func() string
+	llm         LLM
+	credentials Credentials
+	roots       atomic.Pointer[x509.CertPool]
+	transport   *http.Transport
+	forwarder   *httputil.ReverseProxy
 
 	mu          sync.Mutex // guards what follows
 	policy      *policy.Policy
@@ -86,8 +94,10 @@ type Proxy struct {
 func New(cfg Config) *Proxy {
 	p := &Proxy{
 		dialer: cfg.Dialer, log: cfg.Log, limits: cfg.Limits.withDefaults(), newID: cfg.NewID, llm: cfg.LLM,
-		sandboxes: make(map[string]*session), flows: make(map[*flow]struct{}),
+		credentials: cfg.Credentials,
+		sandboxes:   make(map[string]*session), flows: make(map[*flow]struct{}),
 	}
+	p.roots.Store(cfg.Roots)
 	p.transport = p.newTransport()
 	p.forwarder = p.newForwarder()
 	return p
@@ -96,35 +106,42 @@ func New(cfg Config) *Proxy {
 // ErrClosed is the error of calls after Close.
 var ErrClosed = errors.New("the gateway's proxy is closed")
 
+// Sandbox is a sandbox that the proxy serves.
+type Sandbox struct {
+	llm.Caller
+	// Trusts: its programs trust the gateway's authority, so that requests to a host with a credential get it.
+	Trusts bool
+}
+
 // Add serves a sandbox on its own listener, which it takes over and closes. It is an error if the sandbox is
 // already served.
-func (p *Proxy) Add(c llm.Caller, l net.Listener) error {
+func (p *Proxy) Add(s Sandbox, l net.Listener) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := ErrClosed
 	if !p.closed {
 		err = nil
 	}
-	if _, ok := p.sandboxes[c.Sandbox]; ok && err == nil {
-		err = fmt.Errorf("sandbox %s is already served", c.Sandbox)
+	if _, ok := p.sandboxes[s.Sandbox]; ok && err == nil {
+		err = fmt.Errorf("sandbox %s is already served", s.Sandbox)
 	}
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	b := newSession(p, c.Sandbox, l)
-	b.caller.Store(&c)
-	p.sandboxes[c.Sandbox] = b
+	b := newSession(p, s.Sandbox, l)
+	b.assign(s)
+	p.sandboxes[s.Sandbox] = b
 	b.start()
 	return nil
 }
 
 // Assign sets the agent and the lease of a sandbox. It reports whether the sandbox is served.
-func (p *Proxy) Assign(c llm.Caller) bool {
+func (p *Proxy) Assign(s Sandbox) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, ok := p.sandboxes[c.Sandbox]
+	b, ok := p.sandboxes[s.Sandbox]
 	if ok {
-		b.caller.Store(&c)
+		b.assign(s)
 	}
 	return ok
 }
@@ -152,6 +169,9 @@ func (p *Proxy) SetPolicy(next *policy.Policy) {
 		}
 	}
 }
+
+// SetRoots sets the authorities of hosts with a credential for later connections; nil means the machine's.
+func (p *Proxy) SetRoots(roots *x509.CertPool) { p.roots.Store(roots) }
 
 // Status is the state of a proxy.
 type Status struct {

@@ -27,12 +27,13 @@ type session struct {
 	caller   atomic.Pointer[llm.Caller]
 	log      *audit.Source
 	listener net.Listener
-	// outer serves the sandbox, inner serves plain HTTP in a tunnel.
-	outer, inner *http.Server
-	handoff      *handoff
-	ctx          context.Context // ends with the session
-	cancel       context.CancelFunc
-	serving      sync.WaitGroup // servers and connections
+	trusts   atomic.Bool // its programs trust the gateway's authority
+	// outer serves the sandbox, inner serves plain HTTP in a tunnel, secure serves a tunnel whose TLS ends here.
+	outer, inner, secure *http.Server
+	handoff, brokered    *handoff
+	ctx                  context.Context // ends with the session
+	cancel               context.CancelFunc
+	serving              sync.WaitGroup // servers and connections
 
 	connections int            // guarded by Proxy.mu
 	stopped     bool           // guarded by Proxy.mu
@@ -40,11 +41,17 @@ type session struct {
 }
 
 func newSession(p *Proxy, id string, l net.Listener) *session {
-	b := &session{proxy: p, id: id, log: p.log.Source(id), listener: l, handoff: newHandoff()}
+	b := &session{proxy: p, id: id, log: p.log.Source(id), listener: l, handoff: newHandoff(), brokered: newHandoff()}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.outer = b.server(http.HandlerFunc(b.serveOuter))
 	b.inner = b.server(http.HandlerFunc(b.serveInner))
+	b.secure = b.server(http.HandlerFunc(b.serveBrokered))
 	return b
+}
+
+func (b *session) assign(s Sandbox) {
+	b.caller.Store(&s.Caller)
+	b.trusts.Store(s.Trusts)
 }
 
 func (b *session) agentName() string { return b.caller.Load().Agent }
@@ -67,6 +74,7 @@ func (b *session) start() {
 	// Serve returns only when its server is closed: the listeners do not fail otherwise.
 	b.serving.Go(func() { _ = b.outer.Serve(admitting{b.listener, b}) })
 	b.serving.Go(func() { _ = b.inner.Serve(b.handoff) })
+	b.serving.Go(func() { _ = b.secure.Serve(b.brokered) })
 }
 
 func (b *session) stop() {
@@ -76,6 +84,7 @@ func (b *session) stop() {
 	b.cancel()
 	_ = b.outer.Close() // closes the listener; its other end is gone or irrelevant
 	_ = b.inner.Close()
+	_ = b.secure.Close()
 	b.serving.Wait()
 	b.calls.Wait()
 	b.log.Release()

@@ -31,6 +31,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
@@ -52,17 +53,30 @@ type world struct {
 	// path is the sandbox's socket.
 	path string
 	text *lines
+	// credentials has none until a test sets some; authority is who sandboxes with credentials trust.
+	credentials *credential.Broker
+	authority   *x509.CertPool
 }
 
 // newWorld allows good.example and, below it, *.good.example; the policy takes changes.
 func newWorld(t testing.TB, limits proxy.Limits) *world {
 	t.Helper()
-	w := &world{t: t, out: newOutside(t), text: &lines{}}
+	w := &world{t: t, out: newOutside(t), text: &lines{}, authority: x509.NewCertPool()}
+	dir := t.TempDir()
+	var err error
+	if w.credentials, err = credential.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, credential.CertificateFile))
+	if err != nil || !w.authority.AppendCertsFromPEM(text) {
+		t.Fatal(err)
+	}
 	w.log = audit.New(w.text, nil)
 	var n atomic.Int64
 	w.proxy = proxy.New(proxy.Config{
 		Dialer: &egress.Dialer{Resolver: w.out, Connect: w.out.connect}, Log: w.log, Limits: limits,
-		NewID: func() string { return "a" + strconv.FormatInt(n.Add(1), 10) },
+		NewID:       func() string { return "a" + strconv.FormatInt(n.Add(1), 10) },
+		Credentials: w.credentials, Roots: w.out.roots,
 	})
 	t.Cleanup(func() { w.proxy.Close(); w.log.Close() })
 	w.allow(sandbox.Egress{
@@ -71,7 +85,7 @@ func newWorld(t testing.TB, limits proxy.Limits) *world {
 		},
 		PrivateCIDRs: []string{"10.1.0.0/16"},
 	})
-	w.path = w.add("box-1", "did:plc:ann")
+	w.path = w.add("box-1", "did:plc:ann", false)
 	return w
 }
 
@@ -85,7 +99,7 @@ func (w *world) allow(e sandbox.Egress) {
 }
 
 // add serves a sandbox, and returns the path of its socket.
-func (w *world) add(id, agent string) string {
+func (w *world) add(id, agent string, trusts bool) string {
 	w.t.Helper()
 	dir, err := os.MkdirTemp("", "gw") // the path of a socket must be short
 	if err != nil {
@@ -95,7 +109,7 @@ func (w *world) add(id, agent string) string {
 	path := filepath.Join(dir, "s")
 	l, err := net.Listen("unix", path)
 	if err == nil {
-		err = w.proxy.Add(llm.Caller{Sandbox: id, Agent: agent}, l)
+		err = w.proxy.Add(proxy.Sandbox{Caller: llm.Caller{Sandbox: id, Agent: agent}, Trusts: trusts}, l)
 	}
 	if err != nil {
 		w.t.Fatal(err)
@@ -348,7 +362,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	default:
 		body, _ := io.ReadAll(r.Body)
 		sum := fmt.Sprintf("%s %s host=%s tls=%t body=%q", r.Method, r.RequestURI, r.Host, r.TLS != nil, body)
-		for _, h := range []string{"X-Forwarded-For", "Proxy-Authorization", "Proxy-Connection", "Transfer-Encoding", "Via"} {
+		for _, h := range []string{"X-Forwarded-For", "Proxy-Authorization", "Proxy-Connection", "Transfer-Encoding", "Via", "Authorization", "Private-Token"} {
 			if v := r.Header.Get(h); v != "" {
 				sum += " " + h + "=" + v
 			}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
@@ -88,9 +89,14 @@ func serve(ctx context.Context, root string) error {
 			log.Error("the LLM journal was not closed properly", "error", err)
 		}
 	}()
-	p := proxy.New(proxy.Config{Dialer: dialer, Log: attempts, NewID: ids(), LLM: broker})
+	credentials, err := credential.Open(control.AuthorityDir(root))
+	if err != nil {
+		return err
+	}
+	p := proxy.New(
+		proxy.Config{Dialer: dialer, Log: attempts, NewID: ids(), LLM: broker, Credentials: credentials})
 	defer p.Close()
-	m, err := control.Open(root, p, dialer, spool, broker, log)
+	m, err := control.Open(root, p, dialer, spool, broker, credentials, log)
 	if err != nil {
 		return err
 	}

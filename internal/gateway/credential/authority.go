@@ -1,0 +1,189 @@
+package credential
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// Files in the gateway's directory. Sandboxes get links to the last two.
+const (
+	keyFile = "authority.key"
+	// CertificateFile is the authority's certificate, for programs that add it to those they trust.
+	CertificateFile = "authority.pem"
+	// BundleFile has that certificate and all public authorities, for programs that trust one file only.
+	BundleFile = "ca-bundle.pem"
+)
+
+const (
+	// authorityLife is longer than an environment lives; a lost volume makes a new authority.
+	authorityLife = 10 * 365 * 24 * time.Hour
+	// leafLife is how long a host's certificate is valid. It is made again when renewBefore of it is left.
+	leafLife, renewBefore = 7 * 24 * time.Hour, 24 * time.Hour
+	// backdate allows for the clock of a sandbox.
+	backdate = 24 * time.Hour
+)
+
+// authority signs the certificates of hosts. Only the sandboxes of one environment trust it.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+
+	mu     sync.Mutex // guards leaves
+	leaves map[string]*tls.Certificate
+}
+
+// openAuthority reads the authority of a directory, or makes it.
+func openAuthority(dir string) (*authority, error) {
+	cert, key, err := readAuthority(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		cert, key, err = newAuthority(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the gateway's authority: %w", err)
+	}
+	return &authority{cert: cert, key: key, leaves: make(map[string]*tls.Certificate)}, nil
+}
+
+func readAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	// The key is written last: without it, the authority was not finished.
+	der, err := readPEM(filepath.Join(dir, keyFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := x509.ParseECPrivateKey(der)
+	if err != nil {
+		return nil, nil, err
+	}
+	if der, err = readPEM(filepath.Join(dir, CertificateFile)); err != nil {
+		return nil, nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err == nil && !key.PublicKey.Equal(cert.PublicKey) {
+		err = errors.New("its key is not that of its certificate")
+	}
+	return cert, key, err
+}
+
+func readPEM(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s is not in PEM", path)
+	}
+	return block.Bytes, nil
+}
+
+func newAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject:  pkix.Name{CommonName: "Sandbox gateway"},
+		NotAfter: time.Now().Add(authorityLife), NotBefore: time.Now().Add(-backdate),
+		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+	}
+	der, err := sign(template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, nil, err
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	all := own
+	for root := range bundle.Roots() {
+		if root.Constraint != nil {
+			continue // a program that reads a file cannot honour it
+		}
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})...)
+	}
+	for _, f := range []struct {
+		name    string
+		content []byte
+		mode    fs.FileMode
+	}{
+		{CertificateFile, own, 0o644}, {BundleFile, all, 0o644},
+		{keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600},
+	} {
+		if err := writeFile(filepath.Join(dir, f.name), f.content, f.mode); err != nil {
+			return nil, nil, err
+		}
+	}
+	return cert, key, nil
+}
+
+// writeFile writes a file atomically.
+func writeFile(path string, content []byte, mode fs.FileMode) error {
+	temporary := path + ".new"
+	err := os.WriteFile(temporary, content, 0o600)
+	if err == nil {
+		err = os.Chmod(temporary, mode)
+	}
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	return err
+}
+
+func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	return x509.CreateCertificate(rand.Reader, template, parent, public, key)
+}
+
+// leaf returns the certificate of a host.
+func (a *authority) leaf(host string) (*tls.Certificate, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.leaves[host]; c != nil && time.Until(c.Leaf.NotAfter) > renewBefore {
+		return c, nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	// A name of more than 64 bytes fits only where names are read from.
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: host[:min(len(host), 64)]}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-backdate), NotAfter: time.Now().Add(leafLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := sign(template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key, Leaf: parsed}
+	a.leaves[host] = c
+	return c, nil
+}

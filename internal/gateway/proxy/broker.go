@@ -1,0 +1,246 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+)
+
+// The reasons to refuse a request to a host with a credential, and why it fails.
+const (
+	// CertificateRefused: the client does not take the gateway for the host.
+	CertificateRefused policy.Reason = "certificate_refused"
+	// TraceRefused: the host's answer would contain the credential.
+	TraceRefused      policy.Reason = "trace_refused"
+	CredentialRemoved policy.Reason = "credential_removed"
+	UpstreamTLSFailed policy.Reason = "tls_failed"
+)
+
+// Credentials are the credentials of hosts.
+type Credentials interface {
+	For(host string) (credential.Credential, bool)
+	Leaf(host string) (*tls.Certificate, error)
+}
+
+// brokered reports whether requests through the tunnel get a credential.
+func (t *tunnel) brokered() bool {
+	p := t.session.proxy
+	if p.credentials == nil || !t.session.trusts.Load() {
+		return false
+	}
+	_, ok := p.credentials.For(t.flow.host)
+	return ok
+}
+
+// broker ends the TLS of a client and serves its requests with connections of our own to the host, which only this
+// tunnel uses. hello is what has been read of the client.
+func (t *tunnel) broker(hello []byte) {
+	f, p := t.flow, t.session.proxy
+	upstream := &brokerTransport{proxy: p, flow: f, first: t.server}
+	t.server = nil
+	defer upstream.close()
+	// The host comes first, so that the client sees a failed connection as such.
+	err := upstream.start()
+	var client *tls.Conn
+	if err == nil {
+		client, err = t.handshake(hello)
+	} else {
+		_, _ = t.client.Write(alertRefused) // the log records it, whether the client reads or not
+	}
+	if err != nil {
+		closeAll(t.client)
+		f.end(orCut(f.ctx, err))
+		return
+	}
+	f.open(audit.TLS)
+	conn := &tunnelConn{Conn: client, in: bufio.NewReader(client), flow: f, done: make(chan struct{})}
+	conn.forwarder = upstream.forwarder()
+	stop := context.AfterFunc(f.ctx, func() { closeAll(conn) })
+	defer stop()
+	if !t.session.brokered.give(conn) {
+		closeAll(conn)
+	}
+	<-conn.done
+	f.end(orCut(f.ctx, nil))
+}
+
+// handshake ends the TLS of the client, as the host.
+func (t *tunnel) handshake(hello []byte) (*tls.Conn, error) {
+	f := t.flow
+	conn := tls.Server(&replayed{Conn: t.client, first: hello, in: t.in}, &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return t.session.proxy.credentials.Leaf(f.host)
+		},
+	})
+	if err := conn.HandshakeContext(f.ctx); err != nil {
+		return nil, policy.Refuse(CertificateRefused, "%s: the client did not complete TLS with the gateway, which adds a "+
+			"credential: it must trust %s: %s", f.host, credential.BundleFile, err)
+	}
+	return conn, t.client.SetDeadline(time.Time{})
+}
+
+// replayed is a connection whose first bytes were read already.
+type replayed struct {
+	net.Conn
+	first []byte
+	in    io.Reader
+}
+
+func (r *replayed) Read(p []byte) (int, error) {
+	if len(r.first) > 0 {
+		n := copy(p, r.first)
+		r.first = r.first[n:]
+		return n, nil
+	}
+	return r.in.Read(p)
+}
+
+// serveBrokered serves a request in a tunnel whose TLS ends here. It must be for the tunnel's host.
+func (b *session) serveBrokered(w http.ResponseWriter, r *http.Request) {
+	b.arrive(w, r)
+	c, ok := connOf(r).(*tunnelConn)
+	if !ok || c.forwarder == nil { // the server has no other connections
+		answer(w, errors.New("the connection is not a tunnel"))
+		return
+	}
+	f := c.flow
+	refusal := checkUpgrade(r.Header)
+	switch {
+	case !agrees(r, f.host, f.port):
+		refusal = policy.Refuse(HostMismatch, "the tunnel is for %s port %d, but this request is for %.260q", f.host, f.port,
+			r.Host)
+	case r.Method == http.MethodTrace:
+		refusal = policy.Refuse(TraceRefused, "%s: the method TRACE is refused where the gateway adds a credential", f.host)
+	}
+	if refusal != nil {
+		record := b.refusal(refusal)
+		record.Host, record.Port = f.host, f.port
+		b.log.Add(record)
+		answer(w, refusal)
+		return
+	}
+	control, idle := http.NewResponseController(w), b.proxy.limits.Idle
+	if hasBody(r) {
+		r.Body = &steadyBody{r.Body, control, idle}
+	}
+	c.forwarder.ServeHTTP(&steadyWriter{w, control, idle}, r)
+	_ = control.SetWriteDeadline(time.Time{}) // the connection may be gone
+}
+
+// brokerTransport makes the connections of one tunnel to its host.
+type brokerTransport struct {
+	proxy *Proxy
+	flow  *flow
+	// first is the connection that was made before the tunnel was answered; nil once it is used.
+	first     net.Conn
+	ready     chan net.Conn // holds a connection whose handshake is done, if there is one
+	transport *http.Transport
+}
+
+// start makes the connection of the first request.
+func (b *brokerTransport) start() error {
+	conn, err := b.secure(b.flow.ctx)
+	if err != nil {
+		return err
+	}
+	b.ready = make(chan net.Conn, 1)
+	b.ready <- conn
+	b.transport = &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			select {
+			case conn := <-b.ready:
+				return conn, nil
+			default:
+				return b.secure(ctx)
+			}
+		},
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        b.proxy.limits.KeepAlive,
+	}
+	return nil
+}
+
+// secure returns a connection to the host on which TLS is established.
+func (b *brokerTransport) secure(ctx context.Context) (net.Conn, error) {
+	conn := b.first
+	b.first = nil
+	if conn == nil {
+		var err error
+		if conn, err = b.flow.dial(ctx, b.proxy.dialer.Dial); err != nil {
+			return nil, err
+		}
+	}
+	context.AfterFunc(b.flow.ctx, func() { closeAll(conn) })
+	bounded, cancel := context.WithTimeout(ctx, b.proxy.limits.HeaderTime)
+	defer cancel()
+	secured := tls.Client(&metered{conn, b.flow, b.proxy.limits.Idle}, &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: b.flow.host, NextProtos: []string{"http/1.1"}, RootCAs: b.proxy.roots.Load(),
+	})
+	if err := secured.HandshakeContext(bounded); err != nil {
+		closeAll(conn)
+		return nil, &egress.Failure{Reason: UpstreamTLSFailed, Err: err,
+			Detail: "connect to " + b.flow.host + " with TLS, to add the credential: " + err.Error()}
+	}
+	return secured, nil
+}
+
+// forwarder forwards the requests of the tunnel.
+func (b *brokerTransport) forwarder() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:     &withCredential{b},
+		FlushInterval: -1, // flush at once: answers may be streams
+		ErrorLog:      log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			authority := b.flow.authority()
+			if b.flow.port == portHTTPS {
+				authority = b.flow.host
+			}
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.Host = "https", authority, nil, authority
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
+			r.Out.Trailer = nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { answer(w, orCut(b.flow.ctx, err)) },
+	}
+}
+
+// withCredential adds the credential to each request, last of all. One that was replaced meanwhile is the new one.
+type withCredential struct{ b *brokerTransport }
+
+func (t *withCredential) RoundTrip(r *http.Request) (*http.Response, error) {
+	host := t.b.flow.host
+	c, ok := t.b.proxy.credentials.For(host)
+	if !ok {
+		return nil, policy.Refuse(CredentialRemoved, "%s: the environment has no credential for it any more: connect again",
+			host)
+	}
+	c.Apply(r.Header)
+	return t.b.transport.RoundTrip(r)
+}
+
+func (b *brokerTransport) close() {
+	closeAll(b.first)
+	if b.ready != nil {
+		select {
+		case conn := <-b.ready:
+			closeAll(conn)
+		default:
+		}
+		b.transport.CloseIdleConnections()
+	}
+}

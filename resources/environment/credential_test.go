@@ -1,0 +1,95 @@
+package environment_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/config"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfversion"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// A credential of a host is applied, changed in place, imported and taken away, and is in no state and no sandbox.
+func TestAccEnvironmentCredentials(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	r := w.Reconciler()
+	svc, err := client.New(client.Config{URL: r.URL, Token: r.Token})
+	w.Must(err)
+	configuration := func(network string) string {
+		return r.Configuration + "variable \"token\" {\n  type      = string\n  ephemeral = true\n}\n" + fmt.Sprintf(`
+resource "sandbox_environment" "test" {
+  name          = %q
+  image         = %q
+  force_destroy = true
+  secrets = {
+    git   = { value_wo = var.token, value_wo_version = 1 }
+    other = { value_wo = "of the sandbox", value_wo_version = 1 }
+  }
+  network = {
+    allow = ["github.com", "*.npm.test:8443"]
+    %s
+  }
+}
+`, w.Name, w.Image, network)
+	}
+	has := func(want map[string]sandbox.EgressCredential) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			env, err := svc.GetEnvironment(w.Context(), w.Name)
+			if err == nil && !maps.Equal(env.EgressRules().Credentials, want) {
+				err = fmt.Errorf("the environment has the credentials %+v", env.EgressRules().Credentials)
+			}
+			return err
+		}
+	}
+	is := config.Variables{"token": config.StringVariable("sk-hunter2")}
+	const basic = `{ secret = "git", scheme = "basic", username = "x-access-token" }`
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
+		CheckDestroy:             destroyed(w, w.Name),
+		Steps: []resource.TestStep{
+			{
+				Config: configuration(`credentials = {
+      "github.com" = { secret = "none", header = "Host" }
+      "evil.test"  = { secret = "git", username = "x" }
+    }
+    authorities = "none"`), ConfigVariables: is, PlanOnly: true,
+				ExpectError: regexp.MustCompile(`(?s)network.authorities must be certificates.*` +
+					`network.credentials\["evil.test"\] must be a host.*` +
+					`network.credentials\["evil.test"\].username must be.*` +
+					`network.credentials\["github.com"\].header must be a header such as.*` +
+					`network.credentials\["github.com"\].secret must be the name of`),
+			},
+			{
+				Config:          configuration(`credentials = { "github.com" = ` + basic + ` }`),
+				ConfigVariables: is,
+				Check: resource.ComposeTestCheckFunc(stateWithout("sk-hunter2"), sandboxHas(w, svc, "other=of the sandbox"),
+					has(map[string]sandbox.EgressCredential{
+						"github.com": {Secret: "git", Scheme: sandbox.CredentialBasic, Username: "x-access-token"}})),
+			},
+			{
+				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name, ConfigVariables: is,
+				// The ledger does not have these attributes.
+				ImportStateVerifyIgnore: []string{
+					"secrets.git.value_wo_version", "secrets.other.value_wo_version", "force_destroy",
+				},
+			},
+			{
+				Config:          configuration(`credentials = { "registry.npm.test" = { secret = "git", header = "Private-Token" } }`),
+				ConfigVariables: is, ConfigPlanChecks: inPlace(),
+				Check: has(map[string]sandbox.EgressCredential{"registry.npm.test": {Secret: "git", Header: "Private-Token"}}),
+			},
+			{
+				Config: configuration(""), ConfigVariables: is, ConfigPlanChecks: inPlace(), Check: has(nil),
+			},
+		},
+	})
+}
