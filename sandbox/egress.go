@@ -20,7 +20,7 @@ type Egress struct {
 	PrivateCIDRs []string `json:"private_cidrs,omitempty" doc:"Private ranges that an allowed host may be in, such as that of a self-hosted model. Other private addresses are refused."`
 	// Credentials are added by the gateway to requests to allowed hosts, by host.
 	Credentials map[string]EgressCredential `json:"credentials,omitempty" doc:"Credentials that the gateway adds to requests to allowed hosts by TLS, by host, such as github.com. No sandbox gets them. Docker only."`
-	// Authorities are certificates in PEM that hosts with a credential may have theirs from, beside the public authorities.
+	// Authorities are certificates in PEM that hosts with a credential may have theirs from, beside the public ones.
 	Authorities string `json:"authorities,omitempty" doc:"Certificates of authorities, in PEM, that hosts with a credential may have theirs from, beside the public ones, such as that of a self-hosted Git server. At most 64 KiB. Docker only."`
 }
 
@@ -107,7 +107,8 @@ func (e Egress) credentialFields() (f []Field) {
 		case !e.allowsTLS(host):
 			bad("", "must be a host that egress.allow lets sandboxes reach on a port other than 80, such as %s:443", host)
 		}
-		if !headerName().MatchString(c.Header) || slices.Contains(forbiddenHeaders, textproto.CanonicalMIMEHeaderKey(c.Header)) {
+		if key := textproto.CanonicalMIMEHeaderKey(c.Header); !headerName().MatchString(c.Header) ||
+			slices.Contains(forbiddenHeaders, key) {
 			bad(".header", "must be a header such as Authorization or Private-Token, not %q", c.Header)
 		}
 		switch c.Scheme {
@@ -118,14 +119,15 @@ func (e Egress) credentialFields() (f []Field) {
 		if isBasic := c.Scheme == CredentialBasic; isBasic != (c.Username != "") {
 			bad(".username", "must be set with the scheme basic, and only then")
 		}
-		if strings.ContainsFunc(c.Username, func(r rune) bool { return r < ' ' || r == ':' || r == 0x7f }) || len(c.Username) > 255 {
+		misplaced := func(r rune) bool { return r < ' ' || r == ':' || r == 0x7f }
+		if strings.ContainsFunc(c.Username, misplaced) || len(c.Username) > 255 {
 			bad(".username", "must be at most 255 characters without ':' and control characters")
 		}
 	}
 	return f
 }
 
-// isPEM reports whether a text is certificates in PEM and nothing else that looks like PEM. Parsing them is the gateway's.
+// isPEM reports whether a text is certificates in PEM and nothing else that looks like PEM. The gateway parses them.
 func isPEM(text string) bool {
 	begin, end := strings.Count(text, "-----BEGIN CERTIFICATE-----"), strings.Count(text, "-----END CERTIFICATE-----")
 	return begin > 0 && begin == end && strings.Count(text, "-----BEGIN ") == begin

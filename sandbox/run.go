@@ -92,9 +92,9 @@ type SandboxChoice struct {
 	Network NetworkMode
 }
 
-// Apply returns the environment's settings with the choice. Errors: Invalid if a field is wrong or the backend has it for
-// the whole environment; Forbidden with ReasonScopeMissing if it is more than the environment has and mayExceed is false,
-// or with ReasonCeilingExceeded if it exceeds the tenant's ceiling.
+// Apply returns the environment's settings with the choice. Errors: Invalid if a field is wrong or the backend has it
+// for the whole environment; Forbidden with ReasonScopeMissing if it is more than the environment has and mayExceed is
+// false, or with ReasonCeilingExceeded if it exceeds the tenant's ceiling.
 func (c SandboxChoice) Apply(spec EnvironmentSpec, mayExceed bool, t *Tenant) (EnvironmentSpec, error) {
 	if c == (SandboxChoice{}) {
 		return spec, nil
@@ -107,8 +107,9 @@ func (c SandboxChoice) Apply(spec EnvironmentSpec, mayExceed bool, t *Tenant) (E
 			[]Field{{"network", fmt.Sprintf("must be none or, as in the environment, %s, not %q", spec.Network, c.Network)}})
 	}
 	if more := c.more(spec); len(more) > 0 && !mayExceed {
-		return spec, &Error{Code: Forbidden, Reason: ReasonScopeMissing, Fields: more, Message: "the run needs the scope admin, " +
-			"which may change the environment: it asks for more than the environment has"}
+		return spec, &Error{Code: Forbidden, Reason: ReasonScopeMissing, Fields: more,
+			Message: "the run asks for more than the environment has: it needs a token with the scope admin, which may " +
+				"change the environment"}
 	}
 	orDefault(&c.Image, spec.Image)
 	orDefault(&c.Resources.MemoryMB, spec.Resources.MemoryMB)

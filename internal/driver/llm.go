@@ -6,8 +6,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CredentialBroker is implemented by an Executor whose gateways add credentials to requests of sandboxes to some hosts. It
-// starts a gateway that is down, but no sandbox.
+// CredentialBroker is implemented by an Executor whose gateways add credentials to requests of sandboxes to some hosts.
+// It starts a gateway that is down, but no sandbox.
 type CredentialBroker interface {
 	// ServeCredentials sets the credentials of an environment by host. A gateway that starts again has none until they are
 	// set again. Errors: NotFound if the environment has no gateway.

@@ -129,7 +129,9 @@ func (e *Engine) addParts(c Config) {
 	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
 	e.billing = billing.New(c.Store, e.books, c.Logger)
 	e.secrets = secrets.New(c.Store, c.Keys)
-	e.llm = llm.New(llm.Config{Store: c.Store, Keys: e.secrets, Budgets: e.billing, Observer: c.LLMObserver, Log: c.Logger})
+	e.llm = llm.New(llm.Config{
+		Store: c.Store, Keys: e.secrets, Budgets: e.billing, Observer: c.LLMObserver, Log: c.Logger,
+	})
 	e.pools = warmpool.New(warmpool.Config{Store: c.Store, NewSandbox: e.newSandbox, End: e.End})
 	e.snapshots = snapshots.New(
 		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})

@@ -130,7 +130,8 @@ func underMatch(pattern, base, name string) bool {
 
 // appendArchive copies those entries of an archive that match, whose names are relative to a directory, and reports
 // whether there were any.
-func appendArchive(out *tar.Writer, dir string, archive io.Reader, matches func(name string) bool) (found bool, err error) {
+func appendArchive(out *tar.Writer, dir string, archive io.Reader,
+	matches func(name string) bool) (found bool, err error) {
 	for entries := tar.NewReader(archive); ; {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {

@@ -1,7 +1,7 @@
 // Package llm lets sandboxes call models without a key. The gateway of an environment makes the calls and keeps a
 // journal of them. This package gives the gateway the environment's routes with their keys, which the gateway has in
-// memory only, and what the calls may still cost; and it records the journal in the ledger. The credentials of other hosts
-// take the same way to the gateway.
+// memory only, and what the calls may still cost; and it records the journal in the ledger. The credentials of other
+// hosts take the same way to the gateway.
 //
 //	before a sandbox is used ──> Prepare ─┐
 //	an environment changes ─────> Serve ──┼─> the gateway's routes, keys, budget and credentials

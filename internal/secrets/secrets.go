@@ -146,8 +146,8 @@ func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]ledger.Environm
 	return slices.DeleteFunc(sealed, isKey), nil
 }
 
-// Credentials opens the credentials of an environment, by the name of the secret: the keys of its LLM routes and those of
-// hosts. Errors: as Open of package seal; one without a value is missing.
+// Credentials opens the credentials of an environment, by the name of the secret: the keys of its LLM routes and those
+// of hosts. Errors: as Open of package seal; one without a value is missing.
 func (v *Service) Credentials(env *ledger.Environment,
 	sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error) {
 	keys := make(map[string]sandbox.Secret)

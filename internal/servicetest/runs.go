@@ -137,7 +137,9 @@ func aRunHasASandboxOfItsOwnChoice(w *world) {
 		p.WarmPool = &sandbox.WarmPool{Size: 1}
 	})
 	w.Advance(time.Second)
-	less := sandbox.SandboxChoice{Network: sandbox.NetworkNone, Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500}}
+	less := sandbox.SandboxChoice{
+		Network: sandbox.NetworkNone, Resources: sandbox.Resources{MemoryMB: 512, CPUMillis: 500},
+	}
 	l := w.run(sandbox.RunRequest{ExecRequest: command("true"), Choice: less}).Lease
 	if l.Network != sandbox.NetworkNone || l.Resources.MemoryMB != 512 || l.Resources.CPUMillis != 500 ||
 		l.Resources.PIDs != sandbox.DefaultResources.PIDs || l.Image != "player" {

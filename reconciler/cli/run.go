@@ -62,7 +62,8 @@ command did not run or its outcome is unknown.`,
 	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
 	f.BoolVarP(&flags.stdin, "stdin", "i", false, "pass standard input to the command")
 	f.StringVar(&flags.files, "files", "", "tar `file` to unpack into /workspace before the command")
-	f.StringArrayVar(&req.Collect, "collect", nil, "`path` or pattern, such as 'results/**/*.json', to add to --to after the command; may be repeated")
+	f.StringArrayVar(&req.Collect, "collect", nil,
+		"`path` or pattern, such as 'results/**/*.json', to add to --to after the command; may be repeated")
 	f.StringVar(&req.Choice.Image, "image", "", "image of this run (default: the environment's)")
 	f.Int64Var(&req.Choice.Resources.MemoryMB, "memory-mb", 0, "memory of this run in MiB (default: the environment's)")
 	f.Int64Var(&req.Choice.Resources.CPUMillis, "cpu-millis", 0,

@@ -135,7 +135,8 @@ func New(version string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.steps, m.delays, m.passed, m.failed,
-		m.llmCalls, m.llmTokens, m.llmCost, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.llmCalls, m.llmTokens, m.llmCost, build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 

@@ -96,8 +96,8 @@ func credentialsAttribute() schema.MapNestedAttribute {
 	secret.Optional, secret.Required = false, true
 	return schema.MapNestedAttribute{
 		MarkdownDescription: "Credentials that the gateway adds to requests to allowed hosts, by host, such as " +
-			"`github.com`. It ends the TLS of these connections itself, with an authority that only the environment's sandboxes " +
-			"trust. Leases that began before a host had a credential reach it without. See the " +
+			"`github.com`. It ends the TLS of these connections itself, with an authority that only the environment's " +
+			"sandboxes trust. Leases that began before a host had a credential reach it without. See the " +
 			"[guide on security](../guides/security.md). Docker only. Changed in place. Default: none.",
 		Optional:   true,
 		Validators: []validator.Map{given.NoNulls{}},
@@ -156,7 +156,8 @@ func expandCredentials(ctx context.Context, of types.Map, diags *diag.Diagnostic
 	return all
 }
 
-func flattenCredentials(ctx context.Context, all map[string]sandbox.EgressCredential, diags *diag.Diagnostics) types.Map {
+func flattenCredentials(ctx context.Context, all map[string]sandbox.EgressCredential,
+	diags *diag.Diagnostics) types.Map {
 	element := credentialsAttribute().NestedObject.Type()
 	if len(all) == 0 {
 		return types.MapNull(element)

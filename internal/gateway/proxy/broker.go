@@ -190,7 +190,8 @@ func (b *brokerTransport) secure(ctx context.Context) (net.Conn, error) {
 	bounded, cancel := context.WithTimeout(ctx, b.proxy.limits.HeaderTime)
 	defer cancel()
 	secured := tls.Client(&metered{conn, b.flow, b.proxy.limits.Idle}, &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: b.flow.host, NextProtos: []string{"http/1.1"}, RootCAs: b.proxy.roots.Load(),
+		MinVersion: tls.VersionTLS12, ServerName: b.flow.host, NextProtos: []string{"http/1.1"},
+		RootCAs: b.proxy.roots.Load(),
 	})
 	if err := secured.HandshakeContext(bounded); err != nil {
 		closeAll(conn)
