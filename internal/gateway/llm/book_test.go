@@ -303,6 +303,7 @@ func TestLinesAreKeptUntilTheyAreReadElsewhere(t *testing.T) {
 	for ; files() < 4; calls++ {
 		w.post(chatPath, chatBody)
 	}
+	eventually(t, "the last call has ended in the journal, too", func() bool { return w.broker.Status().Running == 0 })
 	if s := w.broker.Status(); s.Unread < 6000 {
 		t.Errorf("the status is %+v", s)
 	}

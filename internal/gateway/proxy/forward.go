@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -49,14 +50,14 @@ func (b *session) serveOuter(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodConnect:
 		b.connect(w, r)
+	case b.proxy.llm != nil && forLLM(r.URL):
+		b.serveLLM(w, r)
 	case r.URL.Scheme == "http" && r.URL.Host != "":
 		port := r.URL.Port()
 		if port == "" {
 			port = strconv.Itoa(portHTTP)
 		}
 		b.forward(w, r, r.URL.Hostname(), port)
-	case b.proxy.llm != nil && r.URL.Scheme == "" && r.URL.Host == "" && strings.HasPrefix(r.URL.Path, llm.Prefix):
-		b.serveLLM(w, r)
 	default:
 		refusal := policy.Refuse(InvalidRequest,
 			"this is a proxy: it accepts CONNECT host:port, requests for http:// addresses, and LLM calls below %s<route>",
@@ -64,6 +65,16 @@ func (b *session) serveOuter(w http.ResponseWriter, r *http.Request) {
 		b.log.Add(b.refusal(refusal))
 		answer(w, refusal)
 	}
+}
+
+// forLLM reports whether a request is an LLM call. A client that uses the proxy for every address, the sandbox's own
+// included, names that.
+func forLLM(u *url.URL) bool {
+	if !strings.HasPrefix(u.Path, llm.Prefix) {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "" && u.Host == "" || u.Scheme == "http" && err == nil && addr.IsLoopback()
 }
 
 // serveLLM serves an LLM call. The session ends only after it.

@@ -56,6 +56,29 @@ func (w *world) ask(request string) (*http.Response, string) {
 	return res, string(body)
 }
 
+// TestLLMCallsOfClientsThatProxyEveryAddress: they name the sandbox's own address, which NO_PROXY has in vain. No other
+// address is an LLM call.
+func TestLLMCallsOfClientsThatProxyEveryAddress(t *testing.T) {
+	t.Parallel()
+	w := newLLMWorld(t, func(rw http.ResponseWriter, r *http.Request, _ llm.Caller) {
+		_, _ = io.WriteString(rw, "called "+r.URL.Path)
+	})
+	w.path = w.add("box-1", "did:plc:ann", false)
+	for address, want := range map[string]string{
+		"http://127.0.0.1:3128/llm/main/v1/messages": "called /llm/main/v1/messages",
+		"http://[::1]:3128/llm/main":                 "called /llm/main",
+		"http://127.0.0.1:3128/other":                "",
+		"http://10.0.0.1:3128/llm/main":              "",
+		"http://localhost.evil.example/llm/main":     "",
+		"https://127.0.0.1:3128/llm/main":            "",
+	} {
+		_, got := w.ask("GET " + address + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if want != "" && got != want || want == "" && strings.Contains(got, "called") {
+			t.Errorf("%s is answered with %q", address, got)
+		}
+	}
+}
+
 func TestLLMCallsGoToTheBrokerWithTheirCaller(t *testing.T) {
 	t.Parallel()
 	w := newLLMWorld(t, func(rw http.ResponseWriter, r *http.Request, c llm.Caller) {
