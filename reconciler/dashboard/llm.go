@@ -27,6 +27,9 @@ func (llmPage) Took(c sandbox.LLMCall) string {
 	return c.EndedAt.Sub(c.StartedAt).Round(time.Millisecond).String()
 }
 
+// Counted reports whether the upstream has told the tokens of a call.
+func (llmPage) Counted(c sandbox.LLMCall) bool { return c.Outcome != sandbox.LLMRunning && !c.Unknown }
+
 // llmCalls lists calls of models, latest first.
 func llmCalls(p *page) error {
 	s := p.scope

@@ -70,8 +70,8 @@ func TestCallsOfModelsAreListed(t *testing.T) {
 	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
 	lease := url.QueryEscape(l.ID)
 	for page, want := range map[string]string{
-		"/ui/llm-calls": "claude-small main running $0.33 reserved 0 0 – did:plc:ann::catan-7",
-		"/ui/llm-calls?environment=catan-7&lease=" + lease: "claude-small main interrupted $0.33 at most 0 0 1m0s",
+		"/ui/llm-calls": "claude-small main, now running $0.33 reserved – – – did:plc:ann::catan-7",
+		"/ui/llm-calls?environment=catan-7&lease=" + lease: "claude-small main, now interrupted $0.33 at most – – 1m0s",
 		"/ui/llm-calls?lease=" + lease:                     "completed 200 $0.01 1200 and 30000 cached 800 1.25s",
 		"/ui/llm-calls?environment=rpg-1":                  "No calls of models in rpg-1",
 		"/ui/llm-calls?before=2026-01-01T00:00:00Z":        "No calls of models",
