@@ -48,6 +48,12 @@ func (t *tunnel) brokered() bool {
 // tunnel uses. hello is what has been read of the client.
 func (t *tunnel) broker(hello []byte) {
 	f, p := t.flow, t.session.proxy
+	if refusal := t.session.takeTunnel(); refusal != nil {
+		_, _ = t.client.Write(alertRefused) // the log records it, whether the client reads or not
+		t.refuse(refusal)
+		return
+	}
+	defer t.session.dropTunnel()
 	upstream := &brokerTransport{proxy: p, flow: f, first: t.server}
 	t.server = nil
 	defer upstream.close()
@@ -74,6 +80,25 @@ func (t *tunnel) broker(hello []byte) {
 	}
 	<-conn.done
 	f.end(orCut(f.ctx, nil))
+}
+
+// takeTunnel counts a tunnel whose TLS ends here, unless there are too many.
+func (b *session) takeTunnel() *policy.Refusal {
+	p := b.proxy
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.tunnels >= p.limits.Brokered || p.tunnels >= p.limits.BrokeredTotal {
+		return policy.Refuse(TooManyConnections, "a sandbox may have %d connections with credentials at a time, and all "+
+			"sandboxes together %d", p.limits.Brokered, p.limits.BrokeredTotal)
+	}
+	b.tunnels, p.tunnels = b.tunnels+1, p.tunnels+1
+	return nil
+}
+
+func (b *session) dropTunnel() {
+	b.proxy.mu.Lock()
+	defer b.proxy.mu.Unlock()
+	b.tunnels, b.proxy.tunnels = b.tunnels-1, b.proxy.tunnels-1
 }
 
 // handshake ends the TLS of the client, as the host.

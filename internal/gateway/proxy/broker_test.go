@@ -20,7 +20,7 @@ const token = "Bearer hunter2-that-no-sandbox-may-hold"
 // brokered has a sandbox that trusts the gateway, and a credential of good.example.
 func brokered(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, proxy.Limits{})
+	w := newWorld(t, proxy.Limits{Brokered: 2})
 	w.path = w.add("box-2", "did:plc:ann", true)
 	w.credential("Authorization", token)
 	return w
@@ -212,4 +212,26 @@ func TestAWebSocketHasItsCredential(t *testing.T) {
 	if line, err := in.ReadString('\n'); err != nil || line != "ping\n" {
 		t.Errorf("%q, %v", line, err)
 	}
+}
+
+func TestConnectionsWithCredentialsAreBounded(t *testing.T) {
+	w := brokered(t)
+	var clients []*http.Client
+	for range 2 {
+		c := w.trusting()
+		w.asked(c, w.request("GET", "https://good.example/", nil)) // the connection stays
+		clients = append(clients, c)
+	}
+	if _, err := w.trusting().Get("https://good.example/"); err == nil {
+		t.Error("there is one connection too many")
+	}
+	w.refused(proxy.TooManyConnections)
+	clients[0].CloseIdleConnections()
+	eventually(t, "another may connect", func() bool {
+		res, err := w.trusting().Get("https://good.example/")
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		return err == nil
+	})
 }

@@ -21,6 +21,9 @@ import (
 type Limits struct {
 	// Connections is the limit per sandbox, ConnectionsTotal for all together. Default 256 and 4096.
 	Connections, ConnectionsTotal int
+	// Brokered is the limit per sandbox of connections whose TLS ends here, BrokeredTotal for all together: each takes
+	// memory for two TLS connections. Default 64 and 512.
+	Brokered, BrokeredTotal int
 	// Header limits the header of a request in bytes, HeaderTime the time until a header or TLS hello is
 	// complete. Default 32 KiB and 10 s.
 	Header     int
@@ -37,6 +40,8 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	orDefault(&l.Connections, 256)
 	orDefault(&l.ConnectionsTotal, 4096)
+	orDefault(&l.Brokered, 64)
+	orDefault(&l.BrokeredTotal, 512)
 	orDefault(&l.Header, 32<<10)
 	orDefault(&l.HeaderTime, 10*time.Second)
 	orDefault(&l.Idle, 15*time.Minute)
@@ -87,6 +92,7 @@ type Proxy struct {
 	sandboxes   map[string]*session
 	flows       map[*flow]struct{}
 	connections int
+	tunnels     int // whose TLS ends here
 	closed      bool
 }
 

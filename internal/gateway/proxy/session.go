@@ -36,6 +36,7 @@ type session struct {
 	serving              sync.WaitGroup // servers and connections
 
 	connections int            // guarded by Proxy.mu
+	tunnels     int            // whose TLS ends here; guarded by Proxy.mu
 	stopped     bool           // guarded by Proxy.mu
 	calls       sync.WaitGroup // LLM calls; none begins once stopped
 }
