@@ -68,6 +68,7 @@ var measures = []struct {
 	{"restarts", restarts},
 	{"crowds", crowds},
 	{"network", network},
+	{"models", models},
 	{"exec", execs},
 	{"commands", commands},
 	{"memory", memory},

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ type program struct {
 }
 
 // launch runs the gateway below a root, until it answers.
-func launch(t *testing.T, path, root string) *program {
+func launch(t testing.TB, path, root string) *program {
 	t.Helper()
 	p := &program{command: exec.CommandContext(t.Context(), path, "serve", "-root", root)}
 	must(t, p.command.Start())
@@ -50,11 +50,47 @@ func launch(t *testing.T, path, root string) *program {
 	}
 }
 
-func (p *program) kill(t *testing.T) {
+func (p *program) kill(t testing.TB) {
 	t.Helper()
 	must(t, p.command.Process.Kill())
 	_ = p.command.Wait() // it was killed
 	p.Close()
+}
+
+// build builds the gateway and returns its path.
+func build(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gateway")
+	c := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, ".")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0") // as make guest does, so that nothing is compiled twice
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("build the gateway: %v\n%s", err, out)
+	}
+	return path
+}
+
+// serveModel gives the gateway a route to an upstream, which is its proxy as well, and returns the way of a sandbox to it.
+func (p *program) serveModel(t testing.TB, root, upstream, key string) *http.Transport {
+	t.Helper()
+	price := sandbox.USD
+	must(t, p.Apply(t.Context(), control.Settings{Upstream: &control.Upstream{URL: upstream}}))
+	must(t, p.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann", Lease: "lease-1", Generation: 2}))
+	must(t, p.SetLLM(t.Context(), llm.Config{Environment: "env-1", Routes: map[string]llm.Route{"main": {
+		LLMRoute: sandbox.LLMRoute{
+			API: sandbox.LLMOpenAI, Upstream: "http://model.example", Credential: "KEY",
+			Models: map[string]sandbox.LLMModel{"m": {
+				Input: price, CachedInput: &price, CacheWrite: &price, Output: price, MaxInputTokens: 1000, MaxOutputTokens: 1000,
+			}},
+		},
+		Key: sandbox.Secret(key),
+	}}}))
+	return &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", filepath.Join(root, control.SandboxDir("box-1"), control.ProxySocket))
+		},
+	}
 }
 
 // TestAKilledGatewayKnowsItsLLMCalls kills the real program. Its policy refuses loopback, where the test's upstream is;
@@ -71,33 +107,9 @@ func TestAKilledGatewayKnowsItsLLMCalls(t *testing.T) {
 	root, err := os.MkdirTemp("", "gw") // the path of a socket must be short
 	must(t, err)
 	defer os.RemoveAll(root)
-	path := filepath.Join(t.TempDir(), "gateway")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make guest does, so that nothing is compiled twice
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the gateway: %v\n%s", err, out)
-	}
-
+	path := build(t)
 	g := launch(t, path, root)
-	price := sandbox.USD
-	must(t, g.Apply(t.Context(), control.Settings{Upstream: &control.Upstream{URL: upstream.URL}}))
-	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann", Lease: "lease-1", Generation: 2}))
-	must(t, g.SetLLM(t.Context(), llm.Config{Environment: "env-1", Routes: map[string]llm.Route{"main": {
-		LLMRoute: sandbox.LLMRoute{
-			API: sandbox.LLMOpenAI, Upstream: "http://model.example", Credential: "KEY",
-			Models: map[string]sandbox.LLMModel{"m": {
-				Input: price, CachedInput: &price, CacheWrite: &price, Output: price, MaxInputTokens: 1000, MaxOutputTokens: 1000,
-			}},
-		},
-		Key: key,
-	}}}))
-	transport := &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", filepath.Join(root, control.SandboxDir("box-1"), control.ProxySocket))
-		},
-	}
+	transport := g.serveModel(t, root, upstream.URL, key)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
