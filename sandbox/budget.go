@@ -15,8 +15,9 @@ type Budget struct {
 type BudgetUse struct {
 	Month   string  `json:"month"` // 2006-01, UTC
 	Monthly NanoUSD `json:"monthly_usd"`
-	// Spent is the gross cost so far.
+	// Spent is the gross cost so far, with LLM, which is its part for calls of models.
 	Spent NanoUSD `json:"spent_usd"`
+	LLM   NanoUSD `json:"llm_usd,omitempty" doc:"Part of spent_usd for calls of models."`
 	// Reserved is the most that live leases can still cost until they expire or the month ends.
 	Reserved NanoUSD `json:"reserved_usd"`
 }

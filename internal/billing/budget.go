@@ -34,11 +34,12 @@ func budgetSpent(tx *ledger.Tx, env *ledger.Environment, month stretch) (*sandbo
 	if env.Spec.Budget == nil {
 		return nil, nil
 	}
-	sum, err := spent(tx, env.ID, month)
+	sum, calls, err := spent(tx, env.ID, month)
 	return &sandbox.BudgetUse{
 		Month:   month.from.Time().Format("2006-01"),
 		Monthly: env.Spec.Budget.Monthly,
-		Spent:   sum,
+		Spent:   sum + calls,
+		LLM:     calls,
 	}, err
 }
 
@@ -63,15 +64,14 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 	return use, err
 }
 
-// spent returns the gross cost of an environment in a month so far, with its calls of models.
-func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD, error) {
-	sum, err := tx.Accounting().SpentInMonth(environmentID, monthName(dayOf(month.from)))
-	if err != nil {
-		return 0, err
+// spent returns the gross cost of an environment's sandboxes in a month so far, and that of its calls of models.
+func spent(tx *ledger.Tx, environmentID string, month stretch) (sum, calls sandbox.NanoUSD, err error) {
+	if sum, err = tx.Accounting().SpentInMonth(environmentID, monthName(dayOf(month.from))); err != nil {
+		return 0, 0, err
 	}
 	books, err := tx.Accounting().PriceBooks()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	periods, err := tx.Accounting().UnrolledUse(environmentID)
 	for i := range periods {
@@ -81,13 +81,13 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (sandbox.NanoUSD,
 		}
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	calls, err := tx.LLM().Months(environmentID, monthName(dayOf(month.from)))
-	for _, route := range calls {
-		sum += route.Cost
+	routes, err := tx.LLM().Months(environmentID, monthName(dayOf(month.from)))
+	for _, route := range routes {
+		calls += route.Cost
 	}
-	return sum, err
+	return sum, calls, err
 }
 
 // reservation is the most that a lease can cost until it expires or the month ends.

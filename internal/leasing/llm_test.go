@@ -240,7 +240,8 @@ func TestCallsOfModelsCountInTheBudget(t *testing.T) {
 			w.Errorf("the gateway learns of %+v", s.Recorded)
 		}
 		env, err := w.engine.GetEnvironment(w.Context(), game)
-		if err != nil || env.BudgetUse.Spent < sandbox.USD || env.BudgetUse.Reserved < sandbox.USD {
+		if err != nil || env.BudgetUse.Spent < sandbox.USD || env.BudgetUse.Reserved < sandbox.USD ||
+			env.BudgetUse.LLM != sandbox.USD {
 			w.Errorf("the budget's use is %+v, %v", env.BudgetUse, err)
 		}
 		dear := w.called("c-3", l, sandbox.LLMCompleted)

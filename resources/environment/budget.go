@@ -68,10 +68,14 @@ func budgetNotice(env sandbox.Environment) diag.Diagnostics {
 	if use.Reached(100) {
 		spent = "All"
 	}
+	calls := ""
+	if use.LLM > 0 {
+		calls = fmt.Sprintf(", $%s of it on calls of models", use.LLM)
+	}
 	return diag.Diagnostics{
 		diag.NewWarningDiagnostic(fmt.Sprintf("%s Of The Budget Of Environment %s Is Spent", spent, env.ID), fmt.Sprintf(
-			"Environment %s has spent $%s of its $%s for %s; living leases may still cost $%s, so $%s is left for new ones. "+
+			"Environment %s has spent $%s of its $%s for %s%s; living leases may still cost $%s, so $%s is left for new ones. "+
 				"An acquire that could exceed the budget is refused. Raise budget.monthly_usd, or end leases that are not needed.",
-			env.ID, use.Spent, use.Monthly, use.Month, use.Reserved, use.Left())),
+			env.ID, use.Spent, use.Monthly, use.Month, calls, use.Reserved, use.Left())),
 	}
 }
