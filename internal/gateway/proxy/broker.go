@@ -54,11 +54,10 @@ func (t *tunnel) broker(hello []byte) {
 		return
 	}
 	defer t.session.dropTunnel()
-	upstream := &brokerTransport{proxy: p, flow: f, first: t.server}
-	t.server = nil
+	upstream := &brokerTransport{proxy: p, flow: f, ready: make(chan net.Conn, 1)}
 	defer upstream.close()
 	// The host comes first, so that the client sees a failed connection as such.
-	err := upstream.start()
+	err := upstream.start(t.server)
 	var client *tls.Conn
 	if err == nil {
 		client, err = t.handshake(hello)
@@ -168,29 +167,21 @@ func (b *session) serveBrokered(w http.ResponseWriter, r *http.Request) {
 
 // brokerTransport makes the connections of one tunnel to its host.
 type brokerTransport struct {
-	proxy *Proxy
-	flow  *flow
-	// first is the connection that was made before the tunnel was answered; nil once it is used.
-	first     net.Conn
-	ready     chan net.Conn // holds a connection whose handshake is done, if there is one
+	proxy     *Proxy
+	flow      *flow
+	ready     chan net.Conn // holds the connection of the first request until it is used
 	transport *http.Transport
 }
 
-// start makes the connection of the first request.
-func (b *brokerTransport) start() error {
-	conn, err := b.secure(b.flow.ctx)
-	if err != nil {
-		return err
-	}
-	b.ready = make(chan net.Conn, 1)
-	b.ready <- conn
+// start makes the connection of the first request, of one that was opened already, unless that is nil.
+func (b *brokerTransport) start(opened net.Conn) error {
 	b.transport = &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			select {
 			case conn := <-b.ready:
 				return conn, nil
 			default:
-				return b.secure(ctx)
+				return b.secure(ctx, nil)
 			}
 		},
 		DisableCompression:     true,
@@ -198,13 +189,15 @@ func (b *brokerTransport) start() error {
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        b.proxy.limits.KeepAlive,
 	}
-	return nil
+	conn, err := b.secure(b.flow.ctx, opened)
+	if err == nil {
+		b.ready <- conn
+	}
+	return err
 }
 
-// secure returns a connection to the host on which TLS is established.
-func (b *brokerTransport) secure(ctx context.Context) (net.Conn, error) {
-	conn := b.first
-	b.first = nil
+// secure establishes TLS with the host on a connection, nil for a new one. The connection ends with the tunnel.
+func (b *brokerTransport) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if conn == nil {
 		var err error
 		if conn, err = b.flow.dial(ctx, b.proxy.dialer.Dial); err != nil {
@@ -259,14 +252,12 @@ func (t *withCredential) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.b.transport.RoundTrip(r)
 }
 
+// close ends connections that no request uses. The others end with the tunnel's flow.
 func (b *brokerTransport) close() {
-	closeAll(b.first)
-	if b.ready != nil {
-		select {
-		case conn := <-b.ready:
-			closeAll(conn)
-		default:
-		}
-		b.transport.CloseIdleConnections()
+	select {
+	case conn := <-b.ready:
+		closeAll(conn)
+	default:
 	}
+	b.transport.CloseIdleConnections()
 }
