@@ -165,7 +165,7 @@ func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease
 	lease, err := e.Release(ctx, ref)
 	switch {
 	case err == nil:
-		return lease
+		return e.billed(ctx, lease)
 	case sandbox.CodeOf(err) == sandbox.NotFound, sandbox.CodeOf(err) == sandbox.Conflict:
 		return sandbox.Lease{} // it never was: what the agent has there is another's
 	}
@@ -176,4 +176,33 @@ func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease
 		return sandbox.Lease{} // as in the log
 	}
 	return lease
+}
+
+// billed returns a run's ended lease with the calls of models that its sandbox made, which the ledger otherwise has
+// seconds later.
+func (e *Engine) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
+	env, err := e.GetEnvironment(ctx, lease.EnvironmentID)
+	if err == nil && len(env.LLM) == 0 {
+		return lease
+	}
+	var x *lifecycle.Backend
+	if err == nil {
+		x, err = e.BackendFor(env.Backend)
+	}
+	if err == nil {
+		err = e.drainLLM(ctx, x, env.ID)
+	}
+	var now sandbox.Lease
+	if err == nil {
+		now, err = e.GetLease(ctx, lease.ID)
+	}
+	if err != nil {
+		e.log.WarnContext(ctx, "leasing: the answer to a run lacks its calls of models; the ledger gets them later",
+			lifecycle.AboutLease(lease.ID, lease.SandboxID), "error", err)
+		return lease
+	}
+	if now.SandboxID != lease.SandboxID { // the agent has another lease by now
+		return lease
+	}
+	return now
 }

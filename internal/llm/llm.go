@@ -242,8 +242,8 @@ func (s *Service) collect(ctx context.Context, x driver.Executor, env *ledger.En
 	return err
 }
 
-// Drain records all that is left in the journal of an environment that will be removed, whose sandboxes are gone. An
-// environment without a gateway has nothing left.
+// Drain records all that is left in the journal of an environment: of sandboxes that are gone the ledger then has each
+// call and its end. An environment without a gateway has nothing left.
 func (s *Service) Drain(ctx context.Context, x driver.Executor, env *ledger.Environment) error {
 	var brokered bool
 	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {

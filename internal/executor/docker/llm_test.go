@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -222,6 +223,29 @@ func TestACallThatBreaksOffIsBilled(t *testing.T) {
 	if use := report.Total.LLM; use.Calls != 3 || use.UnknownCalls != 2 ||
 		use.Cost != calls[0].Cost+calls[1].Cost+calls[2].Cost {
 		t.Errorf("the bill has %+v", use)
+	}
+}
+
+// TestARunIsBilledWithItsCalls of a model, when they end and when the run breaks them off.
+func TestARunIsBilledWithItsCalls(t *testing.T) {
+	t.Parallel()
+	w := newModelWorld(t, dockertest.Busybox(t))
+	r, err := w.engine.Run(t.Context(), sandbox.RunRequest{
+		EnvironmentID: w.ref.EnvironmentID, Owner: "test",
+		ExecRequest: sandbox.ExecRequest{Command: []string{"sh", "-c", ask("small") + "; " + ask("small")}},
+	})
+	must(t, err)
+	want := sandbox.LLMUse{Calls: 2, Tokens: sandbox.LLMTokens{Input: 2000, CachedInput: 400, Output: 100}, Cost: 3_400_000}
+	if r.ExitCode != 0 || r.Lease.Status != sandbox.LeaseDestroyed || r.Lease.LLM != want {
+		t.Errorf("the run ended with %d and has %+v: %s%s", r.ExitCode, r.Lease.LLM, r.Stdout, r.Stderr)
+	}
+	// A call that its run's timeout breaks off costs what was reserved for it.
+	stalls := sandbox.ExecRequest{Command: []string{"sh", "-c", ask("stall")}, Timeout: sandbox.Duration(2 * time.Second)}
+	r, err = w.engine.Run(t.Context(),
+		sandbox.RunRequest{EnvironmentID: w.ref.EnvironmentID, Owner: "test", ExecRequest: stalls})
+	must(t, err)
+	if use := r.Lease.LLM; !r.TimedOut || use.Calls != 1 || use.UnknownCalls != 1 || use.Cost == 0 {
+		t.Errorf("the run that timed out, %t, has %+v", r.TimedOut, use)
 	}
 }
 
