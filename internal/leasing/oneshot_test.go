@@ -109,3 +109,15 @@ func TestARunOnCloudflareHasItsEnvironmentsSandbox(t *testing.T) {
 		t.Errorf("%+v", err)
 	}
 }
+
+// TestARunWhoseCallsCannotBeReadHasItsResult: the ledger gets the calls of models later.
+func TestARunWhoseCallsCannotBeReadHasItsResult(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(withModel)
+		w.backend.Fail(fake.OpLLMCalls, sandbox.Errorf(sandbox.Unavailable, "the gateway is away"))
+		r, err := w.engine.Run(w.Context(), runOf("echo", "done"))
+		if err != nil || string(r.Stdout) != "done\n" || r.Lease.Status != sandbox.LeaseDestroyed {
+			t.Errorf("the run gave %q, lease %s: %v", r.Stdout, r.Lease.Status, err)
+		}
+	})
+}
