@@ -240,7 +240,7 @@ func TestARunIsBilledWithItsCalls(t *testing.T) {
 		t.Errorf("the run ended with %d and has %+v: %s%s", r.ExitCode, r.Lease.LLM, r.Stdout, r.Stderr)
 	}
 	// A call that its run's timeout breaks off costs what was reserved for it.
-	stalls := sandbox.ExecRequest{Command: []string{"sh", "-c", ask("stall")}, Timeout: sandbox.Duration(2 * time.Second)}
+	stalls := sandbox.ExecRequest{Command: []string{"sh", "-c", ask("stall")}, Timeout: sandbox.Duration(5 * time.Second)}
 	r, err = w.engine.Run(t.Context(),
 		sandbox.RunRequest{EnvironmentID: w.ref.EnvironmentID, Owner: "test", ExecRequest: stalls})
 	must(t, err)
