@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/wholefile"
 )
 
 // Manager carries out control requests and stores the result. It is safe for concurrent use.
@@ -227,22 +228,10 @@ func readJSON(path string, v any) error {
 	return nil
 }
 
-// writeJSON writes a file atomically.
 func writeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return wholefile.Write(path, b, 0o600)
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/x509roots/fallback/bundle"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/wholefile"
 )
 
 // Files in the gateway's directory. Sandboxes get links to the last two.
@@ -129,24 +131,11 @@ func newAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 		{CertificateFile, own, 0o644}, {BundleFile, all, 0o644},
 		{keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600},
 	} {
-		if err := writeFile(filepath.Join(dir, f.name), f.content, f.mode); err != nil {
+		if err := wholefile.WriteDurable(filepath.Join(dir, f.name), f.content, f.mode); err != nil {
 			return nil, nil, err
 		}
 	}
 	return cert, key, nil
-}
-
-// writeFile writes a file atomically.
-func writeFile(path string, content []byte, mode fs.FileMode) error {
-	temporary := path + ".new"
-	err := os.WriteFile(temporary, content, 0o600)
-	if err == nil {
-		err = os.Chmod(temporary, mode)
-	}
-	if err == nil {
-		err = os.Rename(temporary, path)
-	}
-	return err
 }
 
 func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) ([]byte, error) {

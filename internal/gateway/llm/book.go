@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/segments"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -131,7 +132,7 @@ func (b *book) store() error {
 	dir := b.journal.dir
 	b.mu.Unlock()
 	if err == nil {
-		err = replace(dir, sumsFile, text)
+		err = wholefile.WriteDurable(filepath.Join(dir, sumsFile), text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("store the sums of LLM calls: %w", err)
@@ -140,25 +141,6 @@ func (b *book) store() error {
 	defer b.mu.Unlock()
 	b.stored = at
 	return nil
-}
-
-// replace writes a file that is complete even if the machine fails.
-func replace(dir, name string, text []byte) error {
-	f, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(dir)
 }
 
 // configure sets the budget, and raises the sums of a month to what the ledger has recorded.

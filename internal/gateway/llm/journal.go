@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/segments"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -59,19 +60,11 @@ func (j *journal) begin() error {
 	if err != nil {
 		return fmt.Errorf("begin a file of the LLM journal: %w", err)
 	}
-	if err := syncDir(j.dir); err != nil {
+	if err := wholefile.SyncDir(j.dir); err != nil {
 		return errors.Join(fmt.Errorf("begin a file of the LLM journal: %w", err), f.Close(), os.Remove(g.Path))
 	}
 	j.file, j.segments = f, append(j.segments, g)
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // append adds a line, and returns its number in this run.
