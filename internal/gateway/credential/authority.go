@@ -49,36 +49,28 @@ type authority struct {
 	leaves map[string]*tls.Certificate
 }
 
-// openAuthority reads the authority of a directory, or makes it.
-func openAuthority(dir string) (*authority, error) {
-	cert, key, err := readAuthority(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		cert, key, err = newAuthority(dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open the gateway's authority: %w", err)
-	}
-	return &authority{cert: cert, key: key, leaves: make(map[string]*tls.Certificate)}, nil
-}
-
-func readAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+// readAuthority reads the authority of a directory. Errors: fs.ErrNotExist if there is none.
+func readAuthority(dir string) (*authority, error) {
 	// The key is written last: without it, the authority was not finished.
 	der, err := readPEM(filepath.Join(dir, keyFile))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	key, err := x509.ParseECPrivateKey(der)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if der, err = readPEM(filepath.Join(dir, CertificateFile)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err == nil && !key.PublicKey.Equal(cert.PublicKey) {
 		err = errors.New("its key is not that of its certificate")
 	}
-	return cert, key, err
+	if err != nil {
+		return nil, err
+	}
+	return &authority{cert: cert, key: key, leaves: make(map[string]*tls.Certificate)}, nil
 }
 
 func readPEM(path string) ([]byte, error) {
@@ -93,10 +85,11 @@ func readPEM(path string) ([]byte, error) {
 	return block.Bytes, nil
 }
 
-func newAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+// newAuthority makes the authority of a directory.
+func newAuthority(dir string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	template := &x509.Certificate{
 		Subject:  pkix.Name{CommonName: "Sandbox gateway"},
@@ -105,15 +98,15 @@ func newAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	}
 	der, err := sign(template, template, &key.PublicKey, key)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	all := own
@@ -132,10 +125,10 @@ func newAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 		{keyFile, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600},
 	} {
 		if err := wholefile.WriteDurable(filepath.Join(dir, f.name), f.content, f.mode); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return cert, key, nil
+	return &authority{cert: cert, key: key, leaves: make(map[string]*tls.Certificate)}, nil
 }
 
 func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) ([]byte, error) {

@@ -10,11 +10,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
@@ -57,19 +59,22 @@ func (c Config) validate() error {
 
 // Broker holds the credentials of an environment. It is safe for concurrent use.
 type Broker struct {
-	dir       string
-	authority *authority
-	config    atomic.Pointer[Config]
+	dir    string
+	config atomic.Pointer[Config]
+
+	mu        sync.Mutex // guards authority
+	authority *authority // nil until a sandbox needs it
 }
 
-// Open opens the broker of a directory, without credentials. The directory is created where it is missing.
+// Open opens the broker of a directory, without credentials. The directory is created where it is missing, the authority
+// once a sandbox needs it.
 func Open(dir string) (*Broker, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the gateway's authority: %w", err)
 	}
-	a, err := openAuthority(dir)
-	if err != nil {
-		return nil, err
+	a, err := readAuthority(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open the gateway's authority: %w", err)
 	}
 	b := &Broker{dir: dir, authority: a}
 	b.config.Store(&Config{})
@@ -95,10 +100,34 @@ func (b *Broker) For(host string) (Credential, bool) {
 }
 
 // Leaf returns the certificate with which the gateway takes the place of a host.
-func (b *Broker) Leaf(host string) (*tls.Certificate, error) { return b.authority.leaf(host) }
+func (b *Broker) Leaf(host string) (*tls.Certificate, error) {
+	a, err := b.need()
+	if err != nil {
+		return nil, err
+	}
+	return a.leaf(host)
+}
+
+// need returns the authority, and makes it where there is none.
+func (b *Broker) need() (*authority, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.authority != nil {
+		return b.authority, nil
+	}
+	a, err := newAuthority(b.dir)
+	if err != nil {
+		return nil, fmt.Errorf("make the gateway's authority: %w", err)
+	}
+	b.authority = a
+	return a, nil
+}
 
 // Publish puts the files that a sandbox needs to trust the authority into its directory.
 func (b *Broker) Publish(dir string) error {
+	if _, err := b.need(); err != nil {
+		return err
+	}
 	for _, name := range []string{CertificateFile, BundleFile} {
 		to := filepath.Join(dir, name)
 		err := os.Remove(to) // of a previous gateway

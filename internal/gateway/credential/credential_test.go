@@ -65,7 +65,9 @@ func TestTheAuthorityOutlivesTheGateway(t *testing.T) {
 
 func TestAnAuthorityThatCannotBeReadIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()
-	open(t, dir)
+	if err := open(t, dir).Publish(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, credential.CertificateFile), []byte("not a certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}

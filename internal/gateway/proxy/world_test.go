@@ -67,6 +67,9 @@ func newWorld(t testing.TB, limits proxy.Limits) *world {
 	if w.credentials, err = credential.Open(dir); err != nil {
 		t.Fatal(err)
 	}
+	if err := w.credentials.Publish(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
 	text, err := os.ReadFile(filepath.Join(dir, credential.CertificateFile))
 	if err != nil || !w.authority.AppendCertsFromPEM(text) {
 		t.Fatal(err)
