@@ -33,7 +33,10 @@ const (
 //	PUT    /v1/sandboxes/{id}  Sandbox
 //	DELETE /v1/sandboxes/{id}
 //	GET    /v1/status          -> Status
-//	GET    /v1/attempts?run=&line=  -> Attempts, the oldest after that position
+//	GET    /v1/attempts?run=&line=   -> Attempts, the oldest after that position
+//	PUT    /v1/llm             llm.Config
+//	GET    /v1/llm/calls?run=&line=  -> Calls, the oldest after that position
+//	PUT    /v1/credentials     credential.Config
 //
 // Errors are plain text: 400 for an invalid request, 500 for a failure.
 func (m *Manager) Handler() http.Handler {
@@ -55,8 +58,7 @@ func (m *Manager) Handler() http.Handler {
 		done(w, m.Remove(r.PathValue("id")))
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(m.Status()) // the client may be gone
+		answer(w, m.Status(), nil)
 	})
 	mux.HandleFunc("GET /v1/attempts", func(w http.ResponseWriter, r *http.Request) {
 		after, ok := position(w, r)
@@ -64,28 +66,19 @@ func (m *Manager) Handler() http.Handler {
 			return
 		}
 		entries, err := m.spool.After(after)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Attempts{entries}) // the client may be gone
+		answer(w, Attempts{entries}, err)
 	})
 	mux.HandleFunc("PUT /v1/llm", func(w http.ResponseWriter, r *http.Request) {
 		var c llm.Config
-		if err := decode(w, r, &c); err != nil {
-			http.Error(w, "read the LLM routes: "+withoutValues(err), http.StatusBadRequest)
-			return
+		if readSecret(w, r, "the LLM routes", &c) {
+			done(w, m.llm.Set(c))
 		}
-		done(w, m.llm.Set(c))
 	})
 	mux.HandleFunc("PUT /v1/credentials", func(w http.ResponseWriter, r *http.Request) {
 		var c credential.Config
-		if err := decode(w, r, &c); err != nil {
-			http.Error(w, "read the credentials: "+withoutValues(err), http.StatusBadRequest)
-			return
+		if readSecret(w, r, "the credentials", &c) {
+			done(w, m.broker.Set(c))
 		}
-		done(w, m.broker.Set(c))
 	})
 	mux.HandleFunc("GET /v1/llm/calls", func(w http.ResponseWriter, r *http.Request) {
 		after, ok := position(w, r)
@@ -93,12 +86,7 @@ func (m *Manager) Handler() http.Handler {
 			return
 		}
 		entries, err := m.llm.Calls(after)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Calls{entries}) // the client may be gone
+		answer(w, Calls{entries}, err)
 	})
 	return mux
 }
@@ -109,6 +97,25 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 		return false
 	}
 	return true
+}
+
+// readSecret is read for a body that contains keys.
+func readSecret(w http.ResponseWriter, r *http.Request, what string, v any) bool {
+	if err := decode(w, r, v); err != nil {
+		http.Error(w, "read "+what+": "+withoutValues(err), http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+// answer sends what was asked for, or why it cannot be told.
+func answer(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
 }
 
 func decode(w http.ResponseWriter, r *http.Request, v any) error {

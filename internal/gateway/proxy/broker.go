@@ -226,10 +226,7 @@ func (b *brokerTransport) forwarder() *httputil.ReverseProxy {
 		FlushInterval: -1, // flush at once: answers may be streams
 		ErrorLog:      log.New(io.Discard, "", 0),
 		Rewrite: func(r *httputil.ProxyRequest) {
-			authority := b.flow.authority()
-			if b.flow.port == portHTTPS {
-				authority = b.flow.host
-			}
+			authority := b.flow.authority(portHTTPS)
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.Host = "https", authority, nil, authority
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
 			r.Out.Trailer = nil

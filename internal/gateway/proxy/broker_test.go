@@ -43,20 +43,6 @@ func (w *world) trusting() *http.Client {
 	return c
 }
 
-func (w *world) asked(c *http.Client, r *http.Request) (int, string) {
-	w.t.Helper()
-	res, err := c.Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return res.StatusCode, string(body)
-}
-
 func (w *world) request(method, address string, body io.Reader, header ...string) *http.Request {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), method, address, body)

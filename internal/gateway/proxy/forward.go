@@ -196,7 +196,7 @@ func (p *Proxy) newForwarder() *httputil.ReverseProxy {
 		FlushInterval: -1, // flush at once: answers may be streams
 		ErrorLog:      log.New(io.Discard, "", 0),
 		Rewrite: func(r *httputil.ProxyRequest) {
-			authority := flowOf(r.In.Context()).authority()
+			authority := flowOf(r.In.Context()).authority(portHTTP)
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.Host = "http", authority, nil, authority
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
 		},
@@ -208,8 +208,9 @@ func (p *Proxy) newForwarder() *httputil.ReverseProxy {
 	}
 }
 
-func (f *flow) authority() string {
-	if f.port == portHTTP {
+// authority is the host with its port, unless that is the scheme's own.
+func (f *flow) authority(usual uint16) string {
+	if f.port == usual {
 		return f.host
 	}
 	return net.JoinHostPort(f.host, strconv.Itoa(int(f.port)))

@@ -177,7 +177,13 @@ func (w *world) client() *http.Client {
 // get returns status and body.
 func (w *world) get(client *http.Client, address string) (int, string) {
 	w.t.Helper()
-	res, err := client.Get(address)
+	return w.asked(client, w.request(http.MethodGet, address, nil))
+}
+
+// asked sends a request and returns status and body.
+func (w *world) asked(c *http.Client, r *http.Request) (int, string) {
+	w.t.Helper()
+	res, err := c.Do(r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
