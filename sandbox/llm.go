@@ -237,26 +237,27 @@ func llmWithDefaults(routes map[string]LLMRoute) map[string]LLMRoute {
 	return all
 }
 
-// IsCredential reports whether a secret is the key of an LLM route or a credential of a host. Such a secret is in no
-// sandbox.
-func (s EnvironmentSpec) IsCredential(secret string) bool {
+// Credentials returns the names of the secrets that the gateway has, sorted: keys of LLM routes and credentials of hosts.
+// They are in no sandbox.
+func (s EnvironmentSpec) Credentials() []string {
+	var names []string
 	for _, r := range s.LLM {
-		if r.Credential == secret {
-			return true
-		}
+		names = append(names, r.Credential)
 	}
 	for _, c := range s.EgressRules().Credentials {
-		if c.Secret == secret {
-			return true
-		}
+		names = append(names, c.Secret)
 	}
-	return false
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// HasCredentials reports whether the gateway has credentials of the environment: keys of LLM routes or of hosts.
-func (s EnvironmentSpec) HasCredentials() bool {
-	return len(s.LLM) > 0 || len(s.EgressRules().Credentials) > 0
+// IsCredential reports whether the gateway has a secret, and no sandbox.
+func (s EnvironmentSpec) IsCredential(secret string) bool {
+	return slices.Contains(s.Credentials(), secret)
 }
+
+// HasCredentials reports whether the gateway has any secret.
+func (s EnvironmentSpec) HasCredentials() bool { return len(s.Credentials()) > 0 }
 
 // LLMProtocols returns the protocols of the routes, by name, never nil.
 func (s EnvironmentSpec) LLMProtocols() map[string]LLMAPI {

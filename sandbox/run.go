@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -128,14 +127,14 @@ func (c SandboxChoice) Apply(spec EnvironmentSpec, mayExceed bool, t *Tenant) (E
 
 // set returns a problem of each field that is set.
 func (c SandboxChoice) set(problem string) (f []Field) {
-	for name, isSet := range map[string]bool{
-		"image": c.Image != "", "resources": c.Resources != Resources{}, "network": c.Network != "",
-	} {
-		if isSet {
-			f = append(f, Field{name, fmt.Sprintf(problem, name)})
+	for _, field := range []struct {
+		name  string
+		isSet bool
+	}{{"image", c.Image != ""}, {"network", c.Network != ""}, {"resources", c.Resources != Resources{}}} {
+		if field.isSet {
+			f = append(f, Field{field.name, fmt.Sprintf(problem, field.name)})
 		}
 	}
-	slices.SortFunc(f, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
 	return f
 }
 

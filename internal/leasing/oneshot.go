@@ -181,21 +181,7 @@ func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease
 // billed returns a run's ended lease with the calls of models that its sandbox made, which the ledger otherwise has
 // seconds later.
 func (e *Engine) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
-	env, err := e.GetEnvironment(ctx, lease.EnvironmentID)
-	if err == nil && len(env.LLM) == 0 {
-		return lease
-	}
-	var x *lifecycle.Backend
-	if err == nil {
-		x, err = e.BackendFor(env.Backend)
-	}
-	if err == nil {
-		err = e.drainLLM(ctx, x, env.ID)
-	}
-	var now sandbox.Lease
-	if err == nil {
-		now, err = e.GetLease(ctx, lease.ID)
-	}
+	now, err := e.withCalls(ctx, lease)
 	if err != nil {
 		e.log.WarnContext(ctx, "leasing: the answer to a run lacks its calls of models; the ledger gets them later",
 			lifecycle.AboutLease(lease.ID, lease.SandboxID), "error", err)
@@ -205,4 +191,20 @@ func (e *Engine) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease 
 		return lease
 	}
 	return now
+}
+
+// withCalls records what the gateway of a lease's environment has of calls of models, and reads the lease again.
+func (e *Engine) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Lease, error) {
+	env, err := e.GetEnvironment(ctx, lease.EnvironmentID)
+	if err != nil || len(env.LLM) == 0 {
+		return lease, err
+	}
+	x, err := e.BackendFor(env.Backend)
+	if err != nil {
+		return lease, err
+	}
+	if err := e.drainLLM(ctx, x, env.ID); err != nil {
+		return lease, err
+	}
+	return e.GetLease(ctx, lease.ID)
 }

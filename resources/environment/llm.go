@@ -2,9 +2,7 @@ package environment
 
 import (
 	"context"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -327,16 +325,4 @@ func locateLLM(rest string) path.Path {
 	}
 	i := strings.LastIndexByte(rest, '.')
 	return at.AtMapKey(rest[:max(i, 0)]).AtName(rest[i+1:])
-}
-
-// credentials returns the names of the secrets that the gateway has: keys of routes and credentials of hosts.
-func credentials(spec sandbox.EnvironmentSpec) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(spec.LLM)) {
-		names = append(names, spec.LLM[name].Credential)
-	}
-	of := spec.EgressRules().Credentials
-	for _, host := range slices.Sorted(maps.Keys(of)) {
-		names = append(names, of[host].Secret)
-	}
-	return names
 }

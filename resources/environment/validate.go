@@ -51,7 +51,7 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		put.Image = "unknown"
 	}
 	if m.Secrets.IsUnknown() {
-		put.Secrets = credentials(put.EnvironmentSpec)
+		put.Secrets = put.Credentials()
 	}
 	if m.Network != nil && m.Network.Mode.IsUnknown() {
 		put.Network = sandbox.NetworkRestricted // which all else that network says needs
