@@ -23,7 +23,7 @@ import (
 )
 
 // relay stands in for a relay of AT Protocol: a firehose over WebSocket, and the repositories that records are created
-// in. It believes nobody who does not sign as the DID.
+// in. It refuses requests that are not signed by the DID.
 type relay struct {
 	url, host, did string
 

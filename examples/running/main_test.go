@@ -79,7 +79,7 @@ func directory(t *testing.T, mode os.FileMode) string {
 	return dir
 }
 
-// freeAddress returns one of this machine that nobody listens on.
+// freeAddress returns an address of this machine on which no program listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestABudgetReservesAWholeTTLForWhatIsInUse: a lease in which a command runs may live for its TTL from now on, and one
-// that nobody uses until its TTL has passed.
+// TestABudgetReservesAWholeTTLForWhatIsInUse: a lease in which a command runs may live for a whole TTL from now on, an
+// unused one only for the rest of its TTL.
 func TestABudgetReservesAWholeTTLForWhatIsInUse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) {

@@ -108,7 +108,7 @@ func newSurveyBench(b *testing.B, url, dialect, dsn string) *surveyBench {
 	return s
 }
 
-// fill stores what resyncs would have kept in so many minutes, of which the last was so long ago, in the order of time.
+// fill stores the samples of resyncs, one a minute, for a number of minutes that ended some minutes ago, in order.
 func (s *surveyBench) fill(minutes, ago int) {
 	s.Helper()
 	newest := time.Now().Add(-time.Duration(ago) * time.Minute).UnixMicro()

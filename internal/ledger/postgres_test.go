@@ -164,7 +164,7 @@ func TestErrorsOfPostgreSQLNeverHoldThePassword(t *testing.T) {
 		code sandbox.Code
 		says string
 	}{
-		"nobody listens": {"postgres://u:" + secret + "@127.0.0.1:1/db", sandbox.Unavailable, "127.0.0.1:1"},
+		"no server": {"postgres://u:" + secret + "@127.0.0.1:1/db", sandbox.Unavailable, "127.0.0.1:1"},
 		"wrong password": {change(func(u *url.URL) { u.User = url.UserPassword("postgres", secret) }),
 			sandbox.Invalid, "password"},
 		"missing database": {change(func(u *url.URL) { u.Path = "/nowhere" }), sandbox.Invalid, "create it first"},

@@ -141,10 +141,10 @@ func TestMetricsSayThatTheLedgerIsAway(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "a reason") {
-		t.Error("a label holds what somebody said")
+		t.Error("a label holds a client's text")
 	}
 	if strings.Contains(text, "sandbox_sandboxes{") {
-		t.Error("sandboxes are counted that nobody could count")
+		t.Error("sandboxes are counted although the ledger was away")
 	}
 }
 

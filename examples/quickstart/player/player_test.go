@@ -53,7 +53,7 @@ func TestRPGTurns(t *testing.T) {
 		},
 		"without a potion the hero flees":             {`{"hp": 4, ` + hero + `, "enemies": [` + orc + `]}`, "move", "1,2"},
 		"a killing blow may come before a deadly one": {`{"hp": 2, ` + hero + `, "enemies": [` + rat + `]}`, "attack", "rat"},
-		"a hurt hero drinks while nobody is near": {
+		"a hurt hero drinks while no enemy is near": {
 			`{"hp": 6, ` + hero + `, "inventory": {"potion": 1}, "enemies": [` + far + `]}`, "drink", "potion",
 		},
 		"a healthy hero closes in": {`{"hp": 15, ` + hero + `, "enemies": [` + far + `]}`, "move", "2,3"},

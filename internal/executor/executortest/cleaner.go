@@ -14,7 +14,7 @@ func testCleaner(t *testing.T, cfg Config) {
 		"another ledger's objects are not listed":         dependentsOfThisLedger,
 		"what is in use is not removed":                   dependentInUse,
 		"what nothing uses is removed, twice as well":     dependentRemoved,
-		"what is somebody else's now is not removed":      dependentOfAnotherOwner,
+		"what has another owner now is not removed":       dependentOfAnotherOwner,
 		"a kill leaves nothing over of its sandbox alone": killLeavesNothing,
 	} {
 		t.Run(name, func(t *testing.T) {

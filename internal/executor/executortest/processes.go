@@ -24,7 +24,7 @@ func testProcesses(t *testing.T, cfg Config) {
 		"a process goes on when its starter does not":         processOutlives,
 		"a process that is ended says that it was":            processEndedFromOutside,
 		"a process that nobody started":                       processUnknown,
-		"a port that nobody listens to":                       portClosed,
+		"a port that no program serves":                       portClosed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

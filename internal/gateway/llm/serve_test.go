@@ -414,12 +414,12 @@ func TestAnUpstreamMayAnswerBeforeItHasReadTheBody(t *testing.T) {
 func TestAnUpstreamThatCannotBeReachedCostsNothing(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{
-		"nobody listens":          "http://down.example",
+		"no server listens":       "http://down.example",
 		"no such name":            "http://none.example",
 		"a private address":       "http://private.example",
 		"metadata":                "http://metadata.example",
 		"another certificate":     "https://wrong.example",
-		"a port nobody serves":    "https://llm.example.com:444",
+		"a port without a server": "https://llm.example.com:444",
 		"TLS where there is none": "https://plain.example:80",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// usageSamples keeps samples of two sandboxes as resyncs do, of which those of one are more often, and the clock is
-// set back.
+// usageSamples stores samples of two sandboxes as resyncs do, those of one sandbox more often. The clock is set back
+// meanwhile.
 func (s suite) usageSamples(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_000_000, 0)

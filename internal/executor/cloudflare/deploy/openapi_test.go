@@ -93,8 +93,8 @@ func (v *validator) validate(r *http.Request) {
 		Route:      route,
 		Options: &openapi3filter.Options{
 			AuthenticationFunc: func(context.Context, *openapi3filter.AuthenticationInput) error { return nil },
-			// Of an upload's metadata the document knows old forms only; and it wants a body of a deletion, to which
-			// nobody sends one.
+			// The document knows only old forms of an upload's metadata, and demands a body for deletions, which no client
+			// sends.
 			ExcludeRequestBody: strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") || r.Method == http.MethodDelete,
 		},
 	}
