@@ -237,8 +237,8 @@ func llmWithDefaults(routes map[string]LLMRoute) map[string]LLMRoute {
 	return all
 }
 
-// Credentials returns the names of the secrets that the gateway has, sorted: keys of LLM routes and credentials of hosts.
-// They are in no sandbox.
+// Credentials returns the names of the secrets that the gateway has, sorted: keys of LLM routes and credentials of
+// hosts. They are in no sandbox.
 func (s EnvironmentSpec) Credentials() []string {
 	var names []string
 	for _, r := range s.LLM {

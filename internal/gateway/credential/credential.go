@@ -66,8 +66,8 @@ type Broker struct {
 	authority *authority // nil until a sandbox needs it
 }
 
-// Open opens the broker of a directory, without credentials. The directory is created where it is missing, the authority
-// once a sandbox needs it.
+// Open opens the broker of a directory, without credentials. The directory is created where it is missing, the
+// authority once a sandbox needs it.
 func Open(dir string) (*Broker, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the gateway's authority: %w", err)
