@@ -26,10 +26,12 @@ func stopOthers(args []string) {
 		all.add(syscall.Kill(-1, syscall.SIGSTOP) == nil, "round "+strconv.Itoa(round))
 		from := latest() - ahead
 		for pid := max(2, from); pid < from+2*ahead; pid++ {
-			if exists("/proc/self/task/" + strconv.Itoa(pid)) {
-				continue // a thread's id stands for its process too
+			if pid == os.Getpid() {
+				continue
 			}
-			err := syscall.Kill(pid, syscall.SIGSTOP)
+			// As kill, but for ids of processes only. To kill, the id of a thread stands for its process, and the
+			// runtime may start a thread of this process at any time.
+			err := syscall.Tgkill(pid, pid, syscall.SIGSTOP)
 			if err == syscall.ESRCH {
 				continue
 			}
