@@ -181,6 +181,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	defer stopRegistry()
 	handler, err := api.New(api.Config{
 		Service:        engine,
+		Connector:      engine,
 		Access:         registry,
 		Tokens:         files.tokens,
 		Secrets:        files.secrets,

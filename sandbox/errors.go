@@ -61,6 +61,7 @@ const (
 	ReasonStopFailed            Reason = "sandbox_stop_failed"
 	ReasonRemovalFailed         Reason = "sandbox_removal_failed"
 	ReasonExecFailed            Reason = "sandbox_exec_failed"
+	ReasonConnectionFailed      Reason = "sandbox_connection_failed"
 	ReasonInvalidState          Reason = "sandbox_invalid_state"
 	ReasonFileNotFound          Reason = "sandbox_file_not_found"
 	ReasonWriteFailed           Reason = "sandbox_write_failed"

@@ -122,17 +122,19 @@ func (o LLMOutcome) Event() EventType { return EventType("llm." + string(o)) }
 
 // LLMCall is the gateway's record of one call.
 type LLMCall struct {
-	ID            string     `json:"id"`
-	EnvironmentID string     `json:"environment_id"`
-	LeaseID       string     `json:"lease_id"`
-	Generation    int64      `json:"generation"`
-	SandboxID     string     `json:"sandbox_id"`
-	AgentDID      string     `json:"agent_did"`
-	Route         string     `json:"route"`
-	Model         string     `json:"model"`
-	StartedAt     time.Time  `json:"started_at"`
-	EndedAt       time.Time  `json:"ended_at,omitzero"`
-	Outcome       LLMOutcome `json:"outcome" enum:"running,completed,rejected,unsent,interrupted"`
+	ID            string `json:"id"`
+	EnvironmentID string `json:"environment_id"`
+	LeaseID       string `json:"lease_id"`
+	Generation    int64  `json:"generation"`
+	SandboxID     string `json:"sandbox_id"`
+	AgentDID      string `json:"agent_did"`
+	Route         string `json:"route"`
+	Model         string `json:"model"`
+	// Session is the value of HeaderSession that the agent sent with the call.
+	Session   string     `json:"session,omitempty" doc:"What the agent works for, as the agent itself says with X-Sandbox-Session."`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   time.Time  `json:"ended_at,omitzero"`
+	Outcome   LLMOutcome `json:"outcome" enum:"running,completed,rejected,unsent,interrupted"`
 	// Status is the upstream's HTTP status, 0 if there was none.
 	Status int       `json:"status,omitempty" doc:"HTTP status of the upstream."`
 	Tokens LLMTokens `json:"tokens"`
@@ -169,7 +171,7 @@ func (c LLMCall) Use() LLMUse {
 
 // LLMCallQuery selects calls, the latest first.
 type LLMCallQuery struct {
-	EnvironmentID, LeaseID string
+	EnvironmentID, LeaseID, Session string
 	// Before selects calls that began before a time; zero means now.
 	Before time.Time
 	// Limit is 1 to MaxLLMCalls; zero means DefaultLLMCalls.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"time"
@@ -45,6 +46,8 @@ type ProcessSpec struct {
 	Cwd     string            `json:"cwd,omitempty" doc:"Working directory in /workspace or /data. Default /workspace."`
 	User    string            `json:"user,omitempty" doc:"Numeric uid or uid:gid. Root requires confinement.allow_root. Default: the sandbox's user."`
 	Restart Restart           `json:"restart,omitempty" enum:"no,always" doc:"Whether it restarts after it exits on its own. Default no. A declared process always restarts after its sandbox was stopped."`
+	// Endpoint makes the process an agent; nil if it serves nothing.
+	Endpoint *Endpoint `json:"endpoint,omitempty" doc:"Where the process serves HTTP: it is then an agent, which GET /v1/agents lists. Default: none."`
 }
 
 // Normalize fills in defaults and checks a process by the rules of its environment. Errors: Invalid.
@@ -71,6 +74,9 @@ func (p ProcessSpec) fields(prefix string, rules CommandRules) []Field {
 	}
 	if p.Restart != "" && p.Restart != RestartNo && p.Restart != RestartAlways {
 		f = append(f, Field{prefix + "restart", fmt.Sprintf("must be no or always, not %q", p.Restart)})
+	}
+	if p.Endpoint != nil {
+		f = append(f, p.Endpoint.fields(prefix+"endpoint.")...)
 	}
 	return append(f, rules.fields(prefix, slices.Sorted(maps.Keys(p.Env)), p.User)...)
 }
@@ -126,6 +132,8 @@ type Process struct {
 	Cwd      string   `json:"cwd"`
 	User     string   `json:"user,omitempty"`
 	Restart  Restart  `json:"restart" enum:"no,always"`
+	// Endpoint is where it serves HTTP, nil if it is no agent.
+	Endpoint *Endpoint `json:"endpoint,omitempty"`
 	// Declared: the environment declared it when the lease's sandbox became ready.
 	Declared bool         `json:"declared,omitempty"`
 	State    ProcessState `json:"state" enum:"pending,running,exited,failed,killed,stopped"`
@@ -233,6 +241,7 @@ func (p ProcessSpec) Differs(is Process) (f []Field) {
 		{"cwd", p.Cwd == is.Cwd},
 		{"user", p.User == is.User},
 		{"restart", p.Restart == is.Restart},
+		{"endpoint", reflect.DeepEqual(p.Endpoint, is.Endpoint)},
 	} {
 		if !c.same {
 			f = append(f, Field{c.name, "differs from that of the existing process with this name"})

@@ -25,6 +25,10 @@ const (
 	OpEnd Op = "end"
 	// OpPort returns once a program listens on a TCP port of the sandbox's loopback address.
 	OpPort Op = "port"
+	// OpConnect connects to a TCP port of the sandbox's loopback address, as soon as a program listens there.
+	// Begins of 0 says that the connection is open; input and stdout are its two directions. The end of the
+	// input closes one, the program's end of its side is the end of the operation. A lost session breaks it.
+	OpConnect Op = "connect"
 	// OpPut unpacks its input, a tar stream. OpGet packs a path.
 	OpPut Op = "put"
 	OpGet Op = "get"
@@ -54,7 +58,7 @@ type Request struct {
 	Path   []byte            `json:"path,omitempty"`   // for OpPut, OpGet and OpSave: bytes, not always UTF-8
 	File   *wire.FileRequest `json:"file,omitempty"`   // for OpFile
 	Save   *Save             `json:"save,omitempty"`   // for OpSave
-	Port   int               `json:"port,omitempty"`   // for OpPort
+	Port   int               `json:"port,omitempty"`   // for OpPort and OpConnect
 	Lease  *wire.Lease       `json:"lease,omitempty"`  // for OpAssign
 	// Life marks a request to start a command as the repetition of a lost one. A sandbox whose life has
 	// changed, or that may have forgotten the id, answers ProblemNotFound. One that has started the command

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -27,4 +28,17 @@ type ProcessRunner interface {
 	// AwaitPort returns once a TCP port on the sandbox's 127.0.0.1 accepts a connection. Errors: as Follow;
 	// Timeout if ctx ends first.
 	AwaitPort(ctx context.Context, h Handle, port int) error
+	// Connect connects to a TCP port on the sandbox's 127.0.0.1 as soon as a program listens there, and passes
+	// bytes on until the program closes its side or ctx ends. Errors: as AwaitPort; Failed with
+	// ReasonConnectionFailed if the connection breaks.
+	Connect(ctx context.Context, h Handle, port int, c Connection) error
+}
+
+// Connection is the caller's side of a connection to a program in a sandbox.
+type Connection struct {
+	// Opened is called once the program's side is open, at most once.
+	Opened func()
+	// From has the bytes for the program. Its end closes that direction only. A Read may outlast Connect.
+	From io.Reader
+	To   io.Writer
 }

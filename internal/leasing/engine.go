@@ -63,6 +63,7 @@ type Engine struct {
 	service.Execs
 	service.Sessions
 	service.Processes
+	service.Connector
 	service.Files
 
 	store     *ledger.Store
@@ -143,6 +144,7 @@ func (e *Engine) addParts(c Config) {
 	e.commands = commands.New(commands.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger,
 		Outputs: e.outputs, Sessions: e.sessions})
 	e.processes = processes.New(processes.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger})
+	e.Connector = e.processes
 	e.Execs, e.Sessions, e.Processes, e.Files = e.commands, e.sessions, e.processes, files.New(e.Core)
 }
 

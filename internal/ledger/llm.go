@@ -16,6 +16,7 @@ type LLMCall struct {
 	AgentDID      string `gorm:"column:agent_did"`
 	Route         string
 	Model         string
+	Session       string
 	StartedAt     Time
 	EndedAt       Time
 	Outcome       sandbox.LLMOutcome
@@ -33,16 +34,16 @@ func (LLMCall) TableName() string { return "llm_calls" }
 func (c *LLMCall) Domain() sandbox.LLMCall {
 	return sandbox.LLMCall{
 		ID: c.ID, EnvironmentID: c.EnvironmentID, LeaseID: c.LeaseID, Generation: c.Generation, SandboxID: c.SandboxID,
-		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, StartedAt: c.StartedAt.Time(), EndedAt: c.EndedAt.Time(),
-		Outcome: c.Outcome, Status: c.Status, Tokens: c.LLMTokens, Cost: c.Cost, Unknown: bool(c.Unknown),
+		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, Session: c.Session, StartedAt: c.StartedAt.Time(),
+		EndedAt: c.EndedAt.Time(), Outcome: c.Outcome, Status: c.Status, Tokens: c.LLMTokens, Cost: c.Cost, Unknown: bool(c.Unknown),
 	}
 }
 
 func llmCall(c sandbox.LLMCall) LLMCall {
 	return LLMCall{
 		ID: c.ID, EnvironmentID: c.EnvironmentID, LeaseID: c.LeaseID, Generation: c.Generation, SandboxID: c.SandboxID,
-		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, StartedAt: At(c.StartedAt), EndedAt: At(c.EndedAt),
-		Outcome: c.Outcome, Status: c.Status, LLMTokens: c.Tokens, Cost: c.Cost, Unknown: Flag(c.Unknown),
+		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, Session: c.Session, StartedAt: At(c.StartedAt),
+		EndedAt: At(c.EndedAt), Outcome: c.Outcome, Status: c.Status, LLMTokens: c.Tokens, Cost: c.Cost, Unknown: Flag(c.Unknown),
 	}
 }
 
@@ -277,6 +278,9 @@ func (repo LLM) List(q sandbox.LLMCallQuery) ([]LLMCall, error) {
 	}
 	if q.LeaseID != "" {
 		db = db.Where("lease_id = ?", q.LeaseID)
+	}
+	if q.Session != "" {
+		db = db.Where("session = ?", q.Session)
 	}
 	if !q.Before.IsZero() {
 		db = db.Where("started_at < ?", At(q.Before))

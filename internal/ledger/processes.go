@@ -23,6 +23,9 @@ type Process struct {
 	Cwd     string
 	RunAs   string
 	Restart sandbox.Restart
+	// Port is where it serves HTTP, 0 if it is no agent.
+	Port        int
+	Description string
 
 	State sandbox.ProcessState
 	// Run is the backend's id of its latest start.
@@ -49,7 +52,7 @@ type Process struct {
 func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now Time) *Process {
 	env := make(map[string]string, len(p.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, p.Env)
-	return &Process{
+	row := &Process{
 		SandboxID:  s.ID,
 		Name:       p.Name,
 		LeaseID:    s.Lease(),
@@ -64,6 +67,10 @@ func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now Time) *Pro
 		State:      sandbox.ProcessPending,
 		DueAt:      now,
 	}
+	if p.Endpoint != nil {
+		row.Port, row.Description = p.Endpoint.Port, p.Endpoint.Description
+	}
+	return row
 }
 
 // Domain returns the process as the domain knows it.
@@ -74,6 +81,9 @@ func (p *Process) Domain() sandbox.Process {
 		Cwd:      p.Cwd, User: p.RunAs, Restart: p.Restart, Declared: bool(p.Declared), State: p.State, Starts: p.Starts,
 		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(), ExitCode: p.ExitCode,
 		OOMKilled: bool(p.OOMKilled), Error: p.Error,
+	}
+	if p.Port != 0 {
+		d.Endpoint = &sandbox.Endpoint{Port: p.Port, Description: p.Description}
 	}
 	if p.State == sandbox.ProcessPending {
 		d.NextStartAt = p.DueAt.Time()

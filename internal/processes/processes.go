@@ -34,6 +34,8 @@ type Service struct {
 	mu sync.Mutex // guards holders
 	// holders are those of the processes that this one follows.
 	holders map[string]struct{}
+
+	connections connections
 }
 
 var (
@@ -47,7 +49,9 @@ var (
 
 // New returns a Service.
 func New(c Config) *Service {
-	return &Service{Config: c, holders: make(map[string]struct{})}
+	return &Service{
+		Config: c, holders: make(map[string]struct{}), connections: connections{open: make(map[string]int)},
+	}
 }
 
 // StartProcess implements service.Processes.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"net"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -26,4 +27,16 @@ type Processes interface {
 	// KillProcess ends a process and everything that it started, and waits for confirmation. The process does
 	// not restart. One that has ended is returned unchanged. Errors: NotFound; those of Executor.EndExec.
 	KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error)
+	// Agents returns the agents of leases that have not ended, by lease id and name. It wakes no sandbox.
+	// Errors: Invalid.
+	Agents(ctx context.Context, f sandbox.AgentFilter) ([]sandbox.Agent, error)
+}
+
+// Connector connects to agents.
+type Connector interface {
+	// Connect wakes the sandbox of an agent, waits up to AgentStart until the agent accepts a connection, and
+	// returns it. The connection is a use of the sandbox: it keeps the sandbox awake until it is closed, which
+	// the caller must do. It breaks when the sandbox or the service ends. Errors: as Exec; NotFound with
+	// ReasonProcessNotFound; Conflict with ReasonProcessEnded; CapacityExceeded beyond MaxConnections; Timeout.
+	Connect(ctx context.Context, r sandbox.ProcessRef) (net.Conn, error)
 }

@@ -35,6 +35,8 @@ type Registry interface {
 // Config configures a handler.
 type Config struct {
 	Service service.Service
+	// Connector connects to agents; nil means that requests to agents are refused.
+	Connector service.Connector
 	// Tokens and Secrets are the credentials in the operator's files.
 	Tokens  []Token
 	Secrets webhook.Secrets
@@ -112,6 +114,7 @@ func (h Handler) Accept(tokens []Token, secrets webhook.Secrets) {
 // server holds what all requests share. Only the credentials in written change.
 type server struct {
 	service          service.Service
+	connector        service.Connector
 	written          atomic.Pointer[written]
 	access           Registry
 	proxies          []net.IPNet
@@ -141,7 +144,7 @@ func New(c Config) (Handler, error) {
 			"the HTTP API needs a service, and bearer tokens in a file or in a ledger")
 	}
 	s := &server{
-		service: c.Service, access: c.Access, proxies: c.TrustedProxies,
+		service: c.Service, connector: c.Connector, access: c.Access, proxies: c.TrustedProxies,
 		perToken:   newLimiter(c.Limits.PerToken, int(max(1, 2*c.Limits.PerToken))),
 		perAddress: newLimiter(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
 		failures:   newLimiter(float64(c.Limits.Failures)/60, c.Limits.Failures),
@@ -196,6 +199,7 @@ func (s *server) register(version string) error {
 	s.registerExecs(doc)
 	s.registerSessions(doc)
 	s.registerProcesses(doc)
+	s.registerAgents(doc)
 	s.registerFiles(doc)
 	s.registerRuns(doc)
 	s.registerEvents(doc)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -48,11 +49,12 @@ func newWorld(t *testing.T, change ...func(c *api.Config)) *world {
 	env, store := inprocess.NewStored(t)
 	w := &world{T: t, Env: env, store: store, admin: access.NewToken(), catan: access.NewToken(), log: &logtest.Buffer{}}
 	c := api.Config{
-		Service: w.Service,
-		Access:  access.New(access.Config{Store: store}),
-		Version: "1.2.3",
-		Now:     w.Now,
-		Logger:  slog.New(slog.NewJSONHandler(w.log, nil)),
+		Service:   w.Service,
+		Connector: w.Service.(service.Connector),
+		Access:    access.New(access.Config{Store: store}),
+		Version:   "1.2.3",
+		Now:       w.Now,
+		Logger:    slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, token := range []struct {
 		name, text   string

@@ -31,10 +31,11 @@ func FuzzRequests(f *testing.F) {
 		f.Fatal(err)
 	}
 	handler, err := api.New(api.Config{
-		Service: env.Service,
-		Access:  access.New(access.Config{Store: store}),
-		Tokens:  []api.Token{token},
-		Now:     env.Now,
+		Service:   env.Service,
+		Connector: env.Service.(service.Connector),
+		Access:    access.New(access.Config{Store: store}),
+		Tokens:    []api.Token{token},
+		Now:       env.Now,
 	})
 	if err != nil {
 		f.Fatal(err)

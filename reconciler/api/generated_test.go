@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -31,11 +32,12 @@ func TestAGeneratedClientWorks(t *testing.T) {
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	handler, err := api.New(api.Config{
-		Service: env.Service,
-		Access:  access.New(access.Config{Store: store, Logger: log}),
-		Tokens:  []api.Token{token},
-		Now:     env.Now,
-		Logger:  log,
+		Service:   env.Service,
+		Connector: env.Service.(service.Connector),
+		Access:    access.New(access.Config{Store: store, Logger: log}),
+		Tokens:    []api.Token{token},
+		Now:       env.Now,
+		Logger:    log,
 	})
 	if err != nil {
 		t.Fatal(err)

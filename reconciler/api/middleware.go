@@ -204,7 +204,7 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	if pattern != "" {
 		s.mux.ServeHTTP(w, r)
 		switch id := r.PathValue("id"); { // also if the request is rejected before the service
-		case strings.Contains(pattern, " /v1/leases/{id}"):
+		case strings.Contains(pattern, "/v1/leases/{id}"):
 			x.about(id, "")
 		case strings.Contains(pattern, " /v1/environments/{id}"):
 			x.about("", id)

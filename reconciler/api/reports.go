@@ -69,6 +69,7 @@ func drift(ctx context.Context, service service.Service, in *driftInput) (*reply
 type llmCallsInput struct {
 	EnvironmentID string    `query:"environment_id"`
 	LeaseID       string    `query:"lease_id"`
+	Session       string    `query:"session" doc:"Only calls of this session, as the agent itself says."`
 	Before        time.Time `query:"before" doc:"RFC 3339. Only calls that began before this time, such as started_at of the previous page's last call."`
 	Limit         int       `query:"limit" doc:"1 to 1000. Default 100."`
 }
@@ -77,7 +78,7 @@ func (in llmCallsInput) touches() Target { return reportOn(in.EnvironmentID, in.
 
 func llmCalls(ctx context.Context, service service.Service, in *llmCallsInput) (*reply[wire.LLMCallPage], error) {
 	calls, err := service.ListLLMCalls(ctx, sandbox.LLMCallQuery{
-		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, Before: in.Before, Limit: in.Limit,
+		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, Session: in.Session, Before: in.Before, Limit: in.Limit,
 	})
 	return replyWith(wire.LLMCallPage{Calls: notNil(calls)}, err)
 }

@@ -22,6 +22,7 @@ var needs = map[sandbox.Scope][]string{
 		"GET /v1/leases/{id}/execs", "GET /v1/leases/{id}/execs/{exec}", "GET /v1/leases/{id}/execs/{exec}/{stream}",
 		"GET /v1/leases/{id}/sessions",
 		"GET /v1/leases/{id}/sessions/{session}", "GET /v1/leases/{id}/sessions/{session}/events",
+		"GET /v1/agents",
 		"GET /v1/leases/{id}/processes", "GET /v1/leases/{id}/processes/{process}", "GET /v1/costs", "GET /v1/drift",
 		"GET /v1/deliveries", "GET /v1/events", "GET /v1/ledger", "GET /v1/llm-calls", "GET /v1/states", "POST /v1/audit",
 	},
@@ -34,6 +35,8 @@ var needs = map[sandbox.Scope][]string{
 		"POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew", "POST /v1/leases/{id}/sleep",
 		"POST /v1/leases/{id}/wake", "POST /v1/leases/{id}/sessions", "DELETE /v1/leases/{id}/sessions/{session}",
 		"POST /v1/leases/{id}/sessions/{session}/exec", "POST /v1/runs",
+		"GET /v1/leases/{id}/agents/{agent}/{path}", "POST /v1/leases/{id}/agents/{agent}/{path}",
+		"PUT /v1/leases/{id}/agents/{agent}/{path}", "DELETE /v1/leases/{id}/agents/{agent}/{path}",
 	},
 	sandbox.ScopeConditions: {"POST /v1/conditions"},
 	sandbox.ScopeAdmin: {
@@ -69,7 +72,7 @@ func (w *world) everyRoute(do func(needed sandbox.Scope, route string, ask func(
 func (w *world) everyRouteIn(id string, do func(needed sandbox.Scope, route string, ask func(token string) answer)) {
 	w.Helper()
 	names := strings.NewReplacer("/environments/{id}", "/environments/"+id, "{id}", "did:plc:ann::"+id, "{stream}",
-		"stdout", "{exec}", "x", "{session}", "s", "{process}", "p", "{key}", "k", "{token}", "nobody")
+		"stdout", "{exec}", "x", "{session}", "s", "{process}", "p", "{agent}", "p", "{path}", "talk", "{key}", "k", "{token}", "nobody")
 	bodies := map[string]string{
 		"POST /v1/leases":                               `{"agent_did":"did:plc:ann","environment_id":"rpg-1"}`,
 		"POST /v1/runs":                                 `{"environment_id":"rpg-1","command":["echo"]}`,

@@ -132,6 +132,7 @@ func (a *app) llmCalls() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
 	flags.StringVar(&q.LeaseID, "lease", "", "only this lease")
+	flags.StringVar(&q.Session, "session", "", "only calls of this session, as the agent itself says")
 	flags.IntVar(&q.Limit, "limit", sandbox.DefaultLLMCalls, "show at most this many, 1 to 1000")
 	return cmd
 }

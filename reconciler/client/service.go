@@ -197,9 +197,23 @@ func (c *Client) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sa
 		before = q.Before.Format(time.RFC3339Nano)
 	}
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/llm-calls" + query(
-		"environment_id", q.EnvironmentID, "lease_id", q.LeaseID, "before", before, "limit", number(q.Limit),
+		"environment_id", q.EnvironmentID, "lease_id", q.LeaseID, "session", q.Session, "before", before,
+		"limit", number(q.Limit),
 	)}, &page)
 	return page.Calls, err
+}
+
+// Agents implements service.Processes.
+func (c *Client) Agents(ctx context.Context, f sandbox.AgentFilter) ([]sandbox.Agent, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	var page wire.AgentPage
+	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/agents" + query(
+		"environment_id", f.EnvironmentID, "lease_id", f.LeaseID, "state", string(f.State), "after", f.After,
+		"limit", number(f.Limit),
+	)}, &page)
+	return page.Agents, err
 }
 
 // ListDrift implements service.Reports.

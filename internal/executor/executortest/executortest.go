@@ -56,6 +56,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Exec", testExec},
 		{"Follow", testFollow},
 		{"Processes", testProcesses},
+		{"Connections", testConnections},
 		{"Hardening", testHardening},
 		{"Secrets", testSecrets},
 		{"Files", testFiles},

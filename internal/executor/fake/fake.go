@@ -36,6 +36,7 @@ const (
 	OpEndExec     Op = "end_exec"
 	OpRunProcess  Op = "run_process"
 	OpAwaitPort   Op = "await_port"
+	OpConnect     Op = "connect"
 	OpInspect     Op = "inspect"
 	OpList        Op = "list"
 	OpExport      Op = "export"
@@ -62,7 +63,7 @@ const (
 func Ops() []Op {
 	return []Op{
 		OpInstance, OpCheck, OpProvision, OpRepair, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpTouch,
-		OpKill, OpExec, OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpBoots,
+		OpKill, OpExec, OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpConnect, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpBoots,
 		OpDependents, OpRemove, OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpServeLLM, OpServeCredentials,
 		OpLLMCalls, OpMeter, OpWatch,
 		OpWitness, OpLeaveWitness,

@@ -13,7 +13,7 @@ import (
 //
 //	say <duration> <words>          writes the words as a line at once, lives so long, and exits with 0
 //	crash <duration> <code> <words> the same, and exits with the code
-//	listen <port> <duration>        listens to a port after a while, until it is ended
+//	listen <port> <duration>        listens to a port after a while, until it is ended, and serves HTTP there
 
 // RunProcess implements driver.ProcessRunner.
 func (x *Executor) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
@@ -33,23 +33,29 @@ func (x *Executor) RunProcess(ctx context.Context, h driver.Handle, p driver.Pro
 
 // AwaitPort implements driver.ProcessRunner.
 func (x *Executor) AwaitPort(ctx context.Context, h driver.Handle, port int) error {
+	_, err := x.listener(ctx, OpAwaitPort, h, port)
+	return err
+}
+
+// listener waits until a command listens to a port.
+func (x *Executor) listener(ctx context.Context, op Op, h driver.Handle, port int) (*command, error) {
 	for {
-		b, err := x.running(ctx, OpAwaitPort, h)
+		b, err := x.running(ctx, op, h)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		changed := b.changed
 		for _, c := range b.commands {
 			if c.port == port {
 				x.mu.Unlock()
-				return nil
+				return c, nil
 			}
 		}
 		x.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return sandbox.Errorf(sandbox.Timeout, "await port %d: %w", port, ctx.Err())
+			return nil, sandbox.Errorf(sandbox.Timeout, "await port %d: %w", port, ctx.Err())
 		}
 	}
 }

@@ -67,7 +67,19 @@ func upstreamHeader(from http.Header, r Route, account string, call sandbox.LLMC
 	} {
 		h.Set(name, visible(v))
 	}
+	if call.Session != "" {
+		h.Set(sandbox.HeaderSession, call.Session)
+	}
 	return h
+}
+
+// sessionOf returns what the agent says that it works for, "" if it says nothing that could be a session.
+func sessionOf(from http.Header) string {
+	v := from.Get(sandbox.HeaderSession)
+	if sandbox.CheckSessionLabel(v) != nil {
+		return ""
+	}
+	return v
 }
 
 // betas returns the values of Anthropic-Beta without the refused ones.

@@ -41,7 +41,7 @@ func (b *Broker) Serve(w http.ResponseWriter, r *http.Request, c Caller) {
 	}
 	x.line.LLMCall = sandbox.LLMCall{
 		EnvironmentID: config.Environment, LeaseID: c.Lease, Generation: c.Generation, SandboxID: c.Sandbox,
-		AgentDID: c.Agent, Route: name,
+		AgentDID: c.Agent, Route: name, Session: sessionOf(r.Header),
 	}
 	abort, bad := x.serve()
 	if bad != nil {

@@ -125,7 +125,7 @@ func TestAnUpstreamGetsOnlyAllowedHeaders(t *testing.T) {
 	})
 	a := w.post(messagesPath+"?beta=true", messageBody,
 		"Authorization", "Bearer mine", "X-Api-Key", "mine", "Cookie", "c=d", "Openai-Organization", "org", "Openai-Project", "p",
-		"X-Litellm-Tags", "t", "X-Sandbox-Lease", "other", "X-Sandbox-Call", "other", "X-Forwarded-For", "1.2.3.4",
+		"X-Litellm-Tags", "t", "X-Sandbox-Lease", "other", "X-Sandbox-Call", "other", "X-Sandbox-Session", "game:7", "X-Forwarded-For", "1.2.3.4",
 		"Anthropic-Beta", "context-1m-2025-08-07, tools-1", "X-Stainless-Lang", "js", "Idempotency-Key", "once",
 		"User-Agent", "sdk/1", "Accept-Encoding", "gzip")
 	if a.status != http.StatusOK || a.header.Get("Set-Cookie") != "" || a.header.Get("Request-Id") != "req-1" {
@@ -138,7 +138,8 @@ func TestAnUpstreamGetsOnlyAllowedHeaders(t *testing.T) {
 		"Idempotency-Key": "once", "User-Agent": "sdk/1", "Accept-Encoding": "identity", "Content-Type": "application/json",
 		"X-Sandbox-Lease": "catan%207", "X-Sandbox-Environment": "env-1", "X-Sandbox-Agent": "did:plc:ann%0D%0AX-Evil:%201",
 		"X-Sandbox-Attempt": "3", "X-Sandbox-Account": "acct-1", "X-Sandbox-Call": call.ID,
-		"Content-Length": got.header.Get("Content-Length"),
+		"X-Sandbox-Session": "game:7",
+		"Content-Length":    got.header.Get("Content-Length"),
 	}
 	for name := range got.header {
 		if _, ok := want[name]; !ok {
@@ -152,6 +153,13 @@ func TestAnUpstreamGetsOnlyAllowedHeaders(t *testing.T) {
 	}
 	if got.path != "/v1/messages?beta=true" {
 		t.Errorf("the address is %s", got.path)
+	}
+	if call.Session != "game:7" {
+		t.Errorf("the record is %+v", call)
+	}
+	w.post(messagesPath, messageBody, "X-Sandbox-Session", "no session")
+	if got, call := w.out.got()[1], w.last(); got.header.Get("X-Sandbox-Session") != "" || call.Session != "" {
+		t.Errorf("a bad session arrives as %q and is recorded as %q", got.header.Get("X-Sandbox-Session"), call.Session)
 	}
 }
 

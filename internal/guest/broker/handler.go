@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -77,6 +75,8 @@ func (b *broker) carryOut(ctx context.Context, r channel.Request, in io.Reader, 
 		return b.assign(ctx, r)
 	case channel.OpPort:
 		return awaitPort(ctx, r.Port)
+	case channel.OpConnect:
+		return connect(ctx, r.Port, in, out)
 	case channel.OpPut, channel.OpGet, channel.OpFile, channel.OpSecrets:
 		r.ReportData = false // see handle
 		return b.files.Serve(ctx, r, in, out)
@@ -135,29 +135,10 @@ func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) 
 }
 
 const (
-	// portPause is the pause between two attempts to connect.
-	portPause = 50 * time.Millisecond
 	// readyLimit limits the wait for process 1 at the start of a sandbox.
 	readyLimit = 5 * time.Second
 	readyPause = 2 * time.Millisecond
 )
-
-// awaitPort returns once a program listens on a port.
-func awaitPort(ctx context.Context, port int) wire.Result {
-	dialer := net.Dialer{Timeout: time.Second}
-	for {
-		conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = conn.Close() // the connection was only a test
-			return wire.Result{}
-		}
-		select {
-		case <-ctx.Done():
-			return failure(fmt.Errorf("wait for port %d: %w", port, err))
-		case <-time.After(portPause):
-		}
-	}
-}
 
 // awaitReady returns once process 1 is ready.
 func awaitReady(ctx context.Context) error {

@@ -129,3 +129,19 @@ func (g Guests) AwaitPort(ctx context.Context, h driver.Handle, port int) error 
 	}
 	return err
 }
+
+// Connect implements driver.ProcessRunner.
+func (g Guests) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
+	err := g.transfer(ctx, h, "connection to port "+strconv.Itoa(port), sandbox.ReasonConnectionFailed, Call{
+		Request: channel.Request{Op: channel.OpConnect, Port: port}, Stdin: c.From, Stdout: c.To,
+		Begins: func(int64) error {
+			c.Opened()
+			return nil
+		},
+	})
+	if err != nil && ctx.Err() != nil { // in every phase of the call, because it is not repeated
+		return sandbox.Errorf(sandbox.Timeout, "%s: sandbox %s: the connection to port %d was given up: %w",
+			g.backend, h.SandboxID, port, context.Cause(ctx))
+	}
+	return err
+}

@@ -32,6 +32,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("PriceBooksAreKeptOnce", s.priceBooks)
 	t.Run("HowFarAGatewaysLogIsRecordedIsKept", s.egressCursor)
 	t.Run("CallsOfModelsCountOnce", s.llmCalls)
+	t.Run("AgentsAreListedByState", s.agents)
 	t.Run("WhatIsPurgedLeavesATombstone", s.purging)
 	t.Run("UsageIsCountedBeforeItIsPurged", s.unrolledUsage)
 	t.Run("EventsGoBeforeTheirSandbox", s.eventsGoFirst)

@@ -28,7 +28,7 @@ func (s suite) llmCalls(t *testing.T) {
 		}
 	}
 	unknown := call("c-2", sandbox.LLMInterrupted, 500)
-	unknown.Unknown, unknown.Tokens = true, sandbox.LLMTokens{}
+	unknown.Unknown, unknown.Tokens, unknown.Session = true, sandbox.LLMTokens{}, "game:7"
 	for _, lines := range [][]sandbox.LLMCall{
 		{call("c-1", sandbox.LLMRunning, 1000)},
 		{call("c-1", sandbox.LLMCompleted, 7), call("c-2", sandbox.LLMRunning, 500), unknown},
@@ -66,6 +66,10 @@ func (s suite) llmCalls(t *testing.T) {
 		list, err := tx.LLM().List(sandbox.LLMCallQuery{LeaseID: box.Lease(), Limit: 2})
 		if err != nil || len(list) != 2 || list[0].ID != "c-3" || list[1].ID != "c-2" || !list[1].Domain().Unknown {
 			t.Errorf("the list has %+v, %v", list, err)
+		}
+		list, err = tx.LLM().List(sandbox.LLMCallQuery{Session: "game:7", Limit: 2})
+		if err != nil || len(list) != 1 || list[0].ID != "c-2" || list[0].Domain().Session != "game:7" {
+			t.Errorf("of a session, the list has %+v, %v", list, err)
 		}
 		return nil
 	})

@@ -30,6 +30,9 @@ const HeaderRequestID = "X-Request-Id"
 // HeaderLogOffset holds the offset of the first byte of a log response.
 const HeaderLogOffset = "Log-Offset"
 
+// HeaderSession says what an agent works for. The agent sends it with its calls of models.
+const HeaderSession = sandbox.HeaderSession
+
 // Problem is an error response (RFC 9457).
 type Problem struct {
 	Type   string          `json:"type" format:"uri" doc:"urn:sandbox-lease:problem: followed by the code."`
@@ -115,6 +118,13 @@ type ExecPage struct {
 // ProcessPage is a list of processes.
 type ProcessPage struct {
 	Processes []sandbox.Process `json:"processes" nullable:"false"`
+}
+
+// AgentPage is one page of agents.
+type AgentPage struct {
+	Agents []sandbox.Agent `json:"agents" nullable:"false"`
+	// NextAfter is the after of the next page; absent on the last.
+	NextAfter string `json:"next_after,omitempty"`
 }
 
 // ProcessWait is the condition of a wait: one of log, port and exit.

@@ -1,0 +1,75 @@
+package fake
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Served is the answer of a command that listens: the request that it got, as JSON.
+type Served struct {
+	Method string      `json:"method"`
+	Target string      `json:"target"`
+	Host   string      `json:"host"`
+	Header http.Header `json:"header"`
+	Body   string      `json:"body"`
+}
+
+// Connect implements driver.ProcessRunner. What listens answers one request with what it got, or switches to an echo of
+// all bytes where the request asks for another protocol.
+func (x *Executor) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
+	of, err := x.listener(ctx, OpConnect, h, port)
+	if err != nil {
+		return err
+	}
+	c.Opened()
+	served := make(chan error, 1)
+	go func() { served <- serve(c) }() // ends with From
+	select {
+	case err = <-served:
+	case <-of.over:
+		err = errors.New("the command ended")
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "connection to port %d: %w", port, ctx.Err())
+	}
+	if err != nil {
+		return sandbox.Errorf(sandbox.Failed, "connection to port %d: %w", port, err).
+			WithReason(sandbox.ReasonConnectionFailed)
+	}
+	return nil
+}
+
+// serve answers one request.
+func serve(c driver.Connection) error {
+	from := bufio.NewReader(c.From)
+	r, err := http.ReadRequest(from)
+	if err != nil {
+		return err
+	}
+	if protocol := r.Header.Get("Upgrade"); protocol != "" {
+		if _, err := fmt.Fprintf(c.To, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n",
+			protocol); err != nil {
+			return err
+		}
+		_, err := io.Copy(c.To, from)
+		return err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	answer, err := json.Marshal(Served{r.Method, r.RequestURI, r.Host, r.Header, string(body)})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.To, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"+
+		"Set-Cookie: of=agent\r\nConnection: close\r\n\r\n%s", len(answer), answer)
+	return err
+}

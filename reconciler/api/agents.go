@@ -1,0 +1,241 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// agentRoute takes requests of every method.
+const agentRoute = "/v1/leases/{id}/agents/{agent}/{path...}"
+
+func (s *server) registerAgents(d *document) {
+	tags := []string{"agents"}
+	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-agents", Method: http.MethodGet, Path: "/v1/agents",
+		Tags: tags, Summary: "List the agents of leases that have not ended, by lease and name",
+		Description: "An agent is a process with an endpoint. No sandbox is woken."}, listAgents)
+	s.mux.HandleFunc(agentRoute, func(w http.ResponseWriter, r *http.Request) {
+		err := permit(r.Context(), tokenOfCaller(r.Context()), Lease(r.PathValue("id")))
+		if err == nil {
+			err = s.askAgent(w, r)
+		}
+		if err != nil {
+			s.refuse(w, r, err)
+		}
+	})
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		d.describeAgentRoute(method, tags)
+	}
+}
+
+// describeAgentRoute adds the route to the document for one method. huma itself would refuse the parameters of agents.
+func (d *document) describeAgentRoute(method string, tags []string) {
+	id := strings.ToLower(method) + "-agent"
+	text := func(name, in, doc string) *huma.Param {
+		return &huma.Param{Name: name, In: in, Description: doc, Required: in == "path",
+			Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	d.api.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: id, Method: method, Path: "/v1/leases/{id}/agents/{agent}/{path}", Tags: tags,
+		Summary: "Pass a request on to an agent",
+		Description: "Wakes the sandbox, waits up to " + sandbox.AgentStart.String() + " until the agent listens, and passes " +
+			"the request on: all other methods, queries, streams and WebSockets too. The sandbox stays awake until the " +
+			"response ends. Credentials, cookies and forwarding headers of the request are removed. Of the response, only " +
+			"headers that cannot affect other pages of this host are kept. A connection without any bytes for " +
+			agentIdle.String() + " is closed. 409 if the agent's process has ended; 504 if it does not listen in time.",
+		Parameters: []*huma.Param{
+			text("id", "path", "The lease's id."), text("agent", "path", "The agent's name."),
+			text("path", "path", "The path that the agent gets, with the query."),
+			text(wire.HeaderSession, "header", "What the agent works for: 1 to 128 of A-Z, a-z, 0-9, '.', '_', ':' and '-'. "+
+				"The agent gets the header, and sends it with its calls of models, so that they can be told apart. Optional."),
+		},
+		Responses: map[string]*huma.Response{
+			"200":     {Description: "The agent's response, with the agent's status."},
+			"default": d.content("The request was rejected, or the agent did not answer.", wire.ProblemJSON, wire.Problem{}),
+		},
+		Security: d.needs(sandbox.ScopeLease, id, agentRoute),
+	})
+}
+
+type agentsInput struct {
+	EnvironmentID string             `query:"environment_id"`
+	LeaseID       string             `query:"lease_id"`
+	State         sandbox.AgentState `query:"state" doc:"starting, running, asleep or ended."`
+	After         string             `query:"after" doc:"next_after of the previous page."`
+	Limit         int                `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+}
+
+func (in agentsInput) touches() Target { return reportOn(in.EnvironmentID, in.LeaseID) }
+
+func listAgents(ctx context.Context, service service.Service, in *agentsInput) (*reply[wire.AgentPage], error) {
+	agents, err := service.Agents(ctx, sandbox.AgentFilter{
+		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, State: in.State, After: in.After, Limit: in.Limit,
+	})
+	page := wire.AgentPage{Agents: notNil(agents)}
+	if full(len(agents), in.Limit) {
+		page.NextAfter = agents[len(agents)-1].ID
+	}
+	return replyWith(page, err)
+}
+
+// agentIdle is how long a connection to an agent may carry no bytes.
+const agentIdle = 10 * time.Minute
+
+// askAgent passes a request on to an agent.
+func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
+	lease, name := r.PathValue("id"), r.PathValue("agent")
+	session := r.Header.Get(wire.HeaderSession)
+	if err := sandbox.CheckSessionLabel(session); err != nil {
+		return err
+	}
+	if s.connector == nil {
+		return sandbox.Errorf(sandbox.Unavailable, "this service passes no requests on to agents")
+	}
+	ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: lease}, Name: name}
+	conn, err := s.connector.Connect(r.Context(), ref)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // the response says how it went
+	var failed error
+	rc := http.NewResponseController(w)
+	proxy := &httputil.ReverseProxy{
+		Transport: &http.Transport{
+			DialContext:            func(context.Context, string, string) (net.Conn, error) { return idleConn{conn}, nil },
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+		FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL = &url.URL{Scheme: "http", Host: "127.0.0.1", RawQuery: r.URL.RawQuery}
+			p.Out.URL.Path, p.Out.URL.RawPath = agentPath(r.URL)
+			p.Out.Host = "127.0.0.1"
+			agentHeader(p.Out.Header, lease, session)
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			answer.Header = answerHeader(answer.Header)
+			if answer.StatusCode == http.StatusSwitchingProtocols {
+				exchangeOf(r.Context()).status = answer.StatusCode
+				// The connection has no deadlines of the server any more. Both fail only without one, in tests.
+				_ = rc.SetReadDeadline(time.Time{})
+				_ = rc.SetWriteDeadline(time.Time{})
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+		ErrorLog:     nil,
+	}
+	proxy.ServeHTTP(&steady{w, rc, s.streamTimeout}, r)
+	if _, ok := errors.AsType[*sandbox.Error](failed); failed != nil && !ok && r.Context().Err() == nil {
+		failed = sandbox.Errorf(sandbox.Failed, "lease %s: agent %s did not answer the request: %w: read the log of its "+
+			"process", lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
+	}
+	return failed
+}
+
+// agentPath returns the part of a path that is the agent's: what comes after the first five segments.
+func agentPath(u *url.URL) (path, raw string) {
+	raw = u.EscapedPath()
+	for range 6 {
+		_, raw, _ = strings.Cut(raw, "/")
+	}
+	raw = "/" + raw
+	path, err := url.PathUnescape(raw)
+	if err != nil { // the server has parsed it
+		panic(err)
+	}
+	return path, raw
+}
+
+// agentHeader removes what an agent must not learn, and adds what it works for.
+func agentHeader(h http.Header, lease, session string) {
+	for name := range h {
+		if strings.HasPrefix(name, "X-Sandbox-") {
+			h.Del(name)
+		}
+	}
+	for _, name := range []string{"Authorization", "Cookie", "Proxy-Authorization", "Referer", "X-Forwarded-For",
+		"X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded"} {
+		h.Del(name)
+	}
+	h.Set("X-Sandbox-Lease", lease)
+	if session != "" {
+		h.Set(wire.HeaderSession, session)
+	}
+}
+
+// answerHeaders are the headers of an agent that its caller gets. Code of the sandbox may be hostile: it must not set
+// cookies of this host, tell browsers to forget or enforce something, or control proxies.
+var answerHeaders = []string{
+	"Accept-Ranges", "Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language",
+	"Content-Length", "Content-Range", "Content-Type", "Date", "Etag", "Expires", "Last-Modified", "Location",
+	"Mcp-Protocol-Version", "Mcp-Session-Id", "Retry-After", "Vary",
+	"Connection", "Upgrade", "Sec-Websocket-Accept", "Sec-Websocket-Extensions", "Sec-Websocket-Protocol",
+}
+
+// answerHeader returns the headers of an answer. What the agent sends is no page of this host for a browser.
+func answerHeader(from http.Header) http.Header {
+	h := http.Header{
+		"Content-Security-Policy": {"sandbox; default-src 'none'"}, "Cross-Origin-Resource-Policy": {"same-origin"},
+	}
+	for _, name := range answerHeaders {
+		if values := from.Values(name); len(values) > 0 {
+			h[name] = values
+		}
+	}
+	for name, values := range from {
+		if strings.HasPrefix(name, "Agent-") {
+			h[name] = values
+		}
+	}
+	return h
+}
+
+// idleConn breaks a connection that carries nothing for agentIdle.
+type idleConn struct{ net.Conn }
+
+func (c idleConn) Read(p []byte) (int, error) {
+	return c.within(c.Conn.Read, p)
+}
+
+func (c idleConn) Write(p []byte) (int, error) {
+	return c.within(c.Conn.Write, p)
+}
+
+func (c idleConn) within(do func([]byte) (int, error), p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(agentIdle)); err != nil {
+		return 0, err
+	}
+	n, err := do(p)
+	if n > 0 && err == nil {
+		err = c.SetDeadline(time.Now().Add(agentIdle)) // for the other direction
+	}
+	return n, err
+}
+
+// steady disconnects a client that does not read.
+type steady struct {
+	http.ResponseWriter
+	rc      *http.ResponseController
+	timeout time.Duration
+}
+
+func (s *steady) Write(p []byte) (int, error) {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.timeout)) // fails only without a connection, in tests
+	return s.ResponseWriter.Write(p)
+}
+
+// Unwrap gives http.ResponseController access to the connection.
+func (s *steady) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -1,0 +1,220 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+const chat = annIn + "/agents/chat"
+
+// agents makes catan-7 with ann's lease, in which the agent chat listens.
+func (w *world) agents() sandbox.Lease {
+	w.Helper()
+	l := w.game()
+	w.start(`{"name":"chat","command":["listen","8080","1ms"],"endpoint":{"port":8080,"description":"Talks."}}`)
+	return l
+}
+
+func (w *world) start(process string) {
+	w.Helper()
+	want[sandbox.Process](w, w.do("POST", annIn+"/processes", process), 202)
+}
+
+func (w *world) listed(query string) []sandbox.Agent {
+	w.Helper()
+	return want[wire.AgentPage](w, w.do("GET", "/v1/agents"+query, ""), 200).Agents
+}
+
+func TestAgentsAreListed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if got := w.listed(""); len(got) != 0 {
+		t.Errorf("without any, the list is %+v", got)
+	}
+	l := w.agents()
+	w.start(`{"name":"plain","command":["say","1h","no agent"]}`)
+	w.start(`{"name":"short","command":["crash","1ms","3","no use"],"endpoint":{"port":81}}`)
+	want[sandbox.ProcessWaited](w, w.do("POST", annIn+"/processes/short/wait", `{"exit":true}`), 200)
+	got := w.listed("")
+	if len(got) != 2 || got[0].Name != "chat" || got[1].Name != "short" {
+		t.Fatalf("the list is %+v", got)
+	}
+	if a := got[0]; a.ID != l.ID+"/chat" || a.Description != "Talks." || a.LeaseID != l.ID || a.EnvironmentID != "catan-7" ||
+		a.AgentDID != ann || a.Generation != 1 || a.Path != chat+"/" || a.Port != 8080 ||
+		a.State != sandbox.AgentRunning || a.StartedAt.IsZero() || a.Error != "" {
+		t.Errorf("it is %+v", a)
+	}
+	for query, n := range map[string]int{
+		"?state=ended": 1, "?state=running": 1, "?state=asleep": 0, "?state=starting": 0, "?environment_id=catan-7": 2,
+		"?environment_id=other": 0, "?lease_id=" + l.ID: 2, "?lease_id=did:plc:bob::catan-7": 0,
+		"?after=" + l.ID + "/chat": 1, "?after=" + l.ID + "/short": 0, "?limit=1": 1,
+	} {
+		if got := w.listed(query); len(got) != n {
+			t.Errorf("with %s, the list is %+v", query, got)
+		}
+	}
+	page := want[wire.AgentPage](w, w.do("GET", "/v1/agents?limit=1", ""), 200)
+	if page.NextAfter != l.ID+"/chat" {
+		t.Errorf("the first page is %+v", page)
+	}
+	w.wantProblem(w.do("GET", "/v1/agents?state=tired", ""), 422, sandbox.Invalid, "state")
+
+	want[sandbox.Lease](w, w.do("POST", annIn+"/sleep", ""), 200)
+	if got := w.listed("?state=asleep"); len(got) != 1 || got[0].Name != "chat" || got[0].State != sandbox.AgentAsleep {
+		t.Errorf("asleep, the list is %+v", got)
+	}
+	want[sandbox.Lease](w, w.do("POST", annIn+"/release", ""), 200)
+	if got := w.listed(""); len(got) != 0 {
+		t.Errorf("after the lease, the list is %+v", got)
+	}
+}
+
+// askAgent makes a request to an agent that arrives there.
+func (w *world) askAgent(method, path, body string, header ...string) (fake.Served, answer) {
+	w.Helper()
+	a := w.do(method, path, body, header...)
+	return want[fake.Served](w, a, 200), a
+}
+
+func TestARequestIsPassedOnToAnAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	got, a := w.askAgent("PATCH", chat+"/v1/a%2Fb/c?q=1&q=%2F", "hello", "Content-Type", "text/plain", "X-Own", "kept",
+		"Cookie", "login=secret", "Referer", "https://reconciler.test/ui", "X-Forwarded-For", "192.0.2.1",
+		"X-Sandbox-Lease", "forged", "X-Sandbox-Account", "forged", "X-Sandbox-Session", "game-7:turn-3")
+	if got.Method != "PATCH" || got.Target != "/v1/a%2Fb/c?q=1&q=%2F" || got.Host != "127.0.0.1" || got.Body != "hello" {
+		t.Errorf("the agent got %+v", got)
+	}
+	for name, value := range map[string]string{
+		"X-Own": "kept", "Content-Type": "text/plain", "X-Sandbox-Lease": "did:plc:ann::catan-7",
+		"X-Sandbox-Session": "game-7:turn-3", "X-Sandbox-Account": "", "Authorization": "", "Cookie": "", "Referer": "",
+		"X-Forwarded-For": "",
+	} {
+		if is := got.Header.Get(name); is != value {
+			t.Errorf("the agent got %s: %q, want %q", name, is, value)
+		}
+	}
+	if strings.Contains(a.body, w.admin) {
+		t.Error("the agent got the caller's token")
+	}
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Set-Cookie": "", "Content-Security-Policy": "sandbox; default-src 'none'",
+		"X-Content-Type-Options": "nosniff",
+	} {
+		if is := a.Header.Get(name); is != value {
+			t.Errorf("the caller got %s: %q, want %q", name, is, value)
+		}
+	}
+	if got, _ := w.askAgent("GET", chat+"/", ""); got.Target != "/" || got.Header.Get("X-Sandbox-Session") != "" {
+		t.Errorf("the agent got %+v", got)
+	}
+	w.wantProblem(w.do("GET", chat+"/", "", "X-Sandbox-Session", "not one"), 422, sandbox.Invalid, "X-Sandbox-Session")
+}
+
+func TestARequestToAnAgentWakesItsSandbox(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	want[sandbox.Lease](w, w.do("POST", annIn+"/sleep", ""), 200)
+	w.askAgent("GET", chat+"/", "")
+	if l := want[sandbox.Lease](w, w.do("GET", annIn, ""), 200); l.Phase != sandbox.PhaseAwake {
+		t.Errorf("the lease is %+v", l)
+	}
+}
+
+func TestAgentsThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	w.start(`{"name":"plain","command":["say","1h","no agent"]}`)
+	w.start(`{"name":"short","command":["crash","1ms","3","no use"],"endpoint":{"port":81}}`)
+	want[sandbox.ProcessWaited](w, w.do("POST", annIn+"/processes/short/wait", `{"exit":true}`), 200)
+	w.wantProblem(w.do("GET", annIn+"/agents/nobody/", ""), 404, sandbox.NotFound)
+	w.wantProblem(w.do("GET", annIn+"/agents/plain/", ""), 404, sandbox.NotFound)
+	if p := w.wantProblem(w.do("GET", annIn+"/agents/short/", ""), 409, sandbox.Conflict); p.Reason != sandbox.ReasonProcessEnded {
+		t.Errorf("of an agent that has ended: %+v", p)
+	}
+	w.wantProblem(w.do("GET", "/v1/leases/did:plc:bob::catan-7/agents/chat/", ""), 404, sandbox.NotFound)
+
+	// One that dies before it listens is not waited for.
+	w.start(`{"name":"never","command":["crash","100ms","3","no use"],"endpoint":{"port":82}}`)
+	began := time.Now()
+	w.wantProblem(w.do("GET", annIn+"/agents/never/", ""), 409, sandbox.Conflict)
+	if took := time.Since(began); took > sandbox.AgentStart/2 {
+		t.Errorf("a dead agent was waited for %s", took)
+	}
+}
+
+// upgrade opens a connection to an agent that echoes.
+func (w *world) upgrade() (io.ReadWriteCloser, *bufio.Reader) {
+	w.Helper()
+	resp := w.open(w.Context(), "GET", chat+"/live", nil, "Connection", "Upgrade", "Upgrade", "echo")
+	both, ok := resp.Body.(io.ReadWriteCloser)
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		w.Fatalf("an upgrade is answered with %d", resp.StatusCode)
+	}
+	return both, bufio.NewReader(both)
+}
+
+func (w *world) echo(to io.Writer, from *bufio.Reader, line string) {
+	w.Helper()
+	if _, err := fmt.Fprintln(to, line); err != nil {
+		w.Fatal(err)
+	}
+	if back, err := from.ReadString('\n'); back != line+"\n" || err != nil {
+		w.Fatalf("%q comes back as %q and %v", line, back, err)
+	}
+}
+
+func TestAWebSocketOfAnAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	to, from := w.upgrade()
+	w.echo(to, from, "hello")
+	w.echo(to, from, strings.Repeat("long ", 100_000))
+	if l := want[sandbox.Lease](w, w.do("POST", annIn+"/release", ""), 200); l.Status == sandbox.LeaseActive {
+		t.Errorf("the lease is %+v", l)
+	}
+	if rest, err := io.ReadAll(from); len(rest) > 0 || err != nil {
+		t.Errorf("after the end of the lease, %q and %v arrive", rest, err)
+	}
+}
+
+func TestConnectionsToAgentsAreLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	var first io.Closer
+	for range sandbox.MaxConnections {
+		to, from := w.upgrade()
+		w.echo(to, from, "hello")
+		if first == nil {
+			first = to
+		}
+	}
+	w.wantProblem(w.do("GET", chat+"/", ""), 429, sandbox.CapacityExceeded)
+	if r := want[wire.ExecResult](w, w.do("POST", annIn+"/exec", `{"command":["echo","ok"]}`), 200); r.Stdout != "ok\n" {
+		t.Errorf("a command beside the connections says %q", r.Stdout)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if a := w.do("GET", chat+"/", ""); a.StatusCode == 200 {
+			break
+		} else if time.Now().After(limit) {
+			t.Fatalf("after one was closed, the answer is %s", a.body)
+		}
+	}
+}
