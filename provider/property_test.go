@@ -349,6 +349,7 @@ func soundEnvironment(dir string) sound {
 		"post_start.env": {map[string]any{"A": "b"}}, "post_start.user": {"1000"}, "post_start.timeout": {"30s"},
 		"process.name": {"server"}, "process.command": {[]any{"serve", ""}}, "process.env": {map[string]any{"A": "b"}},
 		"process.cwd": {"/data"}, "process.user": {"1000"}, "process.restart": {"always", "no"},
+		"process.endpoint.port": {1, 8080}, "process.endpoint.description": {"Talks."},
 		"llm.api": {"openai", "anthropic"}, "llm.upstream": {"https://model.example.com"}, "llm.credential": {"one"},
 		"llm.price_source": {"the price list"}, "llm.prices_as_of": {"2026-11-24"},
 		"llm.models.input_usd_per_million": {"0.25", "1.00"}, "llm.models.cached_input_usd_per_million": {"0.025", "0.25"},

@@ -68,8 +68,8 @@ func (u *upstream) count() int {
 	return len(u.calls)
 }
 
-// serve serves the upstream where gateways reach it, and returns its address there and the range of that.
-func (u *upstream) serve(w *world) (host, port, subnet string) {
+// serveModel serves a model where gateways reach it, and returns its address there and the range of that.
+func serveModel(w *world, model http.Handler) (host, port, subnet string) {
 	w.Helper()
 	found := strings.Fields(w.docker("network", "inspect", "bridge", "--format",
 		"{{with index .IPAM.Config 0}}{{.Gateway}} {{.Subnet}}{{end}}"))
@@ -80,7 +80,7 @@ func (u *upstream) serve(w *world) (host, port, subnet string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	server := &http.Server{Handler: u, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: model, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
 	w.Cleanup(func() { _ = server.Close(); <-done })
@@ -100,7 +100,7 @@ func TestCallsOfModelsOutliveWhatIsKilledUnderThem(t *testing.T) {
 		rounds, least = 60, 1000
 	}
 	u := &upstream{calls: make(map[string]told)}
-	host, port, subnet := u.serve(&world{T: t})
+	host, port, subnet := serveModel(&world{T: t}, u)
 	w := newWorld(t, "", func(c *reconciler.Config) {
 		c.Docker.Gateway = docker.Gateway{Hosts: []string{"model.test:" + host}}
 	})

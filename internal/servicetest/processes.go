@@ -3,6 +3,8 @@ package servicetest
 import (
 	"context"
 	"io"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,6 +25,7 @@ var processTests = []test{
 	{"DeclaredProcessesRunOnceASandboxIsReady", declaredProcessesRun},
 	{"ProcessesEndWithTheirLease", processesEndWithTheirLease},
 	{"ProcessesOfOthersAreNotShown", processesOfOthers},
+	{"AgentsAreListed", agentsAreListed},
 }
 
 func (w *world) process(name string) sandbox.ProcessRef {
@@ -287,4 +290,43 @@ func processesOfOthers(w *world) {
 	if list := must(w.Service.ListProcesses(w.Context(), bobs.LeaseRef.ID))(w); len(list) != 0 {
 		w.Errorf("another lease has %+v", list)
 	}
+}
+
+func agentsAreListed(w *world) {
+	w.environment()
+	l := w.acquire(ann)
+	w.startProcess("plain", "say", "1h", "no agent")
+	spec := sandbox.ProcessSpec{
+		Name: "chat", Command: []string{"listen", "8080", "1ms"},
+		Endpoint: &sandbox.Endpoint{Port: 8080, Description: "Talks."},
+	}
+	p := must(w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, spec))(w)
+	if p.Endpoint == nil || *p.Endpoint != *spec.Endpoint {
+		w.Errorf("it is %+v", p)
+	}
+	spec.Endpoint = &sandbox.Endpoint{Port: 8081, Description: "Talks."}
+	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, spec)
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "endpoint")
+	spec.Endpoint = &sandbox.Endpoint{Port: 65536, Description: strings.Repeat("x", 201)}
+	_, err = w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease}, spec)
+	w.wantError(err, sandbox.Invalid, "", "endpoint.port", "endpoint.description")
+
+	want := sandbox.Agent{
+		ID: annsLease + "/chat", Name: "chat", Description: "Talks.", LeaseID: annsLease, EnvironmentID: l.EnvironmentID,
+		AgentDID: ann, Generation: 1, Path: "/v1/leases/" + url.PathEscape(annsLease) + "/agents/chat/", Port: 8080,
+		State: sandbox.AgentRunning, StartedAt: p.StartedAt,
+	}
+	for _, f := range []sandbox.AgentFilter{
+		{}, {EnvironmentID: l.EnvironmentID, LeaseID: annsLease, State: sandbox.AgentRunning, Limit: 1},
+	} {
+		list := must(w.Service.Agents(w.Context(), f))(w)
+		if len(list) != 1 || list[0] != want {
+			w.Errorf("with %+v, the list is %+v, want %+v", f, list, want)
+		}
+	}
+	if list := must(w.Service.Agents(w.Context(), sandbox.AgentFilter{After: want.ID}))(w); len(list) != 0 {
+		w.Errorf("after the last, the list is %+v", list)
+	}
+	_, err = w.Service.Agents(w.Context(), sandbox.AgentFilter{State: "tired"})
+	w.wantError(err, sandbox.Invalid, "", "state")
 }

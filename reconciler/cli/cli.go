@@ -63,8 +63,8 @@ func New(version string, local ...*cobra.Command) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	a := &app{}
 	for _, command := range []*cobra.Command{
-		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.run(), a.files(),
-		a.events(), a.costs(), a.llmCalls(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(), a.tokens(),
+		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.agents(), a.run(),
+		a.files(), a.events(), a.costs(), a.llmCalls(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(), a.tokens(),
 	} {
 		command.PersistentFlags().AddFlagSet(a.flags())
 		complete(command, "output", "table", "json")

@@ -59,9 +59,10 @@ func (a *app) listProcesses() *cobra.Command {
 
 func (a *app) startProcess() *cobra.Command {
 	var (
-		p      sandbox.ProcessSpec
-		env    []string
-		always bool
+		p        sandbox.ProcessSpec
+		endpoint sandbox.Endpoint
+		env      []string
+		always   bool
 	)
 	cmd := &cobra.Command{
 		Use:     "start <lease> <name> -- <program> [argument]...",
@@ -81,6 +82,9 @@ func (a *app) startProcess() *cobra.Command {
 			if always {
 				p.Restart = sandbox.RestartAlways
 			}
+			if endpoint != (sandbox.Endpoint{}) {
+				p.Endpoint = &endpoint
+			}
 			service, err := a.connect(cmd)
 			if err != nil {
 				return err
@@ -94,6 +98,8 @@ func (a *app) startProcess() *cobra.Command {
 	f.StringVar(&p.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&p.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
 	f.BoolVar(&always, "restart", false, "restart the process whenever it exits")
+	f.IntVar(&endpoint.Port, "port", 0, "TCP `port` where the process serves HTTP: it is then an agent")
+	f.StringVar(&endpoint.Description, "description", "", "what the agent does")
 	return cmd
 }
 

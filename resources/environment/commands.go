@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
@@ -27,12 +29,19 @@ type PostStart struct {
 
 // Process is an element of process.
 type Process struct {
-	Name    types.String `tfsdk:"name"`
-	Command types.List   `tfsdk:"command"`
-	Env     types.Map    `tfsdk:"env"`
-	Cwd     types.String `tfsdk:"cwd"`
-	User    types.String `tfsdk:"user"`
-	Restart types.String `tfsdk:"restart"`
+	Name     types.String `tfsdk:"name"`
+	Command  types.List   `tfsdk:"command"`
+	Env      types.Map    `tfsdk:"env"`
+	Cwd      types.String `tfsdk:"cwd"`
+	User     types.String `tfsdk:"user"`
+	Restart  types.String `tfsdk:"restart"`
+	Endpoint types.Object `tfsdk:"endpoint"`
+}
+
+// Endpoint is endpoint of a process.
+type Endpoint struct {
+	Port        types.Int64  `tfsdk:"port"`
+	Description types.String `tfsdk:"description"`
 }
 
 func postStartAttribute() schema.ListNestedAttribute {
@@ -65,6 +74,7 @@ func processAttribute() schema.ListNestedAttribute {
 	}
 	attributes["restart"] = notEmpty(choice("What happens when the process exits: `no` or `always`. It always starts "+
 		"again after its sandbox was stopped.", string(sandbox.RestartNo)))
+	attributes["endpoint"] = endpointAttribute()
 	return schema.ListNestedAttribute{
 		Optional:   true,
 		Validators: []validator.List{given.NoNulls{}},
@@ -72,6 +82,27 @@ func processAttribute() schema.ListNestedAttribute {
 			"and no lease alive. At most %d. ", sandbox.MaxDeclaredProcesses) +
 			"Changed in place, for new generations. Default: none.",
 		NestedObject: schema.NestedAttributeObject{Attributes: attributes},
+	}
+}
+
+func endpointAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "Where the process serves HTTP or WebSockets. It is then an agent: the reconciler lists it, and " +
+			"passes requests on to it; see the [guide on agents](../guides/agents.md). Default: none.",
+		Optional: true,
+		Attributes: map[string]schema.Attribute{
+			"port": schema.Int64Attribute{
+				MarkdownDescription: "TCP port on the sandbox's `127.0.0.1`, 1 to 65535.",
+				Required:            true,
+				Validators:          []validator.Int64{int64validator.Between(1, 65535)},
+			},
+			"description": schema.StringAttribute{
+				MarkdownDescription: fmt.Sprintf("What the agent does, at most %d bytes. Default: empty.",
+					sandbox.MaxEndpointDescription),
+				Optional:   true,
+				Validators: []validator.String{given.Text{}},
+			},
+		},
 	}
 }
 
@@ -113,15 +144,40 @@ func expandPostStart(ctx context.Context, list types.List, diags *diag.Diagnosti
 func expandProcesses(ctx context.Context, list types.List, diags *diag.Diagnostics) (processes []sandbox.ProcessSpec) {
 	for i, b := range expandList[Process](ctx, list, diags) {
 		processes = append(processes, sandbox.ProcessSpec{
-			Name:    orAssumed(b.Name, fmt.Sprintf("unknown-%d", i)),
-			Command: expandCommand(ctx, b.Command, diags),
-			Env:     expandMap(ctx, b.Env, diags),
-			Cwd:     b.Cwd.ValueString(),
-			User:    b.User.ValueString(),
-			Restart: sandbox.Restart(b.Restart.ValueString()),
+			Name:     orAssumed(b.Name, fmt.Sprintf("unknown-%d", i)),
+			Command:  expandCommand(ctx, b.Command, diags),
+			Env:      expandMap(ctx, b.Env, diags),
+			Cwd:      b.Cwd.ValueString(),
+			User:     b.User.ValueString(),
+			Restart:  sandbox.Restart(b.Restart.ValueString()),
+			Endpoint: expandEndpoint(ctx, b.Endpoint, diags),
 		})
 	}
 	return processes
+}
+
+// expandEndpoint stands in a valid port for one that is unknown.
+func expandEndpoint(ctx context.Context, of types.Object, diags *diag.Diagnostics) *sandbox.Endpoint {
+	if of.IsNull() || of.IsUnknown() {
+		return nil
+	}
+	var e Endpoint
+	diags.Append(of.As(ctx, &e, basetypes.ObjectAsOptions{})...)
+	endpoint := &sandbox.Endpoint{Port: int(e.Port.ValueInt64()), Description: e.Description.ValueString()}
+	if e.Port.IsUnknown() {
+		endpoint.Port = 1
+	}
+	return endpoint
+}
+
+func flattenEndpoint(ctx context.Context, e *sandbox.Endpoint, diags *diag.Diagnostics) types.Object {
+	of := typesOf(endpointAttribute().Attributes)
+	if e == nil {
+		return types.ObjectNull(of)
+	}
+	object, d := types.ObjectValueFrom(ctx, of, Endpoint{types.Int64Value(int64(e.Port)), value.String(e.Description)})
+	diags.Append(d...)
+	return object
 }
 
 // expandCommand stands in a valid word for each that is unknown.
@@ -159,6 +215,7 @@ func (m *Model) flattenCommands(ctx context.Context, spec sandbox.EnvironmentSpe
 				types.StringValue(p.Name), flattenCommand(ctx, p.Command, diags),
 				flattenMap(ctx, p.Env, types.MapNull(types.StringType), diags),
 				value.String(p.Cwd), value.String(p.User), types.StringValue(string(cmp.Or(p.Restart, sandbox.RestartNo))),
+				flattenEndpoint(ctx, p.Endpoint, diags),
 			})
 		}
 		m.Processes = listOf(ctx, processAttribute(), list, diags)

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+func (a *app) agents() *cobra.Command {
+	var f sandbox.AgentFilter
+	cmd := &cobra.Command{
+		Use:   "agents",
+		Short: "List the agents of leases that have not ended: processes that serve HTTP",
+		Args:  exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			service, err := a.connect(cmd)
+			if err != nil {
+				return err
+			}
+			all := []sandbox.Agent{}
+			f.Limit = sandbox.MaxPage
+			for {
+				page, err := service.Agents(cmd.Context(), f)
+				if err != nil {
+					return err
+				}
+				all = append(all, page...)
+				if len(page) < f.Limit {
+					break
+				}
+				f.After = page[len(page)-1].ID
+			}
+			return a.print(cmd, wire.AgentPage{Agents: all}, func(t *table) {
+				t.row("AGENT", "LEASE", "STATE", "STARTED", "DESCRIPTION")
+				for _, agent := range all {
+					t.row(agent.Name, agent.LeaseID, string(agent.State), moment(agent.StartedAt), printable.Text(agent.Description))
+				}
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.EnvironmentID, "environment", "", "only this environment")
+	flags.StringVar(&f.LeaseID, "lease", "", "only this lease")
+	flags.StringVar((*string)(&f.State), "state", "", "only this state: starting, running, asleep or ended")
+	complete(cmd, "state", sandbox.AgentStates...)
+	return cmd
+}
