@@ -35,7 +35,8 @@ func (c *LLMCall) Domain() sandbox.LLMCall {
 	return sandbox.LLMCall{
 		ID: c.ID, EnvironmentID: c.EnvironmentID, LeaseID: c.LeaseID, Generation: c.Generation, SandboxID: c.SandboxID,
 		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, Session: c.Session, StartedAt: c.StartedAt.Time(),
-		EndedAt: c.EndedAt.Time(), Outcome: c.Outcome, Status: c.Status, Tokens: c.LLMTokens, Cost: c.Cost, Unknown: bool(c.Unknown),
+		EndedAt: c.EndedAt.Time(), Outcome: c.Outcome, Status: c.Status, Tokens: c.LLMTokens, Cost: c.Cost,
+		Unknown: bool(c.Unknown),
 	}
 }
 
@@ -43,7 +44,8 @@ func llmCall(c sandbox.LLMCall) LLMCall {
 	return LLMCall{
 		ID: c.ID, EnvironmentID: c.EnvironmentID, LeaseID: c.LeaseID, Generation: c.Generation, SandboxID: c.SandboxID,
 		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, Session: c.Session, StartedAt: At(c.StartedAt),
-		EndedAt: At(c.EndedAt), Outcome: c.Outcome, Status: c.Status, LLMTokens: c.Tokens, Cost: c.Cost, Unknown: Flag(c.Unknown),
+		EndedAt: At(c.EndedAt), Outcome: c.Outcome, Status: c.Status, LLMTokens: c.Tokens, Cost: c.Cost,
+		Unknown: Flag(c.Unknown),
 	}
 }
 

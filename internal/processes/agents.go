@@ -158,8 +158,8 @@ func (v *Service) awaitOpen(ctx context.Context, c *connection) error {
 }
 
 func errNotAccepted(r sandbox.ProcessRef) error {
-	return sandbox.Errorf(sandbox.Failed, "lease %s: agent %s did not accept the connection: retry", r.LeaseRef.ID, r.Name).
-		WithReason(sandbox.ReasonConnectionFailed)
+	return sandbox.Errorf(sandbox.Failed, "lease %s: agent %s did not accept the connection: retry",
+		r.LeaseRef.ID, r.Name).WithReason(sandbox.ReasonConnectionFailed)
 }
 
 // connections counts the open connections of each sandbox.

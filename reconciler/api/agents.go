@@ -49,8 +49,8 @@ func (d *document) describeAgentRoute(method string, tags []string) {
 	d.api.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: id, Method: method, Path: "/v1/leases/{id}/agents/{agent}/{path}", Tags: tags,
 		Summary: "Pass a request on to an agent",
-		Description: "Wakes the sandbox, waits up to " + sandbox.AgentStart.String() + " until the agent listens, and passes " +
-			"the request on: all other methods, queries, streams and WebSockets too. The sandbox stays awake until the " +
+		Description: "Wakes the sandbox, waits up to " + sandbox.AgentStart.String() + " until the agent listens, and " +
+			"passes the request on: all other methods, queries, streams and WebSockets too. The sandbox stays awake until the " +
 			"response ends. Credentials, cookies and forwarding headers of the request are removed. Of the response, only " +
 			"headers that cannot affect other pages of this host are kept. A connection without any bytes for " +
 			agentIdle.String() + " is closed. 409 if the agent's process has ended; 504 if it does not listen in time.",

@@ -87,8 +87,8 @@ func processAttribute() schema.ListNestedAttribute {
 
 func endpointAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "Where the process serves HTTP or WebSockets. It is then an agent: the reconciler lists it, and " +
-			"passes requests on to it; see the [guide on agents](../guides/agents.md). Default: none.",
+		MarkdownDescription: "Where the process serves HTTP or WebSockets. It is then an agent: the reconciler lists it, " +
+			"and passes requests on to it; see the [guide on agents](../guides/agents.md). Default: none.",
 		Optional: true,
 		Attributes: map[string]schema.Attribute{
 			"port": schema.Int64Attribute{

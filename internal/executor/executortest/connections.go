@@ -186,7 +186,7 @@ func connectionsStandStill(t *testing.T, w *world, h driver.Handle) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all []chan error
 	for i := range sandbox.MaxConnections {
-		from := io.Reader(stalled(t))
+		from := stalled(t)
 		if i%2 == 0 {
 			from = endless{} // which nobody takes
 		}

@@ -63,7 +63,8 @@ const (
 func Ops() []Op {
 	return []Op{
 		OpInstance, OpCheck, OpProvision, OpRepair, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpTouch,
-		OpKill, OpExec, OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpConnect, OpInspect, OpList, OpExport, OpThaw, OpUsage, OpBoots,
+		OpKill, OpExec, OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpConnect, OpInspect,
+		OpList, OpExport, OpThaw, OpUsage, OpBoots,
 		OpDependents, OpRemove, OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpServeLLM, OpServeCredentials,
 		OpLLMCalls, OpMeter, OpWatch,
 		OpWitness, OpLeaveWitness,
