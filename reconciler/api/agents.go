@@ -1,12 +1,14 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -53,7 +55,7 @@ func (d *document) describeAgentRoute(method string, tags []string) {
 			"passes the request on: all other methods, queries, streams and WebSockets too. The sandbox stays awake until the " +
 			"response ends. Credentials, cookies and forwarding headers of the request are removed. Of the response, only " +
 			"headers that cannot affect other pages of this host are kept. A connection without any bytes for " +
-			agentIdle.String() + " is closed. 409 if the agent's process has ended; 504 if it does not listen in time.",
+			d.server.agentIdle.String() + " is closed. 409 if the agent's process has ended; 504 if it does not listen in time.",
 		Parameters: []*huma.Param{
 			text("id", "path", "The lease's id."), text("agent", "path", "The agent's name."),
 			text("path", "path", "The path that the agent gets, with the query."),
@@ -89,9 +91,6 @@ func listAgents(ctx context.Context, service service.Service, in *agentsInput) (
 	return replyWith(page, err)
 }
 
-// agentIdle is how long a connection to an agent may carry no bytes.
-const agentIdle = 10 * time.Minute
-
 // askAgent passes a request on to an agent.
 func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 	lease, name := r.PathValue("id"), r.PathValue("agent")
@@ -109,10 +108,9 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer conn.Close() //nolint:errcheck // the response says how it went
 	var failed error
-	rc := http.NewResponseController(w)
 	proxy := &httputil.ReverseProxy{
 		Transport: &http.Transport{
-			DialContext:            func(context.Context, string, string) (net.Conn, error) { return idleConn{conn}, nil },
+			DialContext:            func(context.Context, string, string) (net.Conn, error) { return idleConn{conn, s.agentIdle}, nil },
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: 64 << 10,
@@ -126,23 +124,20 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			answer.Header = answerHeader(answer.Header)
-			if answer.StatusCode == http.StatusSwitchingProtocols {
-				exchangeOf(r.Context()).status = answer.StatusCode
-				// The connection has no deadlines of the server any more. Both fail only without one, in tests.
-				_ = rc.SetReadDeadline(time.Time{})
-				_ = rc.SetWriteDeadline(time.Time{})
-			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
-		ErrorLog:     nil,
 	}
-	proxy.ServeHTTP(&steady{w, rc, s.streamTimeout}, r)
-	if _, ok := errors.AsType[*sandbox.Error](failed); failed != nil && !ok && r.Context().Err() == nil {
-		failed = sandbox.Errorf(sandbox.Failed, "lease %s: agent %s did not answer the request: %w: read the log of its "+
-			"process", lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
+	proxy.ServeHTTP(&steady{w, http.NewResponseController(w), s.streamTimeout}, r)
+	if _, ok := errors.AsType[*sandbox.Error](failed); failed == nil || ok || r.Context().Err() != nil {
+		return failed
 	}
-	return failed
+	code := sandbox.UnknownOutcome // the agent may have acted on the request
+	if errors.Is(failed, os.ErrDeadlineExceeded) {
+		code = sandbox.Timeout
+	}
+	return sandbox.Errorf(code, "lease %s: agent %s did not answer the request: %w: read the log of its process",
+		lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
 }
 
 // agentPath returns the part of a path that is the agent's: what comes after the first five segments.
@@ -203,27 +198,27 @@ func answerHeader(from http.Header) http.Header {
 	return h
 }
 
-// idleConn breaks a connection that carries nothing for agentIdle.
-type idleConn struct{ net.Conn }
-
-func (c idleConn) Read(p []byte) (int, error) {
-	return c.within(c.Conn.Read, p)
+// idleConn breaks a connection that carries nothing for a while.
+type idleConn struct {
+	net.Conn
+	limit time.Duration
 }
 
-func (c idleConn) Write(p []byte) (int, error) {
-	return c.within(c.Conn.Write, p)
-}
+func (c idleConn) Read(p []byte) (int, error)  { return c.within(c.Conn.Read, p) }
+func (c idleConn) Write(p []byte) (int, error) { return c.within(c.Conn.Write, p) }
 
-func (c idleConn) within(do func([]byte) (int, error), p []byte) (int, error) {
-	if err := c.SetDeadline(time.Now().Add(agentIdle)); err != nil {
-		return 0, err
-	}
-	n, err := do(p)
-	if n > 0 && err == nil {
-		err = c.SetDeadline(time.Now().Add(agentIdle)) // for the other direction
+// within moves bytes in one direction. Those that have moved extend the time of both.
+func (c idleConn) within(move func([]byte) (int, error), p []byte) (int, error) {
+	c.extend()
+	n, err := move(p)
+	if n > 0 {
+		c.extend()
 	}
 	return n, err
 }
+
+// extend starts the time again. It fails only for a connection that has ended, as the next call says.
+func (c idleConn) extend() { _ = c.SetDeadline(time.Now().Add(c.limit)) }
 
 // steady disconnects a client that does not read.
 type steady struct {
@@ -235,6 +230,18 @@ type steady struct {
 func (s *steady) Write(p []byte) (int, error) {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(s.timeout)) // fails only without a connection, in tests
 	return s.ResponseWriter.Write(p)
+}
+
+// Hijack implements http.Hijacker: the connection speaks another protocol from now on, without the server's deadlines.
+func (s *steady) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := s.rc.Hijack()
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if x, ok := s.ResponseWriter.(*exchange); ok {
+		x.status = http.StatusSwitchingProtocols
+	}
+	return conn, buffered, err
 }
 
 // Unwrap gives http.ResponseController access to the connection.

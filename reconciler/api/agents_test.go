@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -210,11 +211,34 @@ func TestConnectionsToAgentsAreLimited(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if a := w.do("GET", chat+"/", ""); a.StatusCode == 200 {
-			break
-		} else if time.Now().After(limit) {
-			t.Fatalf("after one was closed, the answer is %s", a.body)
+	w.until("there is room for another connection", func() bool { return w.do("GET", chat+"/", "").StatusCode == 200 })
+}
+
+func TestAConnectionToAnAgentThatStandsStillIsClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *api.Config) { c.AgentIdle = 200 * time.Millisecond })
+	w.agents()
+	p := w.wantProblem(w.do("GET", chat+"/silent", ""), 504, sandbox.Timeout)
+	if p.Reason != sandbox.ReasonConnectionFailed {
+		t.Errorf("a silent agent is %+v", p)
+	}
+	to, from := w.upgrade()
+	for range 4 { // longer than it may stand still
+		time.Sleep(100 * time.Millisecond)
+		w.echo(to, from, "still here")
+	}
+	if rest, err := io.ReadAll(from); len(rest) > 0 || err != nil {
+		t.Errorf("in the end, %q and %v arrive", rest, err)
+	}
+	w.until("the sandbox may sleep", func() bool { return w.do("POST", annIn+"/sleep", "").StatusCode == 200 })
+}
+
+// until waits until ok, for at most 10 s.
+func (w *world) until(what string, ok func() bool) {
+	w.Helper()
+	for limit := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(limit) {
+			w.Fatalf("not within 10 s: %s", what)
 		}
 	}
 }

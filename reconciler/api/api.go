@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -69,6 +70,8 @@ type Config struct {
 	BodyTimeout time.Duration
 	// KeepAlive is how long a stream may be silent before the API sends an empty line. Zero means 15 s.
 	KeepAlive time.Duration
+	// AgentIdle is how long a connection to an agent may carry no bytes before it is closed. Zero means 10 minutes.
+	AgentIdle time.Duration
 	// StreamTimeout is how long the reader of a stream may leave a line unread before the API disconnects it. Zero means
 	// 30 s.
 	StreamTimeout time.Duration
@@ -135,6 +138,7 @@ type server struct {
 	bodyTimeout      time.Duration
 	keepAlive        time.Duration
 	streamTimeout    time.Duration
+	agentIdle        time.Duration
 }
 
 // New returns the handler. Errors: Invalid.
@@ -153,7 +157,7 @@ func New(c Config) (Handler, error) {
 		metrics:    c.Metrics, observer: c.Observer,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
 		conditionTimeout: c.ConditionTimeout, bodyTimeout: c.BodyTimeout, keepAlive: c.KeepAlive,
-		streamTimeout: c.StreamTimeout,
+		streamTimeout: c.StreamTimeout, agentIdle: cmp.Or(c.AgentIdle, 10*time.Minute),
 	}
 	if s.now == nil {
 		s.now = time.Now

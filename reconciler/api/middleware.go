@@ -147,7 +147,7 @@ func givenID(r *http.Request) string {
 func (s *server) logAccess(r *http.Request, x *exchange, took time.Duration) {
 	level := slog.LevelInfo
 	switch {
-	case x.status >= 500 && x.status != http.StatusServiceUnavailable:
+	case x.status >= 500 && x.status != http.StatusServiceUnavailable && (x.cause != nil || x.route != agentRoute):
 		level = slog.LevelError
 	case r.URL.Path == readyPath && x.status == http.StatusServiceUnavailable:
 		level = slog.LevelWarn

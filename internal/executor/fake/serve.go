@@ -23,7 +23,7 @@ type Served struct {
 }
 
 // Connect implements driver.ProcessRunner. What listens answers one request with what it got, or switches to an echo of
-// all bytes where the request asks for another protocol.
+// all bytes where the request asks for another protocol. It does not answer requests for /silent.
 func (x *Executor) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
 	of, err := x.listener(ctx, OpConnect, h, port)
 	if err != nil {
@@ -51,6 +51,10 @@ func serve(c driver.Connection) error {
 	from := bufio.NewReader(c.From)
 	r, err := http.ReadRequest(from)
 	if err != nil {
+		return err
+	}
+	if r.URL.Path == "/silent" {
+		_, err := io.Copy(io.Discard, from)
 		return err
 	}
 	if protocol := r.Header.Get("Upgrade"); protocol != "" {
