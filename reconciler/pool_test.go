@@ -33,7 +33,8 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config["agent_did"] != agent(0) || config["lease_id"] != l.ID || config["sandbox_id"] != l.SandboxID ||
-		config["generation"] != float64(1) {
+		config["generation"] != float64(1) || config["agentDid"] != agent(0) || config["environmentId"] != "catan" ||
+		config["environmentType"] != "catan" {
 		t.Errorf("config.json says %v", config)
 	}
 	ours := w.labelled()

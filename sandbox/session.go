@@ -78,8 +78,14 @@ type CreateSession struct {
 	Cwd, User string
 }
 
-// Normalize fills in defaults and checks the request. Errors: Invalid.
-func (c CreateSession) Normalize() (CreateSession, error) {
+// Normalize fills in defaults and checks the request for a session of a lease. Variables that the lease's sandbox has
+// already, with the same values, are accepted and dropped. Errors: Invalid.
+func (c CreateSession) Normalize(leaseID string) (CreateSession, error) {
+	if agent, environment, err := ParseLeaseID(leaseID); err == nil {
+		own := map[string]string{"AGENT_DID": agent, "ENVIRONMENT_ID": environment}
+		c.Env = maps.Clone(c.Env)
+		maps.DeleteFunc(c.Env, func(name, value string) bool { return value != "" && own[name] == value })
+	}
 	asked := ExecRequest{ID: c.ID, Command: []string{"true"}, Env: c.Env, Cwd: c.Cwd, User: c.User}
 	r, err := asked.Normalize()
 	if err != nil {

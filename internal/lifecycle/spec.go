@@ -57,9 +57,11 @@ func (c *Core) spec(s *ledger.Sandbox) driver.SandboxSpec {
 	}
 }
 
-// configFile is /workspace/config.json: what the code in a sandbox may know about its lease.
+// configFile is /workspace/config.json: what the code in a sandbox may know about its lease. It says for
+// whom the sandbox is in two spellings, because programs for JavaScript expect the second.
 func configFile(s *ledger.Sandbox) []byte {
 	b, err := json.MarshalIndent(map[string]any{
+		"agentDid": s.AgentDID, "environmentId": s.EnvironmentID, "environmentType": s.EnvironmentType,
 		"agent_did": s.AgentDID, "environment_id": s.EnvironmentID, "environment_type": s.EnvironmentType,
 		"lease_id": s.Lease(), "generation": s.Generation, "sandbox_id": s.ID,
 		"leased_at": s.LeasedAt.Time(), "ends_at_latest": s.Deadline().Time(),

@@ -119,9 +119,20 @@ func aSessionThatIsNotValid(w *world) {
 	w.wantError(create(sandbox.CreateSession{ID: "Turn", Cwd: "/etc", Env: map[string]string{"DB_PASSWORD": "x"}}),
 		sandbox.Invalid, "", "id", "cwd", "env.DB_PASSWORD")
 	w.wantError(create(sandbox.CreateSession{Env: map[string]string{"MINE": "x"}}), sandbox.Invalid, "", "env.MINE")
+	w.wantError(create(sandbox.CreateSession{Env: map[string]string{"AGENT_DID": "did:plc:bob", "ENVIRONMENT_ID": ""}}),
+		sandbox.Invalid, "", "env.AGENT_DID", "env.ENVIRONMENT_ID")
+	_, environment, err := sandbox.ParseLeaseID(annsLease)
+	if err != nil {
+		w.Fatal(err)
+	}
+	own := map[string]string{"AGENT_DID": ann, "ENVIRONMENT_ID": environment, "TURN_NUMBER": "3"}
+	s := must(w.Service.CreateSession(w.Context(), sandbox.LeaseRef{ID: annsLease}, sandbox.CreateSession{ID: "own", Env: own}))(w)
+	if !slices.Equal(s.EnvNames, []string{"TURN_NUMBER"}) || len(own) != 3 {
+		w.Errorf("with what the sandbox has already, it is %+v", s)
+	}
 	w.wantError(create(sandbox.CreateSession{Env: map[string]string{"A": strings.Repeat("x", sandbox.MaxSessionEnv)}}),
 		sandbox.Invalid, "", "env")
-	_, err := w.Service.CreateSession(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 2}, sandbox.CreateSession{})
+	_, err = w.Service.CreateSession(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 2}, sandbox.CreateSession{})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherGeneration)
 	_, err = w.Service.GetSession(w.Context(), w.sessionRef("none"))
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSessionNotFound)

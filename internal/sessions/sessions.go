@@ -98,7 +98,7 @@ func (v *Service) Reseal(tx *ledger.Tx) (n int, failed []error, err error) {
 // CreateSession implements service.Sessions.
 func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 	c sandbox.CreateSession) (view sandbox.Session, err error) {
-	if c, err = c.Normalize(); err != nil {
+	if c, err = c.Normalize(r.ID); err != nil {
 		return view, err
 	}
 	named := c.ID != ""
