@@ -24,6 +24,8 @@ var matrixPages = []string{
 	"GET /ui/leases?environment={env}&agent=did:plc:ann", "GET {lease}", "GET {lease}/usage", "GET {lease}/execs/{exec}",
 	"GET {lease}/execs/x", "GET /ui/leases/no-lease", "GET /ui/costs", "GET /ui/costs?environment={env}",
 	"GET /ui/drift", "GET /ui/drift?environment={env}", "GET /ui/egress", "GET /ui/egress?environment={env}",
+	"GET /ui/agents", "GET /ui/agents?environment={env}", "GET /ui/agents?environment={env}&lease={id}",
+	"GET /ui/agents?environment=catan-7&lease={id}",
 	"GET /ui/llm-calls", "GET /ui/llm-calls?environment={env}", "GET /ui/llm-calls?environment={env}&lease={id}",
 	"GET /ui/llm-calls?environment=catan-7&lease={id}", "GET /ui/webhook", "GET /ui/webhook?environment={env}", "GET /ui/webhook/message",
 	"GET /ui/webhook/message?id=m-{env}", "GET /ui/webhook/message?id=m-{env}&environment={env}",

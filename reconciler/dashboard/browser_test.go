@@ -237,6 +237,8 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	l = w.acquire("did:plc:44ybard66vv44zksje25o7dz", "catan-7")
 	w.run(l.ID, "false")
 	w.think(l, "main")
+	w.serve(l, "chat", "Answers messages of the players.", "listen", "8080", "1ms")
+	w.serve(l, "referee", "Checks moves.", "crash", "1ms", "3", "no use")
 	execID = w.run(l.ID, "echo", "roads 4\nsettlements 3\ncities 1\n")
 	w.Remove(w.acquire("did:plc:vpkhqolt662uhesyj6nxm7ys", "catan-7").SandboxID)
 	w.Pass(time.Second)
@@ -305,7 +307,7 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 		{"login", "/ui/login"}, {"environments", "/ui/"}, {"environment", "/ui/environments/catan-7"},
 		{"leases", "/ui/leases?status=all"}, {"lease", "{lease}"}, {"usage", "{lease}/usage"},
 		{"usage-of-a-day", "{lease}/usage?last=24h"}, {"command", "{lease}/execs/{exec}"}, {"confirm", "{lease}/expire"},
-		{"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"},
+		{"agents", "/ui/agents"}, {"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"},
 		{"costs-near-budget", "/ui/costs?environment=rpg-shadowvale"},
 		{"drift", "/ui/drift?status=all"}, {"egress", "/ui/egress"}, {"models", "/ui/llm-calls"}, {"webhook", "/ui/webhook"},
 		{"message", "/ui/webhook/message?id=msg_2KWPBgLlAfxdpx2AI54pPJ85f4W&environment=rpg-shadowvale"},
@@ -376,7 +378,7 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 		seen = append(seen, at.Text)
 	}
 	if all := strings.Join(seen, ","); !strings.HasPrefix(all,
-		"Skip to content,Sandbox leases,Log out,Environments,Leases,Costs,Drift,Egress,Models,Webhook,catan-7") {
+		"Skip to content,Sandbox leases,Log out,Environments,Leases,Agents,Costs,Drift,Egress,Models,Webhook,catan-7") {
 		t.Errorf("the tab key goes through %s", all)
 	}
 	c.open("/ui/")

@@ -140,6 +140,7 @@ func (d *Dashboard) route() {
 	d.page("GET /ui/costs", "get-costs", narrowed, costs)
 	d.page("GET /ui/drift", "list-drift", narrowed, drift)
 	d.page("GET /ui/egress", "list-events", narrowed, egress)
+	d.page("GET /ui/agents", "list-agents", narrowed, agents)
 	d.page("GET /ui/llm-calls", "list-llm-calls", narrowed, llmCalls)
 	d.page("GET /ui/webhook", "list-deliveries", narrowed, deliveries)
 	d.page("GET /ui/webhook/message", "list-deliveries", namedEnvironment, delivery)

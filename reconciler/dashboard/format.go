@@ -56,7 +56,8 @@ var tones = map[any]string{
 	sandbox.DriftOpen: "bad", sandbox.DriftResolved: "none",
 	sandbox.DeliveryApplied: "good", sandbox.DeliveryStale: "none", sandbox.DeliveryUnmatched: "warn",
 	sandbox.LLMRunning: "busy", sandbox.LLMCompleted: "good", sandbox.LLMRejected: "bad", sandbox.LLMUnsent: "warn",
-	sandbox.LLMInterrupted:     "warn",
+	sandbox.LLMInterrupted: "warn",
+	sandbox.AgentStarting:  "busy", sandbox.AgentRunning: "good", sandbox.AgentAsleep: "calm", sandbox.AgentEnded: "none",
 	sandbox.EventEgressAllowed: "good", sandbox.EventEgressDenied: "bad", sandbox.EventEgressFailed: "warn",
 }
 

@@ -37,7 +37,7 @@ func FuzzPages(f *testing.F) {
 		"next=//evil.example&next=/ui/", "after=%ff&kind=orphan", "a;b&=&%",
 	} {
 		for _, path := range []string{
-			"/ui/leases", "/ui/costs", "/ui/drift", "/ui/egress", "/ui/llm-calls", "/ui/webhook", "/ui/webhook/message", "/ui/login",
+			"/ui/leases", "/ui/agents", "/ui/costs", "/ui/drift", "/ui/egress", "/ui/llm-calls", "/ui/webhook", "/ui/webhook/message", "/ui/login",
 		} {
 			f.Add(true, true, path, query, "", "")
 		}

@@ -32,6 +32,7 @@ type contents interface {
 	service.Health
 	service.Reports
 	GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error)
+	Agents(ctx context.Context, f sandbox.AgentFilter) ([]sandbox.Agent, error)
 }
 
 // touches returns the target of a page before it is shown.

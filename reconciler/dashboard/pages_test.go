@@ -25,6 +25,7 @@ var pages = map[string]string{
 	"/ui/costs?month=2026-07":   "No usage",
 	"/ui/drift?status=all":      "vanished",
 	"/ui/egress":                "No connection attempts",
+	"/ui/agents":                "Answers messages.",
 	"/ui/llm-calls":             "No calls of models",
 	"/ui/webhook":               "agent.birth",
 	"{lease}":                   "sandbox ready",
@@ -77,6 +78,33 @@ func TestCallsOfModelsAreListed(t *testing.T) {
 		"/ui/llm-calls?before=2026-01-01T00:00:00Z":        "No calls of models",
 		"/ui/llm-calls?before=yesterday":                   "must be a time such as 2026-11-24T20:00:00Z",
 		"/ui/leases/" + url.PathEscape(l.ID):               "$0.34 for 2 calls , 32000 tokens",
+	} {
+		if got := textOf(b.get(page).body); !strings.Contains(got, want) {
+			t.Errorf("%s shows %s, want %s", page, got, want)
+		}
+	}
+}
+
+func TestAgentsAreListed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, _ := w.game()
+	w.serve(l, "short", "", "crash", "1ms", "3", "no use")
+	_, err := w.Service.WaitProcess(t.Context(), sandbox.ProcessWait{
+		ProcessRef: sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: l.ID}, Name: "short"}, Exit: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
+	lease := url.QueryEscape(l.ID)
+	for page, want := range map[string]string{
+		"/ui/agents": "chat Answers messages. did:plc:ann running did:plc:ann catan-7 now 8080 " +
+			"short did:plc:ann ended did:plc:ann catan-7 now 8080",
+		"/ui/agents?environment=catan-7&lease=" + lease:      "Only those of the lease did:plc:ann::catan-7 . Agent",
+		"/ui/agents?environment=rpg-1":                       "No agents in rpg-1",
+		"/ui/agents?after=" + url.QueryEscape(l.ID+"/chat"):  "Started Port short did:plc:ann ended",
+		"/ui/agents?after=" + url.QueryEscape(l.ID+"/short"): "No agents",
 	} {
 		if got := textOf(b.get(page).body); !strings.Contains(got, want) {
 			t.Errorf("%s shows %s, want %s", page, got, want)

@@ -196,6 +196,17 @@ func model(p *sandbox.PutEnvironment) {
 	}}
 }
 
+// serve starts an agent in a lease's sandbox.
+func (w *world) serve(l sandbox.Lease, name, description string, command ...string) {
+	w.Helper()
+	_, err := w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ProcessSpec{
+		Name: name, Command: command, Endpoint: &sandbox.Endpoint{Port: 8080, Description: description},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
 // think has a lease's sandbox make a call that ended, one that was interrupted and one that runs.
 func (w *world) think(l sandbox.Lease, route string) {
 	w.Helper()
@@ -238,6 +249,7 @@ func (w *world) game() (sandbox.Lease, string) {
 	w.Remove(w.acquire("did:plc:bea", "catan-7").SandboxID)
 	w.Advance(time.Minute)
 	l := w.acquire("did:plc:ann", "catan-7")
+	w.serve(l, "chat", "Answers messages.", "listen", "8080", "1ms")
 	w.deliver("msg-1", "agent.birth", "catan-7", l.AgentDID)
 	return l, w.run(l.ID, "echo", "hello")
 }

@@ -1,0 +1,45 @@
+package dashboard
+
+import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+
+// listedAgents is how many agents a page lists.
+const listedAgents = 50
+
+// agentsPage lists agents: processes that serve HTTP.
+type agentsPage struct {
+	scope
+	// Lease limits the list to one lease, "" for all.
+	Lease  string
+	Agents []sandbox.Agent
+	// First and Next are the URLs of the first and the next page, "" for none.
+	First, Next string
+}
+
+// agents lists the agents of leases that have not ended, by lease and name.
+func agents(p *page) error {
+	s := p.scope
+	v := agentsPage{scope: s, Lease: p.query("lease")}
+	here := func(after string) string {
+		return address(Root+"agents", "environment", s.Environment, "lease", v.Lease, "after", after)
+	}
+	live, err := p.liveAddress(s.Environment, "")
+	if err != nil {
+		return err
+	}
+	if s.Any {
+		v.Agents, err = p.service.Agents(p.ctx, sandbox.AgentFilter{
+			EnvironmentID: s.Environment, LeaseID: v.Lease, After: p.query("after"), Limit: listedAgents + 1,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(v.Agents) > listedAgents {
+		v.Agents = v.Agents[:listedAgents]
+		v.Next = here(v.Agents[listedAgents-1].ID)
+	}
+	if p.query("after") != "" {
+		v.First = here("")
+	}
+	return p.show("agents", "Agents", "agents", live, v)
+}
