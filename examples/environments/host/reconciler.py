@@ -26,6 +26,10 @@ class Reconciler:
         """The reconciler of SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN, which Terraform uses too."""
         return cls(os.environ["SANDBOX_RECONCILER_URL"], os.environ["SANDBOX_RECONCILER_TOKEN"])
 
+    def wake(self, lease: str, timeout: float = 120) -> None:
+        """Wakes the sandbox of a lease if it sleeps, and returns once it takes commands."""
+        self._json("POST", _lease(lease) + "/wake", None, timeout)
+
     def open_session(self, lease: str, session: str, timeout: float = 30) -> None:
         """Opens a session with this id. It is idempotent. Nothing runs in the session until a command does."""
         self._json("POST", _lease(lease) + "/sessions", {"id": session}, timeout)

@@ -18,7 +18,7 @@ from reconciler import Problem, Reconciler, lease_id
 
 # The longest reason, in characters.
 MAX_REASON = 500
-COMMAND = ["python3", "/agent/take_turn.py"]
+COMMAND = ["python3", "take_turn.py"]  # in /workspace, where a session begins
 
 
 def take(reconciler: Reconciler, agent: str, environment: str, turn: str, state: dict, timeout: float = 60) -> dict:
@@ -37,7 +37,9 @@ def take(reconciler: Reconciler, agent: str, environment: str, turn: str, state:
     if result.get("timed_out"):
         return skip_turn(f"the turn took more than {timeout:g} s")
     if result["exit_code"] != 0:
-        return skip_turn(result.get("stderr", "").strip() or f"the turn processor ended with {result['exit_code']}")
+        # Lines before the last are what the agent did (see image/harness/events.py).
+        last = result.get("stderr", "").strip().rpartition("\n")[2]
+        return skip_turn(last or f"the turn processor ended with {result['exit_code']}")
     return _action(result.get("stdout", ""))
 
 

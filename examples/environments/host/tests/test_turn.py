@@ -64,12 +64,13 @@ class Turn(unittest.TestCase):
         _, path, authorization, body = self.requests[1]
         self.assertTrue(path.startswith(LEASE + "/sessions/turn-12-") and path.endswith("/exec"), path)
         self.assertEqual(authorization, "Bearer token")
-        self.assertEqual(body, {"command": ["python3", "/agent/take_turn.py"], "stdin": '{"hp": 5}', "timeout": "60s", "source": "system"})
+        self.assertEqual(body, {"command": ["python3", "take_turn.py"], "stdin": '{"hp": 5}', "timeout": "60s", "source": "system"})
         self.assertTrue(self.sessions_closed())
 
     def test_whatever_fails_skips_the_turn_and_closes_the_session(self):
         for result, reason in (
             ({"exit_code": 1, "stderr": "take_turn: " + "x" * 900}, ("take_turn: " + "x" * 900)[:500]),
+            ({"exit_code": 1, "stderr": '{"event": "tool.invoke"}\ntake_turn: the variable MODEL\n'}, "take_turn: the variable MODEL"),
             ({"exit_code": 137}, "the turn processor ended with 137"),
             ({"exit_code": 124, "timed_out": True, "stderr": "half"}, "the turn took more than 60 s"),
             ({"exit_code": 0, "stdout": "[]"}, "the turn processor wrote no action"),
