@@ -54,13 +54,6 @@ func TestCoding(t *testing.T) {
 		!strings.Contains(results[5], "2 files changed") {
 		t.Errorf("the model has seen %q", results)
 	}
-	w.bill(ada)
-
-	// The image has what the code of a task may need.
-	if said := w.shell(ada, "cd /tmp && echo 'const n: number = 6; console.log(n * 7)' >a.ts && tsx a.ts && "+
-		"tsc --noEmit a.ts && python -c 'import aiohttp, pydantic' && git config user.name"); said != "42\nAgent\n" {
-		t.Errorf("TypeScript, Python and Git say %q", said)
-	}
 
 	// The sandbox can read and not push; its host takes the patch out, pushes and opens the pull request.
 	if said := w.shell(ada, "cd /workspace/src/issue-1024 && git push origin HEAD"); !strings.Contains(said, "403") &&

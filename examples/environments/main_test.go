@@ -51,7 +51,7 @@ func long(t *testing.T) {
 	}
 }
 
-// The agents' program and its hosts' are tested in the image that sandboxes run.
+// The agents' program and its hosts' are tested in the image that sandboxes run, which has what tasks need.
 func TestPythonUnits(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -60,6 +60,15 @@ func TestPythonUnits(t *testing.T) {
 	must(t, err)
 	docker(t, "build", "--quiet", "--tag", image, "--build-arg", "BASE="+from, "image")
 	t.Cleanup(func() { docker(t, "image", "rm", image) })
+	t.Run("image", func(t *testing.T) {
+		t.Parallel()
+		said := docker(t, "run", "--rm", "--network", "none", "--workdir", "/tmp", image, "sh", "-c",
+			"echo 'const n: number = 6; console.log(n * 7)' >a.ts && tsx a.ts && tsc a.ts && node a.js && "+
+				"python -c 'import aiohttp, pydantic' && git config user.name && git config user.email && ls /workspace")
+		if said != "42\n42\nAgent\nagent@atproto.network\ntake_turn.py\n" {
+			t.Errorf("TypeScript, Python, Git and the turn processor are\n%s", said)
+		}
+	})
 	for what, dirs := range map[string]map[string]string{
 		"agent": {"image/tests": "/tests"},
 		"host":  {"host": "/sources", "host/tests": "/tests"},
@@ -67,7 +76,8 @@ func TestPythonUnits(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			id := strings.TrimSpace(docker(t, "create", "--network", "none", "--env", "PYTHONPATH=/sources:/harness", "--env",
-				"PYTHONDONTWRITEBYTECODE=1", "--workdir", "/", image, "python3", "-m", "unittest", "discover", "--start-directory", "/tests"))
+				"PYTHONDONTWRITEBYTECODE=1", "--workdir", "/", image,
+				"python3", "-m", "unittest", "discover", "--start-directory", "/tests"))
 			t.Cleanup(func() { docker(t, "rm", "--force", id) })
 			for from, to := range dirs {
 				docker(t, "cp", filepath.Clean(from)+"/.", id+":"+to)

@@ -39,7 +39,7 @@ class Turn(unittest.TestCase):
                 pass
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(server.server_close)
