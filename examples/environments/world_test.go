@@ -75,7 +75,11 @@ func newWorld(t *testing.T, example string) *world {
 	bridge, err := w.world.Docker.NetworkInspect(t.Context(), dockerapi.NetworkBridge, dockerapi.NetworkInspectOptions{})
 	must(t, err)
 	w.outside = outside{address: bridge.IPAM.Config[0].Gateway, subnet: bridge.IPAM.Config[0].Subnet}
-	w.Reconciler = w.world.ReconcilerOf(func(c *reconciler.Config) { c.Docker.Gateway.Hosts = w.outside.hosts() })
+	prices, err := filepath.Abs("../guides/costs/prices.json")
+	must(t, err)
+	w.Reconciler = w.world.ReconcilerOf(func(c *reconciler.Config) {
+		c.Docker.Gateway.Hosts, c.DockerPriceBook = w.outside.hosts(), prices
+	})
 	w.service, err = client.New(client.Config{URL: w.URL, Token: w.Token})
 	must(t, err)
 	w.model, w.relay = startModel(t, w.outside), startRelay(t, w.outside)
