@@ -30,9 +30,9 @@ class Reconciler:
         """Wakes the sandbox of a lease if it sleeps, and returns once it takes commands."""
         self._json("POST", _lease(lease) + "/wake", None, timeout)
 
-    def open_session(self, lease: str, session: str, timeout: float = 30) -> None:
-        """Opens a session with this id. It is idempotent. Nothing runs in the session until a command does."""
-        self._json("POST", _lease(lease) + "/sessions", {"id": session}, timeout)
+    def open_session(self, lease: str, session: str, env: dict[str, str], timeout: float = 30) -> None:
+        """Opens a session with this id and these variables. It is idempotent. Nothing runs in it until a command does."""
+        self._json("POST", _lease(lease) + "/sessions", {"id": session, "env": env}, timeout)
 
     def run(self, lease: str, session: str, command: list[str], stdin: str, timeout: float) -> dict:
         """Runs a command in a session and returns exit_code, stdout, stderr, timed_out and so on. It wakes

@@ -49,7 +49,7 @@ class Turn(unittest.TestCase):
     def take(self, *results, timeout=60):
         self.results = list(results)
         self.requests.clear()
-        return turn.take(self.reconciler, "did:plc:kira", "dungeon-3", "12", {"hp": 5}, timeout)
+        return turn.take(self.reconciler, "did:plc:kira", "dungeon-3", "12", {"hp": 5}, timeout, {"OPENROUTER_API_KEY": "sk-1"})
 
     def sessions_closed(self):
         opened = [body["id"] for method, path, _, body in self.requests if method == "POST" and path.endswith("/sessions")]
@@ -61,6 +61,7 @@ class Turn(unittest.TestCase):
 
     def test_the_action_is_what_the_processor_wrote(self):
         self.assertEqual(self.take({"exit_code": 0, "stdout": '{"action": "rest"}\n'}), {"action": "rest"})
+        self.assertEqual(self.requests[0][3]["env"], {"GAME_ID": "dungeon-3", "TURN_NUMBER": "12", "OPENROUTER_API_KEY": "sk-1"})
         _, path, authorization, body = self.requests[1]
         self.assertTrue(path.startswith(LEASE + "/sessions/turn-12-") and path.endswith("/exec"), path)
         self.assertEqual(authorization, "Bearer token")
@@ -117,7 +118,7 @@ class Turn(unittest.TestCase):
             action = turn.take(away, "did:plc:kira", "dungeon-3", "12", {})
         self.assertTrue(action["reason"].startswith("unavailable: POST /v1/leases"), action)
         with self.assertRaises(Problem):
-            away.open_session("a::b", "s")
+            away.open_session("a::b", "s", {})
 
 
 if __name__ == "__main__":

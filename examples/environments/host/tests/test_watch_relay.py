@@ -25,8 +25,8 @@ class Sleeping:
         if self.refuse:
             raise self.refuse
 
-    def open_session(self, lease, session):
-        self.calls.append(("open", lease))
+    def open_session(self, lease, session, env):
+        self.calls.append(("open", lease, env))
 
     def run(self, lease, session, command, stdin, timeout):
         self.calls.append(("run", lease, stdin, timeout))
@@ -43,7 +43,7 @@ class Watching(unittest.TestCase):
     def test_a_turn_wakes_the_sandbox_and_gets_the_event(self):
         sleeping = Sleeping()
         self.assertEqual(self.act(sleeping), {"action": "rest"})
-        self.assertEqual(sleeping.calls, [("wake", LEASE), ("open", LEASE), ("run", LEASE, '{"hp": 5}', 60), ("close", LEASE)])
+        self.assertEqual(sleeping.calls, [("wake", LEASE), ("open", LEASE, {"GAME_ID": "dungeon-3", "TURN_NUMBER": "12"}), ("run", LEASE, '{"hp": 5}', 60), ("close", LEASE)])
 
     def test_a_sandbox_that_does_not_wake_skips_the_turn(self):
         ended = Sleeping(Problem("lease_ended", "the game is over"))
