@@ -164,6 +164,3 @@ func seen(question []message) (results []string) {
 	}
 	return results
 }
-
-// prompt is what the system says in a conversation.
-func prompt(question []message) string { return question[0].Content }
