@@ -1,7 +1,8 @@
 """A relay of AT Protocol, as one agent uses it: hears the agent's turns, and posts each action as a record of the
 agent's repository.
 
-It authenticates with short-lived tokens. A token names the agent's DID and is signed with the DID's key (P-256).
+It authenticates with short-lived tokens. A token names the agent's DID and is signed with the DID's key (P-256). A relay
+that gives its agents tokens itself gets that token instead.
 """
 
 import asyncio
@@ -58,6 +59,8 @@ class Subscription:
     collections: list[str]
     record_type: str
     key_file: Path
+    # The token that the relay gave to the agent; "" for tokens signed with the key.
+    fixed_token: str = ""
 
     def __post_init__(self) -> None:
         if not re.match(r"https?://", self.url):
@@ -65,6 +68,8 @@ class Subscription:
 
     def token(self, method: str) -> str:
         """A token of the agent for one method of the relay."""
+        if self.fixed_token:
+            return self.fixed_token
         now = int(time.time())
         claims = {"iss": self.agent, "aud": self.did, "iat": now, "exp": now + TOKEN_SECONDS, "lxm": method, "jti": secrets.token_hex(16)}
         try:

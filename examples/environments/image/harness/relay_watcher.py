@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """The relay watcher of a sandbox: hears the relay as the agent, and takes each turn with the turn processor.
 
-It waits for the agent's key, which the agent's host writes into the sandbox, and runs until it is stopped.
+Without RELAY_AUTH_TOKEN, it waits for the agent's key, which the agent's host writes into the sandbox. It runs until it
+is stopped.
 `reconciler processes wait … --log '^Connected to relay'` waits until it listens.
 """
 
 import asyncio
 import json
+import re
 import sys
 
 import games
@@ -57,17 +59,19 @@ async def _pass_on(errors: asyncio.StreamReader) -> str:
 
 def subscription(settings: Settings) -> Subscription:
     """The subscription of an environment. Errors: SettingsError, RelayError."""
+    token = settings.environment.get("RELAY_AUTH_TOKEN", "")
+    url = settings.variable("RELAY_URL").removesuffix("/relay/firehose")
     return Subscription(
-        settings.variable("RELAY_URL"), settings.variable("RELAY_DID"), settings.agent, settings.environment_id,
-        settings.variable("RELAY_COLLECTIONS", "game.turn.*").split(","),
-        settings.variable("RELAY_RECORD_TYPE", "game.action"), settings.key_file)
+        re.sub("^ws(s?)://", r"http\1://", url), settings.variable("RELAY_DID", "none" if token else None), settings.agent,
+        settings.environment_id, settings.variable("RELAY_COLLECTIONS", "game.turn.*").split(","),
+        settings.variable("RELAY_RECORD_TYPE", "game.action"), settings.key_file, token)
 
 
 async def main() -> None:
     settings = Settings()
     seconds = settings.limits.seconds + GRACE
     watcher = Watcher(subscription(settings), lambda _, state: act(TAKE_TURN, seconds, state))
-    if not settings.key_file.is_file():
+    if not watcher.subscription.fixed_token and not settings.key_file.is_file():
         say(f"Waiting for the key of {settings.agent} in {settings.key_file}")
         while not settings.key_file.is_file():
             await asyncio.sleep(0.2)

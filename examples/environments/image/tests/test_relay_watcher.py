@@ -53,9 +53,15 @@ class Acting(unittest.IsolatedAsyncioTestCase):
         its = relay_watcher.subscription(Settings({**good, "RELAY_COLLECTIONS": "a.*,b.*"}))
         self.assertEqual((its.agent, its.environment, its.collections, its.record_type),
                          ("did:plc:kira", "dungeon-3", ["a.*", "b.*"], "game.action"))
-        for wrong in ({"RELAY_URL": "wss://relay.test"}, {"RELAY_URL": ""}, {"RELAY_DID": ""}, {"AGENT_DID": ""}):
+        for wrong in ({"RELAY_URL": "ftp://relay.test"}, {"RELAY_URL": ""}, {"RELAY_DID": ""}, {"AGENT_DID": ""}):
             with self.assertRaises((SettingsError, RelayError)):
                 relay_watcher.subscription(Settings({**good, **wrong}))
+
+    def test_a_relay_may_give_the_agent_a_token(self):
+        its = relay_watcher.subscription(Settings({
+            "AGENT_DID": "did:plc:kira", "ENVIRONMENT_ID": "dungeon-3", "RELAY_AUTH_TOKEN": "of-the-relay",
+            "RELAY_URL": "wss://relay.test/relay/firehose"}))
+        self.assertEqual((its.url, its.token("any")), ("https://relay.test", "of-the-relay"))
 
 
 if __name__ == "__main__":
