@@ -51,7 +51,6 @@ func TestCatan(t *testing.T) {
 	if posted := w.relay.posted(brin); len(posted) > 0 {
 		t.Errorf("brin has posted %+v", posted)
 	}
-	w.bill(ada, brin)
 
 	// One condition ends the leases of all players.
 	if n := w.running(); n != 2 {
@@ -64,5 +63,6 @@ func TestCatan(t *testing.T) {
 	if p := w.terraform.Plan(); len(p.Changes) > 0 {
 		t.Errorf("an ended game plans %v", p.Changes)
 	}
+	w.bill(ada, brin)
 	w.destroy()
 }
