@@ -1,7 +1,6 @@
 package environments_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 )
@@ -21,24 +20,31 @@ func TestCatan(t *testing.T) {
 		"legal_actions": []string{"trade_bank", "offer_trade", "end_turn"},
 	}
 
-	// The first answer is no action that this turn allows; told so, the model gives another.
-	answers := []string{
-		`{"action": "build_settlement", "vertex": "V17"}`,
-		`{"action": "trade_bank", "give": {"wool": 4}, "receive": {"grain": 1}}`,
-	}
-	w.model.say(answers...)
+	// The agent works with tools. Its first action is none that this turn allows; told so, the model takes another.
+	w.model.say(
+		uses("bash", map[string]any{"command": "echo $((5 - 4)) wool is left | tee /data/plan.txt"}),
+		uses("read", map[string]any{"path": "/data/plan.txt"}),
+		uses("build_settlement", map[string]any{"vertex": "V17"}),
+		uses("trade_bank", map[string]any{"give": map[string]int{"wool": 4}, "receive": map[string]int{"grain": 1}}),
+	)
 	record := w.tell(ada, "game.turn.notify", 3, table)
 	if got := compact(t, record.Record.Action); got != `{"action":"trade_bank","give":{"wool":4},"receive":{"grain":1}}` {
 		t.Errorf("the action is %s", got)
 	}
 	asked := w.model.questions()
-	if len(asked) != 2 || !strings.Contains(asked[0][0].Content, "# Skill: playing Catan") ||
-		!strings.Contains(asked[1][3].Content, "one of end_turn, offer_trade, trade_bank or skip_turn") {
-		t.Errorf("the model was asked %+v", asked)
+	if len(asked) != 4 || !strings.Contains(asked[0][0].Content, "# Skill: playing Catan") {
+		t.Fatalf("the model was asked %+v", asked)
+	}
+	if results := seen(asked[3]); results[0] != "1 wool is left\n" || results[1] != "1 wool is left\n" ||
+		!strings.HasSuffix(results[2], "edit, trade_bank, offer_trade, end_turn, skip_turn") {
+		t.Errorf("the model has seen %q", results)
+	}
+	if log := w.logs(); !strings.Contains(log, `{"event": "tool.invoke", "id": "call-1", "tool": "bash"`) {
+		t.Errorf("the watcher's log has not what the agent did:\n%s", log)
 	}
 
 	// The other player's turn is the game server's own call, and no record.
-	w.model.reply(func([]message) (int, string) { return http.StatusOK, `{"action": "end_turn"}` })
+	w.model.say(uses("end_turn", none))
 	if a := w.turn(brin, table); a["action"] != "end_turn" {
 		t.Errorf("the action is %v", a)
 	}
@@ -57,5 +63,6 @@ func TestCatan(t *testing.T) {
 	if p := w.terraform.Plan(); len(p.Changes) > 0 {
 		t.Errorf("an ended game plans %v", p.Changes)
 	}
+	w.bill(ada, brin)
 	w.destroy()
 }

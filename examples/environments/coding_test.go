@@ -27,24 +27,32 @@ func TestCoding(t *testing.T) {
 		"check":       []string{"python3", "-m", "unittest", "--quiet"},
 	}
 
-	// The first change breaks what the check knows; told so, the model repairs it.
-	wrong := change(t, "parser: accept empty input", map[string]any{"parser.py": "def numbers(text):\n    return []\n"})
-	right := change(t, "parser: accept empty input", map[string]any{
-		"parser.py": "def numbers(text):\n    return [int(word) for word in text.split(',') if word]\n",
-		"test_parser.py": parser["test_parser.py"] +
-			"\n    def test_empty(self):\n        self.assertEqual(numbers(''), [])\n",
-	})
-	w.model.say(wrong, right)
+	// The agent reads, changes and tests with tools. Its first change breaks what the check knows; told so, it repairs it.
+	w.model.say(
+		uses("read", map[string]any{"path": "parser.py"}),
+		uses("write", map[string]any{"path": "parser.py", "content": "def numbers(text):\n    return []\n"}),
+		uses("propose_change", map[string]any{"summary": "parser: accept empty input"}),
+		uses("write", map[string]any{"path": "parser.py",
+			"content": "def numbers(text):\n    return [int(word) for word in text.split(',') if word]\n"}).
+			and("edit", map[string]any{"path": "test_parser.py", "old": "[1, 2])\n",
+				"new": "[1, 2])\n\n    def test_empty(self):\n        self.assertEqual(numbers(''), [])\n"}),
+		uses("bash", map[string]any{"command": "python -B -m unittest && git diff --stat"}),
+		uses("propose_change", map[string]any{"summary": "parser: accept empty input"}),
+	)
 	record := w.tell(ada, "task.turn.notify", 1, task)
 	if record.Collection != "task.result" ||
 		!strings.Contains(string(record.Record.Action), `"branch": "agent/plc-ada/issue-1024"`) {
 		t.Fatalf("the record is %s in %s", record.Record.Action, record.Collection)
 	}
 	asked := w.model.questions()
-	if len(asked) != 2 || !strings.Contains(asked[0][0].Content, "# Skill: a coding task") ||
-		!strings.Contains(asked[0][1].Content, "=== parser.py\ndef numbers") ||
-		!strings.Contains(asked[1][3].Content, "FAILED (failures=1)") {
-		t.Errorf("the model was asked %+v", asked)
+	if len(asked) != 6 || !strings.Contains(asked[0][0].Content, "# Skill: a coding task") ||
+		!strings.Contains(asked[0][0].Content, "/data/skills/code-review/prompt.md") ||
+		!strings.Contains(asked[0][1].Content, "parser.py\ntest_parser.py") {
+		t.Fatalf("the model was asked %+v", asked)
+	}
+	if results := seen(asked[5]); results[0] != parser["parser.py"] || !strings.Contains(results[2], "FAILED (failures=1)") ||
+		!strings.Contains(results[5], "2 files changed") {
+		t.Errorf("the model has seen %q", results)
 	}
 
 	// The sandbox can read and not push; its host takes the patch out, pushes and opens the pull request.
@@ -67,7 +75,8 @@ func TestCoding(t *testing.T) {
 	}
 
 	// What an agent may not touch is refused, whatever it proposes.
-	w.model.say(change(t, "ci: help", map[string]any{".github/workflows/ci.yaml": "on: push\n"}))
+	w.model.say(uses("write", map[string]any{"path": ".github/workflows/ci.yaml", "content": "on: push\n"}).
+		and("propose_change", map[string]any{"summary": "ci: help"}))
 	task["task"] = "issue-1025"
 	action, err := json.Marshal(w.turn(ada, task))
 	must(t, err)
@@ -85,14 +94,6 @@ func TestCoding(t *testing.T) {
 		t.Errorf("after the merge, %d sandboxes are there", n)
 	}
 	w.destroy()
-}
-
-// change is an answer of the model.
-func change(t *testing.T, summary string, files map[string]any) string {
-	t.Helper()
-	text, err := json.Marshal(map[string]any{"summary": summary, "files": files})
-	must(t, err)
-	return string(text)
 }
 
 func (w *world) pullRequest(host *gitHost, action string) {

@@ -34,11 +34,11 @@ func TestMain(m *testing.M) {
 // program is the provider and the reconciler's command line, built once.
 var program func() (string, error)
 
-// base is an image with Python that agents' images are built on, made once, where none can be pulled.
+// base is an image with Python and Node.js that agents' images are built on, made once, where none can be pulled.
 var base = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("../../scripts/python-base").Output()
+	out, err := exec.Command("../../scripts/agent-base").Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("scripts/python-base: %w\n%s", err, exit.Stderr)
+		err = fmt.Errorf("scripts/agent-base: %w\n%s", err, exit.Stderr)
 	}
 	return strings.TrimSpace(string(out)), err
 })
@@ -51,7 +51,7 @@ func long(t *testing.T) {
 	}
 }
 
-// The agents' program and its hosts' are tested in the image that sandboxes run.
+// The agents' program and its hosts' are tested in the image that sandboxes run, which has what tasks need.
 func TestPythonUnits(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -60,17 +60,28 @@ func TestPythonUnits(t *testing.T) {
 	must(t, err)
 	docker(t, "build", "--quiet", "--tag", image, "--build-arg", "BASE="+from, "image")
 	t.Cleanup(func() { docker(t, "image", "rm", image) })
-	for what, c := range map[string]struct{ sources, tests string }{
-		"agent": {"image/agent", "image/tests"},
-		"host":  {"host", "host/tests"},
+	t.Run("image", func(t *testing.T) {
+		t.Parallel()
+		said := docker(t, "run", "--rm", "--network", "none", "--workdir", "/tmp", image, "sh", "-c",
+			"echo 'const n: number = 6; console.log(n * 7)' >a.ts && tsx a.ts && tsc a.ts && node a.js && "+
+				"python -c 'import aiohttp, pydantic' && git config user.name && git config user.email && ls /workspace")
+		if said != "42\n42\nAgent\nagent@atproto.network\ntake_turn.py\n" {
+			t.Errorf("TypeScript, Python, Git and the turn processor are\n%s", said)
+		}
+	})
+	for what, dirs := range map[string]map[string]string{
+		"agent": {"image/tests": "/tests"},
+		"host":  {"host": "/sources", "host/tests": "/tests"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			id := strings.TrimSpace(docker(t, "create", "--network", "none", "--env", "PYTHONPATH=/sources", "--env",
-				"PYTHONDONTWRITEBYTECODE=1", image, "python3", "-m", "unittest", "discover", "--start-directory", "/tests"))
+			id := strings.TrimSpace(docker(t, "create", "--network", "none", "--env", "PYTHONPATH=/sources:/harness", "--env",
+				"PYTHONDONTWRITEBYTECODE=1", "--workdir", "/", image,
+				"python3", "-m", "unittest", "discover", "--start-directory", "/tests"))
 			t.Cleanup(func() { docker(t, "rm", "--force", id) })
-			docker(t, "cp", filepath.Clean(c.sources)+"/.", id+":/sources")
-			docker(t, "cp", filepath.Clean(c.tests)+"/.", id+":/tests")
+			for from, to := range dirs {
+				docker(t, "cp", filepath.Clean(from)+"/.", id+":"+to)
+			}
 			if said := docker(t, "start", "--attach", id); !strings.Contains(said, "\nOK") ||
 				strings.Contains(said, "Ran 0 tests") {
 				t.Errorf("the tests say\n%s", said)

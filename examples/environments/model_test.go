@@ -2,53 +2,100 @@ package environments_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 )
 
 // message is one of a conversation with a model.
 type message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role      string     `json:"role"`
+	Content   string     `json:"content"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+	// ToolCallID is the call that a message of a tool answers.
+	ToolCallID string `json:"tool_call_id,omitempty"`
 }
+
+type toolCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// answer is what the model says to a question: a status other than 200 with a text, or words, or calls of tools.
+type answer struct {
+	status int
+	text   string
+	calls  []toolCall
+}
+
+// says is an answer in words.
+func says(text string) answer { return answer{status: http.StatusOK, text: text} }
+
+// uses is an answer that calls a tool. More calls may follow by and.
+func uses(tool string, arguments map[string]any) answer { return says("").and(tool, arguments) }
+
+func (a answer) and(tool string, arguments map[string]any) answer {
+	text, err := json.Marshal(arguments)
+	if err != nil {
+		panic(err) // a test has only what JSON has
+	}
+	call := toolCall{ID: fmt.Sprintf("call-%d", len(a.calls)+1), Type: "function"}
+	call.Function.Name, call.Function.Arguments = tool, string(text)
+	a.calls = append(slices.Clone(a.calls), call)
+	return a
+}
+
+// none are the arguments of a tool that needs none.
+var none = map[string]any{}
+
+// Tokens that the model says to have used in each call.
+const inputTokens, outputTokens = 120, 30
 
 // model stands in for an LLM behind an OpenAI-compatible API.
 type model struct {
-	url, host, key string
+	url, key string
 
-	mu     sync.Mutex // guards everything that follows
-	answer func([]message) (status int, content string)
-	asked  [][]message
+	mu      sync.Mutex // guards everything that follows
+	respond func([]message) answer
+	asked   [][]message
+	// calls counts the completed calls by agent, as the gateway names it.
+	calls map[string]int64
 }
 
 // startModel starts a model that answers nothing yet.
 func startModel(t *testing.T, o outside) *model {
 	t.Helper()
 	m := &model{
-		key:    "sk-of-the-example",
-		answer: func([]message) (int, string) { return http.StatusInternalServerError, "nothing to say" },
+		key:     "sk-of-the-example",
+		respond: func([]message) answer { return answer{http.StatusInternalServerError, "nothing to say", nil} },
+		calls:   make(map[string]int64),
 	}
-	m.url, m.host = o.serve(t, "llm.test", m)
+	m.url, _ = o.serve(t, "llm.test", m)
 	return m
 }
 
-// say makes the model answer every question so, from now on.
-func (m *model) say(contents ...string) {
-	m.reply(func([]message) (int, string) {
-		content := contents[0]
-		if len(contents) > 1 {
-			contents = contents[1:]
+// say makes the model answer so from now on: one answer after the other, and the last one again and again.
+func (m *model) say(answers ...answer) {
+	m.reply(func([]message) answer {
+		is := answers[0]
+		if len(answers) > 1 {
+			answers = answers[1:]
 		}
-		return http.StatusOK, content
+		return is
 	})
 }
 
 // reply makes the model answer by a function, one question at a time.
-func (m *model) reply(answer func([]message) (int, string)) {
+func (m *model) reply(respond func([]message) answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.answer, m.asked = answer, nil
+	m.respond, m.asked = respond, nil
 }
 
 // questions are the conversations since reply was called.
@@ -58,10 +105,18 @@ func (m *model) questions() [][]message {
 	return m.asked
 }
 
+// callsOf counts the completed calls of an agent.
+func (m *model) callsOf(agent string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls[agent]
+}
+
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var question struct {
 		Model    string    `json:"model"`
 		Messages []message `json:"messages"`
+		Tools    []any     `json:"tools"`
 	}
 	switch {
 	case r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions":
@@ -71,24 +126,41 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such key", http.StatusUnauthorized)
 		return
 	}
-	if err := json.NewDecoder(r.Body).Decode(&question); err != nil || question.Model == "" {
+	if err := json.NewDecoder(r.Body).Decode(&question); err != nil || question.Model == "" || len(question.Tools) == 0 {
 		http.Error(w, "no question", http.StatusBadRequest)
 		return
 	}
-	status, content := m.next(question.Messages)
-	if status != http.StatusOK {
-		http.Error(w, content, status)
+	is := m.next(question.Messages, r.Header.Get("X-Sandbox-Agent"))
+	if is.status != http.StatusOK {
+		http.Error(w, is.text, is.status)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{ // a sandbox that is gone reads nothing
-		"choices": []any{map[string]any{"message": message{"assistant", content}}},
+		"choices": []any{map[string]any{"message": message{Role: "assistant", Content: is.text, ToolCalls: is.calls}}},
+		"usage": map[string]int{
+			"prompt_tokens": inputTokens, "completion_tokens": outputTokens, "total_tokens": inputTokens + outputTokens,
+		},
 	})
 }
 
-func (m *model) next(question []message) (int, string) {
+func (m *model) next(question []message, agent string) answer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, question)
-	return m.answer(question)
+	is := m.respond(question)
+	if is.status == http.StatusOK {
+		m.calls[agent]++
+	}
+	return is
+}
+
+// seen are the results of tools in a conversation, in order.
+func seen(question []message) (results []string) {
+	for _, m := range question {
+		if m.Role == "tool" {
+			results = append(results, m.Content)
+		}
+	}
+	return results
 }

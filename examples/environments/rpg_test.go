@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (
@@ -25,11 +27,13 @@ var room = map[string]any{
 func TestRPG(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "rpg")
-	w.apply(kira, thorn)
+	w.lease(kira, thorn)
+	w.enroll(kira)
 
 	// The relay tells of a turn: the agent's action is a record of its repository, once.
-	w.model.say("```json\n{\"action\": \"use_item\", \"item\": \"healing potion\", \"reason\": \"One more hit could " +
-		"kill me.\", \"remember\": \"The orc hits for up to 8.\"}\n```")
+	w.model.say(uses("use_item", map[string]any{
+		"item": "healing potion", "reason": "One more hit could kill me.", "remember": "The orc hits for up to 8.",
+	}))
 	record := w.tell(kira, "game.turn.notify", 12, room)
 	if want := `{"action":"use_item","item":"healing potion","reason":"One more hit could kill me."}`; compact(t,
 		record.Record.Action) != want || record.Collection != "game.action" {
@@ -45,7 +49,7 @@ func TestRPG(t *testing.T) {
 	// A turn that the game server asks for itself, with what the agent remembers; the relay may cut the
 	// connection meanwhile.
 	w.relay.cut()
-	w.model.say(`{"action": "attack", "target": "orc"}`)
+	w.model.say(uses("attack", map[string]any{"target": "orc"}))
 	if a := w.turn(kira, room); a["action"] != "attack" || a["target"] != "orc" {
 		t.Errorf("the action is %v", a)
 	}
@@ -60,6 +64,7 @@ func TestRPG(t *testing.T) {
 		t.Errorf("two turns have the records %+v", posted)
 	}
 	w.skips()
+	w.wakes(thorn)
 
 	// Nothing else can be reached.
 	var reached atomic.Bool
@@ -92,17 +97,16 @@ func (w *world) skips() {
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()
 	for name, c := range map[string]struct {
-		answer func([]message) (int, string)
+		answer func([]message) answer
 		reason string
 		args   []string
 	}{
-		"words": {func([]message) (int, string) { return http.StatusOK, "I attack the orc!" },
-			"the model gave no action: it is not one JSON object", nil},
-		"an unknown action": {func([]message) (int, string) { return http.StatusOK, `{"action": "win"}` },
-			"the model gave no action: action must be one of attack, cast,", nil},
-		"a refused key": {func([]message) (int, string) { return http.StatusForbidden, strings.Repeat("no ", 400) },
-			"take_turn: " + w.model.url + "/v1/chat/completions was asked 1 times: 403", nil},
-		"a model that hangs": {func([]message) (int, string) { <-released; return http.StatusOK, "{}" },
+		"words": {always(says("I attack the orc!")), "the model called no tool: I attack the orc!", nil},
+		"work without end": {always(uses("read", map[string]any{"path": "map.txt"})),
+			"the turn has taken 20 steps without an action, its limit (TURN_MAX_STEPS)", nil},
+		"a refused call": {always(answer{http.StatusForbidden, strings.Repeat("no ", 400), nil}),
+			"http://127.0.0.1:3128/llm/main/v1/chat/completions was asked 1 times: 403", nil},
+		"a model that hangs": {func([]message) answer { <-released; return says("") },
 			"the turn took more than 2 s", []string{"--timeout", "2"}},
 	} {
 		w.model.reply(c.answer)
@@ -116,6 +120,31 @@ func (w *world) skips() {
 		}
 	}
 }
+
+// wakes lets the host listen to the relay for an agent that sleeps.
+func (w *world) wakes(agent string) {
+	w.Helper()
+	said := w.watchRelay(agent)
+	w.until("the host listens for "+agent, func() bool { return len(w.relay.listening(agent, "game.turn.notify")) == 1 })
+	if l, err := w.service.Sleep(w.Context(), sandbox.LeaseRef{ID: w.leaseID(agent)}); err != nil ||
+		l.Phase != sandbox.PhaseAsleep {
+		w.Fatalf("%s sleeps: phase %s, %v", agent, l.Phase, err)
+	}
+	w.model.say(uses("bash", map[string]any{"command": "echo awake"}), uses("rest", none))
+	if record := w.tell(agent, "game.turn.notify", 14, room); compact(w.T, record.Record.Action) != `{"action":"rest"}` {
+		w.Errorf("the record is %s", record.Record.Action)
+	}
+	if l, err := w.service.GetLease(w.Context(), w.leaseID(agent)); err != nil || l.Phase != sandbox.PhaseAwake {
+		w.Errorf("after its turn, %s is %s, %v", agent, l.Phase, err)
+	}
+	if log := said(); !strings.Contains(log, "Turn 14 of "+agent+": rest") {
+		w.Errorf("the host says\n%s", log)
+	}
+	w.tools(agent, "bash", "rest")
+}
+
+// always answers all questions so.
+func always(is answer) func([]message) answer { return func([]message) answer { return is } }
 
 func compact(t *testing.T, raw json.RawMessage) string {
 	t.Helper()

@@ -75,7 +75,11 @@ func newWorld(t *testing.T, example string) *world {
 	bridge, err := w.world.Docker.NetworkInspect(t.Context(), dockerapi.NetworkBridge, dockerapi.NetworkInspectOptions{})
 	must(t, err)
 	w.outside = outside{address: bridge.IPAM.Config[0].Gateway, subnet: bridge.IPAM.Config[0].Subnet}
-	w.Reconciler = w.world.ReconcilerOf(func(c *reconciler.Config) { c.Docker.Gateway.Hosts = w.outside.hosts() })
+	prices, err := filepath.Abs("../guides/costs/prices.json")
+	must(t, err)
+	w.Reconciler = w.world.ReconcilerOf(func(c *reconciler.Config) {
+		c.Docker.Gateway.Hosts, c.DockerPriceBook = w.outside.hosts(), prices
+	})
 	w.service, err = client.New(client.Config{URL: w.URL, Token: w.Token})
 	must(t, err)
 	w.model, w.relay = startModel(t, w.outside), startRelay(t, w.outside)
@@ -103,13 +107,22 @@ func (w *world) prepare(example string) {
 	w.terraform.Env = append(w.terraform.Env, "SANDBOX_RECONCILER_URL="+w.URL, "SANDBOX_RECONCILER_TOKEN="+w.Token)
 	w.variables = map[string]any{
 		"name": w.name, "base": from, "llm_api_key": w.model.key, "private_cidrs": []string{w.outside.subnet},
-		"llm":   map[string]string{"url": w.model.url + "/v1", "host": w.model.host},
+		"llm":   map[string]string{"upstream": w.model.url},
 		"relay": map[string]string{"url": w.relay.url, "host": w.relay.host, "did": w.relay.did},
 	}
 }
 
-// apply applies the example, which is destroyed at the end, and lets each agent listen to the relay.
+// apply applies the example, which is destroyed at the end, and lets each agent listen to the relay in its sandbox.
 func (w *world) apply(agents ...string) {
+	w.Helper()
+	w.lease(agents...)
+	for _, agent := range agents {
+		w.enroll(agent)
+	}
+}
+
+// lease applies the example, whose agents do not listen to the relay yet.
+func (w *world) lease(agents ...string) {
 	w.Helper()
 	w.variables["agents"] = agents
 	for name, value := range w.variables {
@@ -127,13 +140,22 @@ func (w *world) apply(agents ...string) {
 	if p := w.terraform.Plan(); len(p.Changes) > 0 {
 		w.Errorf("the second plan is %v", p.Changes)
 	}
-	for _, agent := range agents {
-		key := filepath.Join(w.TempDir(), "key.pem")
-		must(w.T, os.WriteFile(key, w.relay.register(w.T, agent), 0o600))
-		if said := w.python("", "enroll.py", agent, w.name, key); !strings.Contains(said, "Connected to relay as "+agent) {
-			w.Errorf("the watcher of %s says %q", agent, said)
-		}
+}
+
+// enroll gives the agent's sandbox the key of its DID. The sandbox's watcher then listens to the relay.
+func (w *world) enroll(agent string) {
+	w.Helper()
+	if said := w.python("", "enroll.py", agent, w.name, w.key(agent)); !strings.Contains(said, "Connected to relay as "+agent) {
+		w.Errorf("the watcher of %s says %q", agent, said)
 	}
+}
+
+// key makes a key for an agent's DID, which the relay knows, and returns its file.
+func (w *world) key(agent string) string {
+	w.Helper()
+	key := filepath.Join(w.TempDir(), "key.pem")
+	must(w.T, os.WriteFile(key, w.relay.register(w.T, agent), 0o600))
+	return key
 }
 
 // destroy destroys the example, after which nothing of it is left.
@@ -178,9 +200,6 @@ func (w *world) tryPython(stdin, script string, args ...string) (string, error) 
 	return stdout.String(), nil
 }
 
-// patience is what a turn may take that is to succeed, in seconds, however slow the machine is.
-const patience = "300"
-
 // turn is what the host's program makes of an agent's turn. No session of it is left open.
 func (w *world) turn(agent string, state any, args ...string) map[string]any {
 	w.Helper()
@@ -192,7 +211,7 @@ func (w *world) turn(agent string, state any, args ...string) map[string]any {
 		w.Fatalf("turn.py prints %q: %v", out, err)
 	}
 	open, err := w.service.ListSessions(w.Context(),
-		sandbox.SessionFilter{LeaseID: w.lease(agent), State: sandbox.SessionOpen})
+		sandbox.SessionFilter{LeaseID: w.leaseID(agent), State: sandbox.SessionOpen})
 	must(w.T, err)
 	if len(open) > 0 {
 		w.Errorf("%d sessions of %s are left open", len(open), agent)
@@ -200,7 +219,7 @@ func (w *world) turn(agent string, state any, args ...string) map[string]any {
 	return action
 }
 
-func (w *world) lease(agent string) string { return sandbox.LeaseID(agent, w.name) }
+func (w *world) leaseID(agent string) string { return sandbox.LeaseID(agent, w.name) }
 
 // tell tells an agent of a turn on the relay, and returns the record that the agent then creates.
 func (w *world) tell(agent, collection string, turn int, state map[string]any) created {
@@ -290,7 +309,7 @@ func (w *world) send(condition, agent string) {
 // shell says what a line of the shell prints in an agent's sandbox.
 func (w *world) shell(agent, line string) string {
 	w.Helper()
-	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: w.lease(agent)},
+	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: w.leaseID(agent)},
 		sandbox.ExecRequest{Command: []string{"sh", "-c", line}})
 	must(w.T, err)
 	return string(r.Stdout) + string(r.Stderr)

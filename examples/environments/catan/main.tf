@@ -28,20 +28,34 @@ resource "sandbox_environment" "game" {
   # The relay watcher must always listen, but a process is not activity that keeps a sandbox awake.
   sleep_after = "0s"
 
-  # Only the model and the relay, by TLS or plain HTTP, through a gateway that logs every attempt.
+  # Only the relay, by TLS or plain HTTP, through a gateway that logs every attempt.
   network = {
     mode          = "restricted"
-    allow         = [var.llm.host, var.relay.host]
+    allow         = [var.relay.host]
     private_cidrs = var.private_cidrs
   }
 
   env = {
-    LLM_URL           = var.llm.url
-    LLM_MODEL         = var.model
+    MODEL             = var.model
     RELAY_URL         = var.relay.url
     RELAY_DID         = var.relay.did
     RELAY_COLLECTIONS = "game.turn.*,env.state.*"
     RELAY_RECORD_TYPE = "game.action"
+  }
+
+  # Agents call the model by this route. The gateway adds the key, which no sandbox has, and counts tokens and cost.
+  llm = {
+    main = {
+      api        = var.llm.api
+      upstream   = var.llm.upstream
+      credential = "llm_api_key"
+      models = {
+        (var.model) = {
+          input_usd_per_million  = var.llm.input_usd_per_million
+          output_usd_per_million = var.llm.output_usd_per_million
+        }
+      }
+    }
   }
 
   secrets = {
@@ -52,12 +66,12 @@ resource "sandbox_environment" "game" {
   }
 
   skills = {
-    catan-player = file("${path.module}/skills/catan-player.md")
+    catan = file("${path.module}/skills/catan.md") # named as the type: the prompt of each turn
   }
 
   process = [{
     name    = "relay"
-    command = ["python3", "/agent/relay_watcher.py"]
+    command = ["python3", "/harness/relay_watcher.py"]
     restart = "always"
   }]
 }

@@ -28,21 +28,37 @@ resource "sandbox_environment" "task" {
   # The relay watcher must always listen, but a process is not activity that keeps a sandbox awake.
   sleep_after = "0s"
 
-  # Only the model, the relay and the code host, by TLS or plain HTTP, through a gateway that logs every attempt.
+  # Only the relay and the code host, by TLS or plain HTTP, through a gateway that logs every attempt.
   network = {
     mode          = "restricted"
-    allow         = [var.llm.host, var.relay.host, var.git_host]
+    allow         = [var.relay.host, var.git_host]
     private_cidrs = var.private_cidrs
   }
 
   env = {
-    LLM_URL           = var.llm.url
-    LLM_MODEL         = var.model
+    MODEL             = var.model
     RELAY_URL         = var.relay.url
     RELAY_DID         = var.relay.did
     RELAY_COLLECTIONS = "task.turn.*"
     RELAY_RECORD_TYPE = "task.result"
-    TURN_TIMEOUT      = "900"
+    TURN_MAX_STEPS    = "60"
+    TURN_MAX_TOKENS   = "1000000"
+    TURN_MAX_SECONDS  = "840"
+  }
+
+  # Agents call the model by this route. The gateway adds the key, which no sandbox has, and counts tokens and cost.
+  llm = {
+    main = {
+      api        = var.llm.api
+      upstream   = var.llm.upstream
+      credential = "llm_api_key"
+      models = {
+        (var.model) = {
+          input_usd_per_million  = var.llm.input_usd_per_million
+          output_usd_per_million = var.llm.output_usd_per_million
+        }
+      }
+    }
   }
 
   secrets = {
@@ -53,13 +69,13 @@ resource "sandbox_environment" "task" {
   }
 
   skills = {
-    coding-task = file("${path.module}/skills/coding-task.md")
+    coding      = file("${path.module}/skills/coding.md") # named as the type: the prompt of each turn
     code-review = file("${path.module}/skills/code-review.md")
   }
 
   process = [{
     name    = "relay"
-    command = ["python3", "/agent/relay_watcher.py"]
+    command = ["python3", "/harness/relay_watcher.py"]
     restart = "always"
   }]
 }

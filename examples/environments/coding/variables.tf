@@ -17,13 +17,18 @@ variable "model" {
 }
 
 variable "llm" {
-  description = "OpenAI-compatible API of the model: its URL, and the host to allow."
-  type        = object({ url = string, host = string })
-  default     = { url = "https://openrouter.ai/api/v1", host = "openrouter.ai" }
+  description = "API of the model: openrouter or openai, the URL of a server of your own without /v1, and the prices."
+  type = object({
+    api                    = optional(string, "openrouter")
+    upstream               = optional(string)
+    input_usd_per_million  = optional(string, "3.00")
+    output_usd_per_million = optional(string, "15.00")
+  })
+  default = {}
 }
 
 variable "llm_api_key" {
-  description = "Key of that API."
+  description = "Key of that API. Only the gateway gets it."
   type        = string
   ephemeral   = true # in no plan and no state
 }

@@ -26,9 +26,13 @@ class Reconciler:
         """The reconciler of SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN, which Terraform uses too."""
         return cls(os.environ["SANDBOX_RECONCILER_URL"], os.environ["SANDBOX_RECONCILER_TOKEN"])
 
-    def open_session(self, lease: str, session: str, timeout: float = 30) -> None:
-        """Opens a session with this id. It is idempotent. Nothing runs in the session until a command does."""
-        self._json("POST", _lease(lease) + "/sessions", {"id": session}, timeout)
+    def wake(self, lease: str, timeout: float = 120) -> None:
+        """Wakes the sandbox of a lease if it sleeps, and returns once it takes commands."""
+        self._json("POST", _lease(lease) + "/wake", None, timeout)
+
+    def open_session(self, lease: str, session: str, env: dict[str, str], timeout: float = 30) -> None:
+        """Opens a session with this id and these variables. It is idempotent. Nothing runs in it until a command does."""
+        self._json("POST", _lease(lease) + "/sessions", {"id": session, "env": env}, timeout)
 
     def run(self, lease: str, session: str, command: list[str], stdin: str, timeout: float) -> dict:
         """Runs a command in a session and returns exit_code, stdout, stderr, timed_out and so on. It wakes

@@ -10,6 +10,7 @@ is 0 unless the arguments or the state are wrong: a skipped turn is a turn too.
 
 import argparse
 import json
+import os
 import re
 import secrets
 import sys
@@ -18,17 +19,18 @@ from reconciler import Problem, Reconciler, lease_id
 
 # The longest reason, in characters.
 MAX_REASON = 500
-COMMAND = ["python3", "/agent/take_turn.py"]
+COMMAND = ["python3", "take_turn.py"]  # in /workspace, where a session begins
 
 
-def take(reconciler: Reconciler, agent: str, environment: str, turn: str, state: dict, timeout: float = 60) -> dict:
+def take(reconciler: Reconciler, agent: str, environment: str, turn: str, state: dict, timeout: float = 60,
+         env: dict[str, str] | None = None) -> dict:
     """Returns the action of a turn: what the turn processor wrote, or skip_turn if it exits with a code other than
     0, times out, writes no JSON, or its sandbox is gone. take always closes the session."""
     lease = lease_id(agent, environment)
     session = f"turn-{re.sub('[^a-z0-9._-]', '-', turn.lower())[:40]}-{secrets.token_hex(4)}"
     try:
         try:
-            reconciler.open_session(lease, session)
+            reconciler.open_session(lease, session, {"GAME_ID": environment, "TURN_NUMBER": turn, **(env or {})})
             result = reconciler.run(lease, session, COMMAND, json.dumps(state), timeout)
         finally:  # also if the answer to open_session was lost
             _close(reconciler, lease, session)
@@ -37,7 +39,9 @@ def take(reconciler: Reconciler, agent: str, environment: str, turn: str, state:
     if result.get("timed_out"):
         return skip_turn(f"the turn took more than {timeout:g} s")
     if result["exit_code"] != 0:
-        return skip_turn(result.get("stderr", "").strip() or f"the turn processor ended with {result['exit_code']}")
+        # Lines before the last are what the agent did (see image/harness/events.py).
+        last = result.get("stderr", "").strip().rpartition("\n")[2]
+        return skip_turn(last or f"the turn processor ended with {result['exit_code']}")
     return _action(result.get("stdout", ""))
 
 
@@ -75,12 +79,16 @@ def main() -> int:
     parser.add_argument("environment", help="the environment's name")
     parser.add_argument("turn", help="number or name of the turn")
     parser.add_argument("--timeout", type=float, default=60, help="seconds (default 60)")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME", help="variable of this program that the turn gets too")
     args = parser.parse_args()
+    if unset := [name for name in args.env if name not in os.environ]:
+        parser.error(f"--env {unset[0]}: this program has no such variable")
     try:
         state = json.load(sys.stdin)
     except ValueError as err:
         parser.error(f"standard input must be the state as JSON: {err}")
-    action = take(Reconciler.of_environment(), args.agent, args.environment, args.turn, state, args.timeout)
+    action = take(Reconciler.of_environment(), args.agent, args.environment, args.turn, state, args.timeout,
+                  {name: os.environ[name] for name in args.env})
     json.dump(action, sys.stdout)
     print()
     return 0

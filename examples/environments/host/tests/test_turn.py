@@ -39,7 +39,7 @@ class Turn(unittest.TestCase):
                 pass
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(server.server_close)
@@ -49,7 +49,7 @@ class Turn(unittest.TestCase):
     def take(self, *results, timeout=60):
         self.results = list(results)
         self.requests.clear()
-        return turn.take(self.reconciler, "did:plc:kira", "dungeon-3", "12", {"hp": 5}, timeout)
+        return turn.take(self.reconciler, "did:plc:kira", "dungeon-3", "12", {"hp": 5}, timeout, {"OPENROUTER_API_KEY": "sk-1"})
 
     def sessions_closed(self):
         opened = [body["id"] for method, path, _, body in self.requests if method == "POST" and path.endswith("/sessions")]
@@ -61,15 +61,17 @@ class Turn(unittest.TestCase):
 
     def test_the_action_is_what_the_processor_wrote(self):
         self.assertEqual(self.take({"exit_code": 0, "stdout": '{"action": "rest"}\n'}), {"action": "rest"})
+        self.assertEqual(self.requests[0][3]["env"], {"GAME_ID": "dungeon-3", "TURN_NUMBER": "12", "OPENROUTER_API_KEY": "sk-1"})
         _, path, authorization, body = self.requests[1]
         self.assertTrue(path.startswith(LEASE + "/sessions/turn-12-") and path.endswith("/exec"), path)
         self.assertEqual(authorization, "Bearer token")
-        self.assertEqual(body, {"command": ["python3", "/agent/take_turn.py"], "stdin": '{"hp": 5}', "timeout": "60s", "source": "system"})
+        self.assertEqual(body, {"command": ["python3", "take_turn.py"], "stdin": '{"hp": 5}', "timeout": "60s", "source": "system"})
         self.assertTrue(self.sessions_closed())
 
     def test_whatever_fails_skips_the_turn_and_closes_the_session(self):
         for result, reason in (
             ({"exit_code": 1, "stderr": "take_turn: " + "x" * 900}, ("take_turn: " + "x" * 900)[:500]),
+            ({"exit_code": 1, "stderr": '{"event": "tool.invoke"}\ntake_turn: the variable MODEL\n'}, "take_turn: the variable MODEL"),
             ({"exit_code": 137}, "the turn processor ended with 137"),
             ({"exit_code": 124, "timed_out": True, "stderr": "half"}, "the turn took more than 60 s"),
             ({"exit_code": 0, "stdout": "[]"}, "the turn processor wrote no action"),
@@ -116,7 +118,7 @@ class Turn(unittest.TestCase):
             action = turn.take(away, "did:plc:kira", "dungeon-3", "12", {})
         self.assertTrue(action["reason"].startswith("unavailable: POST /v1/leases"), action)
         with self.assertRaises(Problem):
-            away.open_session("a::b", "s")
+            away.open_session("a::b", "s", {})
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 
 import http.server
 import json
-import tempfile
 import threading
+import time
 import unittest
-from pathlib import Path
 
 import llm
 from settings import Settings, SettingsError
@@ -32,58 +31,69 @@ class Model(unittest.TestCase):
                 pass
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.secrets = Path(directory.name)
-        (self.secrets / "llm_api_key").write_text("sk-1\n")
         self.url = f"http://127.0.0.1:{server.server_port}/v1/"
 
-    def ask(self, *answers, **variables):
+    def ask(self, *answers, seconds=60, **variables):
         self.answers = list(answers)
-        settings = Settings({"LLM_URL": self.url, "LLM_MODEL": "m", **variables}, secrets=self.secrets)
-        return llm.ask(settings, [{"role": "user", "content": "?"}], self.slept.append)
+        settings = Settings({"OPENROUTER_BASE_URL": self.url, "OPENROUTER_API_KEY": "sandbox", **variables})
+        return llm.ask(settings, [{"role": "user", "content": "?"}], [{"type": "function"}], time.monotonic() + seconds, self.slept.append)
 
     @staticmethod
-    def says(content):
-        return 200, {}, json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+    def says(content, **more):
+        return 200, {}, json.dumps({"choices": [{"message": {"content": content, **more}}], "usage": {"total_tokens": 12}}).encode()
 
-    def test_a_question_carries_model_and_key(self):
-        self.assertEqual(self.ask(self.says("yes")), "yes")
-        self.assertEqual(self.requests, [("/v1/chat/completions", "Bearer sk-1", {"model": "m", "messages": [{"role": "user", "content": "?"}]})])
+    def test_a_question_carries_model_tools_and_key(self):
+        self.assertEqual(self.ask(self.says("yes"), MODEL="m"), llm.Answer("yes", (), 12))
+        self.assertEqual(self.requests, [("/v1/chat/completions", "Bearer sandbox", {
+            "model": "m", "messages": [{"role": "user", "content": "?"}], "tools": [{"type": "function"}]})])
+
+    def test_the_route_of_the_environment_is_called(self):
+        self.ask(self.says("yes"), OPENROUTER_BASE_URL="", OPENAI_BASE_URL=self.url, OPENAI_API_KEY="other")
+        self.assertEqual(self.requests[0][1:2], ("Bearer other",))
+        self.assertEqual(self.requests[0][2]["model"], llm.MODEL)
+        self.assertEqual(llm._route(Settings({"OPENROUTER_API_KEY": "sk-1"})), ("https://openrouter.ai/api/v1", "sk-1"))
+
+    def test_tool_calls_are_read_and_are_part_of_the_conversation(self):
+        call = {"id": "1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+        answer = self.ask(self.says(None, tool_calls=[call]))
+        self.assertEqual(answer.calls, (llm.Call("1", "bash", '{"command": "ls"}'),))
+        self.assertEqual(answer.message(), {"role": "assistant", "content": "", "tool_calls": [call]})
 
     def test_what_may_pass_is_tried_again(self):
-        self.assertEqual(self.ask((429, {"Retry-After": "3"}, b"slow down"), (503, {}, b""), self.says("yes")), "yes")
+        self.assertEqual(self.ask((429, {"Retry-After": "3"}, b"slow down"), (503, {}, b""), self.says("yes")).text, "yes")
         self.assertEqual(self.slept, [3, 2])
 
     def test_a_server_cannot_make_a_turn_wait_for_long(self):
         self.ask((429, {"Retry-After": "86400"}, b""), self.says("yes"))
         self.assertEqual(self.slept, [10])
+        with self.assertRaisesRegex(llm.ModelError, "asked 1 times: 429"):  # a pause would outlast the turn
+            self.ask((429, {"Retry-After": "9"}, b""), seconds=5)
 
     def test_what_does_not_pass_is_told(self):
         with self.assertRaisesRegex(llm.ModelError, "asked 1 times: 401 Unauthorized: no such key"):
             self.ask((401, {}, b"no such key"))
         with self.assertRaisesRegex(llm.ModelError, "asked 3 times: 500"):
             self.ask(*3 * [(500, {}, b"")])
-        for body in (b"", b"{}", b'{"choices": []}', b'"yes"'):
+        call = b'{"choices": [{"message": {"tool_calls": %s}}]}'
+        for body in (b"", b"{}", b'{"choices": []}', b'"yes"', call % b"[{}]", call % b"7", call % b'[{"id": 1, "function": {"name": "a", "arguments": {}}}]'):
             with self.assertRaisesRegex(llm.ModelError, "gave no chat completion"):
                 self.ask((200, {}, body))
 
     def test_no_text_is_an_empty_answer(self):
-        self.assertEqual(self.ask(self.says(None)), "")
+        self.assertEqual(self.ask(self.says(None)).text, "")
 
-    def test_missing_settings_are_named(self):
-        with self.assertRaisesRegex(SettingsError, "variable LLM_MODEL is not set"):
-            self.ask(LLM_MODEL="")
-        with self.assertRaisesRegex(SettingsError, "variable LLM_TIMEOUT must be seconds"):
-            self.ask(LLM_TIMEOUT="soon")
-        (self.secrets / "llm_api_key").unlink()
-        with self.assertRaisesRegex(SettingsError, "secret llm_api_key cannot be read"):
-            self.ask()
+    def test_an_api_that_counts_no_tokens_is_counted_by_its_size(self):
+        body = json.dumps({"choices": [{"message": {"content": "x" * 4000}}]}).encode()
+        self.assertGreater(self.ask((200, {}, body)).tokens, 1000)
+
+    def test_a_missing_key_is_named(self):
+        with self.assertRaisesRegex(SettingsError, "variable OPENROUTER_API_KEY is not set"):
+            self.ask(OPENROUTER_API_KEY="")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""The actions that a game server accepts. The sandbox sends nothing else, whatever the model answers."""
+"""The actions that a game server accepts, as tools of the model. The sandbox sends nothing else."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from tools import Tool, ToolError
 
 # The maximum length of a text, in characters, and the maximum number of entries of an object or list.
 MAX_TEXT = 500
@@ -43,7 +46,16 @@ ACTIONS = {
 }
 
 
-class BadAction(Exception):
+# The types of fields in the schema of a tool.
+SCHEMAS = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    dict: {"type": "object", "additionalProperties": {"type": "integer"}, "description": "counts by resource"},
+    list: {"type": "array", "items": {"type": "string"}},
+}
+
+
+class BadAction(ToolError):
     """The answer is not a valid action. The message tells the model what is wrong."""
 
 
@@ -52,11 +64,35 @@ def skip_turn(reason: str) -> dict:
     return {"action": "skip_turn", "reason": reason[:MAX_TEXT]}
 
 
+def tools(kind: str, state: dict, remember: Callable[[str], None]) -> list[Tool]:
+    """A tool for each action that the state allows, and skip_turn. remember gets what later turns should know."""
+    also = {"reason": {"type": "string", "description": "why, in one sentence"},
+            "remember": {"type": "string", "description": "what you want to know in later turns, in one sentence"}}
+
+    def tool(name: str, action: Action) -> Tool:
+        def run(arguments: dict) -> dict:
+            taken = check(kind, state, {**arguments, "action": name})
+            if note := arguments.get("remember", "").strip():
+                remember(note[:MAX_TEXT])
+            return taken
+
+        fields = {**action.required, **action.optional}
+        return Tool(name, f"Ends the turn with the action {name}.", {n: SCHEMAS[t] for n, t in fields.items()} | also,
+                    tuple(action.required), run)
+
+    known = ACTIONS[kind]
+    return [*(tool(name, known[name]) for name in _legal(state, known)), skip_tool()]
+
+
+def skip_tool() -> Tool:
+    """The tool of an agent that passes."""
+    return Tool("skip_turn", "Ends the turn without an action.", {"reason": {"type": "string"}}, (),
+                lambda arguments: skip_turn(arguments.get("reason", "the agent passes")))
+
+
 def check(kind: str, state: dict, answer: dict) -> dict:
     """Returns the action of an answer, with only the fields that the game knows. Errors: BadAction."""
     name = answer.get("action")
-    if name == "skip_turn":
-        return skip_turn(str(answer.get("reason", "the agent passes")))
     known = ACTIONS[kind]
     legal = _legal(state, known)
     if not isinstance(name, str) or name not in known or name not in legal:

@@ -1,0 +1,10 @@
+#!/usr/bin/env python3
+"""Takes one turn: starts the program in /harness, in a Python that takes no file of /workspace for a module.
+
+A sandbox begins with this file as /workspace/take_turn.py. An environment may write its own turn processor there.
+"""
+
+import os
+import sys
+
+os.execv(sys.executable, [sys.executable, "/harness/take_turn.py"])
