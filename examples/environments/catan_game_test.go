@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Two agents play Catan to its end, against a game server that refuses what the rules do not allow. One hears its turns
+// Two agents play Catan to its end, against a game server that refuses what the rules do not allow. One gets its turns
 // on the relay, the other one is called by the server.
 func TestWholeGameOfCatan(t *testing.T) {
 	t.Parallel()

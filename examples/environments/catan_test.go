@@ -48,6 +48,9 @@ func TestCatan(t *testing.T) {
 	if a := w.turn(brin, table); a["action"] != "end_turn" {
 		t.Errorf("the action is %v", a)
 	}
+	if got := w.model.latestTurn(); got != w.name+":1" {
+		t.Errorf("the call is for %q", got)
+	}
 	if posted := w.relay.posted(brin); len(posted) > 0 {
 		t.Errorf("brin has posted %+v", posted)
 	}

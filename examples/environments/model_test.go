@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // message is one of a conversation with a model.
@@ -66,6 +68,8 @@ type model struct {
 	asked   [][]message
 	// calls counts the completed calls by agent, as the gateway names it.
 	calls map[string]int64
+	// turn is the latest call's game and turn, as the agent says.
+	turn string
 }
 
 // startModel starts a model that answers nothing yet.
@@ -105,6 +109,13 @@ func (m *model) questions() [][]message {
 	return m.asked
 }
 
+// latestTurn is the game and the turn of the latest call.
+func (m *model) latestTurn() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.turn
+}
+
 // callsOf counts the completed calls of an agent.
 func (m *model) callsOf(agent string) int64 {
 	m.mu.Lock()
@@ -130,7 +141,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no question", http.StatusBadRequest)
 		return
 	}
-	is := m.next(question.Messages, r.Header.Get("X-Sandbox-Agent"))
+	is := m.next(question.Messages, r.Header)
 	if is.status != http.StatusOK {
 		http.Error(w, is.text, is.status)
 		return
@@ -144,13 +155,14 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (m *model) next(question []message, agent string) answer {
+func (m *model) next(question []message, header http.Header) answer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, question)
 	is := m.respond(question)
 	if is.status == http.StatusOK {
-		m.calls[agent]++
+		m.calls[header.Get("X-Sandbox-Agent")]++
+		m.turn = header.Get(sandbox.HeaderSession)
 	}
 	return is
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Hears a relay for agents whose sandboxes sleep: a turn wakes the agent's sandbox, and its action becomes a record.
+"""Subscribes to a relay for agents whose sandboxes sleep: a turn wakes the agent's sandbox, and its action becomes a record.
 
     watch_relay.py dungeon-3 --relay https://relay.example.com --did did:web:relay.example.com \\
       did:plc:kira=kira.pem did:plc:thorn=thorn.pem
 
-It replaces the relay watcher inside of a sandbox, which hears nothing while the sandbox sleeps. The keys of the DIDs
+It replaces the relay watcher inside of a sandbox, which receives nothing while the sandbox sleeps. The keys of the DIDs
 stay on the host. It runs until it is stopped. SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN name the reconciler.
 """
 
@@ -30,7 +30,7 @@ def act(reconciler: Reconciler, agent: str, environment: str, number: int, state
 
 
 async def watch(reconciler: Reconciler, subscriptions: list[Subscription], timeout: float) -> None:
-    """Hears the relay for all agents, each with its own connection, which the relay knows by the agent's key."""
+    """Subscribes for all agents, each over its own connection, which the relay authenticates by the agent's key."""
     def watcher(its: Subscription) -> Watcher:
         return Watcher(its, lambda number, state: asyncio.to_thread(
             act, reconciler, its.agent, its.environment, number, state, timeout))
@@ -46,12 +46,12 @@ def agent_and_key(text: str) -> tuple[str, Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Hear a relay for agents whose sandboxes sleep.")
+    parser = argparse.ArgumentParser(description="Subscribe to a relay for agents whose sandboxes sleep.")
     parser.add_argument("environment", help="the environment's name")
     parser.add_argument("agents", nargs="+", type=agent_and_key, metavar="DID=KEY", help="an agent and its P-256 key, a PEM file")
     parser.add_argument("--relay", required=True, help="URL of the relay")
     parser.add_argument("--did", required=True, help="DID of the relay")
-    parser.add_argument("--collections", default="game.turn.*", help="collections to hear, with ',' between them (default game.turn.*)")
+    parser.add_argument("--collections", default="game.turn.*", help="collections to subscribe to, with ',' between them (default game.turn.*)")
     parser.add_argument("--record-type", default="game.action", help="type of the records (default game.action)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds of a turn (default 60)")
     args = parser.parse_args()

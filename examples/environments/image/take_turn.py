@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes one turn: starts the program in /harness, in a Python that takes no file of /workspace for a module.
+"""Takes one turn: starts the program in /harness, in a Python that imports no module from /workspace.
 
 A sandbox begins with this file as /workspace/take_turn.py. An environment may write its own turn processor there.
 """

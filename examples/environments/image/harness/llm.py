@@ -57,7 +57,10 @@ def ask(settings: Settings, messages: list[dict], tools: list[dict], deadline: f
     address, key = _route(settings)
     url = address.rstrip("/") + "/chat/completions"
     body = json.dumps({"model": settings.variable("MODEL", MODEL), "messages": messages, "tools": tools}).encode()
-    request = urllib.request.Request(url, data=body, headers={"Authorization": "Bearer " + key, "Content-Type": "application/json"})
+    headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+    if settings.turn:
+        headers["X-Sandbox-Session"] = settings.turn  # the gateway records it with the call
+    request = urllib.request.Request(url, data=body, headers=headers)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with urllib.request.urlopen(request, timeout=max(deadline - time.monotonic(), 0.1)) as response:

@@ -1,4 +1,4 @@
-"""A relay of AT Protocol, as one agent uses it: hears the agent's turns, and posts each action as a record of the
+"""A relay of AT Protocol, as one agent uses it: receives the agent's turns, and posts each action as a record of the
 agent's repository.
 
 It authenticates with short-lived tokens. A token names the agent's DID and is signed with the DID's key (P-256). A relay
@@ -50,7 +50,7 @@ def parse(text: str | bytes) -> dict:
 
 @dataclass(frozen=True)
 class Subscription:
-    """What an agent hears of a relay, and what it posts there."""
+    """What an agent receives from a relay, and what it posts there."""
 
     url: str
     did: str

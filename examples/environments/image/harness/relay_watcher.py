@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The relay watcher of a sandbox: hears the relay as the agent, and takes each turn with the turn processor.
+"""The relay watcher of a sandbox: subscribes to the relay as the agent, and takes each turn with the turn processor.
 
 Without RELAY_AUTH_TOKEN, it waits for the agent's key, which the agent's host writes into the sandbox. It runs until it
 is stopped.

@@ -11,6 +11,8 @@ NOTES_KEPT = 200
 # Variables with these names hold secrets. A shorter value is a placeholder, such as the key "sandbox" of an LLM route.
 SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")
 SECRET_LENGTH = 8
+# What the gateway accepts as the session of a call.
+TURN = re.compile(r"[A-Za-z0-9._:-]{1,64}:[A-Za-z0-9._-]{1,63}")
 
 
 class SettingsError(Exception):
@@ -48,6 +50,12 @@ class Settings:
     def environment_type(self) -> str:
         """rpg, catan or coding. It decides what a turn is."""
         return self.variable("ENVIRONMENT_TYPE")
+
+    @property
+    def turn(self) -> str:
+        """The game and the turn, such as catan-7:12, for the records of the model's calls; "" if the turn has no number."""
+        text = f"{self.environment.get('GAME_ID') or self.environment_id}:{self.environment.get('TURN_NUMBER') or ''}"
+        return text if TURN.fullmatch(text) else ""
 
     @property
     def limits(self) -> Limits:

@@ -13,12 +13,13 @@ from settings import Settings, SettingsError
 class Model(unittest.TestCase):
     def setUp(self):
         test = self
-        self.answers, self.requests, self.slept = [], [], []
+        self.answers, self.requests, self.sessions, self.slept = [], [], [], []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 test.requests.append((self.path, self.headers["Authorization"], json.loads(body)))
+                test.sessions.append(self.headers["X-Sandbox-Session"])
                 status, headers, text = test.answers.pop(0)
                 self.send_response(status)
                 for name, value in headers.items():
@@ -40,7 +41,7 @@ class Model(unittest.TestCase):
 
     def ask(self, *answers, seconds=60, **variables):
         self.answers = list(answers)
-        settings = Settings({"OPENROUTER_BASE_URL": self.url, "OPENROUTER_API_KEY": "sandbox", **variables})
+        settings = Settings({"OPENROUTER_BASE_URL": self.url, "OPENROUTER_API_KEY": "sandbox", "ENVIRONMENT_ID": "catan-7", **variables})
         return llm.ask(settings, [{"role": "user", "content": "?"}], [{"type": "function"}], time.monotonic() + seconds, self.slept.append)
 
     @staticmethod
@@ -51,6 +52,11 @@ class Model(unittest.TestCase):
         self.assertEqual(self.ask(self.says("yes"), MODEL="m"), llm.Answer("yes", (), 12))
         self.assertEqual(self.requests, [("/v1/chat/completions", "Bearer sandbox", {
             "model": "m", "messages": [{"role": "user", "content": "?"}], "tools": [{"type": "function"}]})])
+
+    def test_a_call_names_the_game_and_the_turn(self):
+        for variables in ({"TURN_NUMBER": "12"}, {"TURN_NUMBER": "12", "GAME_ID": "final"}, {"TURN_NUMBER": "the\nlast"}, {}):
+            self.ask(self.says("yes"), **variables)
+        self.assertEqual(self.sessions, ["catan-7:12", "final:12", None, None])
 
     def test_the_route_of_the_environment_is_called(self):
         self.ask(self.says("yes"), OPENROUTER_BASE_URL="", OPENAI_BASE_URL=self.url, OPENAI_API_KEY="other")
