@@ -27,7 +27,7 @@ func FuzzShellState(f *testing.F) {
 			t.Errorf("the session's own variables were changed to %v", before)
 		}
 		next := sandbox.CreateSession{Env: env, Cwd: cwd}
-		if got, err := next.Normalize(); err != nil || got.Cwd != cwd {
+		if got, err := next.Normalize(""); err != nil || got.Cwd != cwd {
 			t.Errorf("no command can begin in %q with %v: %v", cwd, env, err)
 		}
 		if _, has := env["MINE"]; has {
