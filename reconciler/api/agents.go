@@ -110,7 +110,9 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 	var failed error
 	proxy := &httputil.ReverseProxy{
 		Transport: &http.Transport{
-			DialContext:            func(context.Context, string, string) (net.Conn, error) { return idleConn{conn, s.agentIdle}, nil },
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return idleConn{conn, s.agentIdle}, nil
+			},
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: 64 << 10,
