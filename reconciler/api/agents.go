@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -123,9 +124,10 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 			p.Out.URL.Path, p.Out.URL.RawPath = agentPath(r.URL)
 			p.Out.Host = "127.0.0.1"
 			agentHeader(p.Out.Header, lease, session)
+			p.Out.Header.Set(wire.HeaderRequestID, exchangeOf(r.Context()).id)
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			answer.Header = answerHeader(answer.Header)
+			answer.Header = answerHeader(answer.Header, answer.Request.URL, agentsPath(lease, name))
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
@@ -142,18 +144,23 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 		lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
 }
 
+// agentsPath returns the path of an agent's requests.
+func agentsPath(lease, name string) string {
+	return "/v1/leases/" + url.PathEscape(lease) + "/agents/" + url.PathEscape(name)
+}
+
 // agentPath returns the part of a path that is the agent's: what comes after the first five segments.
-func agentPath(u *url.URL) (path, raw string) {
+func agentPath(u *url.URL) (decoded, raw string) {
 	raw = u.EscapedPath()
 	for range 6 {
 		_, raw, _ = strings.Cut(raw, "/")
 	}
 	raw = "/" + raw
-	path, err := url.PathUnescape(raw)
+	decoded, err := url.PathUnescape(raw)
 	if err != nil { // the server has parsed it
 		panic(err)
 	}
-	return path, raw
+	return decoded, raw
 }
 
 // agentHeader removes what an agent must not learn, and adds what it works for.
@@ -177,13 +184,14 @@ func agentHeader(h http.Header, lease, session string) {
 // cookies of this host, tell browsers to forget or enforce something, or control proxies.
 var answerHeaders = []string{
 	"Accept-Ranges", "Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language",
-	"Content-Length", "Content-Range", "Content-Type", "Date", "Etag", "Expires", "Last-Modified", "Location",
+	"Content-Length", "Content-Range", "Content-Type", "Date", "Etag", "Expires", "Last-Modified",
 	"Mcp-Protocol-Version", "Mcp-Session-Id", "Retry-After", "Vary",
 	"Connection", "Upgrade", "Sec-Websocket-Accept", "Sec-Websocket-Extensions", "Sec-Websocket-Protocol",
 }
 
-// answerHeader returns the headers of an answer. What the agent sends is no page of this host for a browser.
-func answerHeader(from http.Header) http.Header {
+// answerHeader returns the headers of the answer to a request of an agent that has the given path here. What the agent
+// sends is no page of this host for a browser.
+func answerHeader(from http.Header, request *url.URL, here string) http.Header {
 	h := http.Header{
 		"Content-Security-Policy": {"sandbox; default-src 'none'"}, "Cross-Origin-Resource-Policy": {"same-origin"},
 	}
@@ -197,7 +205,22 @@ func answerHeader(from http.Header) http.Header {
 			h[name] = values
 		}
 	}
+	if to := redirection(from.Get("Location"), request, here); to != "" {
+		h.Set("Location", to)
+	}
 	return h
+}
+
+// redirection returns where a client may be sent by an agent: to a path of the agent, "" otherwise. A client sends its
+// token again to whatever path of this host it is sent to.
+func redirection(location string, request *url.URL, here string) string {
+	to, err := request.Parse(location)
+	if location == "" || err != nil || to.Host != request.Host || to.User != nil {
+		return ""
+	}
+	// Clean removes what would lead out of the agent's path, also if it was encoded.
+	under := url.URL{Path: path.Clean("/" + to.Path), RawQuery: to.RawQuery, Fragment: to.Fragment}
+	return here + under.String()
 }
 
 // idleConn breaks a connection that carries nothing for a while.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,44 @@ func TestARequestIsPassedOnToAnAgent(t *testing.T) {
 		t.Errorf("the agent got %+v", got)
 	}
 	w.wantProblem(w.do("GET", chat+"/", "", "X-Sandbox-Session", "not one"), 422, sandbox.Invalid, "X-Sandbox-Session")
+}
+
+// A client that follows a redirection sends its token along, so an agent must not send it to other paths of the API.
+func TestAnAgentRedirectsToItselfOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	for to, want := range map[string]string{
+		"/next?q=1":              chat + "/next?q=1",
+		"next":                   chat + "/a/next",
+		"http://127.0.0.1/next":  chat + "/next",
+		"/v1/leases/x/release":   chat + "/v1/leases/x/release",
+		"/../../../../v1/tokens": chat + "/v1/tokens",
+		"/%2e%2e/%2e%2e/release": chat + "/release",
+		"/..%2f..%2frelease":     chat + "/release",
+		"../../../../../release": chat + "/release",
+		"//127.0.0.1/../release": chat + "/release",
+		w.url + "/v1/tokens":     "",
+		"//" + strings.TrimPrefix(w.url, "http://") + "/v1/tokens": "",
+		"https://example.com/":       "",
+		"javascript:alert(1)":        "",
+		"http://user@127.0.0.1/next": "",
+		"http://127.0.0.1:8080/next": "",
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", w.url+chat+"/a/b?redirect="+url.QueryEscape(to), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+w.admin)
+		resp, err := w.client.Transport.RoundTrip(r) // which follows nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got := resp.Header.Get("Location"); resp.StatusCode != 307 || got != want {
+			t.Errorf("a redirection to %s arrives as %d to %q, want %q", to, resp.StatusCode, got, want)
+		}
+	}
 }
 
 func TestARequestToAnAgentWakesItsSandbox(t *testing.T) {

@@ -71,6 +71,7 @@ var measures = []struct {
 	{"models", models},
 	{"exec", execs},
 	{"commands", commands},
+	{"agents", agents},
 	{"memory", memory},
 	{"history", history},
 	{"storm", storm},

@@ -23,7 +23,8 @@ type Served struct {
 }
 
 // Connect implements driver.ProcessRunner. What listens answers one request with what it got, or switches to an echo of
-// all bytes where the request asks for another protocol. It does not answer requests for /silent.
+// all bytes where the request asks for another protocol. It does not answer requests for
+// /silent, and redirects those with a redirect in their query to that.
 func (x *Executor) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
 	of, err := x.listener(ctx, OpConnect, h, port)
 	if err != nil {
@@ -51,6 +52,11 @@ func serve(c driver.Connection) error {
 	from := bufio.NewReader(c.From)
 	r, err := http.ReadRequest(from)
 	if err != nil {
+		return err
+	}
+	if to := r.URL.Query().Get("redirect"); to != "" {
+		_, err := fmt.Fprintf(c.To, "HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n"+
+			"Connection: close\r\n\r\n", to)
 		return err
 	}
 	if r.URL.Path == "/silent" {
