@@ -126,8 +126,28 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 
 // Release implements service.Leases.
 func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	var id string
-	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+	id, err := e.endByRelease(ctx, r)
+	if err == nil {
+		err = e.awaitGone(ctx, id)
+	}
+	if err != nil {
+		return sandbox.Lease{}, err
+	}
+	return e.readView(ctx, id)
+}
+
+// StartRelease implements service.Leases.
+func (e *Engine) StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	id, err := e.endByRelease(ctx, r)
+	if err != nil {
+		return sandbox.Lease{}, err
+	}
+	return e.readView(ctx, id)
+}
+
+// endByRelease ends a lease, and returns the id of its sandbox.
+func (e *Engine) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id string, err error) {
+	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
 		s, held, err := releasable(tx, r)
 		if err != nil {
 			return err
@@ -148,13 +168,7 @@ func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 			return lifecycle.EndRetention(tx, s, string(sandbox.EndedByRelease))
 		})
 	})
-	if err != nil {
-		return sandbox.Lease{}, err
-	}
-	if err := e.awaitGone(ctx, id); err != nil {
-		return sandbox.Lease{}, err
-	}
-	return e.readView(ctx, id)
+	return id, err
 }
 
 // Sleep implements service.Leases.

@@ -85,6 +85,9 @@ type Leases interface {
 	// Conflict (generation, owner); Unavailable and others of Executor.Kill: the lease stays expired and the
 	// removal is retried.
 	Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error)
+	// StartRelease ends the lease like Release, but does not wait: the lease is expired until its sandbox is
+	// gone. Errors: as Release, without those of Executor.Kill.
+	StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error)
 	// Exec wakes the sandbox and runs a command. It counts as activity while it runs, and at its end if it
 	// exits 0. If ctx ends first, the command ends. With an ID the call may be repeated: the same request
 	// with the same id is the same command, and returns its output and result again; Stdin is that of the

@@ -20,6 +20,7 @@ var leaseTests = []test{
 	{"EndedLeaseCannotBeUsed", endedLeaseCannotBeUsed},
 	{"RequestsAreFenced", requestsAreFenced},
 	{"ReleaseIsIdempotent", releaseIsIdempotent},
+	{"AReleaseThatIsStartedEndsTheLease", aReleaseIsStarted},
 	{"FailedDestroyStaysVisibleAndIsRetried", failedDestroyStaysVisibleAndIsRetried},
 	{"MaxLifetimeEndsARenewedLease", maxLifetimeEndsARenewedLease},
 	{"LeasesAreListedByPages", leasesAreListedByPages},
@@ -259,6 +260,23 @@ func releaseIsIdempotent(w *world) {
 	if n := w.Running(); n != 0 {
 		w.Errorf("%d sandboxes are left", n)
 	}
+}
+
+func aReleaseIsStarted(w *world) {
+	w.environment()
+	w.acquire(ann)
+	_, err := w.Service.StartRelease(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 2, Owner: owner})
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherGeneration)
+	w.FailKills(true) // nobody waits for the end of the sandbox
+	for range 2 {
+		l := must(w.Service.StartRelease(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 1, Owner: owner}))(w)
+		w.wantLease(l, 1, sandbox.LeaseExpired, sandbox.EndedByRelease)
+	}
+	w.FailKills(false)
+	w.Advance(5 * time.Minute)
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+	l := must(w.Service.StartRelease(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	w.wantLease(l, 1, sandbox.LeaseDestroyed, sandbox.EndedByRelease)
 }
 
 func failedDestroyStaysVisibleAndIsRetried(w *world) {

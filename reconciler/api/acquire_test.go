@@ -32,3 +32,26 @@ func TestAcquireIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {
 		t.Errorf("of a lease that is ready it is answered %d, %v", ready.StatusCode, ready.Header)
 	}
 }
+
+func TestReleaseIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game()
+	w.FailKills(true)
+	for _, release := range [][2]string{{"POST", annIn + "/release"}, {"DELETE", annIn}} {
+		a := w.do(release[0], release[1], "", "Prefer", "respond-async")
+		if a.StatusCode != http.StatusAccepted || a.Header.Get("Preference-Applied") != "respond-async" ||
+			!strings.Contains(a.body, `"status":"expired"`) {
+			t.Errorf("%v is answered %d, %v: %s", release, a.StatusCode, a.Header, a.body)
+		}
+	}
+	w.FailKills(false)
+	if a := w.do("POST", annIn+"/release", ""); a.StatusCode != http.StatusOK ||
+		!strings.Contains(a.body, `"status":"destroyed"`) {
+		t.Errorf("who waits is answered %d: %s", a.StatusCode, a.body)
+	}
+	a := w.do("DELETE", annIn, "", "Prefer", "respond-async")
+	if a.StatusCode != http.StatusOK || a.Header.Get("Preference-Applied") != "" {
+		t.Errorf("of a lease that is gone it is answered %d, %v", a.StatusCode, a.Header)
+	}
+}

@@ -60,7 +60,9 @@ func (s *server) registerLeases(d *document) {
 		{OperationID: "delete-lease", Method: http.MethodDelete, Path: "/v1/leases/{id}"},
 	} {
 		release.Tags, release.Summary = tags, "End a lease and wait until its sandbox is gone"
-		add(d, sandbox.ScopeLease, release, onLease(service.Service.Release))
+		release.Description = "With `Prefer: respond-async` (RFC 7240), the response comes at once: 202 with a lease that is " +
+			"expired until its sandbox is gone."
+		add(d, sandbox.ScopeLease, release, releaseLease)
 	}
 	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/sleep", Tags: tags,
@@ -160,6 +162,28 @@ func renew(ctx context.Context, service service.Service, in *struct {
 		r.Settings = in.Body.Settings
 	}
 	return replyWith(service.Renew(ctx, r))
+}
+
+type released struct {
+	Status  int
+	Applied string `header:"Preference-Applied" doc:"The preference that the response honors (RFC 7240)."`
+	Body    sandbox.Lease
+}
+
+func releaseLease(ctx context.Context, service service.Service, in *struct {
+	LeaseRef
+	Prefer []string `header:"Prefer" doc:"respond-async: do not wait until the sandbox is gone (RFC 7240)."`
+}) (*released, error) {
+	if !wire.Prefers(in.Prefer, wire.RespondAsync) {
+		lease, err := service.Release(ctx, in.ref())
+		return &released{Status: http.StatusOK, Body: lease}, err
+	}
+	lease, err := service.StartRelease(ctx, in.ref())
+	out := &released{Status: http.StatusOK, Body: lease}
+	if err == nil && lease.Status != sandbox.LeaseDestroyed {
+		out.Status, out.Applied = http.StatusAccepted, wire.RespondAsync
+	}
+	return out, err
 }
 
 func usageHistory(ctx context.Context, service service.Service, in *struct {

@@ -168,6 +168,10 @@ func TestAcquireWaitsUnlessItIsToldNotTo(t *testing.T) {
 	w.HoldSpawns(false)
 	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "active", "ready")
 	w.want(w.run("leases", "acquire", "did:plc:zoe"), cli.ExitUsage, "2 arguments")
+	w.FailKills(true)
+	w.want(w.run("leases", "release", "did:plc:zoe::catan-7", "--no-wait"), cli.ExitDone, "did:plc:zoe::catan-7", "expired")
+	w.FailKills(false)
+	w.want(w.run("leases", "release", "did:plc:zoe::catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "destroyed")
 }
 
 func TestAcquireBatchTakesAgentsFromItsArgumentsAndAFile(t *testing.T) {

@@ -73,6 +73,7 @@ func (a *app) acquire() *cobra.Command {
 
 func (a *app) release() *cobra.Command {
 	var ref sandbox.LeaseRef
+	var noWait bool
 	cmd := &cobra.Command{
 		Use:   "release <lease>",
 		Short: "End a lease and wait until its sandbox is gone",
@@ -83,7 +84,11 @@ func (a *app) release() *cobra.Command {
 				return err
 			}
 			ref.ID = args[0]
-			lease, err := service.Release(cmd.Context(), ref)
+			release := service.Release
+			if noWait {
+				release = service.StartRelease
+			}
+			lease, err := release(cmd.Context(), ref)
 			if err != nil {
 				return err
 			}
@@ -93,6 +98,7 @@ func (a *app) release() *cobra.Command {
 	cmd.Flags().Int64Var(&ref.Generation, "generation", 0,
 		"fail unless the lease, or a failed sandbox kept for inspection, has this generation")
 	cmd.Flags().StringVar(&ref.Owner, "owner", "", "fail unless this is the owner")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return at once; the lease is expired until its sandbox is gone")
 	return cmd
 }
 

@@ -132,6 +132,12 @@ func (c *Client) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/release", fence(r))
 }
 
+// StartRelease implements service.Leases.
+func (c *Client) StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	q := request{method: http.MethodPost, header: http.Header{"Prefer": {wire.RespondAsync}}}
+	return c.lease(ctx, q, r, "/release", fence(r))
+}
+
 // Sleep implements service.Leases.
 func (c *Client) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	return c.lease(ctx, request{method: http.MethodPost, slow: true}, r, "/sleep", fence(r))
