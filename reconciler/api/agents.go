@@ -2,8 +2,10 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -102,6 +104,9 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 	if s.connector == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "this service passes no requests on to agents")
 	}
+	if err := takeBody(w, r); err != nil {
+		return err
+	}
 	ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: lease}, Name: name}
 	conn, err := s.connector.Connect(r.Context(), ref)
 	if err != nil {
@@ -142,6 +147,27 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	return sandbox.Errorf(code, "lease %s: agent %s did not answer the request: %w: read the log of its process",
 		lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
+}
+
+// maxTakenBody is the largest body that is read before the agent gets the request, in bytes.
+const maxTakenBody = 64 << 10
+
+// takeBody reads a small body. A large one, or one of unknown size, is passed on while it arrives, and the agent may
+// answer before its end: its connection then serves no other request.
+func takeBody(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength < 0 || r.ContentLength > maxTakenBody {
+		exchangeOf(r.Context()).body.wait()
+		return answerWhileReading(w)
+	}
+	if r.ContentLength == 0 {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
 }
 
 // agentsPath returns the path of an agent's requests.

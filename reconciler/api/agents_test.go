@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -121,6 +122,52 @@ func TestARequestIsPassedOnToAnAgent(t *testing.T) {
 		t.Errorf("the agent got %+v", got)
 	}
 	w.wantProblem(w.do("GET", chat+"/", "", "X-Sandbox-Session", "not one"), 422, sandbox.Invalid, "X-Sandbox-Session")
+}
+
+// An agent may answer while the request still arrives.
+func TestARequestAndItsAnswerStreamAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	out, in := io.Pipe()
+	resp := w.open(t.Context(), "POST", chat+"/echo", out)
+	from := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		w.echo(in, from, fmt.Sprintf("%d: %s", i, strings.Repeat("long ", 20_000)))
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(from); len(rest) > 0 || err != nil {
+		t.Errorf("in the end, %d bytes and %v arrive", len(rest), err)
+	}
+}
+
+// What an agent has not read of a request is no other request. After a small request, its connection serves the next.
+func TestTheRestOfARequestToAnAgentIsNotServed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	next := "GET /v1/agents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + w.admin + "\r\n\r\n"
+	for size, want := range map[int]int{len(next): 2, 60_000: 2, 1 << 20: 1} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := strings.Repeat(next, size/len(next))
+		// The agent answers without a look at the body.
+		request := fmt.Sprintf("POST %s/?redirect=/next HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Length: %d\r\n\r\n%s%s", chat, w.admin, len(body), body, next)
+		go func() { _, _ = io.WriteString(conn, request) }() // the server may close it before
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		answers, _ := io.ReadAll(conn) // until then, or until the server closes it
+		_ = conn.Close()
+		if n := strings.Count(string(answers), "HTTP/1.1 "); n != want || !strings.HasPrefix(string(answers), "HTTP/1.1 307 ") {
+			t.Errorf("a body of %d bytes and a request have %d answers, want %d: %.200s", len(body), n, want, answers)
+		}
+	}
 }
 
 // A client that follows a redirection sends its token along, so an agent must not send it to other paths of the API.

@@ -24,7 +24,7 @@ type Served struct {
 
 // Connect implements driver.ProcessRunner. What listens answers one request with what it got, or switches to an echo of
 // all bytes where the request asks for another protocol. It does not answer requests for
-// /silent, and redirects those with a redirect in their query to that.
+// /silent, sends the body of those for /echo back while it arrives, and redirects those with a redirect in their query.
 func (x *Executor) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
 	of, err := x.listener(ctx, OpConnect, h, port)
 	if err != nil {
@@ -69,6 +69,13 @@ func serve(c driver.Connection) error {
 			return err
 		}
 		_, err := io.Copy(c.To, from)
+		return err
+	}
+	if r.URL.Path == "/echo" {
+		if _, err := fmt.Fprint(c.To, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"); err != nil {
+			return err
+		}
+		_, err := io.Copy(c.To, r.Body)
 		return err
 	}
 	body, err := io.ReadAll(r.Body)

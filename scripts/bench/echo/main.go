@@ -27,7 +27,8 @@ func main() {
 func serve() error {
 	server := &http.Server{Addr: "127.0.0.1:8080", ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(w, r.Body) // the client sees what is missing
+			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 has it
+			_, _ = io.Copy(w, r.Body)                            // the client sees what is missing
 		})}
 	return server.ListenAndServe()
 }
