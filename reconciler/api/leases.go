@@ -60,8 +60,8 @@ func (s *server) registerLeases(d *document) {
 		{OperationID: "delete-lease", Method: http.MethodDelete, Path: "/v1/leases/{id}"},
 	} {
 		release.Tags, release.Summary = tags, "End a lease and wait until its sandbox is gone"
-		release.Description = "With `Prefer: respond-async` (RFC 7240), the response comes at once: 202 with a lease that is " +
-			"expired until its sandbox is gone."
+		release.Description = "With `Prefer: respond-async` (RFC 7240), the response comes at once: 202 with a lease that " +
+			"is expired until its sandbox is gone."
 		add(d, sandbox.ScopeLease, release, releaseLease)
 	}
 	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost,
