@@ -302,15 +302,15 @@ func TestConnectionsToAgentsAreLimited(t *testing.T) {
 
 func TestAConnectionToAnAgentThatStandsStillIsClosed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *api.Config) { c.AgentIdle = 200 * time.Millisecond })
+	w := newWorld(t, func(c *api.Config) { c.AgentIdle = 2 * time.Second })
 	w.agents()
 	p := w.wantProblem(w.do("GET", chat+"/silent", ""), 504, sandbox.Timeout)
 	if p.Reason != sandbox.ReasonConnectionFailed {
 		t.Errorf("a silent agent is %+v", p)
 	}
 	to, from := w.upgrade()
-	for range 4 { // longer than it may stand still
-		time.Sleep(100 * time.Millisecond)
+	for range 5 { // longer than it may stand still
+		time.Sleep(500 * time.Millisecond)
 		w.echo(to, from, "still here")
 	}
 	if rest, err := io.ReadAll(from); len(rest) > 0 || err != nil {
