@@ -76,6 +76,16 @@ type connection struct {
 	why    error         // why it broke, nil if the agent ended it; set before over is closed
 }
 
+// isOpen reports whether the agent has accepted the connection: what it carried cannot be repeated.
+func (c *connection) isOpen() bool {
+	select {
+	case <-c.opened:
+		return true
+	default:
+		return false
+	}
+}
+
 // Read implements io.Reader. A connection that breaks ends with the reason.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
@@ -105,7 +115,8 @@ func (v *Service) begin(c *connection) (work func()) {
 		defer c.leave()
 		defer cut()
 		c.why = v.connect(life, c, driver.Connection{Opened: func() { close(c.opened) }, From: agent, To: agent})
-		_ = agent.Close()                                                    // never fails
+		_ = agent.Close() // never fails
+
 		if err := c.use.Leave(context.Background(), true, nil); err != nil { // the use runs out
 			v.Log.Warn("processes: ending a connection to an agent", lifecycle.About(&c.use.Row), "process", c.ref.Name,
 				"error", err)
@@ -121,7 +132,7 @@ func (v *Service) connect(ctx context.Context, c *connection, to driver.Connecti
 		if err != nil {
 			return err
 		}
-		if err = x.Connect(ctx, h, p.Port, to); !isAsleep(err) {
+		if err = x.Connect(ctx, h, p.Port, to); c.isOpen() || !isAsleep(err) {
 			return err
 		}
 		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
