@@ -167,16 +167,14 @@ func (j *Journal) write(e Entry) error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return failed("make", j.dir, err)
 	}
-	temporary, err := os.CreateTemp(j.dir, "*.new")
-	if err != nil {
-		return failed("write into", j.dir, err)
-	}
-	_, err = temporary.Write(text)
-	if err = errors.Join(err, temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), j.file(e.Object))
+	// The name is that of the object, so that what a killed process leaves is replaced by the next one.
+	file, temporary := j.file(e.Object), j.file(e.Object)+".new"
+	err = os.WriteFile(temporary, text, 0o600)
+	if err == nil {
+		err = os.Rename(temporary, file)
 	}
 	if err != nil {
-		return failed("write", j.file(e.Object), errors.Join(err, os.Remove(temporary.Name())))
+		return failed("write", file, errors.Join(err, os.RemoveAll(temporary)))
 	}
 	return nil
 }

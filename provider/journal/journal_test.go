@@ -43,6 +43,33 @@ func TestTheNextRunUsesTheOwnerOfACreateWhoseStateWasLost(t *testing.T) {
 	}
 }
 
+// What a process leaves that was killed while it wrote an entry is replaced by the next one.
+func TestAnEntryThatWasNotWrittenToItsEndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "creating")
+	a := lease("did:plc:a::game")
+	begin(t, dir, a, "first")
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the journal has %v, %v", files, err)
+	}
+	if err := os.Rename(files[0], files[0]+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(files[0]+".new", 3); err != nil {
+		t.Fatal(err)
+	}
+	if owner, resumed := begin(t, dir, a, "second"); owner != "second" || resumed {
+		t.Errorf("the next run creates it as %q (resumed: %v)", owner, resumed)
+	}
+	if err := journal.In(dir).Held(a, "second"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); !os.IsNotExist(err) {
+		t.Errorf("the journal still has %v, %v", left, err)
+	}
+}
+
 // An object that a state holds is another resource's: it is never taken over.
 func TestWhatAStateHoldsIsNotTakenOver(t *testing.T) {
 	t.Parallel()
