@@ -16,7 +16,7 @@ import (
 // one after the other in one shell, and what they print of the output is there.
 func TestAccGuidesAreTrue(t *testing.T) {
 	t.Parallel()
-	for _, guide := range []string{"getting-started", "cost-review", "ci", "upgrading", "from-docker-container"} {
+	for _, guide := range []string{"getting-started", "cost-review", "ci", "upgrading", "from-docker-container", "http"} {
 		t.Run(guide, func(t *testing.T) {
 			t.Parallel()
 			w := providertest.New(t)
@@ -63,7 +63,11 @@ var (
 func readGuide(t *testing.T, name string) guide {
 	t.Helper()
 	g := guide{name: name}
-	for _, m := range part.FindAllStringSubmatch(read(t, "../templates/guides", name+".md.tmpl"), -1) {
+	file := name + ".md.tmpl"
+	if name == "http" {
+		file = name + ".md" // it shows no files
+	}
+	for _, m := range part.FindAllStringSubmatch(read(t, "../templates/guides", file), -1) {
 		switch file, language, code := m[1], m[2], m[3]; {
 		case file != "":
 			g.steps = append(g.steps, step{file: file})
@@ -113,7 +117,7 @@ func (g guide) script(w *providertest.World) string {
 	w.Helper()
 	root, err := filepath.Abs("..")
 	w.Must(err)
-	script := "trap 'started=$(jobs -p); test -z \"$started\" || kill $started; wait' EXIT\n" +
+	script := "trap 'test -z \"${!:-}\" || kill $! 2>/dev/null || true; wait' EXIT\n" +
 		"TF_CLI_ARGS_plan=-no-color TF_CLI_ARGS_apply=-no-color TF_CLI_ARGS_destroy=-no-color\n" +
 		"export TF_CLI_ARGS_plan TF_CLI_ARGS_apply TF_CLI_ARGS_destroy\n"
 	for _, s := range g.steps {
@@ -124,7 +128,29 @@ func (g guide) script(w *providertest.World) string {
 		}
 		script += s.commands
 	}
-	return strings.ReplaceAll(script, "127.0.0.1:8787", freeAddress(w))
+	if g.name == "http" {
+		script = requesting(script, w.Image)
+	}
+	return strings.ReplaceAll(script, defaultAddress, freeAddress(w))
+}
+
+// defaultAddress is where a reconciler listens unless it is told otherwise.
+const defaultAddress = "127.0.0.1:8787"
+
+// requesting is a guide of requests as a script: with an image of this engine, and the state where a test has it. A request
+// that is refused fails the script. One that follows something for ever is interrupted.
+func requesting(script, image string) string {
+	const endless = "# follows until Ctrl-C"
+	var lines []string
+	for line := range strings.Lines(script) {
+		if before, ok := strings.CutSuffix(strings.TrimSpace(line), endless); ok {
+			line = "timeout 2 " + before + " || test $? = 124\n"
+		}
+		lines = append(lines, line)
+	}
+	return strings.NewReplacer(
+		"docker pull busybox\n", "", " serve ", " serve --listen "+defaultAddress+" ", "curl -sS", "curl --fail-with-body -sS", `"image": "busybox"`, `"image": "`+image+`"`, "~/.local/state", "$XDG_STATE_HOME",
+	).Replace(strings.Join(lines, ""))
 }
 
 // freeAddress is one on which nothing listens.
