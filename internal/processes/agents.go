@@ -52,7 +52,7 @@ func (v *Service) Connect(ctx context.Context, r sandbox.ProcessRef) (net.Conn, 
 		return nil, err
 	}
 	u.Changes = true
-	c := &connection{ref: r, leave: leave, use: u, opened: make(chan struct{}), over: make(chan struct{})}
+	c := &connection{ref: r, port: p.Port, leave: leave, use: u, opened: make(chan struct{}), over: make(chan struct{})}
 	if !v.Core.Background(v.begin(c)) {
 		c.cut()
 		leave()
@@ -68,6 +68,7 @@ func (v *Service) Connect(ctx context.Context, r sandbox.ProcessRef) (net.Conn, 
 type connection struct {
 	net.Conn
 	ref    sandbox.ProcessRef
+	port   int
 	leave  func()
 	use    *lifecycle.Use
 	cut    context.CancelFunc
@@ -92,6 +93,18 @@ func (c *connection) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		if <-c.over; c.why != nil {
 			err = c.why
+		}
+	}
+	return n, err
+}
+
+// Write implements io.Writer. What an agent that has ended its side does not read is dropped, as a network does: the
+// agent may have answered before the end of a request.
+func (c *connection) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, io.ErrClosedPipe) {
+		if <-c.over; c.why == nil {
+			return len(p), nil
 		}
 	}
 	return n, err
@@ -128,11 +141,7 @@ func (v *Service) begin(c *connection) (work func()) {
 func (v *Service) connect(ctx context.Context, c *connection, to driver.Connection) error {
 	x, h := c.use.On()
 	for tries := int64(1); ; tries++ {
-		p, _, err := v.readProcessRow(ctx, c.ref)
-		if err != nil {
-			return err
-		}
-		if err = x.Connect(ctx, h, p.Port, to); c.isOpen() || !isAsleep(err) {
+		if err := x.Connect(ctx, h, c.port, to); c.isOpen() || !isAsleep(err) {
 			return err
 		}
 		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
