@@ -1,4 +1,4 @@
-// Package wholefile writes files that no reader sees in part.
+// Package wholefile writes files that no reader sees in part. Two writers of one file must take turns.
 package wholefile
 
 import (
@@ -31,7 +31,8 @@ func SyncDir(dir string) error {
 }
 
 func write(path string, content []byte, mode fs.FileMode, sync func(*os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	// The name is that of the file, so that what a killed program leaves is replaced by the next one.
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

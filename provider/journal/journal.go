@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -167,14 +168,8 @@ func (j *Journal) write(e Entry) error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return failed("make", j.dir, err)
 	}
-	// The name is that of the object, so that what a killed process leaves is replaced by the next one.
-	file, temporary := j.file(e.Object), j.file(e.Object)+".new"
-	err = os.WriteFile(temporary, text, 0o600)
-	if err == nil {
-		err = os.Rename(temporary, file)
-	}
-	if err != nil {
-		return failed("write", file, errors.Join(err, os.RemoveAll(temporary)))
+	if err := wholefile.Write(j.file(e.Object), text, 0o600); err != nil {
+		return failed("write", j.file(e.Object), err)
 	}
 	return nil
 }

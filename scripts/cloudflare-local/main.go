@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localaccount"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
@@ -56,21 +57,13 @@ func run(ctx context.Context, listen, exports string) (err error) {
 		deploy.EnvAccount, localaccount.ID, deploy.EnvToken, string(account.Token), deploy.EnvURL, account.URL)
 	fmt.Printf(greeting, lines, harness.Binary)
 	if exports != "" {
-		if err := publish(exports, lines); err != nil {
+		if err := wholefile.Write(exports, []byte(lines), 0o600); err != nil {
 			return err
 		}
 	}
 	<-ctx.Done()
 	fmt.Println("\nThe account ends, with its containers.")
 	return nil
-}
-
-// publish writes a file that is whole once it is there.
-func publish(file, text string) error {
-	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
 }
 
 const greeting = `A Cloudflare account runs on this machine, until Ctrl-C. It keeps nothing: started again, it is empty.

@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/wholefile"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 )
 
 // Manager carries out control requests and stores the result. It is safe for concurrent use.

@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/wholefile"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 )
 
 // Files in the gateway's directory. Sandboxes get links to the last two.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/segments"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/wholefile"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
