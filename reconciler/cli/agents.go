@@ -19,18 +19,12 @@ func (a *app) agents() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := []sandbox.Agent{}
-			f.Limit = sandbox.MaxPage
-			for {
-				page, err := service.Agents(cmd.Context(), f)
-				if err != nil {
-					return err
-				}
-				all = append(all, page...)
-				if len(page) < f.Limit {
-					break
-				}
-				f.After = page[len(page)-1].ID
+			all, err := everyPage(func(after string) ([]sandbox.Agent, error) {
+				f.After, f.Limit = after, sandbox.MaxPage
+				return service.Agents(cmd.Context(), f)
+			}, func(a sandbox.Agent) string { return a.ID })
+			if err != nil {
+				return err
 			}
 			return a.print(cmd, wire.AgentPage{Agents: all}, func(t *table) {
 				t.row("AGENT", "LEASE", "STATE", "STARTED", "DESCRIPTION")

@@ -184,3 +184,19 @@ func (a *app) newClient(cmd *cobra.Command, c client.Config) (*client.Client, er
 	c.UserAgent = "terraform-provider-sandbox reconciler " + cmd.Name()
 	return client.New(c)
 }
+
+// everyPage reads a list page by page, each after the id of the last entry before. It is never nil.
+func everyPage[T any](read func(after string) ([]T, error), id func(T) string) ([]T, error) {
+	all := []T{}
+	for after := ""; ; {
+		page, err := read(after)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < sandbox.MaxPage {
+			return all, nil
+		}
+		after = id(page[len(page)-1])
+	}
+}

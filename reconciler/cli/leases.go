@@ -22,19 +22,14 @@ func (a *app) leases() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := []sandbox.Lease{}
-			f.Limit = sandbox.MaxPage
-			for {
-				page, err := service.ListLeases(cmd.Context(), f)
-				if err != nil {
-					return err
-				}
-				all = append(all, page...)
-				if len(page) < f.Limit {
-					return a.printLeases(cmd, wire.LeasePage{Leases: all}, all)
-				}
-				f.After = page[len(page)-1].ID
+			all, err := everyPage(func(after string) ([]sandbox.Lease, error) {
+				f.After, f.Limit = after, sandbox.MaxPage
+				return service.ListLeases(cmd.Context(), f)
+			}, func(l sandbox.Lease) string { return l.ID })
+			if err != nil {
+				return err
 			}
+			return a.printLeases(cmd, wire.LeasePage{Leases: all}, all)
 		},
 	}
 	flags := cmd.Flags()

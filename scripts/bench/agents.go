@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -50,28 +47,15 @@ func agents(ctx context.Context, s *stage, o options) (_ []result, err error) {
 			}
 		}
 	}
-	var n atomic.Int64
-	began := time.Now()
-	g, running := errgroup.WithContext(ctx)
-	for range commandClients {
-		g.Go(func() error {
-			for time.Since(began) < commandFlood {
-				if err := w.request(running, nil); err != nil {
-					return err
-				}
-				n.Add(1)
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	n, took, err := fromClients(ctx, func(ctx context.Context) error { return w.request(ctx, nil) })
+	if err != nil {
 		return nil, err
 	}
 	return []result{
 		atMost("request to an agent", milliseconds(median(small)), "ms, p50", agentTarget, ""),
 		part("request to an agent, 64 KiB there and back", large, ""),
 		atLeast(fmt.Sprintf("requests to an agent, %d clients", commandClients),
-			float64(n.Load())/time.Since(began).Seconds(), "1/s", agentRate, ""),
+			float64(n)/took.Seconds(), "1/s", agentRate, ""),
 	}, nil
 }
 

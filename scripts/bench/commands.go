@@ -204,24 +204,10 @@ func (w *workplace) flood(ctx context.Context) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var n atomic.Int64
-	began := time.Now()
-	g, running := errgroup.WithContext(ctx)
-	for range commandClients {
-		g.Go(func() error {
-			for time.Since(began) < commandFlood {
-				if err := run(running); err != nil {
-					return err
-				}
-				n.Add(1)
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	n, took, err := fromClients(ctx, run)
+	if err != nil {
 		return nil, err
 	}
-	took := time.Since(began)
 	ownAfter, err := w.s.reconciler.CPU()
 	if err != nil {
 		return nil, err
@@ -230,14 +216,34 @@ func (w *workplace) flood(ctx context.Context) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	each := func(d time.Duration) float64 { return milliseconds(d) / float64(n.Load()) }
+	each := func(d time.Duration) float64 { return milliseconds(d) / float64(n) }
 	return []result{
-		atLeast(fmt.Sprintf("commands over HTTP, %d clients", commandClients), float64(n.Load())/took.Seconds(), "1/s",
-			commandRate, fmt.Sprintf("%d in %.1f s", n.Load(), took.Seconds())),
+		atLeast(fmt.Sprintf("commands over HTTP, %d clients", commandClients), float64(n)/took.Seconds(), "1/s",
+			commandRate, fmt.Sprintf("%d in %.1f s", n, took.Seconds())),
 		atMost("CPU of a command, the whole machine", each(machineAfter-machine), "ms", commandCPU,
 			"with this program and the engine"),
 		atMost("CPU of a command, the reconciler", each(ownAfter-own), "ms", commandOwnCPU, ""),
 	}, nil
+}
+
+// fromClients repeats an operation from many clients at once, as fast as each ends, and returns how often in which time.
+func fromClients(ctx context.Context, do func(context.Context) error) (n int64, took time.Duration, err error) {
+	var done atomic.Int64
+	began := time.Now()
+	g, running := errgroup.WithContext(ctx)
+	for range commandClients {
+		g.Go(func() error {
+			for time.Since(began) < commandFlood {
+				if err := do(running); err != nil {
+					return err
+				}
+				done.Add(1)
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	return done.Load(), time.Since(began), err
 }
 
 // machineCPU is how long the machine's processors have worked. It needs Linux.

@@ -132,7 +132,7 @@ func connectionWaits(t *testing.T, w *world, h driver.Handle) {
 	opened, ended := w.connect(t.Context(), h, 8010, strings.NewReader("early"), &back)
 	select {
 	case <-opened:
-		t.Error("a connection to nobody is open")
+		t.Error("a connection is open that no program has accepted")
 	case <-time.After(300 * time.Millisecond):
 	}
 	w.keepRunning(t, h, process("/workspace/server", "8010", "echo"))
@@ -159,7 +159,7 @@ func connectionGivenUp(t *testing.T, w *world, h driver.Handle) {
 	// A caller that takes no more is one that has given up.
 	_, ended := w.connect(t.Context(), h, 8003, stalled(t), refusing{})
 	if err := wait(t, ended); !errors.Is(err, errRefused) {
-		t.Errorf("a caller that refuses what it gets is told %v", err)
+		t.Errorf("the error of a caller that refuses what it gets is %v", err)
 	}
 }
 
@@ -188,7 +188,7 @@ func connectionsStandStill(t *testing.T, w *world, h driver.Handle) {
 	for i := range sandbox.MaxConnections {
 		from := stalled(t)
 		if i%2 == 0 {
-			from = endless{} // which nobody takes
+			from = endless{} // which the program does not read
 		}
 		opened, ended := w.connect(ctx, h, 8004, from, io.Discard)
 		<-opened

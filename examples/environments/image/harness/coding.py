@@ -77,7 +77,7 @@ class Work:
         return cls(task, tree, branch, git(tree, "rev-parse", "HEAD").decode().strip(), settings.workspace / "out")
 
     def message(self) -> str:
-        """What the model is told: the task, where it works, and the names of all files."""
+        """What the model gets: the task, where it works, and the names of all files."""
         names = "\n".join(paths(git(self.tree, "ls-files", "-z")))
         check = f"\n\nYour change must pass: {' '.join(self.task.check)}" if self.task.check else ""
         return (f"{self.task.description}{check}\n\nThe repository is in {self.tree}, the directory in which your commands "

@@ -1,4 +1,4 @@
-"""A tool of an agent: what the model is told of it, and what a call of it does."""
+"""A tool of an agent: what the model gets to know of it, and what a call of it does."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
