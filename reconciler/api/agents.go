@@ -189,8 +189,8 @@ func agentPath(u *url.URL) (decoded, raw string) {
 	return decoded, raw
 }
 
-// agentHeader removes what an agent must not learn, and adds what it works for. The proxy has removed forwarding headers
-// already.
+// agentHeader removes what an agent must not learn, and adds what it works for. The proxy has removed forwarding
+// headers already.
 func agentHeader(h http.Header, lease, session string) {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Sandbox-") {

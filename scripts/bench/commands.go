@@ -226,7 +226,8 @@ func (w *workplace) flood(ctx context.Context) ([]result, error) {
 	}, nil
 }
 
-// fromClients repeats an operation from many clients at once, as fast as each ends, and returns how often in which time.
+// fromClients repeats an operation from many clients at once, as fast as each ends. It returns how often, in which
+// time.
 func fromClients(ctx context.Context, do func(context.Context) error) (n int64, took time.Duration, err error) {
 	var done atomic.Int64
 	began := time.Now()
