@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"math"
+	"strings"
 	"time"
 )
 
@@ -86,6 +87,17 @@ const (
 	CostByMonth       CostGroup = "month"
 )
 
+// costByLabel is how a grouping by a label begins.
+const costByLabel = "label:"
+
+// CostByLabel groups by the value of a label. Usage without the label is one row.
+func CostByLabel(key string) CostGroup { return CostGroup(costByLabel + key) }
+
+// Label returns the key of a grouping by a label.
+func (g CostGroup) Label() (key string, byLabel bool) {
+	return strings.CutPrefix(string(g), costByLabel)
+}
+
 // CostQuery selects usage. Zero times mean: from the beginning, until now. From and To are exact while single
 // usage periods are kept. Older usage is kept by UTC day, and a time within such a day is Invalid. A report up
 // to a past time does not change later, with one exception: when a period ends, its CPU time is spread evenly
@@ -93,8 +105,24 @@ const (
 type CostQuery struct {
 	EnvironmentID string
 	AgentDID      string
-	From, To      time.Time
-	GroupBy       CostGroup // zero means CostByLease
+	// Labels selects leases by the labels that they have now. Usage in a warm pool has those of its environment.
+	Labels   LabelSelector
+	From, To time.Time
+	GroupBy  CostGroup // zero means CostByLease
+}
+
+// Validate checks the filter and the grouping. Errors: Invalid.
+func (q CostQuery) Validate() error {
+	f := q.Labels.fields()
+	key, byLabel := q.GroupBy.Label()
+	switch q.GroupBy {
+	case "", CostByLease, CostByEnvironment, CostByAgent, CostByDay, CostByMonth:
+	default:
+		if !byLabel || LabelSelector(key).fields() != nil || key == "" {
+			f = append(f, Field{"group_by", "must be lease, environment, agent, day, month or label:<key>"})
+		}
+	}
+	return InvalidFields("cost query", f)
 }
 
 // CostRow is the usage and the cost of one group.
@@ -112,6 +140,8 @@ type CostRow struct {
 	LeaseID       string `json:"lease_id,omitempty"`
 	Day           string `json:"day,omitempty"`
 	Month         string `json:"month,omitempty"`
+	// Label is the value of the label that the report groups by, "" where the label is empty or missing.
+	Label string `json:"label,omitempty" doc:"Value of the label that the report groups by."`
 	// Generations counts the generations whose usage began in this row within the query's time. Usage in a warm
 	// pool belongs to no generation.
 	Generations   int64   `json:"generations"`

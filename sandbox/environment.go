@@ -86,7 +86,7 @@ type EnvironmentSpec struct {
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox. Do not put secrets here."`
 	Secrets          []string          `json:"secrets,omitempty" doc:"Names of the secrets that every sandbox gets as files in /run/secrets. A new name requires a value in secret_values. A secret that is left out is deleted."`
 	Confinement      Confinement       `json:"confinement,omitzero" doc:"Isolation settings beyond those that every sandbox has."`
-	Labels           map[string]string `json:"labels,omitempty" doc:"Labels of the environment, stored in the ledger."`
+	Labels           map[string]string `json:"labels,omitempty" doc:"Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas."`
 	HostAccess
 	Budget      *Budget             `json:"budget,omitempty" doc:"Refuses acquires that could exceed a monthly amount. Default: no limit."`
 	WarmPool    *WarmPool           `json:"warm_pool,omitempty" doc:"Keeps sandboxes ready for the next acquires. Default: none."`
@@ -170,6 +170,7 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.envFields()...)
 	f = append(f, s.HostAccess.fields()...)
 	f = append(f, s.leaseFields()...)
+	f = append(f, labelFields("labels", s.Labels)...)
 	f = append(f, s.Confinement.fields()...)
 	if s.Egress != nil {
 		f = append(f, s.Egress.fields()...)

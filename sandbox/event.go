@@ -103,6 +103,8 @@ type EventFilter struct {
 	EnvironmentID string
 	LeaseID       string
 	SandboxID     string
+	// Labels selects the events of environments and of generations with these labels.
+	Labels LabelSelector
 	// Type is one event type, such as egress.denied, or a prefix with a star, such as egress.*
 	Type string
 	// FromSequence returns the events of one sandbox after this sequence; 0 starts at its creation. It requires

@@ -68,6 +68,8 @@ type LeaseSettings struct {
 	SleepAfter       *Duration `json:"sleep_after,omitempty"`
 	MaxLifetime      *Duration `json:"max_lifetime,omitempty" doc:"Fixed when the lease begins."`
 	ExpiryConditions []string  `json:"expiry_conditions,omitempty"`
+	// Labels are in addition to those of the environment, see EffectiveLabels.
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels in addition to those of the environment, whose values they cannot change. At most 32, without commas."`
 }
 
 // Apply returns spec with the lease's settings applied.
@@ -83,6 +85,9 @@ func (s LeaseSettings) Apply(spec EnvironmentSpec) EnvironmentSpec {
 	}
 	if len(s.ExpiryConditions) > 0 {
 		spec.ExpiryConditions = s.ExpiryConditions
+	}
+	if len(s.Labels) > 0 {
+		spec.Labels = EffectiveLabels(spec.Labels, s.Labels)
 	}
 	return spec
 }
@@ -112,6 +117,8 @@ type Lease struct {
 	SleepAfter       Duration    `json:"sleep_after"`
 	SleepMode        SleepMode   `json:"sleep_mode"`
 	ExpiryConditions []string    `json:"expiry_conditions"`
+	// Labels are those of the lease and of its environment.
+	Labels map[string]string `json:"labels,omitempty" doc:"Labels of the lease and of its environment."`
 	// Settings are the lease's own settings, which override those of its environment.
 	Settings LeaseSettings `json:"settings,omitzero"`
 
@@ -179,6 +186,7 @@ func (a Acquire) fields() []Field {
 
 func (s LeaseSettings) fields() []Field {
 	fields := s.Apply(EnvironmentSpec{}.WithDefaults()).leaseFields()
+	fields = append(fields, labelFields("labels", s.Labels)...)
 	for i := range fields {
 		fields[i].Name = "settings." + fields[i].Name
 	}
@@ -250,6 +258,7 @@ type LeaseFilter struct {
 	EnvironmentID string
 	AgentDID      string
 	Status        LeaseStatus
+	Labels        LabelSelector
 	// After is the id of the last lease of the previous page.
 	After string
 	// Limit is the page size, 1 to 1000; zero means 1000.
@@ -260,11 +269,12 @@ type LeaseFilter struct {
 
 // Validate checks a filter. Errors: Invalid.
 func (f LeaseFilter) Validate() error {
-	if f.Status == "" || slices.Contains(LeaseStatuses, f.Status) {
-		return nil
+	fields := f.Labels.fields()
+	if f.Status != "" && !slices.Contains(LeaseStatuses, f.Status) {
+		fields = append(fields,
+			Field{Name: "status", Problem: fmt.Sprintf("must be one of %v, not %q", LeaseStatuses, f.Status)})
 	}
-	return InvalidFields("the lease filter",
-		[]Field{{Name: "status", Problem: fmt.Sprintf("must be one of %v, not %q", LeaseStatuses, f.Status)}})
+	return InvalidFields("the lease filter", fields)
 }
 
 // MaxPage is the largest page size of all lists.

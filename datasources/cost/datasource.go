@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -16,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/labels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -31,6 +33,7 @@ func NewDataSource() datasource.DataSource {
 type Model struct {
 	EnvironmentID types.String   `tfsdk:"environment_id"`
 	AgentDID      types.String   `tfsdk:"agent_did"`
+	Labels        types.Map      `tfsdk:"labels"`
 	From          types.String   `tfsdk:"from"`
 	To            types.String   `tfsdk:"to"`
 	GroupBy       types.String   `tfsdk:"group_by"`
@@ -48,6 +51,7 @@ type Row struct {
 	LeaseID       types.String `tfsdk:"lease_id"`
 	Day           types.String `tfsdk:"day"`
 	Month         types.String `tfsdk:"month"`
+	Label         types.String `tfsdk:"label"`
 	Total
 }
 
@@ -83,6 +87,9 @@ type Amounts struct {
 	Net      types.String `tfsdk:"net_usd"`
 }
 
+// byLabel is the form of group_by for a label.
+var byLabel = regexp.MustCompile(`^label:.+$`)
+
 func describe() schema.Schema {
 	moment := func(description string) schema.Attribute {
 		return schema.StringAttribute{
@@ -104,14 +111,16 @@ func describe() schema.Schema {
 				MarkdownDescription: "Only leases of this agent. Default: all.",
 				Optional:            true,
 			},
-			"from": moment("Only usage since this time. Default: the beginning."),
-			"to":   moment("Only usage until this time. Default: now."),
+			"labels": labels.Filter("Only leases"),
+			"from":   moment("Only usage since this time. Default: the beginning."),
+			"to":     moment("Only usage until this time. Default: now."),
 			"group_by": schema.StringAttribute{
-				MarkdownDescription: "Group of a row: `lease`, `environment`, `agent`, `day` or `month` (UTC). " +
-					"Default: `lease`.",
+				MarkdownDescription: "Group of a row: `lease`, `environment`, `agent`, `day`, `month` (UTC), or `label:<key>` for " +
+					"the value of a label. Default: `lease`.",
 				Optional: true,
-				Validators: []validator.String{stringvalidator.OneOf(string(sandbox.CostByLease), string(sandbox.CostByEnvironment),
-					string(sandbox.CostByAgent), string(sandbox.CostByDay), string(sandbox.CostByMonth))},
+				Validators: []validator.String{stringvalidator.Any(stringvalidator.OneOf(string(sandbox.CostByLease),
+					string(sandbox.CostByEnvironment), string(sandbox.CostByAgent), string(sandbox.CostByDay),
+					string(sandbox.CostByMonth)), stringvalidator.RegexMatches(byLabel, "must be label:<key>"))},
 			},
 			"as_of": schema.StringAttribute{MarkdownDescription: "When the report was computed.", Computed: true},
 			"rows": schema.ListNestedAttribute{
@@ -143,6 +152,7 @@ func rowAttributes() map[string]schema.Attribute {
 		"lease_id":       text("Lease of the group."),
 		"day":            text("Day of the group, such as `2026-01-31`."),
 		"month":          text("Month of the group, such as `2026-01`."),
+		"label":          text("Value of the label of the group. Null for leases without the label."),
 	}
 	maps.Copy(attributes, totalAttributes())
 	return attributes
@@ -212,7 +222,12 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 	if err != nil {
 		return nil, err
 	}
-	report, err := svc.Costs(ctx, m.query())
+	query := m.query()
+	var diags diag.Diagnostics
+	if query.Labels, diags = labels.Selector(ctx, m.Labels); diags.HasError() {
+		return diags, nil
+	}
+	report, err := svc.Costs(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +252,7 @@ func (m *Model) flatten(report sandbox.CostReport) {
 	for i, r := range report.Rows {
 		m.Rows[i] = Row{
 			EnvironmentID: value.String(r.EnvironmentID), AgentDID: value.String(r.AgentDID), LeaseID: value.String(r.LeaseID),
-			Day: value.String(r.Day), Month: value.String(r.Month), Total: total(r),
+			Day: value.String(r.Day), Month: value.String(r.Month), Label: value.String(r.Label), Total: total(r),
 		}
 	}
 	sum := total(report.Total)

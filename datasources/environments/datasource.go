@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/datasources/environment"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/labels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -27,6 +28,7 @@ func NewDataSource() datasource.DataSource {
 type Model struct {
 	Type         types.String        `tfsdk:"type"`
 	Status       types.String        `tfsdk:"status"`
+	Labels       types.Map           `tfsdk:"labels"`
 	Environments []environment.Model `tfsdk:"environments"`
 }
 
@@ -47,6 +49,7 @@ func describe() schema.Schema {
 				Validators: []validator.String{stringvalidator.OneOf(
 					string(sandbox.EnvironmentOpen), string(sandbox.EnvironmentClosed), string(sandbox.EnvironmentDeleting))},
 			},
+			"labels": labels.Filter("Only environments"),
 			"environments": schema.ListNestedAttribute{
 				MarkdownDescription: "The environments, by name.",
 				Computed:            true,
@@ -65,10 +68,10 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 	if err != nil {
 		return nil, err
 	}
-	var diags diag.Diagnostics
+	selector, diags := labels.Selector(ctx, m.Labels)
 	m.Environments = []environment.Model{}
 	for _, env := range all {
-		if !m.selects(env) {
+		if !m.selects(env) || !selector.Selects(env.Labels) {
 			continue
 		}
 		flat, d := environment.Flatten(ctx, env)

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/labels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -30,6 +31,7 @@ type Model struct {
 	LeaseID       types.String `tfsdk:"lease_id"`
 	SandboxID     types.String `tfsdk:"sandbox_id"`
 	Type          types.String `tfsdk:"type"`
+	Labels        types.Map    `tfsdk:"labels"`
 	AfterID       types.Int64  `tfsdk:"after_id"`
 	Limit         types.Int64  `tfsdk:"limit"`
 	Events        []Event      `tfsdk:"events"`
@@ -65,6 +67,7 @@ func describe() schema.Schema {
 			"sandbox_id": filter("Only events of this sandbox. Default: all."),
 			"type": filter("Only events of this type, such as `lease.ended`, or with a prefix, such as " +
 				"`egress.*`. Default: all."),
+			"labels": labels.Filter("Only events of environments and leases"),
 			"after_id": schema.Int64Attribute{
 				MarkdownDescription: "Only events after this id; `0` starts with the oldest retained event. It is an error if " +
 					"the id was never issued, or if later events are no longer retained. Default: `0`.",
@@ -119,6 +122,10 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 		return nil, err
 	}
 	filter := m.filter()
+	var diags diag.Diagnostics
+	if filter.Labels, diags = labels.Selector(ctx, m.Labels); diags.HasError() {
+		return diags, nil
+	}
 	found, err := svc.ListEvents(ctx, filter)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ type Model struct {
 	SleepAfter       duration.Value `tfsdk:"sleep_after"`
 	SleepMode        types.String   `tfsdk:"sleep_mode"`
 	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
+	Labels           types.Map      `tfsdk:"labels"`
 	LeasedAt         types.String   `tfsdk:"leased_at"`
 	ReadyAt          types.String   `tfsdk:"ready_at"`
 	LastActivity     types.String   `tfsdk:"last_activity"`
@@ -55,6 +56,8 @@ type Model struct {
 // Flatten converts a lease to the model.
 func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 	conditions, diags := types.SetValueFrom(ctx, types.StringType, l.ExpiryConditions)
+	labels, d := types.MapValueFrom(ctx, types.StringType, l.Labels)
+	diags.Append(d...)
 	return Model{
 		ID:               types.StringValue(l.ID),
 		AgentDID:         types.StringValue(l.AgentDID),
@@ -80,6 +83,7 @@ func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 		SleepAfter:       duration.New(l.SleepAfter),
 		SleepMode:        value.String(l.SleepMode),
 		ExpiryConditions: conditions,
+		Labels:           labels,
 		LeasedAt:         value.Time(l.LeasedAt),
 		ReadyAt:          value.Time(l.ReadyAt),
 		LastActivity:     value.Time(l.LastActivity),
@@ -128,6 +132,11 @@ func Attributes() map[string]schema.Attribute {
 		"max_lifetime":   span("The lease ends this long after it began."),
 		"sleep_after":    span("The sandbox sleeps after it was idle for this long; `0s` means never."),
 		"sleep_mode":     text("`pause` or `stop`."),
+		"labels": schema.MapAttribute{
+			MarkdownDescription: "Labels of the lease and of its environment. Null without any.",
+			Computed:            true,
+			ElementType:         types.StringType,
+		},
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end the lease.", Computed: true, ElementType: types.StringType,
 		},

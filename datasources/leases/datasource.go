@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/datasources/lease"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/labels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -29,6 +30,7 @@ type Model struct {
 	EnvironmentID types.String  `tfsdk:"environment_id"`
 	AgentDID      types.String  `tfsdk:"agent_did"`
 	Status        types.String  `tfsdk:"status"`
+	Labels        types.Map     `tfsdk:"labels"`
 	Leases        []lease.Model `tfsdk:"leases"`
 }
 
@@ -53,6 +55,7 @@ func describe() schema.Schema {
 					string(sandbox.LeasePending), string(sandbox.LeaseActive), string(sandbox.LeaseExpired),
 					string(sandbox.LeaseDestroyed))},
 			},
+			"labels": labels.Filter("Only leases"),
 			"leases": schema.ListNestedAttribute{
 				MarkdownDescription: "The leases, by id.",
 				Computed:            true,
@@ -67,15 +70,19 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 	if err != nil {
 		return nil, err
 	}
+	selector, diags := labels.Selector(ctx, m.Labels)
+	if diags.HasError() {
+		return diags, nil
+	}
 	found, err := list(ctx, svc, sandbox.LeaseFilter{
 		EnvironmentID: m.EnvironmentID.ValueString(),
 		AgentDID:      m.AgentDID.ValueString(),
 		Status:        sandbox.LeaseStatus(m.Status.ValueString()),
+		Labels:        selector,
 	})
 	if err != nil {
 		return nil, err
 	}
-	var diags diag.Diagnostics
 	m.Leases = make([]lease.Model, len(found))
 	for i, l := range found {
 		flat, d := lease.Flatten(ctx, l)

@@ -14,23 +14,23 @@ import (
 // the query cuts, come from usage periods. All reads use one snapshot of the ledger. It reads all usage of
 // the accounts, whatever the query selects, because all usage shares the accounts' lines.
 func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
-	q.GroupBy = cmp.Or(q.GroupBy, sandbox.CostByLease)
-	switch q.GroupBy {
-	case sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth:
-	default:
-		return sandbox.CostReport{}, sandbox.InvalidFields("cost query",
-			[]sandbox.Field{{Name: "group_by", Problem: "must be lease, environment, agent, day or month"}})
+	if err := q.Validate(); err != nil {
+		return sandbox.CostReport{}, err
 	}
+	q.GroupBy = cmp.Or(q.GroupBy, sandbox.CostByLease)
+	t := costTable{query: q, rows: make(map[sandbox.CostRow]*costSum)}
 	report := sandbox.CostReport{PriceBooks: b.books}
 	r := costReader{window: windowOf(q), byDay: q.GroupBy == sandbox.CostByDay}
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		report.AsOf = tx.Now.Time()
+		if err := t.readLabels(tx); err != nil {
+			return err
+		}
 		return r.read(tx)
 	})
 	if err != nil {
 		return sandbox.CostReport{}, err
 	}
-	t := costTable{query: q, rows: make(map[sandbox.CostRow]*costSum)}
 	for _, c := range r.calls {
 		t.addCalls(c)
 	}
@@ -289,6 +289,16 @@ func monthName(day string) string { return day[:len("2006-01")] }
 type costTable struct {
 	query sandbox.CostQuery
 	rows  map[sandbox.CostRow]*costSum // keyed by a row with only the names of its group
+	// labels are those of leases and, for usage in a warm pool, of environments, where the query needs them.
+	labels ledger.Labels
+}
+
+// readLabels reads the labels, if the query needs them.
+func (t *costTable) readLabels(tx *ledger.Tx) (err error) {
+	if _, byLabel := t.query.GroupBy.Label(); byLabel || t.query.Labels != "" {
+		t.labels, err = tx.Labels()
+	}
+	return err
 }
 
 // costSum is the sum of a row.
@@ -318,7 +328,8 @@ func (t *costTable) addCalls(c leaseCalls) {
 // sum returns the sum of the row that usage belongs to, nil if the query does not select it.
 func (t *costTable) sum(l leaseKey, month, day string) *costSum {
 	if (t.query.EnvironmentID != "" && t.query.EnvironmentID != l.environment) ||
-		(t.query.AgentDID != "" && t.query.AgentDID != l.agent) {
+		(t.query.AgentDID != "" && t.query.AgentDID != l.agent) ||
+		(t.query.Labels != "" && !t.query.Labels.Selects(t.labels.Of(l.lease, l.environment))) {
 		return nil
 	}
 	key := t.key(l, month, day)
@@ -330,6 +341,9 @@ func (t *costTable) sum(l leaseKey, month, day string) *costSum {
 
 // key returns the row that usage belongs to.
 func (t *costTable) key(l leaseKey, month, day string) sandbox.CostRow {
+	if label, byLabel := t.query.GroupBy.Label(); byLabel {
+		return sandbox.CostRow{Label: t.labels.Of(l.lease, l.environment)[label]}
+	}
 	switch t.query.GroupBy {
 	case sandbox.CostByEnvironment:
 		return sandbox.CostRow{EnvironmentID: l.environment}
@@ -356,7 +370,7 @@ func (t *costTable) report() ([]sandbox.CostRow, sandbox.CostRow) {
 	}
 	slices.SortFunc(rows, func(x, y sandbox.CostRow) int {
 		return cmp.Or(cmp.Compare(x.EnvironmentID, y.EnvironmentID), cmp.Compare(x.AgentDID, y.AgentDID),
-			cmp.Compare(x.Day, y.Day), cmp.Compare(x.Month, y.Month))
+			cmp.Compare(x.Day, y.Day), cmp.Compare(x.Month, y.Month), cmp.Compare(x.Label, y.Label))
 	})
 	return rows, total.row(sandbox.CostRow{})
 }

@@ -132,6 +132,8 @@ type SandboxSpec struct {
 	Confinement sandbox.Confinement
 	// Mount sources must not contain symlinks.
 	Mounts []sandbox.Mount
+	// Labels are the lease's labels, for a backend whose objects have labels.
+	Labels map[string]string
 	// Env is set in every process, in addition to the reserved variables.
 	Env map[string]string
 	// Deadline is leased_at + max_lifetime by the ledger's clock. The sandbox ends itself then, even without

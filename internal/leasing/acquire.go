@@ -199,6 +199,9 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 // mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
 func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire,
 	last int64) (*ledger.Sandbox, error) {
+	if err := a.Settings.CheckLabels(env.Spec.Labels); err != nil {
+		return nil, err
+	}
 	spec, err := a.Choice.Apply(a.Settings.Apply(env.Spec), a.MayExceed, a.Tenant)
 	if err != nil {
 		return nil, err
@@ -308,6 +311,9 @@ func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 	differs("max_lifetime", s.Settings.MaxLifetime, a.Settings.MaxLifetime)
 	if len(s.Settings.ExpiryConditions)+len(a.Settings.ExpiryConditions) > 0 {
 		differs("expiry_conditions", s.Settings.ExpiryConditions, a.Settings.ExpiryConditions)
+	}
+	if len(s.Settings.Labels)+len(a.Settings.Labels) > 0 {
+		differs("labels", s.Settings.Labels, a.Settings.Labels)
 	}
 	if fields == nil {
 		return nil

@@ -119,6 +119,9 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 	if err != nil {
 		return err
 	}
+	if err := settings.CheckLabels(env.Spec.Labels); err != nil {
+		return err
+	}
 	s.Settings = settings
 	e.followEnvironment(tx, s, env.Spec)
 	return nil

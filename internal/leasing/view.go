@@ -97,6 +97,7 @@ func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 		Image: s.Image, Resources: s.Resources(), Network: s.Network,
 		TTL: s.TTL.Duration(), MaxLifetime: s.MaxLifetime.Duration(), SleepAfter: s.SleepAfter.Duration(),
 		SleepMode: s.SleepMode, ExpiryConditions: s.ExpiryConditions, Settings: s.Settings,
+		Labels:   s.Labels,
 		LeasedAt: s.LeasedAt.Time(), ReadyAt: s.ReadyAt.Time(), LastActivity: s.LastActivity.Time(),
 		ExpiresAt: s.ExpiresAt(held, now).Time(), ObservedAt: s.ObservedAt.Time(),
 		EndedAt: s.Ending.At.Time(), EndedBy: s.Ending.By, EndReason: s.Ending.Reason, KeptUntil: s.Ending.KeptUntil.Time(),

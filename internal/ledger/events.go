@@ -107,6 +107,12 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 	if f.EnvironmentID != "" {
 		q = q.Where("environment_id = ?", f.EnvironmentID)
 	}
+	if f.Labels != "" {
+		q = q.Where(tx.db.
+			Where("sandbox_id IN (?)", tx.whereLabels(tx.db.Table("sandboxes").Select("id"), sandboxLabels, f.Labels)).
+			Or("sandbox_id = '' AND environment_id IN (?)",
+				tx.whereLabels(tx.db.Table("environments").Select("id"), environmentLabels, f.Labels)))
+	}
 	if prefix, all := strings.CutSuffix(f.Type, "*"); all {
 		q = q.Where("substr(type, 1, ?) = ?", len(prefix), prefix)
 	} else if f.Type != "" {
@@ -121,6 +127,9 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 // checkAnchor refuses a place to go on from that was never given out, or after which not all is
 // retained.
 func (tx *Tx) checkAnchor(f sandbox.EventFilter) error {
+	if err := f.Labels.Validate(); err != nil {
+		return err
+	}
 	if f.FromSequence != 0 && f.SandboxID == "" {
 		return sandbox.InvalidFields("event filter",
 			[]sandbox.Field{{Name: "from_sequence", Problem: "needs sandbox_id: sequences belong to one sandbox"}})

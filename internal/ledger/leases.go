@@ -60,6 +60,7 @@ func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 	if f.After != "" {
 		q = q.Where("lease_id > ?", f.After)
 	}
+	q = tx.whereLabels(q, sandboxLabels, f.Labels)
 	return find[Sandbox](tx.whereStatus(q, f.Status))
 }
 

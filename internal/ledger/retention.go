@@ -25,7 +25,8 @@ type Tombstone struct {
 	EndedAt       Time
 	EndedBy       sandbox.EndedBy
 	DestroyedAt   Time
-	PurgedAt      Time `gorm:"column:retired_at"`
+	PurgedAt      Time              `gorm:"column:retired_at"`
+	Labels        map[string]string `gorm:"serializer:json"`
 	// Cost is the gross cost of the generation.
 	Cost sandbox.NanoUSD
 }
@@ -38,7 +39,7 @@ func (r *Tombstone) sandbox() *Sandbox {
 	s := &Sandbox{
 		ID: r.ID, EnvironmentID: r.EnvironmentID,
 		Tenure:  Tenure{Generation: r.Generation, Owner: r.Owner, LeasedAt: r.LeasedAt},
-		Terms:   Terms{ExpiryConditions: []string{}},
+		Terms:   Terms{ExpiryConditions: []string{}, Labels: r.Labels},
 		Origin:  Origin{LedgerID: r.LedgerID},
 		Desired: Gone, Phase: sandbox.PhaseGone,
 		Status:   Status{State: sandbox.SandboxDeleted, Since: r.DestroyedAt},
@@ -191,6 +192,7 @@ func (repo Retention) tombstones(rows []Sandbox, events []removedEvent, costs ma
 			EndedBy:       s.Ending.By,
 			DestroyedAt:   s.Ending.DestroyedAt,
 			PurgedAt:      repo.tx.Now,
+			Labels:        sandbox.EffectiveLabels(s.Labels, nil),
 			Cost:          costs[s.ID],
 		}
 	}
@@ -245,7 +247,7 @@ func (repo Retention) PurgeEnvironments(before Time, limit int) (int64, error) {
 		Order("updated_at").Limit(limit))
 	for i := range rows {
 		row := &rows[i]
-		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend}
+		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend, Labels: row.Spec.Labels}
 		row.Ended.Conditions, row.Pool.Error, row.PurgedAt = []string{}, "", repo.tx.Now
 		if err := repo.tx.save(row); err != nil {
 			return 0, err

@@ -49,6 +49,8 @@ type Terms struct {
 	SleepAfter       Span
 	ExpiryConditions []string              `gorm:"serializer:json"`
 	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
+	// Labels are those of the lease and of its environment.
+	Labels map[string]string `gorm:"serializer:json"`
 	// PostStart are the commands to run before the sandbox is ready.
 	PostStart []sandbox.PostStart `gorm:"serializer:json"`
 }
@@ -58,14 +60,16 @@ func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 	return Terms{
 		TTL: SpanOf(spec.TTL), MaxLifetime: SpanOf(spec.MaxLifetime), SleepAfter: SpanOf(*spec.SleepAfter),
 		ExpiryConditions: spec.ExpiryConditions, Settings: own, PostStart: spec.PostStart,
+		Labels: sandbox.EffectiveLabels(spec.Labels, nil), // GORM stores a nil map as NULL
 	}
 }
 
-// Follow applies an environment's changed times and conditions where the lease has none of its own. Lifetime
+// Follow applies an environment's changed times, conditions and labels where the lease has none of its own. Lifetime
 // and post-start commands stay as they were at the start of the lease.
 func (t *Terms) Follow(spec sandbox.EnvironmentSpec) {
 	applied := t.Settings.Apply(spec)
 	t.TTL, t.SleepAfter, t.ExpiryConditions = SpanOf(applied.TTL), SpanOf(*applied.SleepAfter), applied.ExpiryConditions
+	t.Labels = sandbox.EffectiveLabels(applied.Labels, nil)
 }
 
 // Limits are the times that a backend keeps itself.

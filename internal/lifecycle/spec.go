@@ -52,7 +52,7 @@ func (c *Core) spec(s *ledger.Sandbox) driver.SandboxSpec {
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
 		LLM:       s.LLM,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: s.Deadline().Time(),
-		AsOf: c.store.Now(), Config: config,
+		AsOf: c.store.Now(), Config: config, Labels: s.Labels,
 		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions,
 	}
 }

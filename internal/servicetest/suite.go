@@ -60,7 +60,7 @@ type Env struct {
 func Run(t *testing.T, c Config) {
 	t.Helper()
 	for _, group := range [][]test{
-		environmentTests, leaseTests, batchTests, useTests, execTests, userTests, postStartTests, processTests, sessionTests,
+		environmentTests, leaseTests, labelTests, batchTests, useTests, execTests, userTests, postStartTests, processTests, sessionTests,
 		fileTests, statusTests, runTests, healthTests, snapshotTests, conditionTests, reportTests, budgetTests,
 		maintenanceTests, adoptTests, retentionTests, secretTests,
 	} {

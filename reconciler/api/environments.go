@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -64,9 +65,15 @@ func (s *server) registerEnvironments(d *document) {
 		Summary: "Reopen an ended environment for new leases"}, reopenEnvironment)
 }
 
-func listEnvironments(ctx context.Context, service service.Service, _ *unlimited,
-) (*reply[wire.EnvironmentPage], error) {
+func listEnvironments(ctx context.Context, service service.Service, in *struct {
+	unlimited
+	Labels sandbox.LabelSelector `query:"labels" doc:"Only with these labels: key=value or key, separated by commas."`
+}) (*reply[wire.EnvironmentPage], error) {
+	if err := in.Labels.Validate(); err != nil {
+		return nil, err
+	}
 	list, err := service.ListEnvironments(ctx)
+	list = slices.DeleteFunc(list, func(e sandbox.Environment) bool { return !in.Labels.Selects(e.Labels) })
 	return replyWith(wire.EnvironmentPage{Environments: visible(tokenOfCaller(ctx), list)}, err)
 }
 

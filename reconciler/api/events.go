@@ -31,16 +31,17 @@ func (s *server) registerEvents(d *document) {
 }
 
 type eventsInput struct {
-	EnvironmentID string `query:"environment_id"`
-	LeaseID       string `query:"lease_id"`
-	SandboxID     string `query:"sandbox_id"`
-	Type          string `query:"type" doc:"A type, such as egress.denied, or a prefix, such as egress.*"`
-	FromSequence  int64  `query:"from_sequence" doc:"Only events after this sequence of the sandbox, such as a lease's last_sequence; needs sandbox_id."`
-	AfterID       int64  `query:"after_id" doc:"Only events after this one: next_after_id of the previous page, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired if an event after it was already purged."`
-	Latest        bool   `query:"latest" doc:"Latest events first. Cannot be followed."`
-	BeforeID      int64  `query:"before_id" doc:"With latest: only events before this one, such as the last of the previous page."`
-	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
-	LastEventID   int64  `header:"Last-Event-ID" doc:"Overrides after_id. Sent by a client that reconnects."`
+	EnvironmentID string                `query:"environment_id"`
+	LeaseID       string                `query:"lease_id"`
+	SandboxID     string                `query:"sandbox_id"`
+	Type          string                `query:"type" doc:"A type, such as egress.denied, or a prefix, such as egress.*"`
+	Labels        sandbox.LabelSelector `query:"labels" doc:"Only with these labels: key=value or key, separated by commas."`
+	FromSequence  int64                 `query:"from_sequence" doc:"Only events after this sequence of the sandbox, such as a lease's last_sequence; needs sandbox_id."`
+	AfterID       int64                 `query:"after_id" doc:"Only events after this one: next_after_id of the previous page, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired if an event after it was already purged."`
+	Latest        bool                  `query:"latest" doc:"Latest events first. Cannot be followed."`
+	BeforeID      int64                 `query:"before_id" doc:"With latest: only events before this one, such as the last of the previous page."`
+	Limit         int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	LastEventID   int64                 `header:"Last-Event-ID" doc:"Overrides after_id. Sent by a client that reconnects."`
 }
 
 func (in eventsInput) touches() Target { return reportOn(in.EnvironmentID, in.LeaseID) }
@@ -51,6 +52,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service service.
 		LeaseID:       in.LeaseID,
 		SandboxID:     in.SandboxID,
 		Type:          in.Type,
+		Labels:        in.Labels,
 		FromSequence:  in.FromSequence,
 		AfterID:       cmp.Or(in.LastEventID, in.AfterID),
 		Latest:        in.Latest,

@@ -118,15 +118,16 @@ func acquire(ctx context.Context, service service.Service, in *acquireInput) (*a
 
 func listLeases(ctx context.Context, service service.Service, in *struct {
 	EnvironmentQuery
-	AgentDID string              `query:"agent_did"`
-	Status   sandbox.LeaseStatus `query:"status" doc:"pending, active, expired or destroyed."`
-	After    string              `query:"after" doc:"next_after of the previous page."`
-	Limit    int                 `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
-	Observe  bool                `query:"observe" doc:"Look at the sandboxes on their backends first, and record what drifted."`
+	AgentDID string                `query:"agent_did"`
+	Status   sandbox.LeaseStatus   `query:"status" doc:"pending, active, expired or destroyed."`
+	Labels   sandbox.LabelSelector `query:"labels" doc:"Only with these labels: key=value or key, separated by commas."`
+	After    string                `query:"after" doc:"next_after of the previous page."`
+	Limit    int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	Observe  bool                  `query:"observe" doc:"Look at the sandboxes on their backends first, and record what drifted."`
 }) (*reply[wire.LeasePage], error) {
 	leases, err := service.ListLeases(ctx, sandbox.LeaseFilter{
-		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Status: in.Status, After: in.After, Limit: in.Limit,
-		Observe: in.Observe,
+		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Status: in.Status, Labels: in.Labels,
+		After: in.After, Limit: in.Limit, Observe: in.Observe,
 	})
 	page := wire.LeasePage{Leases: notNil(leases)}
 	if full(len(leases), in.Limit) {

@@ -34,13 +34,15 @@ func (s *server) registerReports(d *document) {
 
 func costs(ctx context.Context, service service.Service, in *struct {
 	EnvironmentQuery
-	AgentDID string            `query:"agent_did"`
-	From     time.Time         `query:"from" doc:"RFC 3339. Default: the first usage."`
-	To       time.Time         `query:"to" doc:"RFC 3339. Default: now. An earlier time gives the report of that time."`
-	GroupBy  sandbox.CostGroup `query:"group_by" doc:"lease (default), environment, agent, day or month."`
+	AgentDID string                `query:"agent_did"`
+	Labels   sandbox.LabelSelector `query:"labels" doc:"Only leases that have these labels now: key=value or key, separated by commas."`
+	From     time.Time             `query:"from" doc:"RFC 3339. Default: the first usage."`
+	To       time.Time             `query:"to" doc:"RFC 3339. Default: now. An earlier time gives the report of that time."`
+	GroupBy  sandbox.CostGroup     `query:"group_by" doc:"lease (default), environment, agent, day, month or label:<key>."`
 }) (*reply[sandbox.CostReport], error) {
 	report, err := service.Costs(ctx, sandbox.CostQuery{
-		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, From: in.From, To: in.To, GroupBy: in.GroupBy,
+		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Labels: in.Labels,
+		From: in.From, To: in.To, GroupBy: in.GroupBy,
 	})
 	if !tokenOfCaller(ctx).Allows("") {
 		report.Accounts = nil // they cover all environments

@@ -55,7 +55,9 @@ both columns are there once a model was called. ON CLOUDFLARE is the net cost of
 	f.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
 	f.StringVar(&q.AgentDID, "agent", "", "only this agent")
 	within.flags(f)
-	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease), "lease, environment, agent, day or month")
+	labelFlag(f, &q.Labels, "only leases that have now these")
+	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease),
+		"lease, environment, agent, day, month or label:`key`")
 	complete(cmd, "group-by", sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay,
 		sandbox.CostByMonth)
 	f.BoolVar(&accounts, "accounts", false, "show the monthly statement of each account")
@@ -89,7 +91,10 @@ func orPools(agent string) string {
 }
 
 func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
-	name := costNames[by]
+	name, known := costNames[by]
+	if key, byLabel := by.Label(); byLabel && !known {
+		name.title, name.of = "LABEL "+key, func(r sandbox.CostRow) string { return r.Label }
+	}
 	title := []string{name.title, "GENERATIONS", "AWAKE h", "ASLEEP h", "CPU h", "GROSS", "INCLUDED", "PLAN FEE", "NET"}
 	models := report.Total.LLM.Calls > 0
 	if models {

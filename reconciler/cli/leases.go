@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
@@ -38,6 +41,7 @@ func (a *app) leases() *cobra.Command {
 	flags.StringVar((*string)(&f.Status), "status", "",
 		"only leases with this status: pending, active, expired or destroyed")
 	complete(cmd, "status", sandbox.LeaseStatuses...)
+	labelFlag(flags, &f.Labels, "only leases with these")
 	cmd.AddCommand(a.acquire(), a.acquireBatch(), a.release(), a.usage(), a.health())
 	return cmd
 }
@@ -62,6 +66,8 @@ func (a *app) acquire() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&want.Owner, "owner", "", "who may renew and release it (default: the token)")
+	cmd.Flags().StringToStringVar(&want.Settings.Labels, "labels", nil,
+		"labels of the lease, as `key=value,…`, in addition to those of the environment")
 	cmd.Flags().BoolVar(&want.NoWait, "no-wait", false, "return once the lease is accepted, while it may still be pending")
 	return cmd
 }
@@ -114,7 +120,13 @@ func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) err
 	})
 }
 
+// labelFlag adds the flag of a filter by labels.
+func labelFlag(flags *pflag.FlagSet, s *sandbox.LabelSelector, what string) {
+	flags.StringVar((*string)(s), "labels", "", what+" `labels`: key=value or key, separated by commas")
+}
+
 func (a *app) environments() *cobra.Command {
+	var labels sandbox.LabelSelector
 	cmd := &cobra.Command{
 		Use:   "environments",
 		Short: "List environments",
@@ -125,12 +137,14 @@ func (a *app) environments() *cobra.Command {
 				return err
 			}
 			all, err := service.ListEnvironments(cmd.Context())
-			if err != nil {
+			if err := cmp.Or(labels.Validate(), err); err != nil {
 				return err
 			}
+			all = slices.DeleteFunc(all, func(e sandbox.Environment) bool { return !labels.Selects(e.Labels) })
 			return a.printEnvironments(cmd, wire.EnvironmentPage{Environments: all}, all)
 		},
 	}
+	labelFlag(cmd.Flags(), &labels, "only environments with these")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "reopen <environment>",
 		Short: "Reopen an ended environment for new leases",

@@ -64,6 +64,7 @@ an environment or the ledger. The command fails if an event after that id was al
 	f.StringVar(&filter.SandboxID, "sandbox", "", "only this sandbox")
 	f.StringVar(&filter.Type, "type", "",
 		"only this `type`, such as egress.denied, or a prefix such as 'egress.*'")
+	labelFlag(f, &filter.Labels, "only events of environments and generations with these")
 	f.Int64Var(&filter.AfterID, "after", 0, "only events after this `id`, such as a lease's last_event_id")
 	f.Int64Var(&filter.FromSequence, "from-sequence", 0, "only events of --sandbox after this sequence")
 	return cmd

@@ -115,8 +115,8 @@ func (c *Client) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandb
 		observe = "true"
 	}
 	err := c.call(ctx, request{method: http.MethodGet, slow: f.Observe, path: "/v1/leases" + query(
-		"environment_id", f.EnvironmentID, "agent_did", f.AgentDID, "status", string(f.Status), "after", f.After,
-		"limit", number(f.Limit), "observe", observe,
+		"environment_id", f.EnvironmentID, "agent_did", f.AgentDID, "status", string(f.Status),
+		"labels", string(f.Labels), "after", f.After, "limit", number(f.Limit), "observe", observe,
 	)}, &page)
 	return page.Leases, err
 }
@@ -191,7 +191,7 @@ func (c *Client) ListEvents(ctx context.Context, f sandbox.EventFilter) ([]sandb
 func (c *Client) Costs(ctx context.Context, q sandbox.CostQuery) (r sandbox.CostReport, err error) {
 	return r, c.call(ctx, request{method: http.MethodGet, path: "/v1/costs" + query(
 		"environment_id", q.EnvironmentID, "agent_did", q.AgentDID, "from", moment(q.From), "to", moment(q.To),
-		"group_by", string(q.GroupBy),
+		"labels", string(q.Labels), "group_by", string(q.GroupBy),
 	)}, &r)
 }
 
@@ -259,7 +259,7 @@ func leasePath(id string) (string, error) {
 
 func eventsPath(f sandbox.EventFilter) string {
 	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID,
-		"sandbox_id", f.SandboxID, "type", f.Type, "from_sequence", number(f.FromSequence), "after_id", number(f.AfterID),
+		"sandbox_id", f.SandboxID, "type", f.Type, "labels", string(f.Labels), "from_sequence", number(f.FromSequence), "after_id", number(f.AfterID),
 		"latest", flag(f.Latest), "before_id", number(f.BeforeID), "limit", number(f.Limit))
 }
 

@@ -103,7 +103,9 @@ func attributes() map[string]schema.Attribute {
 			Validators: []validator.Int64{int64validator.AtLeast(0)},
 		},
 		"labels": schema.MapAttribute{
-			MarkdownDescription: "Labels of the environment, stored in the ledger. Changed in place. Default: none.",
+			MarkdownDescription: "Labels of the environment and of its leases. Lists, events and costs can be filtered by " +
+				"them; Docker objects have them with the prefix `io.sandbox-lease.label.`. At most 32, without commas. Changed in " +
+				"place. Default: none.",
 			Optional:            true,
 			ElementType:         types.StringType,
 			Validators:          []validator.Map{given.NoNulls{}},

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/ephemeral/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral/schema"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Schema describes the ephemeral resource.
@@ -72,6 +74,13 @@ func ephemeralAttributes() map[string]schema.Attribute {
 			Optional:            true,
 			ElementType:         types.StringType,
 			Validators:          []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},
+		},
+		"labels": schema.MapAttribute{
+			MarkdownDescription: "Labels of this lease, in addition to those of the environment, whose values they cannot " +
+				"change. At most 32, without commas. Default: none.",
+			Optional:    true,
+			ElementType: types.StringType,
+			Validators:  []validator.Map{mapvalidator.SizeBetween(1, sandbox.MaxLabels), given.NoNulls{}},
 		},
 		"id":         text("`<agent_did>::<environment_id>`."),
 		"ledger_id":  text("Id of the ledger that has the lease."),

@@ -22,6 +22,7 @@ type Terms struct {
 	SleepAfter       duration.Value `tfsdk:"sleep_after"`
 	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
 	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
+	Labels           types.Map      `tfsdk:"labels"`
 }
 
 // Model is the resource in configuration, plan and state.
@@ -83,6 +84,14 @@ func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnosti
 		}
 		slices.Sort(settings.ExpiryConditions)
 	}
+	if len(t.Labels.Elements()) > 0 {
+		var labels map[string]types.String // of which some may be unknown
+		diags.Append(t.Labels.ElementsAs(ctx, &labels, false)...)
+		settings.Labels = make(map[string]string, len(labels))
+		for key, value := range labels {
+			settings.Labels[key] = value.ValueString()
+		}
+	}
 	return settings, diags
 }
 
@@ -124,13 +133,15 @@ func (t *Terms) flattenSettings(ctx context.Context, s sandbox.LeaseSettings) di
 	t.TTL = duration.FromPointer(s.TTL)
 	t.SleepAfter = duration.FromPointer(s.SleepAfter)
 	t.MaxLifetime = duration.FromPointer(s.MaxLifetime)
+	labels, diags := types.MapValueFrom(ctx, types.StringType, s.Labels)
+	t.Labels = labels // null without labels
 	if len(s.ExpiryConditions) == 0 {
 		t.ExpiryConditions = types.SetNull(types.StringType)
-		return nil
+		return diags
 	}
-	conditions, diags := types.SetValueFrom(ctx, types.StringType, s.ExpiryConditions)
+	conditions, d := types.SetValueFrom(ctx, types.StringType, s.ExpiryConditions)
 	t.ExpiryConditions = conditions
-	return diags
+	return append(diags, d...)
 }
 
 // observe replaces an attribute by what a finding saw on the backend.

@@ -87,6 +87,7 @@ func TestAccLease(t *testing.T) {
   sleep_after       = "0s"
   expiry_conditions = ["agent.death"]
   on_expiry         = "recreate"
+  labels            = { seat = "north" }
 `
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
@@ -113,6 +114,7 @@ func TestAccLease(t *testing.T) {
 						owner.AddStateValue(address, tfjsonpath.New("owner")),
 						sandboxID.AddStateValue(address, tfjsonpath.New("sandbox_id")),
 						value("ttl", text("1h")), value("sleep_after", text("0s")), value("status", text("active")),
+						value("labels", knownvalue.MapExact(map[string]knownvalue.Check{"seat": text("north")})),
 					},
 				},
 				{Config: provider + leased(w, strings.Replace(settings, `"1h"`, `"60m0s"`, 1)), PlanOnly: true},

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -19,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // The values of on_expiry.
@@ -75,6 +77,13 @@ func attributes() map[string]schema.Attribute {
 			Optional:            true,
 			ElementType:         types.StringType,
 			Validators:          []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},
+		},
+		"labels": schema.MapAttribute{
+			MarkdownDescription: "Labels of this lease, in addition to those of the environment, whose values they cannot " +
+				"change. Lists, events and costs can be filtered by them. Changed in place. At most 32, without commas. Default: none.",
+			Optional:    true,
+			ElementType: types.StringType,
+			Validators:  []validator.Map{mapvalidator.SizeBetween(1, sandbox.MaxLabels), given.NoNulls{}},
 		},
 		"on_expiry": schema.StringAttribute{
 			MarkdownDescription: "What to plan once the lease has ended: `keep` plans nothing; `recreate` leases the " +

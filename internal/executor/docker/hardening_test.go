@@ -28,6 +28,7 @@ func TestLabelsSayWhoseASandboxIs(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
 	spec := w.spec()
+	spec.Labels = map[string]string{"team": "red"}
 	must(t, w.x.Spawn(t.Context(), spec))
 	c, err := api.ContainerInspect(t.Context(), name(spec.Handle))
 	must(t, err)
@@ -35,11 +36,22 @@ func TestLabelsSayWhoseASandboxIs(t *testing.T) {
 		"io.sandbox-lease.ledger": spec.LedgerID, "io.sandbox-lease.environment": spec.EnvironmentID,
 		"io.sandbox-lease.sandbox": spec.SandboxID, "io.sandbox-lease.lease": spec.LeaseID,
 		"io.sandbox-lease.generation": "1", "io.sandbox-lease.provider": "terraform-provider-sandbox",
+		"io.sandbox-lease.label.team": "red",
 	} {
 		if c.Config.Labels[label] != want {
 			t.Errorf("label %s is %q, want %q", label, c.Config.Labels[label], want)
 		}
 	}
+	for _, m := range []string{"-workspace", "-data"} {
+		v, err := api.VolumeInspect(t.Context(), name(spec.Handle)+m)
+		must(t, err)
+		if v.Labels["io.sandbox-lease.label.team"] != "red" {
+			t.Errorf("volume %s has the labels %v", v.Name, v.Labels)
+		}
+	}
+	// The labels of a lease may change before its sandbox is there.
+	spec.Labels = map[string]string{"team": "blue"}
+	must(t, w.x.Spawn(t.Context(), spec))
 }
 
 // findings returns what an audit finds about a sandbox, by rule, and how many rules were held.

@@ -2,8 +2,10 @@ package docker
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -29,6 +31,9 @@ const (
 	labelImageID = labelPrefix + "image-id"
 	// labelMounts are the host directories that the specification mounts, as a JSON list.
 	labelMounts = labelPrefix + "mounts"
+	// labelOfLease begins the labels of the lease, as they were when the object was created. The prefix keeps them
+	// apart from labels that other programs on the host act on.
+	labelOfLease = labelPrefix + "label."
 )
 
 const providerName = "terraform-provider-sandbox"
@@ -140,7 +145,16 @@ func sandboxLabels(spec driver.SandboxSpec, imageID string) map[string]string {
 	if len(spec.Mounts) > 0 {
 		l[labelMounts] = mountsLabel(spec.Mounts)
 	}
-	return l
+	return withLeaseLabels(l, spec)
+}
+
+// withLeaseLabels returns labels and those of the lease.
+func withLeaseLabels(labels map[string]string, spec driver.SandboxSpec) map[string]string {
+	all := maps.Clone(labels)
+	for key, value := range spec.Labels {
+		all[labelOfLease+key] = value
+	}
+	return all
 }
 
 // mountsLabel encodes the sources as JSON, which never fails for strings.
@@ -153,11 +167,11 @@ func mountsLabel(mounts []sandbox.Mount) string {
 	return string(text)
 }
 
-// checkLabels checks that an object with one of our names has our labels. Errors: Conflict if something else
+// checkLabels checks that an object with one of our names has our labels. Those of a lease may have changed since. Errors: Conflict if something else
 // created it, Unavailable with ReasonOtherInstance if it was created on another engine.
 func (e *Executor) checkLabels(kind, name string, have, want map[string]string) error {
 	for k, v := range want {
-		if k != labelInstance && have[k] != v {
+		if k != labelInstance && !strings.HasPrefix(k, labelOfLease) && have[k] != v {
 			return sandbox.Errorf(sandbox.Conflict,
 				"docker: %s %s exists without our labels, so another program created it; remove or rename it", kind, name)
 		}

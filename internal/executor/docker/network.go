@@ -59,7 +59,8 @@ func checkPool(p netip.Prefix) (netip.Prefix, error) {
 // subnet that overlaps another, so callers on any machine may try concurrently. It creates networks one by
 // one anyway, and before 25.0 it can give one name to two concurrent callers. So this program creates one at
 // a time. Errors: CapacityExceeded if the pool is used up.
-func (e *Executor) openNetwork(ctx context.Context, h driver.Handle) (string, error) {
+func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (string, error) {
+	h := spec.Handle
 	select {
 	case e.networking <- struct{}{}:
 		defer func() { <-e.networking }()
@@ -67,7 +68,7 @@ func (e *Executor) openNetwork(ctx context.Context, h driver.Handle) (string, er
 		return "", sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: wait for the creation of other networks: %w",
 			h.SandboxID, ctx.Err())
 	}
-	name, labels := networkName(h), handleLabels(h, roleNetwork)
+	name, labels := networkName(h), withLeaseLabels(handleLabels(h, roleNetwork), spec)
 	refused := make(map[netip.Prefix]error)
 	for range subnetTries {
 		all, err := fetch(ctx, e, read("list networks for", name),

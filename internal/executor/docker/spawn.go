@@ -241,7 +241,8 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	failed := make([]error, len(own)+1)
 	var making sync.WaitGroup
 	for i, m := range own {
-		making.Go(func() { failed[i] = e.ensureSizedVolume(ctx, m.Source, m.VolumeOptions.Labels, volumeSize(spec)) })
+		labels := withLeaseLabels(m.VolumeOptions.Labels, spec)
+		making.Go(func() { failed[i] = e.ensureSizedVolume(ctx, m.Source, labels, volumeSize(spec)) })
 	}
 	if pooled(spec) {
 		making.Go(func() {

@@ -113,8 +113,10 @@ func Sandbox(tx *ledger.Tx, environment string, generation int64) *ledger.Sandbo
 			Env:             map[string]string{},
 			SleepMode:       sandbox.SleepPause,
 		},
-		Tenure:   ledger.NewTenure(&lease, generation, "did:plc:ann", "test", tx.Now),
-		Terms:    ledger.Terms{TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"}},
+		Tenure: ledger.NewTenure(&lease, generation, "did:plc:ann", "test", tx.Now),
+		Terms: ledger.Terms{
+			TTL: 1, MaxLifetime: 1, ExpiryConditions: []string{"game.finished"}, Labels: map[string]string{},
+		},
 		Desired:  ledger.Present,
 		Phase:    sandbox.PhasePending,
 		Status:   ledger.Status{State: sandbox.SandboxPending},

@@ -1,0 +1,14 @@
+-- +goose Up
+-- +goose StatementBegin
+-- A program that does not know of labels would drop those of a lease that it renews.
+UPDATE ledgers SET min_reader = 10;
+
+-- JSON object: the labels of the lease and of its environment.
+ALTER TABLE sandboxes ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE retired_sandboxes ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+UPDATE sandboxes SET labels = COALESCE(
+    (SELECT json_extract(spec, '$.labels') FROM environments WHERE environments.id = sandboxes.environment_id), '{}');
+-- +goose StatementEnd
+
+-- +goose Down
+-- Migrations are additive; an older schema is restored from a backup.
