@@ -8,6 +8,12 @@ output "cost_by_agent" {
   value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, ${r.net_usd} USD" }
 }
 
+# One row for each team, whatever the environment.
+data "sandbox_cost" "teams" {
+  labels   = { season = "3" }
+  group_by = "label:team"
+}
+
 output "total_usd" {
   value = data.sandbox_cost.catan.total.net_usd
 }

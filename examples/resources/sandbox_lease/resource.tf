@@ -31,6 +31,7 @@ resource "sandbox_lease" "narrator" {
   ttl            = "2h"
   sleep_after    = "0s"
   on_expiry      = "recreate"
+  labels         = { role = "narrator" }
 
   timeouts {
     create = "2m"
