@@ -62,8 +62,10 @@ func TestAccExamples(t *testing.T) {
 func withRegistries(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 	t.Helper()
 	private, public := registrytest.Start(t, registrytest.Options{Auth: true}), registrytest.Start(t, registrytest.Options{})
-	const pushed, source = "resource-registry.tf", "resource-source.tf"
+	const pushed, source, devcontainer = "resource-registry.tf", "resource-source.tf",
+		"project/.devcontainer/devcontainer.json"
 	tf.Write(pushed, strings.ReplaceAll(tf.Read(pushed), "registry.example.com", private.Host))
+	tf.Write(devcontainer, strings.ReplaceAll(tf.Read(devcontainer), "busybox:1.36", public.Host+"/busybox:1.36"))
 	tf.Write(source, strings.ReplaceAll(tf.Read(source), "busybox:1.36", public.Host+"/busybox:1.36"))
 	tf.Env = append(tf.Env, "TF_VAR_registry_token="+registrytest.Password)
 	base := public.Host + "/busybox:1.36"

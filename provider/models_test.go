@@ -85,6 +85,8 @@ var elements = map[string]any{
 	"data sandbox_environments.environments.credentials": environment.Credential{},
 	"resource sandbox_container_image.registry_auth":     containerimage.Auth{},
 	"resource container_image.registry_auth":             containerimage.Auth{},
+	"resource sandbox_container_image.post_start":        containerimage.PostStart{},
+	"resource container_image.post_start":                containerimage.PostStart{},
 }
 
 // anySchema is a schema of whatever kind.

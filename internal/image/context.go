@@ -171,15 +171,26 @@ func withInline(found []entry, s Spec) ([]entry, error) {
 	}
 	found = slices.DeleteFunc(found,
 		func(e entry) bool { return e.header.Name == ignoreFile || e.header.Name == inlineDockerfile })
-	return append(found, written(ignoreFile, rules+inlineDockerfile+"\n"), written(inlineDockerfile, s.Inline)), nil
+	rules += inlineDockerfile + "\n"
+	if len(s.Files) > 0 {
+		rules += "!" + s.FilesDir + "\n"
+		found = slices.DeleteFunc(found, func(e entry) bool {
+			return strings.HasPrefix(e.header.Name, s.FilesDir+"/")
+		})
+	}
+	found = append(found, written(ignoreFile, 0o600, rules), written(inlineDockerfile, 0o600, s.Inline))
+	for _, f := range s.Files {
+		found = append(found, written(f.Name, f.Mode, string(f.Content)))
+	}
+	return found, nil
 }
 
 // written is an entry for a file that is not on disk.
-func written(name, content string) entry {
+func written(name string, mode fs.FileMode, content string) entry {
 	return entry{content: content, header: &tar.Header{
 		Name:     name,
 		Typeflag: tar.TypeReg,
-		Mode:     0o600,
+		Mode:     int64(mode.Perm()),
 		Size:     int64(len(content)),
 		ModTime:  time.Unix(0, 0),
 		Format:   tar.FormatPAX,

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/distribution/reference"
@@ -30,7 +31,11 @@ type Spec struct {
 	Dockerfile string
 	// Inline is the text of a Dockerfile, used instead of one in the context.
 	Inline string
-	Args   map[string]string
+	// Files are added to the context of an inline Dockerfile, below a directory of its own that .dockerignore does not
+	// hide.
+	Files    []File
+	FilesDir string
+	Args     map[string]string
 	// Target is the stage to build; empty means the last one.
 	Target string
 	// Platform is os/arch[/variant]; empty means the engine's.
@@ -52,6 +57,13 @@ type Spec struct {
 	Reference string
 	// Secrets are available to RUN --mount=type=secret,id=…. They require BuildKit. Not part of the hash.
 	Secrets map[string]sandbox.Secret
+}
+
+// File is a file that the context gets in addition to those on disk.
+type File struct {
+	Name    string // below FilesDir
+	Mode    fs.FileMode
+	Content []byte
 }
 
 func (s Spec) dockerfile() string {

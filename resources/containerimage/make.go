@@ -99,7 +99,11 @@ func (r *Resource) pull(ctx context.Context, pinned string, c *registry.Client) 
 }
 
 func (r *Resource) build(ctx context.Context, m, config *Model, c *registry.Client) (string, diag.Diagnostics) {
-	spec, diags := m.Build.expand(ctx)
+	planned := m.PostStart
+	spec, _, diags := m.spec(ctx, c)
+	if !planned.IsUnknown() {
+		m.PostStart = planned // a file that changed since then fails the build
+	}
 	secrets, d := config.Build.secrets(ctx)
 	diags.Append(d...)
 	tags, d := m.tags(ctx)

@@ -31,6 +31,7 @@ type Model struct {
 	Reference   types.String `tfsdk:"reference"`
 	Copies      types.Set    `tfsdk:"copies"`
 	ContextHash types.String `tfsdk:"context_hash"`
+	PostStart   types.List   `tfsdk:"post_start"`
 	Size        types.Int64  `tfsdk:"size"`
 	Layers      types.List   `tfsdk:"layers"`
 	Instance    types.String `tfsdk:"instance"`
@@ -38,17 +39,18 @@ type Model struct {
 
 // Build is build.
 type Build struct {
-	Context    types.String `tfsdk:"context"`
-	Dockerfile types.String `tfsdk:"dockerfile"`
-	Inline     types.String `tfsdk:"dockerfile_inline"`
-	Args       types.Map    `tfsdk:"args"`
-	Target     types.String `tfsdk:"target"`
-	Platform   types.String `tfsdk:"platform"`
-	Labels     types.Map    `tfsdk:"labels"`
-	NoCache    types.Bool   `tfsdk:"no_cache"`
-	CacheFrom  types.List   `tfsdk:"cache_from"`
-	Builder    types.String `tfsdk:"builder"`
-	Secrets    types.Map    `tfsdk:"secrets"`
+	Context      types.String `tfsdk:"context"`
+	Dockerfile   types.String `tfsdk:"dockerfile"`
+	Inline       types.String `tfsdk:"dockerfile_inline"`
+	Devcontainer types.String `tfsdk:"devcontainer"`
+	Args         types.Map    `tfsdk:"args"`
+	Target       types.String `tfsdk:"target"`
+	Platform     types.String `tfsdk:"platform"`
+	Labels       types.Map    `tfsdk:"labels"`
+	NoCache      types.Bool   `tfsdk:"no_cache"`
+	CacheFrom    types.List   `tfsdk:"cache_from"`
+	Builder      types.String `tfsdk:"builder"`
+	Secrets      types.Map    `tfsdk:"secrets"`
 }
 
 // BuildSecret is an element of secrets, which has its id. Plan and state never hold its value.
@@ -58,7 +60,8 @@ type BuildSecret struct {
 
 // known reports whether everything that the image is built from is known.
 func (b *Build) known() bool {
-	values := []attr.Value{b.Context, b.Dockerfile, b.Inline, b.Args, b.Target, b.Platform, b.Labels, b.CacheFrom}
+	values := []attr.Value{b.Context, b.Dockerfile, b.Inline, b.Devcontainer, b.Args, b.Target,
+		b.Platform, b.Labels, b.CacheFrom}
 	for _, m := range []types.Map{b.Args, b.Labels} {
 		for _, v := range m.Elements() {
 			values = append(values, v)
@@ -68,7 +71,7 @@ func (b *Build) known() bool {
 	return !slices.ContainsFunc(values, attr.Value.IsUnknown)
 }
 
-// expand returns how the image is built. Everything must be known.
+// expand returns how the image is built, without what a devcontainer.json adds. Everything must be known.
 func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 	spec := image.Spec{
 		Context:    b.Context.ValueString(),
@@ -193,5 +196,8 @@ func (m *Model) forget() {
 	}
 	if m.Layers.IsUnknown() {
 		m.Layers = types.ListNull(types.StringType)
+	}
+	if m.PostStart.IsUnknown() {
+		m.PostStart = types.ListNull(postStartType)
 	}
 }

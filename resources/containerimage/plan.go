@@ -9,6 +9,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/spread"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -68,13 +70,13 @@ func (m *Model) checkOrigin(state *Model) diag.Diagnostics {
 
 // content plans what the image is made of.
 func (r *Resource) content(ctx context.Context, m, state, config *Model) (diags diag.Diagnostics) {
-	m.ContextHash, m.Digest = types.StringNull(), types.StringUnknown()
+	m.ContextHash, m.Digest, m.PostStart = types.StringNull(), types.StringUnknown(), types.ListNull(postStartType)
 	if m.Source == nil && m.Push.Equal(types.BoolValue(false)) {
 		m.Digest = types.StringNull()
 	}
 	switch {
 	case m.Build != nil:
-		m.ContextHash, diags = m.Build.hash(ctx)
+		return r.hash(ctx, m, state, config)
 	case m.adopted():
 		m.ContextHash = state.ContextHash
 	case m.Source != nil && state != nil && m.Source.stays(state.Source) && !state.Digest.IsNull():
@@ -217,24 +219,56 @@ func (m *Model) lose() {
 	}
 }
 
-// hash returns the context hash, unknown as long as something of it is.
-func (b *Build) hash(ctx context.Context) (types.String, diag.Diagnostics) {
-	if !b.known() {
-		return types.StringUnknown(), nil
+// hash plans the context hash and post_start, unknown as long as something of them is.
+func (r *Resource) hash(ctx context.Context, m, state, config *Model) diag.Diagnostics {
+	m.ContextHash = types.StringUnknown()
+	var client *registry.Client
+	var diags diag.Diagnostics
+	known := m.Build.known()
+	if !m.Build.Devcontainer.IsNull() { // whose features may be in a registry
+		var has bool
+		m.PostStart = types.ListUnknown(postStartType)
+		client, has, diags = r.registries(ctx, config)
+		known = known && has
 	}
-	spec, diags := b.expand(ctx)
-	if diags.HasError() {
-		return types.StringUnknown(), diags
+	if !known || diags.HasError() {
+		return diags
+	}
+	spec, notes, d := m.spec(ctx, client)
+	if diags.Append(d...); diags.HasError() {
+		return diags
 	}
 	hash, err := spec.Hash()
 	if err != nil {
-		at := path.Root("build").AtName("context")
 		if sandbox.CodeOf(err) == sandbox.Internal {
-			return types.StringUnknown(), diagnose.Failed("Hashing Build Context Failed", err, nil)
+			return append(diags, diagnose.Failed("Hashing Build Context Failed", err, nil)...)
 		}
-		return types.StringUnknown(), diag.Diagnostics{
-			diag.NewAttributeErrorDiagnostic(at, "Invalid Build Context", err.Error()+"."),
-		}
+		at := path.Root("build").AtName("context")
+		return append(diags, diag.NewAttributeErrorDiagnostic(at, "Invalid Build Context", err.Error()+"."))
 	}
-	return types.StringValue(hash), nil
+	m.ContextHash = types.StringValue(hash)
+	if state == nil || !state.ContextHash.Equal(m.ContextHash) { // said once for each build
+		diags.Append(notes...)
+	}
+	return diags
+}
+
+// spec returns how the image is built, and warnings about it. It writes post_start into the model.
+func (m *Model) spec(ctx context.Context, c *registry.Client) (spec image.Spec, notes, diags diag.Diagnostics) {
+	spec, diags = m.Build.expand(ctx)
+	if diags.HasError() || m.Build.Devcontainer.IsNull() {
+		return spec, nil, diags
+	}
+	d, err := m.Build.devcontainer(ctx, c)
+	switch {
+	case sandbox.CodeOf(err) == sandbox.Invalid:
+		at := path.Root("build").AtName("devcontainer")
+		return spec, nil, append(diags, diag.NewAttributeErrorDiagnostic(at, "Invalid Devcontainer", err.Error()+"."))
+	case err != nil:
+		return spec, nil, append(diags, diagnose.Failed("Reading Devcontainer Failed", err, nil)...)
+	}
+	follow(&spec, d)
+	var more diag.Diagnostics
+	m.PostStart, more = postStart(ctx, d)
+	return spec, withoutEffect(d), append(diags, more...)
 }

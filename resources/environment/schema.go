@@ -106,9 +106,9 @@ func attributes() map[string]schema.Attribute {
 			MarkdownDescription: "Labels of the environment and of its leases. Lists, events and costs can be filtered by " +
 				"them; Docker objects have them with the prefix `io.sandbox-lease.label.`. At most 32, without commas. Changed in " +
 				"place. Default: none.",
-			Optional:            true,
-			ElementType:         types.StringType,
-			Validators:          []validator.Map{given.NoNulls{}},
+			Optional:    true,
+			ElementType: types.StringType,
+			Validators:  []validator.Map{given.NoNulls{}},
 		},
 		"max_monthly_cost_usd": schema.StringAttribute{
 			MarkdownDescription: "Cap on `estimated_monthly_cost_usd` in US dollars, such as `\"25.00\"`. A higher estimate " +

@@ -1,0 +1,4 @@
+#!/bin/sh
+set -e
+mkdir -p /etc
+echo "PS1='$PROMPT'" >/etc/shell.rc
