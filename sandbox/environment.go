@@ -66,6 +66,7 @@ const (
 	DefaultSleepAfter  = Duration(5 * time.Minute)
 	DefaultMaxLifetime = Duration(240 * time.Hour)
 	DefaultExecTimeout = Duration(120 * time.Second)
+	MaxExecTimeout     = Duration(24 * time.Hour)
 	DefaultPostMortem  = Duration(time.Hour)
 	MaxPostMortem      = Duration(720 * time.Hour)
 )
@@ -82,6 +83,7 @@ type EnvironmentSpec struct {
 	MaxLifetime      Duration          `json:"max_lifetime,omitempty" doc:"A lease ends this long after it began, even if it is renewed. Default 240h."`
 	SleepAfter       *Duration         `json:"sleep_after,omitempty" doc:"An idle sandbox sleeps after this time; 0s disables sleep. Default 5m."`
 	SleepMode        SleepMode         `json:"sleep_mode,omitempty" enum:"pause,stop"`
+	CommandTimeout   Duration          `json:"command_timeout,omitempty" doc:"Time limit of commands that set none, 1s to 24h. Default 2m."`
 	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox. Do not put secrets here."`
 	Secrets          []string          `json:"secrets,omitempty" doc:"Names of the secrets that every sandbox gets as files in /run/secrets. A new name requires a value in secret_values. A secret that is left out is deleted."`
@@ -110,6 +112,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	orDefault(&s.Network, network)
 	orDefault(&s.TTL, DefaultTTL)
 	orDefault(&s.MaxLifetime, DefaultMaxLifetime)
+	orDefault(&s.CommandTimeout, DefaultExecTimeout)
 	orDefault(&s.SleepMode, sleep)
 	orDefault(&s.Resources.MemoryMB, size.MemoryMB)
 	orDefault(&s.Resources.CPUMillis, size.CPUMillis)
@@ -224,6 +227,9 @@ func (s EnvironmentSpec) leaseFields() []Field {
 	}
 	if d := *s.SleepAfter; d != 0 && d < Duration(time.Second) {
 		f = append(f, Field{"sleep_after", "must be 0s (never sleep) or at least 1s"})
+	}
+	if s.CommandTimeout < Duration(time.Second) || s.CommandTimeout > MaxExecTimeout {
+		f = append(f, Field{"command_timeout", "must be between 1s and 24h"})
 	}
 	if d := *s.PostMortem; d < 0 || d > MaxPostMortem {
 		f = append(f, Field{"post_mortem", "must be between 0s (not kept) and " + MaxPostMortem.String()})

@@ -44,8 +44,8 @@ type ExecRequest struct {
 	User string
 	// As is AsVerifier, or "" for a normal command.
 	As ExecAs
-	// Timeout ends the command and everything that it started. The exit code is then ExitTimeout. Default:
-	// DefaultExecTimeout. At most 24 h; no minimum, because probes may use a second.
+	// Timeout ends the command and everything that it started. The exit code is then ExitTimeout. Default: the
+	// environment's CommandTimeout. At most MaxExecTimeout; no minimum, because probes may use a second.
 	Timeout Duration
 	// Stdin is read to its end if not nil.
 	Stdin io.Reader
@@ -86,7 +86,7 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	if r.Session != "" {
 		orDefault(&r.Source, SourceAgent)
 	}
-	if r.Timeout < 0 || r.Timeout > Duration(24*60*60*1e9) {
+	if r.Timeout < 0 || r.Timeout > MaxExecTimeout {
 		f = append(f, Field{"timeout", "must be between 0s and 24h"})
 	}
 	f = append(f, AnyRules().fields("", slices.Sorted(maps.Keys(r.Env)), r.User)...)

@@ -139,11 +139,15 @@ func (v *Service) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox
 // by the same request before.
 func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 	req sandbox.ExecRequest) (*command, *ledger.Exec, error) {
+	unset := req.Timeout == 0
 	req, err := req.Normalize()
 	if err != nil {
 		return nil, nil, err
 	}
 	c := &command{commands: v, row: newExec(r.ID, req)}
+	if unset {
+		c.row.Timeout = 0
+	}
 	if known, err := v.known(ctx, r, &c.row); err != nil || known != nil {
 		return nil, known, err
 	}
@@ -155,6 +159,10 @@ func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 	c.use, err = v.Core.Hold(ctx, r, useTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
 		if err := c.checkBackend(s); err != nil {
 			return err
+		}
+		if unset {
+			c.row.Timeout = cmp.Or(s.CommandTimeout, ledger.SpanOf(sandbox.DefaultExecTimeout))
+			c.req.Timeout = c.row.Timeout.Duration()
 		}
 		if err := c.join(tx, s); err != nil {
 			return err
@@ -286,7 +294,7 @@ func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Ex
 		{"cwd", known.Cwd == want.Cwd || want.Cwd == ""}, // a session has its own, and so has it a user
 		{"as", known.As() == want.As()},
 		{"user", known.As() != want.As() || known.RunAs == want.RunAs || want.SessionID != ""},
-		{"timeout", known.Timeout == want.Timeout},
+		{"timeout", known.Timeout == want.Timeout || want.Timeout == 0}, // the environment has one
 		{"detach", known.Detached == want.Detached},
 	} {
 		if !is.same {

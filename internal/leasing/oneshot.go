@@ -22,9 +22,13 @@ const endRunLimit = time.Minute
 
 // Run implements service.Runs. The run's own owner tells its lease from one that the agent had.
 func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
+	unset := r.Timeout == 0
 	r, err = r.Normalize()
 	if err != nil {
 		return res, err
+	}
+	if unset {
+		r.Timeout = 0 // the environment has one
 	}
 	if err := e.admitRun(ctx, &r); err != nil {
 		return res, err
@@ -47,7 +51,7 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 }
 
 // admitRun refuses a run that its environment does not allow, before a sandbox is made for it, and gives a run
-// that names no agent one of its own.
+// that names no agent or timeout one.
 func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	env, err := e.GetEnvironment(ctx, r.EnvironmentID)
 	if err != nil {
@@ -55,6 +59,9 @@ func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	}
 	if err := env.Rules().Check("run", slices.Sorted(maps.Keys(r.Env)), r.User); err != nil {
 		return err
+	}
+	if r.Timeout == 0 {
+		r.Timeout = env.WithDefaults().CommandTimeout
 	}
 	if r.AgentDID != "" {
 		return nil

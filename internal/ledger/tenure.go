@@ -46,7 +46,9 @@ type Terms struct {
 	MaxLifetime Span
 	// SleepAfter is 0 for never. In a warm pool it is 0 for a sandbox that waits awake, and positive for one
 	// that sleeps.
-	SleepAfter       Span
+	SleepAfter Span
+	// CommandTimeout is for commands that set none; 0 means sandbox.DefaultExecTimeout.
+	CommandTimeout   Span
 	ExpiryConditions []string              `gorm:"serializer:json"`
 	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
 	// Labels are those of the lease and of its environment.
@@ -59,7 +61,7 @@ type Terms struct {
 func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 	return Terms{
 		TTL: SpanOf(spec.TTL), MaxLifetime: SpanOf(spec.MaxLifetime), SleepAfter: SpanOf(*spec.SleepAfter),
-		ExpiryConditions: spec.ExpiryConditions, Settings: own, PostStart: spec.PostStart,
+		CommandTimeout: SpanOf(spec.CommandTimeout), ExpiryConditions: spec.ExpiryConditions, Settings: own, PostStart: spec.PostStart,
 		Labels: sandbox.EffectiveLabels(spec.Labels, nil), // GORM stores a nil map as NULL
 	}
 }
@@ -69,6 +71,7 @@ func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 func (t *Terms) Follow(spec sandbox.EnvironmentSpec) {
 	applied := t.Settings.Apply(spec)
 	t.TTL, t.SleepAfter, t.ExpiryConditions = SpanOf(applied.TTL), SpanOf(*applied.SleepAfter), applied.ExpiryConditions
+	t.CommandTimeout = SpanOf(applied.CommandTimeout)
 	t.Labels = sandbox.EffectiveLabels(applied.Labels, nil)
 }
 

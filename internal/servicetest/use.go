@@ -11,6 +11,7 @@ import (
 )
 
 var useTests = []test{
+	{"EnvironmentLimitsCommandsThatSetNoTimeout", environmentLimitsCommandsThatSetNoTimeout},
 	{"ExecCollectsOutput", execCollectsOutput},
 	{"ExecStreams", execStreams},
 	{"ExecKeepsBytes", execKeepsBytes},
@@ -160,4 +161,36 @@ func sandboxSleepsAndWakes(w *world) {
 	phase(sandbox.PhaseAsleep, w.lease(ann))
 	w.exec(sandbox.ExecRequest{Command: []string{"echo"}}) // the next use wakes it
 	phase(sandbox.PhaseAwake, w.lease(ann))
+}
+
+func environmentLimitsCommandsThatSetNoTimeout(w *world) {
+	limited := func(limit time.Duration) func(p *sandbox.PutEnvironment) {
+		return func(p *sandbox.PutEnvironment) { p.CommandTimeout = sandbox.Duration(limit) }
+	}
+	w.environment(limited(time.Second))
+	w.acquire(ann)
+	ref := sandbox.LeaseRef{ID: annsLease}
+	long := sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "1h"}}
+	first := must(w.Service.Exec(w.Context(), ref, long))(w)
+	if !first.TimedOut {
+		w.Errorf("a command that sets no timeout ends as %+v", first)
+	}
+	begun := must(w.Service.StartExec(w.Context(), ref, sandbox.ExecRequest{Command: []string{"true"}}))(w)
+	run := must(w.Service.Run(w.Context(), sandbox.RunRequest{
+		EnvironmentID: game, ExecRequest: sandbox.ExecRequest{Command: []string{"sleep", "1h"}},
+	}))(w)
+	if begun.Timeout.D() != time.Second || !run.TimedOut {
+		w.Errorf("a detached command has %s, and a run ends as %+v", begun.Timeout, run.ExecResult)
+	}
+
+	// A change holds for leases that live. The same request finds the command that it began before.
+	w.environment(limited(time.Hour))
+	later := must(w.Service.StartExec(w.Context(), ref, sandbox.ExecRequest{Command: []string{"true"}}))(w)
+	again := must(w.Service.Exec(w.Context(), ref, long))(w)
+	if later.Timeout.D() != time.Hour || !again.TimedOut || again.ExecID != first.ExecID {
+		w.Errorf("after a change a command has %s, and the first one is %+v", later.Timeout, again)
+	}
+	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, Owner: owner,
+		EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", CommandTimeout: sandbox.Duration(25 * time.Hour)}})
+	w.wantError(err, sandbox.Invalid, "", "command_timeout")
 }

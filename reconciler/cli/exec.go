@@ -55,7 +55,7 @@ run or its outcome is unknown.`,
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "kill the command after this time, at most 24h")
+	f.DurationVar(&timeout, "timeout", 0, "kill the command after this time, at most 24h (default: the environment's)")
 	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, `NAME=value`; may be repeated")
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
 	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")

@@ -53,8 +53,8 @@ command did not run or its outcome is unknown.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.AgentDID, "agent", "", "`DID` of the agent that the run belongs to (default: a new one)")
-	f.DurationVar(&flags.timeout, "timeout", sandbox.DefaultExecTimeout.D(),
-		"kill the command after this time, at most 24h")
+	f.DurationVar(&flags.timeout, "timeout", 0,
+		"kill the command after this time, at most 24h (default: the environment's)")
 	f.DurationVar(&flags.margin, "margin", sandbox.DefaultRunMargin.D(),
 		"time allowed for creating the sandbox and copying files, 5s to 1h")
 	f.StringArrayVarP(&flags.env, "env", "e", nil, "set a variable, `NAME=value`; may be repeated")

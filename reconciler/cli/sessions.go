@@ -143,7 +143,7 @@ the line exports and its final directory.`,
 	f := cmd.Flags()
 	f.StringVar(&req.Shell, "shell", "", "run this `line` in the sandbox's shell instead of a program")
 	f.StringVar((*string)(&req.Source), "source", "", "author of the command: user, agent or system (default agent)")
-	f.DurationVar(&timeout, "timeout", sandbox.DefaultExecTimeout.D(), "kill the command after this time, at most 24h")
+	f.DurationVar(&timeout, "timeout", 0, "kill the command after this time, at most 24h (default: the environment's)")
 	f.StringArrayVarP(&env, "env", "e", nil, "set a variable for this command only, `NAME=value`; may be repeated")
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default: the session's)")
 	f.StringVar(&req.ID, "id", "",

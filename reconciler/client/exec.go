@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -34,10 +35,7 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 		Timeout:     req.Timeout,
 		OutputLimit: req.OutputLimit,
 	}
-	running := req.Timeout.D()
-	if running <= 0 {
-		running = sandbox.DefaultExecTimeout.D()
-	}
+	running := running(req.Timeout)
 	if req.Stdin == nil && req.Stdout == nil && req.Stderr == nil {
 		var result wire.ExecResult
 		if err := c.call(ctx,
@@ -61,6 +59,15 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	}
 	defer func() { _ = resp.Body.Close() }() // cancels the command if it still runs
 	return c.readOutput(path, json.NewDecoder(resp.Body), req)
+}
+
+// running returns how long a command may run. Without a timeout, the environment says so, and this program does not
+// know it.
+func running(timeout sandbox.Duration) time.Duration {
+	if timeout <= 0 {
+		timeout = sandbox.MaxExecTimeout
+	}
+	return timeout.D()
 }
 
 // runPath is the path for running a command, in a session unless session is "".

@@ -18,6 +18,7 @@ func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef,
 		return x, err
 	}
 	req.Detach = true
+	timeout := req.Timeout // 0 is the environment's
 	if req, err = req.Normalize(); err != nil {
 		return x, err
 	}
@@ -31,7 +32,7 @@ func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef,
 		Cwd:     req.Cwd,
 		User:    req.User,
 		As:      req.As,
-		Timeout: req.Timeout,
+		Timeout: timeout,
 	}
 	return x, c.call(ctx, request{method: http.MethodPost, path: path, body: body, slow: true, once: req.ID == ""}, &x)
 }

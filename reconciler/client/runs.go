@@ -15,17 +15,19 @@ import (
 // Run implements service.Runs. It streams both ways and does not retry: a lost response is UnknownOutcome, and the
 // sandbox is destroyed anyway. The client's token owns the run.
 func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResult, error) {
+	timeout := r.Timeout // 0 is the environment's
 	r, err := r.Normalize()
 	if err != nil {
 		return sandbox.RunResult{}, err
 	}
+	r.Timeout = timeout
 	body, sent := io.Pipe()
 	form := multipart.NewWriter(sent)
 	go func() { // ends when the transport closes the body, or at the end of the input
 		sent.CloseWithError(writeRun(form, r))
 	}()
 	const path = "/v1/runs"
-	wait := c.slow + r.Timeout.D() + r.Margin.D()
+	wait := c.slow + running(r.Timeout) + r.Margin.D()
 	resp, err := c.send(ctx, wait, http.MethodPost, path, form.FormDataContentType(), wire.NDJSON, body)
 	if err != nil {
 		return sandbox.RunResult{}, err

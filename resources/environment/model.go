@@ -45,6 +45,7 @@ type Model struct {
 	PostStart        types.List     `tfsdk:"post_start"`
 	Processes        types.List     `tfsdk:"process"`
 	PostMortem       duration.Value `tfsdk:"post_mortem"`
+	CommandTimeout   duration.Value `tfsdk:"command_timeout"`
 	Labels           types.Map      `tfsdk:"labels"`
 	Epoch            types.Int64    `tfsdk:"epoch"`
 	ForceDestroy     types.Bool     `tfsdk:"force_destroy"`
@@ -95,6 +96,8 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 		TTL:         orZero(m.TTL),
 		MaxLifetime: orZero(m.MaxLifetime),
 		PostMortem:  m.PostMortem.Pointer(),
+
+		CommandTimeout: orZero(m.CommandTimeout),
 	}
 	diags.Append(expandNetwork(ctx, m.Network, &spec)...)
 	spec.WarmPool = m.WarmPool.expand()
@@ -162,6 +165,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.flattenConfinement(spec.Confinement)
 	m.flattenCommands(ctx, spec, &diags)
 	m.PostMortem = duration.FromPointer(spec.PostMortem)
+	m.CommandTimeout = duration.New(spec.CommandTimeout)
 	m.Labels = flattenMap(ctx, spec.Labels, m.Labels, &diags)
 	conditions, d := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)
 	diags.Append(d...)

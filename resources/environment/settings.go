@@ -32,11 +32,13 @@ type Settings struct {
 	PostStart      types.List     `tfsdk:"post_start"`
 	Processes      types.List     `tfsdk:"process"`
 	PostMortem     duration.Value `tfsdk:"post_mortem"`
+	CommandTimeout duration.Value `tfsdk:"command_timeout"`
 }
 
 // SettingsAttributes describes the settings as the resource does; all are computed.
 func SettingsAttributes() map[string]datasource.Attribute {
-	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "initial_state", "skills", "post_mortem")
+	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "initial_state", "skills", "post_mortem",
+		"command_timeout")
 	maps.Copy(all, computed.Attributes(networkAttribute().Attributes, "allow", "private_cidrs", "credentials",
 		"authorities"))
 	maps.Copy(all,
@@ -78,6 +80,7 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 		PostStart:      m.PostStart,
 		Processes:      m.Processes,
 		PostMortem:     duration.FromPointer(spec.PostMortem),
+		CommandTimeout: duration.New(spec.CommandTimeout),
 	}
 	if spec.Network == sandbox.NetworkRestricted {
 		rules := spec.EgressRules()

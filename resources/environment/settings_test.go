@@ -71,6 +71,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
     monthly_usd = "25.00"
   }
   post_mortem   = "10m"
+  command_timeout = "5m"
   initial_state = { "memory/intro.md" = "You wake up." }
   skills        = { trading = "Sell high." }
   state = {
@@ -112,6 +113,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
 							}
 							s.Budget = &sandbox.Budget{Monthly: 25e9}
 							s.PostMortem = span(10 * time.Minute)
+							s.CommandTimeout = sandbox.Duration(5 * time.Minute)
 							s.InitialData = map[string]string{"memory/intro.md": "You wake up."}
 							s.Skills = map[string]string{"trading": "Sell high."}
 							s.Snapshot = &sandbox.SnapshotSpec{Scope: sandbox.ScopeAgent, CheckpointEvery: span(0), SizeLimitMB: 8}

@@ -110,7 +110,7 @@ func TestADockerfileGoesOnFromItsLastStage(t *testing.T) {
 		"FROM a AS x\nFROM --platform=linux/amd64 b\nRUN <<E\nFROM c\nE\n": "FROM a AS x\n" +
 			"FROM --platform=linux/amd64 b AS devcontainer_base\nRUN <<E\nFROM c\nE\nFROM devcontainer_base AS devcontainer\n",
 		"FROM a as last": "FROM a as last\nFROM last AS devcontainer\n",
-		"FROM \\\n  a":    "FROM \\\n  a AS devcontainer_base\nFROM devcontainer_base AS devcontainer\n",
+		"FROM \\\n  a":   "FROM \\\n  a AS devcontainer_base\nFROM devcontainer_base AS devcontainer\n",
 	} {
 		b := read(t, map[string]string{
 			".devcontainer/devcontainer.json": `{"build": {"dockerfile": "../Dockerfile", "context": "..", "args": {"A": "b"}}}`,
@@ -219,12 +219,12 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"r.test/f/empty": {},
 	}
 	for text, says := range map[string]string{
-		`{"image": "a"`:                                                       "is not JSON with comments",
-		`{}`:                                                                  "must have image or build.dockerfile",
-		`{"image": "a", "dockerFile": "b"}`:                                   "has both",
-		`{"dockerComposeFile": "c.yml"}`:                                      "has dockerComposeFile",
-		`{"image": 5}`:                                                        "image",
-		`{"image": "${localEnv:X}"}`:                                          "image has ${localEnv:X}",
+		`{"image": "a"`:                     "is not JSON with comments",
+		`{}`:                                "must have image or build.dockerfile",
+		`{"image": "a", "dockerFile": "b"}`: "has both",
+		`{"dockerComposeFile": "c.yml"}`:    "has dockerComposeFile",
+		`{"image": 5}`:                      "image",
+		`{"image": "${localEnv:X}"}`:        "image has ${localEnv:X}",
 		`{"image": "a", "containerEnv": {"A": "b\nc"}}`:                       "containerEnv.A must be one line",
 		`{"image": "a", "postCreateCommand": 5}`:                              "a command must be",
 		`{"build": {"dockerfile": "none"}}`:                                   "no such file",

@@ -204,7 +204,7 @@ type ExecRequest struct {
 	Cwd           string              `json:"cwd,omitempty" doc:"In /workspace or /data. Default /workspace."`
 	User          string              `json:"user,omitempty" doc:"\"uid\" or \"uid:gid\" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user."`
 	As            sandbox.ExecAs      `json:"as,omitempty" enum:"verifier" doc:"verifier: run as a second user of the sandbox, while all other processes of the sandbox are frozen. An error if one of them ran anyway. For test verdicts. Other commands wait, and get 409 verifier_runs at their timeout."`
-	Timeout       sandbox.Duration    `json:"timeout,omitempty" doc:"Default 120s, at most 24h; the exit code is then 124."`
+	Timeout       sandbox.Duration    `json:"timeout,omitempty" doc:"At most 24h; the exit code is then 124. Default: the environment's command_timeout."`
 	OutputLimit   int                 `json:"output_limit,omitempty" doc:"Bytes to keep of each stream of collected output. Default 1 MiB."`
 	Stdin         string              `json:"stdin,omitempty"`
 	StdinEncoding string              `json:"stdin_encoding,omitempty" enum:"base64"`
