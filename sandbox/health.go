@@ -22,6 +22,7 @@ type LeaseUsage struct {
 	// State is the state that the backend reports. A stopped sandbox uses only disk.
 	State       State    `json:"state"`
 	CPUTime     Duration `json:"cpu_time" doc:"CPU time since the sandbox last started."`
+	CPUPercent  *float64 `json:"cpu_percent,omitempty" doc:"Mean CPU use since the last sample of the history, in percent of one core. Absent if that sample is more than three minutes old, or the sandbox has started since."`
 	MemoryBytes int64    `json:"memory_bytes"`
 	PIDs        int64    `json:"pids"`
 	// Limits are the sandbox's limits.

@@ -90,10 +90,22 @@ func checkEnvironmentID(fields []Field, name, v string) []Field {
 
 func checkAgentDID(fields []Field, name, v string) []Field {
 	if !isAgentDID(v) || strings.Contains(v, "::") {
-		return append(fields,
-			Field{name, "must be a DID such as did:plc:abc, at most 200 characters after the method, without \"::\""})
+		problem := "must be a DID such as did:plc:abc, at most 200 characters after the method, without \"::\""
+		if normal := normalDID(v); normal != v && isAgentDID(normal) && !strings.Contains(normal, "::") {
+			problem = "must be in its normal form, " + normal
+		}
+		return append(fields, Field{name, problem})
 	}
 	return fields
+}
+
+// normalDID returns a DID without spaces around it, and with its scheme and method in lower case, as DID Core 1.0
+// section 3.1 has them. What follows the method differs by case.
+func normalDID(v string) string {
+	v = strings.TrimSpace(v)
+	scheme, rest, _ := strings.Cut(v, ":")
+	method, id, _ := strings.Cut(rest, ":")
+	return strings.ToLower(scheme) + ":" + strings.ToLower(method) + ":" + id
 }
 
 func checkCondition(fields []Field, name, v string) []Field {

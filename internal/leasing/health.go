@@ -48,6 +48,9 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 			return sandbox.LeaseUsage{}, lifecycle.AsError(err)
 		}
 		usage.CPUTime, usage.MemoryBytes, usage.PIDs = sandbox.Duration(used.CPUTime), used.MemoryBytes, used.PIDs
+		if usage.CPUPercent, err = e.cpuPercent(ctx, usage); err != nil {
+			return sandbox.LeaseUsage{}, err
+		}
 	}
 	if o.State == sandbox.StateRunning {
 		disk, err := x.DiskUsage(ctx, h)
@@ -59,6 +62,24 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 		}
 	}
 	return usage, nil
+}
+
+// cpuPercent returns the mean CPU use since the last sample of the history, nil where there is none to compare with.
+func (e *Engine) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent *float64, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+		rows, err := tx.Accounting().UsageSamples(u.SandboxID, ledger.At(u.SampledAt.Add(-sandbox.MaxUsageGap)),
+			ledger.At(u.SampledAt))
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		now := sandbox.UsageSample{At: u.SampledAt, CPUTime: u.CPUTime}.Since(rows[len(rows)-1].Domain())
+		if now.CPUMillis != nil {
+			tenth := float64(*now.CPUMillis) / 10
+			percent = &tenth
+		}
+		return nil
+	})
+	return percent, err
 }
 
 // LeaseUsageHistory implements service.Health.

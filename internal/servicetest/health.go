@@ -88,6 +88,10 @@ func usageIsKeptForADay(w *world) {
 			w.Errorf("sample %d is of a mean of %v", i, s.CPUMillis)
 		}
 	}
+	now := must(w.Service.LeaseUsage(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
+	if now.CPUPercent == nil || *now.CPUPercent != 50 {
+		w.Errorf("since the last sample it used %v %% of a core: %+v", now.CPUPercent, now)
+	}
 	some := w.history(func(q *sandbox.UsageHistoryQuery) { q.From, q.To = all[1].At, all[2].At })
 	if len(some) != 1 || !some[0].At.Equal(all[1].At) || some[0].CPUMillis == nil || *some[0].CPUMillis != 500 {
 		w.Errorf("the second sample alone is %+v", some)

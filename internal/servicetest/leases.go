@@ -3,6 +3,7 @@ package servicetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,6 +131,10 @@ func acquireNamesWrongFields(w *world) {
 	w.environment()
 	_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: "ann", EnvironmentID: "Catan", Owner: owner})
 	w.wantError(err, sandbox.Invalid, "", "agent_did", "environment_id")
+	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: " DID:PLC:Ann", EnvironmentID: game, Owner: owner})
+	if w.wantError(err, sandbox.Invalid, "", "agent_did"); !strings.Contains(err.Error(), "normal form, did:plc:Ann") {
+		w.Errorf("a DID that is not in its normal form is refused with %v", err)
+	}
 	short, long := sandbox.Duration(time.Millisecond), sandbox.Duration(9000*time.Hour)
 	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner,
 		Settings: sandbox.LeaseSettings{

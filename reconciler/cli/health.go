@@ -49,8 +49,12 @@ for a lease that has ended. CPU is the mean since the previous sample. The first
 				return err
 			}
 			return a.print(cmd, u, func(t *table) {
-				t.row("STATE", "CPU TIME", "MEMORY", "OF", "PIDS", "OF", "DISK", "FILES")
-				t.row(string(u.State), u.CPUTime.D().Round(time.Millisecond).String(),
+				cpu := ""
+				if u.CPUPercent != nil {
+					cpu = strconv.FormatFloat(*u.CPUPercent, 'f', -1, 64) + " %"
+				}
+				t.row("STATE", "CPU", "CPU TIME", "MEMORY", "OF", "PIDS", "OF", "DISK", "FILES")
+				t.row(string(u.State), cpu, u.CPUTime.D().Round(time.Millisecond).String(),
 					mebibytes(u.MemoryBytes), fmt.Sprintf("%d MiB", u.Limits.MemoryMB),
 					strconv.FormatInt(u.PIDs, 10), strconv.FormatInt(u.Limits.PIDs, 10), diskOf(u.Disk), filesOf(u.Disk))
 			})
