@@ -115,8 +115,8 @@ func describe() schema.Schema {
 			"from":   moment("Only usage since this time. Default: the beginning."),
 			"to":     moment("Only usage until this time. Default: now."),
 			"group_by": schema.StringAttribute{
-				MarkdownDescription: "Group of a row: `lease`, `environment`, `agent`, `day`, `month` (UTC), or `label:<key>` for " +
-					"the value of a label. Default: `lease`.",
+				MarkdownDescription: "Group of a row: `lease`, `environment`, `agent`, `day`, `month` (UTC), or `label:<key>` " +
+					"for the value of a label. Default: `lease`.",
 				Optional: true,
 				Validators: []validator.String{stringvalidator.Any(stringvalidator.OneOf(string(sandbox.CostByLease),
 					string(sandbox.CostByEnvironment), string(sandbox.CostByAgent), string(sandbox.CostByDay),

@@ -61,8 +61,9 @@ type Terms struct {
 func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 	return Terms{
 		TTL: SpanOf(spec.TTL), MaxLifetime: SpanOf(spec.MaxLifetime), SleepAfter: SpanOf(*spec.SleepAfter),
-		CommandTimeout: SpanOf(spec.CommandTimeout), ExpiryConditions: spec.ExpiryConditions, Settings: own, PostStart: spec.PostStart,
-		Labels: sandbox.EffectiveLabels(spec.Labels, nil), // GORM stores a nil map as NULL
+		CommandTimeout: SpanOf(spec.CommandTimeout), ExpiryConditions: spec.ExpiryConditions, Settings: own,
+		PostStart: spec.PostStart,
+		Labels:    sandbox.EffectiveLabels(spec.Labels, nil), // GORM stores a nil map as NULL
 	}
 }
 

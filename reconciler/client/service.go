@@ -259,7 +259,8 @@ func leasePath(id string) (string, error) {
 
 func eventsPath(f sandbox.EventFilter) string {
 	return "/v1/events" + query("environment_id", f.EnvironmentID, "lease_id", f.LeaseID,
-		"sandbox_id", f.SandboxID, "type", f.Type, "labels", string(f.Labels), "from_sequence", number(f.FromSequence), "after_id", number(f.AfterID),
+		"sandbox_id", f.SandboxID, "type", f.Type, "labels", string(f.Labels),
+		"from_sequence", number(f.FromSequence), "after_id", number(f.AfterID),
 		"latest", flag(f.Latest), "before_id", number(f.BeforeID), "limit", number(f.Limit))
 }
 

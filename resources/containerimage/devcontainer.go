@@ -23,9 +23,9 @@ import (
 func devcontainerAttribute() schema.StringAttribute {
 	beside := path.MatchRelative().AtParent()
 	return schema.StringAttribute{
-		MarkdownDescription: "Path of a `devcontainer.json` in the context, such as `.devcontainer/devcontainer.json`, that " +
-			"says how to build the image, instead of `dockerfile`: `image` or `build`, `features` of a registry or of the " +
-			"project, `containerEnv` and `remoteEnv`. Its build context is the one that the file names; `args` here override " +
+		MarkdownDescription: "Path of a `devcontainer.json` in the context, such as `.devcontainer/devcontainer.json`, " +
+			"that says how to build the image, instead of `dockerfile`: `image` or `build`, `features` of a registry or of " +
+			"the project, `containerEnv` and `remoteEnv`. Its build context is the one that the file names; `args` here override " +
 			"those of the file. `post_start` has its commands. The plan warns of settings that have no effect in a sandbox, " +
 			"such as `privileged`. Changed in place. Default: none.",
 		Optional: true,
@@ -38,7 +38,9 @@ func devcontainerAttribute() schema.StringAttribute {
 }
 
 // postStartType is the type of an element of post_start.
-var postStartType = types.ObjectType{AttrTypes: map[string]attr.Type{"command": types.ListType{ElemType: types.StringType}}}
+var postStartType = types.ObjectType{AttrTypes: map[string]attr.Type{
+	"command": types.ListType{ElemType: types.StringType},
+}}
 
 func postStartAttribute() schema.ListNestedAttribute {
 	return schema.ListNestedAttribute{

@@ -39,7 +39,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 	resp.Schema = schema.Schema{
 		Version: 1,
 		MarkdownDescription: "A container image for sandboxes. `build` builds it on the Docker engine from a local " +
-			"directory, with a Dockerfile or as a `devcontainer.json` says; `source` takes it from a registry. `push` pushes it to the registry of its name.\n\n" +
+			"directory, with a Dockerfile or as a `devcontainer.json` says; `source` takes it from a registry. `push` pushes " +
+			"it to the registry of its name.\n\n" +
 			"A changed file shows in the plan as a changed `context_hash`, and the apply builds the image again. The tags " +
 			"move once the new image is built. Running sandboxes keep the old image.\n\n" +
 			"The hash covers the Dockerfile, the build arguments, target, platform and labels, and the path, mode and " +

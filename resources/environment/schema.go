@@ -140,8 +140,8 @@ func leaseAttributes() map[string]schema.Attribute {
 			"reconciler.", sandbox.DefaultSleepAfter),
 		"post_mortem": durationAttribute("Time for which a sandbox that failed after it was ready is kept, stopped, for "+
 			"inspection, at most `720h`; `0s` removes it at once. Changed in place.", sandbox.DefaultPostMortem),
-		"command_timeout": durationAttribute("Time limit of commands that set none, `1s` to `24h`. Changed in place, also for "+
-			"leases that live.", sandbox.DefaultExecTimeout),
+		"command_timeout": durationAttribute("Time limit of commands that set none, `1s` to `24h`. Changed in place, also "+
+			"for leases that live.", sandbox.DefaultExecTimeout),
 		"sleep_mode": schema.StringAttribute{
 			MarkdownDescription: "How a sandbox sleeps: `pause` keeps processes and memory; `stop` ends processes and frees " +
 				"memory. Both keep `/workspace`. Cloudflare supports only `stop`, which keeps only `/data`. Default: `pause`, " +

@@ -80,7 +80,8 @@ func attributes() map[string]schema.Attribute {
 		},
 		"labels": schema.MapAttribute{
 			MarkdownDescription: "Labels of this lease, in addition to those of the environment, whose values they cannot " +
-				"change. Lists, events and costs can be filtered by them. Changed in place. At most 32, without commas. Default: none.",
+				"change. Lists, events and costs can be filtered by them. Changed in place. At most 32, without commas. " +
+				"Default: none.",
 			Optional:    true,
 			ElementType: types.StringType,
 			Validators:  []validator.Map{mapvalidator.SizeBetween(1, sandbox.MaxLabels), given.NoNulls{}},

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// command is a lifecycle command: a line for the shell, a program with arguments, or several of them by name. It is kept
-// as a list of programs with arguments.
+// command is a lifecycle command: a line for the shell, a program with arguments, or several of them by name. It
+// is kept as a list of programs with arguments.
 type command [][]string
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -1,8 +1,8 @@
 // Package devcontainer turns a devcontainer.json (containers.dev, read 2026-11-26) into a build of an image.
 //
-// It knows what makes the image: image or Dockerfile, features, variables and the commands that run once the container
-// exists. What starts a container in another way than a sandbox starts (runArgs, privileged, mounts) cannot be had: it is
-// a Note.
+// It knows what makes the image: image or Dockerfile, features, variables and the commands that run once the
+// container exists. What starts a container in another way than a sandbox starts (runArgs, privileged, mounts)
+// cannot be had: it is a Note.
 package devcontainer
 
 import (
