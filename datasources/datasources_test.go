@@ -98,6 +98,17 @@ data "sandbox_leases" "active" {
   environment_id = local.name
   status         = "active"
 }
+data "sandbox_leases" "labelled" {
+  environment_id = local.name
+  labels         = { team = "games" }
+}
+data "sandbox_leases" "other_label" { labels = { team = "none" } }
+data "sandbox_environments" "other_label" { labels = { team = "none" } }
+data "sandbox_events" "other_label" { labels = { team = "none" } }
+data "sandbox_cost" "by_team" {
+  environment_id = local.name
+  group_by       = "label:team"
+}
 data "sandbox_leases" "bob" { agent_did = "did:plc:bob" }
 data "sandbox_cost" "by_environment" {
   environment_id = local.name
@@ -171,6 +182,13 @@ data "sandbox_drift" "open" {
 				at("lease.by_id", top("ended_at"), moment),
 
 				at("leases.all", top("leases"), knownvalue.ListSizeExact(2)),
+				at("leases.labelled", top("leases"), knownvalue.ListSizeExact(2)),
+				at("leases.labelled", top("leases").AtSliceIndex(0).AtMapKey("labels").AtMapKey("team"), text("games")),
+				at("leases.other_label", top("leases"), knownvalue.ListSizeExact(0)),
+				at("environments.other_label", top("environments"), knownvalue.ListSizeExact(0)),
+				at("events.other_label", top("events"), knownvalue.ListSizeExact(0)),
+				at("cost.by_team", top("rows"), knownvalue.ListSizeExact(1)),
+				at("cost.by_team", top("rows").AtSliceIndex(0).AtMapKey("label"), text("games")),
 				at("leases.active", top("leases"), knownvalue.ListSizeExact(1)),
 				at("leases.active", top("leases").AtSliceIndex(0).AtMapKey("agent_did"), text(alice)),
 				at("leases.bob", top("leases").AtSliceIndex(0).AtMapKey("generation"), number(1)),

@@ -76,6 +76,7 @@ func (m *Model) asWritten(ctx context.Context, raw sandbox.EnvironmentSpec,
 	asWritten(&filled.Backend, raw.Backend, m.Backend)
 	asWritten(&filled.TTL, raw.TTL, m.TTL)
 	asWritten(&filled.MaxLifetime, raw.MaxLifetime, m.MaxLifetime)
+	asWritten(&filled.CommandTimeout, raw.CommandTimeout, m.CommandTimeout)
 	asWritten(&filled.SleepMode, raw.SleepMode, m.SleepMode)
 	if n := m.Network; n != nil {
 		asWritten(&filled.Network, raw.Network, n.Mode)
