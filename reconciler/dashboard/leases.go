@@ -19,6 +19,7 @@ type tab struct {
 type leasesPage struct {
 	scope
 	Agent  string
+	Labels string
 	Status string
 	Tabs   []tab
 	Leases []sandbox.Lease
@@ -35,7 +36,7 @@ var leaseStatuses = []string{
 // leases lists leases by id.
 func leases(p *page) error {
 	s := p.scope
-	v := leasesPage{scope: s, Agent: p.query("agent"), Status: p.query("status")}
+	v := leasesPage{scope: s, Agent: p.query("agent"), Labels: p.query("labels"), Status: p.query("status")}
 	if v.Status == "" {
 		v.Status = leaseStatuses[0]
 	}
@@ -45,7 +46,7 @@ func leases(p *page) error {
 	}
 	here := func(status, after string) string {
 		return address(Root+"leases", "environment", p.query("environment"), "agent", v.Agent,
-			"status", status, "after", after)
+			"labels", v.Labels, "status", status, "after", after)
 	}
 	for _, status := range leaseStatuses {
 		v.Tabs = append(v.Tabs, tab{status, here(status, ""), status == v.Status})
@@ -78,6 +79,7 @@ func (p *page) fill(v *leasesPage) (err error) {
 	v.Leases, err = p.service.ListLeases(p.ctx, sandbox.LeaseFilter{
 		EnvironmentID: v.Environment,
 		AgentDID:      v.Agent,
+		Labels:        sandbox.LabelSelector(v.Labels),
 		Status:        sandbox.LeaseStatus(status),
 		After:         p.query("after"),
 		Limit:         leasesPerPage + 1,

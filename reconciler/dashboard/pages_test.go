@@ -16,21 +16,23 @@ import (
 // pages are all pages about the lease of did:plc:ann in catan-7 and the command x, or about everything, with what
 // they show; {lease} is the lease's address.
 var pages = map[string]string{
-	"/ui/":                      "catan-7",
-	"/ui/environments/catan-7":  "game:1",
-	"/ui/leases":                "did:plc:ann",
-	"/ui/leases?status=all":     "did:plc:ann",
-	"/ui/leases?status=expired": "No expired leases",
-	"/ui/costs":                 "Costs of August 2026",
-	"/ui/costs?month=2026-07":   "No usage",
-	"/ui/drift?status=all":      "vanished",
-	"/ui/egress":                "No connection attempts",
-	"/ui/agents":                "Answers messages.",
-	"/ui/llm-calls":             "No calls of models",
-	"/ui/webhook":               "agent.birth",
-	"{lease}":                   "sandbox ready",
-	"{lease}/usage":             "Processes and threads",
-	"{lease}/execs/{exec}":      "hello",
+	"/ui/":                          "catan-7",
+	"/ui/environments/catan-7":      "game:1",
+	"/ui/leases":                    "did:plc:ann",
+	"/ui/leases?status=all":         "did:plc:ann",
+	"/ui/leases?status=expired":     "No expired leases",
+	"/ui/leases?labels=team%3Dred":  "did:plc:ann",
+	"/ui/leases?labels=team%3Dblue": "No active leases",
+	"/ui/costs":                     "Costs of August 2026",
+	"/ui/costs?month=2026-07":       "No usage",
+	"/ui/drift?status=all":          "vanished",
+	"/ui/egress":                    "No connection attempts",
+	"/ui/agents":                    "Answers messages.",
+	"/ui/llm-calls":                 "No calls of models",
+	"/ui/webhook":                   "agent.birth",
+	"{lease}":                       "sandbox ready",
+	"{lease}/usage":                 "Processes and threads",
+	"{lease}/execs/{exec}":          "hello",
 }
 
 // doings are what changes a lease, each with what its confirmation says.
@@ -324,6 +326,21 @@ func TestListOfLeasesIsPagedAndFiltered(t *testing.T) {
 	if a := b.get("/ui/leases?agent=did:plc:other"); !strings.Contains(a.body, ">did:plc:other<") ||
 		strings.Contains(a.body, "did:plc:agent") {
 		t.Errorf("the leases of one agent are %s", a.body)
+	}
+}
+
+// Labels lead to the leases that have them.
+func TestLabelsAreLinks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, _ := w.game()
+	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
+	for _, page := range []string{"/ui/leases/" + url.PathEscape(l.ID), "/ui/environments/catan-7"} {
+		_, link, found := strings.Cut(b.get(page).body, `<dt>Labels</dt><dd><a href="`)
+		link, _, _ = strings.Cut(link, `"`)
+		if !found || !strings.Contains(b.get(html.UnescapeString(link)).body, ">did:plc:ann<") {
+			t.Errorf("the labels of %s lead to %q", page, link)
+		}
 	}
 }
 

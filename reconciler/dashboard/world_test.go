@@ -244,7 +244,7 @@ func (w *world) run(lease string, command ...string) string {
 // else, and a message that matched nothing.
 func (w *world) game() (sandbox.Lease, string) {
 	w.Helper()
-	w.environment("catan-7", model)
+	w.environment("catan-7", model, func(p *sandbox.PutEnvironment) { p.Labels = map[string]string{"team": "red"} })
 	w.environment("rpg-1")
 	w.Remove(w.acquire("did:plc:bea", "catan-7").SandboxID)
 	w.Advance(time.Minute)
