@@ -1,0 +1,88 @@
+package sdk_test
+
+import (
+	"bufio"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sdk/internal/generate"
+)
+
+// TestEveryOperationHasAMethod: both libraries have a method for every operation of the OpenAPI document.
+func TestEveryOperationHasAMethod(t *testing.T) {
+	t.Parallel()
+	d := document(t)
+	for _, l := range libraries(t) {
+		w := &world{T: t, token: "none", secret: "none", proxy: &proxy{url: "http://127.0.0.1:1"}}
+		answer, failed := l.start(w).do("methods", nil, nil)
+		if failed != nil {
+			t.Fatalf("%s: %+v", l.name, failed)
+		}
+		methods := map[any]bool{}
+		for _, name := range answer.([]any) {
+			methods[name] = true
+		}
+		for _, op := range d.Operations() {
+			name := generate.Method(op.ID)
+			if l.name == "TypeScript" {
+				name = generate.Camel(name)
+			}
+			if !methods[name] {
+				t.Errorf("%s: operation %s has no method %s", l.name, op.ID, name)
+			}
+		}
+	}
+}
+
+// TestErrorCodes: both libraries know the codes of the domain.
+func TestErrorCodes(t *testing.T) {
+	t.Parallel()
+	domain := quoted(t, "../sandbox/errors.go", "The error codes.", ")")
+	for file, begin := range map[string]string{
+		"python/sandbox_lease/errors.py": "Code = Literal[", "typescript/src/errors.ts": "export type Code =",
+	} {
+		if got := quoted(t, file, begin, ""); !slices.Equal(got, domain) {
+			t.Errorf("%s has the codes %v, want %v", file, got, domain)
+		}
+	}
+}
+
+// quoted returns the first quoted word of each line after begin, up to a line that is end or has none of a list.
+func quoted(t *testing.T, file, begin, end string) (words []string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	begun := false
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		_, rest, found := strings.Cut(line, `"`)
+		switch {
+		case strings.Contains(line, begin):
+			begun = true
+		case begun && found:
+			word, _, _ := strings.Cut(rest, `"`)
+			words = append(words, word)
+		case begun && (line == end || end == "" && !found):
+			return words
+		}
+	}
+	return words
+}
+
+// TestTheExampleOfTheGuide: the example has at most 8 lines, prints output as it arrives, and leaves nothing behind.
+func TestTheExampleOfTheGuide(t *testing.T) {
+	t.Parallel()
+	for _, l := range libraries(t) {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.environment("catan-7")
+			w.example(l)
+		})
+	}
+}
