@@ -3,6 +3,7 @@ package sdk_test
 import (
 	"bufio"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -83,6 +84,30 @@ func TestTheExampleOfTheGuide(t *testing.T) {
 			w := newWorld(t)
 			w.environment("catan-7")
 			w.example(l)
+		})
+	}
+}
+
+// TestTheReadmes: what the README of a library shows does what it says, as it is printed.
+func TestTheReadmes(t *testing.T) {
+	t.Parallel()
+	for _, l := range libraries(t) {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.environment("catan-7")
+			cmd := exec.CommandContext(t.Context(), l.readme[0], l.readme[1:]...)
+			cmd.Env = append(os.Environ(), w.variables()...)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, want := range []string{"build a city\nbuild a road\n", "3 7\n", "stdout", "moves.json", "/workspace/maps\n7\n",
+				"0 0", "not_found", "applied\n"} {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("it does not print %q:\n%s", want, out)
+				}
+			}
 		})
 	}
 }

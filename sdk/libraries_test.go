@@ -19,8 +19,9 @@ import (
 // library is a library as its users get it: packed, and installed from the package.
 type library struct {
 	name string
-	// driver and example are the commands that run the suite's driver and the example of the guide.
-	driver, example []string
+	// driver, example and readme are the commands that run the suite's driver, the example of the guide, and what the
+	// library's README shows.
+	driver, example, readme []string
 }
 
 // installed are the libraries. They are packed once for all tests.
@@ -55,7 +56,7 @@ func libraries(t *testing.T) []library {
 // installPython builds a wheel with the system's Python, without a network, and installs it in a new environment.
 func installPython(dir string) (l library, err error) {
 	const python = "/usr/bin/python3"
-	env := filepath.Join(dir, "env")
+	env, readme := filepath.Join(dir, "env"), filepath.Join(dir, "readme.py")
 	err = steps(dir, "python", [][]string{
 		{"../scripts/packages", "python3-pip", "python3-setuptools", "python3-venv", "python3-wheel", "mypy"},
 		{"cp", "-r", "python", filepath.Join(dir, "source")},
@@ -64,12 +65,14 @@ func installPython(dir string) (l library, err error) {
 		{python, "-m", "venv", env},
 		{"sh", "-c", env + "/bin/pip install --quiet --no-index " + dir + "/wheel/*.whl"},
 		{"/usr/bin/mypy", "--config-file", "python/pyproject.toml", "python/sandbox_lease"},
-		{"/usr/bin/mypy", "--strict", "--python-executable", env + "/bin/python", "../examples/libraries/example.py"},
+		{"sh", "-c", "awk '/^```python$/ {on = 1; next} /^```$/ {on = 0} on' python/README.md >" + readme},
+		{"/usr/bin/mypy", "--strict", "--python-executable", env + "/bin/python", "../examples/libraries/example.py", readme},
 	})
 	return library{
 		name:    "Python",
 		driver:  []string{env + "/bin/python", "testdata/driver.py"},
 		example: []string{env + "/bin/python", "../examples/libraries/example.py"},
+		readme:  []string{env + "/bin/python", readme},
 	}, err
 }
 
@@ -85,12 +88,14 @@ func installTypeScript(dir string) (l library, err error) {
 		{"sh", "-c", "cd " + app + ` && echo '{"private": true, "type": "module"}' >package.json` +
 			" && npm install --no-audit --no-fund ./*.tgz"},
 		{"cp", "testdata/driver.ts", "testdata/tsconfig.json", "../examples/libraries/example.ts", app},
+		{"sh", "-c", "awk '/^```ts$/ {on = 1; next} /^```$/ {on = 0} on' typescript/README.md >" + app + "/readme.ts"},
 		{source + "/node_modules/.bin/tsc", "--project", app},
 	})
 	return library{
 		name:    "TypeScript",
 		driver:  []string{"node", app + "/driver.js"},
 		example: []string{"node", app + "/example.js"},
+		readme:  []string{"node", app + "/readme.js"},
 	}, err
 }
 

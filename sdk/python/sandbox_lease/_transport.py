@@ -372,16 +372,18 @@ class Transport:
             return Error("unknown_outcome", f"reconciler {self._name}: {what}: {text}: it may have succeeded: check before "
                          "you retry")
         advice = "check that the reconciler runs and that the URL is right"
-        if isinstance(cause, ssl.SSLCertVerificationError):
+        untrusted = isinstance(cause, ssl.SSLCertVerificationError)
+        if untrusted:
             advice = "its certificate is not trusted here: name the file with its authority as ca_file"
-            return Error("invalid", f"reconciler {self._name}: {what}: {text}: {advice}")
         error = Error("unavailable", f"reconciler {self._name}: {what}: {text}: {advice}")
-        error._unsent = not sent
+        error._unsent, error._permanent = not sent, untrusted
         return error
 
 
 def _repeats(error: Error, once: bool) -> bool:
     """Reports whether a request is sent again after an error."""
+    if error._permanent:
+        return False
     if once:
         return error.status in (429, 503) or error._unsent
     return error.status in (429, 502, 503, 504) or error.status is None and error.code in ("unavailable", "unknown_outcome")

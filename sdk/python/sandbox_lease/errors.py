@@ -56,6 +56,7 @@ class Error(Exception):
         self.fields, self.request_id, self.status = fields, request_id, status
         self.retry_after = None
         self._unsent = False  # the request has not reached the reconciler
+        self._permanent = False  # no retry can help
 
     @property
     def retryable(self) -> bool:

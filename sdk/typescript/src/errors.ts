@@ -25,6 +25,7 @@ export interface ErrorDetails {
   status?: number | undefined;
   retryAfter?: number | undefined;
   unsent?: boolean | undefined;
+  permanent?: boolean | undefined;
   cause?: unknown;
 }
 
@@ -43,6 +44,8 @@ export class SandboxError extends Error {
   readonly retryAfter: number | undefined;
   /** The request has not reached the reconciler. */
   readonly unsent: boolean;
+  /** No retry can help. */
+  readonly permanent: boolean;
 
   constructor(code: Code, message: string, details: ErrorDetails = {}) {
     super([message, ...(details.fields ?? []).map((f) => `${f.name}: ${f.problem}`)].join("; "), { cause: details.cause });
@@ -53,6 +56,7 @@ export class SandboxError extends Error {
     this.status = details.status;
     this.retryAfter = details.retryAfter;
     this.unsent = details.unsent ?? false;
+    this.permanent = details.permanent ?? false;
   }
 
   /** Whether the same request may succeed later. */

@@ -362,17 +362,16 @@ export class Transport {
   protected lost(method: string, path: string, cause: unknown): SandboxError {
     const under = (cause as { cause?: { code?: string; message?: string } } | undefined)?.cause;
     const text = under?.message || (cause instanceof Error ? cause.message : String(cause));
-    const unsent = unsentCodes.has(under?.code ?? "");
+    const untrusted = /CERT|SELF_SIGNED|ISSUER/.test(under?.code ?? "");
+    const unsent = untrusted || unsentCodes.has(under?.code ?? "");
     const about = `reconciler ${this.#base}: ${method} ${path}: ${text}`;
-    if (/CERT|SELF_SIGNED|ISSUER/.test(under?.code ?? "")) {
-      const advice = "its certificate is not trusted here: name the file with its authority in NODE_EXTRA_CA_CERTS";
-      return new SandboxError("invalid", `${about}: ${advice}`, { cause });
-    }
     if (method !== "GET" && !unsent) {
       return new SandboxError("unknown_outcome", `${about}: it may have succeeded: check before you retry`, { cause });
     }
-    const advice = "check that the reconciler runs and that the URL is right";
-    return new SandboxError("unavailable", `${about}: ${advice}`, { cause, unsent });
+    const advice = untrusted
+      ? "its certificate is not trusted here: name the file with its authority in NODE_EXTRA_CA_CERTS"
+      : "check that the reconciler runs and that the URL is right";
+    return new SandboxError("unavailable", `${about}: ${advice}`, { cause, unsent, permanent: untrusted });
   }
 }
 
@@ -387,6 +386,7 @@ const unsentCodes = new Set([
 
 /** Reports whether a request is sent again after an error. */
 function repeats(error: SandboxError, once: boolean): boolean {
+  if (error.permanent) return false;
   if (once) return error.status === 429 || error.status === 503 || error.unsent;
   if (error.status !== undefined) return [429, 502, 503, 504].includes(error.status);
   return error.code === "unavailable" || error.code === "unknown_outcome";
