@@ -4,8 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/base64"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"log"
+	"net/http/httptest"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -25,6 +30,10 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
+			cases := cases
+			if name != "Go" {
+				cases = slices.Concat(cases, more)
+			}
 			for _, c := range cases {
 				environment := strings.ToLower(c.name)
 				w.environment(environment)
@@ -40,11 +49,14 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// cases are the suite. Each has an environment of its own.
-var cases = []struct {
+// conformance is a case of the suite. It has an environment of its own.
+type conformance struct {
 	name string
 	run  func(s *suite)
-}{
+}
+
+// cases are what the libraries and the Go client have in common.
+var cases = []conformance{
 	{"Commands", commands},
 	{"LargeOutput", largeOutput},
 	{"Callbacks", callbacks},
@@ -62,6 +74,13 @@ var cases = []struct {
 	{"LostAnswers", lostAnswers},
 	{"CutStreams", cutStreams},
 	{"Restart", restart},
+}
+
+// more is what the Go client does not have.
+var more = []conformance{
+	{"Agents", agents},
+	{"Probes", probes},
+	{"Abandoned", abandoned},
 }
 
 // suite runs one case with one library.
@@ -259,7 +278,7 @@ func entries(t *testing.T, text any) map[string]string {
 	r, found := tar.NewReader(strings.NewReader(unbase64(t, text))), map[string]string{}
 	for {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return found
 		}
 		if err != nil {
@@ -467,18 +486,18 @@ func unavailable(s *suite) {
 
 func lostAnswers(s *suite) {
 	proxy := s.world.proxy
-	lost := func(method, path string) *fault {
-		return proxy.add(fault{method: method, path: path, times: 1, lost: true})
+	lost := func(path string) *fault {
+		return proxy.add(fault{method: "POST", path: path, times: 1, lost: true})
 	}
-	seen := []*fault{lost("POST", "/v1/leases"), lost("POST", "/exec"), lost("POST", "/v1/conditions")}
+	seen := []*fault{lost("/v1/leases"), lost("/exec"), lost("/v1/conditions")}
 	lease := s.lease("did:plc:ada")
 	r, _ := s.run(args{"lease": lease, "command": "echo x >>once; cat once"})
 	s.equal("stdout", r["stdout"], "x\n")
 	s.equal("the runs", s.read(lease, "once"), "x\n")
 
-	run := lost("POST", "/v1/runs")
+	run := lost("/v1/runs")
 	s.fails(sandbox.UnknownOutcome, "", "run_once", args{"environment": s.environment, "command": "true"})
-	start := lost("POST", "/processes")
+	start := lost("/processes")
 	s.fails(sandbox.UnknownOutcome, "", "start_process", args{"lease": lease, "name": "relay", "command": "sleep 1000"})
 	s.equal("the processes", len(s.must("processes", args{"lease": lease}).([]any)), 1)
 
@@ -549,4 +568,62 @@ func restart(s *suite) {
 		s.equal(stream, got, want)
 	}
 	s.equal("the runs", s.read(lease, "once"), "x\n")
+}
+
+func agents(s *suite) {
+	lease := s.lease("did:plc:ada")
+	s.must("write_file", args{"lease": lease, "path": "index.html", "content": base64.StdEncoding.EncodeToString([]byte("hi"))})
+	s.must("call", args{"method": "start_process", "args": []any{lease, args{"name": "web",
+		"command": []string{"busybox", "httpd", "-f", "-p", "127.0.0.1:8080", "-h", "/workspace"}, "endpoint": args{"port": 8080}}}})
+	answer := s.must("ask_agent", args{"lease": lease, "agent": "web", "path": "index.html"}).(map[string]any)
+	s.equal("the status", answer["status"], 200.0)
+	s.equal("the body", unbase64(s.T, answer["body"]), "hi")
+	s.equal("the agent's own answer", s.must("ask_agent", args{"lease": lease, "agent": "web", "path": "none"}).(map[string]any)["status"],
+		404.0)
+	s.fails(sandbox.NotFound, "", "ask_agent", args{"lease": lease, "agent": "none"})
+	list := s.must("call", args{"method": "list_agents", "query": args{"lease_id": lease}}).(map[string]any)["agents"].([]any)
+	s.equal("the number of agents", len(list), 1)
+}
+
+func probes(s *suite) {
+	s.equal("livez, readyz and metrics", s.must("probe", nil), []any{true, true, true})
+	if f := s.fails(sandbox.NotFound, "", "call", args{"method": "get_environment", "args": []any{"nowhere"}}); !f.RequestID {
+		s.Errorf("the error has no id of its request: %+v", f)
+	}
+}
+
+// abandoned: a program that reads only the first output of a command goes on, and so does the command.
+func abandoned(s *suite) {
+	lease := s.lease("did:plc:ada")
+	s.must("start", args{"lease": lease, "id": "long", "command": "echo one; sleep 1000"})
+	s.equal("the first output", s.must("first_output", args{"lease": lease, "id": "long"}), "one\n")
+	exec := s.must("call", args{"method": "get_exec", "args": []any{lease, "long"}}).(map[string]any)
+	s.equal("the state", exec["state"], "running")
+	s.equal("the state", s.must("cancel", args{"lease": lease, "id": "long"}), "cancelled")
+}
+
+// TestTLS: the libraries trust the authorities that they are given, and no others.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	for _, l := range libraries(t) {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			server := httptest.NewUnstartedServer(w.proxy)
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that do not trust it
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			authority := filepath.Join(t.TempDir(), "ca.pem")
+			write(t, authority, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+			w.proxy.url = server.URL
+			s := &suite{T: t, world: w, driver: l.start(w)}
+			f := s.fails(sandbox.Unavailable, "", "probe", nil)
+			if !strings.Contains(f.Message, "certificate is not trusted") {
+				t.Errorf("the error is %s", f.Message)
+			}
+			l.env = []string{"SANDBOX_TEST_CA_FILE=" + authority, "NODE_EXTRA_CA_CERTS=" + authority}
+			s.driver = l.start(w)
+			probes(s)
+		})
+	}
 }

@@ -22,6 +22,8 @@ type library struct {
 	// driver, example and readme are the commands that run the suite's driver, the example of the guide, and what the
 	// library's README shows.
 	driver, example, readme []string
+	// env are more variables of the driver.
+	env []string
 }
 
 // installed are the libraries. They are packed once for all tests.
@@ -141,7 +143,7 @@ const limit = 2 * time.Minute
 func (l library) start(w *world) driver {
 	w.Helper()
 	cmd := exec.CommandContext(w.Context(), l.driver[0], l.driver[1:]...)
-	cmd.Env = append(os.Environ(), w.variables()...)
+	cmd.Env = slices.Concat(os.Environ(), w.variables(), l.env)
 	cmd.Stderr = &testLog{t: w.T}
 	in, err := cmd.StdinPipe()
 	if err != nil {

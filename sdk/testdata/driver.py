@@ -8,7 +8,7 @@ import sys
 
 import sandbox_lease as sandbox
 
-client = sandbox.Client(wait_min=0.05, attempts=8)
+client = sandbox.Client(ca_file=os.environ.get("SANDBOX_TEST_CA_FILE"), wait_min=0.05, attempts=8)
 game = sandbox.Client(webhook_secret=os.environ["SANDBOX_WEBHOOK_SECRET"], wait_min=0.05, attempts=8)
 sandboxes: dict = {}
 sessions: dict = {}
@@ -94,6 +94,7 @@ operations = {
     "run": lambda a: run(of(a), a),
     "start": lambda a: of(a).start(a["command"], id=a.get("id")).id,
     "output": lambda a: output(of(a).command(a["id"])),
+    "first_output": lambda a: next(iter(of(a).command(a["id"]))).text,
     "read_output": lambda a: text(b"".join(of(a).command(a["id"]).read(a["stream"], offset=a.get("offset", 0)))),
     "cancel": lambda a: of(a).command(a["id"]).cancel()["state"],
     "write_file": lambda a: of(a).write_file(a["path"], data(a["content"]), mode=a.get("mode")),

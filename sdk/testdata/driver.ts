@@ -86,6 +86,9 @@ const operations: Record<string, (a: Args) => unknown> = {
   run: (a) => run(of(a), a),
   start: async (a) => (await of(a).start(a.command, a.id ? { id: a.id } : {})).id,
   output: (a) => output(of(a).command(a.id)),
+  first_output: async (a) => {
+    for await (const piece of of(a).command(a.id)) return piece.text;
+  },
   read_output: (a) => all(of(a).command(a.id).read(a.stream, { offset: a.offset ?? 0 })),
   cancel: async (a) => (await of(a).command(a.id).cancel()).state,
   write_file: (a) => of(a).writeFile(a.path, bytes(a.content), a.mode ? { mode: a.mode } : {}),

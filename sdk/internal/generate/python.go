@@ -6,8 +6,10 @@ import (
 	"strings"
 )
 
-const pythonHead = `# Generated from the OpenAPI document by "go test ./sdk -run DocumentSays -update". Do not edit.
-`
+const pythonHead = "# " + origin
+
+// origin says where a file comes from.
+const origin = "Generated from the OpenAPI document by \"go test ./sdk -run DocumentSays -update\". Do not edit.\n"
 
 func snake(id string) string { return strings.ReplaceAll(id, "-", "_") }
 

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-const typescriptHead = `// Generated from the OpenAPI document by "go test ./sdk -run DocumentSays -update". Do not edit.
-`
+const typescriptHead = "// " + origin
 
 // Camel returns a name of Python's spelling in TypeScript's.
 func Camel(snake string) string {
