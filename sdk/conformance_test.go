@@ -173,17 +173,20 @@ func commands(s *suite) {
 	}
 }
 
+// largeOutput: what the reconciler keeps of each stream arrives, and the result says that it is not all.
 func largeOutput(s *suite) {
 	lease := s.lease("did:plc:ada")
 	s.must("start", args{"lease": lease, "id": "large",
-		"command": "i=0; while [ $i -lt 40 ]; do head -c 100000 /dev/zero | tr '\\0' x; i=$((i+1)); done; head -c 3 /dev/zero >&2"})
+		"command": "head -c 17000000 /dev/zero | tr '\\0' x; head -c 3 /dev/zero >&2"})
 	got := s.must("output", args{"lease": lease, "id": "large"}).(map[string]any)
-	if n := len(unbase64(s.T, got["stdout"])); n != 4_000_000 {
+	if n := len(unbase64(s.T, got["stdout"])); n != sandbox.MaxKeptOutput {
 		s.Errorf("%d bytes of stdout arrived", n)
 	}
 	s.equal("stderr", unbase64(s.T, got["stderr"]), "\x00\x00\x00")
+	exec := s.must("call", args{"method": "get_exec", "args": []any{lease, "large"}}).(map[string]any)
+	s.equal("truncated", exec["truncated"], true)
 	s.equal("the rest", len(unbase64(s.T, s.must("read_output",
-		args{"lease": lease, "id": "large", "stream": "stdout", "offset": 3_999_990}))), 10)
+		args{"lease": lease, "id": "large", "stream": "stdout", "offset": sandbox.MaxKeptOutput - 10}))), 10)
 }
 
 func callbacks(s *suite) {
@@ -595,11 +598,11 @@ func probes(s *suite) {
 // abandoned: a program that reads only the first output of a command goes on, and so does the command.
 func abandoned(s *suite) {
 	lease := s.lease("did:plc:ada")
-	s.must("start", args{"lease": lease, "id": "long", "command": "echo one; sleep 1000"})
-	s.equal("the first output", s.must("first_output", args{"lease": lease, "id": "long"}), "one\n")
-	exec := s.must("call", args{"method": "get_exec", "args": []any{lease, "long"}}).(map[string]any)
+	s.must("start", args{"lease": lease, "id": "abandoned", "command": "echo one; sleep 1000"})
+	s.equal("the first output", s.must("first_output", args{"lease": lease, "id": "abandoned"}), "one\n")
+	exec := s.must("call", args{"method": "get_exec", "args": []any{lease, "abandoned"}}).(map[string]any)
 	s.equal("the state", exec["state"], "running")
-	s.equal("the state", s.must("cancel", args{"lease": lease, "id": "long"}), "cancelled")
+	s.equal("the state", s.must("cancel", args{"lease": lease, "id": "abandoned"}), "cancelled")
 }
 
 // TestTLS: the libraries trust the authorities that they are given, and no others.
@@ -626,4 +629,13 @@ func TestTLS(t *testing.T) {
 			probes(s)
 		})
 	}
+}
+
+// TestPythonUsesTheProxyOfTheEnvironment: Node.js 20 has no such variable.
+func TestPythonUsesTheProxyOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	l := libraries(t)[0]
+	w := newWorld(t)
+	l.env = []string{"http_proxy=" + w.proxy.url, "SANDBOX_RECONCILER_URL=http://reconciler.invalid/"}
+	probes(&suite{T: t, world: w, driver: l.start(w)})
 }

@@ -49,7 +49,7 @@ def run(target, a):
 
 
 def output(command):
-    streams = {"stdout": b"", "stderr": b""}
+    streams = {"stdout": bytearray(), "stderr": bytearray()}
     for piece in command:
         streams[piece.stream] += piece.data
     end = command.wait()

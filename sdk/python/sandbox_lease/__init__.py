@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Optional, Sequence, Union
 
 from . import types, webhook
 from ._client import Client
@@ -34,8 +34,19 @@ __all__ = [
 ]
 
 
-def lease(agent_did: str, environment: str, **settings: Any) -> Sandbox:
+def lease(
+    agent_did: str,
+    environment: str,
+    *,
+    ttl: Optional[Union[str, float]] = None,
+    max_lifetime: Optional[Union[str, float]] = None,
+    sleep_after: Optional[Union[str, float]] = None,
+    expiry_conditions: Optional[Sequence[str]] = None,
+) -> Sandbox:
     """Client().lease: the reconciler and the token are SANDBOX_RECONCILER_URL and SANDBOX_RECONCILER_TOKEN."""
-    sandbox = Client().lease(agent_did, environment, **settings)
+    sandbox = Client().lease(
+        agent_did, environment, ttl=ttl, max_lifetime=max_lifetime, sleep_after=sleep_after,
+        expiry_conditions=expiry_conditions,
+    )
     sandbox._owns_client = True
     return sandbox

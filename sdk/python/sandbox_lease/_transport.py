@@ -8,7 +8,7 @@ import ipaddress
 import json
 import os
 import re
-import select
+import selectors
 import socket
 import ssl
 import threading
@@ -305,7 +305,7 @@ class Transport:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
                 break
-            if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
+            if connection.sock is not None and not _readable(connection.sock):
                 connection.sock.settimeout(timeout)
                 return connection
             connection.close()  # the other side has closed it
@@ -378,6 +378,12 @@ class Transport:
         error = Error("unavailable", f"reconciler {self._name}: {what}: {text}: {advice}")
         error._unsent, error._permanent = not sent, untrusted
         return error
+
+
+def _readable(sock: socket.socket) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 def _repeats(error: Error, once: bool) -> bool:

@@ -110,8 +110,8 @@ export class Client extends Operations {
 
   // Commands.
 
-  /** Runs a command that ends with this request. onOutput gets its output as it arrives. The request is not sent again.
-   * Sandbox.run runs a command that survives a lost connection. */
+  /** Runs a command that ends with this request. onOutput gets its output as it arrives; with it, Node.js also waits longer than 5
+   * minutes. The request is not sent again. Sandbox.run runs a command that survives a lost connection. */
   exec(
     id: string,
     body: types.ExecRequest,
