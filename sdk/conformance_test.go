@@ -584,6 +584,9 @@ func agents(s *suite) {
 	s.equal("the agent's own answer", s.must("ask_agent", args{"lease": lease, "agent": "web", "path": "none"}).(map[string]any)["status"],
 		404.0)
 	s.fails(sandbox.NotFound, "", "ask_agent", args{"lease": lease, "agent": "none"})
+	for _, path := range []string{"../../release", "a/%2E%2e/../x", `..\..\release`, ".."} {
+		s.fails(sandbox.Invalid, "", "ask_agent", args{"lease": lease, "agent": "web", "path": path, "method": "POST"})
+	}
 	list := s.must("call", args{"method": "list_agents", "query": args{"lease_id": lease}}).(map[string]any)["agents"].([]any)
 	s.equal("the number of agents", len(list), 1)
 }

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 from . import types, webhook
 from ._operations import Operations
 from ._output import LineCallback, Output, Result, RunResult, command_of, decode
-from ._transport import EVENTS, IDLE, JSON, NDJSON, OCTETS, PROBLEM, TAR, Content, Response, duration, seconds, segment
+from ._transport import EVENTS, IDLE, JSON, NDJSON, OCTETS, PROBLEM, TAR, Content, Response, agent_path, duration, seconds, segment
 from .errors import Error
 
 Duration = Union[str, float]
@@ -406,7 +406,7 @@ class Client(Operations):
         if session is not None:
             sent["X-Sandbox-Session"] = session
         answer = self._open(
-            method, f"/v1/leases/{segment(id)}/agents/{segment(agent)}/{path.lstrip('/')}", query=query, headers=sent,
+            method, f"/v1/leases/{segment(id)}/agents/{segment(agent)}/{agent_path(path)}", query=query, headers=sent,
             body=body, timeout=self._slow, any_status=True,
         )
         if answer.headers.get_content_type() == PROBLEM:

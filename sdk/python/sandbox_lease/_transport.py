@@ -39,6 +39,14 @@ def segment(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
+def agent_path(path: str) -> str:
+    """Returns the path of a request to an agent, which must not lead out of the agent."""
+    path = path.lstrip("/")
+    if re.search(r"(^|[/\\])(\.|%2e){1,2}([/\\?#]|$)", path, re.IGNORECASE):
+        raise Error("invalid", f"path of an agent {path!r}: must not have the segments . and ..")
+    return urllib.parse.quote(path, safe="/?&=%:~+,;@!$'()*")
+
+
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
@@ -61,8 +69,15 @@ def duration(value: Union[str, float, None]) -> Optional[str]:
 class Response:
     """An open answer. It must be closed, as by a with statement. tarfile and shutil can read it."""
 
-    def __init__(self, transport: Transport, sent: _Connection, answer: http.client.HTTPResponse, what: str) -> None:
-        self._transport, self._sent, self._answer, self._what = transport, sent, answer, what
+    def __init__(
+        self,
+        transport: Transport,
+        sent: _Connection,
+        sock: Optional[socket.socket],
+        answer: http.client.HTTPResponse,
+        what: str,
+    ) -> None:
+        self._transport, self._sent, self._sock, self._answer, self._what = transport, sent, sock, answer, what
         self.status: int = answer.status
         self.headers = answer.headers
         self._left: Optional[int] = answer.length  # bytes that are to come; None if only the end says
@@ -113,9 +128,9 @@ class Response:
 
     def abort(self) -> None:
         """Breaks the connection, also for a thread that reads it."""
-        if self._sent.sock is not None:
+        if self._sock is not None:
             try:
-                self._sent.sock.shutdown(socket.SHUT_RDWR)
+                self._sock.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # it is broken already
 
@@ -277,16 +292,17 @@ class Transport:
                 connection.request(method, target, body=_sendable(body), headers=self._headers(headers))
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the reconciler may have answered before it read everything
+            sock = connection.sock  # the connection forgets it if the reconciler closes it after the answer
             answer = connection.getresponse()
-            if connection.sock is not None:
-                connection.sock.settimeout(idle or timeout)
+            if sock is not None:
+                sock.settimeout(idle or timeout)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise self._lost(what, error, sent=True) from error
         except BaseException:
             connection.close()
             raise
-        response = Response(self, connection, answer, what)
+        response = Response(self, connection, sock, answer, what)
         if not any_status and not 200 <= answer.status < 300:
             with response:
                 raise self._rejection(response, method, path)
@@ -409,9 +425,8 @@ def _retry_after(value: Optional[str]) -> Optional[float]:
 def _read_all(answer: Response, deadline: float) -> bytes:
     pieces: list[bytes] = []
     while True:
-        sock = answer._sent.sock
-        if sock is not None:
-            sock.settimeout(max(deadline - time.monotonic(), 0.001))
+        if answer._sock is not None:
+            answer._sock.settimeout(max(deadline - time.monotonic(), 0.001))
         piece = answer.read1()
         if not piece:
             return b"".join(pieces)

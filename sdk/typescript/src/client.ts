@@ -178,7 +178,7 @@ export class Client extends Operations {
     stream: "stdout" | "stderr",
     options: CallOptions & { offset?: number; follow?: boolean } = {},
   ): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
-    return this.#follow(`/v1/leases/${segment(id)}/execs/${segment(exec)}/${stream}`, {}, options);
+    return this.#follow(`/v1/leases/${segment(id)}/execs/${segment(exec)}/${segment(stream)}`, {}, options);
   }
 
   /** Yields the log of a process, with follow until it exits. After a lost connection, it goes on where it was. */
@@ -394,7 +394,11 @@ export class Client extends Operations {
   /** Passes a request on to an agent, and returns the agent's answer, whatever its status. */
   async askAgent(id: string, agent: string, path = "", request: AgentRequest = {}): Promise<Answer> {
     const { method = "GET", session, headers = {}, ...rest } = request;
-    const answer = await this.open(method, `/v1/leases/${segment(id)}/agents/${segment(agent)}/${path.replace(/^\/+/, "")}`, {
+    const below = path.replace(/^\/+/, "");
+    if (/(^|[/\\])(\.|%2e){1,2}([/\\?#]|$)/i.test(below)) {
+      throw new SandboxError("invalid", `path of an agent "${path}": must not have the segments . and ..`);
+    }
+    const answer = await this.open(method, `/v1/leases/${segment(id)}/agents/${segment(agent)}/${below}`, {
       ...rest,
       headers: session === undefined ? headers : { ...headers, "x-sandbox-session": session },
       timeout: this.slow,
