@@ -104,26 +104,9 @@ func (g *golang) do(op string, given args, line func(stream, text string)) (any,
 }
 
 func (g *golang) answer(op string, a asked, line func(stream, text string)) (any, error) {
-	ctx := g.Context()
-	ref := sandbox.LeaseRef{ID: a.Lease, Generation: g.generations[a.Lease]}
+	ctx, ref := g.Context(), sandbox.LeaseRef{ID: a.Lease, Generation: g.generations[a.Lease]}
 	exec := sandbox.ExecRef{LeaseID: a.Lease, ID: a.ID}
-	process := sandbox.ProcessRef{LeaseRef: ref, Name: a.Name}
-	content := func(r io.ReadCloser, err error) (any, error) {
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = r.Close() }() // only read
-		all, err := io.ReadAll(r)
-		if err != nil { // a stream of the Go client ends with the error of its connection
-			err = sandbox.Errorf(sandbox.Unavailable, "reading: %w", err)
-		}
-		return all, err
-	}
 	switch op {
-	case "lease":
-		got, err := g.client.Acquire(ctx, sandbox.Acquire{AgentDID: a.Agent, EnvironmentID: a.Environment})
-		g.generations[got.Lease.ID] = got.Lease.Generation
-		return got.Lease, err
 	case "run":
 		return g.run(ctx, ref, "", a, line)
 	case "run_in_session":
@@ -148,59 +131,20 @@ func (g *golang) answer(op string, a asked, line func(stream, text string)) (any
 	case "cancel":
 		x, err := g.client.CancelExec(ctx, exec)
 		return x.State, err
-	case "write_file":
-		return nil, g.client.WriteFile(ctx, ref, sandbox.FileWrite{Path: a.Path, Mode: a.Mode}, decoded(a.Content))
-	case "read_file":
-		return content(g.client.ReadFile(ctx, ref, sandbox.FileRead{Path: a.Path}))
-	case "list_files":
-		names := []string{}
-		for after := ""; ; after = names[len(names)-1] {
-			page, err := g.client.ListFiles(ctx, ref, sandbox.FileQuery{Path: a.Path, After: after})
-			for _, f := range page {
-				names = append(names, f.Name)
-			}
-			if err != nil || len(page) < sandbox.MaxPage {
-				return names, err
-			}
-		}
-	case "stat_file":
-		f, err := g.client.StatFile(ctx, ref, a.Path)
-		return map[string]any{"name": f.Name, "type": f.Type, "size": f.Size, "mode": fmt.Sprintf("%04o", f.Mode.Perm())}, err
-	case "remove_file":
-		return nil, g.client.RemoveFile(ctx, ref, sandbox.FileRemoval{Path: a.Path, Recursive: a.Recursive})
-	case "write_tar":
-		return nil, g.client.WriteFiles(ctx, ref, a.Path, decoded(a.Content))
-	case "read_tar":
-		return content(g.client.ReadFiles(ctx, ref, a.Path))
-	case "start_process":
-		return g.client.StartProcess(ctx, ref, sandbox.ProcessSpec{Name: a.Name, Command: command(a.Command)})
-	case "wait_process":
-		return g.client.WaitProcess(ctx, sandbox.ProcessWait{ProcessRef: process, Log: a.Log, Port: a.Port, Exit: a.Exit,
-			Timeout: duration(a.Timeout)})
-	case "process":
-		return g.client.GetProcess(ctx, process)
-	case "processes":
-		return g.client.ListProcesses(ctx, a.Lease)
-	case "kill_process":
-		return g.client.KillProcess(ctx, process)
-	case "read_process":
-		return content(g.client.ReadProcess(ctx, sandbox.LogRequest{ProcessRef: process, Follow: a.Follow}))
-	case "session":
-		s, err := g.client.CreateSession(ctx, ref, sandbox.CreateSession{ID: a.ID, Env: a.Env})
-		g.sessions[a.ID] = s
-		return s, err
-	case "close_session":
-		return g.client.CloseSession(ctx, sessionRef(g.sessions[a.Session]))
-	case "session_events":
-		events := [][2]string{}
-		err := g.client.FollowSessionEvents(ctx, sandbox.SessionEventFilter{SessionRef: sessionRef(g.sessions[a.Session])},
-			func(e sandbox.SessionEvent) error {
-				events = append(events, [2]string{string(e.Type), string(e.Data)})
-				return nil
-			})
-		return events, err
 	case "run_once":
 		return g.runOnce(ctx, a, line)
+	default:
+		return g.onLease(ctx, op, ref, a)
+	}
+}
+
+// onLease answers what is asked of a lease and of reports.
+func (g *golang) onLease(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
+	switch op {
+	case "lease":
+		got, err := g.client.Acquire(ctx, sandbox.Acquire{AgentDID: a.Agent, EnvironmentID: a.Environment})
+		g.generations[got.Lease.ID] = got.Lease.Generation
+		return got.Lease, err
 	case "condition", "bearer_condition":
 		sender := g.game
 		if op == "bearer_condition" {
@@ -247,9 +191,103 @@ func (g *golang) answer(op string, a asked, line func(stream, text string)) (any
 		return g.client.LeaseHealth(ctx, ref)
 	case "call":
 		return g.call(ctx, a)
+	default:
+		return g.onFiles(ctx, op, ref, a)
+	}
+}
+
+// onFiles answers what is asked of files.
+func (g *golang) onFiles(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
+	switch op {
+	case "start":
+		x, err := g.client.StartExec(ctx, ref, request(a, ""))
+		return x.ID, err
+	case "write_file":
+		return nil, g.client.WriteFile(ctx, ref, sandbox.FileWrite{Path: a.Path, Mode: a.Mode}, decoded(a.Content))
+	case "read_file":
+		return content(g.client.ReadFile(ctx, ref, sandbox.FileRead{Path: a.Path}))
+	case "list_files":
+		names := []string{}
+		for after := ""; ; after = names[len(names)-1] {
+			page, err := g.client.ListFiles(ctx, ref, sandbox.FileQuery{Path: a.Path, After: after})
+			for _, f := range page {
+				names = append(names, f.Name)
+			}
+			if err != nil || len(page) < sandbox.MaxPage {
+				return names, err
+			}
+		}
+	case "stat_file":
+		f, err := g.client.StatFile(ctx, ref, a.Path)
+		return map[string]any{"name": f.Name, "type": f.Type, "size": f.Size, "mode": fmt.Sprintf("%04o", f.Mode.Perm())}, err
+	case "remove_file":
+		return nil, g.client.RemoveFile(ctx, ref, sandbox.FileRemoval{Path: a.Path, Recursive: a.Recursive})
+	case "write_tar":
+		return nil, g.client.WriteFiles(ctx, ref, a.Path, decoded(a.Content))
+	case "read_tar":
+		return content(g.client.ReadFiles(ctx, ref, a.Path))
+	case "start_process":
+		return g.client.StartProcess(ctx, ref, sandbox.ProcessSpec{Name: a.Name, Command: command(a.Command)})
+	default:
+		return g.onProcess(ctx, op, ref, a)
+	}
+}
+
+// onProcess answers what is asked of processes.
+func (g *golang) onProcess(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
+	process := sandbox.ProcessRef{LeaseRef: ref, Name: a.Name}
+	switch op {
+	case "start_process":
+		return g.client.StartProcess(ctx, ref, sandbox.ProcessSpec{Name: a.Name, Command: command(a.Command)})
+	case "wait_process":
+		return g.client.WaitProcess(ctx, sandbox.ProcessWait{ProcessRef: process, Log: a.Log, Port: a.Port, Exit: a.Exit,
+			Timeout: duration(a.Timeout)})
+	case "process":
+		return g.client.GetProcess(ctx, process)
+	case "processes":
+		return g.client.ListProcesses(ctx, a.Lease)
+	case "kill_process":
+		return g.client.KillProcess(ctx, process)
+	case "read_process":
+		return content(g.client.ReadProcess(ctx, sandbox.LogRequest{ProcessRef: process, Follow: a.Follow}))
+	default:
+		return g.onSession(ctx, op, ref, a)
+	}
+}
+
+// onSession answers what is asked of sessions.
+func (g *golang) onSession(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
+	switch op {
+	case "session":
+		s, err := g.client.CreateSession(ctx, ref, sandbox.CreateSession{ID: a.ID, Env: a.Env})
+		g.sessions[a.ID] = s
+		return s, err
+	case "close_session":
+		return g.client.CloseSession(ctx, sessionRef(g.sessions[a.Session]))
+	case "session_events":
+		events := [][2]string{}
+		err := g.client.FollowSessionEvents(ctx, sandbox.SessionEventFilter{SessionRef: sessionRef(g.sessions[a.Session])},
+			func(e sandbox.SessionEvent) error {
+				events = append(events, [2]string{string(e.Type), string(e.Data)})
+				return nil
+			})
+		return events, err
 	}
 	g.Fatalf("unknown operation %s", op)
 	return nil, nil
+}
+
+// content reads a stream to its end. A stream of the Go client ends with the error of its connection.
+func content(r io.ReadCloser, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }() // only read
+	all, err := io.ReadAll(r)
+	if err != nil {
+		err = sandbox.Errorf(sandbox.Unavailable, "reading: %w", err)
+	}
+	return all, err
 }
 
 // call calls a method by the id of its operation.

@@ -121,57 +121,61 @@ class Operations(Transport):
     """Each method is the operation of the same name of the OpenAPI document."""
 `)
 	for _, op := range ops {
-		call := Calls[op.ID]
-		args, query := []string{"self"}, []string{}
-		path := op.path
-		for _, p := range op.parameters("path") {
-			args = append(args, p.Name+": str")
-			path = strings.ReplaceAll(path, "{"+p.Name+"}", "{segment("+p.Name+")}")
-		}
-		if op.body() != "" {
-			args = append(args, "body: types."+op.body())
-		}
-		var keywords []string
-		for _, p := range op.parameters("query") {
-			t := pythonType(p.Schema, "types.")
-			name := p.Name
-			if isKeyword(name) {
-				name += "_"
-			}
-			if p.Required {
-				keywords = append([]string{name + ": " + t}, keywords...)
-			} else {
-				keywords = append(keywords, name+": Optional["+t+"] = None")
-			}
-			query = append(query, fmt.Sprintf("%q: %s", p.Name, name))
-		}
-		if op.async() {
-			keywords = append(keywords, "respond_async: bool = False")
-		}
-		if len(keywords) > 0 {
-			args = append(append(args, "*"), keywords...)
-		}
-		answer := "None"
-		if op.answer() != "" {
-			answer = "types." + op.answer()
-		}
-		fmt.Fprintf(&b, "\n    def %s(\n        %s,\n    ) -> %s:\n        \"\"\"%s.\"\"\"\n", snake(op.ID),
-			strings.Join(args, ",\n        "), answer, text(op.Summary))
-		send := []string{fmt.Sprintf("%q", op.method), "f\"" + path + "\""}
-		if len(query) > 0 {
-			send = append(send, "query={"+strings.Join(query, ", ")+"}")
-		}
-		if op.body() != "" {
-			send = append(send, "body=body")
-		}
-		send = append(send, pythonFlags(call, op)...)
-		result := "return "
-		if answer == "None" {
-			result = ""
-		}
-		fmt.Fprintf(&b, "        %sself._call(\n            %s,\n        )\n", result, strings.Join(send, ",\n            "))
+		pythonMethod(&b, op)
 	}
 	return b.String(), nil
+}
+
+func pythonMethod(b *strings.Builder, op Operation) {
+	call := Calls[op.ID]
+	args, query := []string{"self"}, []string{}
+	path := op.path
+	for _, p := range op.parameters("path") {
+		args = append(args, p.Name+": str")
+		path = strings.ReplaceAll(path, "{"+p.Name+"}", "{segment("+p.Name+")}")
+	}
+	if op.body() != "" {
+		args = append(args, "body: types."+op.body())
+	}
+	var keywords []string
+	for _, p := range op.parameters("query") {
+		t := pythonType(p.Schema, "types.")
+		name := p.Name
+		if isKeyword(name) {
+			name += "_"
+		}
+		if p.Required {
+			keywords = append([]string{name + ": " + t}, keywords...)
+		} else {
+			keywords = append(keywords, name+": Optional["+t+"] = None")
+		}
+		query = append(query, fmt.Sprintf("%q: %s", p.Name, name))
+	}
+	if op.async() {
+		keywords = append(keywords, "respond_async: bool = False")
+	}
+	if len(keywords) > 0 {
+		args = append(append(args, "*"), keywords...)
+	}
+	answer := "None"
+	if op.answer() != "" {
+		answer = "types." + op.answer()
+	}
+	fmt.Fprintf(b, "\n    def %s(\n        %s,\n    ) -> %s:\n        \"\"\"%s.\"\"\"\n", snake(op.ID),
+		strings.Join(args, ",\n        "), answer, text(op.Summary))
+	send := []string{fmt.Sprintf("%q", op.method), "f\"" + path + "\""}
+	if len(query) > 0 {
+		send = append(send, "query={"+strings.Join(query, ", ")+"}")
+	}
+	if op.body() != "" {
+		send = append(send, "body=body")
+	}
+	send = append(send, pythonFlags(call, op)...)
+	result := "return "
+	if answer == "None" {
+		result = ""
+	}
+	fmt.Fprintf(b, "        %sself._call(\n            %s,\n        )\n", result, strings.Join(send, ",\n            "))
 }
 
 func pythonFlags(call Call, op Operation) (flags []string) {

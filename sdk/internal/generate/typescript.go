@@ -83,59 +83,63 @@ export class Operations extends Transport {`)
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		path, args := op.path, []string{}
-		for _, p := range op.parameters("path") {
-			args = append(args, p.Name+": string")
-			path = strings.ReplaceAll(path, "{"+p.Name+"}", "${segment("+p.Name+")}")
-		}
-		if op.body() != "" {
-			args = append(args, "body: types."+op.body())
-		}
-		var fields []string
-		required := false
-		for _, p := range op.parameters("query") {
-			optional := "?"
-			if p.Required {
-				optional, required = "", true
-			}
-			fields = append(fields, p.Name+optional+": "+typescriptType(p.Schema, "types."))
-		}
-		if op.async() {
-			fields = append(fields, "respondAsync?: boolean")
-		}
-		if len(fields) > 0 {
-			byDefault := " = {}"
-			if required {
-				byDefault = ""
-			}
-			args = append(args, "query: { "+strings.Join(fields, "; ")+" }"+byDefault)
-		}
-		args = append(args, "options: CallOptions = {}")
-		answer := "void"
-		if op.answer() != "" {
-			answer = "types." + op.answer()
-		}
-		fmt.Fprintf(&b, "\n  /** %s. */\n  %s(\n    %s,\n  ): Promise<%s> {\n", text(op.Summary), Camel(snake(op.ID)),
-			strings.Join(args, ",\n    "), answer)
-		send := []string{"...options"}
-		if op.async() {
-			if len(fields) > 1 {
-				b.WriteString("    const { respondAsync = false, ...rest } = query;\n")
-				send = append(send, "query: rest")
-			} else {
-				b.WriteString("    const { respondAsync = false } = query;\n")
-			}
-		} else if len(fields) > 0 {
-			send = append(send, "query")
-		}
-		if op.body() != "" {
-			send = append(send, "body")
-		}
-		send = append(send, typescriptFlags(Calls[op.ID], op)...)
-		fmt.Fprintf(&b, "    return this.call(%q, `%s`, { %s });\n  }", op.method, path, strings.Join(send, ", "))
+		typescriptMethod(&b, op)
 	}
 	b.WriteString("\n}\n")
 	return b.String(), nil
+}
+
+func typescriptMethod(b *strings.Builder, op Operation) {
+	path, args := op.path, []string{}
+	for _, p := range op.parameters("path") {
+		args = append(args, p.Name+": string")
+		path = strings.ReplaceAll(path, "{"+p.Name+"}", "${segment("+p.Name+")}")
+	}
+	if op.body() != "" {
+		args = append(args, "body: types."+op.body())
+	}
+	var fields []string
+	required := false
+	for _, p := range op.parameters("query") {
+		optional := "?"
+		if p.Required {
+			optional, required = "", true
+		}
+		fields = append(fields, p.Name+optional+": "+typescriptType(p.Schema, "types."))
+	}
+	if op.async() {
+		fields = append(fields, "respondAsync?: boolean")
+	}
+	if len(fields) > 0 {
+		byDefault := " = {}"
+		if required {
+			byDefault = ""
+		}
+		args = append(args, "query: { "+strings.Join(fields, "; ")+" }"+byDefault)
+	}
+	args = append(args, "options: CallOptions = {}")
+	answer := "void"
+	if op.answer() != "" {
+		answer = "types." + op.answer()
+	}
+	fmt.Fprintf(b, "\n  /** %s. */\n  %s(\n    %s,\n  ): Promise<%s> {\n", text(op.Summary), Camel(snake(op.ID)),
+		strings.Join(args, ",\n    "), answer)
+	send := []string{"...options"}
+	if op.async() {
+		if len(fields) > 1 {
+			b.WriteString("    const { respondAsync = false, ...rest } = query;\n")
+			send = append(send, "query: rest")
+		} else {
+			b.WriteString("    const { respondAsync = false } = query;\n")
+		}
+	} else if len(fields) > 0 {
+		send = append(send, "query")
+	}
+	if op.body() != "" {
+		send = append(send, "body")
+	}
+	send = append(send, typescriptFlags(Calls[op.ID], op)...)
+	fmt.Fprintf(b, "    return this.call(%q, `%s`, { %s });\n  }", op.method, path, strings.Join(send, ", "))
 }
 
 func typescriptFlags(call Call, op Operation) (flags []string) {
