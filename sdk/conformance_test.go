@@ -496,6 +496,22 @@ func abandoned(s *suite) {
 	s.equal("the state", s.must("cancel", args{"lease": lease, "id": "abandoned"}), "cancelled")
 }
 
+// TestASignalCancelsACommand: Python has exceptions for this.
+func TestASignalCancelsACommand(t *testing.T) {
+	t.Parallel()
+	l := libraries(t)[1]
+	w := newWorld(t)
+	w.environment("signal")
+	s := &suite{T: t, world: w, driver: l.start(w), environment: "signal"}
+	lease := s.lease("did:plc:ada")
+	_, failed := s.try("run", args{"lease": lease, "id": "stopped", "command": "echo one; sleep 100", "abort_at_line": "one"})
+	if failed == nil || !strings.Contains(failed.Message, "stopped") {
+		t.Errorf("the caller sees %+v", failed)
+	}
+	exec := s.must("call", args{"method": "get_exec", "args": []any{lease, "stopped"}}).(map[string]any)
+	s.equal("the state", exec["state"], "cancelled")
+}
+
 // TestTLS: the libraries trust the authorities that they are given, and no others.
 func TestTLS(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,10 @@ function result(r: Result) {
 }
 
 async function run(target: Sandbox | Session, a: Args) {
+  const stop = new AbortController();
   const got = (stream: string) => (line: string) => {
     say({ line, stream });
+    if (line === a.abort_at_line) stop.abort(new Error("stopped"));
     if (line === a.fail_at_line) throw new Error("the callback failed");
   };
   const { id, env, cwd, timeout, verifier, output_limit, stdin } = a;
@@ -36,7 +38,8 @@ async function run(target: Sandbox | Session, a: Args) {
     ...(output_limit && { outputLimit: output_limit }),
     ...(stdin !== undefined && { stdin: bytes(stdin) }),
   };
-  return result(await target.run(a.command, { ...options, onStdout: got("stdout"), onStderr: got("stderr") }));
+  const { signal } = stop;
+  return result(await target.run(a.command, { ...options, signal, onStdout: got("stdout"), onStderr: got("stderr") }));
 }
 
 async function all(pieces: AsyncIterable<Uint8Array>) {
