@@ -265,11 +265,10 @@ export class Transport {
     const deadline = Date.now() + (call.slow ? this.slow : this.quick) + (call.longer ?? 0);
     for (let failures = 0; ; failures++) {
       try {
-        const timeout = Math.max(deadline - Date.now(), 1);
-        const whole = AbortSignal.timeout(timeout);
-        const answer = await this.open(method, path, { ...call, headers, body, timeout });
-        whole.addEventListener("abort", () => answer.close(), { once: true });
-        const text = await answer.text();
+        const left = () => Math.max(deadline - Date.now(), 1);
+        const answer = await this.open(method, path, { ...call, headers, body, timeout: left() });
+        const timer = setTimeout(() => answer.close(), left());
+        const text = await answer.text().finally(() => clearTimeout(timer));
         try {
           return (text === "" ? undefined : JSON.parse(text)) as T;
         } catch (error) {
