@@ -144,14 +144,11 @@ func (w *world) cleanup() {
 }
 
 // environment makes an environment of busybox without a network.
-func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) {
+func (w *world) environment(id string) {
 	w.Helper()
 	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{
 		Type: sandbox.TypeCatan, Image: w.image, Network: sandbox.NetworkNone,
 	}}
-	for _, c := range change {
-		c(&p)
-	}
 	if _, err := w.direct.PutEnvironment(w.Context(), p); err != nil {
 		w.Fatal(err)
 	}
