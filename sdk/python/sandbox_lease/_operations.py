@@ -169,6 +169,7 @@ class Operations(Transport):
         *,
         environment_id: Optional[str] = None,
         agent_did: Optional[str] = None,
+        labels: Optional[str] = None,
         from_: Optional[str] = None,
         to: Optional[str] = None,
         group_by: Optional[str] = None,
@@ -177,7 +178,7 @@ class Operations(Transport):
         return self._call(
             "GET",
             f"/v1/costs",
-            query={"environment_id": environment_id, "agent_did": agent_did, "from": from_, "to": to, "group_by": group_by},
+            query={"environment_id": environment_id, "agent_did": agent_did, "labels": labels, "from": from_, "to": to, "group_by": group_by},
         )
 
     def get_environment(
@@ -366,11 +367,14 @@ class Operations(Transport):
 
     def list_environments(
         self,
+        *,
+        labels: Optional[str] = None,
     ) -> types.EnvironmentPage:
         """List environments that are not destroyed."""
         return self._call(
             "GET",
             f"/v1/environments",
+            query={"labels": labels},
         )
 
     def list_events(
@@ -380,6 +384,7 @@ class Operations(Transport):
         lease_id: Optional[str] = None,
         sandbox_id: Optional[str] = None,
         type: Optional[str] = None,
+        labels: Optional[str] = None,
         from_sequence: Optional[int] = None,
         after_id: Optional[int] = None,
         latest: Optional[bool] = None,
@@ -390,7 +395,7 @@ class Operations(Transport):
         return self._call(
             "GET",
             f"/v1/events",
-            query={"environment_id": environment_id, "lease_id": lease_id, "sandbox_id": sandbox_id, "type": type, "from_sequence": from_sequence, "after_id": after_id, "latest": latest, "before_id": before_id, "limit": limit},
+            query={"environment_id": environment_id, "lease_id": lease_id, "sandbox_id": sandbox_id, "type": type, "labels": labels, "from_sequence": from_sequence, "after_id": after_id, "latest": latest, "before_id": before_id, "limit": limit},
         )
 
     def list_execs(
@@ -432,6 +437,7 @@ class Operations(Transport):
         environment_id: Optional[str] = None,
         agent_did: Optional[str] = None,
         status: Optional[str] = None,
+        labels: Optional[str] = None,
         after: Optional[str] = None,
         limit: Optional[int] = None,
         observe: Optional[bool] = None,
@@ -440,7 +446,7 @@ class Operations(Transport):
         return self._call(
             "GET",
             f"/v1/leases",
-            query={"environment_id": environment_id, "agent_did": agent_did, "status": status, "after": after, "limit": limit, "observe": observe},
+            query={"environment_id": environment_id, "agent_did": agent_did, "status": status, "labels": labels, "after": after, "limit": limit, "observe": observe},
             slow=True,
         )
 

@@ -305,6 +305,8 @@ class CostRow(TypedDict):
     agent_did: NotRequired[str]
     day: NotRequired[str]
     environment_id: NotRequired[str]
+    # Value of the label that the report groups by.
+    label: NotRequired[str]
     lease_id: NotRequired[str]
     # What calls of models used, at the list prices of their routes.
     llm: NotRequired[LLMUse]
@@ -447,6 +449,8 @@ class Environment(TypedDict):
     # Refuses acquires that could exceed a monthly amount. Default: no limit.
     budget: NotRequired[Budget]
     budget_use: NotRequired[BudgetUse]
+    # Time limit of commands that set none, 1s to 24h. Default 2m.
+    command_timeout: NotRequired[str]
     # Isolation settings beyond those that every sandbox has.
     confinement: NotRequired[Confinement]
     # Host files and directories that are copied into each sandbox when it is created.
@@ -470,7 +474,8 @@ class Environment(TypedDict):
     # Initial text files, by path relative to /data, for sandboxes that start without a snapshot.
     initial_state: NotRequired[dict[str, str]]
     instance: NotRequired[str]
-    # Labels of the environment, stored in the ledger.
+    # Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without
+    # commas.
     labels: NotRequired[dict[str, str]]
     # Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and
     # records tokens and cost. Docker only.
@@ -608,7 +613,7 @@ ExecRequest = TypedDict(
         "source": "NotRequired[Literal['user', 'agent', 'system']]",
         "stdin": "NotRequired[str]",
         "stdin_encoding": "NotRequired[Literal['base64']]",
-        # Default 120s, at most 24h; the exit code is then 124.
+        # At most 24h; the exit code is then 124. Default: the environment's command_timeout.
         "timeout": "NotRequired[str]",
         # "uid" or "uid:gid" in numbers; root needs the environment's confinement.allow_root. Default: the
         # sandbox's user.
@@ -814,6 +819,8 @@ class Lease(TypedDict):
     # When a failed sandbox is removed; until then it is kept, stopped, for a post-mortem. Releasing its
     # generation removes it earlier.
     kept_until: NotRequired[str]
+    # Labels of the lease and of its environment.
+    labels: NotRequired[dict[str, str]]
     last_error: NotRequired[str]
     # What calls of models have used, beside cost_usd.
     llm: NotRequired[LLMUse]
@@ -857,6 +864,9 @@ class LeasePage(TypedDict):
 
 class LeaseSettings(TypedDict):
     expiry_conditions: NotRequired[list[str]]
+    # Labels in addition to those of the environment, whose values they cannot change. At most 32, without
+    # commas.
+    labels: NotRequired[dict[str, str]]
     # Fixed when the lease begins.
     max_lifetime: NotRequired[str]
     # A duration in Go syntax.
@@ -887,6 +897,9 @@ class LeaseUsage(TypedDict):
     sampled_at: str
     sandbox_id: str
     state: str
+    # Mean CPU use since the last sample of the history, in percent of one core. Absent if that sample is more
+    # than three minutes old, or the sandbox has started since.
+    cpu_percent: NotRequired[float]
     disk: NotRequired[DiskUsage]
 
 
@@ -1061,6 +1074,8 @@ class PutEnvironment(TypedDict):
     backend: NotRequired[Literal['docker', 'cloudflare']]
     # Refuses acquires that could exceed a monthly amount. Default: no limit.
     budget: NotRequired[Budget]
+    # Time limit of commands that set none, 1s to 24h. Default 2m.
+    command_timeout: NotRequired[str]
     # Isolation settings beyond those that every sandbox has.
     confinement: NotRequired[Confinement]
     # Host files and directories that are copied into each sandbox when it is created.
@@ -1086,7 +1101,8 @@ class PutEnvironment(TypedDict):
     # Backend instance to deploy to. Another instance than before moves the environment; its leases must have
     # ended.
     instance: NotRequired[str]
-    # Labels of the environment, stored in the ledger.
+    # Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without
+    # commas.
     labels: NotRequired[dict[str, str]]
     # Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and
     # records tokens and cost. Docker only.
@@ -1207,7 +1223,7 @@ RunRequest = TypedDict(
         "source": "NotRequired[Literal['user', 'agent', 'system']]",
         "stdin": "NotRequired[str]",
         "stdin_encoding": "NotRequired[Literal['base64']]",
-        # Default 120s, at most 24h; the exit code is then 124.
+        # At most 24h; the exit code is then 124. Default: the environment's command_timeout.
         "timeout": "NotRequired[str]",
         # "uid" or "uid:gid" in numbers; root needs the environment's confinement.allow_root. Default: the
         # sandbox's user.

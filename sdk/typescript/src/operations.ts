@@ -107,7 +107,7 @@ export class Operations extends Transport {
 
   /** Report the usage and the costs of sandboxes. */
   getCosts(
-    query: { environment_id?: string; agent_did?: string; from?: string; to?: string; group_by?: string } = {},
+    query: { environment_id?: string; agent_did?: string; labels?: string; from?: string; to?: string; group_by?: string } = {},
     options: CallOptions = {},
   ): Promise<types.CostReport> {
     return this.call("GET", `/v1/costs`, { ...options, query });
@@ -229,14 +229,15 @@ export class Operations extends Transport {
 
   /** List environments that are not destroyed. */
   listEnvironments(
+    query: { labels?: string } = {},
     options: CallOptions = {},
   ): Promise<types.EnvironmentPage> {
-    return this.call("GET", `/v1/environments`, { ...options });
+    return this.call("GET", `/v1/environments`, { ...options, query });
   }
 
   /** List or follow events. */
   listEvents(
-    query: { environment_id?: string; lease_id?: string; sandbox_id?: string; type?: string; from_sequence?: number; after_id?: number; latest?: boolean; before_id?: number; limit?: number } = {},
+    query: { environment_id?: string; lease_id?: string; sandbox_id?: string; type?: string; labels?: string; from_sequence?: number; after_id?: number; latest?: boolean; before_id?: number; limit?: number } = {},
     options: CallOptions = {},
   ): Promise<types.EventPage> {
     return this.call("GET", `/v1/events`, { ...options, query });
@@ -262,7 +263,7 @@ export class Operations extends Transport {
 
   /** List leases by id. */
   listLeases(
-    query: { environment_id?: string; agent_did?: string; status?: string; after?: string; limit?: number; observe?: boolean } = {},
+    query: { environment_id?: string; agent_did?: string; status?: string; labels?: string; after?: string; limit?: number; observe?: boolean } = {},
     options: CallOptions = {},
   ): Promise<types.LeasePage> {
     return this.call("GET", `/v1/leases`, { ...options, query, slow: true });

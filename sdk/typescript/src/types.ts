@@ -288,6 +288,8 @@ export interface CostRow {
   agent_did?: string;
   day?: string;
   environment_id?: string;
+  /** Value of the label that the report groups by. */
+  label?: string;
   lease_id?: string;
   /** What calls of models used, at the list prices of their routes. */
   llm?: LLMUse;
@@ -422,6 +424,8 @@ export interface Environment {
   /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
   budget?: Budget;
   budget_use?: BudgetUse;
+  /** Time limit of commands that set none, 1s to 24h. Default 2m. */
+  command_timeout?: string;
   /** Isolation settings beyond those that every sandbox has. */
   confinement?: Confinement;
   /** Host files and directories that are copied into each sandbox when it is created. */
@@ -442,7 +446,7 @@ export interface Environment {
   /** Initial text files, by path relative to /data, for sandboxes that start without a snapshot. */
   initial_state?: Record<string, string>;
   instance?: string;
-  /** Labels of the environment, stored in the ledger. */
+  /** Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas. */
   labels?: Record<string, string>;
   /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. Docker only. */
   llm?: Record<string, LLMRoute>;
@@ -565,7 +569,7 @@ export interface ExecRequest {
   source?: "user" | "agent" | "system";
   stdin?: string;
   stdin_encoding?: "base64";
-  /** Default 120s, at most 24h; the exit code is then 124. */
+  /** At most 24h; the exit code is then 124. Default: the environment's command_timeout. */
   timeout?: string;
   /** "uid" or "uid:gid" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user. */
   user?: string;
@@ -764,6 +768,8 @@ export interface Lease {
   instance?: string;
   /** When a failed sandbox is removed; until then it is kept, stopped, for a post-mortem. Releasing its generation removes it earlier. */
   kept_until?: string;
+  /** Labels of the lease and of its environment. */
+  labels?: Record<string, string>;
   last_error?: string;
   /** What calls of models have used, beside cost_usd. */
   llm?: LLMUse;
@@ -807,6 +813,8 @@ export interface LeasePage {
 
 export interface LeaseSettings {
   expiry_conditions?: string[];
+  /** Labels in addition to those of the environment, whose values they cannot change. At most 32, without commas. */
+  labels?: Record<string, string>;
   /** Fixed when the lease begins. */
   max_lifetime?: string;
   /** A duration in Go syntax. */
@@ -837,6 +845,8 @@ export interface LeaseUsage {
   sampled_at: string;
   sandbox_id: string;
   state: string;
+  /** Mean CPU use since the last sample of the history, in percent of one core. Absent if that sample is more than three minutes old, or the sandbox has started since. */
+  cpu_percent?: number;
   disk?: DiskUsage;
 }
 
@@ -1009,6 +1019,8 @@ export interface PutEnvironment {
   backend?: "docker" | "cloudflare";
   /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
   budget?: Budget;
+  /** Time limit of commands that set none, 1s to 24h. Default 2m. */
+  command_timeout?: string;
   /** Isolation settings beyond those that every sandbox has. */
   confinement?: Confinement;
   /** Host files and directories that are copied into each sandbox when it is created. */
@@ -1030,7 +1042,7 @@ export interface PutEnvironment {
   initial_state?: Record<string, string>;
   /** Backend instance to deploy to. Another instance than before moves the environment; its leases must have ended. */
   instance?: string;
-  /** Labels of the environment, stored in the ledger. */
+  /** Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas. */
   labels?: Record<string, string>;
   /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. Docker only. */
   llm?: Record<string, LLMRoute>;
@@ -1138,7 +1150,7 @@ export interface RunRequest {
   source?: "user" | "agent" | "system";
   stdin?: string;
   stdin_encoding?: "base64";
-  /** Default 120s, at most 24h; the exit code is then 124. */
+  /** At most 24h; the exit code is then 124. Default: the environment's command_timeout. */
   timeout?: string;
   /** "uid" or "uid:gid" in numbers; root needs the environment's confinement.allow_root. Default: the sandbox's user. */
   user?: string;
