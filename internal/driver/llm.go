@@ -2,6 +2,9 @@ package driver
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -61,4 +64,32 @@ type LLMRecorded struct {
 type LLMLine struct {
 	sandbox.GatewayPosition
 	sandbox.LLMCall
+}
+
+// llmPlaceholder is the key that clients send if they insist on one. It opens nothing.
+const llmPlaceholder = "sandbox"
+
+// LLMVariables are the variables that point clients to LLM routes below an address: LLM_<ROUTE>_URL for each route, and
+// those that the clients of each API read, for its first route by name.
+func LLMVariables(address string, routes map[string]sandbox.LLMAPI) map[string]string {
+	env := make(map[string]string)
+	first := make(map[sandbox.LLMAPI]string)
+	for _, name := range slices.Sorted(maps.Keys(routes)) {
+		base := address + name
+		env["LLM_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))+"_URL"] = base
+		if _, ok := first[routes[name]]; !ok {
+			first[routes[name]] = base
+		}
+	}
+	for api, base := range first {
+		switch api {
+		case sandbox.LLMOpenAI:
+			env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"] = base+"/v1", llmPlaceholder
+		case sandbox.LLMAnthropic:
+			env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"] = base, llmPlaceholder
+		case sandbox.LLMOpenRouter:
+			env["OPENROUTER_BASE_URL"], env["OPENROUTER_API_KEY"] = base+"/v1", llmPlaceholder
+		}
+	}
+	return env
 }

@@ -2,9 +2,6 @@ package docker
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
@@ -19,6 +16,9 @@ var (
 	_ driver.LLMBroker        = (*Executor)(nil)
 	_ driver.CredentialBroker = (*Executor)(nil)
 )
+
+// llmAddress is where sandboxes reach the LLM routes, before their names.
+const llmAddress = "http://" + guest.ProxyAddress + llm.Prefix
 
 // ServeLLM implements driver.LLMBroker. The keys go through the gateway's control socket, and are in no file.
 func (e *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
@@ -73,32 +73,4 @@ func (e *Executor) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
 		lines[i] = driver.LLMLine{GatewayPosition: sandbox.GatewayPosition(entry.Position), LLMCall: entry.Call}
 	}
 	return lines, nil
-}
-
-// llmPlaceholder is the key that clients send if they insist on one. It opens nothing.
-const llmPlaceholder = "sandbox"
-
-// llmEnv are the variables that point clients to the LLM routes: LLM_<ROUTE>_URL for each route, and those that the
-// clients of each API read, for its first route by name.
-func llmEnv(routes map[string]sandbox.LLMAPI) map[string]string {
-	env := make(map[string]string)
-	first := make(map[sandbox.LLMAPI]string)
-	for _, name := range slices.Sorted(maps.Keys(routes)) {
-		base := "http://" + guest.ProxyAddress + llm.Prefix + name
-		env["LLM_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))+"_URL"] = base
-		if _, ok := first[routes[name]]; !ok {
-			first[routes[name]] = base
-		}
-	}
-	for api, base := range first {
-		switch api {
-		case sandbox.LLMOpenAI:
-			env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"] = base+"/v1", llmPlaceholder
-		case sandbox.LLMAnthropic:
-			env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"] = base, llmPlaceholder
-		case sandbox.LLMOpenRouter:
-			env["OPENROUTER_BASE_URL"], env["OPENROUTER_API_KEY"] = base+"/v1", llmPlaceholder
-		}
-	}
-	return env
 }

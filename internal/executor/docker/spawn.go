@@ -308,7 +308,7 @@ func environ(spec driver.SandboxSpec, out egressPath, name string) map[string]st
 	// The image's home is read-only, and its users differ.
 	env := map[string]string{"HOME": "/workspace", "USER": name, "LOGNAME": name}
 	maps.Copy(env, out.proxyEnv())
-	maps.Copy(env, llmEnv(spec.LLM))
+	maps.Copy(env, driver.LLMVariables(llmAddress, spec.LLM))
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, systemEnv(spec))
 	return env
