@@ -69,6 +69,9 @@ type Executor struct {
 	sites   map[string]*sites   // by ledger
 	// networks has which environments are restricted, by deployment.
 	networks map[string]networks
+	// journals has the digest of an environment's LLM routes that its Worker told with the journal, by deployment. It is
+	// for the next ServeLLM only: another process may change the routes.
+	journals map[string]string
 	// deployed counts what makes sites stale.
 	deployed int
 	former   []*deployed // forgotten, with sessions that may be open
@@ -85,6 +88,9 @@ type deployed struct {
 var (
 	_ driver.Executor = (*Executor)(nil)
 	_ driver.Meter    = (*Executor)(nil)
+
+	_ driver.LLMBroker        = (*Executor)(nil)
+	_ driver.CredentialBroker = (*Executor)(nil)
 )
 
 // New returns an executor for the account of a Deployer. It does not connect. Errors: Invalid.
@@ -114,6 +120,7 @@ func New(cfg Config) (*Executor, error) {
 		deployer: cfg.Deployer, cfg: cfg, listing: make(chan struct{}, 1),
 		workers: make(map[string]*deployed), rings: make(map[string]*keyring),
 		sites: make(map[string]*sites), networks: make(map[string]networks),
+		journals: make(map[string]string),
 	}
 	e.Guests = helper.New(sandbox.Cloudflare, e.help)
 	return e, nil

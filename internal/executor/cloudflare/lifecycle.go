@@ -73,6 +73,7 @@ type settings struct {
 	Config           string            `json:"config"`
 	Internet         bool              `json:"internet"`
 	Restricted       bool              `json:"restricted"`
+	LLM              bool              `json:"llm"`
 	Deadline         int64             `json:"deadline_us"` // in microseconds
 	TTL              int64             `json:"ttl_ms"`
 	SleepAfter       int64             `json:"sleep_after_ms"`
@@ -89,6 +90,7 @@ func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 			env[name] = caFile
 		}
 	}
+	maps.Copy(env, driver.LLMVariables(llmAddress, spec.LLM))
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, map[string]string{
 		"IS_SANDBOXED":           "true",
@@ -100,7 +102,7 @@ func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 	return settings{
 		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation,
 		Image: spec.Image, Env: env, Config: string(spec.Config),
-		Internet: spec.Network == sandbox.NetworkFull, Restricted: restricted,
+		Internet: spec.Network == sandbox.NetworkFull, Restricted: restricted, LLM: len(spec.LLM) > 0,
 		Type: string(spec.EnvironmentType), ExpiryConditions: append([]string{}, spec.ExpiryConditions...),
 		Resources: spec.Resources,
 		LeaseTTL:  spec.TTL.D().Milliseconds(), LeaseSleepAfter: spec.SleepAfter.D().Milliseconds(),

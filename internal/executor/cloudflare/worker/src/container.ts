@@ -2,6 +2,7 @@
 
 import { options } from "./choice";
 import { Failure, startFailure, text } from "./errors";
+import { modelsHost } from "./llm/calls";
 import { type Key, keyVariable, portNumber, work } from "./port";
 import { deadline, type Settings } from "./settings";
 import type { Cause, Store } from "./store";
@@ -69,7 +70,7 @@ export class Box {
     private readonly store: Store,
     private readonly now: () => number,
     private readonly times: Times,
-    // outbound returns the handler of outgoing requests, for a restricted network.
+    // outbound returns the handler of outgoing requests.
     private readonly outbound: () => Fetcher,
   ) {}
 
@@ -82,19 +83,26 @@ export class Box {
   async keepAlive(): Promise<void> {
     if (!this.container.running) return;
     try {
-      if (!this.intercepted && this.store.row()?.settings.restricted) await this.intercept();
+      const settings = this.store.row()?.settings;
+      if (!this.intercepted && settings !== undefined) await this.intercept(settings);
       await this.container.setInactivityTimeout(this.times.inactivity);
     } catch (error) {
       if (this.container.running) console.error(`keep the container alive: ${text(error)}`); // the next alarm retries
     }
   }
 
-  // intercept passes every HTTP and HTTPS request of the container to the handler outbound. It takes effect before the
-  // first program runs. Other traffic cannot leave the container.
-  private async intercept(): Promise<void> {
+  // intercept passes requests of the container to the handler outbound: every HTTP and HTTPS request of a restricted
+  // network, otherwise only calls of models. It takes effect before the first program runs. Other traffic cannot leave
+  // the container.
+  private async intercept({ restricted, llm }: Settings): Promise<void> {
+    if (!restricted && !llm) return;
     const out = this.outbound();
-    await this.container.interceptAllOutboundHttp(out);
-    await this.container.interceptOutboundHttps("*", out);
+    if (restricted) {
+      await this.container.interceptAllOutboundHttp(out);
+      await this.container.interceptOutboundHttps("*", out);
+    } else {
+      await this.container.interceptOutboundHttp(modelsHost, out);
+    }
     this.intercepted = true;
   }
 
@@ -139,7 +147,7 @@ export class Box {
     this.ending = null;
     this.acting++;
     try {
-      if (settings.restricted) await this.intercept();
+      await this.intercept(settings);
       this.container.start({
         entrypoint: [guest, "keep", "-uid", user, "-gid", user, "-port", String(portNumber), "-deadline", String(settings.deadline_us), "-config", settings.config],
         env: { ...settings.env, [keyVariable]: key.renew() },

@@ -16,14 +16,18 @@
 //   PUT    /v1/instances/I/ledgers/L/networks/E           sets its rules, which take effect within seconds
 //   GET    …                                              returns its rules
 //   GET    …/attempts?run=R&line=N                        returns what its sandboxes tried to reach, after a log line
+//   PUT    /v1/instances/I/ledgers/L/llm/E                sets its LLM routes with their keys, and what calls may cost
+//   GET    …/calls?run=R&line=N                           returns its LLM calls after a line, which the ledger has
 //
 // Answers are JSON. An error has code, reason and message, as in sandbox/errors.go.
 
 import { Copy } from "./copy";
 import type { Env } from "./env";
 import { asFailure, Failure, readOff } from "./errors";
+import { Book } from "./llm/book";
+import { parseLLMSettings } from "./llm/settings";
 import { Networks, parseEgress } from "./networks";
-import { type NetworkPath, parseLedger, parseNetwork, parsePath } from "./path";
+import { type LLMPath, type NetworkPath, parseLedger, parseLLM, parseNetwork, parsePath } from "./path";
 import { authenticate, keysOf, type Signed, wholeBody } from "./signature";
 
 export { Outbound } from "./outbound";
@@ -42,6 +46,8 @@ export default {
           policy: env.SCHEDULING_POLICY,
         });
       }
+      const llm = parseLLM(request);
+      if (llm !== null) return await serveLLM(request, llm, signed, env);
       const network = parseNetwork(request);
       return await (network === null ? forward(request, env) : serveNetwork(request, network, signed, env));
     } catch (error) {
@@ -92,6 +98,37 @@ async function serveNetwork(request: Request, path: NetworkPath, signed: Signed,
       throw new Failure("invalid", `a restricted network does not support ${request.method} ${path.verb}`);
   }
 }
+
+// serveLLM answers requests about LLM routes. Calls that run by the journal may have lost their Durable Object: the
+// sandbox's object is asked, which is in memory if it has the call.
+async function serveLLM(request: Request, path: LLMPath, signed: Signed, env: Env): Promise<Response> {
+  checkInstance(path, env);
+  const book = new Book(env.DB);
+  const { ledger, environment } = path;
+  switch (`${request.method} ${path.verb}`) {
+    case "PUT routes": {
+      const { digest, settings } = parseLLMSettings(await wholeBody(request, signed));
+      await book.put(ledger, environment, digest, settings, keysOf(env), Date.now());
+      return Response.json({});
+    }
+    case "GET calls": {
+      const after = new URL(request.url).searchParams;
+      const read = () => book.page(ledger, environment, Number(after.get("run")), Number(after.get("line")));
+      const page = await read();
+      if (page.running.length === 0) return Response.json(page);
+      const asked = page.running.slice(0, maxAsked).map(async (sandbox) => {
+        await env.SANDBOX.get(env.SANDBOX.idFromName(`${ledger}/${sandbox}`)).tidyCalls(ledger, environment, sandbox);
+      });
+      await Promise.allSettled(asked); // what fails is tried again with the next page
+      return Response.json(await read());
+    }
+    default:
+      throw new Failure("invalid", `LLM routes do not support ${request.method} ${path.verb}`);
+  }
+}
+
+// maxAsked is how many Durable Objects a page of calls asks at most: a request to a Worker may make 1,000 requests.
+const maxAsked = 100;
 
 function checkInstance({ instance }: { instance: string }, env: Env): void {
   if (instance !== env.INSTANCE) {

@@ -6,6 +6,7 @@ import { WorkerEntrypoint } from "cloudflare:workers";
 import type { Ending, Target } from "./attempts";
 import type { Env } from "./env";
 import { text } from "./errors";
+import { modelsHost } from "./llm/calls";
 import type { Refusal } from "./policy";
 
 // Origin identifies the sandbox that sends the requests.
@@ -21,9 +22,11 @@ export class Outbound extends WorkerEntrypoint<Env, Origin> {
   override async fetch(request: Request): Promise<Response> {
     const { ledger, sandbox } = this.ctx.props;
     const object = this.env.SANDBOX.get(this.env.SANDBOX.idFromName(`${ledger}/${sandbox}`));
+    const target = targetOf(request);
     let id: string;
     try {
-      const decision = await object.decide(targetOf(request));
+      if (target.host === modelsHost && target.protocol === "http") return await object.callModel(request);
+      const decision = await object.decide(target);
       if ("refusal" in decision) return inPlace(403, decision.refusal);
       id = decision.id;
     } catch (error) {

@@ -41,6 +41,24 @@ export function parseNetwork(request: Request): NetworkPath | null {
   return { instance: decodeURIComponent(instance), ledger, environment, verb };
 }
 
+// LLMPath names the LLM routes of an environment.
+export interface LLMPath {
+  instance: string;
+  ledger: string;
+  environment: string;
+  verb: "routes" | "calls";
+}
+
+const ofLLM = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/llm\/([a-z0-9][a-z0-9._-]{0,62})(\/calls)?$/;
+
+// parseLLM returns null if the path names no LLM routes.
+export function parseLLM(request: Request): LLMPath | null {
+  const match = ofLLM.exec(new URL(request.url).pathname);
+  if (match === null) return null;
+  const [, instance = "", ledger = "", environment = "", calls] = match;
+  return { instance: decodeURIComponent(instance), ledger, environment, verb: calls === undefined ? "routes" : "calls" };
+}
+
 export function parsePath(request: Request): Path {
   const match = pattern.exec(new URL(request.url).pathname);
   if (match === null) {

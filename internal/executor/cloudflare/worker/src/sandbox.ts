@@ -11,6 +11,9 @@ import { Data } from "./data";
 import type { Env } from "./env";
 import { asFailure, Failure, readOff, startFailure, text } from "./errors";
 import { concat, type Result } from "./frames";
+import { Book } from "./llm/book";
+import { type Caller, Calls } from "./llm/calls";
+import { unavailable } from "./llm/refusal";
 import { Networks } from "./networks";
 import { parsePath, type Path } from "./path";
 import { Key, OperationFailed, problemNotFound, work } from "./port";
@@ -30,6 +33,7 @@ export class Sandbox extends DurableObject<Env> {
   private readonly uses: Uses;
   private readonly channels: Channels;
   private readonly attempts: Attempts;
+  private readonly calls: Calls;
   // still resolves when clients may connect: they wait while /data is saved or restored. It never rejects.
   private still: Promise<unknown> = Promise.resolve();
   // telling resolves when the last write to the copy has ended. It never rejects.
@@ -52,6 +56,7 @@ export class Sandbox extends DurableObject<Env> {
     this.data = new Data(ctx.container, this.key, env.STATE, this.store, Date.now);
     this.copy = new Copy(env.DB);
     this.attempts = new Attempts(new Networks(env.DB), Date.now, (p) => this.ctx.waitUntil(p));
+    this.calls = new Calls(new Book(env.DB), () => keysOf(env), Date.now, (p) => this.ctx.waitUntil(p));
     ctx.waitUntil(this.box.keepAlive());
   }
 
@@ -114,6 +119,18 @@ export class Sandbox extends DurableObject<Env> {
     if (told !== null) this.attempts.ended(whoIs(told), id, ending);
   }
 
+  // callModel answers a request of the sandbox to an LLM route.
+  async callModel(request: Request): Promise<Response> {
+    const row = this.store.row();
+    if (!row?.settings.llm || !this.box.running) return unavailable("the sandbox has no LLM routes").response("openai");
+    return this.calls.serve(callerOf(row), request);
+  }
+
+  // tidyCalls settles calls that an earlier object of this sandbox has left.
+  async tidyCalls(ledger: string, environment: string, sandbox: string): Promise<void> {
+    await this.calls.tidy({ ledger, environment, sandbox });
+  }
+
   private outbound(): Fetcher {
     const [ledger = "", sandbox = ""] = (this.store.row()?.name ?? "").split("/");
     return this.ctx.exports.Outbound({ props: { ledger, sandbox } });
@@ -123,6 +140,17 @@ export class Sandbox extends DurableObject<Env> {
   private async flushLog(): Promise<void> {
     const row = this.store.row();
     if (row?.settings.restricted) await this.attempts.flush(whoIs(row));
+  }
+
+  // endCalls ends the calls of a container that has stopped. What D1 does not take is settled when the ledger reads the
+  // journal.
+  private async endCalls(why: string): Promise<void> {
+    const row = this.store.row();
+    if (!row?.settings.llm) return;
+    await this.calls.close(why);
+    const dead = why === killed || this.ended(Date.now()) !== null;
+    const tidy = dead ? this.calls.remove(whoIs(row)) : this.calls.tidy(whoIs(row));
+    await tidy.catch((error: unknown) => console.error(`settle calls of models: ${text(error)}`));
   }
 
   // alarm records that the container is alive, and ends what is due. It may come early or late. The platform gives up
@@ -145,6 +173,7 @@ export class Sandbox extends DurableObject<Env> {
   // notice records the end of a container that has ended by itself.
   private async notice(): Promise<void> {
     if (!(await this.box.notice())) return;
+    await this.endCalls("the container has ended");
     await this.arm();
     this.ctx.waitUntil(this.tell());
   }
@@ -229,8 +258,9 @@ export class Sandbox extends DurableObject<Env> {
 
   private async kill(): Promise<Response> {
     await this.box.stop("kill");
-    this.channels.close("the sandbox was killed");
+    this.channels.close(killed);
     await this.flushLog();
+    await this.endCalls(killed);
     await this.forget();
     return Response.json({ periods: this.store.periods() });
   }
@@ -266,6 +296,7 @@ export class Sandbox extends DurableObject<Env> {
     await this.box.stop(cause);
     this.channels.close(`the container ends: ${cause}`);
     await this.flushLog();
+    await this.endCalls(`the container ends: ${cause}`);
   }
 
   // checkpoint saves /data when a command has changed it.
@@ -512,6 +543,13 @@ function whoIs({ name, settings }: Told): Who {
   const [ledger = "", sandbox = ""] = name.split("/");
   return { ledger, environment: settings.environment_id, sandbox, agent: settings.agent_did };
 }
+
+function callerOf(row: Row): Caller {
+  return { ...whoIs(row), lease: row.settings.lease_id, generation: row.settings.generation };
+}
+
+// killed is why the calls of a killed sandbox end.
+const killed = "the sandbox was killed";
 
 function absent(path: Path): Failure {
   return new Failure("not_found", `sandbox ${path.sandbox} does not exist`, "sandbox_not_found");
