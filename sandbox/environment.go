@@ -96,7 +96,7 @@ type EnvironmentSpec struct {
 	InitialData map[string]string   `json:"initial_state,omitempty" doc:"Initial text files, by path relative to /data, for sandboxes that start without a snapshot."`
 	Processes   []ProcessSpec       `json:"processes,omitempty" doc:"Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later generations."`
 	Skills      map[string]string   `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the start of each generation."`
-	LLM         map[string]LLMRoute `json:"llm,omitempty" doc:"Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. Docker only."`
+	LLM         map[string]LLMRoute `json:"llm,omitempty" doc:"Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost."`
 	PostMortem  *Duration           `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, for inspection; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
 	PostStart   []PostStart         `json:"post_start,omitempty" doc:"Commands that run once in each sandbox, one after another, before its lease is ready. If one fails, the lease fails."`
 }
@@ -211,8 +211,8 @@ func (s EnvironmentSpec) Unsupported() []Field {
 			"must not be set on Cloudflare, which has no host directories to mount")
 		must(s.Confinement.WithDefaults() == Confinement{}.WithDefaults(), "confinement",
 			"must not be set on Cloudflare, which runs each sandbox in its own virtual machine")
-		must(len(s.LLM) == 0, "llm", "must not be set on Cloudflare: LLM routes exist on Docker only")
 		f = append(f, s.EgressRules().unsupportedOnCloudflare()...)
+		f = append(f, s.llmUnsupportedOnCloudflare()...)
 	}
 	return f
 }

@@ -297,6 +297,27 @@ func (s EnvironmentSpec) llmFields() []Field {
 	return f
 }
 
+// privateNames end the names of hosts that are not on the Internet (RFC 6761, RFC 6762, RFC 8375, and .internal of ICANN).
+var privateNames = []string{".localhost", ".local", ".internal", ".home.arpa"}
+
+// llmUnsupportedOnCloudflare returns the routes whose upstream a Worker cannot reach: it connects to public addresses
+// only (developers.cloudflare.com/workers/runtime-apis/fetch, read 2026-11).
+func (s EnvironmentSpec) llmUnsupportedOnCloudflare() (f []Field) {
+	for _, name := range slices.Sorted(maps.Keys(s.LLM)) {
+		u, err := url.Parse(s.LLM[name].Upstream)
+		if err != nil {
+			continue // which llmFields says
+		}
+		host := "." + strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+		private := func(suffix string) bool { return strings.HasSuffix(host, suffix) }
+		if !strings.Contains(host[1:], ".") || slices.ContainsFunc(privateNames, private) {
+			f = append(f, Field{"llm." + name + ".upstream", fmt.Sprintf(
+				"must be a host on the Internet on Cloudflare, which cannot reach private addresses, not %q", u.Hostname())})
+		}
+	}
+	return f
+}
+
 // credentialSecretFields returns the credentials of hosts whose secret the environment does not have.
 func (s EnvironmentSpec) credentialSecretFields() (f []Field) {
 	if s.Egress == nil {

@@ -262,6 +262,7 @@ func (e *Executor) replace(name string, by *deployed) {
 	defer e.mu.Unlock()
 	e.note(name, by)
 	delete(e.networks, name)
+	delete(e.journals, name)
 	clear(e.sites)
 	e.deployed++
 }

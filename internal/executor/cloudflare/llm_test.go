@@ -1,11 +1,9 @@
 package cloudflare_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -15,7 +13,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -43,122 +40,6 @@ func keyed(api sandbox.LLMAPI) driver.LLMKeyedRoute {
 	}
 }
 
-// upstream is a server of models. Each request says in its member user how it is answered.
-type upstream struct {
-	*httptest.Server
-
-	mu   sync.Mutex // guards what follows
-	seen []seenCall
-	// stalled gets a value for each answer that stalls.
-	stalled chan struct{}
-}
-
-// seenCall is a request that the upstream got.
-type seenCall struct {
-	header     http.Header
-	body, path string
-	input      int64
-	output     int64
-}
-
-// wish says how the upstream answers. Break and Stall are the event at which it breaks off or stalls; -1 is none.
-type wish struct {
-	Input, Output, Events, Status int64
-	Break, Stall                  int64
-}
-
-func newUpstream(t *testing.T) *upstream {
-	t.Helper()
-	u := &upstream{stalled: make(chan struct{}, 100)}
-	u.Server = httptest.NewServer(http.HandlerFunc(u.serve))
-	t.Cleanup(u.Close)
-	t.Cleanup(u.CloseClientConnections)
-	return u
-}
-
-func (u *upstream) host(t *testing.T) string {
-	t.Helper()
-	at, err := url.Parse(u.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return at.Host
-}
-
-// got returns the requests so far.
-func (u *upstream) got() []seenCall {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return append([]seenCall(nil), u.seen...)
-}
-
-func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
-	text, _ := io.ReadAll(r.Body) // what is cut off is no JSON
-	var body struct {
-		User   string `json:"user"`
-		Stream bool   `json:"stream"`
-	}
-	x := wish{Input: 20, Output: 7, Events: 3, Break: -1, Stall: -1}
-	_ = json.Unmarshal(text, &body)
-	_ = json.Unmarshal([]byte(body.User), &x) // without one, the default is wished
-	u.mu.Lock()
-	u.seen = append(u.seen, seenCall{r.Header.Clone(), string(text), r.URL.RequestURI(), x.Input, x.Output})
-	u.mu.Unlock()
-	if x.Status != 0 {
-		w.WriteHeader(int(x.Status))
-		_, _ = fmt.Fprintf(w, `{"error":"no, not with %s"}`, secretKey)
-		return
-	}
-	pieces := answerOf(r.URL.Path, body.Stream, x)
-	w.Header().Set("Content-Type", map[bool]string{true: "text/event-stream", false: "application/json"}[body.Stream])
-	for i, piece := range pieces {
-		switch int64(i) {
-		case x.Break:
-			panic(http.ErrAbortHandler)
-		case x.Stall:
-			u.stalled <- struct{}{}
-			<-r.Context().Done()
-			return
-		}
-		_, _ = io.WriteString(w, piece) // the caller may have gone
-		_ = http.NewResponseController(w).Flush()
-	}
-}
-
-// answerOf returns the pieces of an answer.
-func answerOf(path string, stream bool, x wish) []string {
-	usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d}`, x.Input, x.Output)
-	first, text, last := "", `{"choices":[{"delta":{"content":"a word"}}]}`, `{"choices":[],`+usage+`}`
-	end := "[DONE]"
-	switch path {
-	case "/v1/responses":
-		usage = fmt.Sprintf(`"usage":{"input_tokens":%d,"output_tokens":%d}`, x.Input, x.Output)
-		first, last, end = `{"type":"response.created","response":{"usage":null}}`,
-			`{"type":"response.completed","response":{"output":[],`+usage+`}}`, ""
-	case "/v1/messages":
-		usage = fmt.Sprintf(`"usage":{"input_tokens":%d,"output_tokens":%d}`, x.Input, x.Output)
-		first = fmt.Sprintf(`{"type":"message_start","message":{"usage":{"input_tokens":%d,"output_tokens":1}}}`, x.Input)
-		text = `{"type":"content_block_delta","delta":{"text":"a word"}}`
-		last, end = `{"type":"message_delta","delta":{"stop_reason":"end_turn"},`+usage+`}`, `{"type":"message_stop"}`
-	}
-	if !stream {
-		return []string{`{"text":"`, strings.Repeat("word ", int(x.Events)), `",` + usage + `}`}
-	}
-	var pieces []string
-	add := func(data string) {
-		if data != "" {
-			pieces = append(pieces, "data: "+data+"\n\n")
-		}
-	}
-	add(first)
-	for range x.Events {
-		add(text)
-	}
-	add(last)
-	add(end)
-	return pieces
-}
-
 // talk is a world with an upstream, and a sandbox that calls models.
 type talk struct {
 	*world
@@ -166,13 +47,17 @@ type talk struct {
 	ref      driver.EnvironmentRef
 	h        driver.Handle
 	settings driver.LLMSettings
+	// known are the calls that the journal has told, and first their ids in order.
+	known map[string]sandbox.LLMCall
+	first []string
 }
 
 func newTalk(t *testing.T, mode sandbox.NetworkMode) *talk {
 	t.Helper()
 	u := newUpstream(t)
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Outside: u.host(t)})
-	k := &talk{world: &world{t, server, server.Worker()}, upstream: u}
+	t.Cleanup(u.CloseClientConnections) // the Worker's server ends once they do
+	k := &talk{world: &world{t, server, server.Worker()}, upstream: u, known: map[string]sandbox.LLMCall{}}
 	k.settings = driver.LLMSettings{
 		Account: "acct-1", Month: modelsMonth(),
 		Routes: map[string]driver.LLMKeyedRoute{
@@ -205,85 +90,346 @@ func (k *talk) set() {
 	k.must(k.worker.SetLLM(k.Context(), k.ref, k.settings, ""))
 }
 
-// endpoints has an endpoint of each dialect: the variable with its address, and the rest of its path.
-var endpoints = map[string][2]string{
-	"openai": {"OPENAI_BASE_URL", "/chat/completions"}, "responses": {"OPENAI_BASE_URL", "/responses"},
-	"anthropic": {"ANTHROPIC_BASE_URL", "/v1/messages"}, "openrouter": {"OPENROUTER_BASE_URL", "/chat/completions"},
-}
-
-// body returns a request that wishes for an answer.
-func body(stream bool, x wish) string {
-	text, _ := json.Marshal(x) // it has numbers only
-	quoted, _ := json.Marshal(string(text))
-	return fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":100,"max_output_tokens":100,`+
-		`"stream":%t,"user":%s}`, stream, quoted)
-}
-
 // ask calls a model from the sandbox, and returns the answer with its headers.
 func (k *talk) ask(api, body string, header ...string) string {
 	k.Helper()
-	return k.sh(k.h, k.command(api, body, header...))
+	return k.sh(k.h, callCommand(api, body, header...))
 }
 
-// command is a shell command that calls a model.
-func (k *talk) command(api, body string, header ...string) string {
-	to := endpoints[api]
-	head := append([]string{"Content-Type: application/json", fmt.Sprintf("Content-Length: %d", len(body))}, header...)
-	return fmt.Sprintf(`url=$%s%s; host=${url#http://}; path=/${host#*/}; host=${host%%%%/*}
-		printf 'POST %%s HTTP/1.1\r\nHost: %%s\r\nConnection: close\r\n%%b\r\n%%s' $path $host '%s' '%s' | nc -w 100 $host 80; true`,
-		to[0], to[1], strings.Join(head, `\r\n`)+`\r\n`, body)
-}
-
-// journal returns the calls by the journal, in order of their beginning, each as it stands last.
+// journal returns the calls by the journal, in order of their beginning, each as it stands last. The journal drops
+// calls that have ended once they are read.
 func (k *talk) journal() []sandbox.LLMCall {
 	k.Helper()
-	var list []sandbox.LLMCall
-	at := map[string]int{}
 	for after := (sandbox.GatewayPosition{}); ; {
 		lines, _, err := k.worker.LLMCalls(k.Context(), k.ref, after)
 		k.must(err)
 		if len(lines) == 0 {
-			return list
+			break
 		}
 		for _, l := range lines {
 			if !l.After(after) {
 				k.Fatalf("line %+v comes after %+v", l.GatewayPosition, after)
 			}
 			after = l.GatewayPosition
-			if i, ok := at[l.ID]; ok {
-				list[i] = l.LLMCall
-				continue
+			if before, ok := k.known[l.ID]; !ok {
+				k.first = append(k.first, l.ID)
+			} else if before.Outcome != sandbox.LLMRunning {
+				k.Errorf("call %+v has ended before: %+v", l.LLMCall, before)
 			}
-			at[l.ID] = len(list)
-			list = append(list, l.LLMCall)
+			k.known[l.ID] = l.LLMCall
 		}
 	}
+	list := make([]sandbox.LLMCall, len(k.first))
+	for i, id := range k.first {
+		list[i] = k.known[id]
+	}
+	return list
 }
 
 func TestASandboxOnCloudflareCallsModelsWithoutTheirKey(t *testing.T) {
 	k := newTalk(t, sandbox.NetworkNone)
-	want := sandbox.LLMTokens{Input: 20, Output: 7}
+	want, cost := exact(plainly())
+	calls := 0
 	for _, api := range []string{"openai", "responses", "anthropic", "openrouter"} {
 		for _, stream := range []bool{false, true} {
-			said := k.ask(api, body(stream, wish{Input: 20, Output: 7, Events: 3, Break: -1, Stall: -1}),
-				"Authorization: Bearer mine", "X-Sandbox-Lease: other", "X-Sandbox-Session: game:7")
-			if !strings.Contains(said, "200 OK") || !strings.Contains(said, "word") {
+			x := plainly()
+			if !stream {
+				x.Events = 0 // an answer with its length
+			}
+			said := k.ask(api, body(stream, x), "Authorization: Bearer mine", "X-Api-Key: mine", "Cookie: mine",
+				"X-Sandbox-Lease: other", "X-Litellm-Tags: mine", "X-Sandbox-Session: game:7")
+			k.hidden("the answer", said)
+			if !strings.Contains(said, "200 OK") || !strings.Contains(said, `"text"`) && !strings.Contains(said, "word") {
 				t.Errorf("%s, stream %t: it gets %s", api, stream, said)
 			}
 			if api == "openai" && stream && strings.Contains(said, "usage") {
 				t.Errorf("it gets the usage that it has not asked for: %s", said)
 			}
 			list := k.journal()
-			if len(list) == 0 {
+			if calls++; len(list) == 0 {
 				t.Fatalf("%s, stream %t: the journal has no call", api, stream)
 			}
 			call := list[len(list)-1]
 			if call.Outcome != sandbox.LLMCompleted || call.Tokens != want || call.Unknown || call.Status != 200 ||
-				call.Cost != pricing.Tokens(modelM(), want) || call.Session != "game:7" || call.LeaseID != k.spec().LeaseID ||
+				call.Cost != cost || call.Session != "game:7" || call.LeaseID != k.spec().LeaseID || call.Model != "m" ||
 				call.SandboxID != k.h.SandboxID || call.Generation != 3 || call.EndedAt.Before(call.StartedAt) {
 				t.Errorf("%s, stream %t: the journal has %+v", api, stream, call)
 			}
+			k.sentWith(api, call)
 		}
 	}
-	t.Logf("%+v", k.upstream.got()[0])
+	if got := len(k.upstream.got()); got != calls {
+		t.Errorf("the upstream got %d calls, not %d", got, calls)
+	}
+	k.keepsTheKey()
+	k.reachesNothingElse()
+}
+
+// sentWith checks the header of the latest call that the upstream got.
+func (k *talk) sentWith(api string, call sandbox.LLMCall) {
+	k.Helper()
+	all := k.upstream.got()
+	h := all[len(all)-1].header
+	want := map[string]string{
+		"Authorization": "Bearer " + secretKey, "X-Api-Key": "", "X-Sandbox-Lease": k.spec().LeaseID,
+		"X-Sandbox-Environment": "worker-1", "X-Sandbox-Account": "acct-1", "X-Sandbox-Attempt": "3",
+		"X-Sandbox-Agent": "did:plc:worker", "X-Sandbox-Call": call.ID, "X-Sandbox-Session": "game:7", "Cookie": "",
+		"X-Litellm-Tags": "", "X-Outside-Origin": "http://models.test",
+	}
+	if api == "anthropic" {
+		want["Authorization"], want["X-Api-Key"], want["Anthropic-Version"] = "", secretKey, "2023-06-01"
+	}
+	for name, value := range want {
+		if got := h.Get(name); got != value {
+			k.Errorf("%s: the upstream gets %s %q, want %q", api, name, got, value)
+		}
+	}
+}
+
+func (k *talk) hidden(where, text string) {
+	k.Helper()
+	for _, form := range []string{
+		secretKey, secretKey[8:], base64.StdEncoding.EncodeToString([]byte(secretKey)), url.QueryEscape(secretKey),
+	} {
+		if strings.Contains(text, form) {
+			k.Errorf("%s has the key: %.300s", where, text)
+		}
+	}
+}
+
+// keepsTheKey: neither the sandbox, an error, an answer to the reconciler nor the database has it.
+func (k *talk) keepsTheKey() {
+	k.Helper()
+	failed := plainly()
+	failed.Status = 500 // its text has the key
+	if said := k.ask("openai", body(false, failed)); !strings.Contains(said, "500") || !strings.Contains(said, "(key)") {
+		k.Errorf("an error is %s", said)
+	} else {
+		k.hidden("an error", said)
+	}
+	if c := k.journal(); c[len(c)-1].Outcome != sandbox.LLMRejected || c[len(c)-1].Cost != 0 || c[len(c)-1].Status != 500 {
+		k.Errorf("a rejected call is %+v", c[len(c)-1])
+	}
+	k.hidden("the sandbox", k.sh(k.h, `env; cat /proc/1/environ /proc/self/environ 2>&1; cat /proc/*/cmdline /run/secrets/* 2>&1`))
+	k.hidden("the status", fmt.Sprintf("%+v", k.inspect(k.h)))
+	k.ask("openai", body(false, plainly())) // a call that the journal still has
+	for _, table := range []string{"llm", "llm_calls", "llm_sums", "sandboxes", "sandbox_leases"} {
+		rows, err := json.Marshal(k.server.Query("SELECT * FROM " + table))
+		k.must(err)
+		if len(rows) < 10 {
+			k.Errorf("table %s has no rows", table)
+		}
+		k.hidden("table "+table, string(rows))
+	}
+}
+
+// reachesNothingElse: without a network, only the routes are there.
+func (k *talk) reachesNothingElse() {
+	k.Helper()
+	before := len(k.upstream.got())
+	for name, request := range map[string]string{
+		"another host":      `GET / HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n`,
+		"the upstream":      `GET / HTTP/1.1\r\nHost: models.test\r\nConnection: close\r\n\r\n`,
+		"another path":      `GET / HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n\r\n`,
+		"another route":     `POST /llm/x/v1/responses HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n\r\n`,
+		"another endpoint":  `POST /llm/main/v1/files HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n\r\n`,
+		"another method":    `GET /llm/main/v1/responses HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n\r\n`,
+		"a tunnel":          `CONNECT models.test:80 HTTP/1.1\r\nHost: models.test:80\r\nConnection: close\r\n\r\n`,
+		"the Worker itself": `GET /v1/instance HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n\r\n`,
+	} {
+		for _, host := range []string{"llm.sandbox.internal", "good.test"} {
+			said := k.sh(k.h, fmt.Sprintf(`printf '%s' | nc -w 5 %s 80 2>&1; true`, request, host))
+			if strings.Contains(said, " 200 ") {
+				k.Errorf("%s, by %s: it gets %s", name, host, said)
+			}
+		}
+	}
+	if got := len(k.upstream.got()); got != before {
+		k.Errorf("the Internet got %d requests", got-before)
+	}
+	if said := k.sh(k.h, `printf 'GET /llm/main/v1/models HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n\r\n' |
+		nc -w 5 llm.sandbox.internal 80`); !strings.Contains(said, `"id":"m"`) {
+		k.Errorf("the models are %s", said)
+	}
+}
+
+// TestASandboxOnCloudflareHasItsNetworkBesideModels: a restricted sandbox reaches its hosts and its routes.
+func TestASandboxOnCloudflareHasItsNetworkBesideModels(t *testing.T) {
+	k := newTalk(t, sandbox.NetworkRestricted)
+	if said := k.ask("openai", body(true, plainly())); !strings.Contains(said, "[DONE]") {
+		t.Errorf("a call gets %s", said)
+	}
+	for host, want := range map[string]string{"good.test": "200 OK", "models.test": "(host_not_allowed)"} {
+		said := k.sh(k.h, fmt.Sprintf(`printf 'GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' | nc -w 5 %s 80`, host, host))
+		if !strings.Contains(said, want) {
+			t.Errorf("%s: it gets %s", host, said)
+		}
+	}
+}
+
+// TestLimitsOnCloudflareRefuseCalls: each limit refuses calls once it is reached, and what runs is reserved.
+func TestLimitsOnCloudflareRefuseCalls(t *testing.T) {
+	k := newTalk(t, sandbox.NetworkNone)
+	_, cost := exact(plainly())
+	limited := func(change func(*driver.LLMKeyedRoute)) {
+		t.Helper()
+		r := keyed(sandbox.LLMOpenAI)
+		change(&r)
+		k.settings.Routes["main"] = r
+		k.set()
+	}
+	call := func(want string) {
+		t.Helper()
+		before := len(k.upstream.got())
+		said := k.ask("openai", body(false, plainly()))
+		if want == "" && !strings.Contains(said, "200 OK") || !strings.Contains(said, want) {
+			t.Errorf("a call gets %s, want %q", said, want)
+		}
+		if sent := len(k.upstream.got()) - before; sent != map[bool]int{true: 1, false: 0}[want == ""] {
+			t.Errorf("the upstream got %d calls; want %q", sent, want)
+		}
+	}
+	call("") // one call is used
+	for name, change := range map[string]func(*driver.LLMKeyedRoute){
+		"lease requests": func(r *driver.LLMKeyedRoute) { r.LeaseLimits.Requests = 1 },
+		"lease tokens":   func(r *driver.LLMKeyedRoute) { r.LeaseLimits.Tokens = 27 },
+		"lease usd":      func(r *driver.LLMKeyedRoute) { r.LeaseLimits.USD = cost },
+		"month requests": func(r *driver.LLMKeyedRoute) { r.MonthlyLimits.Requests = 1 },
+		"month tokens":   func(r *driver.LLMKeyedRoute) { r.MonthlyLimits.Tokens = 27 },
+		"month usd":      func(r *driver.LLMKeyedRoute) { r.MonthlyLimits.USD = cost },
+	} {
+		t.Log(name)
+		limited(change)
+		call("X-Sandbox-Gateway: limit_reached")
+	}
+	limited(func(r *driver.LLMKeyedRoute) {
+		r.LeaseLimits = sandbox.LLMLimits{Requests: 2, Tokens: 28, USD: cost + 1}
+	})
+	call("") // the call that reaches a limit may exceed it
+	call("X-Sandbox-Gateway: limit_reached")
+	limited(func(*driver.LLMKeyedRoute) {})
+	for name, left := range map[string]sandbox.NanoUSD{"used up": 2 * cost, "none": 0} {
+		t.Log(name)
+		k.settings.Cap = &left
+		k.set()
+		call("X-Sandbox-Gateway: budget_exceeded")
+	}
+	most := 2*cost + 1
+	k.settings.Cap = &most
+	k.set()
+	k.reserves(call)
+}
+
+// reserves: while a call runs, its most counts.
+func (k *talk) reserves(call func(want string)) {
+	k.Helper()
+	k.stall("openai")
+	call("X-Sandbox-Gateway: reserved")
+	k.settings.Cap = nil
+	k.set()
+	call("")
+	k.must(k.worker.Kill(k.Context(), k.h))
+	if got := k.settled(sandbox.LLMInterrupted); len(got) != 1 {
+		k.Errorf("calls that broke off: %+v", got)
+	}
+}
+
+// stall begins a call whose answer stalls after its first event, and returns once it does.
+func (k *talk) stall(api string) {
+	k.Helper()
+	stalls := plainly()
+	stalls.Stall = 1
+	k.sh(k.h, fmt.Sprintf(`(%s) >/workspace/said 2>&1 </dev/null &`, callCommand(api, body(true, stalls))))
+	<-k.upstream.stalled
+}
+
+// settled waits until no call runs by the journal, and returns the calls of an outcome.
+func (k *talk) settled(outcome sandbox.LLMOutcome) (found []sandbox.LLMCall) {
+	k.Helper()
+	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
+		running := false
+		found = nil
+		for _, c := range k.journal() {
+			running = running || c.Outcome == sandbox.LLMRunning
+			if c.Outcome == outcome {
+				found = append(found, c)
+			}
+		}
+		if !running && len(found) > 0 {
+			return found
+		}
+	}
+	k.Fatalf("after %s the journal has %+v", patience, k.journal())
+	return nil
+}
+
+// reserved is what a call of a wish reserves: what the upstream got, at the dearest price of input.
+func (k *talk) reserved(call sandbox.LLMCall) sandbox.NanoUSD {
+	k.Helper()
+	for _, seen := range k.upstream.got() {
+		if seen.header.Get("X-Sandbox-Call") == call.ID {
+			return sandbox.NanoUSD((len(seen.body)+64)*1250 + 100*10_000)
+		}
+	}
+	k.Fatalf("the upstream got no call %s", call.ID)
+	return 0
+}
+
+// TestACallOnCloudflareThatBreaksOffIsBilled: an upstream that breaks off, a sandbox that is killed, and a Worker whose
+// process is killed, with its Durable Objects.
+func TestACallOnCloudflareThatBreaksOffIsBilled(t *testing.T) {
+	k := newTalk(t, sandbox.NetworkNone)
+	breaks := plainly()
+	breaks.Break = 1
+	k.ask("responses", body(true, breaks)) // whose end is told by an event of its own
+	k.wantUnknown(1, func(c sandbox.LLMCall) sandbox.NanoUSD { return k.reserved(c) })
+	k.stall("openai")
+	k.server.Reset() // kills workerd; the container lives on
+	k.worker = k.server.Worker()
+	k.wantUnknown(2, k.reserved)
+	if said := k.ask("openai", body(false, plainly())); !strings.Contains(said, "200 OK") {
+		t.Errorf("after a reset, a call gets %s", said)
+	}
+	k.stall("anthropic")
+	k.must(k.worker.Kill(t.Context(), k.h))
+	// Anthropic tells the input first, so only the output is reserved.
+	k.wantUnknown(3, func(sandbox.LLMCall) sandbox.NanoUSD { return 20*1000 + 100*10_000 })
+	if got := k.settled(sandbox.LLMCompleted); len(got) != 1 || got[0].Unknown {
+		t.Errorf("completed are %+v", got)
+	}
+	if rows := k.server.Query("SELECT * FROM llm_sums WHERE kind = 'sandbox'"); len(rows) > 0 {
+		t.Errorf("of a killed sandbox the sums are kept: %v", rows)
+	}
+}
+
+// wantUnknown waits until so many calls have broken off, and compares the cost of the latest.
+func (k *talk) wantUnknown(count int, cost func(sandbox.LLMCall) sandbox.NanoUSD) {
+	k.Helper()
+	broken := k.settled(sandbox.LLMInterrupted)
+	last := broken[len(broken)-1]
+	if len(broken) != count || !last.Unknown || last.Cost != cost(last) || last.EndedAt.IsZero() {
+		k.Errorf("%d calls broke off, the latest is %+v, and should cost %s", len(broken), last, cost(last))
+	}
+}
+
+// TestSandboxesOnCloudflareThatRaceReachALimitExactly: the Durable Objects of two sandboxes share one limit.
+func TestSandboxesOnCloudflareThatRaceReachALimitExactly(t *testing.T) {
+	k := newTalk(t, sandbox.NetworkNone)
+	r := keyed(sandbox.LLMOpenAI)
+	r.MonthlyLimits.Requests = 5
+	k.settings.Routes["main"] = r
+	k.set()
+	other := k.callers(sandbox.NetworkNone)
+	k.must(k.worker.Spawn(t.Context(), other, cloudflare.Limits{}))
+	var wait sync.WaitGroup
+	for _, h := range []driver.Handle{k.h, other.Handle} {
+		wait.Go(func() {
+			k.sh(h, fmt.Sprintf(`for i in $(seq 10); do (%s) >/dev/null & done; wait`, callCommand("openai", body(false, plainly()))))
+		})
+	}
+	wait.Wait()
+	list := k.settled(sandbox.LLMCompleted)
+	if sent := len(k.upstream.got()); len(list) != 5 || sent != 5 {
+		t.Errorf("20 calls that race for 5 are %d calls sent, and %d in the journal", sent, len(list))
+	}
 }

@@ -43,9 +43,12 @@ type house struct {
 	service    *client.Client
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t *testing.T) *house { return newHouseWith(t, "") }
+
+// newHouseWith returns a house with a server that stands in for the Internet.
+func newHouseWith(t *testing.T, outside string) *house {
 	t.Helper()
-	h := &house{T: t, account: cloudflaretest.StartAccount(t), token: access.NewToken()}
+	h := &house{T: t, account: cloudflaretest.StartAccountWith(t, outside), token: access.NewToken()}
 	h.image = cloudflaretest.ImageID(t, dockertest.Busybox(t))
 	dir := t.TempDir()
 	for name, line := range map[string]string{"tokens": "test " + h.token, "secrets": webhook.NewSecret()} {

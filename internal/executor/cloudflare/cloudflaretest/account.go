@@ -18,10 +18,15 @@ type Account struct {
 }
 
 // StartAccount runs an account until the test ends. It skips and fails as Start does.
-func StartAccount(t testing.TB) *Account {
+func StartAccount(t testing.TB) *Account { return StartAccountWith(t, "") }
+
+// StartAccountWith is StartAccount with a server that stands in for the Internet, as Config.Outside is.
+func StartAccountWith(t testing.TB, outside string) *Account {
 	t.Helper()
 	Need(t)
-	a, err := localaccount.Start(t.Context(), localaccount.Config{Worker: workerDir(t), State: t.TempDir()})
+	a, err := localaccount.Start(t.Context(), localaccount.Config{
+		Worker: workerDir(t), State: t.TempDir(), Outside: outside,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,9 @@ type Config struct {
 	State string
 	// Listen is the API's address; "" means a free port of 127.0.0.1.
 	Listen string
+	// Outside is the address of a server that stands in for the Internet: what Workers fetch goes there, with the header
+	// X-Outside-Origin. "" means the Internet.
+	Outside string
 	// Log gets what the runtime reports; nil means standard error.
 	Log io.Writer
 }
@@ -81,6 +84,7 @@ func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 		State:   cfg.State,
 		Engine:  engine.DaemonHost(),
 		Sidecar: sidecar,
+		Outside: cfg.Outside,
 		Image:   images.ofReference,
 		Log:     cfg.Log,
 	})

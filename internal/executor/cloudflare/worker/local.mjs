@@ -9,7 +9,9 @@
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { convertV4MiniflareOptions, fetch, Miniflare } from "miniflare";
+import { convertV4MiniflareOptions, Miniflare } from "miniflare";
+
+import { outsideAt } from "./outside.mjs";
 
 const config = JSON.parse(process.argv[2]);
 
@@ -24,7 +26,7 @@ const options = convertV4MiniflareOptions({
       bindings: { ...(config.key === "" ? {} : { SIGNING_KEY: config.key }), ...(config.older ? { SIGNING_KEY_OLDER: config.older } : {}), ...(config.check ? { CHECK_MS: config.check } : {}), INSTANCE: config.instance },
       d1Databases: { DB: config.name },
       r2Buckets: { STATE: config.name },
-      ...(config.outside ? { outboundService: askOutside } : {}),
+      ...outsideAt(config.outside),
       durableObjects: { SANDBOX: { className: "Sandbox", useSQLite: true, container: { imageName: config.image } } },
     },
   ],
@@ -50,17 +52,6 @@ for await (const line of createInterface({ input: process.stdin })) {
   say({ url: String(await server.ready) });
 }
 await server.dispose();
-
-// askOutside sends a request to the server that stands in for the Internet, with the original origin in a header.
-function askOutside(request) {
-  const { origin, pathname, search } = new URL(request.url);
-  const headers = new Headers(request.headers);
-  for (const name of ["connection", "host", "transfer-encoding", "content-length"]) headers.delete(name);
-  headers.set("X-Outside-Origin", origin);
-  const { method, body } = request;
-  const options = { method, headers: [...headers], body, duplex: "half", redirect: "manual" };
-  return fetch(`http://${config.outside}${pathname}${search}`, options);
-}
 
 function say(answer) {
   process.stdout.write(JSON.stringify(answer) + "\n");

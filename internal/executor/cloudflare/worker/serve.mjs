@@ -19,6 +19,8 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { convertV4MiniflareOptions, Miniflare } from "miniflare";
 
+import { outsideAt } from "./outside.mjs";
+
 const config = JSON.parse(process.argv[2]);
 const socket = config.engine.replace(/^unix:\/\//, "");
 const running = new Map(); // by name: the server, and its port
@@ -76,6 +78,7 @@ function optionsOf(worker, port) {
         durableObjects: Object.fromEntries(durableObjects),
         d1Databases: worker.databases,
         r2Buckets: worker.buckets,
+        ...outsideAt(config.outside),
       },
     ],
     host: "127.0.0.1",

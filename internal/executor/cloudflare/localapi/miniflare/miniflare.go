@@ -38,6 +38,8 @@ type Config struct {
 	Engine string
 	// Sidecar is the image that workerd has stand beside each container (localaccount/sidecar).
 	Sidecar string
+	// Outside is the address of a server that stands in for the Internet; "" means the Internet.
+	Outside string
 	// Image names what the engine has of a deployment's image. Nil means that it is called as the deployment says.
 	Image func(ctx context.Context, reference string) (string, error)
 	// Log gets what the program reports; nil means standard error.
@@ -67,7 +69,9 @@ func Start(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("run Workers: the Docker Engine is at %q: workerd reaches one by a Unix socket only",
 			cfg.Engine)
 	}
-	config, err := json.Marshal(map[string]string{"state": cfg.State, "engine": cfg.Engine, "sidecar": cfg.Sidecar})
+	config, err := json.Marshal(map[string]string{
+		"state": cfg.State, "engine": cfg.Engine, "sidecar": cfg.Sidecar, "outside": cfg.Outside,
+	})
 	if err != nil {
 		return nil, err
 	}
