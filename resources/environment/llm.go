@@ -54,7 +54,7 @@ func llmAttribute() schema.MapNestedAttribute {
 		Optional:   true,
 		Validators: []validator.Map{given.NoNulls{}},
 		MarkdownDescription: "Routes to models, by name: 1 to 32 lower-case letters, digits and `-`. A program in a " +
-			"sandbox calls `http://127.0.0.1:3128/llm/<name>` without a key, with `network` `none` too. The environment's " +
+			"sandbox calls the address in `LLM_<NAME>_URL` without a key, with `network` `none` too. The environment's " +
 			"gateway adds the key, and records the tokens and the cost of each call as the upstream tells them; see the " +
 			"[guide on models](../guides/models.md). Not with `network` `full`. Changed in place. Default: none.",
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
