@@ -297,7 +297,8 @@ func (s EnvironmentSpec) llmFields() []Field {
 	return f
 }
 
-// privateNames end the names of hosts that are not on the Internet (RFC 6761, RFC 6762, RFC 8375, and .internal of ICANN).
+// privateNames end the names of hosts that are not on the Internet (RFC 6761, RFC 6762, RFC 8375; .internal is
+// ICANN's).
 var privateNames = []string{".localhost", ".local", ".internal", ".home.arpa"}
 
 // llmUnsupportedOnCloudflare returns the routes whose upstream a Worker cannot reach: it connects to public addresses

@@ -73,6 +73,18 @@
 // (networks.ts): Provision sets the rules, objects read them again every two seconds, and EgressLog reads the log. No
 // rules let nothing out.
 //
+// # Models
+//
+// A sandbox calls models at the host llm.sandbox.internal. Outbound passes these requests to the sandbox's Durable
+// Object, which makes the calls (worker/src/llm/calls.ts): so a call and the object that settles it end together, and a
+// call that runs by the journal but not in its object is lost, and costs what it reserved. Reading the journal asks the
+// objects of such calls.
+//
+// Routes with their keys (encrypted, seal.ts), the journal and the sums for limits are rows of D1 by ledger and
+// environment (book.ts), not a Durable Object for each environment. One transaction checks all limits and writes the
+// record of the call, the ledger reads the journal without waking an object, and the Worker needs no second class. What
+// is checked and metered is that of internal/gateway/llm; a file of calls runs on both.
+//
 // # Time
 //
 // Three things end a container: the guest, at the deadline, with the clock of its machine; the Durable Object's

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// llmAddress is where sandboxes reach the LLM routes, before their names: worker/src/llm/calls.ts has the host. Requests
-// to it never leave Cloudflare, so they need no TLS.
+// llmAddress is where sandboxes reach the LLM routes, before their names: worker/src/llm/calls.ts has the host.
+// Requests to it never leave Cloudflare, so they need no TLS.
 const llmAddress = "http://llm.sandbox.internal/llm/"
 
 // llmSettings are driver.LLMSettings, as worker/src/llm/settings.ts has them. Money is in billionths of a US dollar.

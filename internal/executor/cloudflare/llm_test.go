@@ -422,12 +422,18 @@ func TestSandboxesOnCloudflareThatRaceReachALimitExactly(t *testing.T) {
 	other := k.callers(sandbox.NetworkNone)
 	k.must(k.worker.Spawn(t.Context(), other, cloudflare.Limits{}))
 	var wait sync.WaitGroup
+	said := make(chan string, 2)
 	for _, h := range []driver.Handle{k.h, other.Handle} {
 		wait.Go(func() {
-			k.sh(h, fmt.Sprintf(`for i in $(seq 10); do (%s) >/dev/null & done; wait`, callCommand("openai", body(false, plainly()))))
+			said <- k.sh(h, fmt.Sprintf(`for i in $(seq 10); do (%s) & done; wait`, callCommand("openai", body(false, plainly()))))
 		})
 	}
 	wait.Wait()
+	answers := <-said + <-said
+	refused := strings.Count(answers, "X-Sandbox-Gateway: limit_reached") + strings.Count(answers, "X-Sandbox-Gateway: reserved")
+	if refused != 15 {
+		t.Errorf("of 20 calls that race for 5, %d are refused by the limit: %s", refused, answers)
+	}
 	list := k.settled(sandbox.LLMCompleted)
 	if sent := len(k.upstream.got()); len(list) != 5 || sent != 5 {
 		t.Errorf("20 calls that race for 5 are %d calls sent, and %d in the journal", sent, len(list))

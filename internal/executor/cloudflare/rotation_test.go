@@ -71,8 +71,9 @@ func (f keyFile) write(t *testing.T, lines ...string) {
 // A deployment resets Durable Objects, which may cut a command; no signature may be refused.
 func TestKeysAreRotatedUnderLoad(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
-	h.environment("rpg-5", nil)
+	u := newUpstream(t)
+	h := newHouseWith(t, u.host(t))
+	h.environment("rpg-5", withModels)
 	ref := h.acquire("rpg-5")
 	before := h.lease(ref, func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAwake })
 	h.sh(ref, "echo kept > /workspace/note")
@@ -100,6 +101,10 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 		if got := h.sh(ref, "cat /workspace/note"); got != "kept\n" {
 			t.Errorf("the sandbox has %q", got)
 		}
+		// The keys of models are encrypted with the Worker's own.
+		if said := h.sh(ref, callCommand("openai", body(false, plainly()))); !strings.Contains(said, "200 OK") {
+			t.Errorf("a call of a model gets %s", said)
+		}
 	}
 	file := keyFile(ledger.SecretKeyFile(h.config.LedgerURL))
 	old := file.lines(t)[0]
@@ -108,11 +113,11 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 	fresh := fmt.Sprintf("sandbox-key-1 %s", base64.StdEncoding.EncodeToString(raw))
 	file.write(t, fresh, old)
 	look()
-	h.environment("rpg-5", nil) // the Worker gets both
+	h.environment("rpg-5", withModels) // the Worker gets both
 	look()
 	file.write(t, fresh)
 	look()
-	h.environment("rpg-5", nil) // the Worker loses the old one
+	h.environment("rpg-5", withModels) // the Worker loses the old one
 	look()
 	close(stop)
 	load.Wait()

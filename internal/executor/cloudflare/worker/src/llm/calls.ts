@@ -108,7 +108,8 @@ export class Calls {
   }
 
   private async check(request: Request, route: Route, name: string, dialect: Dialect): Promise<Checked> {
-    const told = Number(request.headers.get("Content-Length") ?? maxBody);
+    const length = Number(request.headers.get("Content-Length") ?? maxBody);
+    const told = Number.isSafeInteger(length) && length >= 0 ? length : maxBody;
     if (told > maxBody) throw tooLarge();
     if (this.bodies + told > maxBodies || this.running.size >= maxCalls) {
       throw refuse(503, "busy", "the sandbox has too many calls under way: try again").again(1);
