@@ -163,6 +163,7 @@ func TestASandboxOnCloudflareCallsModelsWithoutTheirKey(t *testing.T) {
 	}
 	k.keepsTheKey()
 	k.reachesNothingElse()
+	k.losesItsRoutes()
 }
 
 // sentWith checks the header of the latest call that the upstream got.
@@ -250,6 +251,21 @@ func (k *talk) reachesNothingElse() {
 	if said := k.sh(k.h, `printf 'GET /llm/main/v1/models HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n\r\n' |
 		nc -w 5 llm.sandbox.internal 80`); !strings.Contains(said, `"id":"m"`) {
 		k.Errorf("the models are %s", said)
+	}
+}
+
+// losesItsRoutes: routes that are removed are gone from the next call on, and their keys with them.
+func (k *talk) losesItsRoutes() {
+	k.Helper()
+	sealed := func() int { return len(fmt.Sprint(k.server.Query("SELECT sealed FROM llm"))) }
+	before := sealed()
+	k.settings.Routes = nil
+	k.set()
+	if said := k.ask("openai", body(false, plainly())); !strings.Contains(said, "X-Sandbox-Gateway: unknown_route") {
+		k.Errorf("without routes, a call gets %s", said)
+	}
+	if after := sealed(); after > before/4 {
+		k.Errorf("what is encrypted has %d characters, and had %d", after, before)
 	}
 }
 

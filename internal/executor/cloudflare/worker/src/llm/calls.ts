@@ -178,6 +178,7 @@ export class Calls {
       throw refuse(502, "upstream_unreachable", `the request could not be made: ${text(error)}`);
     }
     const watch = new Watch(() => cut.abort(`the upstream sent nothing within ${idle / 60_000} minutes`));
+    let passing = false;
     try {
       // No cache may answer instead of the host.
       const response = await fetch(upstream, { cache: "no-store" });
@@ -190,14 +191,16 @@ export class Calls {
         const message = `the upstream answered with status ${response.status}, but the gateway follows no redirects`;
         throw refuse(502, "upstream_redirect", `${message}: check the route's upstream`);
       }
+      passing = true;
       return this.pass(x, response, watch, end);
     } catch (error) {
-      watch.stop();
       if (error instanceof Refused) throw error;
       await end("interrupted", null); // whether the host got the request is unknown
       const why = cut.signal.aborted ? text(cut.signal.reason) : text(error);
       const message = `the upstream of route ${call.route} gave no answer: ${why}. The call may have been billed`;
       throw refuse(cut.signal.aborted ? 504 : 502, "upstream_failed", message).once();
+    } finally {
+      if (!passing) watch.stop(); // a pending timer keeps the Durable Object in memory
     }
   }
 
