@@ -399,17 +399,23 @@ func TestACallOnCloudflareThatBreaksOffIsBilled(t *testing.T) {
 	breaks.Break = 1
 	k.ask("responses", body(true, breaks)) // whose end is told by an event of its own
 	k.wantUnknown(1, func(c sandbox.LLMCall) sandbox.NanoUSD { return k.reserved(c) })
+	silent := plainly()
+	silent.Status = 520 // with which Cloudflare answers for a host that got a request and broke off
+	if said := k.ask("openai", body(false, silent)); !strings.Contains(said, "X-Sandbox-Gateway: upstream_failed") {
+		t.Errorf("a call without an answer gets %s", said)
+	}
+	k.wantUnknown(2, k.reserved)
 	k.stall("openai")
 	k.server.Reset() // kills workerd; the container lives on
 	k.worker = k.server.Worker()
-	k.wantUnknown(2, k.reserved)
+	k.wantUnknown(3, k.reserved)
 	if said := k.ask("openai", body(false, plainly())); !strings.Contains(said, "200 OK") {
 		t.Errorf("after a reset, a call gets %s", said)
 	}
 	k.stall("anthropic")
 	k.must(k.worker.Kill(t.Context(), k.h))
 	// Anthropic tells the input first, so only the output is reserved.
-	k.wantUnknown(3, func(sandbox.LLMCall) sandbox.NanoUSD { return 20*1000 + 100*10_000 })
+	k.wantUnknown(4, func(sandbox.LLMCall) sandbox.NanoUSD { return 20*1000 + 100*10_000 })
 	if got := k.settled(sandbox.LLMCompleted); len(got) != 1 || got[0].Unknown {
 		t.Errorf("completed are %+v", got)
 	}
@@ -454,4 +460,38 @@ func TestSandboxesOnCloudflareThatRaceReachALimitExactly(t *testing.T) {
 	if sent := len(k.upstream.got()); len(list) != 5 || sent != 5 {
 		t.Errorf("20 calls that race for 5 are %d calls sent, and %d in the journal", sent, len(list))
 	}
+}
+
+// TestADatabaseThatFailsLosesNoCallOnCloudflare: a call that cannot be recorded is not sent. An end that cannot be
+// recorded is recorded later, and if its Durable Object ends first, the call costs what it reserved.
+func TestADatabaseThatFailsLosesNoCallOnCloudflare(t *testing.T) {
+	k := newTalk(t, sandbox.NetworkNone)
+	fail := func(what string) (heal func()) {
+		k.server.Query("CREATE TRIGGER fails BEFORE " + what + " ON llm_calls BEGIN SELECT RAISE(FAIL, 'full'); END")
+		return func() { k.server.Query("DROP TRIGGER fails") }
+	}
+	heal := fail("INSERT")
+	said := k.ask("openai", body(false, plainly()))
+	if !strings.Contains(said, "X-Sandbox-Gateway: journal_failed") || len(k.upstream.got()) > 0 {
+		t.Errorf("a call that cannot be recorded gets %s, and the upstream got %d calls", said, len(k.upstream.got()))
+	}
+	heal()
+	heal = fail("UPDATE")
+	if said := k.ask("openai", body(false, plainly())); !strings.Contains(said, "200 OK") {
+		t.Errorf("a call gets %s", said)
+	}
+	if list := k.journal(); len(list) != 1 || list[0].Outcome != sandbox.LLMRunning {
+		t.Errorf("the journal has %+v", list)
+	}
+	heal()
+	tokens, cost := exact(plainly())
+	if list := k.settled(sandbox.LLMCompleted); len(list) != 1 || list[0].Tokens != tokens || list[0].Cost != cost {
+		t.Errorf("later, the journal has %+v", list)
+	}
+	heal = fail("UPDATE")
+	k.ask("openai", body(false, plainly()))
+	k.server.Reset()
+	k.worker = k.server.Worker()
+	heal()
+	k.wantUnknown(1, k.reserved)
 }

@@ -33,6 +33,7 @@ type seenCall struct {
 	input      int64
 	output     int64
 	status     int64
+	broke      bool
 }
 
 // wish says how the upstream answers. Break and Stall are the event at which it breaks off or stalls; -1 is none.
@@ -78,7 +79,7 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.Unmarshal(text, &body)
 	_ = json.Unmarshal([]byte(body.User), &x) // without one, the default is wished
 	u.mu.Lock()
-	u.seen = append(u.seen, seenCall{r.Header.Clone(), string(text), r.URL.RequestURI(), x.Input, x.Output, x.Status})
+	u.seen = append(u.seen, seenCall{r.Header.Clone(), string(text), r.URL.RequestURI(), x.Input, x.Output, x.Status, x.Break >= 0})
 	u.mu.Unlock()
 	if x.Status != 0 {
 		w.WriteHeader(int(x.Status))
