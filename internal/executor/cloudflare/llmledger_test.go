@@ -90,6 +90,10 @@ func TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare(t *testing.T) 
 	}
 	h.start()
 	h.wantCounted(u, 36)
+	if said := h.sh(ref, "env; ls /run/secrets; cat /run/secrets/* /proc/1/environ /workspace/config.json 2>&1"); strings.Contains(
+		said, secretKey) || strings.Contains(said, "KEY\n") {
+		t.Errorf("the sandbox has the key: %s", said)
+	}
 	if log, err := os.ReadFile(h.log.Name()); err != nil || strings.Contains(string(log), secretKey) {
 		t.Errorf("the log has the key, or cannot be read: %v", err)
 	}
