@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// gitServer is a Git server that asks for a token, with a certificate of an authority that only those know who are told.
+// gitServer is a Git server and an npm registry that asks for a token, with a certificate of an authority that only those know who are told.
 type gitServer struct {
 	authority  string // in PEM
 	repository string // the directory of /repo.git
@@ -44,7 +44,7 @@ func serveGit(t *testing.T, address, token string) *gitServer {
 		Path: strings.TrimSpace(git(t, dir, "--exec-path")) + "/git-http-backend",
 		Env:  []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=ann"},
 	}
-	certificate := g.issue(t)
+	certificate, packages := g.issue(t), npmPackage(t)
 	l, err := net.Listen("tcp", address+":443")
 	must(t, err)
 	server := &http.Server{
@@ -58,6 +58,8 @@ func serveGit(t *testing.T, address, token string) *gitServer {
 			case !ok || user != "x-access-token" || password != token:
 				w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 				http.Error(w, "who are you?", http.StatusUnauthorized)
+			case strings.HasPrefix(r.URL.Path, "/npm/"):
+				packages.ServeHTTP(w, r)
 			case r.URL.Path == "/whoami":
 				_, _ = fmt.Fprintln(w, "you are", user)
 			default:
@@ -105,8 +107,8 @@ func git(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// TestASandboxUsesAGitServerWithoutItsToken: git, curl and, with SANDBOX_TEST_ALL, node, unchanged, in a sandbox that has
-// no token.
+// TestASandboxUsesAGitServerWithoutItsToken: git, curl and, with SANDBOX_TEST_ALL, node and npm with its registry,
+// unchanged, in a sandbox that has no token.
 func TestASandboxUsesAGitServerWithoutItsToken(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -119,6 +121,9 @@ func TestASandboxUsesAGitServerWithoutItsToken(t *testing.T) {
 		programs = append(programs, "node")
 	}
 	files := append(dockertest.BusyboxFiles(t), dockertest.Programs(t, programs...)...)
+	if withNode {
+		files = append(files, npmFiles(t)...)
+	}
 	w := newModelWorld(t, dockertest.Keep(t, files, "ENV PATH=/bin"))
 	server := serveGit(t, w.host, w.key)
 	brokered := func(s *sandbox.EnvironmentSpec) {
@@ -156,6 +161,13 @@ func TestASandboxUsesAGitServerWithoutItsToken(t *testing.T) {
 	for program, command := range commands {
 		if got := w.sh(t, l, command); got != "you are x-access-token\n" {
 			t.Errorf("%s shows %q", program, got)
+		}
+	}
+	if withNode {
+		got := w.sh(t, l, "mkdir /workspace/game && cd /workspace/game && node /npm/bin/npm-cli.js install --no-audit "+
+			"--no-fund --registry https://git.test/npm/ secret-dice 2>&1 && node -p 'require(\"secret-dice\")'")
+		if !strings.HasSuffix(got, "\nsix sides\n") {
+			t.Errorf("npm shows %s", got)
 		}
 	}
 	w.wantKeyNowhere(t, l)
