@@ -24,6 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
@@ -62,6 +63,8 @@ type Config struct {
 	SecretKeyFile string
 	// Host lists what sandboxes may use of this machine.
 	Host host.Config
+	// Workspaces lists the hosts that workspaces may be fetched from, and where the mirrors are.
+	Workspaces Workspaces
 	// Docker configures the engine.
 	Docker docker.Config
 	// Cloudflare is the account for sandboxes on Cloudflare; without an AccountID there are none.
@@ -148,6 +151,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		Executors:   executors,
 		Keys:        keys,
 		Host:        files.machine,
+		Mirrors:     files.mirrors,
 		Version:     c.Version,
 		Logger:      c.Logger,
 		KeptOutput:  c.KeptOutput.bounds(),
@@ -235,6 +239,7 @@ type loadedConfig struct {
 	secrets     webhook.Secrets
 	book        sandbox.PriceBook
 	machine     *host.Host
+	mirrors     *gitmirror.Store
 	proxies     []net.IPNet
 	certificate *certificate // nil without TLS
 	// watched are the files of tokens and webhook secrets. The watch starts before they are read.
@@ -271,6 +276,9 @@ func (c Config) load() (g loadedConfig, err error) {
 		return g, err
 	}
 	if g.machine, err = host.New(c.Host); err != nil {
+		return g, err
+	}
+	if g.mirrors, err = c.Workspaces.store(c.LedgerURL); err != nil {
 		return g, err
 	}
 	if c.TLSCert != "" {

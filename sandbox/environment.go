@@ -98,6 +98,7 @@ type EnvironmentSpec struct {
 	Skills      map[string]string   `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the start of each generation."`
 	LLM         map[string]LLMRoute `json:"llm,omitempty" doc:"Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost."`
 	PostMortem  *Duration           `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, for inspection; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
+	Workspace   *Workspace          `json:"workspace,omitempty" doc:"Git repository that each sandbox starts with. The service fetches it; its credential stays outside. Docker only. Default: none."`
 	PostStart   []PostStart         `json:"post_start,omitempty" doc:"Commands that run once in each sandbox, one after another, before its lease is ready. If one fails, the lease fails."`
 }
 
@@ -131,6 +132,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	s.Snapshot = s.Snapshot.withDefaults()
 	s.PostStart = withPostStartDefaults(s.PostStart)
 	s.LLM = llmWithDefaults(s.LLM)
+	s.Workspace = s.Workspace.withDefaults()
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
 	}
@@ -188,6 +190,7 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.initialDataFields()...)
 	f = append(f, s.postStartFields()...)
 	f = append(f, s.llmFields()...)
+	f = append(f, s.workspaceFields()...)
 	if s.Budget != nil && s.Budget.Monthly <= 0 {
 		bad("budget.monthly_usd", "must be more than 0; omit the budget to set no limit")
 	}
@@ -211,6 +214,8 @@ func (s EnvironmentSpec) Unsupported() []Field {
 			"must not be set on Cloudflare, which has no host directories to mount")
 		must(s.Confinement.WithDefaults() == Confinement{}.WithDefaults(), "confinement",
 			"must not be set on Cloudflare, which runs each sandbox in its own virtual machine")
+		must(s.Workspace == nil, "workspace",
+			"must not be set on Cloudflare: a sandbox that stops there keeps only /data")
 		f = append(f, s.EgressRules().unsupportedOnCloudflare()...)
 		f = append(f, s.llmUnsupportedOnCloudflare()...)
 	}

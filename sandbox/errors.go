@@ -95,6 +95,8 @@ const (
 	ReasonProcessEnded    Reason = "process_ended"
 	// ReasonPostStartFailed: a post-start command of the environment failed, so the lease did not begin.
 	ReasonPostStartFailed Reason = "post_start_failed"
+	// ReasonWorkspaceFailed: the workspace of the environment could not be fetched, so the lease did not begin.
+	ReasonWorkspaceFailed Reason = "workspace_failed"
 	ReasonSessionNotFound Reason = "session_not_found"
 	ReasonSessionClosed   Reason = "session_closed"
 	ReasonSessionBusy     Reason = "session_busy"

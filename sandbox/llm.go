@@ -253,9 +253,9 @@ func (s EnvironmentSpec) Credentials() []string {
 	return slices.Compact(names)
 }
 
-// IsCredential reports whether the gateway has a secret, and no sandbox.
+// IsCredential reports whether the gateway or the service uses a secret, and no sandbox gets it.
 func (s EnvironmentSpec) IsCredential(secret string) bool {
-	return slices.Contains(s.Credentials(), secret)
+	return slices.Contains(s.Credentials(), secret) || s.IsWorkspaceCredential(secret)
 }
 
 // HasCredentials reports whether the gateway has any secret.

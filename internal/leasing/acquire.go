@@ -138,7 +138,7 @@ func (e *Engine) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acqui
 	if err != nil {
 		return sandbox.Acquired{}, lifecycle.AsError(err)
 	}
-	if s.Status.ErrorCode == sandbox.ReasonPostStartFailed {
+	if s.Status.ErrorCode.FailsEverywhere() {
 		return sandbox.Acquired{}, sandbox.Errorf(sandbox.Failed, "lease %s: %s", s.Lease(), s.Ending.Reason).
 			WithReason(s.Status.ErrorCode)
 	}

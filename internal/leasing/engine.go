@@ -28,6 +28,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sessions"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -43,6 +45,8 @@ type Config struct {
 	KeptOutput output.Bounds
 	// Host is what sandboxes may have of this machine; nil allows nothing.
 	Host *host.Host
+	// Mirrors fetches Git repositories for workspaces; nil allows none.
+	Mirrors *gitmirror.Store
 	// Keys are what secrets are kept under; nil means that there are none, and secrets are refused.
 	Keys *seal.Keys
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
@@ -81,6 +85,7 @@ type Engine struct {
 	llm       *llm.Service
 	pools     *warmpool.Service
 	snapshots *snapshots.Service
+	workspace *workspace.Service
 	outputs   *output.Service
 	sessions  *sessions.Service
 	commands  *commands.Service
@@ -136,6 +141,8 @@ func (e *Engine) addParts(c Config) {
 	e.pools = warmpool.New(warmpool.Config{Store: c.Store, NewSandbox: e.newSandbox, End: e.End})
 	e.snapshots = snapshots.New(
 		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
+	e.workspace = workspace.New(
+		workspace.Config{Secrets: e.secrets, Mirrors: c.Mirrors, Life: e.Life(), Log: c.Logger})
 	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
 		Cancel: func(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
@@ -148,15 +155,15 @@ func (e *Engine) addParts(c Config) {
 	e.Execs, e.Sessions, e.Processes, e.Files = e.commands, e.sessions, e.processes, files.New(e.Core)
 }
 
-// hooksOfParts hooks the parts in. The order is that of their calls: /data is restored before secrets arrive, and
-// commands run once both are there.
+// hooksOfParts hooks the parts in. The order is that of their calls: /data is restored and the
+// workspace written before secrets arrive, and commands run once all are there.
 func (e *Engine) hooksOfParts() lifecycle.Hooks {
 	return lifecycle.Hooks{
 		Planners:     []lifecycle.Planner{e.snapshots, e.secrets},
 		Admitters:    []lifecycle.Admitter{e.snapshots},
 		Actors:       []lifecycle.Actor{e.snapshots},
 		Initializers: []lifecycle.Initializer{e.commands},
-		Preparers:    []lifecycle.Preparer{e.snapshots, e.secrets, e.llm, e.processes, e.commands},
+		Preparers:    []lifecycle.Preparer{e.snapshots, e.workspace, e.secrets, e.llm, e.processes, e.commands},
 		Settlers:     []lifecycle.Settler{e.pools, e.snapshots, e.commands, e.processes},
 		StepFailers:  []lifecycle.StepFailer{e},
 		Failers:      []lifecycle.Failer{e.pools},

@@ -45,3 +45,12 @@ func DefaultSnapshotURL(ledgerURL string) string {
 	}
 	return (&url.URL{Scheme: "file", Path: path.Join(path.Dir(u.Path), "state")}).String()
 }
+
+// MirrorDir returns the default directory of Git mirrors, "" for a ledger in PostgreSQL.
+func MirrorDir(ledgerURL string) string {
+	u, err := parseURL(ledgerURL)
+	if err != nil || u.Scheme != "sqlite" {
+		return ""
+	}
+	return path.Join(path.Dir(u.Path), "mirrors")
+}

@@ -150,9 +150,9 @@ func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]ledger.Environm
 // of hosts. Errors: as Open of package seal; one without a value is missing.
 func (v *Service) Credentials(env *ledger.Environment,
 	sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error) {
-	keys := make(map[string]sandbox.Secret)
+	keys, names := make(map[string]sandbox.Secret), env.Spec.Credentials()
 	for _, row := range sealed {
-		if !env.Spec.IsCredential(row.Name) {
+		if !slices.Contains(names, row.Name) {
 			continue
 		}
 		value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))
@@ -162,6 +162,12 @@ func (v *Service) Credentials(env *ledger.Environment,
 		keys[row.Name] = sandbox.Secret(value)
 	}
 	return keys, nil
+}
+
+// Open opens one secret. Errors: as Open of package seal.
+func (v *Service) Open(row *ledger.EnvironmentSecret) (sandbox.Secret, error) {
+	value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))
+	return sandbox.Secret(value), err
 }
 
 // put opens secrets and writes them to a sandbox. An empty list removes existing ones.

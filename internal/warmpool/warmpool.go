@@ -54,7 +54,7 @@ func sleepAfter(p *sandbox.WarmPool) ledger.Span {
 // Lost reports whether a lease ended because the sandbox that it took from a pool was unusable.
 func Lost(s *ledger.Sandbox) bool {
 	isLost := s.Ending.By == sandbox.EndedByFailed || s.Ending.By == sandbox.EndedByVanished
-	return s.Unassigned() && isLost && s.Status.ErrorCode != sandbox.ReasonPostStartFailed
+	return s.Unassigned() && isLost && !s.Status.ErrorCode.FailsEverywhere()
 }
 
 // Reconcile brings every warm pool to its size: it begins missing sandboxes and ends surplus or outdated

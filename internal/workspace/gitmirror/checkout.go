@@ -1,0 +1,252 @@
+package gitmirror
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Checkout is a commit of a repository, complete on this machine. The caller closes it.
+type Checkout struct {
+	// Commit is what the ref was. RefBranch is the branch that the ref named, "" if it named none.
+	Commit, RefBranch string
+	// Files counts files, links and directories, SkippedLinks the links that are not written, and Submodules the
+	// submodules that were fetched, all with those of submodules.
+	Files, SkippedLinks, Submodules int64
+	bytes                           int64
+
+	url    string
+	commit *object.Commit
+	// shallow are the commits whose parents are not there.
+	shallow []plumbing.Hash
+	entries []entry
+	// pack is the path of the pack and its index, without their endings.
+	pack    string
+	objects *filesystem.Storage
+	close   func()
+	subs    []submodule
+}
+
+// submodule is a checkout within a checkout.
+type submodule struct {
+	at   string
+	name string
+	*Checkout
+}
+
+// Close ends the use of the mirrors.
+func (c *Checkout) Close() {
+	for _, sub := range c.subs {
+		sub.Close()
+	}
+	if c.close != nil {
+		c.close()
+	}
+}
+
+// Checkout fetches what a source names, unless the mirror has it, and checks all that a checkout would write. Errors:
+// Failed if the repository cannot be used, Unavailable and Timeout if another attempt may succeed. Their text has no
+// credential.
+func (s *Store) Checkout(ctx context.Context, src Source) (*Checkout, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Limits.Time)
+	defer cancel()
+	total := &Checkout{}
+	c, err := s.checkout(ctx, src, total)
+	if err != nil {
+		return nil, err
+	}
+	c.Files, c.SkippedLinks, c.Submodules = total.Files, total.SkippedLinks, total.Submodules
+	return c, nil
+}
+
+// checkout is Checkout for one repository. total counts over all repositories of a call.
+func (s *Store) checkout(ctx context.Context, src Source, total *Checkout) (c *Checkout, err error) {
+	r, err := s.connect(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.session.Close() }()
+	ref, err := r.resolve()
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.use(src)
+	if err != nil {
+		return nil, err
+	}
+	c = &Checkout{url: src.URL, RefBranch: ref.branch, close: func() { s.leave(m) }}
+	own := c
+	defer func() {
+		if err != nil {
+			own.Close()
+		}
+	}()
+	defer recovered(&err)
+	if err := s.fill(ctx, r, m, ref.want, c); err != nil {
+		return nil, err
+	}
+	if c.entries, err = list(ctx, c.objects, c.commit.TreeHash, s.Limits, total); err != nil {
+		return nil, err
+	}
+	for _, e := range c.entries {
+		if e.leaves {
+			total.SkippedLinks++
+		}
+	}
+	if src.Submodules {
+		err = s.addSubmodules(ctx, src, c, total)
+	}
+	return c, err
+}
+
+// recovered turns a panic over hostile data into an error: it must not end the service.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = sandbox.Errorf(sandbox.Failed, "the repository cannot be read: %v", p)
+	}
+}
+
+// fill brings a mirror to a tip, and opens it for a checkout.
+func (s *Store) fill(ctx context.Context, r *remote, m *mirror, want plumbing.Hash, c *Checkout) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.unlock()
+	if _, err := os.Stat(filepath.Join(m.dir, "tips", want.String())); err != nil {
+		if err := r.fetch(ctx, m, want, s.Limits); err != nil {
+			return err
+		}
+	}
+	objects := m.open()
+	leave := c.close
+	c.objects, c.close = objects, func() {
+		_ = objects.Close() // only read
+		leave()
+	}
+	var err error
+	if c.commit, err = commitOf(objects, want); err != nil {
+		return err
+	}
+	c.Commit = c.commit.Hash.String()
+	reached, shallow, err := reach(ctx, objects, c.commit, r.source.Depth, s.Limits.Objects)
+	if err != nil {
+		return err
+	}
+	c.shallow = shallow
+	c.pack, err = m.export(ctx, objects, want, c.commit.Hash, reached, s.Limits)
+	return err
+}
+
+// reach returns all objects of a commit's history of a depth, and the commits whose parents are left out.
+func reach(ctx context.Context, objects *filesystem.Storage, from *object.Commit, depth int,
+	most int64) (all, shallow []plumbing.Hash, err error) {
+	seen := map[plumbing.Hash]bool{from.Hash: true}
+	unreadable := func(what string, hash plumbing.Hash, err error) error {
+		return sandbox.Errorf(sandbox.Failed, "%s %s is missing or damaged: %w", what, hash, err)
+	}
+	var visit func(tree plumbing.Hash, depth int) error
+	visit = func(tree plumbing.Hash, depth int) error {
+		if seen[tree] {
+			return nil
+		}
+		if depth > maxTreeDepth {
+			return tooLarge("a tree", maxTreeDepth, "directories within each other")
+		}
+		seen[tree] = true
+		all = append(all, tree)
+		t, err := object.GetTree(objects, tree)
+		if err != nil {
+			return unreadable("tree", tree, err)
+		}
+		for _, e := range t.Entries {
+			switch {
+			case seen[e.Hash] || e.Mode.IsMalformed():
+			case e.Mode == 0o160000:
+			case e.Mode == 0o040000:
+				if err := visit(e.Hash, depth+1); err != nil {
+					return err
+				}
+			default:
+				seen[e.Hash] = true
+				all = append(all, e.Hash)
+			}
+		}
+		if int64(len(all)) > most {
+			return tooLarge("its history", most, "objects")
+		}
+		return nil
+	}
+	generation := []*object.Commit{from}
+	for n := 1; len(generation) > 0; n++ {
+		var next []*object.Commit
+		for _, c := range generation {
+			if err := ctx.Err(); err != nil {
+				return nil, nil, sandbox.Errorf(sandbox.Timeout, "reading the history: %w", err)
+			}
+			all = append(all, c.Hash)
+			if err := visit(c.TreeHash, 0); err != nil {
+				return nil, nil, err
+			}
+			if depth > 0 && n == depth {
+				if len(c.ParentHashes) > 0 {
+					shallow = append(shallow, c.Hash)
+				}
+				continue
+			}
+			for _, p := range c.ParentHashes {
+				if seen[p] {
+					continue
+				}
+				seen[p] = true
+				parent, err := object.GetCommit(objects, p)
+				if err != nil {
+					return nil, nil, unreadable("commit", p, err)
+				}
+				next = append(next, parent)
+			}
+		}
+		generation = next
+	}
+	return all, shallow, nil
+}
+
+// export returns a pack with the objects of a commit and nothing else, which it makes unless the mirror has it.
+func (m *mirror) export(ctx context.Context, objects *filesystem.Storage, want, commit plumbing.Hash,
+	all []plumbing.Hash, l Limits) (string, error) {
+	if own := m.ownPack(want); own != "" {
+		return own, nil
+	}
+	to := filepath.Join(m.dir, "exports", commit.String())
+	if _, err := os.Stat(to + ".idx"); err == nil {
+		return to, nil
+	}
+	f, err := os.CreateTemp(filepath.Join(m.dir, "exports"), "unfinished-*")
+	if err != nil {
+		return "", cacheError(err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // of a failed export
+	defer func() { _ = f.Close() }()
+	const window = 10 // as git's own
+	if _, err := packfile.NewEncoder(f, objects, false).Encode(all, window); err != nil {
+		return "", sandbox.Errorf(sandbox.Failed, "its objects cannot be packed: %w", err)
+	}
+	if _, err := f.Seek(0, 0); err != nil {
+		return "", cacheError(err)
+	}
+	if _, _, err := indexPack(ctx, f, l, f.Name()+".idx"); err != nil {
+		return "", err
+	}
+	// The index comes last: what has one is complete.
+	if err := errors.Join(os.Rename(f.Name(), to+".pack"), os.Rename(f.Name()+".idx", to+".idx")); err != nil {
+		return "", cacheError(err)
+	}
+	return to, nil
+}

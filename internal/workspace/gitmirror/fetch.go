@@ -1,0 +1,222 @@
+package gitmirror
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/storer"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// found is what a ref of a repository is.
+type found struct {
+	// want is what the server offers, perhaps a tag. branch is the name of the branch, "" if the ref is none.
+	want   plumbing.Hash
+	branch string
+}
+
+// remote is a connection to one repository.
+type remote struct {
+	source  Source
+	session transport.UploadPackSession
+	adv     *packp.AdvRefs
+}
+
+// connect asks a repository for its refs, with the credential.
+func (s *Store) connect(ctx context.Context, src Source) (*remote, error) {
+	u, err := url.Parse(src.URL)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Failed, "its URL cannot be read")
+	}
+	if problem := s.hosts.check(u); problem != "" {
+		return nil, sandbox.Errorf(sandbox.Failed, "%s", problem)
+	}
+	r := &remote{source: src}
+	endpoint, err := transport.NewEndpoint(src.URL)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Failed, "its URL cannot be read")
+	}
+	var auth transport.AuthMethod
+	if secret := src.secret(); secret != "" {
+		auth = &githttp.BasicAuth{Username: src.Username, Password: strings.TrimSpace(string(secret))}
+	}
+	client := githttp.NewClientWithOptions(s.hosts.allows(u).client(u, s.Limits.PackBytes), &githttp.ClientOptions{})
+	if r.session, err = client.NewUploadPackSession(endpoint, auth); err != nil {
+		return nil, r.explain(ctx, err)
+	}
+	if r.adv, err = r.session.AdvertisedReferencesContext(ctx); err != nil {
+		return nil, r.explain(ctx, err)
+	}
+	return r, nil
+}
+
+// resolve finds the ref of a source.
+func (r *remote) resolve() (found, error) {
+	refs, ref := r.adv.References, r.source.Ref
+	if ref == "" {
+		if r.adv.Head == nil {
+			return found{}, sandbox.Errorf(sandbox.Failed, "it has no HEAD: name a ref")
+		}
+		f := found{want: *r.adv.Head}
+		for _, target := range r.adv.Capabilities.Get(capability.SymRef) {
+			if name, ok := strings.CutPrefix(target, "HEAD:refs/heads/"); ok && refs["refs/heads/"+name] == f.want {
+				f.branch = name
+			}
+		}
+		return f, nil
+	}
+	for _, name := range []string{ref, "refs/heads/" + ref, "refs/tags/" + ref} {
+		if hash, ok := refs[name]; ok && strings.HasPrefix(name, "refs/") {
+			branch, isBranch := strings.CutPrefix(name, "refs/heads/")
+			if !isBranch {
+				branch = ""
+			}
+			return found{hash, branch}, nil
+		}
+	}
+	if !plumbing.IsHash(ref) {
+		return found{}, sandbox.Errorf(sandbox.Failed, "it has no branch and no tag %q", ref)
+	}
+	return found{want: plumbing.NewHash(ref)}, nil
+}
+
+// fetch downloads what a mirror lacks of a tip, and installs it.
+func (r *remote) fetch(ctx context.Context, m *mirror, want plumbing.Hash, l Limits) error {
+	tips := m.tips()
+	req := packp.NewUploadPackRequestFromCapabilities(r.adv.Capabilities)
+	req.Wants = []plumbing.Hash{want}
+	if r.source.Depth > 0 {
+		if !r.adv.Capabilities.Supports(capability.Shallow) {
+			return sandbox.Errorf(sandbox.Failed, "the server does not support a depth")
+		}
+		req.Depth = packp.DepthCommits(r.source.Depth)
+		if err := req.Capabilities.Set(capability.Shallow); err != nil {
+			return sandbox.Errorf(sandbox.Failed, "the server does not support a depth")
+		}
+		tips = nil // a new shallow pack has all that it needs
+	}
+	const mostHaves = 64
+	req.Haves = tips[:min(len(tips), mostHaves)]
+	answer, err := r.session.UploadPack(ctx, req)
+	if err != nil {
+		return r.explain(ctx, err)
+	}
+	defer func() { _ = answer.Close() }() // it was read
+	name, _, err := m.install(ctx, demultiplexed(req.Capabilities, answer), l)
+	if err != nil {
+		return r.explain(ctx, err)
+	}
+	if len(req.Haves) > 0 {
+		name = ""
+	}
+	if err := m.addTip(want, name); err != nil {
+		return cacheError(err)
+	}
+	return nil
+}
+
+// demultiplexed returns the pack of an answer.
+func demultiplexed(l *capability.List, from io.Reader) io.Reader {
+	switch {
+	case l.Supports(capability.Sideband64k):
+		return sideband.NewDemuxer(sideband.Sideband64k, from)
+	case l.Supports(capability.Sideband):
+		return sideband.NewDemuxer(sideband.Sideband, from)
+	default:
+		return from
+	}
+}
+
+// commitOf follows tags to a commit.
+func commitOf(s storer.EncodedObjectStorer, hash plumbing.Hash) (*object.Commit, error) {
+	const deepest = 10
+	for range deepest {
+		o, err := object.GetObject(s, hash)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Failed, "object %s cannot be read: %w", hash, err)
+		}
+		switch o := o.(type) {
+		case *object.Commit:
+			return o, nil
+		case *object.Tag:
+			hash = o.Target
+		default:
+			return nil, sandbox.Errorf(sandbox.Failed, "object %s is no commit", hash)
+		}
+	}
+	return nil, sandbox.Errorf(sandbox.Failed, "tag %s leads to more than %d other tags", hash, deepest)
+}
+
+// explain turns an error of a connection into one for the reader. It repeats nothing that the server sent in a body,
+// and never the credential.
+func (r *remote) explain(ctx context.Context, err error) error {
+	var (
+		own     *sandbox.Error
+		refused refusedAddress
+		status  *githttp.Err
+		netErr  net.Error
+	)
+	switch {
+	case errors.As(err, &own):
+		return own
+	case ctx.Err() != nil:
+		return sandbox.Errorf(sandbox.Timeout, "it took too long: %w", ctx.Err())
+	case errors.As(err, &refused):
+		return sandbox.Errorf(sandbox.Failed, "%w", refused)
+	case errors.Is(err, transport.ErrAuthenticationRequired), errors.Is(err, transport.ErrAuthorizationFailed):
+		why := "it needs a credential: set credential_secret"
+		if r.source.secret() != "" {
+			why = "the credential was not accepted: check the secret and the username"
+		}
+		return sandbox.Errorf(sandbox.Failed, "%s", why)
+	case errors.Is(err, transport.ErrRepositoryNotFound):
+		return sandbox.Errorf(sandbox.Failed, "the server has no such repository, or the credential may not read it")
+	case errors.Is(err, transport.ErrEmptyRemoteRepository):
+		return sandbox.Errorf(sandbox.Failed, "the repository is empty")
+	case errors.As(err, &status):
+		return sandbox.Errorf(retryableStatus(status.StatusCode()), "the server answered with status %d", status.StatusCode())
+	case errors.As(err, &netErr):
+		return sandbox.Errorf(sandbox.Unavailable, "the server cannot be reached: %s", r.scrub(err))
+	default:
+		return sandbox.Errorf(sandbox.Failed, "the server's answer cannot be used: %s", r.scrub(err))
+	}
+}
+
+func retryableStatus(status int) sandbox.Code {
+	if status >= 500 || status == 429 {
+		return sandbox.Unavailable
+	}
+	return sandbox.Failed
+}
+
+// scrub returns the text of an error without the credential, which a hostile server may repeat.
+func (r *remote) scrub(err error) string {
+	const longest = 300
+	text := err.Error()
+	if secret := strings.TrimSpace(string(r.source.Secret)); secret != "" {
+		for _, form := range []string{
+			secret, url.QueryEscape(secret), url.PathEscape(secret), base64.StdEncoding.EncodeToString([]byte(secret)),
+			base64.StdEncoding.EncodeToString([]byte(r.source.Username + ":" + secret)),
+		} {
+			text = strings.ReplaceAll(text, form, "(secret)")
+		}
+	}
+	if len(text) > longest {
+		text = text[:longest] + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}

@@ -1,0 +1,301 @@
+package gitmirror
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Config configures a Store.
+type Config struct {
+	// Dir holds the mirrors. It is a cache: it may be deleted while no Store uses it.
+	Dir string
+	// Allow lists the allowed hosts, as parseHosts reads them. None is allowed by default.
+	Allow  []string
+	Limits Limits
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Store keeps mirrors of repositories. It is safe for concurrent use. Processes may share a directory.
+type Store struct {
+	Config
+	hosts hosts
+
+	mu sync.Mutex // guards what follows
+	// used are the mirrors in use, by name.
+	used map[string]*mirror
+	key  []byte
+}
+
+// mirror is the bare repository of one URL, credential and depth.
+type mirror struct {
+	dir string
+	// turn holds one element while a caller changes the mirror.
+	turn chan struct{}
+	uses int // guarded by Store.mu
+}
+
+// New returns a Store. Errors: Invalid if a host cannot be allowed.
+func New(c Config) (*Store, error) {
+	allowed, err := parseHosts(c.Allow)
+	if err != nil {
+		return nil, err
+	}
+	c.Limits = c.Limits.withDefaults()
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Store{Config: c, hosts: allowed, used: make(map[string]*mirror)}, nil
+}
+
+// Check returns why the Store does not fetch from a URL, "" if it does. It connects to nothing. A nil Store fetches
+// nothing.
+func (s *Store) Check(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "it is not a URL"
+	}
+	if s == nil {
+		return hosts(nil).check(u)
+	}
+	return s.hosts.check(u)
+}
+
+// Source is what to fetch.
+type Source struct {
+	URL, Ref string
+	// Depth is the number of commits of history; 0 means all.
+	Depth int
+	// Username and Secret authenticate. An empty Secret sends no credential.
+	Username string
+	Secret   sandbox.Secret
+	// Submodules fetches submodules too.
+	Submodules bool
+
+	// level counts the repositories that a submodule is within. trusted is the origin that the credential is for, empty
+	// for the source's own. withheld: this source has another origin and does not get the credential.
+	level    int
+	trusted  string
+	withheld bool
+}
+
+// secret returns the credential that a source's server gets.
+func (s Source) secret() sandbox.Secret {
+	if s.withheld {
+		return ""
+	}
+	return s.Secret
+}
+
+// nameOf names the mirror of a source. The name tells nothing about the credential.
+func (s *Store) nameOf(src Source) (string, error) {
+	key, err := s.ownKey()
+	if err != nil {
+		return "", err
+	}
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%d %q %q %q", src.Depth, src.URL, src.Username, string(src.secret()))
+	return hex.EncodeToString(mac.Sum(nil)), nil
+}
+
+// ownKey returns the random key of the directory, which it makes when it is missing.
+func (s *Store) ownKey() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.key != nil {
+		return s.key, nil
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, cacheError(err)
+	}
+	file := filepath.Join(s.Dir, "key")
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails
+		_, err = f.Write(key)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, cacheError(err)
+	}
+	key, err := os.ReadFile(file)
+	if err != nil {
+		return nil, cacheError(err)
+	}
+	s.key = key
+	return key, nil
+}
+
+// cacheError is an error of this machine's disk.
+func cacheError(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "the cache of Git repositories: %w", err)
+}
+
+// use returns a mirror, which exists until it is left.
+func (s *Store) use(src Source) (*mirror, error) {
+	name, err := s.nameOf(src)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.used[name]
+	if m == nil {
+		m = &mirror{dir: filepath.Join(s.Dir, name), turn: make(chan struct{}, 1)}
+		s.used[name] = m
+	}
+	for _, dir := range []string{"objects/pack", "tips", "exports"} {
+		if err := os.MkdirAll(filepath.Join(m.dir, dir), 0o700); err != nil {
+			return nil, cacheError(err)
+		}
+	}
+	now := s.Now()
+	if err := os.Chtimes(m.dir, now, now); err != nil {
+		return nil, cacheError(err)
+	}
+	m.uses++
+	return m, nil
+}
+
+// leave ends a use.
+func (s *Store) leave(m *mirror) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.uses--; m.uses == 0 {
+		delete(s.used, filepath.Base(m.dir))
+	}
+}
+
+// lock waits for the turn to change a mirror.
+func (m *mirror) lock(ctx context.Context) error {
+	select {
+	case m.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Unavailable, "waiting for another fetch of the repository: %w", ctx.Err())
+	}
+}
+
+func (m *mirror) unlock() { <-m.turn }
+
+// open returns the objects of a mirror. The caller closes them.
+func (m *mirror) open() *filesystem.Storage {
+	return filesystem.NewStorageWithOptions(osfs.New(m.dir, osfs.WithBoundOS()), cache.NewObjectLRUDefault(),
+		filesystem.Options{KeepDescriptors: true, ExclusiveAccess: true})
+}
+
+// tips are the hashes whose whole history, to the mirror's depth, the mirror has.
+func (m *mirror) tips() []plumbing.Hash {
+	entries, err := os.ReadDir(filepath.Join(m.dir, "tips"))
+	if err != nil {
+		return nil
+	}
+	var all []plumbing.Hash
+	for _, e := range entries {
+		if plumbing.IsHash(e.Name()) {
+			all = append(all, plumbing.NewHash(e.Name()))
+		}
+	}
+	return all
+}
+
+// addTip records a complete tip, and the pack that has it and nothing else, "" if none does.
+func (m *mirror) addTip(tip plumbing.Hash, pack string) error {
+	return os.WriteFile(filepath.Join(m.dir, "tips", tip.String()), []byte(pack), 0o600)
+}
+
+// ownPack returns the pack that has a tip and nothing else, "" if none does.
+func (m *mirror) ownPack(tip plumbing.Hash) string {
+	text, err := os.ReadFile(filepath.Join(m.dir, "tips", tip.String()))
+	if err != nil || len(text) == 0 {
+		return ""
+	}
+	return filepath.Join(m.dir, "objects", "pack", string(text))
+}
+
+// Prune removes mirrors that nothing uses: those that were not used for a while, and the oldest until all are within
+// the limit. Errors: Unavailable.
+func (s *Store) Prune() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return cacheError(err)
+	}
+	type candidate struct {
+		dir  string
+		at   time.Time
+		size int64
+	}
+	var (
+		all   []candidate
+		total int64
+		errs  []error
+	)
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(s.Dir, e.Name())
+		info, err := e.Info()
+		if err != nil {
+			continue // it has just gone
+		}
+		size := sizeOf(dir)
+		total += size
+		if s.used[e.Name()] == nil {
+			all = append(all, candidate{dir, info.ModTime(), size})
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.dir, b.dir)) })
+	oldest := s.Now().Add(-s.Limits.Unused)
+	for _, c := range all {
+		if c.at.After(oldest) && total <= s.Limits.MirrorBytes {
+			break
+		}
+		total -= c.size
+		errs = append(errs, os.RemoveAll(c.dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return cacheError(err)
+	}
+	return nil
+}
+
+func sizeOf(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // it has just gone
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
+}

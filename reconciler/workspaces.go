@@ -1,0 +1,36 @@
+package reconciler
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Workspaces are the settings of Git workspaces.
+type Workspaces struct {
+	// Allow lists the hosts that workspaces may be fetched from; empty means none.
+	Allow []string
+	// Dir is the directory of the mirrors. Empty means a directory beside a SQLite ledger, and the user's cache
+	// directory for PostgreSQL.
+	Dir string
+}
+
+// store returns the mirrors, nil if no host is allowed. Errors: Invalid.
+func (w Workspaces) store(ledgerURL string) (*gitmirror.Store, error) {
+	if len(w.Allow) == 0 {
+		return nil, nil
+	}
+	dir := cmp.Or(w.Dir, ledger.MirrorDir(ledgerURL))
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "--workspace-dir: name a directory for mirrors: %w", err)
+		}
+		dir = filepath.Join(cache, "sandbox-reconciler", "mirrors")
+	}
+	return gitmirror.New(gitmirror.Config{Dir: dir, Allow: w.Allow})
+}

@@ -1,0 +1,236 @@
+package sandbox
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Workspace is the content that each sandbox of an environment starts with in a directory of its own. The service
+// fetches it, so its credential stays outside of the sandbox.
+type Workspace struct {
+	Git *GitSource `json:"git,omitempty" doc:"Git repository that is fetched."`
+	// Branch is the name of the branch that each lease gets. It may have the placeholders of BranchPlaceholders.
+	Branch string `json:"branch,omitempty" doc:"Branch of each lease. {agent}, {environment}, {lease} and {generation} are replaced. Default sandbox/{agent}/{generation}."`
+	// Path is the directory in the sandbox.
+	Path string `json:"path,omitempty" doc:"Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository."`
+}
+
+// GitSource is a Git repository that the service fetches.
+type GitSource struct {
+	URL string `json:"url" doc:"URL of the repository, with https. Its host must be allowed by the service (--workspace-allow)."`
+	// Ref is a branch, a tag, a full name below refs/, or a commit.
+	Ref   string `json:"ref,omitempty" doc:"Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository."`
+	Depth int64  `json:"depth,omitempty" minimum:"0" doc:"Number of commits of history; 0 fetches all. Default 0."`
+	// Submodules are fetched too, from hosts that the service allows.
+	Submodules bool `json:"submodules,omitempty" doc:"Fetch submodules too, from hosts that the service allows. They get the credential only from the repository's own host. Default false."`
+	// Credential names the secret. No sandbox gets it.
+	Credential string `json:"credential_secret,omitempty" doc:"Name of the secret that is the password or token. No sandbox gets this secret. Default: none."`
+	// Username goes with the credential.
+	Username string `json:"username,omitempty" doc:"User that goes with the credential. Default x-access-token."`
+}
+
+// Defaults and limits of workspaces.
+const (
+	DefaultWorkspaceBranch  = "sandbox/{agent}/{generation}"
+	DefaultGitUsername      = "x-access-token"
+	MaxGitDepth             = 1_000_000
+	maxRefName              = 200
+	workspaceRoot           = "/workspace"
+	defaultRepositoryFolder = "repository"
+)
+
+// branchPlaceholders are what Branch may contain in braces.
+var branchPlaceholders = []string{"{agent}", "{environment}", "{lease}", "{generation}"}
+
+// withDefaults returns the workspace with all defaults filled in.
+func (w *Workspace) withDefaults() *Workspace {
+	if w == nil {
+		return nil
+	}
+	filled := *w
+	orDefault(&filled.Branch, DefaultWorkspaceBranch)
+	if w.Git != nil {
+		git := *w.Git
+		if git.Credential != "" {
+			orDefault(&git.Username, DefaultGitUsername)
+		}
+		filled.Git = &git
+		orDefault(&filled.Path, path.Join(workspaceRoot, git.repositoryName()))
+	}
+	return &filled
+}
+
+// repositoryName is the last part of the URL, as git clone names a directory.
+func (g GitSource) repositoryName() string {
+	name := strings.TrimSuffix(path.Base(strings.TrimRight(g.URL, "/")), ".git")
+	if !secretName().MatchString(name) { // a plain file name
+		return defaultRepositoryFolder
+	}
+	return name
+}
+
+// BranchOf returns the branch of one lease's generation.
+func (w Workspace) BranchOf(agent, environment, lease string, generation int64) string {
+	return strings.NewReplacer("{agent}", RefSlug(agent), "{environment}", RefSlug(environment), "{lease}", RefSlug(lease),
+		"{generation}", strconv.FormatInt(generation, 10)).Replace(w.Branch)
+}
+
+// RefSlug returns a text as one component of a ref's name. What a component cannot have becomes '-'.
+func RefSlug(text string) string {
+	slug := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '.' || r == '_' || r == '-' || isAlphanumeric(byte(r))) {
+			return r
+		}
+		return '-'
+	}, text)
+	for strings.Contains(slug, "..") {
+		slug = strings.ReplaceAll(slug, "..", ".")
+	}
+	slug = strings.Trim(slug, ".-")
+	if lock, isLock := strings.CutSuffix(slug, ".lock"); isLock {
+		slug = lock + "-lock"
+	}
+	if slug == "" {
+		return "none"
+	}
+	return slug
+}
+
+// refProblem returns what is wrong with the name of a ref, "" if nothing is. The rules are those of
+// git check-ref-format.
+func refProblem(name string) string {
+	bad := func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) }
+	switch {
+	case name == "" || len(name) > maxRefName:
+		return fmt.Sprintf("must have 1 to %d characters", maxRefName)
+	case strings.ContainsFunc(name, bad), strings.Contains(name, ".."), strings.Contains(name, "@{"), name == "@",
+		strings.HasPrefix(name, "-"), strings.HasSuffix(name, "."):
+		return "must be a name that git accepts: without space, control characters, .., @{ and any of ~^:?*[\\"
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return "must have parts that are not empty, do not begin with '.' and do not end with .lock"
+		}
+	}
+	return ""
+}
+
+// IsWorkspaceCredential reports whether a secret is the credential of the workspace.
+func (s EnvironmentSpec) IsWorkspaceCredential(secret string) bool {
+	return secret != "" && s.Workspace != nil && s.Workspace.Git != nil && s.Workspace.Git.Credential == secret
+}
+
+// workspaceFields returns the problems of the workspace.
+func (s EnvironmentSpec) workspaceFields() (f []Field) {
+	w := s.Workspace
+	if w == nil {
+		return nil
+	}
+	bad := func(name, problem string, args ...any) {
+		f = append(f, Field{"workspace." + name, fmt.Sprintf(problem, args...)})
+	}
+	if w.Git == nil {
+		bad("git", "must be set: it is the only source of a workspace")
+	} else {
+		f = append(f, w.Git.fields()...)
+		if c := w.Git.Credential; c != "" && !slices.Contains(s.Secrets, c) {
+			bad("git.credential_secret", "must be the name of one of the environment's secrets, not %q", c)
+		}
+	}
+	if problem := refProblem(w.BranchOf("agent", "environment", "lease", 1)); problem != "" {
+		bad("branch", "%s", problem)
+	} else if rest := removeAll(w.Branch, branchPlaceholders); strings.ContainsAny(rest, "{}") {
+		bad("branch", "may contain only the placeholders %s", strings.Join(branchPlaceholders, ", "))
+	}
+	if clean, err := CleanPath(w.Path); err != nil || clean != w.Path || !strings.HasPrefix(w.Path, workspaceRoot+"/") ||
+		strings.ContainsFunc(w.Path, isControl) {
+		bad("path", "must be an absolute path below /workspace, such as /workspace/repository, not %q", w.Path)
+	}
+	for _, m := range s.Mounts {
+		if Within(m.Target, w.Path) || Within(w.Path, m.Target) {
+			bad("path", "overlaps the mount of %s", m.Target)
+		}
+	}
+	for _, c := range s.Copies {
+		if Within(c.Target, w.Path) {
+			bad("path", "would replace the copy in %s", c.Target)
+		}
+	}
+	return f
+}
+
+func removeAll(text string, parts []string) string {
+	for _, p := range parts {
+		text = strings.ReplaceAll(text, p, "")
+	}
+	return text
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// fields returns the problems of a repository.
+func (g GitSource) fields() (f []Field) {
+	bad := func(name, problem string, args ...any) {
+		f = append(f, Field{"workspace.git." + name, fmt.Sprintf(problem, args...)})
+	}
+	if problem := repositoryURLProblem(g.URL); problem != "" {
+		bad("url", "%s", problem)
+	}
+	if g.Ref != "" {
+		if problem := refProblem(g.Ref); problem != "" {
+			bad("ref", "%s", problem)
+		}
+	}
+	if g.Depth < 0 || g.Depth > MaxGitDepth {
+		bad("depth", "must be between 0 (all history) and %d", MaxGitDepth)
+	}
+	if g.Username != "" && g.Credential == "" {
+		bad("username", "must not be set without credential_secret")
+	}
+	if strings.ContainsFunc(g.Username, isControl) || strings.Contains(g.Username, ":") || len(g.Username) > 255 {
+		bad("username", "must be at most 255 characters without ':' and control characters")
+	}
+	return f
+}
+
+// repositoryURLProblem returns what is wrong with the URL of a repository, "" if nothing is.
+func repositoryURLProblem(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || len(text) > 2048 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) ||
+		strings.ContainsAny(text, `"'\`):
+		return "must be a URL such as https://git.example.com/team/repository.git"
+	case u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Sprintf("must begin with https://, not %q", u.Scheme)
+	case u.User != nil:
+		return "must not contain a user or a password: use credential_secret"
+	case u.Hostname() == "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "":
+		return "must have a host and a path, and neither a query nor a fragment"
+	case strings.Trim(u.Path, "/") == "" || slices.Contains(strings.Split(u.Path, "/"), ".."):
+		return "must have the path of a repository, without \"..\""
+	}
+	return ""
+}
+
+// FailsEverywhere reports whether a sandbox failed by its environment's own settings: another sandbox would fail too.
+func (r Reason) FailsEverywhere() bool {
+	return r == ReasonPostStartFailed || r == ReasonWorkspaceFailed
+}
+
+// WorkspaceReady is the data of EventWorkspaceReady.
+type WorkspaceReady struct {
+	Path   string `json:"path"`
+	URL    string `json:"url"`
+	Ref    string `json:"ref,omitempty"`
+	Commit string `json:"commit"`
+	Branch string `json:"branch"`
+	Files  int64  `json:"files"`
+	// SkippedLinks counts symbolic links that lead out of the workspace. They are not written.
+	SkippedLinks int64 `json:"skipped_links,omitempty"`
+	// Submodules counts the submodules that were fetched.
+	Submodules int64 `json:"submodules,omitempty"`
+}
