@@ -43,8 +43,9 @@ func TestAccExamples(t *testing.T) {
 			switch filepath.Base(dir) {
 			case "sandbox_container_image":
 				withRegistries(t, w, tf)
-			case "sandbox_environment": // its mounts are another test's
+			case "sandbox_environment": // what needs a reconciler is another test's
 				w.Must(os.Remove(filepath.Join(tf.Dir, "resource-mount.tf")))
+				w.Must(os.Remove(filepath.Join(tf.Dir, "resource-workspace.tf")))
 			}
 			tf.Run("apply", "-auto-approve", "-input=false")
 			if p := tf.Plan(); len(p.Changes) > 0 {

@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -62,8 +63,11 @@ func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProv
 		LookupEnv: func(name string) (string, bool) { return name, true },
 	})
 	must(err)
+	mirrors, err := gitmirror.New(gitmirror.Config{Dir: filepath.Join(dir, "mirrors"), Allow: []string{"git.example.com"}})
+	must(err)
 	engine, err := leasing.New(leasing.Config{
-		Store: store, Executors: []driver.Executor{fake.New("engine", nil)}, State: states, Host: machine,
+		Mirrors: mirrors,
+		Store:   store, Executors: []driver.Executor{fake.New("engine", nil)}, State: states, Host: machine,
 		Keys: seal.InFile(filepath.Join(dir, "key"), true), Version: "test",
 	})
 	must(err)
@@ -357,6 +361,10 @@ func soundEnvironment(dir string) sound {
 		"llm.models.max_input_tokens": {1000}, "llm.models.max_output_tokens": {100},
 		"llm.lease_limits.usd": {"1.50"}, "llm.lease_limits.requests": {10}, "llm.lease_limits.tokens": {1000},
 		"llm.monthly_limits.usd": {"15"}, "llm.monthly_limits.requests": {100}, "llm.monthly_limits.tokens": {10000},
+		"workspace.git.url": {"https://git.example.com/team/app.git"}, "workspace.git.ref": {"main", "v1.0"},
+		"workspace.git.depth": {0, 1}, "workspace.git.submodules": {true}, "workspace.git.credential_secret": {"one"},
+		"workspace.git.username": {"x-access-token", "ann"}, "workspace.branch": {"agents/{agent}/{generation}"},
+		"workspace.path":        {"/workspace/app", "/workspace/code"},
 		"expected_usage.leases": {8}, "expected_usage.hours_per_day": {4, 0.5}, "expected_usage.cpu_share_percent": {10},
 		"expected_usage.commands_per_hour": {0, 30},
 	}
@@ -420,6 +428,18 @@ func repairCredentials(network map[string]any, hasSecrets bool) {
 	}
 }
 
+// repairWorkspace leaves out what needs something else.
+func repairWorkspace(early map[string]any) {
+	workspace, _ := early["workspace"].(map[string]any)
+	git, _ := workspace["git"].(map[string]any)
+	if early["secrets"] == nil {
+		delete(git, "credential_secret") // it is a secret
+	}
+	if git["credential_secret"] == nil {
+		delete(git, "username")
+	}
+}
+
 // add goes through one configuration, from where the object stands.
 func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 	n.cases++
@@ -433,6 +453,7 @@ func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 	if early["secrets"] == nil {
 		delete(early, "llm") // whose key is a secret
 	}
+	repairWorkspace(early)
 	if network, ok := early["network"].(map[string]any); ok {
 		repairCredentials(network, early["secrets"] != nil)
 	}

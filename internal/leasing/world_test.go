@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -38,8 +39,9 @@ type world struct {
 	resync  time.Duration    // pace of resyncs; zero is the loop's default
 	workers int              // of the loop, for each backend; zero is the loop's default
 	bounds  output.Bounds
-	cleanup time.Duration // how long a loop keeps what was destroyed; zero keeps it
-	reserve int64         // of the ledger's disk
+	mirrors *gitmirror.Store // of engines that are opened from now on
+	cleanup time.Duration    // how long a loop keeps what was destroyed; zero keeps it
+	reserve int64            // of the ledger's disk
 	n       int
 }
 
@@ -91,6 +93,7 @@ func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 		Keys:       seal.InFile(w.path+".key", true),
 		Observer:   w.observe,
 		KeptOutput: w.bounds,
+		Mirrors:    w.mirrors,
 	})
 	if err != nil {
 		w.Fatal(err)

@@ -3,8 +3,8 @@
 // rules for what comes from a repository.
 //
 // The step that creates a sandbox, or assigns one of a pool, writes the workspace. Another try of the step begins again
-// from an empty directory, unless code has already run in the sandbox. A sandbox that wakes has its files, so nothing is
-// fetched again. One that waits in a pool has no workspace.
+// from an empty directory, unless code has already run in the sandbox. A sandbox that wakes has its files, so nothing
+// is fetched again. One that waits in a pool has no workspace.
 package workspace
 
 import (

@@ -39,6 +39,7 @@ type Model struct {
 	Mounts           types.List     `tfsdk:"mount"`
 	Copies           types.List     `tfsdk:"copy"`
 	Snapshot         *Snapshot      `tfsdk:"state"`
+	Workspace        *Workspace     `tfsdk:"workspace"`
 	InitialData      types.Map      `tfsdk:"initial_state"`
 	Skills           types.Map      `tfsdk:"skills"`
 	Confinement      *Confinement   `tfsdk:"confinement"`
@@ -110,6 +111,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.Mounts = expandMounts(ctx, m.Mounts, &diags)
 	spec.Copies = expandCopies(ctx, m.Copies, &diags)
 	spec.Snapshot = m.Snapshot.expand()
+	spec.Workspace = m.expandWorkspace()
 	spec.InitialData = expandMap(ctx, m.InitialData, &diags)
 	spec.Skills = expandMap(ctx, m.Skills, &diags)
 	spec.Confinement = m.Confinement.expand()
@@ -162,6 +164,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.flattenLLM(ctx, spec, &diags)
 	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
 	m.flattenSnapshot(ctx, spec, &diags)
+	m.flattenWorkspace(spec)
 	m.flattenConfinement(spec.Confinement)
 	m.flattenCommands(ctx, spec, &diags)
 	m.PostMortem = duration.FromPointer(spec.PostMortem)

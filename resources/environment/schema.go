@@ -244,6 +244,7 @@ func nestedAttributes() map[string]schema.Attribute {
 		"copy":        copyAttribute(),
 		"state":       snapshotAttribute(),
 		"confinement": confinementAttribute(),
+		"workspace":   workspaceAttribute(),
 		"post_start":  postStartAttribute(),
 		"process":     processAttribute(),
 		"expected_usage": schema.SingleNestedAttribute{

@@ -52,6 +52,9 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 	}
 	if m.Secrets.IsUnknown() {
 		put.Secrets = put.Credentials()
+		if w := put.Workspace; w != nil && w.Git != nil && w.Git.Credential != "" {
+			put.Secrets = append(put.Secrets, w.Git.Credential)
+		}
 	}
 	if m.Network != nil && m.Network.Mode.IsUnknown() {
 		put.Network = sandbox.NetworkRestricted // which all else that network says needs
@@ -159,6 +162,9 @@ func place(field string) (path.Path, string, bool) {
 		return path.Root("resources").AtName(rest), rest, true
 	case head == "llm":
 		at := locateLLM(rest)
+		return at, at.String(), true
+	case head == "workspace":
+		at := locateWorkspace(rest)
 		return at, at.String(), true
 	case head == "env":
 		return path.Root("env").AtMapKey(rest), "The environment variable " + rest, true

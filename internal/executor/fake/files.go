@@ -244,3 +244,16 @@ func describe(files map[string]file, p string) (sandbox.FileInfo, error) {
 	}
 	return info, nil
 }
+
+// Files returns the content of all files of a sandbox, by path.
+func (x *Executor) Files(sandboxID string) map[string]string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := make(map[string]string)
+	if b, ok := x.boxes[sandboxID]; ok {
+		for p, f := range b.files {
+			all[p] = string(f.content)
+		}
+	}
+	return all
+}

@@ -333,12 +333,16 @@ func TestRedirectionsToOtherHostsAreNotFollowedAndGetNoCredential(t *testing.T) 
 func TestAServerThatRepeatsTheCredentialDoesNotBringItIntoErrors(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"body":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, r.Header.Get("Authorization"), 401) },
+		"body": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, r.Header.Get("Authorization"), http.StatusUnauthorized)
+		},
 		"server": func(w http.ResponseWriter, r *http.Request) { http.Error(w, token, 400) },
 		"refs": func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "001e# service=git-upload-pack\n0000%04xERR %s", len(token)+8, token)
 		},
-		"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://"+token+".example.com/", 302) },
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://"+token+".example.com/", http.StatusFound)
+		},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(answer))
 		t.Cleanup(s.Close)

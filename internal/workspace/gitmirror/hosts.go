@@ -88,7 +88,8 @@ func (h hosts) check(u *url.URL) string {
 	if u.Scheme != "https" {
 		name = u.Scheme + "://" + u.Host
 	}
-	return fmt.Sprintf("the host %s is not allowed: the reconciler must be started with --workspace-allow %s", u.Host, name)
+	return fmt.Sprintf("the host %s is not allowed: the reconciler must be started with --workspace-allow %s",
+		u.Host, name)
 }
 
 // reachable reports whether a connection of a rule may go to an address. Addresses of this machine and of its link,

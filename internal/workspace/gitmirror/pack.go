@@ -45,7 +45,8 @@ func (m *mirror) install(ctx context.Context, from io.Reader, l Limits) (name st
 }
 
 // indexPack checks a pack and writes its index to a file.
-func indexPack(ctx context.Context, pack io.ReadSeeker, l Limits, to string) (hash plumbing.Hash, objects int, err error) {
+func indexPack(ctx context.Context, pack io.ReadSeeker, l Limits,
+	to string) (hash plumbing.Hash, objects int, err error) {
 	in := interruptible{pack, ctx}
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
 		return hash, 0, cacheError(err)

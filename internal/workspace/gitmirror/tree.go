@@ -108,7 +108,8 @@ func (w *walker) add(e entry) (err error) {
 			return sandbox.Errorf(sandbox.Failed, "its .gitmodules is a symbolic link: it is refused, as git fsck does")
 		}
 	default:
-		return sandbox.Errorf(sandbox.Failed, "its tree has the mode %o for %q: it is refused, as git fsck does", e.mode, e.path)
+		return sandbox.Errorf(sandbox.Failed, "its tree has the mode %o for %q: it is refused, as git fsck does",
+			e.mode, e.path)
 	}
 	if e.size, err = w.objects.EncodedObjectSize(e.hash); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "file %q cannot be read: %w", e.path, err)

@@ -201,7 +201,8 @@ func (w *writer) file(name, content string) error {
 // configOf is the configuration of a checkout. Its URLs were checked: they have neither quotes nor control characters.
 func configOf(c *Checkout) string {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n")
+	b.WriteString("[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n" +
+		"\tlogallrefupdates = true\n")
 	fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = \"%s\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", c.url)
 	for _, sub := range c.subs {
 		fmt.Fprintf(&b, "[submodule \"%s\"]\n\tactive = true\n\turl = \"%s\"\n", sub.name, sub.url)

@@ -1,0 +1,230 @@
+package leasing_test
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gittest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// privateRepository is a repository that only a user with the secret of withSecret may read, and the mirrors for it.
+func privateRepository(t *testing.T) (gittest.Repository, *gitmirror.Store) {
+	t.Helper()
+	server := gittest.New(t)
+	repo := server.Repository("team/app.git", map[string]string{"README": "hello"})
+	server.Require("x-access-token", secretValue)
+	mirrors, err := gitmirror.New(gitmirror.Config{Dir: t.TempDir(), Allow: []string{server.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repo, mirrors
+}
+
+// useMirrors opens the engine again, with mirrors.
+func (w *world) useMirrors(m *gitmirror.Store) {
+	w.Helper()
+	if err := w.engine.Close(); err != nil {
+		w.Fatal(err)
+	}
+	w.mirrors = m
+	w.engine = w.newEngine(w.store)
+}
+
+// withWorkspace starts sandboxes with a repository.
+func withWorkspace(r gittest.Repository) func(p *sandbox.PutEnvironment) {
+	return func(p *sandbox.PutEnvironment) {
+		p.Workspace = &sandbox.Workspace{Git: &sandbox.GitSource{URL: r.URL, Credential: "token"}}
+	}
+}
+
+// workspaceOf returns what the events of a sandbox say about its workspace.
+func (w *world) workspaceOf(sandboxID string) (all []sandbox.WorkspaceReady) {
+	w.Helper()
+	events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: sandboxID})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Type == sandbox.EventWorkspaceReady {
+			var ready sandbox.WorkspaceReady
+			if err := json.Unmarshal(e.Data, &ready); err != nil {
+				w.Fatal(err)
+			}
+			all = append(all, ready)
+		}
+	}
+	return all
+}
+
+func TestAWorkspaceIsThereBeforePostStartAndItsCredentialIsNowhere(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.startLoop()
+		w.environment(withSecret, begins("echo first"), withWorkspace(repo))
+		calls := 0
+		w.backend.Fault(fake.OpExec, func(context.Context) error {
+			if calls++; calls < 3 { // it is removed and written
+				return nil
+			}
+			for id := range w.backend.Sandboxes() {
+				if text, _ := w.backend.FileOf(id, "/workspace/app/README"); text != "hello" {
+					t.Errorf("when a command is run, the workspace has %q", text)
+				}
+			}
+			return nil
+		})
+		l := w.acquire(ann)
+		if w.backend.Fault(fake.OpExec, nil); calls < 3 {
+			t.Errorf("no command was run: %d calls", calls)
+		}
+		ready := w.workspaceOf(l.SandboxID)
+		if len(ready) != 1 || ready[0].Path != "/workspace/app" || ready[0].Branch != "sandbox/did-plc-ann/1" ||
+			len(ready[0].Commit) != 40 {
+			t.Fatalf("its workspace is %+v", ready)
+		}
+		head, _ := w.backend.FileOf(l.SandboxID, "/workspace/app/.git/HEAD")
+		at, _ := w.backend.FileOf(l.SandboxID, path.Join("/workspace/app/.git/refs/heads", ready[0].Branch))
+		if head != "ref: refs/heads/"+ready[0].Branch+"\n" || at != ready[0].Commit+"\n" {
+			t.Errorf("HEAD is %q and the branch %q", head, at)
+		}
+		if got := w.backend.Secrets(l.SandboxID); len(got) != 0 {
+			t.Errorf("the sandbox got %d secrets", len(got))
+		}
+		for name, text := range w.backend.Files(l.SandboxID) {
+			if strings.Contains(text, secretValue) {
+				t.Errorf("%s has the credential", name)
+			}
+		}
+		w.wantNotInLedger(secretValue)
+		// One that wakes has its files, and nothing is fetched.
+		w.backend.PutFile(l.SandboxID, "/workspace/app/README", "changed")
+		requests := len(repo.Authorizations())
+		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := w.backend.FileOf(l.SandboxID, "/workspace/app/README"); text != "changed" ||
+			len(repo.Authorizations()) != requests {
+			t.Errorf("after a wake, the workspace has %q", text)
+		}
+		// The next generation has a branch of its own.
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+			t.Fatal(err)
+		}
+		next := w.acquire(ann)
+		if ready := w.workspaceOf(next.SandboxID); len(ready) != 1 || ready[0].Branch != "sandbox/did-plc-ann/2" {
+			t.Errorf("the next workspace is %+v", ready)
+		}
+		if n := repo.Packs.Load(); n != 1 {
+			t.Errorf("%d packs were fetched", n)
+		}
+	})
+}
+
+func TestASandboxOfAPoolGetsItsWorkspaceWhenItIsAssigned(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.startLoop()
+		w.environment(withSecret, withPool(1), withWorkspace(repo))
+		later(time.Minute)
+		if n := len(repo.Authorizations()); n != 0 || len(w.paused()) != 1 {
+			t.Errorf("%d requests were made for %d sandboxes of the pool", n, len(w.paused()))
+		}
+		later(time.Second)
+		waiting := w.paused()
+		l := w.acquire(ann)
+		if text, _ := w.backend.FileOf(l.SandboxID, "/workspace/app/README"); text != "hello" || !waiting[l.SandboxID] {
+			t.Errorf("sandbox %s has %q", l.SandboxID, text)
+		}
+	})
+}
+
+func TestAFetchThatFailsFailsTheLease(t *testing.T) {
+	for name, waits := range map[string]int64{"of its own": 0, "from a pool": 1} {
+		t.Run(name, func(t *testing.T) {
+			repo, mirrors := privateRepository(t)
+			repo.Require("x-access-token", "another")
+			inWorld(t, func(w *world) {
+				w.useMirrors(mirrors)
+				w.startLoop()
+				w.environment(withSecret, begins("echo never"), withWorkspace(repo), func(p *sandbox.PutEnvironment) {
+					if waits > 0 {
+						p.WarmPool = &sandbox.WarmPool{Size: waits}
+					}
+				})
+				later(time.Minute)
+				_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
+				if sandbox.CodeOf(err) != sandbox.Failed || sandbox.ReasonOf(err) != sandbox.ReasonWorkspaceFailed ||
+					!strings.Contains(err.Error(), "the credential was not accepted") ||
+					!strings.Contains(err.Error(), repo.URL) || strings.Contains(err.Error(), secretValue) {
+					t.Fatalf("the acquire ended with %v", err)
+				}
+				later(time.Second)
+				l := w.standing(sandbox.SandboxDeleted, sandbox.ReasonWorkspaceFailed)
+				w.want(l, sandbox.LeaseDestroyed, sandbox.EndedByFailed)
+				if told := w.told(l.SandboxID); count(told, sandbox.EventExecStarted) != 0 ||
+					count(told, sandbox.EventFailed) != 1 {
+					t.Errorf("its events are %q", told)
+				}
+				w.wantNotInLedger(secretValue)
+			})
+		})
+	}
+}
+
+func TestAWorkspaceFromAHostThatIsNotAllowedIsRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		_, err := w.engine.PutEnvironment(w.Context(), sandbox.PutEnvironment{ID: game, Owner: "test",
+			EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Workspace: &sandbox.Workspace{
+				Git: &sandbox.GitSource{URL: "https://git.example.com/app"}}}})
+		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "--workspace-allow git.example.com") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestAWorkspaceIsWrittenAgainWhenItsReconcilerDiesBeforeTheLeaseIsReady(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	twoProcesses(t, func(w, other *world) {
+		w.useMirrors(mirrors)
+		other.useMirrors(mirrors)
+		w.environment(withSecret, begins("echo first"), withWorkspace(repo))
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		w.backend.Fault(fake.OpExec, func(ctx context.Context) error {
+			if calls++; calls != 2 { // the second writes the workspace
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		l := w.acquireLater()
+		for repo.Packs.Load() == 0 {
+			synctest.Wait()
+		}
+		w.cutOff()
+		other.startLoop()
+		later(30 * time.Second)
+		other.want(other.lease(annLease), sandbox.LeaseActive, "")
+		if text, _ := w.backend.FileOf(l.SandboxID, "/workspace/app/README"); text != "hello" || repo.Packs.Load() != 1 {
+			t.Errorf("the workspace has %q after %d packs", text, repo.Packs.Load())
+		}
+		if ready := other.workspaceOf(l.SandboxID); len(ready) != 1 {
+			t.Errorf("its workspace is %+v", ready)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package environment
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Workspace is the workspace attribute.
+type Workspace struct {
+	Git    *GitSource   `tfsdk:"git"`
+	Branch types.String `tfsdk:"branch"`
+	Path   types.String `tfsdk:"path"`
+}
+
+// GitSource is git of a workspace.
+type GitSource struct {
+	URL        types.String `tfsdk:"url"`
+	Ref        types.String `tfsdk:"ref"`
+	Depth      types.Int64  `tfsdk:"depth"`
+	Submodules types.Bool   `tfsdk:"submodules"`
+	Credential types.String `tfsdk:"credential_secret"`
+	Username   types.String `tfsdk:"username"`
+}
+
+func workspaceAttribute() schema.SingleNestedAttribute {
+	text := func(description string) schema.StringAttribute {
+		return schema.StringAttribute{
+			MarkdownDescription: description,
+			Optional:            true,
+			Validators:          []validator.String{given.Text{}},
+		}
+	}
+	return schema.SingleNestedAttribute{
+		Optional: true,
+		MarkdownDescription: "Git repository that each sandbox starts with. The reconciler fetches it before `post_start`. " +
+			"Its credential stays outside of the sandbox. Needs a reconciler that was started with `--workspace-allow` for " +
+			"the host; see the [guide on workspaces](../guides/workspaces.md). Docker only. Changed in place, for new " +
+			"generations. Default: none.",
+		Attributes: map[string]schema.Attribute{
+			"git": schema.SingleNestedAttribute{
+				MarkdownDescription: "The repository.",
+				Required:            true,
+				Attributes: map[string]schema.Attribute{
+					"url": schema.StringAttribute{
+						MarkdownDescription: "URL with `https`, such as `https://git.example.com/team/app.git`.",
+						Required:            true,
+					},
+					"ref": text("Branch, tag, full name below `refs/`, or commit of 40 digits. Default: the repository's `HEAD`."),
+					"depth": schema.Int64Attribute{
+						MarkdownDescription: fmt.Sprintf("Number of commits of history, 0 to %d; `0`: all. Default: `0`.",
+							sandbox.MaxGitDepth),
+						Optional:   true,
+						Validators: []validator.Int64{int64validator.Between(0, sandbox.MaxGitDepth)},
+					},
+					"submodules": schema.BoolAttribute{
+						MarkdownDescription: "Fetch submodules too, from hosts that the reconciler allows. Only those on the " +
+							"repository's own host get the credential. Default: `false`.",
+						Optional: true,
+					},
+					"credential_secret": text("Name of the secret in `secrets` that is the password or token. No sandbox gets that " +
+						"secret. Default: no credential."),
+					"username": text("User that goes with the credential. Default: `" + sandbox.DefaultGitUsername + "`."),
+				},
+			},
+			"branch": text("Branch of each lease. `{agent}`, `{environment}`, `{lease}` and `{generation}` are replaced. " +
+				"Default: `" + sandbox.DefaultWorkspaceBranch + "`."),
+			"path": text("Directory in the sandbox, below `/workspace`. It is replaced. Default: `/workspace` and the name of " +
+				"the repository."),
+		},
+	}
+}
+
+// expandWorkspace takes unknown values to be valid.
+func (m *Model) expandWorkspace() *sandbox.Workspace {
+	w := m.Workspace
+	if w == nil {
+		return nil
+	}
+	workspace := &sandbox.Workspace{Branch: w.Branch.ValueString(), Path: w.Path.ValueString()}
+	if g := w.Git; g != nil {
+		workspace.Git = &sandbox.GitSource{
+			URL: orAssumed(g.URL, "https://unknown.invalid/unknown"), Ref: g.Ref.ValueString(), Depth: g.Depth.ValueInt64(),
+			Submodules: g.Submodules.ValueBool(), Credential: g.Credential.ValueString(), Username: g.Username.ValueString(),
+		}
+		if g.Credential.IsUnknown() {
+			workspace.Git.Credential = append(m.secretNames(), "unknown")[0]
+		}
+	}
+	return workspace
+}
+
+// flattenWorkspace keeps the model's workspace when it says what the environment has.
+func (m *Model) flattenWorkspace(spec sandbox.EnvironmentSpec) {
+	is := spec.Workspace
+	now := sandbox.EnvironmentSpec{Workspace: m.expandWorkspace()}.WithDefaults().Workspace
+	if reflect.DeepEqual(now, is) {
+		return
+	}
+	m.Workspace = nil
+	if is == nil || is.Git == nil {
+		return
+	}
+	usual := sandbox.EnvironmentSpec{Workspace: &sandbox.Workspace{
+		Git: &sandbox.GitSource{URL: is.Git.URL, Credential: is.Git.Credential}}}.WithDefaults().Workspace
+	unless := func(text, usual string) types.String {
+		if text == usual {
+			return types.StringNull()
+		}
+		return types.StringValue(text)
+	}
+	g := &GitSource{
+		URL: types.StringValue(is.Git.URL), Ref: value.String(is.Git.Ref), Depth: unlessInt64(is.Git.Depth, 0),
+		Credential: value.String(is.Git.Credential), Username: unless(is.Git.Username, usual.Git.Username),
+	}
+	if is.Git.Submodules {
+		g.Submodules = types.BoolValue(true)
+	}
+	m.Workspace = &Workspace{Git: g, Branch: unless(is.Branch, usual.Branch), Path: unless(is.Path, usual.Path)}
+}
+
+// locateWorkspace finds a field below workspace, such as git.url.
+func locateWorkspace(rest string) path.Path {
+	at := path.Root("workspace")
+	for name := range strings.SplitSeq(rest, ".") {
+		if name != "" {
+			at = at.AtName(name)
+		}
+	}
+	return at
+}
