@@ -234,3 +234,22 @@ type WorkspaceReady struct {
 	// Submodules counts the submodules that were fetched.
 	Submodules int64 `json:"submodules,omitempty"`
 }
+
+// WorkspaceForm is the form in which a workspace is collected.
+type WorkspaceForm string
+
+// The forms.
+const (
+	// WorkspaceBundle is a Git bundle with the commits of the branch.
+	WorkspaceBundle WorkspaceForm = "bundle"
+	// WorkspaceDiff is a unified diff of the branch.
+	WorkspaceDiff WorkspaceForm = "diff"
+)
+
+// Validate checks a form. Errors: Invalid.
+func (f WorkspaceForm) Validate() error {
+	if f != WorkspaceBundle && f != WorkspaceDiff {
+		return InvalidFields("workspace", []Field{{"form", fmt.Sprintf("must be bundle or diff, not %q", f)}})
+	}
+	return nil
+}

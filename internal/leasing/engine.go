@@ -69,6 +69,7 @@ type Engine struct {
 	service.Processes
 	service.Connector
 	service.Files
+	service.Workspaces
 
 	store     *ledger.Store
 	books     map[sandbox.Backend]sandbox.PriceBook
@@ -142,7 +143,8 @@ func (e *Engine) addParts(c Config) {
 	e.snapshots = snapshots.New(
 		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
 	e.workspace = workspace.New(
-		workspace.Config{Secrets: e.secrets, Mirrors: c.Mirrors, Life: e.Life(), Log: c.Logger})
+		workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors, Life: e.Life(), Log: c.Logger})
+	e.Workspaces = e.workspace
 	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
 		Cancel: func(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {

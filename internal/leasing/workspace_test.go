@@ -3,7 +3,11 @@ package leasing_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -225,6 +229,90 @@ func TestAWorkspaceIsWrittenAgainWhenItsReconcilerDiesBeforeTheLeaseIsReady(t *t
 		}
 		if ready := other.workspaceOf(l.SandboxID); len(ready) != 1 {
 			t.Errorf("its workspace is %+v", ready)
+		}
+	})
+}
+
+// commitInside makes a commit in the workspace of a sandbox, as a git in it would, and returns its hash.
+func (w *world) commitInside(sandboxID string, ready sandbox.WorkspaceReady) string {
+	w.Helper()
+	dir := w.TempDir()
+	files := w.backend.Files(sandboxID)
+	for name, content := range files {
+		if rest, inside := strings.CutPrefix(name, ready.Path+"/"); inside {
+			at := filepath.Join(dir, rest)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(content), 0o644)); err != nil &&
+				!strings.HasSuffix(rest, "/") && content != "" {
+				w.Fatal(err)
+			}
+		}
+	}
+	for _, empty := range []string{"objects/info", "refs/tags"} {
+		if err := os.RemoveAll(filepath.Join(dir, ".git", empty)); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "README"), []byte("changed by the agent\n"), 0o644); err != nil {
+		w.Fatal(err)
+	}
+	for _, args := range [][]string{{"add", "README"}, {"commit", "--quiet", "--message", "work"}} {
+		gittest.Git(w, dir, nil, args...)
+	}
+	err := filepath.WalkDir(filepath.Join(dir, ".git"), func(p string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(p)
+		name, relErr := filepath.Rel(dir, p)
+		w.backend.PutFile(sandboxID, path.Join(ready.Path, filepath.ToSlash(name)), string(content))
+		return errors.Join(err, relErr)
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return gittest.Git(w, dir, nil, "rev-parse", "HEAD")
+}
+
+func TestCommitsOfALeaseAreCollected(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.environment(withSecret, withWorkspace(repo))
+		l := w.acquire(ann)
+		ready := w.workspaceOf(l.SandboxID)[0]
+		ref := sandbox.LeaseRef{ID: l.ID}
+		if _, err := w.engine.CollectWorkspace(w.Context(), ref, sandbox.WorkspaceBundle); sandbox.CodeOf(err) !=
+			sandbox.Conflict {
+			t.Errorf("without commits, the error is %v", err)
+		}
+		tip := w.commitInside(l.SandboxID, ready)
+		collect := func(form sandbox.WorkspaceForm) []byte {
+			stream, err := w.engine.CollectWorkspace(w.Context(), ref, form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content, err := io.ReadAll(stream)
+			if err := errors.Join(err, stream.Close()); err != nil {
+				t.Fatal(err)
+			}
+			return content
+		}
+		if diff := string(collect(sandbox.WorkspaceDiff)); !strings.Contains(diff, "+changed by the agent") {
+			t.Errorf("the diff is %q", diff)
+		}
+		file := filepath.Join(t.TempDir(), "work.bundle")
+		if err := os.WriteFile(file, collect(sandbox.WorkspaceBundle), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		gittest.Git(t, repo.Path, nil, "bundle", "verify", file)
+		gittest.Git(t, repo.Path, nil, "fetch", "--quiet", file, "refs/heads/"+ready.Branch+":refs/heads/agents")
+		if got := gittest.Git(t, repo.Path, nil, "rev-parse", "agents"); got != tip {
+			t.Errorf("the bundle has %s, want %s", got, tip)
+		}
+		for _, r := range []sandbox.LeaseRef{{ID: l.ID, Generation: 7}, {ID: sandbox.LeaseID(bob, game)}} {
+			if _, err := w.engine.CollectWorkspace(w.Context(), r, sandbox.WorkspaceDiff); err == nil {
+				t.Errorf("lease %+v was collected from", r)
+			}
 		}
 	})
 }

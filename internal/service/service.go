@@ -21,6 +21,7 @@ type Service interface {
 	Sessions
 	Processes
 	Files
+	Workspaces
 	Runs
 	Health
 	Conditions

@@ -25,11 +25,15 @@ type Secrets interface {
 	Open(row *ledger.EnvironmentSecret) (sandbox.Secret, error)
 }
 
-// Config configures a Service. All fields except Mirrors and Pause are required.
+// Config configures a Service. All fields except Mirrors, Limits and Pause are required.
 type Config struct {
+	Core    *lifecycle.Core
+	Store   *ledger.Store
 	Secrets Secrets
 	// Mirrors fetches repositories. Without it, environments cannot have workspaces.
 	Mirrors *gitmirror.Store
+	// Limits bound what is collected out of a sandbox.
+	Limits gitmirror.Limits
 	// Life ends when the service closes. Fetches are then interrupted, and another process repeats them.
 	Life context.Context
 	// Pause waits for a time or the end of a context; nil means the clock's.

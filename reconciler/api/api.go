@@ -205,6 +205,7 @@ func (s *server) register(version string) error {
 	s.registerProcesses(doc)
 	s.registerAgents(doc)
 	s.registerFiles(doc)
+	s.registerWorkspaces(doc)
 	s.registerRuns(doc)
 	s.registerEvents(doc)
 	s.registerReports(doc)
