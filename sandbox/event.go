@@ -35,8 +35,9 @@ const (
 	EventEnded              EventType = "lease.ended"
 	EventDeleteRequested    EventType = "sandbox.delete_requested"
 	EventSnapshotRestored   EventType = "sandbox.state_restored"
-	EventSnapshotCopied     EventType = "sandbox.state_copied"    // instead of restored; the lease saves nothing
-	EventWorkspaceReady     EventType = "sandbox.workspace_ready" // data: WorkspaceReady
+	EventSnapshotCopied     EventType = "sandbox.state_copied"     // instead of restored; the lease saves nothing
+	EventWorkspaceReady     EventType = "sandbox.workspace_ready"  // data: WorkspaceReady
+	EventWorkspacePushed    EventType = "sandbox.workspace_pushed" // data: WorkspacePushed
 	EventSnapshotSaved      EventType = "sandbox.state_saved"
 	EventSnapshotSaveFailed EventType = "sandbox.state_save_failed" // the first failure in a row
 	EventSnapshotLost       EventType = "sandbox.state_lost"

@@ -15,8 +15,9 @@ type Workspace struct {
 	Git *GitSource `json:"git,omitempty" doc:"Git repository that is fetched."`
 	// Branch is the name of the branch that each lease gets. It may have the placeholders of BranchPlaceholders.
 	Branch string `json:"branch,omitempty" doc:"Branch of each lease. {agent}, {environment}, {lease} and {generation} are replaced. Default sandbox/{agent}/{generation}."`
-	// Path is the directory in the sandbox.
-	Path string `json:"path,omitempty" doc:"Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository."`
+	// PushPrefix allows pushes, and begins the name of each pushed branch.
+	PushPrefix string `json:"push_prefix,omitempty" doc:"Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Default: no push."`
+	Path       string `json:"path,omitempty" doc:"Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository."`
 }
 
 // GitSource is a Git repository that the service fetches.
@@ -146,6 +147,11 @@ func (s EnvironmentSpec) workspaceFields() (f []Field) {
 	} else if rest := removeAll(w.Branch, branchPlaceholders); strings.ContainsAny(rest, "{}") {
 		bad("branch", "may contain only the placeholders %s", strings.Join(branchPlaceholders, ", "))
 	}
+	if w.PushPrefix != "" {
+		if problem := refProblem(w.PushPrefix + w.BranchOf("agent", "environment", "lease", 1)); problem != "" {
+			bad("push_prefix", "and the branch: %s", problem)
+		}
+	}
 	if clean, err := CleanPath(w.Path); err != nil || clean != w.Path || !strings.HasPrefix(w.Path, workspaceRoot+"/") ||
 		strings.ContainsFunc(w.Path, isControl) {
 		bad("path", "must be an absolute path below /workspace, such as /workspace/repository, not %q", w.Path)
@@ -252,4 +258,11 @@ func (f WorkspaceForm) Validate() error {
 		return InvalidFields("workspace", []Field{{"form", fmt.Sprintf("must be bundle or diff, not %q", f)}})
 	}
 	return nil
+}
+
+// WorkspacePushed says where the branch of a workspace was pushed. It is also the data of EventWorkspacePushed.
+type WorkspacePushed struct {
+	URL    string `json:"url"`
+	Branch string `json:"branch" doc:"Branch of the repository."`
+	Commit string `json:"commit"`
 }

@@ -239,16 +239,12 @@ func (w *world) commitInside(sandboxID string, ready sandbox.WorkspaceReady) str
 	dir := w.TempDir()
 	files := w.backend.Files(sandboxID)
 	for name, content := range files {
-		if rest, inside := strings.CutPrefix(name, ready.Path+"/"); inside {
-			at := filepath.Join(dir, rest)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(content), 0o644)); err != nil &&
-				!strings.HasSuffix(rest, "/") && content != "" {
-				w.Fatal(err)
-			}
+		rest, isInside := strings.CutPrefix(name, ready.Path+"/")
+		if !isInside || content == "" { // a directory is empty
+			continue
 		}
-	}
-	for _, empty := range []string{"objects/info", "refs/tags"} {
-		if err := os.RemoveAll(filepath.Join(dir, ".git", empty)); err != nil {
+		at := filepath.Join(dir, rest)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(content), 0o644)); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -313,6 +309,45 @@ func TestCommitsOfALeaseAreCollected(t *testing.T) {
 			if _, err := w.engine.CollectWorkspace(w.Context(), r, sandbox.WorkspaceDiff); err == nil {
 				t.Errorf("lease %+v was collected from", r)
 			}
+		}
+	})
+}
+
+func TestABranchIsPushedUnderThePrefixOnly(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.environment(withSecret, withWorkspace(repo))
+		l := w.acquire(ann)
+		ref := sandbox.LeaseRef{ID: l.ID}
+		tip := w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		_, err := w.engine.PushWorkspace(w.Context(), ref)
+		if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "push_prefix") {
+			t.Errorf("without a prefix, the error is %v", err)
+		}
+		w.environment(withWorkspace(repo), func(p *sandbox.PutEnvironment) {
+			p.Secrets, p.Workspace.PushPrefix = []string{"token"}, "agents/"
+		})
+		refs := gittest.Git(t, repo.Path, nil, "for-each-ref", "--format=%(objectname) %(refname)")
+		pushed, err := w.engine.PushWorkspace(w.Context(), ref)
+		if err != nil || pushed.Branch != "agents/sandbox/did-plc-ann/1" || pushed.Commit != tip || pushed.URL != repo.URL {
+			t.Fatalf("pushed %+v: %v", pushed, err)
+		}
+		want := tip + " refs/heads/agents/sandbox/did-plc-ann/1\n" + refs
+		if got := gittest.Git(t, repo.Path, nil, "for-each-ref", "--format=%(objectname) %(refname)"); got != want {
+			t.Errorf("the repository has\n%s\nwant\n%s", got, want)
+		}
+		if told := w.told(l.SandboxID); count(told, sandbox.EventWorkspacePushed) != 1 {
+			t.Errorf("its events are %q", told)
+		}
+		w.wantNotInLedger(secretValue)
+		// An environment with another repository does not send these commits there.
+		other := repo.Server.Repository("other", map[string]string{"a": "one"})
+		w.environment(withWorkspace(other), func(p *sandbox.PutEnvironment) {
+			p.Secrets, p.Workspace.PushPrefix = []string{"token"}, "agents/"
+		})
+		if _, err := w.engine.PushWorkspace(w.Context(), ref); sandbox.CodeOf(err) != sandbox.Conflict {
+			t.Errorf("with another repository, the error is %v", err)
 		}
 	})
 }

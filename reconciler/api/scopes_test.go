@@ -33,6 +33,7 @@ var needs = map[sandbox.Scope][]string{
 		"GET /v1/leases/{id}/processes/{process}/logs", "GET /v1/leases/{id}/files", "PUT /v1/leases/{id}/files",
 		"DELETE /v1/leases/{id}/files", "GET /v1/leases/{id}/files/list", "GET /v1/leases/{id}/files/stat",
 		"GET /v1/leases/{id}/workspace/bundle", "GET /v1/leases/{id}/workspace/diff",
+		"POST /v1/leases/{id}/workspace/push",
 		"POST /v1/leases/{id}/release", "POST /v1/leases/{id}/renew", "POST /v1/leases/{id}/sleep",
 		"POST /v1/leases/{id}/wake", "POST /v1/leases/{id}/sessions", "DELETE /v1/leases/{id}/sessions/{session}",
 		"POST /v1/leases/{id}/sessions/{session}/exec", "POST /v1/runs",

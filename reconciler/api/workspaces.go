@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"io"
 	"net/http"
 
@@ -31,6 +32,17 @@ func (s *server) registerWorkspaces(d *document) {
 			return s.readWorkspace(w, r, service, in, form)
 		})
 	}
+	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "push-workspace", Method: http.MethodPost,
+		Path: "/v1/leases/{id}/workspace/push", Tags: []string{"files"},
+		Summary: "Push the branch of a lease's workspace to its repository",
+		Description: "The service pushes, with the credential of the environment, under push_prefix. It creates the branch or " +
+			"moves it forward, and never overwrites commits. Pushing again changes nothing."}, pushWorkspace)
+}
+
+func pushWorkspace(ctx context.Context, service service.Service,
+	in *LeaseRef) (*reply[sandbox.WorkspacePushed], error) {
+	pushed, err := service.PushWorkspace(ctx, in.ref())
+	return replyWith(pushed, err)
 }
 
 func (s *server) readWorkspace(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef,

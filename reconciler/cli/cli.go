@@ -64,7 +64,8 @@ func New(version string, local ...*cobra.Command) *cobra.Command {
 	a := &app{}
 	for _, command := range []*cobra.Command{
 		a.send(), a.environments(), a.leases(), a.exec(), a.execs(), a.sessions(), a.processes(), a.agents(), a.run(),
-		a.files(), a.events(), a.costs(), a.llmCalls(), a.drift(), a.states(), a.sweep(), a.adopt(), a.audit(), a.tokens(),
+		a.files(), a.workspaces(), a.events(), a.costs(), a.llmCalls(), a.drift(), a.states(), a.sweep(), a.adopt(),
+		a.audit(), a.tokens(),
 	} {
 		command.PersistentFlags().AddFlagSet(a.flags())
 		complete(command, "output", "table", "json")

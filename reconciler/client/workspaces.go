@@ -25,3 +25,14 @@ func (c *Client) CollectWorkspace(ctx context.Context, r sandbox.LeaseRef,
 	}
 	return resp.Body, nil
 }
+
+// PushWorkspace implements service.Workspaces.
+func (c *Client) PushWorkspace(ctx context.Context, r sandbox.LeaseRef) (sandbox.WorkspacePushed, error) {
+	path, err := leasePath(r.ID)
+	if err != nil {
+		return sandbox.WorkspacePushed{}, err
+	}
+	var pushed sandbox.WorkspacePushed
+	err = c.call(ctx, request{method: http.MethodPost, path: path + "/workspace/push" + fence(r), slow: true}, &pushed)
+	return pushed, err
+}

@@ -21,6 +21,8 @@ type Workspace struct {
 	Git    *GitSource   `tfsdk:"git"`
 	Branch types.String `tfsdk:"branch"`
 	Path   types.String `tfsdk:"path"`
+
+	PushPrefix types.String `tfsdk:"push_prefix"`
 }
 
 // GitSource is git of a workspace.
@@ -75,6 +77,8 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 			},
 			"branch": text("Branch of each lease. `{agent}`, `{environment}`, `{lease}` and `{generation}` are replaced. " +
 				"Default: `" + sandbox.DefaultWorkspaceBranch + "`."),
+			"push_prefix": text("Lets callers push a lease's branch to the repository, under this prefix and the branch's " +
+				"name, such as `agents/`. The reconciler pushes, with the credential. Default: no push."),
 			"path": text("Directory in the sandbox, below `/workspace`. It is replaced. Default: `/workspace` and the name of " +
 				"the repository."),
 		},
@@ -87,7 +91,8 @@ func (m *Model) expandWorkspace() *sandbox.Workspace {
 	if w == nil {
 		return nil
 	}
-	workspace := &sandbox.Workspace{Branch: w.Branch.ValueString(), Path: w.Path.ValueString()}
+	workspace := &sandbox.Workspace{Branch: w.Branch.ValueString(), Path: w.Path.ValueString(),
+		PushPrefix: w.PushPrefix.ValueString()}
 	if g := w.Git; g != nil {
 		workspace.Git = &sandbox.GitSource{
 			URL: orAssumed(g.URL, "https://unknown.invalid/unknown"), Ref: g.Ref.ValueString(), Depth: g.Depth.ValueInt64(),
@@ -126,7 +131,8 @@ func (m *Model) flattenWorkspace(spec sandbox.EnvironmentSpec) {
 	if is.Git.Submodules {
 		g.Submodules = types.BoolValue(true)
 	}
-	m.Workspace = &Workspace{Git: g, Branch: unless(is.Branch, usual.Branch), Path: unless(is.Path, usual.Path)}
+	m.Workspace = &Workspace{Git: g, Branch: unless(is.Branch, usual.Branch), Path: unless(is.Path, usual.Path),
+		PushPrefix: value.String(is.PushPrefix)}
 }
 
 // locateWorkspace finds a field below workspace, such as git.url.

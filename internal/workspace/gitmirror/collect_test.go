@@ -249,3 +249,52 @@ func TestALargeFileIsOnlyNamedInADiff(t *testing.T) {
 		t.Errorf("the diff is %.1000q: %v", diff.String(), err)
 	}
 }
+
+func TestCommitsArePushedForwardOnly(t *testing.T) {
+	t.Parallel()
+	w := newWork(t, 1)
+	w.repo.Require("x", token)
+	store := newStore(t, w.repo.Server)
+	src := gitmirror.Source{URL: w.repo.URL, Username: "x", Secret: token}
+	const branch = "agents/sandbox/ann/1"
+	push := func(src gitmirror.Source) error {
+		c, err := w.collect(dotGit(t, w.dir), gitmirror.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store.Push(t.Context(), src, c, branch)
+	}
+	wantPushed := func(err error, tip string) {
+		t.Helper()
+		if got := gittest.Git(t, w.repo.Path, nil, "rev-parse", "refs/heads/"+branch); err != nil || got != tip {
+			t.Errorf("the branch is %s, want %s: %v", got, tip, err)
+		}
+	}
+	if err := push(src); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("without commits, the error is %v", err)
+	}
+	first := w.commit(map[string]string{"a": "first\n"})
+	wantPushed(push(src), first)
+	wantPushed(push(src), first)
+	second := w.commit(map[string]string{"a": "second\n"})
+	wantPushed(push(src), second)
+	gittest.Git(t, w.repo.Path, nil, "fsck", "--strict")
+	// Work of others on the branch is never overwritten, nor is that of the agent itself.
+	gittest.Git(t, w.dir, nil, "reset", "--quiet", "--hard", first)
+	if err := push(src); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("a push that removes a commit ends with %v", err)
+	}
+	wantPushed(nil, second)
+	w.commit(map[string]string{"a": "another\n"})
+	if err := push(src); sandbox.CodeOf(err) != sandbox.Conflict {
+		t.Errorf("a push over other commits ends with %v", err)
+	}
+	wantPushed(nil, second)
+	err := push(gitmirror.Source{URL: w.repo.URL, Username: "x", Secret: "wrong-" + token})
+	if sandbox.CodeOf(err) != sandbox.Failed || strings.Contains(err.Error(), token) {
+		t.Errorf("with another credential, the error is %v", err)
+	}
+	if err := push(gitmirror.Source{URL: "http://127.0.0.1:1/app"}); sandbox.CodeOf(err) != sandbox.Failed {
+		t.Errorf("to a host that is not allowed, the error is %v", err)
+	}
+}
