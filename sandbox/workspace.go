@@ -207,7 +207,8 @@ func (g GitSource) fields() (f []Field) {
 func repositoryURLProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || len(text) > 2048 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) ||
+	case err != nil || len(text) > 2048 ||
+		strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) ||
 		strings.ContainsAny(text, `"'\`):
 		return "must be a URL such as https://git.example.com/team/repository.git"
 	case u.Scheme != "https" && u.Scheme != "http":

@@ -43,7 +43,8 @@ func (v *Service) PushWorkspace(ctx context.Context, r sandbox.LeaseRef) (pushed
 		return pushed, sandbox.Errorf(sandbox.Conflict, "lease %s: pushing its workspace: set push_prefix of its "+
 			"environment's workspace to allow it", r.ID).WithReason(sandbox.ReasonInvalidState)
 	case v.Mirrors == nil:
-		return pushed, sandbox.Errorf(sandbox.Conflict, "lease %s: pushing its workspace: %s", r.ID, v.Mirrors.Check(began.URL))
+		return pushed, sandbox.Errorf(sandbox.Conflict, "lease %s: pushing its workspace: %s", r.ID,
+			v.Mirrors.Check(began.URL))
 	}
 	source, err := v.sourceOf(w.Git, sealed)
 	if err != nil {

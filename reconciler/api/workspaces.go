@@ -18,14 +18,15 @@ func (s *server) registerWorkspaces(d *document) {
 			"The commits of the lease's branch since the lease began. 409 if there are none.", "The bundle, of version 2."},
 		sandbox.WorkspaceDiff: {"Read the changes of a lease's workspace as a diff",
 			"The difference between the commit that the lease began with and the last one of its branch. Changes that are not " +
-				"committed are not in it. A file of more than 1 MiB or 10,000 lines is only named.", "The diff, in the unified format."},
+				"committed are not in it. A file of more than 1 MiB or 10,000 lines is only named.",
+			"The diff, in the unified format."},
 	} {
 		addRaw(d, sandbox.ScopeLease, huma.Operation{
 			OperationID: "read-workspace-" + string(form), Method: http.MethodGet,
 			Path: "/v1/leases/{id}/workspace/" + string(form), Tags: []string{"files"},
 			Summary: is.summary,
-			Description: is.description + " The repository in the sandbox is read as data, and every object is checked. What it " +
-				"says is the sandbox's claim.",
+			Description: is.description + " The repository in the sandbox is read as data, and every object is checked. What " +
+				"it says is the sandbox's claim.",
 			Responses: map[string]*huma.Response{"200": {Description: is.result,
 				Content: map[string]*huma.MediaType{wire.OctetStream: binary()}}},
 		}, func(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef) error {
@@ -35,8 +36,8 @@ func (s *server) registerWorkspaces(d *document) {
 	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "push-workspace", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/workspace/push", Tags: []string{"files"},
 		Summary: "Push the branch of a lease's workspace to its repository",
-		Description: "The service pushes, with the credential of the environment, under push_prefix. It creates the branch or " +
-			"moves it forward, and never overwrites commits. Pushing again changes nothing."}, pushWorkspace)
+		Description: "The service pushes, with the credential of the environment, under push_prefix. It creates the branch " +
+			"or moves it forward, and never overwrites commits. Pushing again changes nothing."}, pushWorkspace)
 }
 
 func pushWorkspace(ctx context.Context, service service.Service,

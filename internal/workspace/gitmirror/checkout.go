@@ -245,7 +245,7 @@ func (m *mirror) export(ctx context.Context, objects *filesystem.Storage, want, 
 		return "", err
 	}
 	// The index comes last: what has one is complete.
-	if err := errors.Join(os.Rename(f.Name(), to+".pack"), os.Rename(f.Name()+".idx", to+".idx")); err != nil {
+	if err := errors.Join(f.Close(), os.Rename(f.Name(), to+".pack"), os.Rename(f.Name()+".idx", to+".idx")); err != nil {
 		return "", cacheError(err)
 	}
 	return to, nil

@@ -308,7 +308,8 @@ func (c *Collected) Bundle(w io.Writer) (err error) {
 		}
 		return r
 	}, c.subject)
-	if _, err := fmt.Fprintf(w, "# v2 git bundle\n-%s %s\n%s refs/heads/%s\n\n", c.Base, subject, c.Tip, c.Branch); err != nil {
+	_, err = fmt.Fprintf(w, "# v2 git bundle\n-%s %s\n%s refs/heads/%s\n\n", c.Base, subject, c.Tip, c.Branch)
+	if err != nil {
 		return err
 	}
 	const window = 10 // as git's own
@@ -370,8 +371,18 @@ func (c *Collected) change(ctx context.Context, change *object.Change) ([]byte, 
 		if e.Name == "" || e.TreeEntry.Mode == 0o160000 {
 			continue
 		}
-		content, err := readBlob(c.objects, e.TreeEntry.Hash, maxDiffBytes)
-		if lines += bytes.Count(content, []byte("\n")); err != nil || lines > maxDiffLines {
+		size, err := c.objects.EncodedObjectSize(e.TreeEntry.Hash)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Failed, "file %q cannot be read: %w", e.Name, err)
+		}
+		if size <= maxDiffBytes {
+			content, err := readBlob(c.objects, e.TreeEntry.Hash, maxDiffBytes)
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Failed, "file %q cannot be read: %w", e.Name, err)
+			}
+			lines += bytes.Count(content, []byte("\n"))
+		}
+		if size > maxDiffBytes || lines > maxDiffLines {
 			return fmt.Appendf(nil, "diff --git %s %s\nFiles %[1]s and %[2]s differ and are too large for a diff\n",
 				quoted("a/", change.From.Name, change.To.Name), quoted("b/", change.To.Name, change.From.Name)), nil
 		}

@@ -202,7 +202,8 @@ func (m *mirror) unlock() { <-m.turn }
 
 // open returns the objects of a mirror. The caller closes them.
 func (m *mirror) open() *filesystem.Storage {
-	return filesystem.NewStorageWithOptions(osfs.New(m.dir, osfs.WithBoundOS()), cache.NewObjectLRUDefault(),
+	const cached = 16 * cache.MiByte // many leases start at once
+	return filesystem.NewStorageWithOptions(osfs.New(m.dir, osfs.WithBoundOS()), cache.NewObjectLRU(cached),
 		filesystem.Options{KeepDescriptors: true, ExclusiveAccess: true})
 }
 

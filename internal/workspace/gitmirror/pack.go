@@ -24,7 +24,7 @@ func (m *mirror) install(ctx context.Context, from io.Reader, l Limits) (name st
 		return "", 0, cacheError(err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // of a failed installation
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { _ = f.Close() }()           // of a failed installation
 	n, err := io.Copy(f, io.LimitReader(from, l.PackBytes+1))
 	switch {
 	case err != nil:
@@ -37,7 +37,8 @@ func (m *mirror) install(ctx context.Context, from io.Reader, l Limits) (name st
 		return "", 0, err
 	}
 	name = "pack-" + hash.String()
-	if err := errors.Join(f.Sync(), os.Rename(f.Name()+".idx", filepath.Join(dir, name+".idx")),
+	// The index comes first: a pack without one would be read.
+	if err := errors.Join(f.Sync(), f.Close(), os.Rename(f.Name()+".idx", filepath.Join(dir, name+".idx")),
 		os.Rename(f.Name(), filepath.Join(dir, name+".pack"))); err != nil {
 		return "", 0, cacheError(err)
 	}
