@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
@@ -141,7 +140,7 @@ func (s *Store) fill(ctx context.Context, r *remote, m *mirror, want plumbing.Ha
 		return err
 	}
 	c.shallow = shallow
-	c.pack, err = m.export(ctx, objects, want, c.commit.Hash, reached, s.Limits)
+	c.pack, err = m.export(ctx, want, c.commit.Hash, reached, s.Limits)
 	return err
 }
 
@@ -149,41 +148,7 @@ func (s *Store) fill(ctx context.Context, r *remote, m *mirror, want plumbing.Ha
 func reach(ctx context.Context, objects *filesystem.Storage, from *object.Commit, depth int,
 	most int64) (all, shallow []plumbing.Hash, err error) {
 	seen := map[plumbing.Hash]bool{from.Hash: true}
-	unreadable := func(what string, hash plumbing.Hash, err error) error {
-		return sandbox.Errorf(sandbox.Failed, "%s %s is missing or damaged: %w", what, hash, err)
-	}
-	var visit func(tree plumbing.Hash, depth int) error
-	visit = func(tree plumbing.Hash, depth int) error {
-		if seen[tree] {
-			return nil
-		}
-		if depth > maxTreeDepth {
-			return tooLarge("a tree", maxTreeDepth, "directories within each other")
-		}
-		seen[tree] = true
-		all = append(all, tree)
-		t, err := object.GetTree(objects, tree)
-		if err != nil {
-			return unreadable("tree", tree, err)
-		}
-		for _, e := range t.Entries {
-			switch {
-			case seen[e.Hash] || e.Mode.IsMalformed():
-			case e.Mode == 0o160000:
-			case e.Mode == 0o040000:
-				if err := visit(e.Hash, depth+1); err != nil {
-					return err
-				}
-			default:
-				seen[e.Hash] = true
-				all = append(all, e.Hash)
-			}
-		}
-		if int64(len(all)) > most {
-			return tooLarge("its history", most, "objects")
-		}
-		return nil
-	}
+	trees := &scan{ctx: ctx, objects: objects, limits: Limits{Objects: most}, seen: seen, lenient: true}
 	generation := []*object.Commit{from}
 	for n := 1; len(generation) > 0; n++ {
 		var next []*object.Commit
@@ -191,8 +156,8 @@ func reach(ctx context.Context, objects *filesystem.Storage, from *object.Commit
 			if err := ctx.Err(); err != nil {
 				return nil, nil, sandbox.Errorf(sandbox.Timeout, "reading the history: %w", err)
 			}
-			all = append(all, c.Hash)
-			if err := visit(c.TreeHash, 0); err != nil {
+			trees.all = append(trees.all, c.Hash)
+			if err := trees.tree(c.TreeHash, 0); err != nil {
 				return nil, nil, err
 			}
 			if depth > 0 && n == depth {
@@ -208,19 +173,19 @@ func reach(ctx context.Context, objects *filesystem.Storage, from *object.Commit
 				seen[p] = true
 				parent, err := object.GetCommit(objects, p)
 				if err != nil {
-					return nil, nil, unreadable("commit", p, err)
+					return nil, nil, sandbox.Errorf(sandbox.Failed, "commit %s is missing or damaged: %w", p, err)
 				}
 				next = append(next, parent)
 			}
 		}
 		generation = next
 	}
-	return all, shallow, nil
+	return trees.all, shallow, nil
 }
 
 // export returns a pack with the objects of a commit and nothing else, which it makes unless the mirror has it.
-func (m *mirror) export(ctx context.Context, objects *filesystem.Storage, want, commit plumbing.Hash,
-	all []plumbing.Hash, l Limits) (string, error) {
+func (m *mirror) export(ctx context.Context, want, commit plumbing.Hash, all []plumbing.Hash,
+	l Limits) (string, error) {
 	if own := m.ownPack(want); own != "" {
 		return own, nil
 	}
@@ -234,8 +199,7 @@ func (m *mirror) export(ctx context.Context, objects *filesystem.Storage, want, 
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // of a failed export
 	defer func() { _ = f.Close() }()
-	const window = 10 // as git's own
-	if _, err := packfile.NewEncoder(f, objects, false).Encode(all, window); err != nil {
+	if err := m.encode(f, all); err != nil {
 		return "", sandbox.Errorf(sandbox.Failed, "its objects cannot be packed: %w", err)
 	}
 	if _, err := f.Seek(0, 0); err != nil {

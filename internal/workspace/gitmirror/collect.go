@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/objfile"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
@@ -42,6 +41,9 @@ func (c *Collected) Close() {
 	}
 	_ = os.RemoveAll(c.dir) // a temporary directory
 }
+
+// mirror returns the objects as a mirror.
+func (c *Collected) mirror() *mirror { return &mirror{dir: c.dir} }
 
 // Collect reads a directory .git of a sandbox from a tar stream: the branch, packs and loose objects, and nothing else.
 // It takes no name, no index and no configuration from the sandbox, and computes the hash of every object itself.
@@ -251,6 +253,8 @@ type scan struct {
 	limits  Limits
 	seen    map[plumbing.Hash]bool
 	all     []plumbing.Hash
+	// lenient: names are not checked, and files are not looked for.
+	lenient bool
 }
 
 func (s *scan) tree(hash plumbing.Hash, depth int) error {
@@ -270,7 +274,7 @@ func (s *scan) tree(hash plumbing.Hash, depth int) error {
 	s.seen[hash] = true
 	s.all = append(s.all, hash)
 	for _, e := range tree.Entries {
-		if problem := nameProblem(e.Name); problem != "" {
+		if problem := nameProblem(e.Name); problem != "" && !s.lenient {
 			return sandbox.Errorf(sandbox.Failed, "tree %s has the name %q, %s: it is refused, as git fsck does",
 				hash, e.Name, problem)
 		}
@@ -281,7 +285,7 @@ func (s *scan) tree(hash plumbing.Hash, depth int) error {
 				return err
 			}
 		default:
-			if _, err := s.objects.EncodedObjectSize(e.Hash); err != nil {
+			if !s.lenient && !s.has(e.Hash) {
 				return sandbox.Errorf(sandbox.Failed, "object %s is missing or damaged", e.Hash)
 			}
 			s.seen[e.Hash] = true
@@ -292,6 +296,12 @@ func (s *scan) tree(hash plumbing.Hash, depth int) error {
 		return tooLarge("the branch", s.limits.Objects, "objects")
 	}
 	return nil
+}
+
+// has reports whether an object is there.
+func (s *scan) has(hash plumbing.Hash) bool {
+	_, err := s.objects.EncodedObjectSize(hash)
+	return err == nil
 }
 
 // Bundle writes the commits as a Git bundle of version 2, which needs the base where it is unpacked. Errors: Conflict
@@ -312,8 +322,7 @@ func (c *Collected) Bundle(w io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	const window = 10 // as git's own
-	if _, err := packfile.NewEncoder(w, c.objects, false).Encode(c.all, window); err != nil {
+	if err := c.mirror().encode(w, c.all); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "the commits cannot be packed: %w", err)
 	}
 	return nil

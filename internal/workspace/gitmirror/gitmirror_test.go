@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -227,6 +228,41 @@ func TestARefCanBeABranchATagOrACommit(t *testing.T) {
 	}
 	for _, ref := range []string{"none", strings.Repeat("1", 40)} {
 		wantRefused(t, store, gitmirror.Source{URL: repo.URL, Ref: ref}, "")
+	}
+}
+
+// Packs of a server have deltas, unlike small ones: a second fetch adds to them, and packs both again.
+func TestLargeHistoriesAreFetchedAndPackedAgain(t *testing.T) {
+	t.Parallel()
+	server := gittest.New(t)
+	lines := func(from, to int) string {
+		var b strings.Builder
+		for i := from; i < to; i++ {
+			fmt.Fprintln(&b, i)
+		}
+		return b.String()
+	}
+	repo := server.Repository("app", map[string]string{"a": lines(0, 20_000), "b": lines(5, 3000)})
+	grow := func(n int) {
+		for i := range 5 {
+			repo.Commit("main", map[string]string{"a": lines(n+i, 20_000+2*n), "b": lines(n+i, 4000+i), "c": lines(n, n+i+1)})
+		}
+		gittest.Git(t, repo.Path, nil, "gc", "--quiet")
+	}
+	store := newStore(t, server)
+	for n := range 3 {
+		grow(10 * (n + 1))
+		for range 2 {
+			c := checkout(t, store, gitmirror.Source{URL: repo.URL})
+			dir, _ := unpack(t, c, "b")
+			gittest.Git(t, dir, nil, "fsck", "--strict")
+			if got := gittest.Git(t, dir, nil, "status", "--porcelain"); got != "" {
+				t.Errorf("git status says %q", got)
+			}
+			if got, want := gittest.Git(t, dir, nil, "rev-list", "--count", "HEAD"), fmt.Sprint(1+5*(n+1)); got != want {
+				t.Errorf("it has %s commits, want %s", got, want)
+			}
+		}
 	}
 }
 

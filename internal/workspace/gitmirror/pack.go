@@ -45,6 +45,16 @@ func (m *mirror) install(ctx context.Context, from io.Reader, l Limits) (name st
 	return name, objects, nil
 }
 
+// encode writes objects of a mirror as a pack. It opens the mirror by itself: go-git's storage cannot tell sizes any more
+// once its deltas were read (v5.19.3, ObjectStorage.DeltaObject leaves a pending header in the scanner).
+func (m *mirror) encode(w io.Writer, all []plumbing.Hash) (err error) {
+	objects := m.open()
+	defer func() { _ = objects.Close() }() // only read
+	const window = 10                      // as git's own
+	_, err = packfile.NewEncoder(w, objects, false).Encode(all, window)
+	return err
+}
+
 // indexPack checks a pack and writes its index to a file.
 func indexPack(ctx context.Context, pack io.ReadSeeker, l Limits,
 	to string) (hash plumbing.Hash, objects int, err error) {

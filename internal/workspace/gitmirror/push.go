@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
@@ -81,8 +80,7 @@ func (c *Collected) pushTo(ctx context.Context, r *remote, session transport.Rec
 		var err error
 		defer func() { _ = pw.CloseWithError(err) }()
 		defer recovered(&err)
-		const window = 10 // as git's own
-		_, err = packfile.NewEncoder(pw, c.objects, false).Encode(c.all, window)
+		err = c.mirror().encode(pw, c.all)
 	}()
 	req.Packfile = pr
 	report, err := session.ReceivePack(ctx, req)
