@@ -57,6 +57,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
+	resp.Diagnostics.Append(r.checkWorkspace(&plan)...)
 	if state != nil && (!plan.Name.Equal(state.Name) || !plan.Backend.Equal(state.Backend)) {
 		resp.Diagnostics.Append(r.planDestroy(ctx, state)...)
 	}

@@ -291,6 +291,8 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{`warm_pool = { size = 1, ttl = "0s" }`, `warm_pool.ttl must be between 1m and 8760h`},
 		{`warm_pool = { size = 1, max_size = 0 }`, `warm_pool.max_size value must be at least 1`},
 		{`mount = [{ source = "/maps", target = "/maps" }]`, `mount[0].source "/maps" lies in no directory`},
+		{`workspace = { git = { url = "https://git.example.com/app" } }`,
+			`workspace.git.url "https://git.example.com/app" is on no host that is allowed`},
 		{`copy = [{ source = "/maps", target = "/workspace" }]`, `copy[0].source "/maps" lies in no directory`},
 		{"timeouts {\n create = \"0s\"\n}", `timeouts.create must be more than 0s`},
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
@@ -83,6 +84,18 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 				"the repository."),
 		},
 	}
+}
+
+// checkWorkspace refuses at plan what a service in this process never allows.
+func (r *Resource) checkWorkspace(m *Model) (diags diag.Diagnostics) {
+	if r.Provider == nil || !r.Provider.Embedded || m.Workspace == nil || m.Workspace.Git == nil {
+		return nil
+	}
+	at := path.Root("workspace").AtName("git").AtName("url")
+	diags.AddAttributeError(at, "Workspace Without A Reconciler", fmt.Sprintf(
+		"workspace.git.url %s is on no host that is allowed: without a reconciler, no repository is fetched. Configure a "+
+			"reconciler that was started with --workspace-allow for the host.", m.Workspace.Git.URL))
+	return diags
 }
 
 // expandWorkspace takes unknown values to be valid.

@@ -45,8 +45,8 @@ func (m *mirror) install(ctx context.Context, from io.Reader, l Limits) (name st
 	return name, objects, nil
 }
 
-// encode writes objects of a mirror as a pack. It opens the mirror by itself: go-git's storage cannot tell sizes any more
-// once its deltas were read (v5.19.3, ObjectStorage.DeltaObject leaves a pending header in the scanner).
+// encode writes objects of a mirror as a pack. It opens the mirror by itself: go-git's storage cannot tell sizes any
+// more once its deltas were read (v5.19.3, ObjectStorage.DeltaObject leaves a pending header in the scanner).
 func (m *mirror) encode(w io.Writer, all []plumbing.Hash) (err error) {
 	objects := m.open()
 	defer func() { _ = objects.Close() }() // only read

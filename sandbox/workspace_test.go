@@ -1,0 +1,108 @@
+package sandbox_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// workspaceProblems returns the fields that are wrong with a workspace.
+func workspaceProblems(change func(s *sandbox.EnvironmentSpec)) (names []string) {
+	s := sandbox.EnvironmentSpec{Image: "player", Secrets: []string{"token"}, Workspace: &sandbox.Workspace{
+		Git: &sandbox.GitSource{URL: "https://git.example.com/team/app.git", Credential: "token"}}}
+	if change != nil {
+		change(&s)
+	}
+	var e *sandbox.Error
+	if errors.As(s.WithDefaults().Validate(), &e) {
+		for _, f := range e.Fields {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+func TestWorkspacesAreChecked(t *testing.T) {
+	t.Parallel()
+	if got := workspaceProblems(nil); got != nil {
+		t.Errorf("a sound workspace has problems with %q", got)
+	}
+	for field, values := range map[string][]string{
+		"git.url": {
+			"", "git.example.com/app", "git@git.example.com:app", "ssh://git@git.example.com/app", "file:///srv/app",
+			"https://u:p@git.example.com/app", "https://git.example.com", "https://git.example.com/", "ext::sh",
+			"https://git.example.com/app?x=1", "https://git.example.com/app#x", "https://git.example.com/a b",
+			"https://git.example.com/a\n[core]", `https://git.example.com/a"b`, "https://git.example.com/../x",
+			"https:///app", "https://git.example.com/" + strings.Repeat("x", 3000),
+		},
+		"git.ref": {
+			"..", "a..b", "-x", "a b", "a\x00", "a~1", "a^{tree}", "a:b", "a?", "a*", "a[", `a\b`, "/a", "a/", "a//b", ".a", "a/.b",
+			"a.lock", "a.lock/b", "a.", "@", "a@{1}", strings.Repeat("x", 300),
+		},
+		"git.credential_secret": {"other"},
+		"git.username":          {"a:b", "a\nb", strings.Repeat("x", 300)},
+		"branch":                {"{agent}/..", "{nobody}", "{agent", "-{agent}", "{agent}.lock", "a b"},
+		"push_prefix":           {"../", "a b/", "/", "-", ".x/"},
+		"path": {
+			"/workspace", "/data/app", "/etc", "app", "/workspace/../etc", "/workspace/app/", "/workspace/a\nb", "/",
+		},
+	} {
+		for _, v := range values {
+			got := workspaceProblems(func(s *sandbox.EnvironmentSpec) {
+				w := s.Workspace
+				for name, at := range map[string]*string{"git.url": &w.Git.URL, "git.ref": &w.Git.Ref, "branch": &w.Branch,
+					"git.credential_secret": &w.Git.Credential, "git.username": &w.Git.Username, "path": &w.Path,
+					"push_prefix": &w.PushPrefix} {
+					if name == field {
+						*at = v
+					}
+				}
+			})
+			if len(got) != 1 || got[0] != "workspace."+field {
+				t.Errorf("%s = %.50q has problems with %q", field, v, got)
+			}
+		}
+	}
+	for name, change := range map[string]func(s *sandbox.EnvironmentSpec){
+		"workspace.git":       func(s *sandbox.EnvironmentSpec) { s.Workspace = &sandbox.Workspace{Path: "/workspace/a"} },
+		"workspace.git.depth": func(s *sandbox.EnvironmentSpec) { s.Workspace.Git.Depth = -1 },
+		"workspace.path": func(s *sandbox.EnvironmentSpec) {
+			s.Mounts = []sandbox.Mount{{Source: "/srv", Target: "/workspace/app/maps"}}
+		},
+	} {
+		if got := workspaceProblems(change); len(got) != 1 || got[0] != name {
+			t.Errorf("%s has problems with %q", name, got)
+		}
+	}
+	got := workspaceProblems(func(s *sandbox.EnvironmentSpec) { s.Backend = sandbox.Cloudflare })
+	if len(got) != 1 || got[0] != "workspace" {
+		t.Errorf("on Cloudflare there are problems with %q", got)
+	}
+}
+
+func TestBranchesOfLeasesAreNamesThatGitAccepts(t *testing.T) {
+	t.Parallel()
+	w := sandbox.Workspace{Branch: "x/{agent}/{environment}/{lease}/{generation}"}
+	for agent, want := range map[string]string{
+		"did:plc:ann": "did-plc-ann", "did:web:a..b": "did-web-a.b", "did:web:a.lock": "did-web-a-lock", "..": "none",
+		"did:web:é~^?*[": "did-web", ".hidden.": "hidden",
+	} {
+		if got := w.BranchOf(agent, "catan-7", agent+"::catan-7", 3); !strings.HasPrefix(got, "x/"+want+"/catan-7/") ||
+			!strings.HasSuffix(got, "/3") || strings.Contains(got, "..") {
+			t.Errorf("the branch of %q is %q", agent, got)
+		}
+	}
+}
+
+func TestTheCredentialOfAWorkspaceIsInsideOfNothing(t *testing.T) {
+	t.Parallel()
+	s := sandbox.EnvironmentSpec{Workspace: &sandbox.Workspace{Git: &sandbox.GitSource{Credential: "token"}}}
+	if !s.IsCredential("token") || s.IsCredential("other") || s.IsCredential("") {
+		t.Error("its secret is delivered to sandboxes")
+	}
+	if s.HasCredentials() || len(s.Credentials()) != 0 {
+		t.Error("its secret is given to the gateway")
+	}
+}
