@@ -50,6 +50,7 @@ var Calls = map[string]Call{
 	"list-sessions":       {},
 	"list-states":         {},
 	"list-tokens":         {},
+	"push-workspace":      {Slow: true},
 	"put-environment":     {Slow: true, OnceWith: "create_only"},
 	"release-lease":       {Slow: true},
 	"remove-file":         {Slow: true, Once: true}, // a retry would not find the file
@@ -68,21 +69,23 @@ var Calls = map[string]Call{
 // ByHand has the operations that the libraries write by hand, because they stream, sign or pass bytes on: the method
 // of the client, in Python's spelling.
 var ByHand = map[string]string{
-	"delete-agent":    "ask_agent",
-	"exec":            "exec",
-	"exec-in-session": "exec_in_session",
-	"get-agent":       "ask_agent",
-	"livez":           "livez",
-	"metrics":         "metrics",
-	"post-agent":      "ask_agent",
-	"post-condition":  "send_condition",
-	"put-agent":       "ask_agent",
-	"read-exec":       "read_exec",
-	"read-files":      "read_files",
-	"read-process":    "read_process",
-	"readyz":          "readyz",
-	"run":             "run",
-	"write-files":     "write_files",
+	"delete-agent":          "ask_agent",
+	"exec":                  "exec",
+	"exec-in-session":       "exec_in_session",
+	"get-agent":             "ask_agent",
+	"livez":                 "livez",
+	"metrics":               "metrics",
+	"post-agent":            "ask_agent",
+	"post-condition":        "send_condition",
+	"put-agent":             "ask_agent",
+	"read-exec":             "read_exec",
+	"read-files":            "read_files",
+	"read-process":          "read_process",
+	"read-workspace-bundle": "read_workspace",
+	"read-workspace-diff":   "read_workspace",
+	"readyz":                "readyz",
+	"run":                   "run",
+	"write-files":           "write_files",
 }
 
 // Method returns the name of an operation's method, in Python's spelling.

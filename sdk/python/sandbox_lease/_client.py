@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from datetime import datetime, timezone
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Literal, Mapping, Optional, Sequence, Union
 
 from . import types, webhook
 from ._operations import Operations
@@ -276,6 +276,15 @@ class Client(Operations):
         return self._open(
             "GET", f"/v1/leases/{segment(id)}/files", query=query, headers={"Accept": TAR if tar else OCTETS},
             timeout=self._slow,
+        )
+
+    def read_workspace(
+        self, id: str, form: Literal["bundle", "diff"], *, generation: Optional[int] = None, owner: Optional[str] = None
+    ) -> Response:
+        """Opens the commits of a lease's workspace as a Git bundle, or its changes as a diff. The caller closes it."""
+        return self._open(
+            "GET", f"/v1/leases/{segment(id)}/workspace/{form}", query={"generation": generation, "owner": owner},
+            headers={"Accept": OCTETS}, timeout=self._slow,
         )
 
     def write_files(

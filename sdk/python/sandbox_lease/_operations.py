@@ -530,6 +530,21 @@ class Operations(Transport):
             f"/v1/tokens",
         )
 
+    def push_workspace(
+        self,
+        id: str,
+        *,
+        generation: Optional[int] = None,
+        owner: Optional[str] = None,
+    ) -> types.WorkspacePushed:
+        """Push the branch of a lease's workspace to its repository."""
+        return self._call(
+            "POST",
+            f"/v1/leases/{segment(id)}/workspace/push",
+            query={"generation": generation, "owner": owner},
+            slow=True,
+        )
+
     def put_environment(
         self,
         id: str,

@@ -478,7 +478,7 @@ class Environment(TypedDict):
     # commas.
     labels: NotRequired[dict[str, str]]
     # Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and
-    # records tokens and cost. Docker only.
+    # records tokens and cost.
     llm: NotRequired[dict[str, LLMRoute]]
     # A lease ends this long after it began, even if it is renewed. Default 240h.
     max_lifetime: NotRequired[str]
@@ -510,6 +510,9 @@ class Environment(TypedDict):
     ttl: NotRequired[str]
     # Keeps sandboxes ready for the next acquires. Default: none.
     warm_pool: NotRequired[WarmPool]
+    # Git repository that each sandbox starts with. The service fetches it; its credential stays outside.
+    # Docker only. Default: none.
+    workspace: NotRequired[Workspace]
 
 
 class EnvironmentPage(TypedDict):
@@ -662,6 +665,22 @@ class FileInfo(TypedDict):
 
 class FilePage(TypedDict):
     files: list[FileInfo]
+
+
+class GitSource(TypedDict):
+    # URL of the repository, with https. Its host must be allowed by the service (--workspace-allow).
+    url: str
+    # Name of the secret that is the password or token. No sandbox gets this secret. Default: none.
+    credential_secret: NotRequired[str]
+    # Number of commits of history; 0 fetches all. Default 0.
+    depth: NotRequired[int]
+    # Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository.
+    ref: NotRequired[str]
+    # Fetch submodules too, from hosts that the service allows. They get the credential only from the
+    # repository's own host. Default false.
+    submodules: NotRequired[bool]
+    # User that goes with the credential. Default x-access-token.
+    username: NotRequired[str]
 
 
 class InstanceAudit(TypedDict):
@@ -1105,7 +1124,7 @@ class PutEnvironment(TypedDict):
     # commas.
     labels: NotRequired[dict[str, str]]
     # Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and
-    # records tokens and cost. Docker only.
+    # records tokens and cost.
     llm: NotRequired[dict[str, LLMRoute]]
     # A lease ends this long after it began, even if it is renewed. Default 240h.
     max_lifetime: NotRequired[str]
@@ -1142,6 +1161,9 @@ class PutEnvironment(TypedDict):
     type: NotRequired[Literal['rpg', 'catan', 'coding', 'custom']]
     # Keeps sandboxes ready for the next acquires. Default: none.
     warm_pool: NotRequired[WarmPool]
+    # Git repository that each sandbox starts with. The service fetches it; its credential stays outside.
+    # Docker only. Default: none.
+    workspace: NotRequired[Workspace]
 
 
 class Receipt(TypedDict):
@@ -1430,3 +1452,24 @@ class WarmPool(TypedDict):
     paused: NotRequired[bool]
     # A waiting sandbox is replaced after this time. Default 24h.
     ttl: NotRequired[str]
+
+
+class Workspace(TypedDict):
+    # Branch of each lease. {agent}, {environment}, {lease} and {generation} are replaced. Default
+    # sandbox/{agent}/{generation}.
+    branch: NotRequired[str]
+    # Git repository that is fetched.
+    git: NotRequired[GitSource]
+    # Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the
+    # repository.
+    path: NotRequired[str]
+    # Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as
+    # agents/. The service pushes, with the credential. Default: no push.
+    push_prefix: NotRequired[str]
+
+
+class WorkspacePushed(TypedDict):
+    # Branch of the repository.
+    branch: str
+    commit: str
+    url: str

@@ -305,6 +305,17 @@ export class Client extends Operations {
     });
   }
 
+  /** Opens the commits of a lease's workspace as a Git bundle, or its changes as a diff. */
+  readWorkspace(id: string, form: "bundle" | "diff", options: CallOptions & Fence = {}): Promise<Answer> {
+    const { generation, owner, signal } = options;
+    return this.open("GET", `/v1/leases/${segment(id)}/workspace/${form}`, {
+      query: { generation, owner } as Query,
+      headers: { accept: "application/octet-stream" },
+      timeout: this.slow,
+      signal,
+    });
+  }
+
   /** Writes a file, or with tar unpacks a tar stream in a directory. mode has the file's permissions, such as 0o644. The
    * request is not sent again. */
   async writeFiles(

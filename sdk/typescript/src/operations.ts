@@ -319,6 +319,15 @@ export class Operations extends Transport {
     return this.call("GET", `/v1/tokens`, { ...options });
   }
 
+  /** Push the branch of a lease's workspace to its repository. */
+  pushWorkspace(
+    id: string,
+    query: { generation?: number; owner?: string } = {},
+    options: CallOptions = {},
+  ): Promise<types.WorkspacePushed> {
+    return this.call("POST", `/v1/leases/${segment(id)}/workspace/push`, { ...options, query, slow: true });
+  }
+
   /** Create or change an environment. */
   putEnvironment(
     id: string,

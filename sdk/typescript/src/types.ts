@@ -448,7 +448,7 @@ export interface Environment {
   instance?: string;
   /** Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas. */
   labels?: Record<string, string>;
-  /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. Docker only. */
+  /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. */
   llm?: Record<string, LLMRoute>;
   /** A lease ends this long after it began, even if it is renewed. Default 240h. */
   max_lifetime?: string;
@@ -476,6 +476,8 @@ export interface Environment {
   ttl?: string;
   /** Keeps sandboxes ready for the next acquires. Default: none. */
   warm_pool?: WarmPool;
+  /** Git repository that each sandbox starts with. The service fetches it; its credential stays outside. Docker only. Default: none. */
+  workspace?: Workspace;
 }
 
 export interface EnvironmentPage {
@@ -615,6 +617,21 @@ export interface FileInfo {
 
 export interface FilePage {
   files: FileInfo[];
+}
+
+export interface GitSource {
+  /** URL of the repository, with https. Its host must be allowed by the service (--workspace-allow). */
+  url: string;
+  /** Name of the secret that is the password or token. No sandbox gets this secret. Default: none. */
+  credential_secret?: string;
+  /** Number of commits of history; 0 fetches all. Default 0. */
+  depth?: number;
+  /** Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository. */
+  ref?: string;
+  /** Fetch submodules too, from hosts that the service allows. They get the credential only from the repository's own host. Default false. */
+  submodules?: boolean;
+  /** User that goes with the credential. Default x-access-token. */
+  username?: string;
 }
 
 export interface InstanceAudit {
@@ -1044,7 +1061,7 @@ export interface PutEnvironment {
   instance?: string;
   /** Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas. */
   labels?: Record<string, string>;
-  /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. Docker only. */
+  /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. */
   llm?: Record<string, LLMRoute>;
   /** A lease ends this long after it began, even if it is renewed. Default 240h. */
   max_lifetime?: string;
@@ -1077,6 +1094,8 @@ export interface PutEnvironment {
   type?: "rpg" | "catan" | "coding" | "custom";
   /** Keeps sandboxes ready for the next acquires. Default: none. */
   warm_pool?: WarmPool;
+  /** Git repository that each sandbox starts with. The service fetches it; its credential stays outside. Docker only. Default: none. */
+  workspace?: Workspace;
 }
 
 export interface Receipt {
@@ -1348,4 +1367,22 @@ export interface WarmPool {
   paused?: boolean;
   /** A waiting sandbox is replaced after this time. Default 24h. */
   ttl?: string;
+}
+
+export interface Workspace {
+  /** Branch of each lease. {agent}, {environment}, {lease} and {generation} are replaced. Default sandbox/{agent}/{generation}. */
+  branch?: string;
+  /** Git repository that is fetched. */
+  git?: GitSource;
+  /** Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository. */
+  path?: string;
+  /** Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Default: no push. */
+  push_prefix?: string;
+}
+
+export interface WorkspacePushed {
+  /** Branch of the repository. */
+  branch: string;
+  commit: string;
+  url: string;
 }
