@@ -168,7 +168,8 @@ func mountsLabel(mounts []sandbox.Mount) string {
 }
 
 // checkLabels checks that an object with one of our names has our labels. Those of a lease may have changed
-// since. Errors: Conflict if something else created it, Unavailable with ReasonOtherInstance if it was created on another engine.
+// since. Errors: Conflict if something else created it, Unavailable with ReasonOtherInstance if it was created
+// on another engine.
 func (e *Executor) checkLabels(kind, name string, have, want map[string]string) error {
 	for k, v := range want {
 		if k != labelInstance && !strings.HasPrefix(k, labelOfLease) && have[k] != v {
