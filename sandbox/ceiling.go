@@ -147,10 +147,11 @@ func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 	for i, m := range s.Mounts {
 		above(m.Writable && !c.WritableMounts, fmt.Sprintf("mounts[%d].writable", i), "writable_mounts", "must be false")
 	}
-	most("resources.memory_mb", "memory_mb", s.Resources.MemoryMB, c.MemoryMB)
-	most("resources.cpu_millis", "cpu_millis", s.Resources.CPUMillis, c.CPUMillis)
-	most("resources.pids_limit", "pids_limit", s.Resources.PIDs, c.PIDs)
-	most("resources.disk_mb", "disk_mb", s.Resources.DiskMB, c.DiskMB)
+	size := s.Size() // with that of companions
+	most("resources.memory_mb", "memory_mb", size.MemoryMB, c.MemoryMB)
+	most("resources.cpu_millis", "cpu_millis", size.CPUMillis, c.CPUMillis)
+	most("resources.pids_limit", "pids_limit", size.PIDs, c.PIDs)
+	most("resources.disk_mb", "disk_mb", size.DiskMB, c.DiskMB)
 	most("confinement.tmp_mb", "tmp_mb", s.Confinement.TmpMB, c.TmpMB)
 	most("confinement.run_mb", "run_mb", s.Confinement.RunMB, c.RunMB)
 	most("confinement.open_files", "open_files", s.Confinement.OpenFiles, c.OpenFiles)

@@ -97,6 +97,8 @@ const (
 	ReasonPostStartFailed Reason = "post_start_failed"
 	// ReasonWorkspaceFailed: the workspace of the environment could not be fetched, so the lease did not begin.
 	ReasonWorkspaceFailed Reason = "workspace_failed"
+	// ReasonCompanionFailed: a companion of the environment did not become ready, so the lease did not begin.
+	ReasonCompanionFailed Reason = "companion_failed"
 	ReasonSessionNotFound Reason = "session_not_found"
 	ReasonSessionClosed   Reason = "session_closed"
 	ReasonSessionBusy     Reason = "session_busy"

@@ -21,8 +21,10 @@ const (
 	EventSessionOpened      EventType = "session.opened"
 	EventSessionClosed      EventType = "session.closed" // by a caller; not by the end of the sandbox
 	EventProcessStarted     EventType = "process.started"
-	EventProcessExited      EventType = "process.exited" // on its own, or for an unknown reason
-	EventProcessKilled      EventType = "process.killed" // by a caller
+	EventProcessExited      EventType = "process.exited"   // on its own, or for an unknown reason
+	EventProcessKilled      EventType = "process.killed"   // by a caller
+	EventCompanionReady     EventType = "companion.ready"  // data: name
+	EventCompanionFailed    EventType = "companion.failed" // data: CompanionFailure
 	EventRenewed            EventType = "lease.renewed"
 	EventAsleep             EventType = "sandbox.asleep" // paused
 	EventStopRequested      EventType = "sandbox.stop_requested"

@@ -150,6 +150,8 @@ type Lease struct {
 	Cost NanoUSD `json:"cost_usd"`
 	// LLM is what this generation's calls of models have used. Its cost is not part of Cost.
 	LLM LLMUse `json:"llm,omitzero" doc:"What calls of models have used, beside cost_usd."`
+	// Companions are those of the sandbox, in the order of their names.
+	Companions []CompanionStatus `json:"companions,omitempty" doc:"Companions of the sandbox, by name."`
 	// LastSequence is the sequence of the sandbox's latest event.
 	LastSequence int64 `json:"last_sequence"`
 	// LastEventID is the ledger's latest event when this was read. A reader that follows the events after it

@@ -13,8 +13,9 @@ const (
 	DependentPopulator DependentKind = "carrier" // a container that only fills volumes
 	DependentWorkspace DependentKind = "workspace"
 	DependentData      DependentKind = "data"
-	DependentLease     DependentKind = "lease"   // holds the lease of a sandbox from a warm pool
-	DependentNetwork   DependentKind = "network" // of a sandbox with network full
+	DependentCompanion DependentKind = "companion" // a container that shares the network of a sandbox
+	DependentLease     DependentKind = "lease"     // holds the lease of a sandbox from a warm pool
+	DependentNetwork   DependentKind = "network"   // of a sandbox with network full
 	DependentGuest     DependentKind = "guest"
 	DependentTemplate  DependentKind = "seed"
 	// Of an environment with a restricted network.

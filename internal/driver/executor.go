@@ -68,6 +68,8 @@ type Capabilities struct {
 	// KeepsTime: the backend itself puts an unused sandbox to sleep and ends it, by the latest Limits, even
 	// without this program. It waits a little longer than they say, so that this program acts first.
 	KeepsTime bool
+	// Companions: the executor is a CompanionHost.
+	Companions bool
 }
 
 // Limits say how long a sandbox may stay unused.
@@ -134,6 +136,8 @@ type SandboxSpec struct {
 	Mounts []sandbox.Mount
 	// Labels are the lease's labels, for a backend whose objects have labels.
 	Labels map[string]string
+	// Companions are created with the sandbox. Their defaults are filled in.
+	Companions sandbox.Companions
 	// Env is set in every process, in addition to the reserved variables.
 	Env map[string]string
 	// Deadline is leased_at + max_lifetime by the ledger's clock. The sandbox ends itself then, even without
@@ -155,12 +159,14 @@ func (s SandboxSpec) UsesGateway() bool {
 	return s.Network == sandbox.NetworkRestricted || len(s.LLM) > 0
 }
 
-// Handle names one sandbox on one backend instance.
+// Handle names one sandbox on one backend instance, or one of its companions.
 type Handle struct {
 	LedgerID      string
 	EnvironmentID string
 	SandboxID     string
 	Instance      string
+	// Companion is "" for the sandbox itself.
+	Companion string
 }
 
 // Lifecycle creates sandboxes, puts them to sleep, wakes and ends them.
@@ -239,6 +245,8 @@ type Observation struct {
 	// Hangs: the instance answers, but not about this sandbox. Only the handle, the owner, State and
 	// CreatedAt are known.
 	Hangs bool
+	// Companions are those of the sandbox, by name, as far as they exist.
+	Companions map[string]CompanionObservation
 	// Rest is why its backend stopped it: StopIdle (the backend's own decision) or StopRequest (it was asked
 	// to). It is "" if the sandbox runs, stopped otherwise, or stopped for an unknown reason.
 	Rest sandbox.StopReason

@@ -23,7 +23,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	for _, kind := range []struct {
 		role  role
 		rules []auditRule
-	}{{roleSandbox, auditRules}, {roleGateway, gatewayRules}, {roleRelay, relayRules}} {
+	}{{roleSandbox, auditRules}, {roleCompanion, auditRules}, {roleGateway, gatewayRules}, {roleRelay, relayRules}} {
 		found, err := e.containersOf(ctx, ledgerID, kind.role)
 		if err != nil {
 			return nil, err

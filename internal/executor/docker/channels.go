@@ -164,14 +164,14 @@ const firstDial = 3 * time.Second
 // once.
 func (e *Executor) dialSandbox(ctx context.Context, h driver.Handle) (net.Conn, error) {
 	r := relayOf(h)
-	conn, err := e.dialFirst(ctx, r, h.SandboxID)
+	conn, err := e.dialFirst(ctx, r, ownID(h))
 	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 		return conn, err
 	}
 	if startErr := e.reviveRelay(ctx, r); startErr != nil {
 		return nil, errors.Join(err, startErr)
 	}
-	return e.relayClientOf(r).Dial(ctx, h.SandboxID)
+	return e.relayClientOf(r).Dial(ctx, ownID(h))
 }
 
 // dialFirst dials once, with a part of the available time.

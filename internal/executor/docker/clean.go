@@ -19,6 +19,10 @@ func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 	if err != nil {
 		return nil, err
 	}
+	companions, err := e.containersOf(ctx, ledgerID, roleCompanion)
+	if err != nil {
+		return nil, err
+	}
 	gateways, err := e.containersOf(ctx, ledgerID, roleGateway)
 	if err != nil {
 		return nil, err
@@ -36,7 +40,7 @@ func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 		return nil, err
 	}
 	relayed, err := e.relayDependents(ctx, ledgerID)
-	return slices.Concat(populators, gateways, networks, volumes, images, relayed), err
+	return slices.Concat(companions, populators, gateways, networks, volumes, images, relayed), err
 }
 
 func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]driver.Dependent, error) {
@@ -103,7 +107,7 @@ func dependent(name string, labels map[string]string, created time.Time) driver.
 	return driver.Dependent{
 		Handle: driver.Handle{
 			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
-			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
+			SandboxID: labels[labelSandbox], Instance: labels[labelInstance], Companion: labels[labelCompanion],
 		},
 		Kind: driver.DependentKind(labels[labelRole]), Name: name, CreatedAt: created.UTC(),
 	}
@@ -120,7 +124,7 @@ func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 	}
 	var err error
 	switch l.Kind {
-	case driver.DependentPopulator, driver.DependentGateway:
+	case driver.DependentPopulator, driver.DependentGateway, driver.DependentCompanion:
 		err = e.removeDependentContainer(ctx, l)
 	case driver.DependentWorkspace, driver.DependentData, driver.DependentLease, driver.DependentGuest,
 		driver.DependentEgress:
@@ -143,6 +147,9 @@ func dependentLabels(l driver.Dependent) map[string]string {
 	labels := environmentLabels(environmentOf(l.Handle), role(l.Kind))
 	if l.SandboxID != "" {
 		labels[labelSandbox] = l.SandboxID
+	}
+	if l.Companion != "" {
+		labels[labelCompanion] = l.Companion
 	}
 	return labels
 }

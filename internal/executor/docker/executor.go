@@ -69,6 +69,8 @@ type Executor struct {
 	accounts       map[string]imageAccounts // by image id
 	// proved are the container runtimes that have run a sandbox's command.
 	proved map[provedRuntime]bool
+	// companions are the names of the companions of sandboxes that this program has seen.
+	companions map[driver.Handle][]string
 	// numbers are the known witnesses of engines, in order. The last one must exist.
 	numbers map[witnessed][]int64
 }
@@ -115,6 +117,7 @@ func New(cfg Config) (*Executor, error) {
 		numbers:        make(map[witnessed][]int64),
 		accounts:       make(map[string]imageAccounts),
 		proved:         make(map[provedRuntime]bool),
+		companions:     make(map[driver.Handle][]string),
 	}
 	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
@@ -154,6 +157,7 @@ func (e *Executor) Capabilities() driver.Capabilities {
 		WarmPool:    true,
 		Confined:    true,
 		Disk:        true,
+		Companions:  true,
 	}
 }
 

@@ -76,7 +76,7 @@ type program struct {
 
 // identityOf returns the user of a sandbox on the engine.
 func (p program) identityOf(spec driver.SandboxSpec) sandbox.Identity {
-	return spec.Confinement.Identity(spec.SandboxID, p.narrow)
+	return spec.Confinement.Identity(ownID(spec.Handle), p.narrow)
 }
 
 // mapsUsers reports whether containers of the engine have a user namespace.

@@ -21,6 +21,10 @@ const (
 	labelEnvironment = labelPrefix + "environment"
 	labelRole        = labelPrefix + "role"
 	labelSandbox     = labelPrefix + "sandbox"
+	// labelCompanion is the name of the companion that an object belongs to. labelCompanions, of a sandbox's container, are
+	// the names of its companions, separated by commas.
+	labelCompanion  = labelPrefix + "companion"
+	labelCompanions = labelPrefix + "companions"
 	// labelInstance is the engine that the object was created on.
 	labelInstance   = labelPrefix + "instance"
 	labelLease      = labelPrefix + "lease"
@@ -43,7 +47,8 @@ type role string
 
 const (
 	roleSandbox   role = "sandbox"
-	rolePopulator role = "carrier" // a container that is never started
+	roleCompanion role = "companion" // a container that shares the network of a sandbox
+	rolePopulator role = "carrier"   // a container that is never started
 	roleGuest     role = "guest"
 	roleTemplate  role = "seed"
 	roleWorkspace role = "workspace"
@@ -82,6 +87,11 @@ func checkHandle(h driver.Handle) error {
 			{Name: "sandbox_id", Problem: "cannot be part of a name on the engine: " + strconv.Quote(h.SandboxID)},
 		})
 	}
+	if h.Companion != "" && !sandbox.IsCompanionName(h.Companion) {
+		return sandbox.InvalidFields("docker: the handle", []sandbox.Field{
+			{Name: "companion", Problem: "cannot be part of a name on the engine: " + strconv.Quote(h.Companion)},
+		})
+	}
 	return checkRef(environmentOf(h))
 }
 
@@ -89,7 +99,8 @@ func environmentOf(h driver.Handle) driver.EnvironmentRef {
 	return driver.EnvironmentRef{LedgerID: h.LedgerID, EnvironmentID: h.EnvironmentID, Instance: h.Instance}
 }
 
-func sandboxName(h driver.Handle) string     { return "sandbox-" + h.LedgerID + "-" + h.SandboxID }
+// sandboxName is the name of the container of a sandbox, or of a companion.
+func sandboxName(h driver.Handle) string     { return "sandbox-" + h.LedgerID + "-" + ownID(h) }
 func populatorName(h driver.Handle) string   { return sandboxName(h) + "-carrier" }
 func workspaceVolume(h driver.Handle) string { return sandboxName(h) + "-workspace" }
 func dataVolume(h driver.Handle) string      { return sandboxName(h) + "-data" }
@@ -132,11 +143,14 @@ func environmentLabels(ref driver.EnvironmentRef, r role) map[string]string {
 func handleLabels(h driver.Handle, r role) map[string]string {
 	l := environmentLabels(environmentOf(h), r)
 	l[labelSandbox] = h.SandboxID
+	if h.Companion != "" {
+		l[labelCompanion] = h.Companion
+	}
 	return l
 }
 
 func sandboxLabels(spec driver.SandboxSpec, imageID string) map[string]string {
-	l := handleLabels(spec.Handle, roleSandbox)
+	l := handleLabels(spec.Handle, roleOf(spec.Handle))
 	l[labelLease] = spec.LeaseID
 	l[labelGeneration] = strconv.FormatInt(spec.Generation, 10)
 	l[labelAgent] = spec.AgentDID
@@ -144,6 +158,9 @@ func sandboxLabels(spec driver.SandboxSpec, imageID string) map[string]string {
 	l[labelImageID] = imageID
 	if len(spec.Mounts) > 0 {
 		l[labelMounts] = mountsLabel(spec.Mounts)
+	}
+	if len(spec.Companions) > 0 {
+		l[labelCompanions] = strings.Join(spec.Companions.Names(), ",")
 	}
 	return withLeaseLabels(l, spec)
 }

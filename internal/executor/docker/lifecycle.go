@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -29,11 +30,20 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 	if err != nil {
 		return err
 	}
+	if err := e.pauseCompanions(ctx, h, c.Config.Labels); err != nil {
+		return err
+	}
+	return e.pauseOne(ctx, h, c)
+}
+
+// pauseOne pauses a container. Already paused or stopped is success.
+func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
 	if s := stateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
 	}
 	e.channels.existing(h, (*channel.Client).Suspend)
-	if err = e.pause(ctx, h); err != nil {
+	err := e.pause(ctx, h)
+	if err != nil {
 		e.channels.existing(h, (*channel.Client).Resume)
 	}
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
@@ -55,9 +65,18 @@ func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 }
 
 func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
-	if _, err := e.inspect(ctx, h); err != nil {
+	c, err := e.inspect(ctx, h)
+	if err != nil {
 		return err
 	}
+	if err := e.stopOne(ctx, h); err != nil {
+		return err
+	}
+	return e.stopCompanions(ctx, h, c.Config.Labels) // what uses a companion ends before it
+}
+
+// stopOne stops a container.
+func (e *Executor) stopOne(ctx context.Context, h driver.Handle) error {
 	grace := stopGrace
 	r := change("stop container", sandboxName(h), sandbox.ReasonStopFailed)
 	r.waits = true
@@ -72,6 +91,9 @@ func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
 // paused changes nothing.
 func (e *Executor) Wake(ctx context.Context, h driver.Handle) error {
 	if err := checkHandle(h); err != nil {
+		return err
+	}
+	if err := e.thawCompanions(ctx, h); err != nil {
 		return err
 	}
 	err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
@@ -101,7 +123,10 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) error {
 	if state == sandbox.StateRunning { // it was awake, or another caller woke it first
 		return nil
 	}
-	return e.start(ctx, h)
+	if err := e.start(ctx, h); err != nil {
+		return err
+	}
+	return e.startCompanions(ctx, h, c.Config.Labels)
 }
 
 // unless ignores an error if the sandbox is in one of the wanted states: another caller was faster, and
@@ -135,6 +160,19 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) 
 // engine is slow.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	c, err := e.find(ctx, h) // only the sandbox's own engine returns NotFound
+	if err != nil && !isCode(err, sandbox.NotFound) {
+		return err
+	}
+	var killing sync.WaitGroup
+	var failed error
+	killing.Go(func() { failed = e.killCompanions(ctx, h, c, err == nil) })
+	err = e.killFound(ctx, h, c, err)
+	killing.Wait()
+	return cmp.Or(err, failed)
+}
+
+// killFound is Kill of one container, as find returned it.
+func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error) error {
 	if err == nil {
 		var telling sync.WaitGroup
 		if listsChannel(c) && c.State == dockerapi.StateRunning {
@@ -146,7 +184,7 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
-	if err != nil || listsEgressPath(c) { // unknown if the container is already gone
+	if h.Companion == "" && (err != nil || listsEgressPath(c)) { // unknown if the container is already gone
 		if err := e.closeEgressPath(ctx, h); err != nil {
 			return err
 		}
@@ -156,7 +194,7 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 			return err
 		}
 	}
-	if err != nil || !dockerapi.NetworkMode(c.HostConfig.NetworkMode).IsNone() {
+	if h.Companion == "" && (err != nil || !dockerapi.NetworkMode(c.HostConfig.NetworkMode).IsNone()) {
 		if err := e.removeNetworks(ctx, handleLabels(h, roleNetwork)); err != nil {
 			return err
 		}
@@ -215,7 +253,7 @@ func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.Contain
 	}
 	for _, c := range found {
 		if slices.Contains(c.Names, "/"+name) {
-			return c, e.checkLabels("container", name, c.Labels, handleLabels(h, roleSandbox))
+			return c, e.checkLabels("container", name, c.Labels, handleLabels(h, roleOf(h)))
 		}
 	}
 	return dockerapi.ContainerSummary{}, e.absent(ctx, h)

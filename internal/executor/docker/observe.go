@@ -46,7 +46,7 @@ func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.Cont
 		return c, e.absent(ctx, h)
 	}
 	if err == nil {
-		err = e.checkLabels("container", sandboxName(h), c.Config.Labels, handleLabels(h, roleSandbox))
+		err = e.checkLabels("container", sandboxName(h), c.Config.Labels, handleLabels(h, roleOf(h)))
 	}
 	return c, err
 }
@@ -72,7 +72,9 @@ func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observa
 	if err != nil {
 		return driver.Observation{}, err
 	}
-	return observe(c), nil
+	o := observe(c)
+	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels)
+	return o, err
 }
 
 // labelled returns the part of an observation that is in a container's labels.
@@ -80,7 +82,7 @@ func labelled(labels map[string]string) driver.Observation {
 	return driver.Observation{
 		Handle: driver.Handle{
 			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
-			SandboxID: labels[labelSandbox], Instance: labels[labelInstance],
+			SandboxID: labels[labelSandbox], Instance: labels[labelInstance], Companion: labels[labelCompanion],
 		},
 		LeaseID:    labels[labelLease],
 		AgentDID:   labels[labelAgent],
@@ -193,7 +195,9 @@ func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSumma
 	case err != nil:
 		return driver.Observation{}, err
 	}
-	return observe(c), nil
+	o := observe(c)
+	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels)
+	return o, err
 }
 
 func listedState(s dockerapi.ContainerStatus) sandbox.State {
@@ -326,7 +330,7 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	if err != nil {
 		return err
 	}
-	f := sandboxesOf(ledgerID)
+	f := labelFilter(map[string]string{labelLedger: ledgerID})
 	f.Add("type", string(dockerapi.ContainerEventType))
 	for _, a := range watched {
 		f.Add("event", string(a))
@@ -345,7 +349,10 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	for {
 		select {
 		case m := <-messages:
-			changed(m.Actor.Attributes[labelSandbox])
+			switch role(m.Actor.Attributes[labelRole]) {
+			case roleSandbox, roleCompanion:
+				changed(m.Actor.Attributes[labelSandbox])
+			}
 		case err := <-failed:
 			return read("watch", "the engine").classify(err)
 		}

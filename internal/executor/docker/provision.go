@@ -33,6 +33,9 @@ func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef,
 	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
 		return img, err
 	}
+	if err := e.checkCompanions(ctx, ref, spec, info); err != nil {
+		return img, err
+	}
 	return e.findImage(ctx, spec.Image, ref.Instance)
 }
 
@@ -55,7 +58,11 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if _, err := e.accountsOf(ctx, s); err != nil { // so that no spawn has to read them
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleTemplate, s.reference()); err != nil {
+	keep, err := e.provisionCompanions(ctx, ref, spec, program)
+	if err != nil {
+		return err
+	}
+	if err := e.removeImages(ctx, ref, roleTemplate, append(keep, s.reference())...); err != nil {
 		e.log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
 			"environment",
 			"environment", ref.EnvironmentID, "error", err)
@@ -145,7 +152,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removeGuestVolumes(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleTemplate, ""); err != nil {
+	if err := e.removeImages(ctx, ref, roleTemplate); err != nil {
 		return err
 	}
 	return e.removeRelay(ctx, relayRef{ref.LedgerID, ref.Instance})
@@ -204,14 +211,15 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.Environmen
 	return nil
 }
 
-// removeImages removes the environment's images of a role except one. A template that is still needed is
+// removeImages removes the environment's images of a role except some. A template that is still needed is
 // created again.
-func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r role, keep string) error {
-	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, environmentLabels(ref, r), keep)
+func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r role,
+	keep ...string) error {
+	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, environmentLabels(ref, r), keep...)
 }
 
-// removeLabelled removes the images with the labels except one.
-func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep string) error {
+// removeLabelled removes the images with the labels except some.
+func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep ...string) error {
 	found, err := fetch(ctx, e, read("list images of", of), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
 		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
 	})
@@ -219,7 +227,7 @@ func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[str
 		return err
 	}
 	for _, img := range found {
-		if slices.Contains(img.RepoTags, keep) {
+		if slices.ContainsFunc(img.RepoTags, func(tag string) bool { return slices.Contains(keep, tag) }) {
 			continue
 		}
 		err := e.do(ctx, change("remove image", img.ID, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {

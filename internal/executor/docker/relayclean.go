@@ -38,7 +38,7 @@ func (e *Executor) relayDependents(ctx context.Context, ledgerID string) ([]driv
 	var list []driver.Dependent
 	for _, id := range ids {
 		list = append(list, driver.Dependent{Kind: driver.DependentChannel, Name: relay.SandboxDir(id),
-			Handle: driver.Handle{LedgerID: ledgerID, SandboxID: id, Instance: r.instance}})
+			Handle: handleOf(ledgerID, r.instance, id)})
 	}
 	return list, err
 }

@@ -90,7 +90,7 @@ func (e *Executor) admitChannel(ctx context.Context, h driver.Handle, files rela
 	r := relayOf(h)
 	err := e.callRelay(ctx, r, "make the channel of sandbox "+h.SandboxID,
 		func(ctx context.Context, c *relay.Client) error {
-			return c.Add(ctx, h.SandboxID, files)
+			return c.Add(ctx, ownID(h), files)
 		})
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (e *Executor) admitChannel(ctx context.Context, h driver.Handle, files rela
 	if err != nil {
 		return nil, err
 	}
-	dir := path.Join(volume, relay.SandboxDir(h.SandboxID))
+	dir := path.Join(volume, relay.SandboxDir(ownID(h)))
 	return append(accountMounts(dir, files), channelMount(dir)), nil
 }
 
@@ -116,13 +116,13 @@ func (e *Executor) closeChannel(ctx context.Context, h driver.Handle) error {
 	}
 	return e.callRelay(ctx, r, "close the channel of sandbox "+h.SandboxID,
 		func(ctx context.Context, c *relay.Client) error {
-			return c.Remove(ctx, h.SandboxID)
+			return c.Remove(ctx, ownID(h))
 		})
 }
 
 // endByChannel ends process 1 of a sandbox without the engine.
 func (e *Executor) endByChannel(ctx context.Context, h driver.Handle) error {
-	return e.relayClientOf(relayOf(h)).End(ctx, h.SandboxID)
+	return e.relayClientOf(relayOf(h)).End(ctx, ownID(h))
 }
 
 // channelMount mounts the channel in a sandbox. With this kind of mount, a missing directory is an error and

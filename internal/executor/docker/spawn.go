@@ -32,6 +32,14 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
 	}
+	if err := e.spawnOne(ctx, spec); err != nil {
+		return err
+	}
+	return e.spawnCompanions(ctx, spec)
+}
+
+// spawnOne creates and starts the container of a sandbox, or of a companion.
+func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error {
 	end := endOf(spec)
 	s, program, err := e.prepareSpawn(ctx, spec)
 	if errors.Is(err, errMade) {
@@ -193,6 +201,9 @@ func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.Con
 	case sandbox.StateRunning:
 		return nil
 	case sandbox.StateStopped:
+		if h.Companion != "" { // its program has ended
+			return nil
+		}
 		return sandbox.Errorf(sandbox.Failed, "docker: sandbox %s: it already existed and has stopped with exit code %d",
 			h.SandboxID, c.State.ExitCode).
 			WithReason(sandbox.ReasonStartFailed)
@@ -326,7 +337,7 @@ func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockera
 	return &dockerapi.ContainerConfig{
 		Image:       p.template.image.ID,
 		Labels:      sandboxLabels(spec, p.template.image.ID),
-		Hostname:    spec.EnvironmentID,
+		Hostname:    hostname(spec),
 		User:        "0:0", // process 1 switches to another user
 		Env:         assignments(p.env),
 		WorkingDir:  "/",
@@ -361,6 +372,9 @@ func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) (
 	if is.Own {
 		command = append(command, "-own-uid")
 	}
+	if spec.Companion != "" {
+		command = append(command, "-main", driver.CompanionMain)
+	}
 	if spec.Confinement.AllowRoot {
 		command = append(command, "-allow-root")
 	}
@@ -393,7 +407,7 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	}
 	h := &dockerapi.HostConfig{
 		Mounts:        mounts,
-		NetworkMode:   "none",
+		NetworkMode:   ownNetwork(spec.Handle),
 		Init:          &noInit, // the guest is process 1
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyDisabled},
 	}

@@ -64,6 +64,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Export", testExport},
 		{"Network", testNetwork},
 		{"Assign", testAssign},
+		{"Companions", testCompanions},
 		{"Attacks", testAttacks},
 	} {
 		t.Run(part.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package executortest
 
 import (
 	"cmp"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func spawnTwice(t *testing.T, w *world) {
 	must(t, w.x.Spawn(t.Context(), spec))
 	second, err := w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
-	if first.State != sandbox.StateRunning || second != first {
+	if first.State != sandbox.StateRunning || !reflect.DeepEqual(second, first) {
 		t.Errorf("after the second spawn: %+v, want %+v", second, first)
 	}
 }

@@ -3,6 +3,7 @@ package executortest
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -54,7 +55,7 @@ func inspectReports(t *testing.T, w *world) {
 		StartedAt:  got.StartedAt,
 		Boot:       got.Boot,
 	}
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("observation is\n%+v, want\n%+v", got, want)
 	}
 	if got.CreatedAt.Before(before) || got.StartedAt.Before(got.CreatedAt) {

@@ -45,6 +45,9 @@ type keeper struct {
 	freezer *freezer
 	memory  *memory.Tidier
 	broker  atomic.Int64 // its pid, 0 if it is not running
+	// main is the id of the command whose end ends a companion, "" in a sandbox. ends ends it.
+	main string
+	ends func(c *command, r wire.Result)
 
 	mu       sync.Mutex // guards what follows
 	commands map[string]*command
@@ -412,4 +415,7 @@ func (k *keeper) end(c *command, r wire.Result) {
 	}
 	k.mu.Unlock()
 	k.mark(c)
+	if c.id == k.main && k.ends != nil {
+		k.ends(c, r)
+	}
 }

@@ -61,6 +61,7 @@ type Config struct {
 	Channel   string
 	Port      int    // port to listen on instead of the channel's socket; 0 for none
 	Life      string // for a broker only: the life id that its keeper chose
+	Main      string // id of the command whose end ends a companion; "" in a sandbox
 }
 
 // Run runs process 1. It returns only if it cannot start; otherwise it exits the process.
@@ -165,6 +166,7 @@ func (p *process) run() error {
 		as:        p.cfg.as,
 	}, nil, func() { os.Exit(exitStopped) })
 	p.keeper.assign = p.assign
+	p.keeper.main, p.keeper.ends = p.cfg.Main, p.endWith
 	if p.cfg.Pooled {
 		if err := p.resume(); err != nil {
 			return err

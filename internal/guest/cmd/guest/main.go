@@ -7,6 +7,7 @@
 //	guest keep    … -channel <socket>                      … with the channel on a socket
 //	guest keep    … -port <n>                              … with the channel on a port
 //	guest keep    … -config <json>                         … with the content of /workspace/config.json
+//	guest keep    … -main <id>                             … of a companion, which ends with that command
 //	guest keep    … -pooled                                … of a pool, waiting for its lease
 //	guest keep    … -disk <bytes>                          … with a disk limit for /workspace and /data
 //	guest keep    … -egress <json>                         … with forwarding to the gateway
@@ -80,6 +81,7 @@ func parseKeeper(name string, args []string) {
 	flags.StringVar(&cfg.Channel, "channel", "", "socket of the channel")
 	flags.StringVar(&cfg.Life, "life", "", "life id that the broker's keeper chose")
 	flags.IntVar(&cfg.Port, "port", 0, "port to listen on instead of a socket; 0 means none")
+	flags.StringVar(&cfg.Main, "main", "", "id of the command whose end ends the container; empty means none")
 	parse(flags, args)
 	runKeeper(name, cfg, *ends, time.UnixMicro(*ending))
 }

@@ -1,0 +1,382 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// A companion is a container like that of a sandbox: the guest is its process 1, with the sandbox's deadline, its own
+// user, volumes, limits and channel. It joins the network namespace of the sandbox's container and shares nothing else
+// with it. It has no access to the gateway's socket: it reaches other hosts as code in the sandbox does, through the
+// proxy that process 1 of the sandbox offers on 127.0.0.1. Its process 1 ends with its program.
+
+var _ driver.CompanionHost = (*Executor)(nil)
+
+// ownID is the part of the names of a sandbox's or a companion's objects that no other one has. Sandbox ids have no dots.
+func ownID(h driver.Handle) string {
+	if h.Companion == "" {
+		return h.SandboxID
+	}
+	return h.SandboxID + "." + h.Companion
+}
+
+// handleOf returns the handle with an own id. Its environment is unknown.
+func handleOf(ledgerID, instance, id string) driver.Handle {
+	sandboxID, companion, _ := strings.Cut(id, ".")
+	return driver.Handle{LedgerID: ledgerID, SandboxID: sandboxID, Instance: instance, Companion: companion}
+}
+
+// roleOf is the role of the container.
+func roleOf(h driver.Handle) role {
+	if h.Companion == "" {
+		return roleSandbox
+	}
+	return roleCompanion
+}
+
+// hostname is empty for a companion, which has that of its sandbox.
+func hostname(spec driver.SandboxSpec) string {
+	if spec.Companion != "" {
+		return ""
+	}
+	return spec.EnvironmentID
+}
+
+// ownNetwork is the network of a container, unless the sandbox has one of its own.
+func ownNetwork(h driver.Handle) dockerapi.NetworkMode {
+	if h.Companion == "" {
+		return dockerapi.NetworkNone
+	}
+	return dockerapi.NetworkMode("container:" + sandboxName(h.Sandbox()))
+}
+
+// companionSpec describes the container of a companion.
+func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
+	c := spec.Companions[name]
+	own := spec
+	own.Handle = spec.Handle.Of(name)
+	own.Image, own.Resources = c.Image, c.Resources
+	own.Env = egressPath{proxied: spec.Network == sandbox.NetworkRestricted}.proxyEnv()
+	if own.Env == nil {
+		own.Env = make(map[string]string)
+	}
+	maps.Copy(own.Env, c.Env)
+	own.Network, own.Egress, own.LLM = sandbox.NetworkNone, sandbox.Egress{}, nil // it has no way out of its own
+	own.Mounts, own.Companions, own.Config = nil, nil, nil
+	own.Confinement.User, own.Confinement.AllowRoot = "", false
+	return own
+}
+
+// checkCompanions rejects companions that the engine cannot run. Errors: as Check.
+func (e *Executor) checkCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
+	info dockerapi.Info) error {
+	var f []sandbox.Field
+	if runtime := spec.Confinement.Runtime; len(spec.Companions) > 0 && !usual((program{runtime: info.DefaultRuntime}).
+		runtimeOf(spec.Confinement)) {
+		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: containers "+
+			"with a kernel of their own share no network", runtime)})
+	}
+	for _, name := range spec.Companions.Names() {
+		if cpus := int64(info.NCPU) * 1000; spec.Companions[name].Resources.CPUMillis > cpus {
+			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis",
+				Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)})
+		}
+		if _, err := e.findImage(ctx, spec.Companions[name].Image, ref.Instance); err != nil {
+			return err
+		}
+	}
+	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
+}
+
+// provisionCompanions creates the templates of companions, and returns their references.
+func (e *Executor) provisionCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
+	p program) (references []string, err error) {
+	for _, name := range spec.Companions.Names() {
+		img, err := e.findImage(ctx, spec.Companions[name].Image, ref.Instance)
+		if err != nil {
+			return nil, err
+		}
+		s := newVolumeTemplate(ref, img, p, spec.Confinement)
+		if err := e.ensureTemplate(ctx, s); err != nil {
+			return nil, err
+		}
+		if _, err := e.accountsOf(ctx, s); err != nil {
+			return nil, err
+		}
+		references = append(references, s.reference())
+	}
+	return references, nil
+}
+
+// spawnCompanions creates the containers of a sandbox's companions.
+func (e *Executor) spawnCompanions(ctx context.Context, spec driver.SandboxSpec) error {
+	names := spec.Companions.Names()
+	e.rememberCompanions(spec.Handle, names)
+	return eachOf(ctx, names, func(ctx context.Context, name string) error {
+		return e.spawnOne(ctx, companionSpec(spec, name))
+	})
+}
+
+// assignCompanions gives the companions of a pool's sandbox to its lease.
+func (e *Executor) assignCompanions(ctx context.Context, spec driver.SandboxSpec, ends wire.Ends) error {
+	return eachOf(ctx, spec.Companions.Names(), func(ctx context.Context, name string) error {
+		return e.assignOne(ctx, companionSpec(spec, name), ends)
+	})
+}
+
+// eachOf calls do for all names concurrently, and returns the first error.
+func eachOf(ctx context.Context, names []string, do func(ctx context.Context, name string) error) error {
+	if len(names) == 0 {
+		return nil
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	for _, name := range names {
+		all.Go(func() error { return do(ctx, name) })
+	}
+	return all.Wait()
+}
+
+// existing calls do for the companions of a sandbox that exist.
+func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string,
+	do func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error) error {
+	return eachOf(ctx, names, func(ctx context.Context, name string) error {
+		c, err := e.inspect(ctx, h.Of(name))
+		if err == nil {
+			err = do(ctx, h.Of(name), c)
+		}
+		if isCode(err, sandbox.NotFound) { // removed by others: an observation shows it
+			return nil
+		}
+		return err
+	})
+}
+
+// lastWords limits what CompanionOutput returns, in bytes.
+const lastWords = 4 << 10
+
+// maxKnownCompanions limits the sandboxes whose companions are cached.
+const maxKnownCompanions = 1 << 14
+
+func (e *Executor) rememberCompanions(h driver.Handle, names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.companions) >= maxKnownCompanions {
+		clear(e.companions)
+	}
+	e.companions[h] = names
+}
+
+func (e *Executor) forgetCompanions(h driver.Handle) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.companions, h)
+}
+
+// companionsOf returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as inspect.
+func (e *Executor) companionsOf(ctx context.Context, h driver.Handle) ([]string, error) {
+	if h.Companion != "" {
+		return nil, nil
+	}
+	e.mu.Lock()
+	names, known := e.companions[h]
+	e.mu.Unlock()
+	if known {
+		return names, nil
+	}
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	names = labelledCompanions(c.Config.Labels)
+	e.rememberCompanions(h, names)
+	return names, nil
+}
+
+// labelledCompanions returns the names of companions in the labels of a sandbox's container.
+func labelledCompanions(labels map[string]string) []string {
+	if labels[labelCompanions] == "" {
+		return nil
+	}
+	return strings.Split(labels[labelCompanions], ",")
+}
+
+// observeCompanions observes the companions of a sandbox that exist.
+func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle,
+	labels map[string]string) (map[string]driver.CompanionObservation, error) {
+	names := labelledCompanions(labels)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	seen := make([]*driver.CompanionObservation, len(names))
+	looks, looking := errgroup.WithContext(ctx)
+	for i, name := range names {
+		looks.Go(func() error {
+			c, err := e.inspect(looking, h.Of(name))
+			if isCode(err, sandbox.NotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			o := observe(c)
+			seen[i] = &driver.CompanionObservation{
+				State: o.State, Resources: o.Resources, ExitCode: o.ExitCode, OOMKilled: o.OOMKilled,
+				StartedAt: o.StartedAt, StoppedAt: o.StoppedAt,
+			}
+			return nil
+		})
+	}
+	if err := looks.Wait(); err != nil {
+		return nil, err
+	}
+	found := make(map[string]driver.CompanionObservation, len(names))
+	for i, o := range seen {
+		if o != nil {
+			found[names[i]] = *o
+		}
+	}
+	return found, nil
+}
+
+func (e *Executor) pauseCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
+	return e.existing(ctx, h, labelledCompanions(labels), e.pauseOne)
+}
+
+func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
+	return e.existing(ctx, h, labelledCompanions(labels),
+		func(ctx context.Context, h driver.Handle, _ dockerapi.ContainerInspect) error {
+			return e.stopOne(ctx, h)
+		})
+}
+
+// thawCompanions unpauses the companions of a sandbox.
+func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
+	names, err := e.companionsOf(ctx, h)
+	if isCode(err, sandbox.NotFound) { // Wake says so
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return e.existing(ctx, h, names, func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
+		defer e.channels.existing(h, (*channel.Client).Resume)
+		if stateOf(c.State) != sandbox.StatePaused {
+			return nil
+		}
+		err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
+			func(ctx context.Context) error { return e.api.ContainerUnpause(ctx, sandboxName(h)) })
+		return e.unless(ctx, h, err, sandbox.StateRunning, sandbox.StateStopped)
+	})
+}
+
+// startCompanions starts the companions of a sandbox that was just started. One that still runs has the network of an
+// earlier boot of the sandbox, which does not exist any more.
+func (e *Executor) startCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
+	return e.existing(ctx, h, labelledCompanions(labels),
+		func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
+			if s := stateOf(c.State); s == sandbox.StateRunning || s == sandbox.StatePaused {
+				if err := e.stopOne(ctx, h); err != nil {
+					return err
+				}
+			}
+			return e.start(ctx, h)
+		})
+}
+
+// killCompanions removes the companions of a sandbox. found says whether its container was, as c. Otherwise the
+// companions are found by their own labels.
+func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, found bool) error {
+	if h.Companion != "" {
+		return nil
+	}
+	e.forgetCompanions(h)
+	names := labelledCompanions(c.Labels)
+	if !found {
+		var err error
+		if names, err = e.leftCompanions(ctx, h); err != nil {
+			return err
+		}
+	}
+	return eachOf(ctx, names, func(ctx context.Context, name string) error {
+		c, err := e.find(ctx, h.Of(name))
+		if err != nil && !isCode(err, sandbox.NotFound) {
+			return err
+		}
+		return e.killFound(ctx, h.Of(name), c, err)
+	})
+}
+
+// leftCompanions returns the names of the companions of which the engine has a container or a volume. Their volumes are
+// created first and removed last.
+func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
+	labels := map[string]string{labelLedger: h.LedgerID, labelSandbox: h.SandboxID}
+	containers, err := fetch(ctx, e, read("list containers of sandbox", h.SandboxID),
+		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
+			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: labelFilter(labels)})
+		})
+	if err != nil {
+		return nil, err
+	}
+	volumes, err := fetch(ctx, e, read("list volumes of sandbox", h.SandboxID),
+		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
+			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(labels)})
+		})
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[string]bool)
+	for _, c := range containers {
+		names[c.Labels[labelCompanion]] = true
+	}
+	for _, v := range volumes.Volumes {
+		names[v.Labels[labelCompanion]] = true
+	}
+	delete(names, "") // the sandbox's own
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// ReviveCompanion implements driver.CompanionHost.
+func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
+	c, err := e.inspect(ctx, h)
+	if err == nil && stateOf(c.State) != sandbox.StateRunning {
+		e.channels.leave(h) // its process 1 is another one
+		err = e.start(ctx, h)
+	}
+	if isCode(err, sandbox.NotFound) && !errors.Is(err, context.Canceled) {
+		return sandbox.Errorf(sandbox.NotFound, "docker: companion %s of sandbox %s was removed and is not created again: %w",
+			h.Companion, h.SandboxID, err).WithReason(sandbox.ReasonPartMissing)
+	}
+	return err
+}
+
+// CompanionProgram implements driver.CompanionHost.
+func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]string, error) {
+	c, err := e.inspect(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	img, err := e.findImage(ctx, c.Image, h.Instance)
+	if err != nil || img.Config == nil {
+		return nil, err
+	}
+	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd), nil
+}
+
+// CompanionOutput implements driver.CompanionHost. Process 1 repeats the end of its program's output in the container's
+// log.
+func (e *Executor) CompanionOutput(ctx context.Context, h driver.Handle) (string, error) {
+	_, said, err := e.saidBy(ctx, sandboxName(h))
+	return string(said[max(len(said)-lastWords, 0):]), err
+}
