@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -109,6 +110,11 @@ func (s EnvironmentSpec) Size() Resources {
 
 // Names returns the names in order.
 func (all Companions) Names() []string { return slices.Sorted(maps.Keys(all)) }
+
+// Equal reports whether two environments have the same companions.
+func (all Companions) Equal(others Companions) bool {
+	return len(all) == 0 && len(others) == 0 || reflect.DeepEqual(all, others)
+}
 
 // Resources adds up the limits of companions.
 func (all Companions) Resources() (sum Resources) {

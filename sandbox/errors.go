@@ -120,6 +120,11 @@ const (
 	ReasonRegistryCredentials Reason = "registry_credentials"
 )
 
+// FailsEverywhere reports whether a sandbox failed by its environment's own settings: another sandbox would fail too.
+func (r Reason) FailsEverywhere() bool {
+	return r == ReasonPostStartFailed || r == ReasonWorkspaceFailed || r == ReasonCompanionFailed
+}
+
 // Field is a wrong field of a request.
 type Field struct {
 	// Name is the field's path in the request, such as "data.environment_id".

@@ -223,11 +223,6 @@ func repositoryURLProblem(text string) string {
 	return ""
 }
 
-// FailsEverywhere reports whether a sandbox failed by its environment's own settings: another sandbox would fail too.
-func (r Reason) FailsEverywhere() bool {
-	return r == ReasonPostStartFailed || r == ReasonWorkspaceFailed
-}
-
 // WorkspaceReady is the data of EventWorkspaceReady.
 type WorkspaceReady struct {
 	Path   string `json:"path"`

@@ -92,7 +92,7 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (sum, calls sandb
 
 // reservation is the most that a lease can cost until it expires or the month ends.
 func (b *Service) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
-	return b.atMost(s.Backend, s.Resources(), ledger.Span(max(min(expires, monthOf(now).to)-now, 0)))
+	return b.atMost(s.Backend, s.Size(), ledger.Span(max(min(expires, monthOf(now).to)-now, 0)))
 }
 
 // atMost is the cost of a sandbox that is awake all the time and uses its whole CPU limit.

@@ -29,6 +29,8 @@ type CompanionObservation struct {
 	OOMKilled bool
 	StartedAt time.Time
 	StoppedAt time.Time
+	// Output is the end of what its program wrote, once it has stopped. List omits it.
+	Output string
 }
 
 // CompanionHost is implemented by an Executor whose sandboxes can have companions. Spawn creates the companions of a spec
@@ -41,7 +43,4 @@ type CompanionHost interface {
 	ReviveCompanion(ctx context.Context, h Handle) error
 	// CompanionProgram returns the program that an image names itself, its entrypoint and command. Errors: NotFound.
 	CompanionProgram(ctx context.Context, h Handle) ([]string, error)
-	// CompanionOutput returns the end of what the program of a companion wrote before the companion stopped. Errors:
-	// NotFound.
-	CompanionOutput(ctx context.Context, h Handle) (string, error)
 }

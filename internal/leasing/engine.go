@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/commands"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/companions"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/egresslog"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/files"
@@ -71,27 +72,28 @@ type Engine struct {
 	service.Files
 	service.Workspaces
 
-	store     *ledger.Store
-	books     map[sandbox.Backend]sandbox.PriceBook
-	now       func() time.Time
-	ids       sandbox.IDs
-	host      *host.Host
-	log       *slog.Logger
-	version   string
-	billing   *billing.Service
-	retention *retention.Service
-	egress    *egresslog.Collector
-	orphans   *orphans.Service
-	secrets   *secrets.Service
-	llm       *llm.Service
-	pools     *warmpool.Service
-	snapshots *snapshots.Service
-	workspace *workspace.Service
-	outputs   *output.Service
-	sessions  *sessions.Service
-	commands  *commands.Service
-	processes *processes.Service
-	receipts  *receipts
+	store      *ledger.Store
+	books      map[sandbox.Backend]sandbox.PriceBook
+	now        func() time.Time
+	ids        sandbox.IDs
+	host       *host.Host
+	log        *slog.Logger
+	version    string
+	billing    *billing.Service
+	retention  *retention.Service
+	egress     *egresslog.Collector
+	orphans    *orphans.Service
+	secrets    *secrets.Service
+	llm        *llm.Service
+	pools      *warmpool.Service
+	snapshots  *snapshots.Service
+	workspace  *workspace.Service
+	outputs    *output.Service
+	sessions   *sessions.Service
+	commands   *commands.Service
+	processes  *processes.Service
+	companions *companions.Service
+	receipts   *receipts
 	// unmetered logs once that the usage of a backend is not compared.
 	unmetered map[sandbox.Backend]*sync.Once
 }
@@ -153,6 +155,7 @@ func (e *Engine) addParts(c Config) {
 	e.commands = commands.New(commands.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger,
 		Outputs: e.outputs, Sessions: e.sessions})
 	e.processes = processes.New(processes.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger})
+	e.companions = companions.New(companions.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets})
 	e.Connector = e.processes
 	e.Execs, e.Sessions, e.Processes, e.Files = e.commands, e.sessions, e.processes, files.New(e.Core)
 }
@@ -161,21 +164,24 @@ func (e *Engine) addParts(c Config) {
 // workspace written before secrets arrive, and commands run once all are there.
 func (e *Engine) hooksOfParts() lifecycle.Hooks {
 	return lifecycle.Hooks{
-		Planners:     []lifecycle.Planner{e.snapshots, e.secrets},
+		Planners:     []lifecycle.Planner{e.snapshots, e.secrets, e.companions},
 		Admitters:    []lifecycle.Admitter{e.snapshots},
-		Actors:       []lifecycle.Actor{e.snapshots},
-		Initializers: []lifecycle.Initializer{e.commands},
-		Preparers:    []lifecycle.Preparer{e.snapshots, e.workspace, e.secrets, e.llm, e.processes, e.commands},
-		Settlers:     []lifecycle.Settler{e.pools, e.snapshots, e.commands, e.processes},
-		StepFailers:  []lifecycle.StepFailer{e},
-		Failers:      []lifecycle.Failer{e.pools},
-		Finishers:    []lifecycle.Finisher{e.processes},
-		Vanishers:    []lifecycle.Vanisher{e.snapshots},
-		Starters:     []lifecycle.Starter{e.secrets},
-		Stoppers:     []lifecycle.Stopper{e.processes},
-		Enders:       []lifecycle.Ender{e.processes},
-		Waiters:      []lifecycle.Waiter{e.snapshots},
-		Extenders:    []lifecycle.Extender{e.commands, e.processes},
+		Actors:       []lifecycle.Actor{e.snapshots, e.companions},
+		Initializers: []lifecycle.Initializer{e.companions, e.commands},
+		Preparers: []lifecycle.Preparer{
+			e.snapshots, e.workspace, e.secrets, e.llm, e.companions, e.processes, e.commands,
+		},
+		Settlers:    []lifecycle.Settler{e.pools, e.snapshots, e.commands, e.processes},
+		StepFailers: []lifecycle.StepFailer{e},
+		Failers:     []lifecycle.Failer{e.pools, e.companions},
+		Finishers:   []lifecycle.Finisher{e.processes},
+		Vanishers:   []lifecycle.Vanisher{e.snapshots},
+		Starters:    []lifecycle.Starter{e.secrets},
+		Watchers:    []lifecycle.Watcher{e.companions},
+		Stoppers:    []lifecycle.Stopper{e.processes},
+		Enders:      []lifecycle.Ender{e.processes},
+		Waiters:     []lifecycle.Waiter{e.snapshots},
+		Extenders:   []lifecycle.Extender{e.commands, e.processes},
 	}
 }
 

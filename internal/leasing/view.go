@@ -103,7 +103,7 @@ func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 		EndedAt: s.Ending.At.Time(), EndedBy: s.Ending.By, EndReason: s.Ending.Reason, KeptUntil: s.Ending.KeptUntil.Time(),
 		DestroyedAt: s.Ending.DestroyedAt.Time(),
 		Snapshot:    snapshots.LeaseState(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError,
-		LastSequence: s.LastSequence,
+		LastSequence: s.LastSequence, Companions: s.CompanionStatuses(),
 	}
 	if s.Desired == ledger.Present {
 		if end := lifecycle.TimeUp(s, held, now); end != nil {

@@ -35,7 +35,8 @@ type TimeLeft struct {
 func (repo Accounting) TimeLeft(environmentID string, until Time) (list []TimeLeft, err error) {
 	err = repo.tx.db.Raw(`SELECT backend, memory_mb, cpu_millis, disk_mb, count(*) AS n,
 		CAST(sum((CASE WHEN ends < ? THEN ends ELSE ? END) - ?) AS bigint) AS remaining
-		FROM (SELECT backend, memory_mb, cpu_millis, disk_mb,
+		FROM (SELECT backend, memory_mb + companion_memory_mb AS memory_mb, cpu_millis + companion_cpu_millis AS cpu_millis,
+			disk_mb + companion_disk_mb AS disk_mb,
 			CASE WHEN NOT EXISTS (SELECT 1 FROM holds WHERE holds.sandbox_id = sandboxes.id AND holds.until > ?) THEN expires_at
 			WHEN ttl + ? < leased_at + max_lifetime THEN ttl + ? ELSE leased_at + max_lifetime END AS ends
 			FROM sandboxes WHERE environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL

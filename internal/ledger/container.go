@@ -19,17 +19,23 @@ type Container struct {
 	Network         sandbox.NetworkMode
 	Egress          sandbox.Egress `gorm:"serializer:json"` // the rules that its hosts file was built from
 	// LLM are the protocols of its LLM routes, by name, which its variables were made from.
-	LLM         map[string]sandbox.LLMAPI `gorm:"column:llm;serializer:json"`
-	Env         map[string]string         `gorm:"serializer:json"`
-	Confinement sandbox.Confinement       `gorm:"serializer:json"`
-	Host        sandbox.HostAccess        `gorm:"column:host_access;serializer:json"`
-	SleepMode   sandbox.SleepMode
+	LLM        map[string]sandbox.LLMAPI `gorm:"column:llm;serializer:json"`
+	Env        map[string]string         `gorm:"serializer:json"`
+	Companions sandbox.Companions        `gorm:"serializer:json"`
+	// The limits of its companions together, which are billed with its own.
+	CompanionMemoryMB, CompanionCPUMillis, CompanionDiskMB int64
+	Confinement                                            sandbox.Confinement `gorm:"serializer:json"`
+	Host                                                   sandbox.HostAccess  `gorm:"column:host_access;serializer:json"`
+	SleepMode                                              sandbox.SleepMode
 }
 
 // NewContainer returns the container configuration of an environment of the given type.
 func NewContainer(t sandbox.EnvironmentType, spec sandbox.EnvironmentSpec) Container {
 	env := make(map[string]string, len(spec.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, spec.Env)
+	companions := make(sandbox.Companions, len(spec.Companions))
+	maps.Copy(companions, spec.Companions)
+	beside := companions.Resources()
 	return Container{
 		EnvironmentType: t,
 		Image:           spec.Image,
@@ -41,9 +47,13 @@ func NewContainer(t sandbox.EnvironmentType, spec sandbox.EnvironmentSpec) Conta
 		Egress:          spec.EgressRules(),
 		LLM:             spec.LLMProtocols(),
 		Env:             env,
-		Confinement:     spec.Confinement,
-		Host:            spec.HostAccess,
-		SleepMode:       spec.SleepMode,
+		Companions:      companions,
+
+		CompanionMemoryMB: beside.MemoryMB, CompanionCPUMillis: beside.CPUMillis, CompanionDiskMB: beside.DiskMB,
+
+		Confinement: spec.Confinement,
+		Host:        spec.HostAccess,
+		SleepMode:   spec.SleepMode,
 	}
 }
 
@@ -61,4 +71,11 @@ func (c *Container) Rules() sandbox.CommandRules {
 // Resources returns the sandbox's limits.
 func (c *Container) Resources() sandbox.Resources {
 	return sandbox.Resources{MemoryMB: c.MemoryMB, CPUMillis: c.CPUMillis, PIDs: c.PIDs, DiskMB: c.DiskMB}
+}
+
+// Size returns the billed size: the limits of the sandbox and those of its companions.
+func (c *Container) Size() sandbox.Resources {
+	return c.Resources().Plus(sandbox.Resources{
+		MemoryMB: c.CompanionMemoryMB, CPUMillis: c.CompanionCPUMillis, DiskMB: c.CompanionDiskMB,
+	})
 }

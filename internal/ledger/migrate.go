@@ -24,10 +24,10 @@ var migrationsOf = map[goose.Dialect]string{
 
 // schemaVersion is the newest migration of this program. A ledger with a higher min_reader has been changed
 // in a way that this program would break.
-const schemaVersion = 10
+const schemaVersion = 11
 
 // minReader is the oldest schema version whose program may write to a ledger with this schema.
-const minReader = 10
+const minReader = 11
 
 // identity is the one row of ledgers.
 type identity struct {

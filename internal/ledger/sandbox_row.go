@@ -27,6 +27,8 @@ type Sandbox struct {
 	Meter      Meter    `gorm:"embedded"`
 	Pending    Pending  `gorm:"embedded"`
 	Snapshot   Snapshot `gorm:"embedded;embeddedPrefix:state_"`
+	// CompanionStates are the states of its companions, by name. A companion without one was not started yet.
+	CompanionStates CompanionStates `gorm:"serializer:json"`
 
 	Schedule Schedule `gorm:"embedded"`
 	Claim    Claim    `gorm:"embedded"`

@@ -32,6 +32,7 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at Time, book
 	if state != sandbox.PhaseAwake && state != sandbox.PhaseAsleep {
 		return nil
 	}
+	size := s.Size()
 	next := &UsagePeriod{
 		SandboxID:     s.ID,
 		LeaseID:       s.Lease(),
@@ -40,9 +41,9 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at Time, book
 		Backend:       s.Backend,
 		Instance:      s.Instance,
 		PriceBookID:   book.ID,
-		MemoryMB:      s.MemoryMB,
-		CPUMillis:     s.CPUMillis,
-		DiskMB:        s.DiskMB,
+		MemoryMB:      size.MemoryMB,
+		CPUMillis:     size.CPUMillis,
+		DiskMB:        size.DiskMB,
 		State:         state,
 		StartedAt:     at,
 	}

@@ -25,6 +25,8 @@
 //	Finished    once the success of a step is recorded          outside
 //	Stopped     when a sandbox was stopped                      inside the one that records that
 //	Vanished    when a sandbox is no longer there               inside the one that records that
+//	Differs     to know whether a look shows something new      any; it only looks at the row
+//	Observed    when a look is recorded                         inside the one that records that
 //	Started     when a sandbox was started, and not by a step   inside the one that records that
 //	Ended       when a lease ends                               inside the one that ends it
 //	Extension   with each heartbeat                             outside; what it returns, inside

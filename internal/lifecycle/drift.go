@@ -57,7 +57,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		return false, nil // its end will be seen
 	}
 	differences := compare(s, obs)
-	if !absent && len(differences) == 0 && !rests(s, obs) {
+	if !absent && len(differences) == 0 && !rests(s, obs) && !c.hooks.Differs(s, obs) {
 		open, err := c.hasOpenDrift(ctx, s.ID)
 		if err != nil || !open {
 			return err == nil, err
@@ -171,6 +171,32 @@ func compare(s *ledger.Sandbox, o driver.Observation) []difference {
 	if o.Image != s.Image {
 		d = append(d, difference{sandbox.DriftChanged, "image", s.Image, o.Image})
 	}
+	return append(d, compareCompanions(s, o)...)
+}
+
+// compareCompanions returns how the companions of a sandbox differ from its row. A program that ended is no difference:
+// hooks record it. Pure.
+func compareCompanions(s *ledger.Sandbox, o driver.Observation) (d []difference) {
+	for _, name := range s.Companions.Names() {
+		is, ok := o.Companions[name]
+		if !ok {
+			d = append(d, difference{sandbox.DriftChanged, "companion " + name, "present", "absent"})
+			continue
+		}
+		want := s.Companions[name].Resources
+		for _, figure := range []struct {
+			field              string
+			expected, observed int64
+		}{
+			{"memory_mb", want.MemoryMB, is.Resources.MemoryMB}, {"cpu_millis", want.CPUMillis, is.Resources.CPUMillis},
+			{"pids_limit", want.PIDs, is.Resources.PIDs},
+		} {
+			if figure.expected != figure.observed {
+				d = append(d, difference{sandbox.DriftChanged, "companion " + name + " " + figure.field,
+					strconv.FormatInt(figure.expected, 10), strconv.FormatInt(figure.observed, 10)})
+			}
+		}
+	}
 	return d
 }
 
@@ -192,6 +218,9 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 		if err := c.followRest(tx, s, o); err != nil {
 			return err
 		}
+	}
+	if err := c.hooks.Observed(tx, s, o); err != nil {
+		return err
 	}
 	seen := make(map[string]bool)
 	for _, d := range differences {

@@ -103,6 +103,14 @@ type Waiter interface {
 	Awaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, error)
 }
 
+// Watcher learns what observations show beyond the sandbox itself.
+type Watcher interface {
+	// Differs reports whether an observation shows what the hook has not recorded. It only reads its arguments.
+	Differs(s *ledger.Sandbox, o driver.Observation) bool
+	// Observed records it, inside the transaction that records the observation. The caller stores the row.
+	Observed(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error
+}
+
 // Starter is called for sandboxes that were started outside of a step.
 type Starter interface {
 	// Started records, inside a transaction, what the sandbox may now lack. The caller stores the row.
@@ -174,6 +182,7 @@ type Hooks struct {
 	Initializers []Initializer
 	Preparers    []Preparer
 	Starters     []Starter
+	Watchers     []Watcher
 	Stoppers     []Stopper
 	Settlers     []Settler
 	StepFailers  []StepFailer
@@ -243,6 +252,16 @@ func FillAll(ctx context.Context, t *Step, fills []Fill) ([]Settle, error) {
 // Started calls the hooks for a sandbox that was started outside of a step, inside a transaction.
 func (h *Hooks) Started(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return each(h.Starters, func(hook Starter) error { return hook.Started(tx, s) })
+}
+
+// Differs reports whether an observation shows what a hook has not recorded.
+func (h *Hooks) Differs(s *ledger.Sandbox, o driver.Observation) bool {
+	return slices.ContainsFunc(h.Watchers, func(hook Watcher) bool { return hook.Differs(s, o) })
+}
+
+// Observed calls the hooks for an observation, inside the transaction that records it.
+func (h *Hooks) Observed(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
+	return each(h.Watchers, func(hook Watcher) error { return hook.Observed(tx, s, o) })
 }
 
 // Settled calls the hooks for a successful step, inside the transaction that settles it.

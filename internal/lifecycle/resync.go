@@ -168,7 +168,7 @@ func (v *resync) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) 
 		return false, v.core.recordHang(ctx, s, o)
 	}
 	if ok && v.core.observable(s, ledger.At(v.core.now())) && !v.drifted[s.ID] &&
-		len(compare(s, o)) == 0 && !rests(s, o) {
+		len(compare(s, o)) == 0 && !rests(s, o) && !v.core.hooks.Differs(s, o) {
 		return true, nil
 	}
 	if ok && s.Halted() && o.State == sandbox.StateStopped {

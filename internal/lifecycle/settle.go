@@ -177,6 +177,9 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		return c.End(tx, s, FailedToBegin(cause, tx.Now))
 	case t.Action == Assign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
 		s.Schedule.LastError = cause.Error()
+		if err := c.hooks.Failed(tx, s, cause); err != nil {
+			return err
+		}
 		return c.End(tx, s, FailedToBegin(cause, tx.Now))
 	case t.Action == Halt && !sandbox.IsRetryable(cause):
 		s.Schedule.LastError = cause.Error()

@@ -50,7 +50,7 @@ func (c *Core) spec(s *ledger.Sandbox) driver.SandboxSpec {
 	return driver.SandboxSpec{
 		Handle: c.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
-		LLM:       s.LLM,
+		LLM: s.LLM, Companions: s.Companions,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: s.Deadline().Time(),
 		AsOf: c.store.Now(), Config: config, Labels: s.Labels,
 		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions,

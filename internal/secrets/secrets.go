@@ -170,6 +170,29 @@ func (v *Service) Open(row *ledger.EnvironmentSecret) (sandbox.Secret, error) {
 	return sandbox.Secret(value), err
 }
 
+// Opened opens secrets of an environment by name, inside a transaction. Those without a value are missing.
+func (v *Service) Opened(tx *ledger.Tx, environmentID string, names []string) (map[string]sandbox.Secret, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	sealed, err := v.inside(tx, environmentID)
+	if err != nil {
+		return nil, err
+	}
+	opened := make(map[string]sandbox.Secret, len(names))
+	for _, row := range sealed {
+		if !slices.Contains(names, row.Name) {
+			continue
+		}
+		value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))
+		if err != nil {
+			return nil, err
+		}
+		opened[row.Name] = sandbox.Secret(value)
+	}
+	return opened, nil
+}
+
 // put opens secrets and writes them to a sandbox. An empty list removes existing ones.
 func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []ledger.EnvironmentSecret) error {
 	if len(sealed) == 0 && t.Row.Pending.Secrets == 0 {

@@ -253,6 +253,8 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) 
 		return changed("image")
 	case s.Resources() != env.Spec.Resources:
 		return changed("size")
+	case !s.Companions.Equal(env.Spec.Companions):
+		return changed("companions")
 	case s.Network != env.Spec.Network:
 		return changed("network")
 	case !s.Egress.Equal(env.Spec.EgressRules()):

@@ -163,7 +163,7 @@ func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string
 	})
 }
 
-// lastWords limits what CompanionOutput returns, in bytes.
+// lastWords limits what companionOutput returns, in bytes.
 const lastWords = 4 << 10
 
 // maxKnownCompanions limits the sandboxes whose companions are cached.
@@ -213,8 +213,8 @@ func labelledCompanions(labels map[string]string) []string {
 }
 
 // observeCompanions observes the companions of a sandbox that exist.
-func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle,
-	labels map[string]string) (map[string]driver.CompanionObservation, error) {
+func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle, labels map[string]string,
+	withOutput bool) (map[string]driver.CompanionObservation, error) {
 	names := labelledCompanions(labels)
 	if len(names) == 0 {
 		return nil, nil
@@ -235,7 +235,10 @@ func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle,
 				State: o.State, Resources: o.Resources, ExitCode: o.ExitCode, OOMKilled: o.OOMKilled,
 				StartedAt: o.StartedAt, StoppedAt: o.StoppedAt,
 			}
-			return nil
+			if withOutput && o.State == sandbox.StateStopped {
+				seen[i].Output, err = e.companionOutput(looking, h.Of(name))
+			}
+			return err
 		})
 	}
 	if err := looks.Wait(); err != nil {
@@ -374,9 +377,9 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd), nil
 }
 
-// CompanionOutput implements driver.CompanionHost. Process 1 repeats the end of its program's output in the container's
-// log.
-func (e *Executor) CompanionOutput(ctx context.Context, h driver.Handle) (string, error) {
+// companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in the
+// container's log.
+func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
 	_, said, err := e.saidBy(ctx, sandboxName(h))
 	return string(said[max(len(said)-lastWords, 0):]), err
 }

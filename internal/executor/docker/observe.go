@@ -73,7 +73,7 @@ func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observa
 		return driver.Observation{}, err
 	}
 	o := observe(c)
-	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels)
+	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels, true)
 	return o, err
 }
 
@@ -196,7 +196,7 @@ func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSumma
 		return driver.Observation{}, err
 	}
 	o := observe(c)
-	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels)
+	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels, false)
 	return o, err
 }
 

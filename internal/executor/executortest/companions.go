@@ -136,9 +136,8 @@ func companionsEndWithProgram(t *testing.T, w *world) {
 		t.Errorf("observed %+v, want exit code 7", o)
 	}
 	w.wantState(t, h, sandbox.StateRunning)
-	said, err := w.x.(driver.CompanionHost).CompanionOutput(t.Context(), h.Of("db"))
-	if must(t, err); !strings.Contains(said, "out of it\nits last words\n") {
-		t.Errorf("its output is %q", said)
+	if o := w.companion(t, h); !strings.Contains(o.Output, "out of it\nits last words\n") {
+		t.Errorf("its output is %q", o.Output)
 	}
 }
 

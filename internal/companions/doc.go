@@ -1,0 +1,15 @@
+// Package companions starts the programs of companions, waits until they are healthy, and records what becomes of them.
+//
+// The executor creates a companion's container with the sandbox, and puts it to sleep, wakes and kills it with the
+// sandbox. This package runs the program in it:
+//
+//	the lease begins       all programs start at once, before processes and post-start commands. One that does not
+//	                       become healthy fails the lease
+//	the sandbox wakes      after a stop the programs start again, before the sandbox is used. One that fails is failed,
+//	                       and the lease goes on
+//	a program ends         the container stops with it, which the next look at the sandbox shows: an event and a state.
+//	                       With restart on_failure it starts again, after a pause that grows
+//	a container is removed it is failed, and the drift is a finding
+//
+// A step that is tried again finds a program that runs already and follows it: its id is constant.
+package companions

@@ -1,0 +1,64 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// CompanionStates are the states of the companions of a sandbox, by name.
+type CompanionStates map[string]CompanionState
+
+// CompanionState is the state of a companion.
+type CompanionState struct {
+	State sandbox.CompanionState `json:"state"`
+	Since time.Time              `json:"since"`
+	// Restarts counts its restarts. It is started again at RestartAt, if that is set.
+	Restarts  int64     `json:"restarts,omitempty"`
+	RestartAt time.Time `json:"restart_at,omitzero"`
+	Message   string    `json:"message,omitempty"`
+}
+
+// CompanionEnters records that a companion enters a state. It keeps the number of restarts.
+func (s *Sandbox) CompanionEnters(name string, state sandbox.CompanionState, message string, now Time) {
+	all := make(CompanionStates, len(s.Companions)) // rows share maps
+	for other, is := range s.CompanionStates {
+		all[other] = is
+	}
+	all[name] = CompanionState{State: state, Since: now.Time(), Restarts: all[name].Restarts, Message: message}
+	s.CompanionStates = all
+}
+
+// CompanionRestarts records that a companion is started again at a time.
+func (s *Sandbox) CompanionRestarts(name, message string, at, now Time) {
+	s.CompanionEnters(name, sandbox.CompanionStarting, message, now)
+	is := s.CompanionStates[name]
+	is.Restarts++
+	is.RestartAt = at.Time()
+	s.CompanionStates[name] = is
+}
+
+// NextCompanionRestart returns when the next companion is started again, Never if none is.
+func (s *Sandbox) NextCompanionRestart() Time {
+	next := Never
+	for _, is := range s.CompanionStates {
+		if !is.RestartAt.IsZero() {
+			next = min(next, At(is.RestartAt))
+		}
+	}
+	return next
+}
+
+// CompanionStatuses returns the companions for readers, in the order of their names.
+func (s *Sandbox) CompanionStatuses() (list []sandbox.CompanionStatus) {
+	for _, name := range s.Companions.Names() {
+		is := s.CompanionStates[name]
+		status := sandbox.CompanionStatus{Name: name, Image: s.Companions[name].Image, State: is.State, Since: is.Since,
+			Restarts: is.Restarts, Message: is.Message}
+		if is.State == "" {
+			status.State, status.Since = sandbox.CompanionStarting, s.LeasedAt.Time()
+		}
+		list = append(list, status)
+	}
+	return list
+}
