@@ -37,6 +37,9 @@ const (
 	ProxyAddress = "127.0.0.1:3128"
 )
 
+// LastWords is the line of a companion's log after which its process 1 repeats the end of its program's output.
+const LastWords = "keeper: the program has ended; the end of its output:\n"
+
 // KeeperID is the user and group of process 1 and its broker, after process 1 has handed over the
 // directories. Sandbox code never runs as this user.
 const KeeperID = 65533

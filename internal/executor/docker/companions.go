@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -162,9 +163,6 @@ func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string
 		return err
 	})
 }
-
-// lastWords limits what companionOutput returns, in bytes.
-const lastWords = 4 << 10
 
 // maxKnownCompanions limits the sandboxes whose companions are cached.
 const maxKnownCompanions = 1 << 14
@@ -381,5 +379,9 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 // container's log.
 func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
 	_, said, err := e.saidBy(ctx, sandboxName(h))
-	return string(said[max(len(said)-lastWords, 0):]), err
+	at := strings.LastIndex(string(said), guest.LastWords)
+	if at < 0 { // it was killed
+		return "", err
+	}
+	return string(said[at+len(guest.LastWords):]), err
 }

@@ -7,6 +7,9 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
@@ -22,7 +25,7 @@ const (
 // the program's output: both outlive this process. The broker gets time to send the result.
 func (p *process) endWith(c *command, r wire.Result) {
 	if c.log != nil {
-		_, _ = os.Stderr.Write(tailOf(c.log.File)) // there is no place to report it
+		_, _ = os.Stderr.Write(append([]byte(guest.LastWords), tailOf(c.log.File)...)) // there is no place to report it
 	}
 	for limit := time.Now().Add(deliverTime); time.Now().Before(limit) && p.keeper.attached(); {
 		time.Sleep(5 * time.Millisecond)
@@ -31,6 +34,9 @@ func (p *process) endWith(c *command, r wire.Result) {
 	if r.Problem != "" {
 		fmt.Fprintln(os.Stderr, "keeper: run the companion's program:", r.Message)
 		code = exitUnknown
+	}
+	if pid := int(p.keeper.broker.Load()); pid > 0 {
+		_ = unix.Kill(pid, unix.SIGKILL) // it would log that this process has ended
 	}
 	os.Exit(code)
 }
