@@ -40,6 +40,8 @@ func attribute(name string, a resource.Attribute) datasource.Attribute {
 		return datasource.BoolAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true}
 	case resource.Int64Attribute:
 		return datasource.Int64Attribute{MarkdownDescription: a.MarkdownDescription, Computed: true}
+	case resource.Float64Attribute:
+		return datasource.Float64Attribute{MarkdownDescription: a.MarkdownDescription, Computed: true}
 	case resource.SetAttribute:
 		return datasource.SetAttribute{MarkdownDescription: a.MarkdownDescription, Computed: true, ElementType: a.ElementType}
 	case resource.ListAttribute:

@@ -36,6 +36,7 @@ type Model struct {
 	EnvBlocked       types.Set      `tfsdk:"env_blocked"`
 	Secrets          types.Map      `tfsdk:"secrets"`
 	LLM              types.Map      `tfsdk:"llm"`
+	Companions       types.Map      `tfsdk:"companions"`
 	Mounts           types.List     `tfsdk:"mount"`
 	Copies           types.List     `tfsdk:"copy"`
 	Snapshot         *Snapshot      `tfsdk:"state"`
@@ -108,6 +109,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.EnvBlocked = known(expandStrings(ctx, m.EnvBlocked, &diags))
 	spec.Secrets = m.secretNames()
 	spec.LLM = m.expandLLM(ctx, &diags)
+	spec.Companions = m.expandCompanions(ctx, &diags)
 	spec.Mounts = expandMounts(ctx, m.Mounts, &diags)
 	spec.Copies = expandCopies(ctx, m.Copies, &diags)
 	spec.Snapshot = m.Snapshot.expand()
@@ -162,6 +164,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.EnvBlocked = flattenSet(ctx, spec.EnvBlocked, m.EnvBlocked, &diags)
 	m.flattenSecrets(ctx, spec.Secrets, &diags)
 	m.flattenLLM(ctx, spec, &diags)
+	m.flattenCompanions(ctx, spec, &diags)
 	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
 	m.flattenSnapshot(ctx, spec, &diags)
 	m.flattenWorkspace(spec)

@@ -145,10 +145,14 @@ func (r *Resource) planCost(ctx context.Context, m *Model) diag.Diagnostics {
 	if !ok {
 		book = pricing.Free()
 	}
+	var diags diag.Diagnostics
 	size := sandbox.EnvironmentSpec{
 		Backend:   sandbox.Backend(m.Backend.ValueString()),
-		Resources: expandResources(*m),
-	}.WithDefaults().Resources
+		Resources: expandResources(*m), Companions: m.expandCompanions(ctx, &diags),
+	}.WithDefaults().Size()
+	if diags.HasError() {
+		return diags
+	}
 	usage := m.ExpectedUsage.expand()
 	estimate := pricing.EstimateMonth(book, size, usage)
 	m.MonthlyCost = types.StringValue(estimate.Total.Cents())

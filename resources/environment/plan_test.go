@@ -249,6 +249,18 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 			`post_start[0].env["AGENT_DID"] is set by the system`},
 		{"process = [{\n name = \"A\"\n command = [\"a\"]\n}]", `process[0].name must be 1 to 63 characters`},
 		{`process = [{ name = "a", command = ["a"], restart = "maybe" }]`, `process[0].restart must be no or always`},
+		{`backend = "cloudflare"
+sleep_mode = "stop"
+companions = { a = { image = "a" } }`, `companions must not be set on Cloudflare`},
+		{`companions = { "A" = { image = "a" } }`, `companions["A"] its name must be 1 to 30 characters`},
+		{`companions = { a = { image = "" } }`, `image must be set`},
+		{`companions = { a = { image = "a", secrets = ["b"] } }`, `must be one of the environment's secrets, not "b"`},
+		{`companions = { a = { image = "a", restart = "always" } }`, `restart must be never or on_failure`},
+		{`companions = { a = { image = "a", resources = { cpus = 0 } } }`, `cpus must be between 0.05 and 16 cores, not 0`},
+		{`companions = { a = { image = "a", resources = { memory_mb = 1 } } }`, `between 64 and 32768`},
+		{`companions = { a = { image = "a", health_check = { path = "/" } } }`, `must start with / and requires a port`},
+		{`companions = { a = { image = "a", health_check = { start_period = "0s" } } }`, `start_period must be between 1s and`},
+		{`companions = { for i in range(5) : "c${i}" => { image = "a" } }`, `companions must be at most 4, not 5`},
 		{`post_mortem = "721h"`, `post_mortem must be between 0s`},
 		{`instance_type = "huge"`, `"lite" "basic" "standard-1"`},
 		{"instance_type = \"lite\"\nresources = {}", `instance_type`},

@@ -240,6 +240,7 @@ func nestedAttributes() map[string]schema.Attribute {
 		"warm_pool":   poolAttribute(),
 		"budget":      budgetAttribute(),
 		"llm":         llmAttribute(),
+		"companions":  companionsAttribute(),
 		"mount":       mountAttribute(),
 		"copy":        copyAttribute(),
 		"state":       snapshotAttribute(),

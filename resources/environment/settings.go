@@ -23,6 +23,7 @@ type Settings struct {
 	EnvPassthrough types.Set      `tfsdk:"env_passthrough"`
 	EnvBlocked     types.Set      `tfsdk:"env_blocked"`
 	LLM            types.Map      `tfsdk:"llm"`
+	Companions     types.Map      `tfsdk:"companions"`
 	Mounts         types.List     `tfsdk:"mount"`
 	Copies         types.List     `tfsdk:"copy"`
 	Snapshot       *Snapshot      `tfsdk:"state"`
@@ -42,7 +43,8 @@ func SettingsAttributes() map[string]datasource.Attribute {
 	maps.Copy(all, computed.Attributes(networkAttribute().Attributes, "allow", "private_cidrs", "credentials",
 		"authorities"))
 	maps.Copy(all,
-		computed.Attributes(nestedAttributes(), "llm", "mount", "copy", "state", "confinement", "post_start", "process"))
+		computed.Attributes(nestedAttributes(), "llm", "companions", "mount", "copy", "state", "confinement",
+			"post_start", "process"))
 	return all
 }
 
@@ -52,13 +54,15 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 	var diags diag.Diagnostics
 	none := types.SetNull(types.StringType)
 	m := Model{
-		LLM:       types.MapNull(llmAttribute().NestedObject.Type()),
-		Mounts:    types.ListNull(mountAttribute().NestedObject.Type()),
-		Copies:    types.ListNull(copyAttribute().NestedObject.Type()),
-		PostStart: types.ListNull(postStartAttribute().NestedObject.Type()),
-		Processes: types.ListNull(processAttribute().NestedObject.Type()),
+		LLM:        types.MapNull(llmAttribute().NestedObject.Type()),
+		Companions: types.MapNull(companionsAttribute().NestedObject.Type()),
+		Mounts:     types.ListNull(mountAttribute().NestedObject.Type()),
+		Copies:     types.ListNull(copyAttribute().NestedObject.Type()),
+		PostStart:  types.ListNull(postStartAttribute().NestedObject.Type()),
+		Processes:  types.ListNull(processAttribute().NestedObject.Type()),
 	}
 	m.flattenLLM(ctx, spec, &diags)
+	m.flattenCompanions(ctx, spec, &diags)
 	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
 	m.flattenSnapshot(ctx, spec, &diags)
 	m.flattenConfinement(spec.Confinement)
@@ -71,6 +75,7 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 		EnvPassthrough: flattenSet(ctx, spec.EnvPassthrough, none, &diags),
 		EnvBlocked:     flattenSet(ctx, spec.EnvBlocked, none, &diags),
 		LLM:            m.LLM,
+		Companions:     m.Companions,
 		Mounts:         m.Mounts,
 		Copies:         m.Copies,
 		Snapshot:       m.Snapshot,

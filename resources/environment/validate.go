@@ -107,6 +107,7 @@ func (m *Model) asWritten(ctx context.Context, raw sandbox.EnvironmentSpec,
 		asWritten(&filled.Snapshot.RetryFor, raw.Snapshot.RetryFor, s.RetryFor)
 		asWritten(&filled.Snapshot.SizeLimitMB, raw.Snapshot.SizeLimitMB, s.SizeLimitMB)
 	}
+	m.companionsAsWritten(ctx, raw.Companions, filled.Companions, &diags)
 	for i, p := range expandList[PostStart](ctx, m.PostStart, &diags) {
 		asWritten(&filled.PostStart[i].Timeout, raw.PostStart[i].Timeout, p.Timeout)
 	}
@@ -160,6 +161,9 @@ func place(field string) (path.Path, string, bool) {
 		return path.Root("resources").AtName("cpus"), "cpus", true
 	case head == "resources":
 		return path.Root("resources").AtName(rest), rest, true
+	case head == "companions":
+		at := locateCompanion(rest)
+		return at, at.String(), true
 	case head == "llm":
 		at := locateLLM(rest)
 		return at, at.String(), true
