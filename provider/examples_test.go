@@ -38,7 +38,7 @@ func TestAccExamples(t *testing.T) {
 			tf := copyExamples(t)
 			w.Watch(tf.LedgerURL())
 			tf.Env = append(tf.Env, "TF_VAR_github_token=of-the-example", "TF_VAR_git_token=of-the-example",
-				"TF_VAR_model_key=of-the-example")
+				"TF_VAR_model_key=of-the-example", "TF_VAR_database_password=of-the-example")
 			tf.Dir = filepath.Join(tf.Dir, dir)
 			switch filepath.Base(dir) {
 			case "sandbox_container_image":

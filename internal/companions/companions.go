@@ -128,8 +128,8 @@ func (v *Service) startAll(ctx context.Context, t *lifecycle.Step, names []strin
 // errUnwanted: the lease ended before its companions were ready.
 var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its companions were ready")
 
-// whileWanted returns a context that ends when a sandbox is to be gone: a caller that ends a lease does not wait for its
-// companions. The function that it returns ends it too.
+// whileWanted returns a context that ends when a sandbox is to be gone: a caller that ends a lease does not wait for
+// its companions. The function that it returns ends it too.
 func (v *Service) whileWanted(ctx context.Context, sandboxID string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

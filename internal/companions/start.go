@@ -38,8 +38,8 @@ type program struct {
 	failed string
 }
 
-// start starts the program of a companion and waits until it is healthy. Errors: *failure; as the executor's, if nothing
-// is known about the companion.
+// start starts the program of a companion and waits until it is healthy. Errors: *failure; as the executor's, if
+// nothing is known about the companion.
 func (v *Service) start(ctx context.Context, t *lifecycle.Step, name string, values map[string]sandbox.Secret) error {
 	host, ok := t.On.(driver.CompanionHost)
 	if !ok {
@@ -254,16 +254,17 @@ func (p *program) checkPath(ctx context.Context) error {
 	var connecting sync.WaitGroup
 	defer connecting.Wait()
 	defer cancel()
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		connecting.Go(func() {
+			err := p.on.Connect(ctx, p.h, h.Port, driver.Connection{Opened: func() {}, From: far, To: far})
+			_ = errors.Join(err, far.Close()) // the request fails with it
+		})
+		return near, nil
+	}
 	client := http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			connecting.Go(func() {
-				err := p.on.Connect(ctx, p.h, h.Port, driver.Connection{Opened: func() {}, From: far, To: far})
-				_ = errors.Join(err, far.Close()) // the request fails with it
-			})
-			return near, nil
-		}},
+		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: dial},
 	}
 	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(h.Port)+h.Path, nil)

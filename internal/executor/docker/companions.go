@@ -25,7 +25,8 @@ import (
 
 var _ driver.CompanionHost = (*Executor)(nil)
 
-// ownID is the part of the names of a sandbox's or a companion's objects that no other one has. Sandbox ids have no dots.
+// ownID is the part of the names of a sandbox's or a companion's objects that no other one has. Sandbox ids have no
+// dots.
 func ownID(h driver.Handle) string {
 	if h.Companion == "" {
 		return h.SandboxID
@@ -84,10 +85,10 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 func (e *Executor) checkCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
 	info dockerapi.Info) error {
 	var f []sandbox.Field
-	if runtime := spec.Confinement.Runtime; len(spec.Companions) > 0 && !usual((program{runtime: info.DefaultRuntime}).
-		runtimeOf(spec.Confinement)) {
-		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: containers "+
-			"with a kernel of their own share no network", runtime)})
+	runtime := program{runtime: info.DefaultRuntime}.runtimeOf(spec.Confinement)
+	if len(spec.Companions) > 0 && !usual(runtime) {
+		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: "+
+			"containers with a kernel of their own share no network", runtime)})
 	}
 	for _, name := range spec.Companions.Names() {
 		if cpus := int64(info.NCPU) * 1000; spec.Companions[name].Resources.CPUMillis > cpus {
@@ -298,7 +299,8 @@ func (e *Executor) startCompanions(ctx context.Context, h driver.Handle, labels 
 
 // killCompanions removes the companions of a sandbox. found says whether its container was, as c. Otherwise the
 // companions are found by their own labels.
-func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, found bool) error {
+func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary,
+	found bool) error {
 	if h.Companion != "" {
 		return nil
 	}
@@ -375,8 +377,8 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd), nil
 }
 
-// companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in the
-// container's log.
+// companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in
+// the container's log.
 func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
 	_, said, err := e.saidBy(ctx, sandboxName(h))
 	at := strings.LastIndex(string(said), guest.LastWords)

@@ -52,8 +52,9 @@ func putCompanions(t *testing.T, e *leasing.Engine, w *world,
 	env := w.environment()
 	env.Resources = sandbox.Resources{MemoryMB: 512, CPUMillis: 500, PIDs: 64, DiskMB: 1024}
 	c := sandbox.Companion{
-		Image:       w.image,
-		Command:     []string{"sh", "-c", "echo serving; cat /run/secrets/token >index.html; exec httpd -f -p 127.0.0.1:8800"},
+		Image: w.image,
+		Command: []string{"sh", "-c",
+			"echo serving; cat /run/secrets/token >index.html; exec httpd -f -p 127.0.0.1:8800"},
 		Secrets:     []string{"token"},
 		Resources:   sandbox.Resources{MemoryMB: 64, CPUMillis: 500, PIDs: 64, DiskMB: 1024},
 		HealthCheck: sandbox.CompanionHealthCheck{Port: 8800, Path: "/index.html"},
@@ -220,8 +221,8 @@ func TestACompanionThatIsNeverHealthyFailsItsLease(t *testing.T) {
 func TestACompanionThatEndsLaterIsFailedAndItsLeaseGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newCompanionWorld(t, func(c *sandbox.Companion, _ *sandbox.EnvironmentSpec) {
-		c.Command = []string{"sh", "-c", "httpd -p 127.0.0.1:8800; echo >index.html; until test -e /data/end; do sleep 0.1; done; " +
-			"echo no space left; exit 9"}
+		c.Command = []string{"sh", "-c", "httpd -p 127.0.0.1:8800; echo >index.html; " +
+			"until test -e /data/end; do sleep 0.1; done; echo no space left; exit 9"}
 	})
 	l := w.leased()
 	w.endCompanion(l)
@@ -361,7 +362,8 @@ func TestReconcilerThatIsKilledInTheMiddle(t *testing.T) {
 	w := &world{x: x, ref: driver.EnvironmentRef{LedgerID: store.ID(), EnvironmentID: os.Getenv(companionGame)}}
 	must(t, store.Close())
 	e, _ := w.engineOn(t, os.Getenv(companionLedger))
-	_, err = e.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+	_, err = e.Acquire(t.Context(),
+		sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
 	t.Fatalf("it was not killed: %v", err)
 }
 

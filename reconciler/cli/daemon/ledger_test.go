@@ -39,8 +39,8 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	dir := t.TempDir()
 	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup"
 	wantCommand(t, cli.ExitFailed, "there is no ledger", "backup", "--ledger", from, file)
-	wantCommand(t, cli.ExitDone, "10, was 0", "migrate", "--ledger", from)
-	wantCommand(t, cli.ExitDone, "10, was 10", "migrate", "--ledger", from)
+	wantCommand(t, cli.ExitDone, "11, was 0", "migrate", "--ledger", from)
+	wantCommand(t, cli.ExitDone, "11, was 11", "migrate", "--ledger", from)
 	sealed, err := seal.InFile(ledger.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
