@@ -34,6 +34,7 @@ var (
 	_ lifecycle.Preparer    = (*Service)(nil)
 	_ lifecycle.Failer      = (*Service)(nil)
 	_ lifecycle.Watcher     = (*Service)(nil)
+	_ lifecycle.Starter     = (*Service)(nil)
 )
 
 // New returns a Service.
@@ -195,6 +196,15 @@ func (v *Service) Failed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 		return nil
 	}
 	return fail(tx, s, f.CompanionFailure)
+}
+
+// Started implements lifecycle.Starter: the sandbox has another network than before, and its companions are not on it.
+func (v *Service) Started(_ *ledger.Tx, s *ledger.Sandbox) error {
+	if len(s.Companions) > 0 && !s.Pooled() && s.Status.State == sandbox.SandboxStopped {
+		s.CompanionsStartAgain(ledger.At(v.Store.Now()))
+		s.Schedule.DueAt = 0
+	}
+	return nil
 }
 
 // Differs implements lifecycle.Watcher.

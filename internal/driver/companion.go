@@ -38,8 +38,9 @@ type CompanionObservation struct {
 // them with it. A companion is created without its program: RunProcess starts that, with the id CompanionMain. A companion
 // shares the sandbox's network, and nothing else. It ends at the sandbox's deadline by itself.
 type CompanionHost interface {
-	// ReviveCompanion starts a companion of an awake sandbox that has stopped, without its program. One that runs is
-	// success. Errors: NotFound with ReasonPartMissing if the companion does not exist, Failed.
+	// ReviveCompanion starts a companion of an awake sandbox that has stopped, without its program. One that runs since
+	// before the sandbox started is stopped first, because it has the network of an earlier start. Another one that runs
+	// is success. Errors: NotFound with ReasonPartMissing if the companion does not exist, Failed.
 	ReviveCompanion(ctx context.Context, h Handle) error
 	// CompanionProgram returns the program that an image names itself, its entrypoint and command. Errors: NotFound.
 	CompanionProgram(ctx context.Context, h Handle) ([]string, error)

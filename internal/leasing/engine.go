@@ -176,7 +176,7 @@ func (e *Engine) hooksOfParts() lifecycle.Hooks {
 		Failers:     []lifecycle.Failer{e.pools, e.companions},
 		Finishers:   []lifecycle.Finisher{e.processes},
 		Vanishers:   []lifecycle.Vanisher{e.snapshots},
-		Starters:    []lifecycle.Starter{e.secrets},
+		Starters:    []lifecycle.Starter{e.secrets, e.companions},
 		Watchers:    []lifecycle.Watcher{e.companions},
 		Stoppers:    []lifecycle.Stopper{e.processes},
 		Enders:      []lifecycle.Ender{e.processes},

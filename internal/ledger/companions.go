@@ -38,6 +38,16 @@ func (s *Sandbox) CompanionRestarts(name, message string, at, now Time) {
 	s.CompanionStates[name] = is
 }
 
+// CompanionsStartAgain records that all companions are started again now. That counts as no restart.
+func (s *Sandbox) CompanionsStartAgain(now Time) {
+	for _, name := range s.Companions.Names() {
+		s.CompanionEnters(name, sandbox.CompanionStarting, "", now)
+		is := s.CompanionStates[name]
+		is.RestartAt = now.Time()
+		s.CompanionStates[name] = is
+	}
+}
+
 // NextCompanionRestart returns when the next companion is started again, Never if none is.
 func (s *Sandbox) NextCompanionRestart() Time {
 	next := Never

@@ -352,8 +352,16 @@ func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]strin
 
 // ReviveCompanion implements driver.CompanionHost.
 func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
+	of, err := e.inspect(ctx, h.Sandbox())
+	if err != nil {
+		return err
+	}
 	c, err := e.inspect(ctx, h)
-	if err == nil && stateOf(c.State) != sandbox.StateRunning {
+	runs := err == nil && stateOf(c.State) == sandbox.StateRunning
+	if runs && parseTime(c.State.StartedAt).Before(parseTime(of.State.StartedAt)) {
+		runs, err = false, e.stopOne(ctx, h)
+	}
+	if err == nil && !runs {
 		e.channels.leave(h) // its process 1 is another one
 		err = e.start(ctx, h)
 	}

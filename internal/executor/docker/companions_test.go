@@ -163,6 +163,10 @@ func TestCompanionsAreReadyBeforeTheirLeaseAndSleepAndEndWithIt(t *testing.T) {
 	if strings.Contains(string(text), companionToken) {
 		t.Error("the engine shows the secret of a companion")
 	}
+	own, theirs := w.findings(strings.TrimSuffix(w.container(l), ".db")), w.findings(w.container(l))
+	if !slices.Equal(own, theirs) {
+		t.Errorf("the audit finds %q in the companion, and %q in its sandbox", theirs, own)
+	}
 	_, err = w.Sleep(t.Context(), sandbox.LeaseRef{ID: l.ID})
 	must(t, err)
 	if c, err := w.api.ContainerInspect(t.Context(), w.container(l)); err != nil || c.State.Running {
@@ -262,6 +266,49 @@ func TestACompanionIsStartedAgainWhereItsDeclarationSaysSo(t *testing.T) {
 	}
 	w.wantAnswer(l)
 	w.release(l)
+}
+
+func TestCompanionsFollowASandboxThatWasRestartedByHand(t *testing.T) {
+	t.Parallel()
+	w := newCompanionWorld(t, func(*sandbox.Companion, *sandbox.EnvironmentSpec) {})
+	l := w.leased()
+	container := strings.TrimSuffix(w.container(l), ".db")
+	must(t, w.api.ContainerKill(t.Context(), container, "KILL"))
+	eventually(t, "the sandbox is seen stopped", func() bool {
+		must(t, w.Look(t.Context(), l.SandboxID))
+		is, err := w.GetLease(t.Context(), l.ID)
+		must(t, err)
+		return is.SandboxState == sandbox.SandboxStopped
+	})
+	must(t, w.api.ContainerStart(t.Context(), container, dockerapi.StartOptions{}))
+	must(t, w.Look(t.Context(), l.SandboxID))
+	eventually(t, "the companion is ready again", func() bool {
+		must(t, w.Work(t.Context(), l.SandboxID))
+		return w.of(l).State == sandbox.CompanionReady
+	})
+	w.wantAnswer(l)
+	if c := w.of(l); c.Restarts != 0 {
+		t.Errorf("the companion is %+v", c)
+	}
+	w.release(l)
+}
+
+// findings returns the rules that an audit finds broken in an object.
+func (w *companionWorld) findings(object string) (rules []string) {
+	w.Helper()
+	checks, err := w.x.Audit(w.Context(), w.ref.LedgerID)
+	must(w.T, err)
+	seen := false
+	for _, c := range checks {
+		seen = seen || c.Object == object
+		if c.Object == object && c.Verdict == sandbox.VerdictFinding {
+			rules = append(rules, c.Rule+": "+c.Detail)
+		}
+	}
+	if !seen {
+		w.Errorf("no rule was checked for %s", object)
+	}
+	return rules
 }
 
 func TestACompanionThatIsRemovedOrChangedByHandIsDrift(t *testing.T) {
