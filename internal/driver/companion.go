@@ -10,8 +10,8 @@ import (
 // CompanionMain is the id of the command that is a companion's program. The companion stops when it ends.
 const CompanionMain = "main"
 
-// Of returns the handle of a companion of a sandbox. ProcessRunner, Runner and SecretWriter work with it as with that of a
-// sandbox.
+// Of returns the handle of a companion of a sandbox. ProcessRunner, Runner and SecretWriter work with it as with that
+// of a sandbox.
 func (h Handle) Of(companion string) Handle {
 	h.Companion = companion
 	return h
@@ -33,10 +33,11 @@ type CompanionObservation struct {
 	Output string
 }
 
-// CompanionHost is implemented by an Executor whose sandboxes can have companions. Spawn creates the companions of a spec
-// with the sandbox, Sleep and Wake put them to sleep and wake them with it, Assign gives them its deadline, and Kill ends
-// them with it. A companion is created without its program: RunProcess starts that, with the id CompanionMain. A companion
-// shares the sandbox's network, and nothing else. It ends at the sandbox's deadline by itself.
+// CompanionHost is implemented by an Executor whose sandboxes can have companions. Spawn creates the companions of a
+// spec with the sandbox, Sleep and Wake put them to sleep and wake them with it, Assign gives them its deadline, and
+// Kill ends them with it. A companion is created without its program: RunProcess starts that, with the id
+// CompanionMain. A companion shares the sandbox's network, and nothing else. It ends at the sandbox's deadline by
+// itself.
 type CompanionHost interface {
 	// ReviveCompanion starts a companion of an awake sandbox that has stopped, without its program. One that runs since
 	// before the sandbox started is stopped first, because it has the network of an earlier start. Another one that runs

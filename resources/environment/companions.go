@@ -56,10 +56,11 @@ func companionsAttribute() schema.MapNestedAttribute {
 				Required:            true,
 			},
 			"command": schema.ListAttribute{
-				MarkdownDescription: "Program and arguments; no shell is involved. Default: the entrypoint and command of the image.",
-				Optional:            true,
-				ElementType:         types.StringType,
-				Validators:          []validator.List{given.NoNulls{}},
+				MarkdownDescription: "Program and arguments; no shell is involved. Default: the entrypoint and command of the " +
+					"image.",
+				Optional:    true,
+				ElementType: types.StringType,
+				Validators:  []validator.List{given.NoNulls{}},
 			},
 			"env": schema.MapAttribute{
 				MarkdownDescription: "Environment variables; not for secrets. Default: none.",
@@ -120,8 +121,8 @@ func healthCheckAttribute() schema.SingleNestedAttribute {
 		}
 	}
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "When the companion is ready: by `command` or by `port`. Default: once its program has run for " +
-			"half a second.",
+		MarkdownDescription: "When the companion is ready: by `command` or by `port`. Default: once its program has run " +
+			"for half a second.",
 		Optional: true,
 		Attributes: map[string]schema.Attribute{
 			"command": schema.ListAttribute{

@@ -51,7 +51,8 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 
 // assignOne gives the container of a sandbox, or of a companion, to a lease.
 func (e *Executor) assignOne(ctx context.Context, spec driver.SandboxSpec, ends wire.Ends) error {
-	call := helper.Call{Request: channel.Request{Op: channel.OpAssign, ID: "assign " + ownID(spec.Handle), Lease: &wire.Lease{
+	id := "assign " + ownID(spec.Handle)
+	call := helper.Call{Request: channel.Request{Op: channel.OpAssign, ID: id, Lease: &wire.Lease{
 		ID: fmt.Sprintf("%s#%d", spec.LeaseID, spec.Generation), Env: systemEnv(spec), Config: string(spec.Config),
 		Deadline: ends.At, Ends: ends, Sync: spec.SleepMode == sandbox.SleepStop,
 	}}}

@@ -21,8 +21,8 @@ const (
 	labelEnvironment = labelPrefix + "environment"
 	labelRole        = labelPrefix + "role"
 	labelSandbox     = labelPrefix + "sandbox"
-	// labelCompanion is the name of the companion that an object belongs to. labelCompanions, of a sandbox's container, are
-	// the names of its companions, separated by commas.
+	// labelCompanion is the name of the companion that an object belongs to. labelCompanions, of a sandbox's container,
+	// are the names of its companions, separated by commas.
 	labelCompanion  = labelPrefix + "companion"
 	labelCompanions = labelPrefix + "companions"
 	// labelInstance is the engine that the object was created on.

@@ -107,8 +107,8 @@ func companionsShareNothingElse(t *testing.T, w *world) {
 	if w.user(t, h) == w.user(t, db) {
 		t.Error("the companion has the user of the sandbox")
 	}
-	w.wantOutput(t, db, "touch /outside 2>/dev/null; ls /.sandbox-egress 2>/dev/null; grep -E '^(CapEff|NoNewPrivs|Seccomp):' "+
-		"/proc/self/status | tr -d '\\t '", "CapEff:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n")
+	w.wantOutput(t, db, "touch /outside 2>/dev/null; ls /.sandbox-egress 2>/dev/null; "+
+		"grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t '", "CapEff:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n")
 }
 
 func companionsUnderAttack(t *testing.T, w *world) {
@@ -117,8 +117,8 @@ func companionsUnderAttack(t *testing.T, w *world) {
 	w.run(t, db, "echo it answers > index.html && exec httpd -f -p 127.0.0.1:8766")
 	must(t, w.x.AwaitPort(t.Context(), h, 8766))
 	w.sh(t, h, "for p in $(seq 1 4000); do [ $p = $$ ] || kill -STOP $p || kill -KILL $p; done 2>/dev/null; true")
-	w.wantOutput(t, h, "for p in /proc/[0-9]*; do cat $p/root/workspace/index.html; done 2>/dev/null | grep -c answers; true",
-		"0\n")
+	w.wantOutput(t, h,
+		"for p in /proc/[0-9]*; do cat $p/root/workspace/index.html; done 2>/dev/null | grep -c answers; true", "0\n")
 	w.wantOutput(t, h, "wget -q -O - http://127.0.0.1:8766/", "it answers\n")
 	if o := w.companion(t, h); o.State != sandbox.StateRunning {
 		t.Errorf("the companion is %s", o.State)
@@ -143,7 +143,10 @@ func companionsEndWithProgram(t *testing.T, w *world) {
 
 func companionsStartAgain(t *testing.T, w *world) {
 	h := w.spawn(t, w.withCompanion())
-	x := w.x.(driver.CompanionHost)
+	x, ok := w.x.(driver.CompanionHost)
+	if !ok {
+		t.Fatal("the executor is no CompanionHost")
+	}
 	_, _ = w.run(t, h.Of("db"), "exit 1")()
 	w.awaitCompanion(t, h, sandbox.StateStopped)
 	must(t, x.ReviveCompanion(t.Context(), h.Of("db")))
