@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -113,6 +114,11 @@ func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) err
 			}
 			if l.LastError != "" {
 				remark = fmt.Sprintf("%s (failed %s: %s)", remark, printable.Count(l.Attempts, "time", "times"), l.LastError)
+			}
+			for _, c := range l.Companions {
+				if c.State == sandbox.CompanionFailed {
+					remark = strings.TrimSpace(fmt.Sprintf("%s companion %s failed: %s", remark, c.Name, c.Message))
+				}
 			}
 			t.row(l.ID, strconv.FormatInt(l.Generation, 10), string(l.Status), string(l.SandboxState), moment(l.LeasedAt),
 				moment(ends), dollars(l.Cost), l.Owner, remark)
