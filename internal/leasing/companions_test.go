@@ -1,0 +1,48 @@
+package leasing_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// A companion as large as its sandbox doubles what the budget keeps for a lease, and what a lease may not exceed.
+func TestTheBudgetCountsCompanions(t *testing.T) {
+	inWorld(t, func(w *world) {
+		with := func(monthly sandbox.NanoUSD, companions sandbox.Companions) {
+			w.environment(func(p *sandbox.PutEnvironment) {
+				p.TTL, p.Budget = sandbox.Duration(time.Hour), &sandbox.Budget{Monthly: monthly}
+				p.Companions = companions
+			})
+		}
+		begin := func(agent string) error {
+			_, err := w.engine.Acquire(w.Context(),
+				sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test", NoWait: true})
+			return err
+		}
+		with(100*sandbox.USD, nil)
+		if err := begin(ann); err != nil {
+			t.Fatal(err)
+		}
+		whole := w.reserved()
+		size := sandbox.EnvironmentSpec{}.WithDefaults().Resources
+		twice := sandbox.Companions{"db": sandbox.Companion{Image: "player", Resources: size}}
+		with(100*sandbox.USD, twice)
+		if err := begin("did:plc:bob"); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.reserved(); got < 3*whole-2 || got > 3*whole+2 { // each is rounded
+			t.Errorf("with a lease with a companion $%s are reserved, want three times $%s", got, whole)
+		}
+		later(time.Minute) // the tested backend runs no companions, so bob's lease has ended
+		with(2*whole+whole/2, twice)
+		if err := begin("did:plc:eve"); sandbox.CodeOf(err) != sandbox.BudgetExceeded {
+			t.Errorf("a lease with a companion above the budget: %v", err)
+		}
+		with(2*whole+whole/2, nil)
+		if err := begin("did:plc:eve"); err != nil {
+			t.Errorf("a lease without companions within the budget: %v", err)
+		}
+	})
+}
