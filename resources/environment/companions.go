@@ -133,13 +133,14 @@ func healthCheckAttribute() schema.SingleNestedAttribute {
 				Validators:  []validator.List{given.NoNulls{}},
 			},
 			"port": schema.Int64Attribute{
-				MarkdownDescription: "TCP port on `127.0.0.1` that accepts connections once it is healthy, 1 to 65535. Default: none.",
-				Optional:            true,
-				Validators:          []validator.Int64{int64validator.Between(1, 65535)},
+				MarkdownDescription: "TCP port on `127.0.0.1` that accepts connections once it is healthy, 1 to 65535. " +
+					"Default: none.",
+				Optional:   true,
+				Validators: []validator.Int64{int64validator.Between(1, 65535)},
 			},
 			"path": schema.StringAttribute{
-				MarkdownDescription: "Path that must answer a GET on `port` with a status from 200 to 399. Default: a connection is " +
-					"enough.",
+				MarkdownDescription: "Path that must answer a GET on `port` with a status from 200 to 399. Default: a " +
+					"connection is enough.",
 				Optional:   true,
 				Validators: []validator.String{given.Text{}},
 			},
