@@ -7,6 +7,7 @@
 //	              relay and its volume            carries connections to sandboxes
 //	sandbox       container, volumes for /workspace and /data
 //	              network                         where the network is full
+//	companion     container and volumes like those of its sandbox, in its network
 //
 // The template image holds the guest and the initial /workspace and /data. A populator is a container of it
 // that is never started. When the engine creates it, it copies that content into the mounted volumes. This
