@@ -232,6 +232,51 @@ class Ceiling(TypedDict):
     writable_mounts: NotRequired[bool]
 
 
+class Companion(TypedDict):
+    # Image reference on the engine, pinned by digest or id if possible.
+    image: str
+    # The program and its arguments, run without a shell. Default: the entrypoint and command of the image.
+    command: NotRequired[list[str]]
+    # Environment variables. Do not put secrets here.
+    env: NotRequired[dict[str, str]]
+    # When the companion is ready. Default: as soon as its program has started.
+    health_check: NotRequired[CompanionHealthCheck]
+    # Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB
+    # of disk.
+    resources: NotRequired[Resources]
+    # Whether it starts again after its program ended on its own: on_failure does so after an exit code other
+    # than 0, at most 5 times. Default never.
+    restart: NotRequired[Literal['never', 'on_failure']]
+    # Names of the environment's secrets that the companion gets as files in /run/secrets. Default: none.
+    secrets: NotRequired[list[str]]
+
+
+class CompanionHealthCheck(TypedDict):
+    # A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run
+    # without a shell.
+    command: NotRequired[list[str]]
+    # Pause between two checks. Default 1s.
+    interval: NotRequired[str]
+    # A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough.
+    path: NotRequired[str]
+    # A TCP port on 127.0.0.1 that accepts connections once the companion is healthy.
+    port: NotRequired[int]
+    # The companion failed if it is not healthy this long after its start. At most 10m. Default 1m.
+    start_period: NotRequired[str]
+    # Limit of one check. Default 5s.
+    timeout: NotRequired[str]
+
+
+class CompanionStatus(TypedDict):
+    image: str
+    name: str
+    restarts: int
+    # When it entered its state.
+    since: str
+    state: Literal['starting', 'ready', 'failed']
+    message: NotRequired[str]
+
+
 class Condition(TypedDict):
     data: ConditionData
     timestamp: str
@@ -451,6 +496,9 @@ class Environment(TypedDict):
     budget_use: NotRequired[BudgetUse]
     # Time limit of commands that set none, 1s to 24h. Default 2m.
     command_timeout: NotRequired[str]
+    # Containers that live with each sandbox and share its network, by name, at most 4. They are ready before
+    # its lease is. A change applies to later generations. Docker only.
+    companions: NotRequired[dict[str, Companion]]
     # Isolation settings beyond those that every sandbox has.
     confinement: NotRequired[Confinement]
     # Host files and directories that are copied into each sandbox when it is created.
@@ -825,6 +873,8 @@ class Lease(TypedDict):
     # A duration in Go syntax.
     ttl: str
     attempts: NotRequired[int]
+    # Companions of the sandbox, by name.
+    companions: NotRequired[list[CompanionStatus]]
     destroyed_at: NotRequired[str]
     drift: NotRequired[list[DriftFinding]]
     end_reason: NotRequired[str]
@@ -1095,6 +1145,9 @@ class PutEnvironment(TypedDict):
     budget: NotRequired[Budget]
     # Time limit of commands that set none, 1s to 24h. Default 2m.
     command_timeout: NotRequired[str]
+    # Containers that live with each sandbox and share its network, by name, at most 4. They are ready before
+    # its lease is. A change applies to later generations. Docker only.
+    companions: NotRequired[dict[str, Companion]]
     # Isolation settings beyond those that every sandbox has.
     confinement: NotRequired[Confinement]
     # Host files and directories that are copied into each sandbox when it is created.

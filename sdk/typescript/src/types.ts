@@ -220,6 +220,48 @@ export interface Ceiling {
   writable_mounts?: boolean;
 }
 
+export interface Companion {
+  /** Image reference on the engine, pinned by digest or id if possible. */
+  image: string;
+  /** The program and its arguments, run without a shell. Default: the entrypoint and command of the image. */
+  command?: string[];
+  /** Environment variables. Do not put secrets here. */
+  env?: Record<string, string>;
+  /** When the companion is ready. Default: as soon as its program has started. */
+  health_check?: CompanionHealthCheck;
+  /** Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB of disk. */
+  resources?: Resources;
+  /** Whether it starts again after its program ended on its own: on_failure does so after an exit code other than 0, at most 5 times. Default never. */
+  restart?: "never" | "on_failure";
+  /** Names of the environment's secrets that the companion gets as files in /run/secrets. Default: none. */
+  secrets?: string[];
+}
+
+export interface CompanionHealthCheck {
+  /** A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run without a shell. */
+  command?: string[];
+  /** Pause between two checks. Default 1s. */
+  interval?: string;
+  /** A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough. */
+  path?: string;
+  /** A TCP port on 127.0.0.1 that accepts connections once the companion is healthy. */
+  port?: number;
+  /** The companion failed if it is not healthy this long after its start. At most 10m. Default 1m. */
+  start_period?: string;
+  /** Limit of one check. Default 5s. */
+  timeout?: string;
+}
+
+export interface CompanionStatus {
+  image: string;
+  name: string;
+  restarts: number;
+  /** When it entered its state. */
+  since: string;
+  state: "starting" | "ready" | "failed";
+  message?: string;
+}
+
 export interface Condition {
   data: ConditionData;
   timestamp: string;
@@ -426,6 +468,8 @@ export interface Environment {
   budget_use?: BudgetUse;
   /** Time limit of commands that set none, 1s to 24h. Default 2m. */
   command_timeout?: string;
+  /** Containers that live with each sandbox and share its network, by name, at most 4. They are ready before its lease is. A change applies to later generations. Docker only. */
+  companions?: Record<string, Companion>;
   /** Isolation settings beyond those that every sandbox has. */
   confinement?: Confinement;
   /** Host files and directories that are copied into each sandbox when it is created. */
@@ -773,6 +817,8 @@ export interface Lease {
   /** A duration in Go syntax. */
   ttl: string;
   attempts?: number;
+  /** Companions of the sandbox, by name. */
+  companions?: CompanionStatus[];
   destroyed_at?: string;
   drift?: DriftFinding[];
   end_reason?: string;
@@ -1038,6 +1084,8 @@ export interface PutEnvironment {
   budget?: Budget;
   /** Time limit of commands that set none, 1s to 24h. Default 2m. */
   command_timeout?: string;
+  /** Containers that live with each sandbox and share its network, by name, at most 4. They are ready before its lease is. A change applies to later generations. Docker only. */
+  companions?: Record<string, Companion>;
   /** Isolation settings beyond those that every sandbox has. */
   confinement?: Confinement;
   /** Host files and directories that are copied into each sandbox when it is created. */
