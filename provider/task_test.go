@@ -114,7 +114,6 @@ resource "sandbox_lease" "ada" {
 `, w.Name, project, repo.URL))
 	tf.Env = append(tf.Env, "TF_VAR_token="+token, "TF_VAR_password="+password)
 	tf.Run("apply", "-auto-approve", "-input=false")
-	t.Cleanup(func() { tf.Run("destroy", "-auto-approve", "-input=false") })
 	if p := tf.Plan(); len(p.Changes) > 0 {
 		t.Errorf("the second plan is %v", p.Changes)
 	}
@@ -163,4 +162,5 @@ resource "sandbox_lease" "ada" {
 		costs.Total.Shadow.Gross <= 0 || lease.Labels["task"] != "scores" {
 		t.Errorf("the bill is %+v, of %+v", costs.Rows, lease)
 	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
 }
