@@ -10,7 +10,7 @@ import (
 // HostAccess is what an environment's sandboxes get from the service's machine. The operator must allow each
 // item: see host.Config.
 type HostAccess struct {
-	EnvPassthrough []string `json:"env_passthrough,omitempty" doc:"Environment variables of the service that are passed to sandboxes, read when a sandbox is created. env overrides them. The engine shows their values: use secrets for secrets."`
+	EnvPassthrough []string `json:"env_passthrough,omitempty" doc:"Environment variables of the service that are passed to sandboxes, read when a sandbox is created. * stands for all that the operator allows by name and that are set. env overrides them. The engine shows their values: use secrets for secrets."`
 	EnvBlocked     []string `json:"env_blocked,omitempty" doc:"Environment variables that no sandbox and no command may have, in addition to those that are always blocked."`
 	Mounts         []Mount  `json:"mounts,omitempty" doc:"Host directories mounted into sandboxes, read-only unless writable."`
 	Copies         []Copy   `json:"copies,omitempty" doc:"Host files and directories that are copied into each sandbox when it is created."`
@@ -28,6 +28,10 @@ type Copy struct {
 	Source string `json:"source" doc:"Absolute path on the service's machine."`
 	Target string `json:"target" doc:"Path of the file, or of the directory, under /workspace or /data."`
 }
+
+// AllVariables stands in EnvPassthrough for all variables that the operator allows by name and that are set. Those that
+// the environment blocks are left out.
+const AllVariables = "*"
 
 // maxHostPaths limits the mounts of an environment, and also its copies.
 const maxHostPaths = 16
@@ -73,6 +77,9 @@ func (s EnvironmentSpec) envFields() (f []Field) {
 		}
 	}
 	for i, name := range s.EnvPassthrough {
+		if name == AllVariables {
+			continue
+		}
 		if problem := EnvProblem(name, s.EnvBlocked); problem != "" {
 			f = append(f, Field{fmt.Sprintf("env_passthrough[%d]", i), fmt.Sprintf("%q %s", name, problem)})
 		}

@@ -107,6 +107,12 @@ func (h *Host) Check(what string, a sandbox.HostAccess) error {
 
 func (h *Host) variableProblem(name string) string {
 	switch {
+	case name == sandbox.AllVariables && (h == nil || len(h.config.Variables) == 0):
+		return "no variable is allowed: the reconciler must be started with --env-allow NAME"
+	case name == sandbox.AllVariables && slices.Contains(h.config.Variables, "*"):
+		return "every variable is allowed here, credentials too: name the variables, or start the reconciler with --env-allow for each"
+	case name == sandbox.AllVariables:
+		return ""
 	case h == nil || !slices.Contains(h.config.Variables, name) && !slices.Contains(h.config.Variables, "*"):
 		return fmt.Sprintf("variable %s is not allowed: the reconciler must be started with --env-allow %s", name, name)
 	default:
@@ -147,9 +153,22 @@ func (h *Host) Env(a sandbox.HostAccess) (map[string]string, error) {
 	}
 	env := make(map[string]string, len(a.EnvPassthrough))
 	for _, name := range a.EnvPassthrough {
+		if name == sandbox.AllVariables {
+			h.addAll(env, a.EnvBlocked)
+			continue
+		}
 		env[name], _ = h.config.LookupEnv(name) // it was there a moment ago
 	}
 	return env, nil
+}
+
+// addAll adds the variables that the operator allows, are set, and may be in a sandbox.
+func (h *Host) addAll(env map[string]string, blocked []string) {
+	for _, name := range h.config.Variables {
+		if value, isSet := h.config.LookupEnv(name); isSet && sandbox.EnvProblem(name, blocked) == "" {
+			env[name] = value
+		}
+	}
 }
 
 // Mounts returns the mounts of a sandbox with symlinks in their sources resolved. Errors: Invalid, as Check.

@@ -134,6 +134,21 @@ func TestVariablesAreReadWhereTheServiceRuns(t *testing.T) {
 	if env, err := all.Env(sandbox.HostAccess{EnvPassthrough: []string{"LANG"}}); err != nil || env["LANG"] != "C" {
 		t.Errorf("of all that are allowed: %v: %v", env, err)
 	}
+
+	// All that are allowed by name and set, but not those that no sandbox may have.
+	every := sandbox.HostAccess{EnvPassthrough: []string{"*"}, EnvBlocked: []string{"empty"}}
+	names := []string{"LANG", "EMPTY", "UNSET", "DATABASE_URL"}
+	named := newHost(t, host.Config{Variables: names, LookupEnv: func(name string) (string, bool) {
+		if v, ok := lookup(name); ok {
+			return v, ok
+		}
+		return "secret", name == "DATABASE_URL"
+	}})
+	if env, err := named.Env(every); err != nil || len(env) != 1 || env["LANG"] != "C" {
+		t.Errorf("of all by name: %v: %v", env, err)
+	}
+	wantRefused(t, all.Check("", every), "env_passthrough[0]", "name the variables")
+	wantRefused(t, newHost(t, host.Config{}).Check("", every), "env_passthrough[0]", "no variable is allowed")
 }
 
 // unpacked lists a copy's entries.
