@@ -163,9 +163,10 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
+	found := err == nil
 	var killing sync.WaitGroup
 	var failed error
-	killing.Go(func() { failed = e.killCompanions(ctx, h, c, err == nil) })
+	killing.Go(func() { failed = e.killCompanions(ctx, h, c, found) })
 	err = e.killFound(ctx, h, c, err)
 	killing.Wait()
 	return cmp.Or(err, failed)
