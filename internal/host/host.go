@@ -110,7 +110,8 @@ func (h *Host) variableProblem(name string) string {
 	case name == sandbox.AllVariables && (h == nil || len(h.config.Variables) == 0):
 		return "no variable is allowed: the reconciler must be started with --env-allow NAME"
 	case name == sandbox.AllVariables && slices.Contains(h.config.Variables, "*"):
-		return "every variable is allowed here, credentials too: name the variables, or start the reconciler with --env-allow for each"
+		return "every variable is allowed here, credentials too: name the variables, or start the reconciler with " +
+			"--env-allow for each"
 	case name == sandbox.AllVariables:
 		return ""
 	case h == nil || !slices.Contains(h.config.Variables, name) && !slices.Contains(h.config.Variables, "*"):

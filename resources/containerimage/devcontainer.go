@@ -26,8 +26,8 @@ func devcontainerAttribute() schema.StringAttribute {
 		MarkdownDescription: "Path of a `devcontainer.json` in the context, such as `.devcontainer/devcontainer.json`, " +
 			"that says how to build the image, instead of `dockerfile`: `image` or `build`, `features` of a registry or of " +
 			"the project, `containerEnv` and `remoteEnv`. Its build context is the one that the file names; `args` here " +
-			"override those of the file. `post_start` has its commands. The plan warns of settings that have no effect in a sandbox, " +
-			"such as `privileged`. Changed in place. Default: none.",
+			"override those of the file. `post_start` has its commands. The plan warns of settings that have no effect in " +
+			"a sandbox, such as `privileged`. Changed in place. Default: none.",
 		Optional: true,
 		Validators: []validator.String{
 			given.Text{},
