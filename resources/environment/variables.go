@@ -24,8 +24,8 @@ func variableAttributes() map[string]schema.Attribute {
 		"env_passthrough": schema.SetAttribute{
 			MarkdownDescription: "Names of variables that sandboxes copy from the process of Terraform or, with a " +
 				"reconciler, from the reconciler, which needs `--env-allow` for each. `*` stands for all that the reconciler " +
-				"allows by name and that are set. `env` overrides them. Not for secrets: the engine shows them. Changed in place; " +
-				"running sandboxes keep theirs. Default: none.",
+				"allows by name and that are set. `env` overrides them. Not for secrets: the engine shows them. Changed in " +
+				"place; running sandboxes keep theirs. Default: none.",
 			Optional:    true,
 			ElementType: types.StringType,
 			Validators:  names,
