@@ -64,7 +64,7 @@ func (v *Service) runPostStart(ctx context.Context, t *lifecycle.Step) error {
 		}
 		if c.row.State == sandbox.ExecRunning {
 			c.use.Keep()
-			wanted, stop := v.whileWanted(t.Row.ID)
+			wanted, stop := v.Core.WhileWanted(v.Core.Life(), t.Row.ID, nil)
 			c.run(wanted, true)
 			stop()
 		}
@@ -125,32 +125,6 @@ func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 		return err
 	}
 	return c.use.Record(tx)
-}
-
-// whileWanted returns a context, part of the service's life, that ends when a sandbox is to be gone: a caller that
-// ends a lease does not wait for what makes it ready. The function that it returns ends it as well.
-func (v *Service) whileWanted(sandboxID string) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(v.Core.Life())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer cancel()
-		for {
-			changed := v.Store.Changed()
-			var s *ledger.Sandbox
-			err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-				s, err = lifecycle.MustSandbox(tx, sandboxID)
-				return err
-			})
-			if err == nil && s.Desired == ledger.Gone {
-				return
-			}
-			if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(lifecycle.ClaimTTL))); err != nil {
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(); <-done }
 }
 
 // postStartProblem says what is wrong with how a post-start command ended, nil if nothing is.

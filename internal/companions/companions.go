@@ -94,7 +94,7 @@ func (f *failure) Error() string {
 // and is an error: Failed with ReasonCompanionFailed. Other errors: as the executor's.
 func (v *Service) startAll(ctx context.Context, t *lifecycle.Step, names []string,
 	values map[string]map[string]sandbox.Secret, must bool) (map[string]*failure, error) {
-	ctx, stop := v.whileWanted(ctx, t.Row.ID)
+	ctx, stop := v.Core.WhileWanted(ctx, t.Row.ID, errUnwanted)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -128,32 +128,6 @@ func (v *Service) startAll(ctx context.Context, t *lifecycle.Step, names []strin
 
 // errUnwanted: the lease ended before its companions were ready.
 var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its companions were ready")
-
-// whileWanted returns a context that ends when a sandbox is to be gone: a caller that ends a lease does not wait for
-// its companions. The function that it returns ends it too.
-func (v *Service) whileWanted(ctx context.Context, sandboxID string) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			changed := v.Store.Changed()
-			var s *ledger.Sandbox
-			err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-				s, err = lifecycle.MustSandbox(tx, sandboxID)
-				return err
-			})
-			if err == nil && s.Desired == ledger.Gone {
-				cancel(errUnwanted)
-				return
-			}
-			if v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(lifecycle.ClaimTTL))) != nil {
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil); <-done }
-}
 
 // settle records which companions are ready and which failed.
 func settle(names []string, failures map[string]*failure) lifecycle.Settle {

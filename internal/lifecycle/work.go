@@ -258,6 +258,33 @@ func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, change
 	}
 }
 
+// WhileWanted returns a context, part of ctx, that ends with the cause when a sandbox is to be gone: a caller that ends
+// a lease does not wait for what makes it ready. A nil cause is context.Canceled. The function that it returns ends it
+// too.
+func (c *Core) WhileWanted(ctx context.Context, sandboxID string, cause error) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			changed := c.store.Changed()
+			var s *ledger.Sandbox
+			err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+				s, err = MustSandbox(tx, sandboxID)
+				return err
+			})
+			if err == nil && s.Desired == ledger.Gone {
+				cancel(cause)
+				return
+			}
+			if c.Pause(ctx, changed, ledger.At(c.store.Now().Add(ClaimTTL))) != nil { // ctx or the service has ended
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
 // Pause waits for a commit or a moment.
 func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until ledger.Time) error {
 	timer := time.NewTimer(min(max(until.Time().Sub(c.now()), time.Millisecond), ClaimTTL))

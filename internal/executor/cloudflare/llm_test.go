@@ -397,7 +397,7 @@ func TestACallOnCloudflareThatBreaksOffIsBilled(t *testing.T) {
 	k := newTalk(t, sandbox.NetworkNone)
 	breaks := plainly()
 	breaks.Break = 1
-	k.ask("responses", body(true, breaks)) // whose end is told by an event of its own
+	k.ask("responses", body(true, breaks)) // an event of its own tells its end
 	k.wantUnknown(1, func(c sandbox.LLMCall) sandbox.NanoUSD { return k.reserved(c) })
 	silent := plainly()
 	silent.Status = 520 // with which Cloudflare answers for a host that got a request and broke off
