@@ -227,18 +227,11 @@ func (m *Model) flattenCompanions(ctx context.Context, spec sandbox.EnvironmentS
 	if !m.Companions.IsUnknown() && now.Companions.Equal(spec.Companions) {
 		return
 	}
-	element := companionsAttribute().NestedObject.Type()
-	if len(spec.Companions) == 0 {
-		m.Companions = types.MapNull(element)
-		return
-	}
 	companions := make(map[string]Companion, len(spec.Companions))
 	for name, c := range spec.Companions {
 		companions[name] = flattenCompanion(ctx, c, diags)
 	}
-	all, d := types.MapValueFrom(ctx, element, companions)
-	diags.Append(d...)
-	m.Companions = all
+	m.Companions = mapOf(ctx, companionsAttribute(), companions, diags)
 }
 
 // flattenCompanion leaves out what is as it is by default.

@@ -35,6 +35,18 @@ func listOf[T any](ctx context.Context, of schema.ListNestedAttribute, values []
 	return list
 }
 
+// mapOf returns the map of elements; null is none.
+func mapOf[T any](ctx context.Context, of schema.MapNestedAttribute, values map[string]T,
+	diags *diag.Diagnostics) types.Map {
+	element := of.NestedObject.Type()
+	if len(values) == 0 {
+		return types.MapNull(element)
+	}
+	all, d := types.MapValueFrom(ctx, element, values)
+	diags.Append(d...)
+	return all
+}
+
 // orAssumed returns a string or, while it is unknown, one that is valid in its place.
 func orAssumed(s types.String, valid string) string {
 	if s.IsUnknown() {

@@ -229,18 +229,11 @@ func (m *Model) flattenLLM(ctx context.Context, spec sandbox.EnvironmentSpec, di
 	if !m.LLM.IsUnknown() && reflect.DeepEqual(now.LLM, spec.LLM) {
 		return
 	}
-	element := llmAttribute().NestedObject.Type()
-	if len(spec.LLM) == 0 {
-		m.LLM = types.MapNull(element)
-		return
-	}
 	routes := make(map[string]LLMRoute, len(spec.LLM))
 	for name, r := range spec.LLM {
 		routes[name] = flattenLLMRoute(ctx, r, diags)
 	}
-	all, d := types.MapValueFrom(ctx, element, routes)
-	diags.Append(d...)
-	m.LLM = all
+	m.LLM = mapOf(ctx, llmAttribute(), routes, diags)
 }
 
 // flattenLLMRoute leaves out what is as it is by default.

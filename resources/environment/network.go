@@ -158,18 +158,12 @@ func expandCredentials(ctx context.Context, of types.Map, diags *diag.Diagnostic
 
 func flattenCredentials(ctx context.Context, all map[string]sandbox.EgressCredential,
 	diags *diag.Diagnostics) types.Map {
-	element := credentialsAttribute().NestedObject.Type()
-	if len(all) == 0 {
-		return types.MapNull(element)
-	}
 	objects := make(map[string]Credential, len(all))
 	for host, c := range all {
 		objects[host] = Credential{Secret: value.String(c.Secret), Header: value.String(c.Header),
 			Scheme: value.String(c.Scheme), Username: value.String(c.Username)}
 	}
-	m, d := types.MapValueFrom(ctx, element, objects)
-	diags.Append(d...)
-	return m
+	return mapOf(ctx, credentialsAttribute(), objects, diags)
 }
 
 // known returns the known values, sorted.

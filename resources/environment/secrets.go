@@ -107,17 +107,10 @@ func (m *Model) flattenSecrets(ctx context.Context, names []string, diags *diag.
 	if slices.Equal(m.secretNames(), slices.Sorted(slices.Values(names))) {
 		return
 	}
-	element := secretsAttribute().NestedObject.Type()
-	if len(names) == 0 {
-		m.Secrets = types.MapNull(element)
-		return
-	}
 	have := expandSecrets(ctx, m.Secrets, diags)
 	secrets := make(map[string]Secret, len(names))
 	for _, name := range names {
 		secrets[name] = Secret{Value: types.StringNull(), Version: have[name].Version}
 	}
-	all, d := types.MapValueFrom(ctx, element, secrets)
-	diags.Append(d...)
-	m.Secrets = all
+	m.Secrets = mapOf(ctx, secretsAttribute(), secrets, diags)
 }
