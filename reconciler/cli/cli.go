@@ -52,13 +52,8 @@ func New(version string, local ...*cobra.Command) *cobra.Command {
 		Long:          long,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("unknown command %q; see %s --help", args[0], cmd.CommandPath())
-			}
-			return cmd.Help()
-		},
+		Args:          noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	a := &app{}
@@ -125,6 +120,14 @@ func complete[T ~string](cmd *cobra.Command, flag string, values ...T) {
 	}
 	// It fails only for a flag that the command does not have.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(offered, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// noCommand refuses the arguments of a command that only has commands below it: they name none of those.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("unknown command %q; see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
 }
 
 // exactly accepts the named arguments and no others.

@@ -19,12 +19,7 @@ func (a *app) files() *cobra.Command {
 		Short: "Work on the files of a lease's sandbox",
 		Long: `Work on the files of a lease's sandbox. Paths must be in /workspace or /data. Relative paths start at
 /workspace. Each command wakes the sandbox if needed and counts as activity.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("unknown command %q; see %s --help", args[0], cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")

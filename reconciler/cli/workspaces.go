@@ -13,12 +13,7 @@ func (a *app) workspaces() *cobra.Command {
 		Short: "Read the commits of a lease's workspace, or push them",
 		Long: `Read what was committed on the branch of a lease's workspace since the lease began, or push it. Each command
 wakes the sandbox if needed and counts as activity.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("unknown command %q; see %s --help", args[0], cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")

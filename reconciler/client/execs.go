@@ -18,8 +18,7 @@ func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef,
 		return x, err
 	}
 	req.Detach = true
-	timeout := req.Timeout // 0 is the environment's
-	if req, err = req.Normalize(); err != nil {
+	if _, err = req.Normalize(); err != nil { // the service fills in the defaults
 		return x, err
 	}
 	body := wire.ExecRequest{
@@ -32,7 +31,7 @@ func (c *Client) StartExec(ctx context.Context, r sandbox.LeaseRef,
 		Cwd:     req.Cwd,
 		User:    req.User,
 		As:      req.As,
-		Timeout: timeout,
+		Timeout: req.Timeout,
 	}
 	return x, c.call(ctx, request{method: http.MethodPost, path: path, body: body, slow: true, once: req.ID == ""}, &x)
 }
