@@ -514,8 +514,9 @@ class Environment(TypedDict):
     # Environment variables that no sandbox and no command may have, in addition to those that are always
     # blocked.
     env_blocked: NotRequired[list[str]]
-    # Environment variables of the service that are passed to sandboxes, read when a sandbox is created. env
-    # overrides them. The engine shows their values: use secrets for secrets.
+    # Environment variables of the service that are passed to sandboxes, read when a sandbox is created. *
+    # stands for all that the operator allows by name and that are set. env overrides them. The engine shows
+    # their values: use secrets for secrets.
     env_passthrough: NotRequired[list[str]]
     # Conditions that end leases of this environment.
     expiry_conditions: NotRequired[list[str]]
@@ -1161,8 +1162,9 @@ class PutEnvironment(TypedDict):
     # Environment variables that no sandbox and no command may have, in addition to those that are always
     # blocked.
     env_blocked: NotRequired[list[str]]
-    # Environment variables of the service that are passed to sandboxes, read when a sandbox is created. env
-    # overrides them. The engine shows their values: use secrets for secrets.
+    # Environment variables of the service that are passed to sandboxes, read when a sandbox is created. *
+    # stands for all that the operator allows by name and that are set. env overrides them. The engine shows
+    # their values: use secrets for secrets.
     env_passthrough: NotRequired[list[str]]
     epoch: NotRequired[int]
     # Conditions that end leases of this environment.

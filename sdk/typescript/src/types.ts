@@ -483,7 +483,7 @@ export interface Environment {
   env?: Record<string, string>;
   /** Environment variables that no sandbox and no command may have, in addition to those that are always blocked. */
   env_blocked?: string[];
-  /** Environment variables of the service that are passed to sandboxes, read when a sandbox is created. env overrides them. The engine shows their values: use secrets for secrets. */
+  /** Environment variables of the service that are passed to sandboxes, read when a sandbox is created. * stands for all that the operator allows by name and that are set. env overrides them. The engine shows their values: use secrets for secrets. */
   env_passthrough?: string[];
   /** Conditions that end leases of this environment. */
   expiry_conditions?: string[];
@@ -1097,7 +1097,7 @@ export interface PutEnvironment {
   env?: Record<string, string>;
   /** Environment variables that no sandbox and no command may have, in addition to those that are always blocked. */
   env_blocked?: string[];
-  /** Environment variables of the service that are passed to sandboxes, read when a sandbox is created. env overrides them. The engine shows their values: use secrets for secrets. */
+  /** Environment variables of the service that are passed to sandboxes, read when a sandbox is created. * stands for all that the operator allows by name and that are set. env overrides them. The engine shows their values: use secrets for secrets. */
   env_passthrough?: string[];
   epoch?: number;
   /** Conditions that end leases of this environment. */
