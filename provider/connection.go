@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
@@ -124,6 +125,7 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 	}()
 	executor, err := docker.New(docker.Config{
 		Host: c.settings.dockerHost, Context: c.settings.dockerContext, NetworkPool: c.settings.networkPool, Logger: c.log,
+		Logins: registry.New(nil),
 	})
 	if err != nil {
 		return nil, closers, err

@@ -149,7 +149,6 @@ func requesting(script, image string) string {
 		lines = append(lines, line)
 	}
 	return strings.NewReplacer(
-		"docker pull busybox\n", "",
 		" serve ", " serve --listen "+defaultAddress+" ",
 		"curl -sS", "curl --fail-with-body -sS",
 		`"image": "busybox"`, `"image": "`+image+`"`,

@@ -97,7 +97,7 @@ resource "sandbox_container_image" "player" {
 var added = map[string][]string{
 	"sandbox_environment": {
 		"warm_pool", "budget", "env_passthrough", "env_blocked", "secrets", "mount", "copy", "state", "initial_state",
-		"skills", "confinement", "timeouts", "post_start", "process", "post_mortem", "command_timeout", "network.allow", "network.private_cidrs",
+		"skills", "confinement", "timeouts", "post_start", "process", "post_mortem", "command_timeout", "image_pull", "network.allow", "network.private_cidrs",
 	},
 	"sandbox_container_image": {
 		"source", "push", "registry_auth", "copies", "digest", "size", "layers", "build.dockerfile_inline", "build.no_cache",

@@ -76,6 +76,7 @@ type EnvironmentSpec struct {
 	Type             EnvironmentType   `json:"type" enum:"rpg,catan,coding,custom" doc:"Sets the default expiry conditions."`
 	Backend          Backend           `json:"backend" enum:"docker,cloudflare"`
 	Image            string            `json:"image" doc:"Image reference, pinned by digest or id if possible."`
+	ImagePull        ImagePull         `json:"image_pull,omitempty" enum:"never,missing" doc:"missing: the engine pulls images that it does not have, those of companions too. Docker only. Default never."`
 	Resources        Resources         `json:"resources,omitzero"`
 	Network          NetworkMode       `json:"network" enum:"none,restricted,full"`
 	Egress           *Egress           `json:"egress,omitempty" doc:"What sandboxes may reach in a restricted network. Default: github.com, api.github.com, raw.githubusercontent.com and cdn.jsdelivr.net."`
@@ -111,6 +112,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	if s.Backend == Cloudflare { // which cannot pause
 		network, sleep = NetworkNone, SleepStop
 	}
+	orDefault(&s.ImagePull, PullNever)
 	orDefault(&s.Network, network)
 	orDefault(&s.TTL, DefaultTTL)
 	orDefault(&s.MaxLifetime, DefaultMaxLifetime)
@@ -172,6 +174,7 @@ func (s EnvironmentSpec) Validate() error {
 	if s.SleepMode != SleepPause && s.SleepMode != SleepStop {
 		bad("sleep_mode", "must be pause or stop, not %q", s.SleepMode)
 	}
+	f = append(f, s.ImagePull.fields()...)
 	f = append(f, s.Unsupported()...)
 	f = append(f, s.Resources.fields()...)
 	f = append(f, s.envFields()...)
@@ -209,6 +212,8 @@ func (s EnvironmentSpec) Unsupported() []Field {
 		}
 	}
 	if s.Backend == Cloudflare {
+		must(s.ImagePull != PullMissing, "image_pull",
+			"must not be missing on Cloudflare, which runs images of the account's registry")
 		must(s.SleepMode != SleepPause, "sleep_mode",
 			"must be stop on Cloudflare, which cannot pause: a sleeping sandbox keeps only /data")
 		must(s.WarmPool == nil, "warm_pool",

@@ -78,7 +78,7 @@ type Limits struct {
 	TTL, SleepAfter sandbox.Duration
 }
 
-// ImageLimit is the longest transfer of an image to a backend. A retry continues an interrupted transfer.
+// ImageLimit is the longest transfer of an image to a backend, or pull by it. A retry continues an interrupted one.
 const ImageLimit = 30 * time.Minute
 
 // EnvironmentRef names an environment's resources on a backend instance.

@@ -2,9 +2,6 @@ package image
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,7 +20,7 @@ func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest stri
 	if err != nil {
 		return "", coded(err, "push image %s", ref)
 	}
-	digest, err = followTransfer(ctx, answer)
+	digest, err = dockerapi.FollowTransfer(ctx, answer)
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.CodeOf(err), "push image %s: %w", ref, err)
 	}
@@ -47,34 +44,8 @@ func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) 
 	if err != nil {
 		return Image{}, coded(err, "pull image %s", pinned)
 	}
-	if _, err := followTransfer(ctx, answer); err != nil {
+	if _, err := dockerapi.FollowTransfer(ctx, answer); err != nil {
 		return Image{}, sandbox.Errorf(sandbox.CodeOf(err), "pull image %s: %w", pinned, err)
 	}
 	return b.Inspect(ctx, pinned)
-}
-
-// followTransfer reads the answer of a push or pull to its end, because it contains the error. It returns the
-// digest in the answer, if any. Errors: Failed, Unavailable, Timeout.
-func followTransfer(ctx context.Context, answer io.ReadCloser) (digest string, err error) {
-	defer func() { _ = answer.Close() }() // the answer was read to its end
-	for d := json.NewDecoder(answer); ; {
-		var m dockerapi.Message
-		switch err := d.Decode(&m); {
-		case errors.Is(err, io.EOF):
-			return digest, nil
-		case ctx.Err() != nil:
-			return "", sandbox.Errorf(sandbox.Timeout, "stopped before its end: %w", context.Cause(ctx))
-		case err != nil:
-			return "", sandbox.Errorf(sandbox.Unavailable, "the engine's answer was cut off: %w", err)
-		case m.Error != nil:
-			return "", sandbox.Errorf(sandbox.Failed, "%s", m.Error.Message)
-		}
-		if m.Aux == nil {
-			continue
-		}
-		var result struct{ Digest string }
-		if err := json.Unmarshal(*m.Aux, &result); err == nil && result.Digest != "" {
-			digest = result.Digest
-		}
-	}
 }

@@ -89,14 +89,14 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 
 func (e *Engine) checkEnvironment(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment,
 	instance string) error {
-	ctx, cancel := context.WithTimeout(ctx, provisionTimeout(x))
+	ctx, cancel := context.WithTimeout(ctx, provisionTimeout(x, p.ImagePull))
 	defer cancel()
 	return lifecycle.AsError(x.Check(ctx, e.EnvironmentRef(p.ID, instance), p.EnvironmentSpec))
 }
 
 // provisionTimeout bounds what a backend does to make an environment.
-func provisionTimeout(x driver.Executor) time.Duration {
-	if x.Capabilities().TakesImages {
+func provisionTimeout(x driver.Executor, pull sandbox.ImagePull) time.Duration {
+	if x.Capabilities().TakesImages || pull == sandbox.PullMissing {
 		return lifecycle.SpawnTimeout + driver.ImageLimit
 	}
 	return lifecycle.SpawnTimeout

@@ -50,7 +50,7 @@ func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
 		return err
 	}
 	looked := e.LookAtAll(ctx, x, v)
-	repaired := v.Repair(ctx, provisionTimeout(x))
+	repaired := v.Repair(ctx, provisionTimeout(x, sandbox.PullNever))
 	_, collected := v.Collect(ctx)
 	return errors.Join(v.Failure(), looked, repaired, collected)
 }

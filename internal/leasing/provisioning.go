@@ -162,7 +162,7 @@ func (e *Engine) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.
 	begun := e.Background(func() {
 		detached := context.WithoutCancel(ctx)
 		err := e.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
-			bounded, cancel := context.WithTimeout(claimed, provisionTimeout(x))
+			bounded, cancel := context.WithTimeout(claimed, provisionTimeout(x, p.ImagePull))
 			defer cancel()
 			err := x.Provision(bounded, e.EnvironmentRef(p.ID, instance), p.EnvironmentSpec)
 			if err == nil && brokers {

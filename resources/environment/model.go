@@ -21,6 +21,7 @@ type Model struct {
 	Type             types.String   `tfsdk:"type"`
 	Backend          types.String   `tfsdk:"backend"`
 	Image            types.String   `tfsdk:"image"`
+	ImagePull        types.String   `tfsdk:"image_pull"`
 	InstanceType     types.String   `tfsdk:"instance_type"`
 	Resources        *Size          `tfsdk:"resources"`
 	Network          *Network       `tfsdk:"network"`
@@ -92,6 +93,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 		Type:        sandbox.EnvironmentType(m.Type.ValueString()),
 		Backend:     sandbox.Backend(m.Backend.ValueString()),
 		Image:       m.Image.ValueString(),
+		ImagePull:   sandbox.ImagePull(m.ImagePull.ValueString()),
 		Resources:   expandResources(m),
 		SleepAfter:  m.SleepAfter.Pointer(),
 		SleepMode:   sandbox.SleepMode(m.SleepMode.ValueString()),
@@ -151,6 +153,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.Type = types.StringValue(string(spec.Type))
 	m.Backend = types.StringValue(string(spec.Backend))
 	m.Image = types.StringValue(spec.Image)
+	m.ImagePull = types.StringValue(string(spec.ImagePull))
 	m.flattenResources(spec)
 	diags.Append(m.flattenNetwork(ctx, spec)...)
 	m.TTL = duration.New(spec.TTL)

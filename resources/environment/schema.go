@@ -77,9 +77,17 @@ func attributes() map[string]schema.Attribute {
 			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		},
 		"image": schema.StringAttribute{
-			MarkdownDescription: "Image of the sandboxes. The engine must have it. Use the `reference` of a " +
-				"`sandbox_container_image`, which is pinned. Running sandboxes keep theirs.",
+			MarkdownDescription: "Image of the sandboxes. The engine must have it, or `image_pull` allow to pull it. Use the " +
+				"`reference` of a `sandbox_container_image`, which is pinned. Running sandboxes keep theirs.",
 			Required: true,
+		},
+		"image_pull": schema.StringAttribute{
+			MarkdownDescription: "`missing`: the engine pulls images that it does not have, those of companions too, when " +
+				"the environment is created or changed. A reconciler logs in to registries with its `--registry-logins`. " +
+				"`never`: an image that the engine does not have is an error. Docker only. Default: `never`.",
+			Optional: true,
+			Computed: true,
+			Default:  stringdefault.StaticString(string(sandbox.PullNever)),
 		},
 		"instance_type": schema.StringAttribute{
 			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() +

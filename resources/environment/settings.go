@@ -34,12 +34,13 @@ type Settings struct {
 	Processes      types.List     `tfsdk:"process"`
 	PostMortem     duration.Value `tfsdk:"post_mortem"`
 	CommandTimeout duration.Value `tfsdk:"command_timeout"`
+	ImagePull      types.String   `tfsdk:"image_pull"`
 }
 
 // SettingsAttributes describes the settings as the resource does; all are computed.
 func SettingsAttributes() map[string]datasource.Attribute {
 	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "initial_state", "skills", "post_mortem",
-		"command_timeout")
+		"command_timeout", "image_pull")
 	maps.Copy(all, computed.Attributes(networkAttribute().Attributes, "allow", "private_cidrs", "credentials",
 		"authorities"))
 	maps.Copy(all,
@@ -86,6 +87,7 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 		Processes:      m.Processes,
 		PostMortem:     duration.FromPointer(spec.PostMortem),
 		CommandTimeout: duration.New(spec.CommandTimeout),
+		ImagePull:      value.String(spec.ImagePull),
 	}
 	if spec.Network == sandbox.NetworkRestricted {
 		rules := spec.EgressRules()

@@ -77,6 +77,7 @@ func (m *Model) asWritten(ctx context.Context, raw sandbox.EnvironmentSpec,
 	filled *sandbox.EnvironmentSpec) (diags diag.Diagnostics) {
 	asWritten(&filled.Type, raw.Type, m.Type)
 	asWritten(&filled.Backend, raw.Backend, m.Backend)
+	asWritten(&filled.ImagePull, raw.ImagePull, m.ImagePull)
 	asWritten(&filled.TTL, raw.TTL, m.TTL)
 	asWritten(&filled.MaxLifetime, raw.MaxLifetime, m.MaxLifetime)
 	asWritten(&filled.CommandTimeout, raw.CommandTimeout, m.CommandTimeout)

@@ -82,8 +82,7 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 }
 
 // checkCompanions rejects companions that the engine cannot run. Errors: as Check.
-func (e *Executor) checkCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
-	info dockerapi.Info) error {
+func (e *Executor) checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
 	var f []sandbox.Field
 	runtime := program{runtime: info.DefaultRuntime}.runtimeOf(spec.Confinement)
 	if len(spec.Companions) > 0 && !usual(runtime) {
@@ -95,9 +94,6 @@ func (e *Executor) checkCompanions(ctx context.Context, ref driver.EnvironmentRe
 			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis",
 				Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)})
 		}
-		if _, err := e.findImage(ctx, spec.Companions[name].Image, ref.Instance); err != nil {
-			return err
-		}
 	}
 	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
 }
@@ -106,7 +102,7 @@ func (e *Executor) checkCompanions(ctx context.Context, ref driver.EnvironmentRe
 func (e *Executor) provisionCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
 	p program) (references []string, err error) {
 	for _, name := range spec.Companions.Names() {
-		img, err := e.findImage(ctx, spec.Companions[name].Image, ref.Instance)
+		img, err := e.getImage(ctx, spec.Companions[name].Image, ref.Instance, spec.ImagePull)
 		if err != nil {
 			return nil, err
 		}

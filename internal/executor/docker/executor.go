@@ -42,6 +42,8 @@ type Config struct {
 	Calls int
 	// Gateway configures the gateways of restricted networks.
 	Gateway Gateway
+	// Logins has the credentials for registries that images are pulled from; nil: none.
+	Logins Logins
 	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
 	// DefaultNetworkPool. The range must not be in use on the engine's host or on networks that the host can
 	// reach.
@@ -58,6 +60,7 @@ type Executor struct {
 
 	channels *channels
 	gateway  Gateway
+	logins   Logins
 	pool     netip.Prefix // of subnets
 	// networking holds an element while a network is being created.
 	networking chan struct{}
@@ -109,6 +112,7 @@ func New(cfg Config) (*Executor, error) {
 		log:            cfg.Logger,
 		lanes:          newLanes(cfg.Calls),
 		gateway:        cfg.Gateway,
+		logins:         cfg.Logins,
 		pool:           pool,
 		networking:     make(chan struct{}, 1),
 		programs:       make(map[string]program),

@@ -11,39 +11,46 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Check implements driver.Provisioner: it checks what is known before the first sandbox.
+// Check implements driver.Provisioner: it checks what is known before the first sandbox. Whether a registry has the
+// images that Provision pulls is not known.
 func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	_, err := e.check(ctx, ref, spec)
-	return err
+	if err := e.check(ctx, ref, spec); err != nil || spec.ImagePull == sandbox.PullMissing {
+		return err
+	}
+	for _, image := range spec.Images() {
+		if _, err := e.findImage(ctx, image, ref.Instance); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// check is Check, and returns the image.
-func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef,
-	spec sandbox.EnvironmentSpec) (img dockerapi.ImageInspect, err error) {
+// check is Check without the images.
+func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := checkRef(ref); err != nil {
-		return img, err
+		return err
 	}
 	if err := checkNetwork(spec.Network); err != nil {
-		return img, err
+		return err
 	}
 	info, err := e.engineOf(ctx, ref.Instance)
 	if err != nil {
-		return img, err
+		return err
 	}
 	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
-		return img, err
+		return err
 	}
-	if err := e.checkCompanions(ctx, ref, spec, info); err != nil {
-		return img, err
-	}
-	return e.findImage(ctx, spec.Image, ref.Instance)
+	return e.checkCompanions(ref, spec, info)
 }
 
 // Provision implements driver.Provisioner. It creates the environment's template image and guest volume, its
 // gateway if the network is restricted or it has LLM routes, and its ledger's relay. An unusual container runtime must
 // first run a command.
 func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	img, err := e.check(ctx, ref, spec)
+	if err := e.check(ctx, ref, spec); err != nil {
+		return err
+	}
+	img, err := e.getImage(ctx, spec.Image, ref.Instance, spec.ImagePull)
 	if err != nil {
 		return err
 	}
@@ -92,22 +99,6 @@ func checkNetwork(mode sandbox.NetworkMode) error {
 			"must be none, restricted or full, not %q: an unknown mode must not give a sandbox more network than "+
 				"requested", mode),
 	}})
-}
-
-// findImage inspects an image on the engine. Errors: NotFound with ReasonImageNotFound.
-func (e *Executor) findImage(ctx context.Context, ref, instance string) (dockerapi.ImageInspect, error) {
-	img, err := fetch(ctx, e, read("find image", ref), func(ctx context.Context) (dockerapi.ImageInspect, error) {
-		return e.api.ImageInspect(ctx, ref)
-	})
-	if !isCode(err, sandbox.NotFound) {
-		return img, err
-	}
-	if err := e.confirm(ctx, instance); err != nil {
-		return img, err
-	}
-	return img, sandbox.Errorf(sandbox.NotFound,
-		"docker: engine %s has no image %s: build it with sandbox_container_image, or pull or import it on that engine",
-		instance, ref).WithReason(sandbox.ReasonImageNotFound)
 }
 
 // ensureVolume creates a volume, or finds ours: the engine answers alike to both.

@@ -72,6 +72,8 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.Docker.Context, "docker-context", "", "docker context to use")
 	f.TextVar(&s.Docker.NetworkPool, "network-pool", docker.DefaultNetworkPool,
 		"unused IPv4 range, /12 to /28; each sandbox with a full network gets a /28 from it")
+	f.StringVar(&s.registryLogins, "registry-logins", "", "`file` of logins for registries that images are pulled from, "+
+		"as docker login writes it (default: none, so that only public images can be pulled)")
 	addCloudflareFlags(f, &s.Cloudflare)
 	s.gateway.add(f, &s.Docker.Gateway)
 	f.StringVar(&s.DockerPriceBook, "docker-price-book", "",

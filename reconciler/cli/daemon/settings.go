@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -18,6 +19,8 @@ type settings struct {
 	gateway   gatewayFlags
 	logFormat string
 	logLevel  slog.Level
+	// registryLogins is a file of the docker CLI; "" means none.
+	registryLogins string
 }
 
 // complete checks the settings and fills in defaults. generate says that missing credential files are about to be
@@ -28,6 +31,12 @@ func (s *settings) complete(generate bool) error {
 	}
 	if err := s.Validate(); err != nil {
 		return err
+	}
+	if s.registryLogins != "" {
+		var err error
+		if s.Docker.Logins, err = docker.LoginsIn(s.registryLogins); err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "--registry-logins: %w", err)
+		}
 	}
 	return errors.Join(s.fillIn(generate), s.gateway.fill(&s.Docker.Gateway, os.Getenv),
 		fillCloudflare(&s.Cloudflare, os.Getenv))

@@ -520,6 +520,9 @@ class Environment(TypedDict):
     env_passthrough: NotRequired[list[str]]
     # Conditions that end leases of this environment.
     expiry_conditions: NotRequired[list[str]]
+    # missing: the engine pulls images that it does not have, those of companions too. Docker only. Default
+    # never.
+    image_pull: NotRequired[Literal['never', 'missing']]
     # Initial text files, by path relative to /data, for sandboxes that start without a snapshot.
     initial_state: NotRequired[dict[str, str]]
     instance: NotRequired[str]
@@ -1170,6 +1173,9 @@ class PutEnvironment(TypedDict):
     # Conditions that end leases of this environment.
     expiry_conditions: NotRequired[list[str]]
     id: NotRequired[str]
+    # missing: the engine pulls images that it does not have, those of companions too. Docker only. Default
+    # never.
+    image_pull: NotRequired[Literal['never', 'missing']]
     # Initial text files, by path relative to /data, for sandboxes that start without a snapshot.
     initial_state: NotRequired[dict[str, str]]
     # Backend instance to deploy to. Another instance than before moves the environment; its leases must have

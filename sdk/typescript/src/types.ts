@@ -487,6 +487,8 @@ export interface Environment {
   env_passthrough?: string[];
   /** Conditions that end leases of this environment. */
   expiry_conditions?: string[];
+  /** missing: the engine pulls images that it does not have, those of companions too. Docker only. Default never. */
+  image_pull?: "never" | "missing";
   /** Initial text files, by path relative to /data, for sandboxes that start without a snapshot. */
   initial_state?: Record<string, string>;
   instance?: string;
@@ -1103,6 +1105,8 @@ export interface PutEnvironment {
   /** Conditions that end leases of this environment. */
   expiry_conditions?: string[];
   id?: string;
+  /** missing: the engine pulls images that it does not have, those of companions too. Docker only. Default never. */
+  image_pull?: "never" | "missing";
   /** Initial text files, by path relative to /data, for sandboxes that start without a snapshot. */
   initial_state?: Record<string, string>;
   /** Backend instance to deploy to. Another instance than before moves the environment; its leases must have ended. */
