@@ -1,56 +1,60 @@
-// Command terraform-provider-sandbox is two programs in one binary: started by Terraform it is the
-// provider; as `terraform-provider-sandbox reconciler …` it is the reconciler and its command line.
-// `terraform-provider-sandbox plan-summary` tells reviewers what a plan means.
+// Command terraform-provider-sandbox is two programs in one binary. Started by Terraform it is the provider. Called by
+// a user, as `sandbox` or by any other name, it is the command line, which also runs the reconciler. Package cli says
+// why it has this name.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
-
-	"github.com/spf13/cobra"
+	"syscall"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/plansummary"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // version is set by the build.
 var version = "dev"
 
+// pluginCookie is set by Terraform for every plugin that it starts (terraform-plugin-go, tfprotov6/tf6server).
+const pluginCookie = "TF_PLUGIN_MAGIC_COOKIE"
+
 func main() {
-	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") { // Terraform gives no arguments
-		os.Exit(cli.Run(context.Background(), newCommand(), os.Args[1:]))
+	name := cli.NameOf(os.Args[0])
+	if isProvider, debug := providerOf(name, os.Args[1:], os.Getenv(pluginCookie)); isProvider {
+		if err := provider.Serve(context.Background(), version, debug); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
-	if err := serveProvider(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	os.Exit(run(name, os.Args[1:]))
 }
 
-// newCommand returns the program as a command line.
-func newCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "terraform-provider-sandbox",
-		Short:         "Lease sandboxes to agents",
-		Long:          "Lease sandboxes to agents. Without a command this is a provider, which Terraform starts.",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return sandbox.Errorf(sandbox.Invalid, "unknown command %q; see %s help", args[0], cmd.CommandPath())
-		},
+// providerOf says whether a call with arguments means the provider, and whether a debugger attaches to it. Terraform
+// gives no arguments, but a cookie.
+func providerOf(name string, args []string, cookie string) (isProvider, debug bool) {
+	if !strings.HasPrefix(name, "terraform-provider-") {
+		return false, false
 	}
-	root.AddCommand(cli.New(version, daemon.Commands(version)...), plansummary.NewCommand())
-	return root
+	if len(args) == 1 && (args[0] == "-debug" || args[0] == "--debug") {
+		return true, true
+	}
+	return len(args) == 0 && cookie != "", false
 }
 
-func serveProvider() error {
-	debug := flag.Bool("debug", false, "let a debugger attach to the provider")
-	flag.Parse()
-	return provider.Serve(context.Background(), version, *debug)
+// run runs the command line until it ends or is interrupted, and returns its exit code.
+func run(name string, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	defer stop()
+	summary := plansummary.NewCommand()
+	summary.GroupID = cli.GroupProgram
+	return cli.Run(ctx, cli.New(cli.Config{
+		Name: name, Version: version, Local: append(daemon.Commands(version), summary),
+	}), args)
 }

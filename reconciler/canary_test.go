@@ -160,7 +160,7 @@ func (o *operated) want(status int, method, path, body string, header ...string)
 // command runs a command of the client and keeps what it prints.
 func (o *operated) command(args ...string) {
 	var out bytes.Buffer
-	command := cli.New("test")
+	command := cli.New(cli.Config{})
 	command.SetIn(strings.NewReader(""))
 	command.SetOut(&out)
 	command.SetErr(&out)
@@ -273,7 +273,7 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 	}
 	at := []string{"--url", o.url, "--token-file", o.Dir + "/tokens", "--output", "json"}
 	for _, args := range [][]string{
-		{"leases"}, {"environments"}, {"events"}, {"costs"}, {"token", "list"}, {"audit"}, {"drift"},
+		{"lease", "list"}, {"env", "list"}, {"events"}, {"cost"}, {"token", "list"}, {"audit"}, {"drift"},
 	} {
 		o.command(append(args, at...)...)
 		o.command(append(args, "--url", o.url+"/nothing", "--token-file", o.Dir+"/tokens", "--output", "json")...)

@@ -27,9 +27,7 @@ Exit codes: 0 all rules pass; 1 a rule fails, or an instance could not be audite
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "auditing sandboxes")
 			report, err := service.Audit(cmd.Context(), r)
-			stop()
 			if err != nil {
 				return err
 			}
@@ -60,17 +58,18 @@ func auditError(report sandbox.AuditReport) error {
 }
 
 func fillAudit(t *table, report sandbox.AuditReport, all bool) {
-	t.row("RESULT", "RULE", "TITLE", "ENVIRONMENT", "LEASE", "SANDBOX", "OBJECT", "DETAIL")
+	t.head(flex("OBJECT"), col("RESULT"), col("RULE"), flex("TITLE"), wide("ENVIRONMENT"), leaseCol("LEASE"),
+		wide("SANDBOX"), flex("DETAIL"))
 	for _, i := range report.Instances {
 		for _, group := range byObject(i.Checks) {
 			if !all && findingsOf(group) == 0 {
 				c := group[0]
-				t.row("PASS", "all", summary(group), c.EnvironmentID, c.LeaseID, c.SandboxID, c.Object, "")
+				t.row(c.Object, "PASS", "all", summary(group), c.EnvironmentID, c.LeaseID, c.SandboxID, "")
 				continue
 			}
 			for _, c := range group {
 				if all || c.Verdict == sandbox.VerdictFinding {
-					t.row(result(c.Verdict), c.Rule, c.Title, c.EnvironmentID, c.LeaseID, c.SandboxID, c.Object, c.Detail)
+					t.row(c.Object, result(c.Verdict), c.Rule, c.Title, c.EnvironmentID, c.LeaseID, c.SandboxID, c.Detail)
 				}
 			}
 		}

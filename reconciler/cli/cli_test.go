@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -103,8 +104,23 @@ type result struct {
 }
 
 func run(ctx context.Context, stdin string, args ...string) result {
+	return runWith(ctx, cli.Config{Getenv: noHome}, stdin, args...)
+}
+
+// noHome is the environment of a user who never logged in.
+func noHome(name string) string {
+	if name == "XDG_CONFIG_HOME" {
+		return "/nowhere"
+	}
+	return os.Getenv(name)
+}
+
+// runWith runs a command with settings of a test.
+func runWith(ctx context.Context, c cli.Config, stdin string, args ...string) result {
 	var out, err bytes.Buffer
-	command := cli.New("1.2.3")
+	c.Version = "1.2.3"
+	c.Local = daemon.Commands(c.Version)
+	command := cli.New(c)
 	command.SetIn(strings.NewReader(stdin))
 	command.SetOut(&out)
 	command.SetErr(&err)
@@ -116,7 +132,7 @@ func run(ctx context.Context, stdin string, args ...string) result {
 func (w *world) run(args ...string) result {
 	w.Helper()
 	at := []string{"--url", w.url, "--token-file", w.tokenFile}
-	return run(w.Context(), "", append(args[:1:1], append(at, args[1:]...)...)...)
+	return runWith(w.Context(), cli.Config{Getenv: noHome, Now: w.Now}, "", append(args[:1:1], append(at, args[1:]...)...)...)
 }
 
 func (w *world) want(r result, code int, texts ...string) {
@@ -144,10 +160,10 @@ func TestSendEndsAGame(t *testing.T) {
 	w.want(run(t.Context(), "", signed...), cli.ExitDone, "yes") // a duplicate
 	w.want(run(t.Context(), "", append(signed, "--reason", "bob wins")...), cli.ExitFailed, "Error:", "msg-1")
 	w.Advance(time.Second)
-	w.want(w.run("leases"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "deleted",
+	w.want(w.run("lease", "list"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "deleted",
 		"condition: game.finished: ann wins")
-	w.want(w.run("environments"), cli.ExitDone, "catan-7", "ended by game.finished")
-	w.want(w.run("environments", "reopen", "catan-7"), cli.ExitDone, "open")
+	w.want(w.run("env", "list"), cli.ExitDone, "catan-7", "ended by game.finished")
+	w.want(w.run("env", "reopen", "catan-7"), cli.ExitDone, "open")
 
 	// With a token, and a receipt for programs.
 	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", now, "--output", "json")
@@ -163,15 +179,15 @@ func TestAcquireWaitsUnlessItIsToldNotTo(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Hour)
 	w.HoldSpawns(true)
-	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7", "--no-wait"), cli.ExitDone,
+	w.want(w.run("lease", "create", "did:plc:zoe", "catan-7", "--no-wait"), cli.ExitDone,
 		"did:plc:zoe::catan-7", "pending")
 	w.HoldSpawns(false)
-	w.want(w.run("leases", "acquire", "did:plc:zoe", "catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "active", "ready")
-	w.want(w.run("leases", "acquire", "did:plc:zoe"), cli.ExitUsage, "2 arguments")
+	w.want(w.run("lease", "create", "did:plc:zoe", "catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "active", "ready")
+	w.want(w.run("lease", "create", "did:plc:zoe"), cli.ExitUsage, "2 arguments")
 	w.FailKills(true)
-	w.want(w.run("leases", "release", "did:plc:zoe::catan-7", "--no-wait"), cli.ExitDone, "did:plc:zoe::catan-7", "expired")
+	w.want(w.run("lease", "release", "did:plc:zoe::catan-7", "--no-wait"), cli.ExitDone, "did:plc:zoe::catan-7", "expired")
 	w.FailKills(false)
-	w.want(w.run("leases", "release", "did:plc:zoe::catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "destroyed")
+	w.want(w.run("lease", "release", "did:plc:zoe::catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "destroyed")
 }
 
 func TestAcquireBatchTakesAgentsFromItsArgumentsAndAFile(t *testing.T) {
@@ -182,15 +198,15 @@ func TestAcquireBatchTakesAgentsFromItsArgumentsAndAFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("# the table\ndid:plc:zoe\n\n did:plc:yan # north\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:xia", "--agents-file", file, "--all-or-none"),
+	w.want(w.run("lease", "create-batch", "catan-7", "did:plc:xia", "--agents-file", file, "--all-or-none"),
 		cli.ExitDone, "did:plc:xia::catan-7", "did:plc:zoe::catan-7", "did:plc:yan::catan-7", "active")
-	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:vic", "did:plc:zoe", "--owner", "gm"), cli.ExitFailed,
+	w.want(w.run("lease", "create-batch", "catan-7", "did:plc:vic", "did:plc:zoe", "--owner", "gm"), cli.ExitFailed,
 		"did:plc:vic::catan-7", "no lease for 1 of 2 agents: did:plc:zoe: lease did:plc:zoe::catan-7 is held by")
-	w.want(w.run("leases", "acquire-batch", "catan-7", "did:plc:uma", "did:plc:zoe", "--owner", "gm", "--all-or-none"),
+	w.want(w.run("lease", "create-batch", "catan-7", "did:plc:uma", "did:plc:zoe", "--owner", "gm", "--all-or-none"),
 		cli.ExitFailed, "items[1]")
-	w.want(w.run("leases", "acquire-batch", "catan-7"), cli.ExitUsage, "items")
-	w.want(w.run("leases", "acquire-batch"), cli.ExitUsage, "environment")
-	w.want(w.run("leases", "acquire-batch", "catan-7", "--agents-file", file+"x"), cli.ExitUsage, "no such file")
+	w.want(w.run("lease", "create-batch", "catan-7"), cli.ExitUsage, "items")
+	w.want(w.run("lease", "create-batch"), cli.ExitUsage, "environment")
+	w.want(w.run("lease", "create-batch", "catan-7", "--agents-file", file+"x"), cli.ExitUsage, "no such file")
 }
 
 func TestExitCodes(t *testing.T) {
@@ -198,30 +214,30 @@ func TestExitCodes(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Second)
 	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), cli.ExitUsage, "data.agent_did")
-	w.want(w.run("leases", "--no-such-flag"), cli.ExitUsage, "--no-such-flag")
-	w.want(w.run("leases", "one"), cli.ExitUsage, "0 arguments")
-	w.want(w.run("leases", "--output", "xml"), cli.ExitUsage, "table or json")
-	w.want(w.run("costs", "--group-by", "colour"), cli.ExitUsage, "group_by")
-	w.want(w.run("costs", "--from", "yesterday"), cli.ExitUsage, "--from")
+	w.want(w.run("lease", "list", "--no-such-flag"), cli.ExitUsage, "--no-such-flag")
+	w.want(w.run("lease", "list", "one"), cli.ExitUsage, "no arguments, not 1")
+	w.want(w.run("lease", "list", "--output", "xml"), cli.ExitUsage, "table, wide, json, yaml or name")
+	w.want(w.run("cost", "--group-by", "colour"), cli.ExitUsage, "group_by")
+	w.want(w.run("cost", "--from", "yesterday"), cli.ExitUsage, "--from")
 	w.want(run(t.Context(), "", "no-such-command"), cli.ExitUsage, "no-such-command")
 	w.want(run(t.Context(), ""), cli.ExitDone, "send", "exec", "events")
 	w.want(run(t.Context(), "", "version"), cli.ExitDone, "1.2.3")
-	w.want(run(t.Context(), "", "leases", "--token-file", w.tokenFile), cli.ExitUsage, "--url", "SANDBOX_RECONCILER_URL")
-	w.want(run(t.Context(), "", "leases", "--url", w.url), cli.ExitUsage, "--token-file", "SANDBOX_RECONCILER_TOKEN")
-	w.want(w.run("leases", "release", "did:plc:nobody::catan-7"), cli.ExitFailed, "Error:")
+	w.want(run(t.Context(), "", "lease", "list", "--token-file", w.tokenFile), cli.ExitUsage, "--url", "SANDBOX_RECONCILER_URL")
+	w.want(run(t.Context(), "", "lease", "list", "--url", w.url), cli.ExitUsage, "--token-file", "SANDBOX_RECONCILER_TOKEN")
+	w.want(w.run("lease", "release", "did:plc:nobody::catan-7"), cli.ExitFailed, "Error:")
 	w.FailKills(true)
-	w.want(w.run("leases", "release", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
+	w.want(w.run("lease", "release", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
 
 	other := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(other, []byte(access.NewToken()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.want(run(t.Context(), "", "leases", "--url", w.url, "--token-file", other), cli.ExitFailed,
+	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), cli.ExitFailed,
 		"rejects the credentials")
 	if err := os.Chmod(other, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.want(run(t.Context(), "", "leases", "--url", w.url, "--token-file", other), cli.ExitUsage, "chmod 600")
+	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), cli.ExitUsage, "chmod 600")
 }
 
 func TestExecIsTheCommand(t *testing.T) {
@@ -257,24 +273,26 @@ func TestReportsAreReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(90 * time.Minute)
-	w.want(w.run("costs"), cli.ExitDone,
+	w.want(w.run("cost"), cli.ExitDone,
 		"LEASE                 GENERATIONS  AWAKE h  ASLEEP h   CPU h  GROSS  INCLUDED  PLAN FEE    NET  ON CLOUDFLARE\n"+
 			"did:plc:ann::catan-7            1   1.5000    0.0000  0.0000  $0.06    -$0.06     $5.00  $5.00          $5.00\n"+
 			"total                           1   1.5000    0.0000  0.0000  $0.06    -$0.06     $5.00  $5.00          $5.00\n")
-	w.want(w.run("costs", "--accounts"), cli.ExitDone, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21",
+	w.want(w.run("cost", "--accounts", "-o", "wide"), cli.ExitDone, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21",
 		"GiB-hours", "25.000", "plan fee", "$5.00")
-	w.want(w.run("costs", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"net_usd": "5.00"`, `"shadow": {`,
+	w.want(w.run("cost", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"net_usd": "5.00"`, `"shadow": {`,
 		`"accounts": [`, `"unit": "vCPU-minutes"`)
-	w.want(w.run("costs", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
+	w.want(w.run("cost", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
 	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready",
-		"did:plc:ann::catan-7#1")
+		"ann@catan-7#1")
 	if r := w.run("events", "--after", "2"); strings.Contains(r.out, "sandbox.accepted") ||
 		!strings.Contains(r.out, "sandbox.ready") {
 		t.Errorf("after the second event come\n%s", r.out)
 	}
 	w.want(w.run("events", "--after", "99"), cli.ExitUsage, "event ids up to 4")
-	w.want(w.run("leases"), cli.ExitDone, "LEASE",
-		"active", w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
+	w.want(w.run("lease", "list"), cli.ExitDone, "LEASE",
+		"active", "1h30m ago", "in 22h30m")
+	w.want(w.run("lease", "list", "-o", "wide"), cli.ExitDone,
+		w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
 
 	l, err := w.Service.GetLease(t.Context(), "did:plc:ann::catan-7")
 	if err != nil {
@@ -282,7 +300,7 @@ func TestReportsAreReadable(t *testing.T) {
 	}
 	w.Remove(l.SandboxID)
 	w.Advance(time.Second)
-	w.want(w.run("drift"), cli.ExitDone, "vanished", l.SandboxID)
+	w.want(w.run("drift", "-o", "wide"), cli.ExitDone, "vanished", l.SandboxID)
 	var page struct{ Findings []sandbox.DriftFinding }
 	if r := w.run("drift", "-o", "json"); json.Unmarshal([]byte(r.out), &page) != nil || len(page.Findings) != 1 {
 		t.Errorf("as JSON the findings are %s", r.out)
@@ -366,7 +384,7 @@ func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
 		"did:plc:bob::rpg-1", "create it first")
 	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), cli.ExitDone,
 		"did:plc:bob::catan-7", "yes")
-	w.want(w.run("leases"), cli.ExitDone, "did:plc:bob::catan-7")
+	w.want(w.run("lease", "list"), cli.ExitDone, "did:plc:bob::catan-7")
 	w.want(w.run("adopt", "--ledger", "x"), cli.ExitUsage, "ledger_id")
 	var report sandbox.AdoptReport
 	if r := w.run("adopt", "--ledger", "lostlostlostlost", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil ||
@@ -381,8 +399,8 @@ func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	w.game(time.Second)
 	w.want(w.run("send", "--type", "game.finished", "--environment", "catan-7",
 		"--timestamp", w.Now().Format(time.RFC3339), "--reason", "x\x1b[2J\ty\nz"), cli.ExitDone)
-	for _, command := range []string{"leases", "events"} {
-		if r := w.run(command); strings.Contains(r.out, "\x1b") || strings.Contains(r.out, "\nz") {
+	for _, command := range [][]string{{"lease", "list"}, {"events"}} {
+		if r := w.run(command...); strings.Contains(r.out, "\x1b") || strings.Contains(r.out, "\nz") {
 			t.Errorf("%s prints %q", command, r.out)
 		}
 	}
@@ -405,7 +423,7 @@ func TestEventsAreFollowed(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out := syncBuffer{make(chan string)}
-	command := cli.New("dev")
+	command := cli.New(cli.Config{Getenv: noHome})
 	command.SetOut(out)
 	code := make(chan int, 1)
 	go func() {
@@ -438,5 +456,5 @@ func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
 	}
 	t.Setenv("SANDBOX_RECONCILER_URL", w.url)
 	t.Setenv("SANDBOX_RECONCILER_TOKEN", token)
-	w.want(run(t.Context(), "", "environments"), cli.ExitDone, "ENVIRONMENT")
+	w.want(run(t.Context(), "", "env", "list"), cli.ExitDone, "ENVIRONMENT")
 }

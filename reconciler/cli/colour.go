@@ -7,10 +7,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Escape sequences of a cell. All have the same length: tabwriter counts them as text, and columns stay aligned.
+// Escape sequences of a cell.
 const (
-	bold   = "\x1b[01m"
-	plain  = "\x1b[39m"
+	bold   = "\x1b[1m"
 	green  = "\x1b[32m"
 	yellow = "\x1b[33m"
 	red    = "\x1b[31m"
@@ -38,14 +37,14 @@ var colours = map[string]string{
 	result(sandbox.VerdictFinding):    red,
 }
 
-// paint wraps a cell in the escape sequences of its colour.
+// paint wraps a title or a status in the escape sequences of its colour.
 func paint(cell string, isTitle bool) string {
 	as, says := colours[cell]
 	switch {
 	case isTitle:
 		as = bold
 	case !says:
-		as = plain
+		return cell
 	}
 	return as + cell + end
 }

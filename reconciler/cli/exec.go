@@ -17,6 +17,7 @@ func (a *app) exec() *cobra.Command {
 		env     []string
 		timeout time.Duration
 		noStdin bool
+		tty     bool
 		detach  bool
 	)
 	cmd := &cobra.Command{
@@ -25,7 +26,7 @@ func (a *app) exec() *cobra.Command {
 		Long: `Run a command in a lease's sandbox. Standard input, output and error are connected to
 the command. The exit code is the command's own, 124 after a timeout, and 125 if the command did not
 run or its outcome is unknown.`,
-		Example: `  reconciler exec did:plc:abc::catan-7 -- /player < state.json`,
+		Example: `  sandbox exec ada@catan-7 -- /player <state.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return &exitError{ExitNotRun, usage("exec takes a lease and, after --, a command")}
@@ -33,16 +34,21 @@ run or its outcome is unknown.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ref.ID, req.Command = args[0], args[1:]
+			if tty {
+				return &exitError{ExitNotRun, usage("-t: a sandbox has no terminals: leave -t out for a command that needs none, " +
+					"or use %s session for commands that share variables and a directory", a.name)}
+			}
+			req.Command = args[1:]
 			req.Timeout = sandbox.Duration(timeout)
 			var err error
 			if req.Env, err = variables(env); err != nil {
 				return &exitError{ExitNotRun, err}
 			}
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return &exitError{ExitNotRun, err}
 			}
+			ref.ID = id
 			if detach {
 				return a.startExec(cmd, service, ref, req)
 			}
@@ -63,8 +69,10 @@ run or its outcome is unknown.`,
 	f.Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
 	f.StringVar(&req.ID, "id", "",
 		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
-	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see execs")
+	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see command list and logs")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
+	f.BoolP("stdin", "i", true, "pass standard input to the command")
+	f.BoolVarP(&tty, "tty", "t", false, "not supported: a sandbox has no terminals")
 	return cmd
 }
 

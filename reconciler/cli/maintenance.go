@@ -22,9 +22,7 @@ a sweep finds it for the second time and it is older than two minutes.`,
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "comparing the backends with the ledger")
 			report, err := service.Sweep(cmd.Context(), r)
-			stop()
 			if err != nil {
 				return err
 			}
@@ -48,11 +46,12 @@ func fillSweep(t *table, report sandbox.SweepReport) {
 	if report.DryRun {
 		prefix = "would "
 	}
-	t.row("INSTANCE", "KIND", "ENVIRONMENT", "SANDBOX", "FIELD", "EXPECTED", "OBSERVED", "FIRST SEEN", "ACTION", "WHY")
+	t.head(flex("SANDBOX"), wide("INSTANCE"), col("KIND"), flex("ENVIRONMENT"), wide("FIELD"), wide("EXPECTED"),
+		wide("OBSERVED"), wide("FIRST SEEN"), col("ACTION"), flex("WHY"))
 	for _, i := range report.Instances {
 		for _, f := range i.Findings {
-			t.row(i.Instance, string(f.Kind), f.EnvironmentID, f.SandboxID, f.Field, f.Expected, f.Observed,
-				moment(f.FirstSeenAt), prefix+string(f.Action), f.Why)
+			t.row(f.SandboxID, i.Instance, string(f.Kind), f.EnvironmentID, f.Field, f.Expected, f.Observed,
+				t.when(f.FirstSeenAt), prefix+string(f.Action), f.Why)
 		}
 	}
 }
@@ -78,9 +77,7 @@ ones. Its sandboxes on an instance that was wiped are marked as vanished.`,
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "looking for sandboxes to adopt")
 			report, err := service.Adopt(cmd.Context(), r)
-			stop()
 			if err != nil {
 				return err
 			}
@@ -100,13 +97,14 @@ func fillAdopt(t *table, report sandbox.AdoptReport) {
 	if report.DryRun {
 		yes = "would be"
 	}
-	t.row("INSTANCE", "LEASE", "GENERATION", "SANDBOX", "ENVIRONMENT", "STATE", "DEADLINE", "ADOPTED", "WHY NOT")
+	t.head(leaseCol("LEASE"), wide("INSTANCE"), wide("GENERATION"), wide("SANDBOX"), wide("ENVIRONMENT"), col("STATE"),
+		col("DEADLINE"), col("ADOPTED"), flex("WHY NOT"))
 	for _, s := range report.Sandboxes {
 		adopted := "no"
 		if s.Adopted {
 			adopted = yes
 		}
-		t.row(s.Instance, s.LeaseID, strconv.FormatInt(s.Generation, 10), s.SandboxID, s.EnvironmentID, string(s.State),
-			moment(s.Deadline), adopted, s.Why)
+		t.row(s.LeaseID, s.Instance, strconv.FormatInt(s.Generation, 10), s.SandboxID, s.EnvironmentID, string(s.State),
+			t.when(s.Deadline), adopted, s.Why)
 	}
 }

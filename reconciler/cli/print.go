@@ -2,12 +2,8 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -15,59 +11,34 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// print prints a value as JSON, or as the table that fill fills.
+// The forms of --output.
+const (
+	outputTable = "table"
+	outputWide  = "wide"
+	outputJSON  = "json"
+	outputYAML  = "yaml"
+	outputName  = "name"
+)
+
+var outputs = []string{outputTable, outputWide, outputJSON, outputYAML, outputName}
+
+// print prints a value in the form of --output. fill fills the table, whose first column are the ids.
 func (a *app) print(cmd *cobra.Command, v any, fill func(t *table)) error {
-	if a.output == "json" {
-		enc := printable.NewEncoder(cmd.OutOrStdout())
+	out := cmd.OutOrStdout()
+	switch a.output {
+	case outputJSON:
+		enc := printable.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
+	case outputYAML:
+		return printYAML(out, v)
 	}
-	t := newTable(cmd.OutOrStdout(), inColour(cmd.OutOrStdout()))
+	t := &table{now: a.now(), wide: a.output == outputWide, width: a.width(out), paint: inColour(out)}
 	fill(t)
-	return t.w.Flush()
-}
-
-// table prints columns of text. The first row holds the titles. The tabwriter keeps the first error for Flush.
-type table struct {
-	w      *tabwriter.Writer
-	colour bool
-	rows   int
-}
-
-func newTable(w io.Writer, colour bool) *table {
-	return &table{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0), colour: colour}
-}
-
-func (t *table) row(cells ...string) {
-	for i := range cells {
-		if cells[i] = printable.Text(cells[i]); cells[i] == "" {
-			cells[i] = "-"
-		}
-		if t.colour {
-			cells[i] = paint(cells[i], t.rows == 0)
-		}
+	if a.output == outputName {
+		return t.names(out)
 	}
-	t.rows++
-	line := strings.Join(cells, "\t") + "\n"
-	_, _ = io.WriteString(t.w, line) // Flush returns the error
-}
-
-// note adds a line below the columns.
-func (t *table) note(text string) { _, _ = io.WriteString(t.w, printable.Text(text)+"\n") } // Flush returns the error
-
-// alignRight right-aligns the columns from to to-1.
-func alignRight(rows [][]string, from, to int) {
-	width := make([]int, to)
-	for _, cells := range rows {
-		for i := from; i < to; i++ {
-			width[i] = max(width[i], utf8.RuneCountInString(cells[i]))
-		}
-	}
-	for _, cells := range rows {
-		for i := from; i < to; i++ {
-			cells[i] = fmt.Sprintf("%*s", width[i], cells[i])
-		}
-	}
+	return t.print(out)
 }
 
 // moment formats a time in the local time zone, to the second.

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -44,19 +45,17 @@ func TestATableInColourHasTheColumnsOfOneWithout(t *testing.T) {
 	t.Parallel()
 	shown := func(colour bool) string {
 		var b bytes.Buffer
-		table := newTable(&b, colour)
-		table.row("LEASE", "STATUS", "REMARK")
+		table := table{paint: colour}
+		table.head(col("LEASE"), col("STATUS"), col("REMARK"))
 		table.row("did:plc:ann::catan-7", string(sandbox.LeaseActive), "")
 		table.row("did:plc:bo::catan-7", string(sandbox.SandboxFailed), "\x1b[31mred")
-		if err := table.w.Flush(); err != nil {
+		if err := table.print(&b); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
 	}
 	coloured := shown(true)
-	for _, want := range []string{
-		bold + "STATUS" + end, green + "active" + end, red + "failed" + end, plain + "did:plc:ann::catan-7" + end, " [31mred",
-	} {
+	for _, want := range []string{bold + "STATUS" + end, green + "active" + end, red + "failed" + end, " [31mred"} {
 		if !strings.Contains(coloured, want) {
 			t.Errorf("%q is not in %q", want, coloured)
 		}
@@ -66,20 +65,72 @@ func TestATableInColourHasTheColumnsOfOneWithout(t *testing.T) {
 	}
 }
 
+func TestATableFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	shown := func(width int, ids ...string) string {
+		var b bytes.Buffer
+		table := table{width: width}
+		table.head(leaseCol("LEASE"), col("STATUS"), num("COST"), wide("OWNER"), flex("REMARK"))
+		for _, id := range ids {
+			table.row(id, "destroyed", "$0.01", "suite", "condition: game.finished: ann wins after a long night")
+		}
+		table.note("a note that is longer than the narrow table")
+		if err := table.print(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		width int
+		ids   []string
+		want  string
+	}{
+		{0, []string{"did:plc:ann::catan-7"},
+			`LEASE                 STATUS      COST  REMARK
+did:plc:ann::catan-7  destroyed  $0.01  condition: game.finished: ann wins after a long night
+a note that is longer than the narrow table
+`},
+		{80, []string{"did:plc:ann::catan-7"},
+			`LEASE        STATUS      COST  REMARK
+ann@catan-7  destroyed  $0.01  condition: game.finished: ann wins after a long …
+a note that is longer than the narrow table
+`},
+		{40, []string{"did:plc:ann::catan-7", "did:web:ann::catan-7"},
+			`LEASE       STATUS      COST  REMARK
+did:plc:a…  destroyed  $0.01  condition…
+did:web:a…  destroyed  $0.01  condition…
+a note that is longer than the narrow
+table
+`},
+	} {
+		got := shown(c.width, c.ids...)
+		if got != c.want {
+			t.Errorf("at %d columns it is\n%swant\n%s", c.width, got, c.want)
+		}
+		for line := range strings.Lines(got) {
+			if n := utf8.RuneCountInString(line) - 1; c.width > 0 && n > c.width {
+				t.Errorf("at %d columns, a line has %d: %s", c.width, n, line)
+			}
+		}
+	}
+}
+
 // TestNothingPrintedActsOnATerminal: neither in a table nor in JSON, which keeps its value.
 func TestNothingPrintedActsOnATerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "map\u202egnp.exe\u009b31m\u2066"
 	for output, want := range map[string]string{
 		"table": `map\u202egnp.exe\u009b31m\u2066`,
+		"yaml":  `reason: "map\u202egnp.exe\u009b31m\u2066"`,
 		"json":  `"map\u202egnp.exe\u009b31m\u2066"`,
 	} {
 		var b bytes.Buffer
 		cmd := &cobra.Command{}
 		cmd.SetOut(&b)
-		a := app{output: output}
+		a := newApp(Config{})
+		a.output = output
 		if err := a.print(cmd, map[string]string{"reason": hostile}, func(t *table) {
-			t.row("REASON")
+			t.head(col("REASON"))
 			t.row(hostile)
 			t.note(hostile)
 		}); err != nil {

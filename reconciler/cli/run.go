@@ -35,7 +35,7 @@ func (a *app) run() *cobra.Command {
 error are the command's. The exit code is the command's own, 124 after a timeout, and 125 if the
 command did not run or its outcome is unknown.`,
 		Example: `  tar -c maps | tee maps.tar &&
-    reconciler run catan-7 --files maps.tar --collect results --to results.tar -- /player`,
+    sandbox run catan-7 --files maps.tar --collect results --to results.tar -- /player`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return &exitError{ExitNotRun, usage("run takes an environment and, after --, a command")}

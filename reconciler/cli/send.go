@@ -23,8 +23,8 @@ func (a *app) send() *cobra.Command {
 		Long: `Post a condition, as a game server does. The secret in --webhook-secret-file signs it. Without the
 flag, the bearer token authenticates it. The command returns once the condition is durable. A repeat
 with the same --id, --timestamp and content has no effect.`,
-		Example: `  reconciler send --type game.finished --environment catan-7 --webhook-secret-file webhook-secrets
-  reconciler send --type agent.death --environment rpg-1 --agent did:plc:abc --reason "a dragon"`,
+		Example: `  sandbox send --type game.finished --environment catan-7 --webhook-secret-file webhook-secrets
+  sandbox send --type agent.death --environment rpg-1 --agent did:plc:abc --reason "a dragon"`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Timestamp = time.Now().UTC()
@@ -35,7 +35,7 @@ with the same --id, --timestamp and content has no effect.`,
 				}
 			}
 			if id == "" {
-				id = "msg_" + sandbox.RandomIDs(sandbox.SandboxIDLength)
+				id = newMessageID()
 			}
 			if err := c.Validate(); err != nil {
 				return err
@@ -49,7 +49,7 @@ with the same --id, --timestamp and content has no effect.`,
 				return fmt.Errorf("message %s: %w", id, err)
 			}
 			return a.print(cmd, receipt, func(t *table) {
-				t.row("MESSAGE", "STATUS", "LEASES ENDED", "DUPLICATE")
+				t.head(col("MESSAGE"), col("STATUS"), num("LEASES ENDED"), col("DUPLICATE"))
 				t.row(receipt.ID, string(receipt.Status), fmt.Sprint(receipt.Matched), yes(receipt.Duplicate))
 			})
 		},
@@ -66,6 +66,9 @@ with the same --id, --timestamp and content has no effect.`,
 	return cmd
 }
 
+// newMessageID returns the id of a message that the user gave none.
+func newMessageID() string { return "msg_" + sandbox.RandomIDs(sandbox.SandboxIDLength) }
+
 // sender returns a client that signs with a webhook secret, or without one sends the bearer token.
 func (a *app) sender(cmd *cobra.Command, secretFile string) (*client.Client, error) {
 	if secretFile == "" {
@@ -79,11 +82,15 @@ func (a *app) sender(cmd *cobra.Command, secretFile string) (*client.Client, err
 		if secret.Ended(time.Now()) {
 			continue
 		}
-		return a.newClient(cmd, client.Config{Sign: func(h http.Header, id string, body []byte) error {
+		to, err := a.target()
+		if err != nil {
+			return nil, err
+		}
+		return a.newClient(cmd, to, client.Config{Sign: func(h http.Header, id string, body []byte) error {
 			return secret.Sign(h, id, time.Now(), body)
 		}})
 	}
-	return nil, usage("%s: every secret has expired; add one with reconciler secret rotate", secretFile)
+	return nil, usage("%s: every secret has expired; add one with %s secret rotate", secretFile, a.name)
 }
 
 func yes(b bool) string {

@@ -1,17 +1,20 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"net/http/httptrace"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
-// patience is how long a command may take before Progress reports it.
+// patience is how long a command may take before it reports progress.
 const patience = time.Second
 
 // Progress shows on standard error what is being done and for how long, once it takes more than a second. It shows
@@ -50,8 +53,80 @@ func progress(w io.Writer, what string) (stop func()) {
 	})
 }
 
-// isTerminal reports whether the output is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
+// showWaiting makes a command show progress while a request to the reconciler has no answer.
+func showWaiting(cmd *cobra.Command, name string) {
+	run := cmd.RunE
+	if run == nil {
+		return
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !isTerminal(cmd.ErrOrStderr()) {
+			return run(cmd, args)
+		}
+		w := &waiting{show: func() func() {
+			return progress(cmd.ErrOrStderr(), strings.TrimPrefix(cmd.CommandPath(), name+" "))
+		}}
+		defer w.end()
+		cmd.SetContext(httptrace.WithClientTrace(cmd.Context(), &httptrace.ClientTrace{
+			GetConn:              func(string) { w.begin() },
+			GotFirstResponseByte: w.end,
+		}))
+		return run(cmd, args)
+	}
+}
+
+// waiting shows progress from the beginning of a request to its answer.
+type waiting struct {
+	show func() (stop func())
+	mu   sync.Mutex // guards stop
+	stop func()     // nil while no request waits
+}
+
+func (w *waiting) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop == nil {
+		w.stop = w.show()
+	}
+}
+
+func (w *waiting) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop != nil {
+		w.stop()
+		w.stop = nil
+	}
+}
+
+// frame collects what a command prints for a screen.
+type frame struct {
+	bytes.Buffer
+	screen io.Writer
+}
+
+// terminalOf returns the terminal that an output goes to, nil if there is none.
+func terminalOf(w io.Writer) *os.File {
+	if f, ok := w.(*frame); ok {
+		w = f.screen
+	}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+func isTerminal(w io.Writer) bool { return terminalOf(w) != nil }
+
+// terminalWidth returns the number of columns of a terminal, 0 for another output.
+func terminalWidth(w io.Writer) int {
+	f := terminalOf(w)
+	if f == nil {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDoctorCommand returns the command `reconciler doctor`.
+// NewDoctorCommand returns the command doctor.
 func NewDoctorCommand() *cobra.Command {
 	var (
 		s      settings

@@ -22,10 +22,14 @@ import (
 
 // Commands returns the commands that need no running reconciler.
 func Commands(version string) []*cobra.Command {
-	return []*cobra.Command{
+	commands := []*cobra.Command{
 		NewServeCommand(version), NewDoctorCommand(), newMigrateCommand(), newBackupCommand(), newRestoreCommand(),
 		newSecretCommand(),
 	}
+	for _, command := range commands {
+		command.GroupID = cli.GroupReconciler
+	}
+	return commands
 }
 
 // directCommand holds the flags of a command that works on the ledger or the files of serve directly. It accepts all
@@ -126,7 +130,7 @@ The file holds secrets only encrypted, and tokens only as hashes. A complete res
   only when you add keys. Store it apart from the backup;
 - a copy of the bucket of snapshots (--state-url), taken within 20 minutes after the backup.
 Back up the files of tokens and webhook secrets yourself.` + settingsOfServe,
-		Example: `  reconciler backup --config /etc/sandbox/reconciler.yaml /var/backups/ledger-$(date +%F)`,
+		Example: `  sandbox backup --config /etc/sandbox/reconciler.yaml /var/backups/ledger-$(date +%F)`,
 		Args:    one("the file to create"), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := k.resolve(cmd); err != nil {
@@ -163,7 +167,7 @@ The backup does not know what happened after it was taken. When serve runs again
 - each live lease counts as used at the time of the restore, so no TTL expires too early;
 - leases that ended since the backup are reported as vanished;
 - unknown sandboxes keep running and are reported as drift (orphan), at most until their maximum lifetime.
-  "reconciler adopt" adopts them, and "reconciler adopt --end" destroys them;
+  "sandbox adopt" adopts them, and "sandbox adopt --end" destroys them;
 - the sandboxes of warm pools are destroyed, because a lease may have used them since the backup;
 - conditions received since the backup are lost: let the game servers send them again.` + settingsOfServe,
 		Args: func(cmd *cobra.Command, args []string) error {

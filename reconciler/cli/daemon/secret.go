@@ -39,7 +39,7 @@ func newSecretRotateCommand() *cobra.Command {
 		Long: `Add a new secret at the top of the file and print it, alone on standard output. It is never shown
 again. The previous secrets stay valid for --overlap: give the new secret to the game servers within
 that time. If several machines serve the ledger, first copy the changed file to all of them.` + settingsOfServe,
-		Example: `  reconciler secret rotate --overlap 72h --webhook-secret-file /etc/sandbox/webhook-secrets`,
+		Example: `  sandbox secret rotate --overlap 72h --webhook-secret-file /etc/sandbox/webhook-secrets`,
 		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := k.resolve(cmd); err != nil {

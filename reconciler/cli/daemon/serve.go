@@ -23,7 +23,7 @@ type serve struct {
 	generate, check bool
 }
 
-// NewServeCommand returns the command `reconciler serve`.
+// NewServeCommand returns the command serve.
 func NewServeCommand(version string) *cobra.Command {
 	s := &serve{settings: settings{Config: reconciler.Config{Version: version}}}
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ their leases require.
 The ledger, the token file and the webhook secret file default to the user's state directory
 ($XDG_STATE_HOME/terraform-provider-sandbox, or ~/.local/state/terraform-provider-sandbox). Only their
 owner may have access to credential files. --generate-credentials creates missing ones. Prefer tokens
-in the ledger (reconciler token create): you can limit, rotate and revoke them while serve runs.
+in the ledger (sandbox token create): you can limit, rotate and revoke them while serve runs.
 
 Environments with state keep snapshots of /data in the bucket of --state-url. The credentials of the
 bucket come from the environment, as for every AWS tool: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,

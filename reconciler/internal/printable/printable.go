@@ -36,10 +36,14 @@ func isUnsafe(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.B
 
 // NewEncoder returns a JSON encoder that escapes the same characters. The values do not change.
 func NewEncoder(w io.Writer) *json.Encoder {
-	enc := json.NewEncoder(escaping{w})
+	enc := json.NewEncoder(NewWriter(w))
 	enc.SetEscapeHTML(false)
 	return enc
 }
+
+// NewWriter returns a writer that escapes the same characters, except newlines, as \u. Each Write must hold whole
+// characters. In JSON and in double-quoted YAML the values do not change.
+func NewWriter(w io.Writer) io.Writer { return escaping{w} }
 
 // escaping escapes unsafe characters in JSON strings. Each Write must hold whole characters, as those of an encoder do.
 type escaping struct{ to io.Writer }

@@ -18,8 +18,8 @@ func (a *app) costs() *cobra.Command {
 		accounts bool
 	)
 	cmd := &cobra.Command{
-		Use:   "costs",
-		Short: "Show the usage and the costs of sandboxes",
+		Use:   "cost",
+		Short: "Show the usage and the cost of sandboxes",
 		Long: `Show the usage of sandboxes in hours, and its cost in US dollars at the prices of that time. GROSS is
 the usage at list price. INCLUDED is the row's share of the account's included usage, PLAN FEE its
 share of the account's plan fee. NET is GROSS - INCLUDED + PLAN FEE. Shares are computed over the
@@ -36,9 +36,7 @@ both columns are there once a model was called. ON CLOUDFLARE is the net cost of
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "adding up costs")
 			report, err := service.Costs(cmd.Context(), q)
-			stop()
 			if err != nil {
 				return err
 			}
@@ -55,7 +53,7 @@ both columns are there once a model was called. ON CLOUDFLARE is the net cost of
 	f.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
 	f.StringVar(&q.AgentDID, "agent", "", "only this agent")
 	within.flags(f)
-	labelFlag(f, &q.Labels, "only leases that have now these")
+	labelFlag(f, &q.Labels, "only leases with these current")
 	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease),
 		"lease, environment, agent, day, month or label:`key`")
 	complete(cmd, "group-by", sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay,
@@ -95,12 +93,15 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	if key, byLabel := by.Label(); byLabel && !known {
 		name.title, name.of = "LABEL "+key, func(r sandbox.CostRow) string { return r.Label }
 	}
-	title := []string{name.title, "GENERATIONS", "AWAKE h", "ASLEEP h", "CPU h", "GROSS", "INCLUDED", "PLAN FEE", "NET"}
+	key := flex(name.title)
+	key.lease = by == sandbox.CostByLease
+	columns := []column{key, num("GENERATIONS"), num("AWAKE h"), num("ASLEEP h"), num("CPU h"), num("GROSS"),
+		num("INCLUDED"), num("PLAN FEE"), num("NET")}
 	models := report.Total.LLM.Calls > 0
 	if models {
-		title = append(title, "TOKENS", "LLM", "TOTAL")
+		columns = append(columns, num("TOKENS"), num("LLM"), num("TOTAL"))
 	}
-	rows := [][]string{append(title, "ON CLOUDFLARE")}
+	t.head(append(columns, num("ON CLOUDFLARE"))...)
 	hours := inHours(report.Total.AwakeSeconds + report.Total.AsleepSeconds)
 	add := func(name string, r sandbox.CostRow) {
 		cells := []string{
@@ -110,19 +111,15 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 		if models {
 			cells = append(cells, strconv.FormatInt(r.LLM.Tokens.Total(), 10), dollars(r.LLM.Cost), dollars(r.Total))
 		}
-		rows = append(rows, append(cells, dollars(r.Shadow.Net)))
+		t.row(append(cells, dollars(r.Shadow.Net))...)
 	}
 	for _, r := range report.Rows {
 		add(name.of(r), r)
 	}
 	add("total", report.Total)
-	alignRight(rows, 1, len(rows[0]))
-	for _, cells := range rows {
-		t.row(cells...)
-	}
 	if n := report.Total.LLM.UnknownCalls; n > 0 {
-		t.note(fmt.Sprintf("LLM has %s for %d calls whose upstream did not tell what they used: the most that they can have "+
-			"cost.", dollars(report.Total.LLM.Unknown), n))
+		t.note(fmt.Sprintf("LLM includes %s for %d calls whose provider did not report their usage: the most that they can "+
+			"have cost.", dollars(report.Total.LLM.Unknown), n))
 	}
 	if report.Total.PlanFee > 0 {
 		t.note("PLAN FEE is each row's share of the account's plan, which is charged " + planFees(report.PriceBooks) +
@@ -142,8 +139,9 @@ func planFees(books map[sandbox.Backend]sandbox.PriceBook) string {
 }
 
 func fillAccounts(t *table, accounts []sandbox.AccountMonth) {
-	rows := [][]string{{"MONTH (UTC)", "LINE", "UNIT", "USED", "ALLOTMENT", "GROSS", "INCLUDED", "NET",
-		"PRICE BOOK", "ACCOUNT"}}
+	t.head(col("MONTH (UTC)"), col("LINE"), flex("UNIT"), num("USED"), num("ALLOTMENT"), num("GROSS"), num("INCLUDED"),
+		num("NET"), wide("PRICE BOOK"), flex("ACCOUNT"))
+	var rows [][]string
 	for _, a := range accounts {
 		account := string(a.Backend) + " " + a.Instance
 		rows = append(rows, statementRows(a.Month, account, a.Statement)...)
@@ -151,7 +149,6 @@ func fillAccounts(t *table, accounts []sandbox.AccountMonth) {
 			rows = append(rows, statementRows(a.Month, account, a.Shadow)...)
 		}
 	}
-	alignRight(rows, 3, 8)
 	for _, cells := range rows {
 		t.row(cells...)
 	}

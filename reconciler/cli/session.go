@@ -17,12 +17,10 @@ import (
 )
 
 func (a *app) sessions() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "sessions",
-		Short: "Run commands one after another in a recorded session with its own variables and directory",
-	}
-	cmd.AddCommand(a.createSession(), a.listSessions(), a.execInSession(), a.sessionEvents(), a.closeSession())
-	return cmd
+	list := a.listSessions()
+	a.watchable(list)
+	return group("session", "Run commands one after another in a recorded session with its own variables and directory",
+		a.createSession(), list, a.execInSession(), a.sessionEvents(), a.closeSession())
 }
 
 func (a *app) createSession() *cobra.Command {
@@ -34,17 +32,17 @@ func (a *app) createSession() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "create <lease>",
 		Short:   "Open a session in a lease's sandbox",
-		Example: `  reconciler sessions create did:plc:abc::catan-7 --id turn-1 --env TURN=1`,
+		Example: `  sandbox session create ada@catan-7 --id turn-1 --env TURN=1`,
 		Args:    exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
 			if c.Env, err = variables(env); err != nil {
 				return err
 			}
-			ref.ID = args[0]
+			ref.ID = id
 			s, err := service.CreateSession(cmd.Context(), ref, c)
 			if err != nil {
 				return err
@@ -69,11 +67,11 @@ func (a *app) listSessions() *cobra.Command {
 		Short: "List the sessions of a lease, latest first",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			f.LeaseID = args[0]
+			f.LeaseID = id
 			sessions, err := service.ListSessions(cmd.Context(), f)
 			if err != nil {
 				return err
@@ -87,9 +85,10 @@ func (a *app) listSessions() *cobra.Command {
 }
 
 func fillSessions(t *table, sessions []sandbox.Session) {
-	t.row("SESSION", "GENERATION", "STATE", "CREATED AT", "CWD", "VARIABLES", "RUNNING", "EVENTS")
+	t.head(flex("SESSION"), wide("GENERATION"), col("STATE"), col("CREATED"), flex("CWD"), flex("VARIABLES"),
+		flex("RUNNING"), num("EVENTS"))
 	for _, s := range sessions {
-		t.row(s.ID, strconv.FormatInt(s.Generation, 10), string(s.State), moment(s.CreatedAt), s.Cwd,
+		t.row(s.ID, strconv.FormatInt(s.Generation, 10), string(s.State), t.when(s.CreatedAt), s.Cwd,
 			strings.Join(s.EnvNames, " "), s.ExecID, strconv.FormatInt(s.LastSequence, 10))
 	}
 }
@@ -108,12 +107,12 @@ func (a *app) execInSession() *cobra.Command {
 		Long: `Run a command in a session, with the session's variables and in its directory. Output, error and exit
 code are as with exec. The sandbox's /bin/sh runs a --shell line. The session keeps the variables that
 the line exports and its final directory.`,
-		Example: `  reconciler sessions exec did:plc:abc::catan-7 turn-1 --shell 'cd maps && export SEED=7'
-  reconciler sessions exec did:plc:abc::catan-7 turn-1 -- ls`,
+		Example: `  sandbox session exec ada@catan-7 turn-1 --shell 'cd maps && export SEED=7'
+  sandbox session exec ada@catan-7 turn-1 -- ls`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return &exitError{
-					ExitNotRun, usage("sessions exec takes a lease, a session and, after -- or with --shell, a command"),
+					ExitNotRun, usage("session exec takes a lease, a session and, after -- or with --shell, a command"),
 				}
 			}
 			return nil
@@ -125,11 +124,11 @@ the line exports and its final directory.`,
 			if req.Env, err = variables(env); err != nil {
 				return &exitError{ExitNotRun, err}
 			}
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return &exitError{ExitNotRun, err}
 			}
-			ref := sandbox.LeaseRef{ID: args[0]}
+			ref := sandbox.LeaseRef{ID: id}
 			if detach {
 				return a.startExec(cmd, service, ref, req)
 			}
@@ -148,7 +147,7 @@ the line exports and its final directory.`,
 	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default: the session's)")
 	f.StringVar(&req.ID, "id", "",
 		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
-	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see execs")
+	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see command list")
 	f.BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the command and record it")
 	return cmd
 }
@@ -163,14 +162,14 @@ func (a *app) sessionEvents() *cobra.Command {
 		Short: "Replay the recording of a session; --follow waits for more",
 		Long: `Replay the recording of a session, from its start or after a sequence. With --output json, each event is
 one line. --follow ends when the session is closed.`,
-		Example: `  reconciler sessions events did:plc:abc::catan-7 turn-1 --follow`,
+		Example: `  sandbox session events ada@catan-7 turn-1 --follow`,
 		Args:    exactly("lease", "session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			filter.LeaseID, filter.ID = args[0], args[1]
+			filter.LeaseID, filter.ID = id, args[1]
 			if !follow {
 				return replay(cmd.Context(), service, filter, a.showSessionEvent(cmd))
 			}
@@ -235,11 +234,11 @@ func (a *app) closeSession() *cobra.Command {
 		Short: "Close a session and cancel its running command; the recording stays",
 		Args:  exactly("lease", "session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			ref.LeaseID, ref.ID = args[0], args[1]
+			ref.LeaseID, ref.ID = id, args[1]
 			s, err := service.CloseSession(cmd.Context(), ref)
 			if err != nil {
 				return err

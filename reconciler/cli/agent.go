@@ -3,15 +3,20 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func (a *app) agents() *cobra.Command {
+	list := a.listAgents()
+	a.watchable(list)
+	return group("agent", "List the agents of leases: processes that serve HTTP", list)
+}
+
+func (a *app) listAgents() *cobra.Command {
 	var f sandbox.AgentFilter
 	cmd := &cobra.Command{
-		Use:   "agents",
+		Use:   "list",
 		Short: "List the agents of leases that have not ended: processes that serve HTTP",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -27,9 +32,9 @@ func (a *app) agents() *cobra.Command {
 				return err
 			}
 			return a.print(cmd, wire.AgentPage{Agents: all}, func(t *table) {
-				t.row("AGENT", "LEASE", "STATE", "STARTED", "DESCRIPTION")
+				t.head(col("AGENT"), leaseCol("LEASE"), col("STATE"), col("STARTED"), flex("DESCRIPTION"))
 				for _, agent := range all {
-					t.row(agent.Name, agent.LeaseID, string(agent.State), moment(agent.StartedAt), printable.Text(agent.Description))
+					t.row(agent.Name, agent.LeaseID, string(agent.State), t.when(agent.StartedAt), agent.Description)
 				}
 			})
 		},

@@ -14,7 +14,7 @@ func TestFilesAreWrittenListedReadAndDeleted(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Second)
 	files := func(stdin string, args ...string) result {
-		return run(t.Context(), stdin, append([]string{"files", "--url", w.url, "--token-file", w.tokenFile}, args...)...)
+		return run(t.Context(), stdin, append([]string{"file", "--url", w.url, "--token-file", w.tokenFile}, args...)...)
 	}
 	const ann = "did:plc:ann::catan-7"
 	w.want(files("five!", "write", ann, "maps/one", "--mode", "0640"), cli.ExitDone)

@@ -25,10 +25,9 @@ type credentials struct {
 
 func (a *app) tokens() *cobra.Command {
 	c := &credentials{app: a}
-	cmd := &cobra.Command{
-		Use:   "token",
-		Short: "Create, list, rotate and revoke the tokens of a ledger",
-		Long: `Create, list, rotate and revoke the tokens of a ledger.
+	cmd := group("token", "Create, list, rotate and revoke the tokens of a ledger",
+		c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken())
+	cmd.Long = `Create, list, rotate and revoke the tokens of a ledger.
 
 A token has scopes: read (read everything), lease (read, acquire leases and work in them), conditions
 (only send conditions) and admin (everything, including environments and tokens). --environment limits
@@ -41,16 +40,12 @@ The commands ask the reconciler at --url and need an admin token. With --ledger 
 directly and need no token, only access to the ledger. A running reconciler does not conflict with
 that. Use --ledger to create the first token, or when the last admin token is lost.
 
-Every reconciler of the ledger rejects a revoked token within one second.`,
-		Example: `  reconciler token create ops --scope admin --ledger sqlite:///var/lib/sandbox/ledger.db
-  reconciler token create games --scope conditions --environment 'catan-*' --expires-in 2160h
-  reconciler token create team-b --scope admin --environment 'team-b-*' --ceiling memory_mb=8192,environments=20
-  reconciler token rotate games --overlap 24h`,
-		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+Every reconciler of the ledger rejects a revoked token within one second.`
+	cmd.Example = `  sandbox token create ops --scope admin --ledger sqlite:///var/lib/sandbox/ledger.db
+  sandbox token create games --scope conditions --environment 'catan-*' --expires-in 2160h
+  sandbox token create team-b --scope admin --environment 'team-b-*' --ceiling memory_mb=8192,environments=20
+  sandbox token rotate games --overlap 24h`
 	cmd.PersistentFlags().StringVar(&c.ledgerURL, "ledger", "", "`URL` of the ledger to open directly, instead of --url")
-	cmd.AddCommand(c.createToken(), c.listTokens(), c.rotateToken(), c.revokeToken())
 	return cmd
 }
 
@@ -107,7 +102,7 @@ func (c *credentials) createToken() *cobra.Command {
 			case expiresIn < 0:
 				return usage("--expires-in must not be negative")
 			case expiresIn > 0:
-				want.ExpiresAt = time.Now().Add(expiresIn).UTC()
+				want.ExpiresAt = c.now().Add(expiresIn).UTC()
 			}
 			return c.withTokens(cmd, func(ctx context.Context, tokens service.Tokens) error {
 				made, err := tokens.CreateToken(ctx, want)
@@ -195,7 +190,7 @@ func (c *credentials) listTokens() *cobra.Command {
 				}
 				shown := []sandbox.Token{}
 				for _, t := range found {
-					if all || t.Live(time.Now()) {
+					if all || t.Live(c.now()) {
 						shown = append(shown, t)
 					}
 				}
@@ -226,10 +221,11 @@ func (c *credentials) revokeToken() *cobra.Command {
 
 func (c *credentials) printTokens(cmd *cobra.Command, tokens []sandbox.Token) error {
 	return c.print(cmd, wire.TokenPage{Tokens: tokens}, func(t *table) {
-		t.row("NAME", "ID", "SCOPES", "ENVIRONMENTS", "CEILING", "CREATED", "BY", "LAST USED", "EXPIRES", "REVOKED")
+		t.head(col("NAME"), col("ID"), col("SCOPES"), flex("ENVIRONMENTS"), wide("CEILING"), wide("CREATED"), wide("BY"),
+			col("LAST USED"), col("EXPIRES"), col("REVOKED"))
 		for _, one := range tokens {
-			t.row(one.Name, one.ID, scopesOf(one), environmentsOf(one), ceilingOf(one), moment(one.CreatedAt), one.CreatedBy,
-				moment(one.LastUsedAt), moment(one.ExpiresAt), moment(one.RevokedAt))
+			t.row(one.Name, one.ID, scopesOf(one), environmentsOf(one), ceilingOf(one), t.when(one.CreatedAt), one.CreatedBy,
+				t.when(one.LastUsedAt), t.when(one.ExpiresAt), t.when(one.RevokedAt))
 		}
 	})
 }

@@ -24,17 +24,18 @@ func (a *app) usage() *cobra.Command {
 for a lease that has ended. CPU is the mean since the previous sample. The first sample after a start has none.`,
 		Args: exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: args[0]}}
+			q := sandbox.UsageHistoryQuery{}
 			if err := within.parse(&q.From, &q.To); err != nil {
 				return err
 			}
 			if !history && within != (span{}) {
 				return usage("--from and --to need --history")
 			}
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
+			q.ID = id
 			if history {
 				h, err := service.LeaseUsageHistory(cmd.Context(), q)
 				if err != nil {
@@ -42,9 +43,7 @@ for a lease that has ended. CPU is the mean since the previous sample. The first
 				}
 				return a.print(cmd, h, func(t *table) { fillSamples(t, h) })
 			}
-			stop := Progress(cmd, "sampling the sandbox")
 			u, err := service.LeaseUsage(cmd.Context(), q.LeaseRef)
-			stop()
 			if err != nil {
 				return err
 			}
@@ -53,8 +52,9 @@ for a lease that has ended. CPU is the mean since the previous sample. The first
 				if u.CPUPercent != nil {
 					cpu = strconv.FormatFloat(*u.CPUPercent, 'f', -1, 64) + " %"
 				}
-				t.row("STATE", "CPU", "CPU TIME", "MEMORY", "OF", "PIDS", "OF", "DISK", "FILES")
-				t.row(string(u.State), cpu, u.CPUTime.D().Round(time.Millisecond).String(),
+				t.head(leaseCol("LEASE"), col("STATE"), num("CPU"), num("CPU TIME"), num("MEMORY"), num("OF"), num("PIDS"),
+					num("OF"), num("DISK"), num("FILES"))
+				t.row(id, string(u.State), cpu, u.CPUTime.D().Round(time.Millisecond).String(),
 					mebibytes(u.MemoryBytes), fmt.Sprintf("%d MiB", u.Limits.MemoryMB),
 					strconv.FormatInt(u.PIDs, 10), strconv.FormatInt(u.Limits.PIDs, 10), diskOf(u.Disk), filesOf(u.Disk))
 			})
@@ -67,13 +67,13 @@ for a lease that has ended. CPU is the mean since the previous sample. The first
 }
 
 func fillSamples(t *table, h sandbox.LeaseUsageHistory) {
-	t.row("SAMPLED", "CPU", "OF", "CPU TIME", "MEMORY", "OF", "PIDS", "OF")
+	t.head(col("SAMPLED"), num("CPU"), num("OF"), num("CPU TIME"), num("MEMORY"), num("OF"), num("PIDS"), num("OF"))
 	for _, s := range h.Samples {
 		cpu := ""
 		if s.CPUMillis != nil {
 			cpu = cores(*s.CPUMillis)
 		}
-		t.row(moment(s.At), cpu, cores(h.Limits.CPUMillis), s.CPUTime.D().Round(time.Millisecond).String(),
+		t.row(t.when(s.At), cpu, cores(h.Limits.CPUMillis), s.CPUTime.D().Round(time.Millisecond).String(),
 			mebibytes(s.MemoryBytes), fmt.Sprintf("%d MiB", h.Limits.MemoryMB), strconv.FormatInt(s.PIDs, 10),
 			strconv.FormatInt(h.Limits.PIDs, 10))
 	}
@@ -107,19 +107,17 @@ func (a *app) health() *cobra.Command {
 		Short: "Check whether a lease's sandbox is usable, without waking it; exit with 1 if not",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			stop := Progress(cmd, "checking the sandbox")
-			h, err := service.LeaseHealth(cmd.Context(), sandbox.LeaseRef{ID: args[0]})
-			stop()
+			h, err := service.LeaseHealth(cmd.Context(), sandbox.LeaseRef{ID: id})
 			if err != nil {
 				return err
 			}
 			err = a.print(cmd, h, func(t *table) {
-				t.row("HEALTHY", "STATUS", "PHASE", "ON ITS BACKEND", "PROBLEM")
-				t.row(strconv.FormatBool(h.Healthy), string(h.Status), string(h.Phase), string(h.State), h.Problem)
+				t.head(leaseCol("LEASE"), col("HEALTHY"), col("STATUS"), col("PHASE"), col("ON ITS BACKEND"), flex("PROBLEM"))
+				t.row(id, strconv.FormatBool(h.Healthy), string(h.Status), string(h.Phase), string(h.State), h.Problem)
 			})
 			if err == nil && !h.Healthy {
 				return &exitError{code: ExitFailed}

@@ -12,14 +12,14 @@ func TestUsageAndHealthOfALease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(time.Second)
-	w.want(w.run("leases", "usage", "did:plc:ann::catan-7"), cli.ExitDone, "running", "1.0 MiB", "PIDS")
-	w.want(w.run("leases", "health", "did:plc:ann::catan-7"), cli.ExitDone, "true", "active", "awake")
-	w.want(w.run("leases", "health", "did:plc:ann::catan-7", "-o", "json"), cli.ExitDone, `"healthy": true`)
+	w.want(w.run("lease", "usage", "did:plc:ann::catan-7"), cli.ExitDone, "running", "1.0 MiB", "PIDS")
+	w.want(w.run("lease", "health", "did:plc:ann::catan-7"), cli.ExitDone, "true", "active", "awake")
+	w.want(w.run("lease", "health", "did:plc:ann::catan-7", "-o", "json"), cli.ExitDone, `"healthy": true`)
 	w.BackendAway(true)
-	w.want(w.run("leases", "health", "did:plc:ann::catan-7"), cli.ExitFailed, "false", "the engine is away")
-	w.want(w.run("leases", "usage", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
-	w.want(w.run("leases", "health", "did:plc:bob::catan-7"), cli.ExitFailed, "did:plc:bob")
-	w.want(w.run("leases", "usage"), cli.ExitUsage, "1 argument, ")
+	w.want(w.run("lease", "health", "did:plc:ann::catan-7"), cli.ExitFailed, "false", "the engine is away")
+	w.want(w.run("lease", "usage", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
+	w.want(w.run("lease", "health", "did:plc:bob::catan-7"), cli.ExitFailed, "did:plc:bob")
+	w.want(w.run("lease", "usage"), cli.ExitUsage, "1 argument (lease), ")
 }
 
 func TestUsageOfALeaseOverTime(t *testing.T) {
@@ -28,7 +28,7 @@ func TestUsageOfALeaseOverTime(t *testing.T) {
 	const lease = "did:plc:ann::catan-7"
 	w.game(time.Second)
 	history := func(args ...string) result {
-		return w.run(append([]string{"leases", "usage", lease, "--history"}, args...)...)
+		return w.run(append([]string{"lease", "usage", lease, "--history"}, args...)...)
 	}
 	began := w.Now()
 	for range 3 {
@@ -47,8 +47,8 @@ func TestUsageOfALeaseOverTime(t *testing.T) {
 	}
 	w.want(history("-o", "json"), cli.ExitDone, `"cpu_millis": 250`, `"lease_id": "did:plc:ann::catan-7"`)
 	w.want(history("--from", "yesterday"), cli.ExitUsage, "--from")
-	w.want(w.run("leases", "usage", lease, "--to", "2026-08-01T00:00:00Z"), cli.ExitUsage, "--history")
-	w.want(w.run("leases", "release", lease), cli.ExitDone)
-	w.want(w.run("leases", "usage", lease), cli.ExitFailed, "has ended")
+	w.want(w.run("lease", "usage", lease, "--to", "2026-08-01T00:00:00Z"), cli.ExitUsage, "--history")
+	w.want(w.run("lease", "release", lease), cli.ExitDone)
+	w.want(w.run("lease", "usage", lease), cli.ExitFailed, "has ended")
 	w.want(history(), cli.ExitDone, "0.250")
 }

@@ -1,30 +1,37 @@
 package cli
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (a *app) execs() *cobra.Command {
+func (a *app) commands() *cobra.Command {
+	list := a.listCommands()
+	a.watchable(list)
+	return group("command", "List, cancel and read the commands of a lease", list, a.cancelExec(), a.execLogs())
+}
+
+func (a *app) listCommands() *cobra.Command {
 	var f sandbox.ExecFilter
 	cmd := &cobra.Command{
-		Use:   "execs <lease>",
+		Use:   "list <lease>",
 		Short: "List the commands of a lease, latest first",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			f.LeaseID = args[0]
+			f.LeaseID = id
 			page := wire.ExecPage{Execs: []sandbox.Exec{}}
 			for f.Limit = sandbox.MaxPage; ; {
 				some, err := service.ListExecs(cmd.Context(), f)
@@ -41,33 +48,33 @@ func (a *app) execs() *cobra.Command {
 	}
 	cmd.Flags().StringVar((*string)(&f.State), "state", "",
 		"only commands in this state: running, finished, failed or cancelled")
-	cmd.AddCommand(a.cancelExec(), a.execLogs())
 	return cmd
 }
 
 func fillExecs(t *table, execs []sandbox.Exec) {
-	t.row("EXEC", "GENERATION", "STATE", "EXIT", "STARTED AT", "FINISHED AT", "STDOUT", "STDERR", "COMMAND")
+	t.head(flex("COMMAND"), wide("GENERATION"), col("STATE"), num("EXIT"), col("STARTED"), col("FINISHED"),
+		wide("STDOUT"), wide("STDERR"), flex("PROGRAM"))
 	for _, x := range execs {
 		exit := ""
 		if x.State == sandbox.ExecFinished {
 			exit = strconv.Itoa(x.ExitCode)
 		}
-		t.row(x.ID, strconv.FormatInt(x.Generation, 10), string(x.State), exit, moment(x.StartedAt), moment(x.FinishedAt),
+		t.row(x.ID, strconv.FormatInt(x.Generation, 10), string(x.State), exit, t.when(x.StartedAt), t.when(x.FinishedAt),
 			strconv.FormatInt(x.StdoutBytes, 10), strconv.FormatInt(x.StderrBytes, 10), strings.Join(x.Command, " "))
 	}
 }
 
 func (a *app) cancelExec() *cobra.Command {
 	return &cobra.Command{
-		Use:   "cancel <lease> <exec>",
+		Use:   "cancel <lease> <command>",
 		Short: "Kill a command and every process it started",
-		Args:  exactly("lease", "exec"),
+		Args:  exactly("lease", "command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			x, err := service.CancelExec(cmd.Context(), sandbox.ExecRef{LeaseID: args[0], ID: args[1]})
+			x, err := service.CancelExec(cmd.Context(), sandbox.ExecRef{LeaseID: id, ID: args[1]})
 			if err != nil {
 				return err
 			}
@@ -79,26 +86,17 @@ func (a *app) cancelExec() *cobra.Command {
 func (a *app) execLogs() *cobra.Command {
 	o := sandbox.OutputRequest{Stream: sandbox.Stdout}
 	cmd := &cobra.Command{
-		Use:     "logs <lease> <exec>",
+		Use:     "logs <lease> <command>",
 		Short:   "Print the output of a command",
-		Example: `  reconciler execs logs did:plc:abc::catan-7 build-1 --follow`,
-		Args:    exactly("lease", "exec"),
+		Example: `  sandbox command logs ada@catan-7 build-1 --follow`,
+		Args:    exactly("lease", "command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			o.LeaseID, o.ID = args[0], args[1]
-			r, err := service.ReadExec(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			n, err := io.Copy(cmd.OutOrStdout(), r)
-			if err = errors.Join(err, r.Close()); err != nil {
-				return sandbox.Errorf(sandbox.Unavailable, "reading %s of command %s: %w; continue with %s",
-					o.Stream, o.ID, err, fmt.Sprintf("--offset %d", o.Offset+n))
-			}
-			return nil
+			o.LeaseID, o.ID = id, args[1]
+			return copyOutput(cmd.Context(), service, o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
@@ -106,4 +104,18 @@ func (a *app) execLogs() *cobra.Command {
 	f.Int64Var(&o.Offset, "offset", 0, "start at this byte")
 	f.BoolVarP(&o.Follow, "follow", "f", false, "keep reading until the command ends")
 	return cmd
+}
+
+// copyOutput prints one stream of a command.
+func copyOutput(ctx context.Context, service *client.Client, o sandbox.OutputRequest, to io.Writer) error {
+	r, err := service.ReadExec(ctx, o)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(to, r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "reading %s of command %s: %w; command logs --offset %d continues",
+			o.Stream, o.ID, err, o.Offset+n)
+	}
+	return nil
 }

@@ -14,17 +14,13 @@ import (
 
 func (a *app) files() *cobra.Command {
 	var ref sandbox.LeaseRef
-	cmd := &cobra.Command{
-		Use:   "files",
-		Short: "Work on the files of a lease's sandbox",
-		Long: `Work on the files of a lease's sandbox. Paths must be in /workspace or /data. Relative paths start at
-/workspace. Each command wakes the sandbox if needed and counts as activity.`,
-		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	cmd := group("file", "Work on the files of a lease's sandbox",
+		a.listFiles(&ref), a.statFile(&ref), a.readFile(&ref), a.writeFile(&ref), a.removeFile(&ref), a.download(&ref),
+		a.upload(&ref))
+	cmd.Long = `Work on the files of a lease's sandbox. Paths must be in /workspace or /data. Relative paths start at
+/workspace. Each command wakes the sandbox if needed and counts as activity. cp copies files and directories from and
+to this machine.`
 	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
-	cmd.AddCommand(a.listFiles(&ref), a.statFile(&ref), a.readFile(&ref), a.writeFile(&ref), a.removeFile(&ref),
-		a.download(&ref), a.upload(&ref))
 	return cmd
 }
 
@@ -36,11 +32,11 @@ func (a *app) onPath(ref *sandbox.LeaseRef, name, short string,
 		Short: short,
 		Args:  exactly("lease", "path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			ref.ID = args[0]
+			ref.ID = id
 			return work(cmd, service, args[1])
 		},
 	}
@@ -79,13 +75,13 @@ func (a *app) statFile(ref *sandbox.LeaseRef) *cobra.Command {
 }
 
 func fillFiles(t *table, files []wire.FileInfo) {
-	t.row("MODE", "TYPE", "BYTES", "MODIFIED AT", "NAME", "TARGET")
+	t.head(flex("NAME"), col("MODE"), col("TYPE"), num("BYTES"), col("MODIFIED"), flex("TARGET"))
 	for _, f := range files {
 		size := ""
 		if f.Type == sandbox.FileRegular {
 			size = strconv.FormatInt(f.Size, 10)
 		}
-		t.row(f.Mode, string(f.Type), size, moment(f.ModifiedAt), shown(f.Name, f.NameEncoding),
+		t.row(shown(f.Name, f.NameEncoding), f.Mode, string(f.Type), size, t.when(f.ModifiedAt),
 			shown(f.Target, f.TargetEncoding))
 	}
 }
@@ -157,7 +153,7 @@ func (a *app) download(ref *sandbox.LeaseRef) *cobra.Command {
 			}
 			return copyAndClose(cmd.OutOrStdout(), archive)
 		})
-	cmd.Example = `  reconciler files download did:plc:abc::catan-7 results | tar -x`
+	cmd.Example = `  sandbox file download ada@catan-7 results | tar -x`
 	return cmd
 }
 
@@ -166,6 +162,6 @@ func (a *app) upload(ref *sandbox.LeaseRef) *cobra.Command {
 		func(cmd *cobra.Command, s service.Service, dir string) error {
 			return s.WriteFiles(cmd.Context(), *ref, dir, cmd.InOrStdin())
 		})
-	cmd.Example = `  tar -c maps | reconciler files upload did:plc:abc::catan-7 /workspace`
+	cmd.Example = `  tar -c maps | sandbox file upload ada@catan-7 /workspace`
 	return cmd
 }

@@ -65,14 +65,14 @@ func TestATokensCeilingIsGivenShownAndReplaced(t *testing.T) {
 		"ceiling: requires a token with environments")
 	w.want(create("--ceiling", "memory_mb=8192,network=full,root", "--ceiling", "runtimes=runsc",
 		"--ceiling", "runtimes=kata"), cli.ExitDone, "sbl_")
-	w.want(w.run("token", "list"), cli.ExitDone, "CEILING",
+	w.want(w.run("token", "list", "-o", "wide"), cli.ExitDone, "CEILING",
 		"memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
 	w.Pass(time.Second)
 	w.want(w.run("token", "rotate", "team-b", "--overlap", "0"), cli.ExitDone, "sbl_")
-	w.want(w.run("token", "list"), cli.ExitDone, "memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
+	w.want(w.run("token", "list", "-o", "wide"), cli.ExitDone, "memory_mb=8192,network=full,root,runtimes=runsc,runtimes=kata")
 	w.Pass(time.Second)
 	w.want(w.run("token", "rotate", "team-b", "--overlap", "0", "--ceiling", "leases=5"), cli.ExitDone, "sbl_")
-	if list := w.run("token", "list"); !strings.Contains(list.out, "leases=5") || strings.Contains(list.out, "memory_mb") {
+	if list := w.run("token", "list", "-o", "wide"); !strings.Contains(list.out, "leases=5") || strings.Contains(list.out, "memory_mb") {
 		t.Errorf("the list is\n%s", list.out)
 	}
 }
@@ -94,11 +94,11 @@ func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
 	as := func(args ...string) result {
 		return run(t.Context(), "", append(args, "--url", w.url, "--token-file", file)...)
 	}
-	w.want(as("leases"), cli.ExitFailed, "token games has the scopes conditions, but the request needs read")
+	w.want(as("lease", "list"), cli.ExitFailed, "token games has the scopes conditions, but the request needs read")
 	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitDone, "unmatched")
 	w.want(as("send", "--type", "game.finished", "--environment", "rpg-1", "--timestamp", at), cli.ExitFailed,
 		"may not use environment rpg-1")
-	w.want(w.run("token", "list"), cli.ExitDone, "games", "conditions", "catan-*")
+	w.want(w.run("token", "list", "-o", "wide"), cli.ExitDone, "games", "conditions", "catan-*")
 	w.want(w.run("token", "rotate", "games", "--overlap", "0"), cli.ExitDone, "sbl_")
 	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitFailed,
 		"rejects the credentials", "expired")

@@ -2,38 +2,34 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func (a *app) processes() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "processes",
-		Short: "Manage the background processes of a lease's sandbox",
-	}
-	cmd.AddCommand(a.listProcesses(), a.startProcess(), a.waitProcess(), a.processLogs(), a.killProcess())
-	return cmd
+	list := a.listProcesses()
+	a.watchable(list)
+	return group("process", "Manage the background processes of a lease's sandbox",
+		list, a.startProcess(), a.waitProcess(), a.processLogs(), a.killProcess())
 }
 
 func fillProcesses(t *table, processes []sandbox.Process) {
-	t.row("PROCESS", "STATE", "STARTS", "EXIT", "STARTED AT", "EXITED AT", "DECLARED", "COMMAND")
+	t.head(col("PROCESS"), col("STATE"), num("STARTS"), num("EXIT"), col("STARTED"), col("EXITED"), wide("DECLARED"),
+		flex("PROGRAM"))
 	for _, p := range processes {
-		exit, declared := "", ""
+		exit := ""
 		if !p.ExitedAt.IsZero() && p.Error == "" {
 			exit = strconv.Itoa(p.ExitCode)
 		}
-		if p.Declared {
-			declared = "yes"
-		}
-		t.row(p.Name, string(p.State), strconv.FormatInt(p.Starts, 10), exit, moment(p.StartedAt), moment(p.ExitedAt),
-			declared, strings.Join(p.Command, " "))
+		t.row(p.Name, string(p.State), strconv.FormatInt(p.Starts, 10), exit, t.when(p.StartedAt), t.when(p.ExitedAt),
+			yes(p.Declared), strings.Join(p.Command, " "))
 	}
 }
 
@@ -43,11 +39,11 @@ func (a *app) listProcesses() *cobra.Command {
 		Short: "List the processes of a lease's current generation",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			list, err := service.ListProcesses(cmd.Context(), args[0])
+			list, err := service.ListProcesses(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -67,10 +63,10 @@ func (a *app) startProcess() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "start <lease> <name> -- <program> [argument]...",
 		Short:   "Start a background process in a lease's sandbox",
-		Example: `  reconciler processes start did:plc:abc::catan-7 relay -- python3 watch.py`,
+		Example: `  sandbox process start ada@catan-7 relay -- python3 watch.py`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 3 {
-				return usage("processes start takes a lease, a name and, after --, a command")
+				return usage("process start takes a lease, a name and, after --, a command")
 			}
 			return nil
 		},
@@ -85,11 +81,11 @@ func (a *app) startProcess() *cobra.Command {
 			if endpoint != (sandbox.Endpoint{}) {
 				p.Endpoint = &endpoint
 			}
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			started, err := service.StartProcess(cmd.Context(), sandbox.LeaseRef{ID: args[0]}, p)
+			started, err := service.StartProcess(cmd.Context(), sandbox.LeaseRef{ID: id}, p)
 			return a.printProcess(cmd, started, err)
 		},
 	}
@@ -111,8 +107,8 @@ func (a *app) printProcess(cmd *cobra.Command, p sandbox.Process, err error) err
 	return a.print(cmd, p, func(t *table) { fillProcesses(t, []sandbox.Process{p}) })
 }
 
-func processRef(args []string) sandbox.ProcessRef {
-	return sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: args[0]}, Name: args[1]}
+func processRef(lease, name string) sandbox.ProcessRef {
+	return sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: lease}, Name: name}
 }
 
 func (a *app) waitProcess() *cobra.Command {
@@ -122,20 +118,21 @@ func (a *app) waitProcess() *cobra.Command {
 		Use:     "wait <lease> <name> (--log <expression> | --port <port> | --exit)",
 		Short:   "Wait for a log line, an open port or the exit of a process",
 		Long:    "Wait for a log line, an open port or the exit of a process. --log prints the line that matched.",
-		Example: `  reconciler processes wait did:plc:abc::catan-7 relay --log '^subscribed'`,
+		Example: `  sandbox process wait ada@catan-7 relay --log '^subscribed'`,
 		Args:    exactly("lease", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			w.ProcessRef, w.Timeout = processRef(args), sandbox.Duration(timeout)
+			w.ProcessRef, w.Timeout = processRef(id, args[1]), sandbox.Duration(timeout)
 			got, err := service.WaitProcess(cmd.Context(), w)
 			if err != nil {
 				return err
 			}
 			return a.print(cmd, got, func(t *table) {
 				if w.Log != "" {
+					t.head(col("LINE"))
 					t.row(got.Line)
 					return
 				}
@@ -157,27 +154,15 @@ func (a *app) processLogs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "logs <lease> <name>",
 		Short:   "Print the log of a process: the last 8 MiB since its latest start",
-		Example: `  reconciler processes logs did:plc:abc::catan-7 relay --follow`,
+		Example: `  sandbox process logs ada@catan-7 relay --follow`,
 		Args:    exactly("lease", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			l.ProcessRef = processRef(args)
-			log, err := service.ReadProcess(cmd.Context(), l)
-			if err != nil {
-				return err
-			}
-			if log.Offset != l.Offset {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the log begins at byte %d\n", log.Offset) // a note that may be lost
-			}
-			n, err := io.Copy(cmd.OutOrStdout(), log)
-			if err = errors.Join(err, log.Close()); err != nil {
-				return sandbox.Errorf(sandbox.Unavailable, "reading the log of process %s: %w; continue with --offset %d",
-					l.Name, err, log.Offset+n)
-			}
-			return nil
+			l.ProcessRef = processRef(id, args[1])
+			return copyProcessLog(cmd, service, l)
 		},
 	}
 	f := cmd.Flags()
@@ -186,17 +171,34 @@ func (a *app) processLogs() *cobra.Command {
 	return cmd
 }
 
+// copyProcessLog prints the log of a process.
+func copyProcessLog(cmd *cobra.Command, service *client.Client, l sandbox.LogRequest) error {
+	log, err := service.ReadProcess(cmd.Context(), l)
+	if err != nil {
+		return err
+	}
+	if log.Offset != l.Offset {
+		cmd.PrintErrf("The log begins at byte %d.\n", log.Offset)
+	}
+	n, err := io.Copy(cmd.OutOrStdout(), log)
+	if err = errors.Join(err, log.Close()); err != nil && cmd.Context().Err() == nil {
+		return sandbox.Errorf(sandbox.Unavailable, "reading the log of process %s: %w; process logs --offset %d continues",
+			l.Name, err, log.Offset+n)
+	}
+	return nil
+}
+
 func (a *app) killProcess() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kill <lease> <name>",
 		Short: "Kill a process and every process it started, without a restart",
 		Args:  exactly("lease", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			p, err := service.KillProcess(cmd.Context(), processRef(args))
+			p, err := service.KillProcess(cmd.Context(), processRef(id, args[1]))
 			return a.printProcess(cmd, p, err)
 		},
 	}

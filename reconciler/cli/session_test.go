@@ -13,7 +13,7 @@ func TestSessionsAreWorkedWith(t *testing.T) {
 	w.game(time.Second)
 	sessions := func(stdin string, args ...string) result {
 		return run(t.Context(), stdin,
-			append([]string{"sessions", args[0], "--url", w.url, "--token-file", w.tokenFile}, args[1:]...)...)
+			append([]string{"session", args[0], "--url", w.url, "--token-file", w.tokenFile}, args[1:]...)...)
 	}
 	const lease = "did:plc:ann::catan-7"
 	w.want(sessions("", "create", lease, "--id", "turn-1", "--env", "TURN=1", "--cwd", "maps"), cli.ExitDone, "turn-1",

@@ -8,19 +8,14 @@ import (
 
 func (a *app) workspaces() *cobra.Command {
 	var ref sandbox.LeaseRef
-	cmd := &cobra.Command{
-		Use:   "workspace",
-		Short: "Read the commits of a lease's workspace, or push them",
-		Long: `Read what was committed on the branch of a lease's workspace since the lease began, or push it. Each command
-wakes the sandbox if needed and counts as activity.`,
-		Args: noCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
 	bundle := a.collectWorkspace(&ref, sandbox.WorkspaceBundle, "Write the commits to standard output, as a Git bundle")
-	bundle.Example = `  reconciler workspace bundle did:plc:abc::coding-1 >work.bundle && git fetch work.bundle`
-	cmd.AddCommand(bundle, a.collectWorkspace(&ref, sandbox.WorkspaceDiff,
-		"Write the changes to standard output, as a unified diff"), a.pushWorkspace(&ref))
+	bundle.Example = `  sandbox workspace bundle ada@coding-1 >work.bundle && git fetch work.bundle`
+	cmd := group("workspace", "Read the commits of a lease's workspace, or push them", bundle,
+		a.collectWorkspace(&ref, sandbox.WorkspaceDiff, "Write the changes to standard output, as a unified diff"),
+		a.pushWorkspace(&ref))
+	cmd.Long = `Read what was committed on the branch of a lease's workspace since the lease began, or push it. Each command
+wakes the sandbox if needed and counts as activity.`
+	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
 	return cmd
 }
 
@@ -30,11 +25,11 @@ func (a *app) collectWorkspace(ref *sandbox.LeaseRef, form sandbox.WorkspaceForm
 		Short: short,
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			ref.ID = args[0]
+			ref.ID = id
 			content, err := service.CollectWorkspace(cmd.Context(), *ref, form)
 			if err != nil {
 				return err
@@ -50,17 +45,17 @@ func (a *app) pushWorkspace(ref *sandbox.LeaseRef) *cobra.Command {
 		Short: "Push the commits to the repository, under the environment's push_prefix",
 		Args:  exactly("lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
+			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			ref.ID = args[0]
+			ref.ID = id
 			pushed, err := service.PushWorkspace(cmd.Context(), *ref)
 			if err != nil {
 				return err
 			}
 			return a.print(cmd, pushed, func(t *table) {
-				t.row("BRANCH", "COMMIT")
+				t.head(col("BRANCH"), col("COMMIT"))
 				t.row(pushed.Branch, pushed.Commit)
 			})
 		},

@@ -15,21 +15,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (a *app) acquireBatch() *cobra.Command {
+func (a *app) createLeases() *cobra.Command {
 	var (
 		want       sandbox.AcquireBatch
 		agentsFile string
 	)
 	cmd := &cobra.Command{
-		Use:   "acquire-batch <environment> [agent]...",
-		Short: "Acquire leases for several agents at once",
+		Use:   "create-batch <environment> [agent]...",
+		Short: "Create leases for several agents at once",
 		Long: fmt.Sprintf(
-			`Acquire leases for several agents in one environment with one request, and wait until their sandboxes are
+			`Create leases for several agents in one environment with one request, and wait until their sandboxes are
 ready. Name up to %d agents, as arguments or as lines of --agents-file. The command is idempotent: a repeat returns
 the same leases. When some agents get no lease, the others keep theirs and the exit code is not 0. With --all-or-none,
 no agent gets one.`, sandbox.MaxBatch),
-		Example: "  reconciler leases acquire-batch catan-7 did:plc:ann did:plc:bob --all-or-none\n" +
-			"  reconciler leases acquire-batch catan-7 --agents-file agents.txt",
+		Example: "  sandbox lease create-batch catan-7 did:plc:ada did:plc:bob --all-or-none\n" +
+			"  sandbox lease create-batch catan-7 --agents-file agents.txt",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -10,9 +10,15 @@ import (
 )
 
 func (a *app) states() *cobra.Command {
+	list := a.listStates()
+	a.watchable(list)
+	return group("state", "List and delete the snapshots of /data", list, a.deleteState())
+}
+
+func (a *app) listStates() *cobra.Command {
 	var filter sandbox.SnapshotFilter
 	cmd := &cobra.Command{
-		Use:   "states",
+		Use:   "list",
 		Short: "List the snapshots of /data",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,7 +42,11 @@ func (a *app) states() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&filter.EnvironmentID, "environment", "", "only snapshots saved in this environment")
 	cmd.Flags().StringVar(&filter.AgentDID, "agent", "", "only snapshots of this agent")
-	cmd.AddCommand(&cobra.Command{
+	return cmd
+}
+
+func (a *app) deleteState() *cobra.Command {
+	return &cobra.Command{
 		Use:   "delete <key>",
 		Short: "Delete the snapshot with a key; the next lease with that key starts empty",
 		Args:  exactly("key"),
@@ -47,14 +57,13 @@ func (a *app) states() *cobra.Command {
 			}
 			return service.DeleteSnapshot(cmd.Context(), args[0])
 		},
-	})
-	return cmd
+	}
 }
 
 func fillStates(t *table, states []sandbox.Snapshot) {
-	t.row("KEY", "SAVED AT", "GENERATION", "SANDBOX", "BYTES", "UNPACKED", "FILES")
+	t.head(flex("KEY"), col("SAVED"), wide("GENERATION"), wide("SANDBOX"), num("BYTES"), num("UNPACKED"), num("FILES"))
 	for _, s := range states {
-		t.row(s.Key, moment(s.SavedAt), strconv.FormatInt(s.Generation, 10), s.SandboxID,
+		t.row(s.Key, t.when(s.SavedAt), strconv.FormatInt(s.Generation, 10), s.SandboxID,
 			strconv.FormatInt(s.Bytes, 10), strconv.FormatInt(s.UnpackedBytes, 10), strconv.FormatInt(s.Files, 10))
 	}
 }

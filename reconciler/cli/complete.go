@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// completionTime is how long completion may wait for the reconciler. Then it offers nothing.
+const completionTime = 2 * time.Second
+
+// complete registers the values of a flag for shell completion.
+func complete[T ~string](cmd *cobra.Command, flag string, values ...T) {
+	offered := make([]string, len(values))
+	for i, v := range values {
+		offered[i] = string(v)
+	}
+	// It fails only for a flag that the command does not have.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(offered, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeShared registers the values of the shared flags, and the ids that the commands of a noun take. Each
+// argument is offered what its name in the command's usage says.
+func (a *app) completeShared(top *cobra.Command) {
+	complete(top, "output", outputs...)
+	a.completeContexts(top)
+	each(top, func(cmd *cobra.Command) {
+		for flag, list := range map[string]lister{"environment": environmentIDs, "lease": leaseIDs} {
+			if cmd.LocalNonPersistentFlags().Lookup(flag) != nil {
+				_ = cmd.RegisterFlagCompletionFunc(flag, a.offer(list))
+			}
+		}
+		names := strings.Fields(cmd.Use)[1:]
+		if cmd.ValidArgsFunction != nil || len(names) == 0 {
+			return
+		}
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+			if len(args) < len(names) {
+				switch names[len(args)] {
+				case "<lease>":
+					return a.offer(leaseIDs)(cmd, args, text)
+				case "<environment>":
+					return a.offer(environmentIDs)(cmd, args, text)
+				}
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+	})
+}
+
+// lister returns ids that begin with a text.
+type lister func(ctx context.Context, service *client.Client) ([]string, error)
+
+// offer returns a completion that asks the reconciler. It says nothing about errors: the line is being typed.
+func (a *app) offer(list lister) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		defer cancel()
+		a.output = outputTable
+		service, err := a.connect(cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ids, err := list(ctx, service)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var found []string
+		for _, id := range ids {
+			if strings.HasPrefix(id, text) {
+				found = append(found, id)
+			}
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// leaseIDs returns the ids of leases that have not ended, at most a page of them.
+func leaseIDs(ctx context.Context, service *client.Client) (ids []string, err error) {
+	leases, err := service.ListLeases(ctx, sandbox.LeaseFilter{Status: sandbox.LeaseActive, Limit: sandbox.MaxPage})
+	for _, l := range leases {
+		ids = append(ids, l.ID)
+	}
+	return ids, err
+}
+
+func environmentIDs(ctx context.Context, service *client.Client) (ids []string, err error) {
+	environments, err := service.ListEnvironments(ctx)
+	for _, e := range environments {
+		ids = append(ids, e.ID)
+	}
+	return ids, err
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// helpWidth is the width of help where the output has none, and the most that it uses.
+const helpWidth = 100
+
+// setHelp makes the help of all commands. It is ours because cobra's breaks no lines, repeats the shared flags on
+// every page, and cannot show groups of commands in a few lines.
+func (a *app) setHelp(root *cobra.Command) {
+	named := func(pattern *regexp.Regexp, text string) string {
+		return pattern.ReplaceAllString(text, "${1}"+a.name+" ")
+	}
+	inExample, inText := regexp.MustCompile(`((?m:^ *)|\| )sandbox `), regexp.MustCompile(`(["(])sandbox `)
+	each(root, func(cmd *cobra.Command) {
+		cmd.Example = named(inExample, cmd.Example)
+		cmd.Long = named(inText, cmd.Long)
+	})
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		text := a.help(cmd)
+		if !cmd.HasParent() {
+			text = firstScreen(cmd)
+		}
+		_, _ = io.WriteString(cmd.OutOrStdout(), text) // help that cannot be written cannot be reported either
+	})
+}
+
+// help returns the help of a command.
+func (a *app) help(cmd *cobra.Command) string {
+	width := helpWidth
+	if w := a.width(cmd.OutOrStdout()); w > 0 {
+		width = min(w, helpWidth)
+	}
+	var b strings.Builder
+	for _, paragraph := range strings.Split(textOf(cmd), "\n\n") {
+		b.WriteString(paragraphIn(paragraph, width) + "\n\n")
+	}
+	use := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		use = cmd.CommandPath() + " <command> [flags]"
+	}
+	fmt.Fprintf(&b, "Usage:\n  %s\n", use)
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\nCommands:\n")
+		for _, below := range cmd.Commands() {
+			if below.IsAvailableCommand() {
+				fmt.Fprintf(&b, "  %-*s  %s\n", cmd.NamePadding(), below.Name(), below.Short)
+			}
+		}
+	}
+	flags(&b, "Flags", cmd.LocalFlags(), width)
+	flags(&b, "Shared flags", cmd.InheritedFlags(), width)
+	return b.String()
+}
+
+func flags(b *strings.Builder, title string, f *pflag.FlagSet, width int) {
+	if f.HasAvailableFlags() {
+		fmt.Fprintf(b, "\n%s:\n%s\n", title, strings.TrimRight(f.FlagUsagesWrapped(width), "\n"))
+	}
+}
+
+func textOf(cmd *cobra.Command) string {
+	if cmd.Long != "" {
+		return cmd.Long
+	}
+	return cmd.Short
+}
+
+// paragraphIn breaks a paragraph into lines. A list keeps its lines.
+func paragraphIn(text string, width int) string {
+	lines := strings.Split(text, "\n")
+	if slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "- ") || strings.HasPrefix(l, "  ") }) {
+		return text
+	}
+	return wrapped(text, width)
+}
+
+// firstScreen returns the help of the program, in at most 24 lines of 80 columns: the daily commands with what they
+// do, the others by name.
+func firstScreen(root *cobra.Command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\nUsage: %s <command> [flags]\n\nDaily:\n", root.Short, root.Name())
+	names := map[string][]string{}
+	for _, cmd := range root.Commands() {
+		switch {
+		case !cmd.IsAvailableCommand() && cmd.Name() != "help":
+		case cmd.GroupID == GroupDaily:
+			fmt.Fprintf(&b, "  %-8s %s\n", cmd.Name(), cmd.Short)
+		default:
+			names[cmd.GroupID] = append(names[cmd.GroupID], cmd.Name())
+		}
+	}
+	b.WriteString("\n")
+	for _, g := range root.Groups() {
+		if len(names[g.ID]) > 0 {
+			fmt.Fprintf(&b, "%-17s %s\n", g.Title, strings.Join(names[g.ID], " "))
+		}
+	}
+	fmt.Fprintf(&b, "\n%s <command> --help describes a command, its flags and its commands.\n", root.Name())
+	b.WriteString("Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 75 out of reach or busy,\n" +
+		"try again. exec and run: the command's own, 124 after a timeout, 125 if it did not run.\n")
+	return b.String()
+}
