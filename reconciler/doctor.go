@@ -157,7 +157,7 @@ func (d *doctor) host(context.Context) {
 		d.fail("host", err, "")
 		return
 	}
-	found := "sandboxes use nothing of this machine"
+	found := "no host directories or variables are shared"
 	if len(d.Host.Directories)+len(d.Host.Variables) > 0 {
 		found = fmt.Sprintf("environments may use %s and %s", printable.Count(len(d.Host.Directories), "directory",
 			"directories"), printable.Count(len(d.Host.Variables), "variable", "variables"))

@@ -61,7 +61,9 @@ func New(c Config) *cobra.Command {
 	root.Version = cmp.Or(c.Version, "dev")
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SilenceUsage, root.SilenceErrors = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see %s --help", err, cmd.CommandPath())
+	})
 	root.AddGroup(
 		&cobra.Group{ID: GroupDaily, Title: "Daily:"}, &cobra.Group{ID: GroupInside, Title: "Inside a sandbox:"},
 		&cobra.Group{ID: GroupOperate, Title: "Operate:"}, &cobra.Group{ID: GroupReconciler, Title: "The reconciler:"},
@@ -114,7 +116,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if hint != "" {
 		root.PrintErrf("%s is the old form: use %s %s\n", hint, root.Name(), strings.Join(leading(args), " "))
 	}
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of the process
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitDone

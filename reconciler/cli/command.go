@@ -52,8 +52,8 @@ func (a *app) listCommands() *cobra.Command {
 }
 
 func fillExecs(t *table, execs []sandbox.Exec) {
-	t.head(flex("COMMAND"), wide("GENERATION"), col("STATE"), num("EXIT"), col("STARTED"), col("FINISHED"),
-		wide("STDOUT"), wide("STDERR"), flex("PROGRAM"))
+	t.head(flex("COMMAND"), wideNum("GENERATION"), col("STATE"), num("EXIT"), col("STARTED"), col("FINISHED"),
+		wideNum("STDOUT"), wideNum("STDERR"), flex("PROGRAM"))
 	for _, x := range execs {
 		exit := ""
 		if x.State == sandbox.ExecFinished {

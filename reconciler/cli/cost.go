@@ -95,7 +95,7 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	}
 	key := flex(name.title)
 	key.lease = by == sandbox.CostByLease
-	columns := []column{key, num("GENERATIONS"), num("AWAKE h"), num("ASLEEP h"), num("CPU h"), num("GROSS"),
+	columns := []column{key, wideNum("GENERATIONS"), num("AWAKE h"), wideNum("ASLEEP h"), num("CPU h"), num("GROSS"),
 		num("INCLUDED"), num("PLAN FEE"), num("NET")}
 	models := report.Total.LLM.Calls > 0
 	if models {

@@ -86,13 +86,14 @@ as game.finished. An ended environment grants no leases until env reopen.`,
 				}
 			}
 			c.Data.EnvironmentID, c.Timestamp = e.ID, a.now().UTC()
-			if _, err := service.Deliver(cmd.Context(), sandbox.Delivery{ID: newMessageID(), Condition: c}); err != nil {
+			receipt, err := service.Deliver(cmd.Context(), sandbox.Delivery{ID: newMessageID(), Condition: c})
+			if err != nil {
 				return err
 			}
 			e, err = service.GetEnvironment(cmd.Context(), e.ID)
 			if err == nil && e.Status == sandbox.EnvironmentOpen {
-				return sandbox.Errorf(sandbox.Conflict, "environment %s is still open: no lease of it ends by %s; "+
-					"--condition names another one, env delete --force removes the environment", e.ID, c.Type)
+				return sandbox.Errorf(sandbox.Conflict, "environment %s is still open: its condition %s is %s: "+
+					"repeat the command if a lease has just begun, or use env delete --force", e.ID, c.Type, receipt.Status)
 			}
 			return a.printEnvironment(cmd, e, err)
 		},

@@ -93,6 +93,7 @@ func (e *environmentFlags) add(cmd *cobra.Command) {
 	f.StringToStringVar(&e.spec.Labels, "labels", nil, "labels of the environment and its leases, as `key=value,…`")
 	f.StringToStringVarP(&e.spec.Env, "env", "e", nil,
 		"variable of every sandbox, `NAME=value`, which must not be a secret; may be repeated")
+	f.Lookup("labels").DefValue, f.Lookup("env").DefValue = "", "" // not []
 	f.BoolVar(&e.spec.CreateOnly, "create-only", false, "fail if the environment exists")
 	complete(cmd, "type", sandbox.EnvironmentTypes...)
 	complete(cmd, "backend", sandbox.Docker, sandbox.Cloudflare)

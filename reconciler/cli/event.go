@@ -168,18 +168,24 @@ func eventLine(e sandbox.Event, exact bool) string {
 		}
 		subject += "#" + strconv.FormatInt(e.Generation, 10)
 	}
-	parts := []string{at, fmt.Sprintf("%-21s", e.Type), printable.Text(subject)}
+	parts := []string{at, fmt.Sprintf("%-24s", e.Type), printable.Text(subject)}
+	if fields := fieldsOf(e.Data); fields != "" {
+		parts = append(parts, fields)
+	}
 	if e.Actor != "" {
 		by := "by " + printable.Text(e.Actor)
-		if e.Address != "" {
+		if e.Address != "" && exact {
 			by += " from " + printable.Text(e.Address)
 		}
 		parts = append(parts, by)
 	}
-	return strings.TrimRight(strings.Join(append(parts, fieldsOf(e.Data)), gap), " ")
+	return strings.Join(parts, gap)
 }
 
-// fieldsOf returns the fields of an event's data as name=value, in their order.
+// subjectFields are the fields of events' data that repeat the event's subject.
+var subjectFields = []string{"environment_id", "lease_id", "generation", "sandbox_id", "agent_did"}
+
+// fieldsOf returns the fields of an event's data as name=value, in their order, without those of its subject.
 func fieldsOf(data json.RawMessage) string {
 	in := json.NewDecoder(bytes.NewReader(data))
 	if begin, err := in.Token(); err != nil || begin != json.Delim('{') {
@@ -192,7 +198,9 @@ func fieldsOf(data json.RawMessage) string {
 		if err = errors.Join(err, in.Decode(&value)); err != nil {
 			return printable.Text(string(data))
 		}
-		fields = append(fields, fmt.Sprintf("%v=%s", name, fieldText(value)))
+		if !slices.Contains(subjectFields, fmt.Sprint(name)) {
+			fields = append(fields, fmt.Sprintf("%v=%s", name, fieldText(value)))
+		}
 	}
 	return printable.Text(strings.Join(fields, " "))
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -87,6 +88,9 @@ func paragraphIn(text string, width int) string {
 	return wrapped(text, width)
 }
 
+// dailyOrder is the order of the daily commands on the first screen: that of a first day.
+var dailyOrder = []string{"env", "lease", "exec", "run", "cp", "logs", "cost", "drift", "events"}
+
 // firstScreen returns the help of the program, in at most 24 lines of 80 columns: the daily commands with what they
 // do, the others by name.
 func firstScreen(root *cobra.Command) string {
@@ -94,14 +98,18 @@ func firstScreen(root *cobra.Command) string {
 	fmt.Fprintf(&b, "%s\n\nUsage: %s <command> [flags]\n\nDaily:\n", root.Short, root.Name())
 	names := map[string][]string{}
 	for _, cmd := range root.Commands() {
-		switch {
-		case !cmd.IsAvailableCommand() && cmd.Name() != "help":
-		case cmd.GroupID == GroupDaily:
-			fmt.Fprintf(&b, "  %-8s %s\n", cmd.Name(), cmd.Short)
-		default:
+		if cmd.IsAvailableCommand() || cmd.Name() == "help" {
 			names[cmd.GroupID] = append(names[cmd.GroupID], cmd.Name())
 		}
 	}
+	slices.SortStableFunc(names[GroupDaily], func(a, b string) int {
+		return cmp.Compare(slices.Index(dailyOrder, a), slices.Index(dailyOrder, b))
+	})
+	for _, name := range names[GroupDaily] {
+		cmd, _, _ := root.Find([]string{name}) // it is there
+		fmt.Fprintf(&b, "  %-8s %s\n", name, cmd.Short)
+	}
+	delete(names, GroupDaily)
 	b.WriteString("\n")
 	for _, g := range root.Groups() {
 		if len(names[g.ID]) > 0 {
@@ -109,7 +117,7 @@ func firstScreen(root *cobra.Command) string {
 		}
 	}
 	fmt.Fprintf(&b, "\n%s <command> --help describes a command, its flags and its commands.\n", root.Name())
-	b.WriteString("Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 75 out of reach or busy,\n" +
-		"try again. exec and run: the command's own, 124 after a timeout, 125 if it did not run.\n")
+	b.WriteString("Exit codes: 0 done; 1 rejected or failed; 2 wrong usage; 75 out of reach or busy,\n" +
+		"retry. exec and run: the command's own; 124 timed out; 125 did not run.\n")
 	return b.String()
 }

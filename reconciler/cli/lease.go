@@ -110,6 +110,7 @@ gets that one. After the end of a lease, the agent gets its next generation: a n
 	cmd.Flags().StringVar(&want.Owner, "owner", "", "who may renew and release it (default: the token)")
 	cmd.Flags().StringToStringVar(&want.Settings.Labels, "labels", nil,
 		"labels of the lease, as `key=value,…`, in addition to those of the environment")
+	cmd.Flags().Lookup("labels").DefValue = "" // not []
 	cmd.Flags().BoolVar(&want.NoWait, "no-wait", false, "return once the lease is accepted, while it may still be pending")
 	return cmd
 }
@@ -164,7 +165,7 @@ func (a *app) releaseLease() *cobra.Command {
 
 func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) error {
 	return a.print(cmd, v, func(t *table) {
-		t.head(leaseCol("LEASE"), wide("GENERATION"), col("STATUS"), col("SANDBOX"), col("LEASED"), col("ENDS"),
+		t.head(leaseCol("LEASE"), wideNum("GENERATION"), col("STATUS"), col("SANDBOX"), col("LEASED"), col("ENDS"),
 			num("COST"), wide("OWNER"), flex("REMARK"))
 		for _, l := range leases {
 			ends := l.ExpiresAt

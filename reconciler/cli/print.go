@@ -33,7 +33,10 @@ func (a *app) print(cmd *cobra.Command, v any, fill func(t *table)) error {
 	case outputYAML:
 		return printYAML(out, v)
 	}
-	t := &table{now: a.now(), wide: a.output == outputWide, width: a.width(out), paint: inColour(out)}
+	t := &table{now: a.now(), wide: a.output == outputWide, paint: inColour(out)}
+	if !t.wide {
+		t.width = a.width(out)
+	}
 	fill(t)
 	if a.output == outputName {
 		return t.names(out)
@@ -71,7 +74,7 @@ func inHours(all float64) func(seconds float64) string {
 	return func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', digits, 64) }
 }
 
-// length formats seconds in their two largest units, such as 3d4h.
+// length formats seconds in their two largest units, such as 3d4h, without a second one that is 0.
 func length(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
 	if d == 0 && seconds > 0 {
@@ -80,13 +83,19 @@ func length(seconds float64) string {
 	days, d := d/(24*time.Hour), d%(24*time.Hour)
 	hours, d := d/time.Hour, d%time.Hour
 	minutes, rest := d/time.Minute, d%time.Minute/time.Second
+	two := func(n time.Duration, unit string, rest time.Duration, of string) string {
+		if rest == 0 {
+			return fmt.Sprintf("%d%s", n, unit)
+		}
+		return fmt.Sprintf("%d%s%d%s", n, unit, rest, of)
+	}
 	switch {
 	case days > 0:
-		return fmt.Sprintf("%dd%dh", days, hours)
+		return two(days, "d", hours, "h")
 	case hours > 0:
-		return fmt.Sprintf("%dh%dm", hours, minutes)
+		return two(hours, "h", minutes, "m")
 	case minutes > 0:
-		return fmt.Sprintf("%dm%ds", minutes, rest)
+		return two(minutes, "m", rest, "s")
 	default:
 		return fmt.Sprintf("%ds", rest)
 	}

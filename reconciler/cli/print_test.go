@@ -33,7 +33,7 @@ func TestMoneyIsShownToTheCentOrFiner(t *testing.T) {
 func TestLengthsAreShownInTwoUnits(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[float64]string{
-		0: "0s", 0.0042: "4ms", 59.6: "1m0s", 61: "1m1s", 3600: "1h0m", 5400: "1h30m", 90061: "1d1h", 864000: "10d0h",
+		0: "0s", 0.0042: "4ms", 59.6: "1m", 61: "1m1s", 3600: "1h", 5400: "1h30m", 90061: "1d1h", 864000: "10d",
 	} {
 		if got := length(seconds); got != want {
 			t.Errorf("%v s is shown as %s, want %s", seconds, got, want)
@@ -121,7 +121,7 @@ func TestNothingPrintedActsOnATerminal(t *testing.T) {
 	const hostile = "map\u202egnp.exe\u009b31m\u2066"
 	for output, want := range map[string]string{
 		"table": `map\u202egnp.exe\u009b31m\u2066`,
-		"yaml":  `reason: "map\u202egnp.exe\u009b31m\u2066"`,
+		"yaml":  `reason: "map\u202egnp.exe\x9B31m\u2066"`,
 		"json":  `"map\u202egnp.exe\u009b31m\u2066"`,
 	} {
 		var b bytes.Buffer

@@ -85,7 +85,7 @@ func (a *app) listSessions() *cobra.Command {
 }
 
 func fillSessions(t *table, sessions []sandbox.Session) {
-	t.head(flex("SESSION"), wide("GENERATION"), col("STATE"), col("CREATED"), flex("CWD"), flex("VARIABLES"),
+	t.head(flex("SESSION"), wideNum("GENERATION"), col("STATE"), col("CREATED"), flex("CWD"), flex("VARIABLES"),
 		flex("RUNNING"), num("EVENTS"))
 	for _, s := range sessions {
 		t.row(s.ID, strconv.FormatInt(s.Generation, 10), string(s.State), t.when(s.CreatedAt), s.Cwd,

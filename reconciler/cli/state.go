@@ -61,7 +61,7 @@ func (a *app) deleteState() *cobra.Command {
 }
 
 func fillStates(t *table, states []sandbox.Snapshot) {
-	t.head(flex("KEY"), col("SAVED"), wide("GENERATION"), wide("SANDBOX"), num("BYTES"), num("UNPACKED"), num("FILES"))
+	t.head(flex("KEY"), col("SAVED"), wideNum("GENERATION"), wide("SANDBOX"), num("BYTES"), num("UNPACKED"), num("FILES"))
 	for _, s := range states {
 		t.row(s.Key, t.when(s.SavedAt), strconv.FormatInt(s.Generation, 10), s.SandboxID,
 			strconv.FormatInt(s.Bytes, 10), strconv.FormatInt(s.UnpackedBytes, 10), strconv.FormatInt(s.Files, 10))

@@ -28,8 +28,9 @@ type column struct {
 func col(title string) column      { return column{title: title} }
 func wide(title string) column     { return column{title: title, wide: true} }
 func flex(title string) column     { return column{title: title, flex: true} }
-func leaseCol(title string) column { return column{title: title, lease: true, flex: true} }
+func leaseCol(title string) column { return column{title: title, lease: true} }
 func num(title string) column      { return column{title: title, right: true} }
+func wideNum(title string) column  { return column{title: title, right: true, wide: true} }
 
 // table collects columns of text, and prints them once they are all there. The first column has the id of each row.
 type table struct {
@@ -177,19 +178,20 @@ func fit(columns []column, rows [][]string, limit int) {
 	}
 }
 
-// shorten replaces lease ids by their short forms, unless two become the same.
+// shorten replaces lease ids by their short forms, except those that have the same.
 func shorten(rows [][]string, column int) {
-	short, full := make([]string, len(rows)), map[string]string{}
-	for n, cells := range rows {
-		id := cells[column]
-		short[n] = shortLease(id)
-		if other, taken := full[short[n]]; taken && other != id {
-			return
+	ids := map[string]map[string]bool{} // by short form
+	for _, cells := range rows {
+		short := shortLease(cells[column])
+		if ids[short] == nil {
+			ids[short] = map[string]bool{}
 		}
-		full[short[n]] = id
+		ids[short][cells[column]] = true
 	}
-	for n, cells := range rows {
-		cells[column] = short[n]
+	for _, cells := range rows {
+		if short := shortLease(cells[column]); len(ids[short]) == 1 {
+			cells[column] = short
+		}
 	}
 }
 

@@ -103,6 +103,6 @@ func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
 	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), cli.ExitFailed,
 		"rejects the credentials", "expired")
 	w.want(w.run("token", "revoke", "games"), cli.ExitDone, "games")
-	w.want(w.run("events", "--type", "token.*"), cli.ExitDone, "token.created", "token.rotated", "token.revoked",
+	w.want(w.run("events", "--type", "token.*", "-o", "wide"), cli.ExitDone, "token.created", "token.rotated", "token.revoked",
 		"by token:default from 127.0.0.1")
 }
