@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -155,26 +156,38 @@ func (tr *transcript) play(script string) string {
 // command runs a command and returns its output.
 func (tr *transcript) command(line string) string {
 	args, stdin := words(tr.T, line)
-	var b bytes.Buffer
+	b := &screen{}
 	cmd := commandLine(cli.Config{
 		Now:    tr.Now,
 		Width:  func(io.Writer) int { return transcriptWidth },
 		Getenv: func(name string) string { return tr.env[name] },
 	})
 	cmd.SetIn(strings.NewReader(stdin))
-	cmd.SetOut(&b)
-	cmd.SetErr(&b)
+	cmd.SetOut(b)
+	cmd.SetErr(b)
 	for i := range args {
 		args[i] = strings.NewReplacer("DIR", tr.dir, "URL", tr.url, "TOKENS", tr.tokenFile).Replace(args[i])
 	}
 	if code := cli.Run(tr.Context(), cmd, args); code != 0 {
-		fmt.Fprintf(&b, "[exit %d]\n", code)
+		fmt.Fprintf(b, "[exit %d]\n", code)
 	}
-	text := b.String()
+	text := b.text.String()
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
 	return tr.normal(text)
+}
+
+// screen shows both outputs of a command, which may write them at the same time.
+type screen struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
 }
 
 // words splits a command line. Single quotes hold words together; standard input follows <<<.
