@@ -17,7 +17,7 @@ func NewCommand() *cobra.Command {
 		Use:   "plan-summary",
 		Short: "Summarize the cost changes, drift and ended leases of a Terraform plan as Markdown",
 		Example: "  terraform plan -out=planned\n" +
-			"  terraform show -json planned | terraform-provider-sandbox plan-summary",
+			"  terraform show -json planned | sandbox plan-summary",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -19,7 +19,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -119,9 +118,7 @@ func noHome(name string) string {
 // runWith runs a command with settings of a test.
 func runWith(ctx context.Context, c cli.Config, stdin string, args ...string) result {
 	var out, err bytes.Buffer
-	c.Version = "1.2.3"
-	c.Local = daemon.Commands(c.Version)
-	command := cli.New(c)
+	command := commandLine(c)
 	command.SetIn(strings.NewReader(stdin))
 	command.SetOut(&out)
 	command.SetErr(&err)
@@ -222,7 +219,7 @@ func TestExitCodes(t *testing.T) {
 	w.want(w.run("cost", "--from", "yesterday"), cli.ExitUsage, "--from")
 	w.want(run(t.Context(), "", "no-such-command"), cli.ExitUsage, "no-such-command")
 	w.want(run(t.Context(), ""), cli.ExitDone, "send", "exec", "events")
-	w.want(run(t.Context(), "", "version"), cli.ExitDone, "1.2.3")
+	w.want(run(t.Context(), "", "version"), cli.ExitDone, "0.1.0")
 	w.want(run(t.Context(), "", "lease", "list", "--token-file", w.tokenFile), cli.ExitUsage, "--url", "SANDBOX_RECONCILER_URL")
 	w.want(run(t.Context(), "", "lease", "list", "--url", w.url), cli.ExitUsage, "--token-file", "SANDBOX_RECONCILER_TOKEN")
 	w.want(w.run("lease", "release", "did:plc:nobody::catan-7"), cli.ExitFailed, "Error:")

@@ -43,7 +43,7 @@ that. Use --ledger to create the first token, or when the last admin token is lo
 Every reconciler of the ledger rejects a revoked token within one second.`
 	cmd.Example = `  sandbox token create ops --scope admin --ledger sqlite:///var/lib/sandbox/ledger.db
   sandbox token create games --scope conditions --environment 'catan-*' --expires-in 2160h
-  sandbox token create team-b --scope admin --environment 'team-b-*' --ceiling memory_mb=8192,environments=20
+  sandbox token create team-b --scope admin --environment 'team-b-*' --ceiling memory_mb=8192
   sandbox token rotate games --overlap 24h`
 	cmd.PersistentFlags().StringVar(&c.ledgerURL, "ledger", "", "`URL` of the ledger to open directly, instead of --url")
 	return cmd

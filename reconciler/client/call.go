@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 
@@ -160,6 +161,9 @@ func closeBody(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
+// plainToTLS begins the answer of Go's HTTP server to plain HTTP on a port with TLS.
+const plainToTLS = "Client sent an HTTP request to an HTTPS server"
+
 // check converts an error response to an error.
 func (c *Client) check(resp *http.Response) error {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
@@ -169,8 +173,12 @@ func (c *Client) check(resp *http.Response) error {
 		return sandbox.Errorf(sandbox.Unavailable,
 			"reconciler %s redirects to %s: use that URL if it is a reconciler", c.name, location)
 	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	if err == nil && resp.StatusCode == http.StatusBadRequest && strings.HasPrefix(string(body), plainToTLS) {
+		return sandbox.Errorf(sandbox.Failed, "reconciler %s serves TLS: use https:// in the URL", c.name)
+	}
 	var p wire.Problem
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p); err == nil && p.Code != "" {
+	if err := json.Unmarshal(body, &p); err == nil && p.Code != "" {
 		e := p.Err()
 		if p.Code == sandbox.Unauthenticated {
 			e.Message = "reconciler " + c.name + " rejects the credentials: check the token (SANDBOX_RECONCILER_TOKEN), " +
@@ -207,7 +215,10 @@ func (c *Client) lost(method, path string, harmless bool, err error) error {
 		err = u.Err // its text repeats method and URL
 	}
 	code, next := sandbox.UnknownOutcome, "it may have succeeded: check before you retry"
-	if harmless || !wasSent(err) {
+	switch {
+	case misconfigured(err):
+		code, next = sandbox.Failed, advice(err)
+	case harmless || !wasSent(err):
 		code, next = sandbox.Unavailable, advice(err)
 	}
 	return sandbox.Errorf(code, "reconciler %s: %s %s: %w: %s", c.name, method, path, err, next)
@@ -218,9 +229,15 @@ func advice(err error) string {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "its certificate is for other names: use one of them in the URL"
 	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return "its certificate is not valid at this time: renew it, or set this machine's clock"
+	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "its certificate is not trusted here: name the file with its authority, as ca_file in the provider's " +
-			"reconciler block or in the environment variable SSL_CERT_FILE"
+		return "its certificate is not trusted here: name the file with its authority, with --ca-file on the command line, " +
+			"as ca_file in the provider's reconciler block, or in the environment variable SSL_CERT_FILE"
+	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return "it serves plain HTTP: use http:// in the URL, or let it serve TLS with --tls-cert and --tls-key"
 	}
 	if alerted(err) {
 		return "it broke off TLS: where it wants a client certificate, set client_certificate_file and client_key_file in " +
@@ -230,6 +247,12 @@ func advice(err error) string {
 		return "the proxy cannot be reached, or refuses: check proxy_url in the provider's reconciler block, or HTTPS_PROXY"
 	}
 	return "check that the reconciler runs and that the URL is right"
+}
+
+// misconfigured reports whether a connection failed because of how TLS is set up, on either side. A retry cannot help.
+func misconfigured(err error) bool {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return untrusted || alerted(err) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // alerted reports whether the other side broke off the handshake of TLS, and says why.
@@ -243,8 +266,7 @@ func wasSent(err error) bool {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return false
 	}
-	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	if untrusted || alerted(err) {
+	if misconfigured(err) {
 		return false
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {

@@ -188,7 +188,8 @@ func (l leveled) Debug(msg string, kv ...any) { l.log.Debug("reconciler client: 
 func retryRepeatable(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if err != nil {
 		// The default policy does not retry permanent errors: schemes, redirects, certificates.
-		return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+		retries, permanent := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+		return retries && !misconfigured(err), permanent
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -205,7 +206,7 @@ func retryUnsent(ctx context.Context, resp *http.Response, err error) (bool, err
 		return false, ctx.Err()
 	case err != nil:
 		retries, permanent := retryablehttp.DefaultRetryPolicy(ctx, resp, err)
-		return retries && !wasSent(err), permanent
+		return retries && !wasSent(err) && !misconfigured(err), permanent
 	default:
 		return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable, nil
 	}

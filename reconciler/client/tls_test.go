@@ -43,7 +43,7 @@ func asks(t *testing.T, url string, configured *tls.Config, proxy *url.URL) erro
 
 func wantAdvice(t *testing.T, err error, url, next string) {
 	t.Helper()
-	if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), url) ||
+	if sandbox.CodeOf(err) != sandbox.Failed || !strings.Contains(err.Error(), url) ||
 		!strings.Contains(err.Error(), "GET /v1/ledger") || !strings.Contains(err.Error(), next) {
 		t.Errorf("got %v, want one that says %s and %q", err, url, next)
 	}
@@ -57,9 +57,26 @@ func TestAPrivateAuthority(t *testing.T) {
 	if err := asks(t, s.URL, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots(s)}, nil); err != nil {
 		t.Errorf("with its authority: %v", err)
 	}
+	expired := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots(s),
+		Time: func() time.Time { return s.Certificate().NotAfter.Add(time.Hour) }}
+	wantAdvice(t, asks(t, s.URL, expired, nil), s.URL, "set this machine's clock")
 	other := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 	wantAdvice(t, asks(t, other, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots(s)}, nil), other,
 		"for other names")
+}
+
+func TestTheOtherScheme(t *testing.T) {
+	t.Parallel()
+	plain := httptest.NewServer(ledger)
+	t.Cleanup(plain.Close)
+	secure := strings.Replace(plain.URL, "http:", "https:", 1)
+	wantAdvice(t, asks(t, secure, nil, nil), secure, "it serves plain HTTP: use http://")
+	s := httptest.NewTLSServer(ledger)
+	t.Cleanup(s.Close)
+	err := asks(t, strings.Replace(s.URL, "https:", "http:", 1), nil, nil)
+	if sandbox.CodeOf(err) != sandbox.Failed || !strings.Contains(err.Error(), "use https://") {
+		t.Errorf("plain HTTP to TLS: %v", err)
+	}
 }
 
 func TestAClientCertificate(t *testing.T) {

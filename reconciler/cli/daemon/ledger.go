@@ -126,8 +126,8 @@ copy. The backup does not block a running reconciler. The format is the same for
 restore the file to SQLite and to PostgreSQL. The command never replaces an existing file.
 
 The file holds secrets only encrypted, and tokens only as hashes. A complete restore also needs:
-- the key file of the secrets (--secret-key-file; for a SQLite ledger its name with .key). It changes
-  only when you add keys. Store it apart from the backup;
+- the key file of the secrets (--secret-key-file; for a SQLite ledger its name with .key). It
+  changes only when you add keys. Store it apart from the backup;
 - a copy of the bucket of snapshots (--state-url), taken within 20 minutes after the backup.
 Back up the files of tokens and webhook secrets yourself.` + settingsOfServe,
 		Example: `  sandbox backup --config /etc/sandbox/reconciler.yaml /var/backups/ledger-$(date +%F)`,
@@ -166,8 +166,8 @@ would destroy the unknown ones. The command fails if it detects a running reconc
 The backup does not know what happened after it was taken. When serve runs again:
 - each live lease counts as used at the time of the restore, so no TTL expires too early;
 - leases that ended since the backup are reported as vanished;
-- unknown sandboxes keep running and are reported as drift (orphan), at most until their maximum lifetime.
-  "sandbox adopt" adopts them, and "sandbox adopt --end" destroys them;
+- unknown sandboxes keep running and are reported as drift (orphan), at most until their maximum
+  lifetime. "sandbox adopt" adopts them, and "sandbox adopt --end" destroys them;
 - the sandboxes of warm pools are destroyed, because a lease may have used them since the backup;
 - conditions received since the backup are lost: let the game servers send them again.` + settingsOfServe,
 		Args: func(cmd *cobra.Command, args []string) error {

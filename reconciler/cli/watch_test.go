@@ -1,0 +1,36 @@
+package cli_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+)
+
+func TestWatchPrintsWhatChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out := syncBuffer{make(chan string)}
+	command := cli.New(cli.Config{Getenv: noHome, Now: w.Now})
+	command.SetOut(out)
+	code := make(chan int, 1)
+	go func() {
+		code <- cli.Run(ctx, command, []string{"lease", "list", "--watch", "--url", w.url, "--token-file", w.tokenFile})
+	}()
+	if text := <-out.lines; !strings.Contains(text, "active") || strings.Contains(text, "\x1b") {
+		t.Errorf("first it prints %q", text)
+	}
+	w.want(w.run("lease", "release", "did:plc:ann::catan-7"), cli.ExitDone)
+	if text := <-out.lines; !strings.Contains(text, "destroyed") {
+		t.Errorf("then it prints %q", text)
+	}
+	stop()
+	if got := <-code; got != cli.ExitDone {
+		t.Errorf("stopped, it exits with %d", got)
+	}
+}
