@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"terraform-provider-sandbox": main})
+	testscript.Main(m, map[string]func(){"sandbox": main, "sbl": main, "terraform-provider-sandbox": main})
 }
 
 // TestCommandLine runs the scripts: the program as its users call it, beside a reconciler that has the environment
@@ -74,12 +74,13 @@ func serve(t *testing.T, e *testscript.Env) error {
 	server := httptest.NewServer(handler)
 	e.Defer(server.Close)
 	e.Setenv("TZ", "UTC")
+	e.Setenv("XDG_CONFIG_HOME", filepath.Join(e.WorkDir, "config"))
 	e.Setenv("SANDBOX_RECONCILER_URL", server.URL)
 	e.Setenv("SANDBOX_RECONCILER_TOKEN", text)
 	return os.WriteFile(filepath.Join(e.WorkDir, "webhook-secrets"), []byte(signing+"\n"), 0o600)
 }
 
-// exits runs a program, and checks the code that it ends with: exits 2 terraform-provider-sandbox ...
+// exits runs a program, and checks the code that it ends with: exits 2 sandbox ...
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM [ARGUMENT...]")
@@ -105,4 +106,31 @@ func envFrom(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: envfrom NAME FILE")
 	}
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
+}
+
+func TestTerraformStartsTheProviderAndUsersTheCommandLine(t *testing.T) {
+	t.Parallel()
+	const long = "terraform-provider-sandbox"
+	for _, c := range []struct {
+		name, args, cookie string
+		provider, debug    bool
+	}{
+		{long, "", "d602bf8f", true, false},
+		{long + "_v0.1.0", "", "d602bf8f", true, false},
+		{long, "-debug", "", true, true},
+		{long, "--debug", "", true, true},
+		{long, "", "", false, false},
+		{long, "--help", "", false, false},
+		{long, "--version", "d602bf8f", false, false},
+		{long, "lease list", "d602bf8f", false, false},
+		{"sandbox", "", "", false, false},
+		{"sandbox", "", "d602bf8f", false, false},
+		{"sandbox", "-debug", "", false, false},
+		{"sbl", "serve", "", false, false},
+	} {
+		provider, debug := providerOf(c.name, strings.Fields(c.args), c.cookie)
+		if provider != c.provider || debug != c.debug {
+			t.Errorf("%s %s with the cookie %q: provider %v, debug %v", c.name, c.args, c.cookie, provider, debug)
+		}
+	}
 }

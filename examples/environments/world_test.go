@@ -283,7 +283,7 @@ func (w *world) send(condition, agent string) {
 	path, err := program()
 	must(w.T, err)
 	args := []string{
-		"reconciler", "send", "--url", w.URL, "--webhook-secret-file", w.SecretFile, "--environment", w.name,
+		"send", "--url", w.URL, "--webhook-secret-file", w.SecretFile, "--environment", w.name,
 		"--type", condition, "--reason", "told by the test",
 	}
 	if agent != "" {

@@ -93,7 +93,7 @@ func TestRunningInAContainer(t *testing.T) {
 	cleanUp(t, id, "docker", "logs", id)
 	awaitReady(t, "http://"+address)
 
-	token := run(t, "docker", "exec", id, "/usr/local/bin/terraform-provider-sandbox", "reconciler", "token", "create",
+	token := run(t, "docker", "exec", id, "/usr/local/bin/sandbox", "token", "create",
 		"ops", "--scope", "admin", "--ledger", ledger)
 	g := playedBy(t, "http://"+address, token)
 	player := g.join(sandbox.HostAccess{

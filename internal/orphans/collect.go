@@ -22,8 +22,8 @@ const (
 	resolvedAway      = "it no longer exists"
 	resolvedWanted    = "the ledger wants it now"
 	// howToAdopt is advice for operators of a ledger that was emptied or restored.
-	howToAdopt = "this ledger never had a sandbox and destroys nothing: adopt it with `terraform-provider-sandbox " +
-		"reconciler adopt`, or remove it by hand"
+	howToAdopt = "this ledger never had a sandbox and destroys nothing: adopt it with " +
+		"`sandbox adopt`, or remove it by hand"
 	// olderThanInstance is advice for operators of a ledger that was replaced by an older copy.
 	olderThanInstance = "this ledger is older than its sandboxes on the instance, and destroys nothing there before " +
 		"`terraform-provider-sandbox reconciler adopt`"

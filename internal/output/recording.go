@@ -148,7 +148,7 @@ func (t *track) keep(p []byte) error {
 // errNoOutputStore: more was written than the ledger keeps.
 var errNoOutputStore = &sandbox.Error{Code: sandbox.Unavailable,
 	Message: "this service was told of no bucket for more than the first 8 KiB: name one that all its replicas reach " +
-		"(reconciler serve --state-url, or state_url of the provider)"}
+		"(sandbox serve --state-url, or state_url of the provider)"}
 
 func (t *track) discard() {
 	if t.rest != nil {

@@ -194,7 +194,7 @@ func (v *Service) letUse(ctx context.Context, t *lifecycle.Step) {
 // errNoStore: the ledger's environments keep snapshots, but this service has no snapshot store.
 var errNoStore = &sandbox.Error{Code: sandbox.Unavailable,
 	Message: "this service has no store for snapshots of /data, and there is no default with a ledger in " +
-		"PostgreSQL: name a bucket that all replicas can reach (reconciler serve --state-url, or state_url of the provider)"}
+		"PostgreSQL: name a bucket that all replicas can reach (sandbox serve --state-url, or state_url of the provider)"}
 
 // storeError gives an error of the snapshot store a code that implies nothing about the sandbox.
 func storeError(err error) error {

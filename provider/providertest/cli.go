@@ -57,7 +57,9 @@ func NewMirroredCLI(t testing.TB, program string) *CLI {
 	c := &CLI{TB: t, Dir: t.TempDir()}
 	home := t.TempDir()
 	mirror, bin := filepath.Join(home, "plugins"), filepath.Join(home, "bin")
-	links := map[string]string{filepath.Join(bin, "terraform-provider-sandbox"): program}
+	links := map[string]string{
+		filepath.Join(bin, "terraform-provider-sandbox"): program, filepath.Join(bin, "sandbox"): program,
+	}
 	for _, registry := range []string{"registry.terraform.io", "registry.opentofu.org"} {
 		links[filepath.Join(mirror, registry, "sandbox-lease/sandbox/0.1.0", runtime.GOOS+"_"+runtime.GOARCH,
 			"terraform-provider-sandbox_v0.1.0")] = program

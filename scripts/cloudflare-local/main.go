@@ -72,6 +72,6 @@ In another shell:
 %s
 Then a configuration with backend = "cloudflare" goes there, by a reconciler or by Terraform alone:
 
-%s reconciler serve --cloudflare-account "$CLOUDFLARE_ACCOUNT_ID"
+%s serve --cloudflare-account "$CLOUDFLARE_ACCOUNT_ID"
 terraform apply
 `

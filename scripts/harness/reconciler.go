@@ -47,7 +47,7 @@ func NewReconciler(root, state string) *Reconciler {
 	binary := filepath.Join(root, Binary)
 	database := filepath.Join(state, "ledger.db")
 	return &Reconciler{
-		daemon:     newDaemon(state, "reconciler", binary+" reconciler serve"),
+		daemon:     newDaemon(state, "reconciler", binary+" serve"),
 		TokenFile:  filepath.Join(state, "token"),
 		SecretFile: filepath.Join(state, "webhook-secret"),
 		Database:   database,
@@ -63,7 +63,7 @@ func (r *Reconciler) Start(ctx context.Context, priceBook string) error {
 	if err != nil {
 		return err
 	}
-	serve := exec.Command(r.binary, "reconciler", "serve", // not bound to ctx: it lives on
+	serve := exec.Command(r.binary, "serve", // not bound to ctx: it lives on
 		"--listen", address,
 		"--ledger", r.LedgerURL,
 		"--token-file", r.TokenFile,
@@ -102,7 +102,7 @@ func (r *Reconciler) Connect(ctx context.Context) error {
 
 // Run runs a command of the reconciler's command line and returns what it printed.
 func (r *Reconciler) Run(ctx context.Context, args ...string) (string, error) {
-	return Output(ctx, r.binary, append([]string{"reconciler"}, args...)...)
+	return Output(ctx, r.binary, args...)
 }
 
 // Stop asks the daemon to end, if it runs, and waits until it is gone.
