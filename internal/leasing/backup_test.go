@@ -291,7 +291,7 @@ func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file s
 		}
 		w.wantThere(true, newer.SandboxID)
 		if f := w.findings(sandbox.DriftOrphan,
-			sandbox.DriftVanished); !strings.Contains(f[0].Resolution, "reconciler adopt") {
+			sandbox.DriftVanished); !strings.Contains(f[0].Resolution, "sandbox adopt") {
 			w.Errorf("the finding does not say what to do: %+v", f)
 		}
 		if _, err := w.engine.Adopt(w.Context(), sandbox.AdoptRequest{}); err != nil {

@@ -237,7 +237,7 @@ func TestLedgerThatNeverKnewASandboxJudgesNothing(t *testing.T) {
 		}
 		w.wantThere(true, "orphan", "data")
 		for _, f := range w.findings(sandbox.DriftLeftover, sandbox.DriftOrphan) {
-			if !f.ResolvedAt.IsZero() || !strings.Contains(f.Resolution, "reconciler adopt") {
+			if !f.ResolvedAt.IsZero() || !strings.Contains(f.Resolution, "sandbox adopt") {
 				t.Errorf("the finding does not say what to do: %+v", f)
 			}
 		}

@@ -214,7 +214,7 @@ func TestALedgerPutBackByACopyIssuesNoGenerationTwice(t *testing.T) {
 		for _, agent := range []string{ann, bob, dave} {
 			_, err := w.tryAcquire(agent)
 			w.refused("acquiring for "+agent, err, sandbox.Conflict, sandbox.ReasonLedgerBehind)
-			if err != nil && !strings.Contains(err.Error(), "reconciler adopt") {
+			if err != nil && !strings.Contains(err.Error(), "sandbox adopt") {
 				w.Errorf("the error does not say what to do: %v", err)
 			}
 		}

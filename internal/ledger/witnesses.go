@@ -102,7 +102,7 @@ func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error)
 	if at.Found > at.Issued {
 		return 0, sandbox.Errorf(sandbox.Conflict, "this ledger is older than its sandboxes on instance %s: "+
 			"it was replaced by an older copy, which lacks up to %d generations. It begins no lease until "+
-			"`terraform-provider-sandbox reconciler adopt` has adopted their live sandboxes", instance, at.Found-at.Issued).
+			"`sandbox adopt` has adopted their live sandboxes", instance, at.Found-at.Issued).
 			WithReason(sandbox.ReasonLedgerBehind)
 	}
 	if at.Issued > 0 {

@@ -123,7 +123,7 @@ func (w *witness) recognizeByObjects(ctx context.Context, instance string, found
 	}
 	return sandbox.Errorf(sandbox.Unavailable, "%s: the instance that answers has the id %s, and %s: it is a clone, "+
 		"an older copy, or it was wiped. Nothing was changed. Connect to the right one; if this is it, "+
-		"run `terraform-provider-sandbox reconciler adopt`, after which sandboxes that it lacks are vanished",
+		"run `sandbox adopt`, after which sandboxes that it lacks are vanished",
 		w.executor.Backend(), instance, has).WithReason(sandbox.ReasonOtherInstance)
 }
 
@@ -146,7 +146,7 @@ func (w *witness) behind(ctx context.Context, instance string, found int64) erro
 	})
 	if isNew && err == nil {
 		w.core.log.Warn("lifecycle: this ledger is older than what it left on the instance: it was put back by a copy, "+
-			"and begins no lease until `terraform-provider-sandbox reconciler adopt`", "instance", instance, "witness", found)
+			"and begins no lease until `sandbox adopt`", "instance", instance, "witness", found)
 	}
 	return err
 }

@@ -26,10 +26,10 @@ const (
 		"`sandbox adopt`, or remove it by hand"
 	// olderThanInstance is advice for operators of a ledger that was replaced by an older copy.
 	olderThanInstance = "this ledger is older than its sandboxes on the instance, and destroys nothing there before " +
-		"`terraform-provider-sandbox reconciler adopt`"
+		"`sandbox adopt`"
 	// newerThanBackup is advice for operators who find sandboxes that are newer than the restored backup.
 	newerThanBackup = "it was created before this ledger was restored from a backup that does not contain it: adopt it " +
-		"with `terraform-provider-sandbox reconciler adopt`, or destroy it with `adopt --end`"
+		"with `sandbox adopt`, or destroy it with `adopt --end`"
 )
 
 // judged is an orphan after a collection.

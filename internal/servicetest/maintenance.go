@@ -116,7 +116,7 @@ func sweepOfAnEmptyLedger(w *world) {
 	w.plant(w.ledgerID())
 	for range 3 {
 		w.Pass(3 * time.Minute)
-		w.wantStray(w.sweep(false), sandbox.SweepKeep, "reconciler adopt")
+		w.wantStray(w.sweep(false), sandbox.SweepKeep, "sandbox adopt")
 	}
 	if w.Running() != 1 {
 		w.Error("a ledger that never knew a sandbox has destroyed one")

@@ -74,7 +74,7 @@ func (q *quickstart) serve(ctx context.Context) (outcome, error) {
 		}
 	}
 	o := outcome{
-		line: fmt.Sprintf("reconciler serve answers on %s, ledger %s, token and webhook secret in files of mode 0600",
+		line: fmt.Sprintf("sandbox serve answers on %s, ledger %s, token and webhook secret in files of mode 0600",
 			q.reconciler.URL, q.reconciler.Ledger),
 	}
 	if q.backend == sandbox.Cloudflare {

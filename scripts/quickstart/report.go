@@ -97,7 +97,7 @@ func (q *quickstart) report(ctx context.Context, args ...string) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	return append([]string{"", "$ terraform-provider-sandbox reconciler " + strings.Join(args, " ")},
+	return append([]string{"", "$ sandbox " + strings.Join(args, " ")},
 		strings.Split(strings.TrimRight(text, "\n"), "\n")...), nil
 }
 

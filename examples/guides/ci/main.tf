@@ -46,7 +46,7 @@ resource "terraform_data" "tests" {
   triggers_replace = var.run
 
   provisioner "local-exec" {
-    command = "terraform-provider-sandbox reconciler exec \"$LEASE\" -- sh -c 'echo the tests run in $(pwd)' > report.txt"
+    command = "sandbox exec \"$LEASE\" -- sh -c 'echo the tests run in $(pwd)' > report.txt"
 
     environment = {
       LEASE = ephemeral.sandbox_lease.run.id

@@ -3,7 +3,7 @@
 
 Without RELAY_AUTH_TOKEN, it waits for the agent's key, which the agent's host writes into the sandbox. It runs until it
 is stopped.
-`reconciler processes wait … --log '^Connected to relay'` waits until it listens.
+`sandbox process wait … --log '^Connected to relay'` waits until it listens.
 """
 
 import asyncio
