@@ -32,7 +32,7 @@ func (a *app) listAgents() *cobra.Command {
 				return err
 			}
 			return a.print(cmd, wire.AgentPage{Agents: all}, func(t *table) {
-				t.head(col("AGENT"), leaseCol("LEASE"), col("STATE"), col("STARTED"), flex("DESCRIPTION"))
+				t.head(col("AGENT"), leaseCol(), col("STATE"), col("STARTED"), flex("DESCRIPTION"))
 				for _, agent := range all {
 					t.row(agent.Name, agent.LeaseID, string(agent.State), t.when(agent.StartedAt), agent.Description)
 				}

@@ -58,7 +58,7 @@ func auditError(report sandbox.AuditReport) error {
 }
 
 func fillAudit(t *table, report sandbox.AuditReport, all bool) {
-	t.head(flex("OBJECT"), col("RESULT"), col("RULE"), flex("TITLE"), wide("ENVIRONMENT"), leaseCol("LEASE"),
+	t.head(flex("OBJECT"), col("RESULT"), col("RULE"), flex("TITLE"), wide("ENVIRONMENT"), leaseCol(),
 		wide("SANDBOX"), flex("DETAIL"))
 	for _, i := range report.Instances {
 		for _, group := range byObject(i.Checks) {

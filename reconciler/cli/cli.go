@@ -189,4 +189,3 @@ func everyPage[T any](read func(after string) ([]T, error), id func(T) string) (
 		after = id(page[len(page)-1])
 	}
 }
-

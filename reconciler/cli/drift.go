@@ -42,7 +42,7 @@ func (a *app) drift() *cobra.Command {
 }
 
 func fillDrift(t *table, findings []sandbox.DriftFinding) {
-	t.head(num("ID"), col("SEEN"), col("KIND"), leaseCol("LEASE"), wide("SANDBOX"), flex("FIELD"), flex("EXPECTED"),
+	t.head(num("ID"), col("SEEN"), col("KIND"), leaseCol(), wide("SANDBOX"), flex("FIELD"), flex("EXPECTED"),
 		flex("OBSERVED"), col("RESOLVED"), flex("RESOLUTION"))
 	for _, d := range findings {
 		t.row(strconv.FormatInt(d.ID, 10), t.when(d.FirstSeenAt), string(d.Kind), d.LeaseID, d.SandboxID, d.Field,

@@ -18,8 +18,8 @@ func (a *app) environments() *cobra.Command {
 	a.watchable(list, get)
 	cmd := group("env", "Apply, get, list, end, reopen and delete environments",
 		a.applyEnvironment(), get, list, a.endEnvironment(), a.reopenEnvironment(), a.deleteEnvironment())
-	cmd.Long = `Apply, get, list, end, reopen and delete environments. An environment is a game, a campaign or a task: it sets
-the image, the size and the rules of the sandboxes that its agents lease.`
+	cmd.Long = `Apply, get, list, end, reopen and delete environments. An environment is a game, a campaign or a task:
+it sets the image, the size and the rules of the sandboxes that its agents lease.`
 	return cmd
 }
 

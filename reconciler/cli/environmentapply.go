@@ -27,8 +27,8 @@ func (a *app) applyEnvironment() *cobra.Command {
 		Use:   "apply [environment]",
 		Short: "Create an environment, or give it new settings",
 		Long: `Create an environment, or give it new settings. The settings come from --file, a JSON or YAML file with the
-fields of PUT /v1/environments/{id}, and from flags, which override the file. An unknown field is an error. The id is the
-argument, or the file's id.
+fields of PUT /v1/environments/{id}, and from flags, which override the file. An unknown field is an error. The id is
+the argument, or the file's id.
 
 apply sets the whole environment: a setting that is given neither in the file nor as a flag takes its default. Live
 leases keep their size and image.`,

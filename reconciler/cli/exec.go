@@ -35,7 +35,7 @@ run or its outcome is unknown.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if tty {
-				return &exitError{ExitNotRun, usage("-t: a sandbox has no terminals: leave -t out for a command that needs none, " +
+				return &exitError{ExitNotRun, usage("-t: a sandbox has no terminals: leave -t out for a command that needs none, "+
 					"or use %s session for commands that share variables and a directory", a.name)}
 			}
 			req.Command = args[1:]
@@ -69,7 +69,7 @@ run or its outcome is unknown.`,
 	f.Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
 	f.StringVar(&req.ID, "id", "",
 		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
-	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see command list and logs")
+	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see logs")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
 	f.BoolP("stdin", "i", true, "pass standard input to the command")
 	f.BoolVarP(&tty, "tty", "t", false, "not supported: a sandbox has no terminals")

@@ -82,8 +82,10 @@ func textOf(cmd *cobra.Command) string {
 // paragraphIn breaks a paragraph into lines. A list keeps its lines.
 func paragraphIn(text string, width int) string {
 	lines := strings.Split(text, "\n")
-	if slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "- ") || strings.HasPrefix(l, "  ") }) {
-		return text
+	for _, line := range lines {
+		if strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "  ") {
+			return text
+		}
 	}
 	return wrapped(text, width)
 }

@@ -46,7 +46,9 @@ func checkWidth(t *testing.T, name, text string, most int) {
 func TestHelpHasTheNameThatTheProgramWasCalledBy(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t}
-	as := func(args ...string) result { return runWith(t.Context(), cli.Config{Name: "sbl", Getenv: noHome}, "", args...) }
+	as := func(args ...string) result {
+		return runWith(t.Context(), cli.Config{Name: "sbl", Getenv: noHome}, "", args...)
+	}
 	w.want(as(), cli.ExitDone, "Usage: sbl <command>")
 	for _, args := range [][]string{
 		{"lease", "create", "--help"}, {"file", "download", "--help"}, {"run", "--help"}, {"restore", "--help"},

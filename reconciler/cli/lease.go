@@ -165,7 +165,7 @@ func (a *app) releaseLease() *cobra.Command {
 
 func (a *app) printLeases(cmd *cobra.Command, v any, leases []sandbox.Lease) error {
 	return a.print(cmd, v, func(t *table) {
-		t.head(leaseCol("LEASE"), wideNum("GENERATION"), col("STATUS"), col("SANDBOX"), col("LEASED"), col("ENDS"),
+		t.head(leaseCol(), wideNum("GENERATION"), col("STATUS"), col("SANDBOX"), col("LEASED"), col("ENDS"),
 			num("COST"), wide("OWNER"), flex("REMARK"))
 		for _, l := range leases {
 			ends := l.ExpiresAt

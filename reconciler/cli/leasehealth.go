@@ -52,7 +52,7 @@ for a lease that has ended. CPU is the mean since the previous sample. The first
 				if u.CPUPercent != nil {
 					cpu = strconv.FormatFloat(*u.CPUPercent, 'f', -1, 64) + " %"
 				}
-				t.head(leaseCol("LEASE"), col("STATE"), num("CPU"), num("CPU TIME"), num("MEMORY"), num("OF"), num("PIDS"),
+				t.head(leaseCol(), col("STATE"), num("CPU"), num("CPU TIME"), num("MEMORY"), num("OF"), num("PIDS"),
 					num("OF"), num("DISK"), num("FILES"))
 				t.row(id, string(u.State), cpu, u.CPUTime.D().Round(time.Millisecond).String(),
 					mebibytes(u.MemoryBytes), fmt.Sprintf("%d MiB", u.Limits.MemoryMB),
@@ -116,7 +116,7 @@ func (a *app) health() *cobra.Command {
 				return err
 			}
 			err = a.print(cmd, h, func(t *table) {
-				t.head(leaseCol("LEASE"), col("HEALTHY"), col("STATUS"), col("PHASE"), col("ON ITS BACKEND"), flex("PROBLEM"))
+				t.head(leaseCol(), col("HEALTHY"), col("STATUS"), col("PHASE"), col("ON ITS BACKEND"), flex("PROBLEM"))
 				t.row(id, strconv.FormatBool(h.Healthy), string(h.Status), string(h.Phase), string(h.State), h.Problem)
 			})
 			if err == nil && !h.Healthy {

@@ -45,7 +45,7 @@ func (a *app) listLLMCalls() *cobra.Command {
 }
 
 func fillLLMCalls(t *table, calls []sandbox.LLMCall) {
-	t.head(leaseCol("LEASE"), wideNum("GENERATION"), col("STARTED"), col("ROUTE"), flex("MODEL"), col("OUTCOME"),
+	t.head(leaseCol(), wideNum("GENERATION"), col("STARTED"), col("ROUTE"), flex("MODEL"), col("OUTCOME"),
 		num("INPUT"), num("CACHED"), num("OUTPUT"), num("COST"))
 	for _, c := range calls {
 		cost := dollars(c.Cost)

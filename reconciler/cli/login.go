@@ -83,7 +83,10 @@ Contexts are in $XDG_CONFIG_HOME/sandbox/contexts.json, by default in ~/.config.
 // checkLoginURL refuses URLs over which a token would cross the network in plain text. Errors: Invalid.
 func checkLoginURL(text string, insecure bool) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" || insecure || u.Hostname() == "localhost" {
+	if err != nil {
+		return usage("%w", err)
+	}
+	if u.Scheme != "http" || insecure || u.Hostname() == "localhost" {
 		return nil // the client checks the rest
 	}
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsLoopback() {

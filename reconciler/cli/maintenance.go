@@ -97,7 +97,7 @@ func fillAdopt(t *table, report sandbox.AdoptReport) {
 	if report.DryRun {
 		yes = "would be"
 	}
-	t.head(leaseCol("LEASE"), wide("INSTANCE"), wideNum("GENERATION"), wide("SANDBOX"), wide("ENVIRONMENT"), col("STATE"),
+	t.head(leaseCol(), wide("INSTANCE"), wideNum("GENERATION"), wide("SANDBOX"), wide("ENVIRONMENT"), col("STATE"),
 		col("DEADLINE"), col("ADOPTED"), flex("WHY NOT"))
 	for _, s := range report.Sandboxes {
 		adopted := "no"

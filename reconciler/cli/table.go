@@ -25,12 +25,12 @@ type column struct {
 	right bool // right-aligned
 }
 
-func col(title string) column      { return column{title: title} }
-func wide(title string) column     { return column{title: title, wide: true} }
-func flex(title string) column     { return column{title: title, flex: true} }
-func leaseCol(title string) column { return column{title: title, lease: true} }
-func num(title string) column      { return column{title: title, right: true} }
-func wideNum(title string) column  { return column{title: title, right: true, wide: true} }
+func col(title string) column     { return column{title: title} }
+func wide(title string) column    { return column{title: title, wide: true} }
+func flex(title string) column    { return column{title: title, flex: true} }
+func leaseCol() column            { return column{title: "LEASE", lease: true} }
+func num(title string) column     { return column{title: title, right: true} }
+func wideNum(title string) column { return column{title: title, right: true, wide: true} }
 
 // table collects columns of text, and prints them once they are all there. The first column has the id of each row.
 type table struct {

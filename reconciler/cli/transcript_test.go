@@ -194,23 +194,23 @@ func (s *screen) Write(p []byte) (int, error) {
 func words(t *testing.T, line string) (args []string, stdin string) {
 	t.Helper()
 	var word strings.Builder
-	quoted, any := false, false
+	quoted, begun := false, false
 	flush := func() {
-		if any {
+		if begun {
 			args = append(args, word.String())
 		}
 		word.Reset()
-		any = false
+		begun = false
 	}
 	for _, r := range strings.TrimSuffix(line, "\n") {
 		switch {
 		case r == '\'':
-			quoted, any = !quoted, true
+			quoted, begun = !quoted, true
 		case r == ' ' && !quoted:
 			flush()
 		default:
 			word.WriteRune(r)
-			any = true
+			begun = true
 		}
 	}
 	flush()

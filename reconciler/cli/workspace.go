@@ -13,8 +13,8 @@ func (a *app) workspaces() *cobra.Command {
 	cmd := group("workspace", "Read the commits of a lease's workspace, or push them", bundle,
 		a.collectWorkspace(&ref, sandbox.WorkspaceDiff, "Write the changes to standard output, as a unified diff"),
 		a.pushWorkspace(&ref))
-	cmd.Long = `Read what was committed on the branch of a lease's workspace since the lease began, or push it. Each command
-wakes the sandbox if needed and counts as activity.`
+	cmd.Long = `Read what was committed on the branch of a lease's workspace since the lease began, or push it. Each
+command wakes the sandbox if needed and counts as activity.`
 	cmd.PersistentFlags().Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
 	return cmd
 }
