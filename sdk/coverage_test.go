@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sdk/internal/generate"
 )
 
@@ -110,4 +111,46 @@ func TestTheReadmes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheReadmeOfTheProject: its programs print the moves as they arrive, and leave nothing behind.
+func TestTheReadmeOfTheProject(t *testing.T) {
+	t.Parallel()
+	for _, l := range libraries(t) {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.environment("catan-8")
+			if out := w.output(l.project); out != "city\nroad\n" {
+				t.Errorf("it prints %q", out)
+			}
+			if l, err := w.direct.GetLease(t.Context(), "did:plc:ada::catan-8"); err != nil || l.Status != sandbox.LeaseDestroyed {
+				t.Errorf("at the end, the lease is %s (%v)", l.Status, err)
+			}
+		})
+	}
+}
+
+// TestTheComparisonWithOtherSystems: our lines of the guide's table are a program that works.
+func TestTheComparisonWithOtherSystems(t *testing.T) {
+	t.Parallel()
+	python := libraries(t)[0]
+	w := newWorld(t)
+	w.environment("catan-7")
+	if out := w.output(python.table); out != "city\nb'city' True\n" {
+		t.Errorf("it prints %q", out)
+	}
+}
+
+// output runs a program against the reconciler, and returns what it prints.
+func (w *world) output(command []string) string {
+	w.Helper()
+	cmd := exec.CommandContext(w.Context(), command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), w.variables()...)
+	cmd.Stderr = &testLog{t: w.T}
+	out, err := cmd.Output()
+	if err != nil {
+		w.Errorf("%s: %v", command, err)
+	}
+	return string(out)
 }

@@ -19,9 +19,11 @@ import (
 // library is a library as its users get it: packed, and installed from the package.
 type library struct {
 	name string
-	// driver, example and readme are the commands that run the suite's driver, the example of the guide, and what the
-	// library's README shows.
-	driver, example, readme []string
+	// driver, example, readme and project are the commands that run the suite's driver, the example of the guide, and what
+	// the READMEs of the library and of the project show.
+	driver, example, readme, project []string
+	// table runs the lines of the guide's comparison with other systems; Python only.
+	table []string
 	// env are more variables of the driver.
 	env []string
 }
@@ -58,7 +60,8 @@ func libraries(t *testing.T) []library {
 // installPython builds a wheel with the system's Python, without a network, and installs it in a new environment.
 func installPython(dir string) (l library, err error) {
 	const python = "/usr/bin/python3"
-	env, readme := filepath.Join(dir, "env"), filepath.Join(dir, "readme.py")
+	env, readme, project, table := filepath.Join(dir, "env"), filepath.Join(dir, "readme.py"),
+		filepath.Join(dir, "project.py"), filepath.Join(dir, "table.py")
 	err = steps(dir, "python", [][]string{
 		{"../scripts/packages", "python3-pip", "python3-setuptools", "python3-venv", "python3-wheel", "mypy"},
 		{"cp", "-r", "python", filepath.Join(dir, "source")},
@@ -67,14 +70,20 @@ func installPython(dir string) (l library, err error) {
 		{python, "-m", "venv", env},
 		{"sh", "-c", env + "/bin/pip install --quiet --no-index " + dir + "/wheel/*.whl"},
 		{"/usr/bin/mypy", "--config-file", "python/pyproject.toml", "python/sandbox_lease"},
-		{"sh", "-c", "awk '/^```python$/ {on = 1; next} /^```$/ {on = 0} on' python/README.md >" + readme},
-		{"/usr/bin/mypy", "--strict", "--python-executable", env + "/bin/python", "../examples/libraries/example.py", readme},
+		{"sh", "-c", blocks("python", "python/README.md") + " >" + readme},
+		{"sh", "-c", blocks("python", "../README.md") + " >" + project},
+		{"sh", "-c", `awk -F '[|]' '/^\| task /,/^$/ {print $3}' ../templates/guides/libraries.md.tmpl |` +
+			" sed -n 's/^ `\\(.*\\)` $/\\1/p' >" + table + " && echo 'print(moves, float(cost) >= 0)' >>" + table},
+		{"/usr/bin/mypy", "--strict", "--python-executable", env + "/bin/python", "../examples/libraries/example.py", readme,
+			project, table},
 	})
 	return library{
 		name:    "Python",
 		driver:  []string{env + "/bin/python", "testdata/driver.py"},
 		example: []string{env + "/bin/python", "../examples/libraries/example.py"},
 		readme:  []string{env + "/bin/python", readme},
+		project: []string{env + "/bin/python", project},
+		table:   []string{env + "/bin/python", table},
 	}, err
 }
 
@@ -90,7 +99,8 @@ func installTypeScript(dir string) (l library, err error) {
 		{"sh", "-c", "cd " + app + ` && echo '{"private": true, "type": "module"}' >package.json` +
 			" && npm install --no-audit --no-fund ./*.tgz"},
 		{"cp", "testdata/driver.ts", "testdata/tsconfig.json", "../examples/libraries/example.ts", app},
-		{"sh", "-c", "awk '/^```ts$/ {on = 1; next} /^```$/ {on = 0} on' typescript/README.md >" + app + "/readme.ts"},
+		{"sh", "-c", blocks("ts", "typescript/README.md") + " >" + app + "/readme.ts"},
+		{"sh", "-c", blocks("ts", "../README.md") + " >" + app + "/project.ts"},
 		{source + "/node_modules/.bin/tsc", "--project", app},
 	})
 	return library{
@@ -98,7 +108,13 @@ func installTypeScript(dir string) (l library, err error) {
 		driver:  []string{"node", app + "/driver.js"},
 		example: []string{"node", app + "/example.js"},
 		readme:  []string{"node", app + "/readme.js"},
+		project: []string{"node", app + "/project.js"},
 	}, err
+}
+
+// blocks is a command that prints the blocks of code of a language in a Markdown file.
+func blocks(language, file string) string {
+	return "awk '/^```" + language + "$/ {on = 1; next} /^```$/ {on = 0} on' " + file
 }
 
 func steps(dir, what string, commands [][]string) error {
