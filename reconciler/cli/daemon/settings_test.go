@@ -125,6 +125,13 @@ func TestTheGuideNamesEverySetting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, file, _ := strings.Cut(string(guide), "```yaml\n")
+	file, _, _ = strings.Cut(file, "```")
+	for line := range strings.Lines(file) {
+		if name, _, _ := strings.Cut(line, ":"); daemon.NewServeCommand("test").Flags().Lookup(name) == nil {
+			t.Errorf("the guide's file of settings has %s", line)
+		}
+	}
 	_, table, _ := strings.Cut(string(guide), "| setting | default |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	told := map[string]string{}

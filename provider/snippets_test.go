@@ -1,0 +1,132 @@
+package provider_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// snippet is a block of code of a guide or of the README.
+type snippet struct {
+	where, code string
+}
+
+// snippets returns the blocks of a language in the README and in all guides.
+func snippets(t *testing.T, language string) (all []snippet) {
+	t.Helper()
+	files, err := filepath.Glob("../templates/guides/*")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d guides (%v)", len(files), err)
+	}
+	block := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
+	for _, file := range append(files, "../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, _, _ := strings.Cut(filepath.Base(file), ".")
+		for _, m := range block.FindAllStringSubmatch(string(text), -1) {
+			head, _, _ := strings.Cut(m[1], "\n")
+			all = append(all, snippet{name + ": " + head, m[1]})
+		}
+	}
+	return all
+}
+
+// foreign are the blocks that show what the provider does not have: an earlier form, and another provider's resources.
+var foreign = []string{"upgrading: network {", "from-docker-container: removed {", "from-docker-container: moved {"}
+
+// The configuration that guides show is valid. What is no whole configuration belongs in an environment.
+func TestAccTerraformOfGuidesIsValid(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("TF_ACC") == "" {
+		t.Skip("set TF_ACC=1: it runs Terraform")
+	}
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := regexp.MustCompile(`(?m)^(resource|data|provider|terraform|variable|output) `)
+	seen := 0
+	for _, s := range snippets(t, "terraform") {
+		if slices.Contains(foreign, s.where) {
+			seen++
+			continue
+		}
+		t.Run(s.where, func(t *testing.T) {
+			t.Parallel()
+			code := s.code
+			if !whole.MatchString(code) {
+				code = "resource \"sandbox_environment\" \"shown\" {\n  name  = \"shown\"\n  image = \"player\"\n" + code +
+					secretsOf(code) + "}\n"
+			}
+			if !strings.Contains(code, "required_providers") {
+				code = "terraform {\n  required_providers {\n    sandbox = { source = \"sandbox-lease/sandbox\" }\n  }\n}\n" + code
+			}
+			for _, v := range regexp.MustCompile(`\bvar\.(\w+)`).FindAllStringSubmatch(code, -1) {
+				if declared := "variable \"" + v[1] + "\""; !strings.Contains(code, declared) {
+					code += declared + " {}\n"
+				}
+			}
+			tf := providertest.NewMirroredCLI(t, path)
+			tf.Write("main.tf", code)
+			if out, err := tf.Script("terraform init -no-color && terraform validate -no-color"); err != nil {
+				t.Errorf("%v\n%s\n%s", err, code, out)
+			}
+		})
+	}
+	if seen != len(foreign) {
+		t.Errorf("%d of %d blocks are as they are named", seen, len(foreign))
+	}
+}
+
+// secretsOf declares the secrets that a part of an environment names.
+func secretsOf(code string) string {
+	declared := ""
+	for _, m := range regexp.MustCompile(`\bsecrets? += \[?"(\w+)"`).FindAllStringSubmatch(code, -1) {
+		declared += m[1] + " = { value_wo = \"shown\", value_wo_version = 1 }\n"
+	}
+	if declared == "" {
+		return ""
+	}
+	return "secrets = {\n" + declared + "}\n"
+}
+
+// The settings of environments that guides show in JSON are fields of the API. Whole ones are valid.
+func TestJSONOfGuidesIsTheAPIs(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, s := range snippets(t, "json") {
+		code, whole := s.code, strings.Contains(s.code, `"image"`)
+		if strings.HasPrefix(code, `"`) {
+			code, whole = "{"+code+"}", false
+		} else if !whole {
+			continue // an answer, or a message of an example
+		}
+		seen++
+		var put sandbox.PutEnvironment
+		d := json.NewDecoder(strings.NewReader(code))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&put); err != nil {
+			t.Errorf("%s: %v", s.where, err)
+			continue
+		}
+		put = put.WithDefaults()
+		if put.ID == "" {
+			put.ID = "shown"
+		}
+		if err := put.Validate(); whole && err != nil {
+			t.Errorf("%s: %v", s.where, err)
+		}
+	}
+	if seen < 4 {
+		t.Errorf("%d blocks were looked at", seen)
+	}
+}
