@@ -80,6 +80,8 @@ type environmentFlags struct {
 func (e *environmentFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&e.spec.Image, "image", "", "image reference of the sandboxes (required, here or in the file)")
+	f.StringVar((*string)(&e.spec.ImagePull), "image-pull", "",
+		"never or missing: missing lets the engine pull the image if it does not have it (default never)")
 	f.StringVar((*string)(&e.spec.Type), "type", "",
 		"rpg, catan, coding or custom: sets the default expiry conditions (default custom)")
 	f.StringVar((*string)(&e.spec.Backend), "backend", "", "docker or cloudflare (default docker)")
@@ -96,6 +98,7 @@ func (e *environmentFlags) add(cmd *cobra.Command) {
 	f.Lookup("labels").DefValue, f.Lookup("env").DefValue = "", "" // not []
 	f.BoolVar(&e.spec.CreateOnly, "create-only", false, "fail if the environment exists")
 	complete(cmd, "type", sandbox.EnvironmentTypes...)
+	complete(cmd, "image-pull", sandbox.PullNever, sandbox.PullMissing)
 	complete(cmd, "backend", sandbox.Docker, sandbox.Cloudflare)
 	complete(cmd, "network", sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull)
 }
@@ -104,6 +107,7 @@ func (e *environmentFlags) add(cmd *cobra.Command) {
 func (e *environmentFlags) over(f *pflag.FlagSet, to *sandbox.PutEnvironment) {
 	for name, set := range map[string]func(){
 		"image":       func() { to.Image = e.spec.Image },
+		"image-pull":  func() { to.ImagePull = e.spec.ImagePull },
 		"type":        func() { to.Type = e.spec.Type },
 		"backend":     func() { to.Backend = e.spec.Backend },
 		"network":     func() { to.Network = e.spec.Network },
