@@ -40,7 +40,17 @@ func TestRestartLeavesLivingSandboxesAlone(t *testing.T) {
 		}
 		return list
 	}
+	containers := func() (ids []string) {
+		for _, l := range leases() {
+			ids = append(ids, l.ContainerID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
 	before, then := leases(), running()
+	if got := containers(); !slices.Equal(got, then) {
+		t.Errorf("the leases have the containers %v, the engine has %v", got, then)
+	}
 	w.kill()
 	began := time.Now()
 	w.start()
@@ -52,6 +62,9 @@ func TestRestartLeavesLivingSandboxesAlone(t *testing.T) {
 	}
 	if now := running(); len(now) != players || !slices.Equal(now, then) {
 		t.Errorf("the containers were %v and are %v", then, now)
+	}
+	if got := containers(); !slices.Equal(got, then) {
+		t.Errorf("after the restart the leases have the containers %v, the engine has %v", got, then)
 	}
 	for i, l := range leases() {
 		if b := before[i]; l.Status != sandbox.LeaseActive || l.SandboxID != b.SandboxID || l.LastSequence != b.LastSequence {

@@ -256,7 +256,9 @@ func (s EnvironmentSpec) leaseFields() []Field {
 }
 
 // reservedEnv are the variables that the system sets in every sandbox.
-var reservedEnv = []string{"IS_SANDBOXED", "AGENT_DID", "ENVIRONMENT_ID", "ENVIRONMENT_TYPE", "ALLOWED_ROOT_DIRECTORY"}
+var reservedEnv = []string{
+	"IS_SANDBOXED", "SANDBOX_VERSION", "AGENT_DID", "ENVIRONMENT_ID", "ENVIRONMENT_TYPE", "ALLOWED_ROOT_DIRECTORY",
+}
 
 // EnvironmentStatus says whether an environment grants leases.
 type EnvironmentStatus string

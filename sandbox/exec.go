@@ -16,8 +16,11 @@ const (
 	ExitTimeout        = 124
 )
 
+// WorkspaceRoot is the directory in which commands start.
+const WorkspaceRoot = "/workspace"
+
 // Roots are the only directories that the file API and working directories may use.
-var Roots = []string{"/workspace", "/data"}
+var Roots = []string{WorkspaceRoot, "/data"}
 
 // ExecRequest asks to run a command in a sandbox.
 type ExecRequest struct {

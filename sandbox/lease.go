@@ -108,6 +108,10 @@ type Lease struct {
 	SandboxStatus
 	Backend  Backend `json:"backend"`
 	Instance string  `json:"instance,omitempty"`
+	// ContainerID is the engine's id of the sandbox's container, "" where there is none or the service has not seen it yet.
+	ContainerID string `json:"container_id,omitempty" doc:"The engine's id of the sandbox's container, while there is one that this reconciler has seen. Docker only."`
+	// WorkspacePath is WorkspaceRoot.
+	WorkspacePath string `json:"workspace_path" doc:"Directory in which commands start and the agent works: always /workspace."`
 
 	Image            string      `json:"image"`
 	Resources        Resources   `json:"resources"`
@@ -122,8 +126,10 @@ type Lease struct {
 	// Settings are the lease's own settings, which override those of its environment.
 	Settings LeaseSettings `json:"settings,omitzero"`
 
-	LeasedAt     time.Time `json:"leased_at"`
-	ReadyAt      time.Time `json:"ready_at,omitzero"`
+	LeasedAt time.Time `json:"leased_at"`
+	ReadyAt  time.Time `json:"ready_at,omitzero"`
+	// StartedAt is when the sandbox was last started or woken, zero unless it is awake.
+	StartedAt    time.Time `json:"started_at,omitzero" doc:"When the sandbox was last started or woken, while it is awake."`
 	LastActivity time.Time `json:"last_activity"`
 	// ExpiresAt is min(last_activity + ttl, leased_at + max_lifetime). Each use moves it.
 	ExpiresAt time.Time `json:"expires_at"`

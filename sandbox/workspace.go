@@ -40,7 +40,6 @@ const (
 	DefaultGitUsername      = "x-access-token"
 	MaxGitDepth             = 1_000_000
 	maxRefName              = 200
-	workspaceRoot           = "/workspace"
 	defaultRepositoryFolder = "repository"
 )
 
@@ -60,7 +59,7 @@ func (w *Workspace) withDefaults() *Workspace {
 			orDefault(&git.Username, DefaultGitUsername)
 		}
 		filled.Git = &git
-		orDefault(&filled.Path, path.Join(workspaceRoot, git.repositoryName()))
+		orDefault(&filled.Path, path.Join(WorkspaceRoot, git.repositoryName()))
 	}
 	return &filled
 }
@@ -152,7 +151,7 @@ func (s EnvironmentSpec) workspaceFields() (f []Field) {
 			bad("push_prefix", "and the branch: %s", problem)
 		}
 	}
-	if clean, err := CleanPath(w.Path); err != nil || clean != w.Path || !strings.HasPrefix(w.Path, workspaceRoot+"/") ||
+	if clean, err := CleanPath(w.Path); err != nil || clean != w.Path || !strings.HasPrefix(w.Path, WorkspaceRoot+"/") ||
 		strings.ContainsFunc(w.Path, isControl) {
 		bad("path", "must be an absolute path below /workspace, such as /workspace/repository, not %q", w.Path)
 	}

@@ -30,6 +30,8 @@ type Model struct {
 	ErrorMessage     types.String   `tfsdk:"error_message"`
 	Backend          types.String   `tfsdk:"backend"`
 	Instance         types.String   `tfsdk:"instance"`
+	ContainerID      types.String   `tfsdk:"container_id"`
+	WorkspacePath    types.String   `tfsdk:"workspace_path"`
 	Image            types.String   `tfsdk:"image"`
 	MemoryMB         types.Int64    `tfsdk:"memory_mb"`
 	CPUs             types.Float64  `tfsdk:"cpus"`
@@ -42,6 +44,7 @@ type Model struct {
 	Labels           types.Map      `tfsdk:"labels"`
 	LeasedAt         types.String   `tfsdk:"leased_at"`
 	ReadyAt          types.String   `tfsdk:"ready_at"`
+	StartedAt        types.String   `tfsdk:"started_at"`
 	LastActivity     types.String   `tfsdk:"last_activity"`
 	ExpiresAt        types.String   `tfsdk:"expires_at"`
 	ObservedAt       types.String   `tfsdk:"observed_at"`
@@ -74,6 +77,8 @@ func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 		ErrorMessage:     value.String(l.ErrorMessage),
 		Backend:          value.String(l.Backend),
 		Instance:         value.String(l.Instance),
+		ContainerID:      value.String(l.ContainerID),
+		WorkspacePath:    value.String(l.WorkspacePath),
 		Image:            value.String(l.Image),
 		MemoryMB:         types.Int64Value(l.Resources.MemoryMB),
 		CPUs:             value.Cores(l.Resources.CPUMillis),
@@ -86,6 +91,7 @@ func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 		Labels:           labels,
 		LeasedAt:         value.Time(l.LeasedAt),
 		ReadyAt:          value.Time(l.ReadyAt),
+		StartedAt:        value.Time(l.StartedAt),
 		LastActivity:     value.Time(l.LastActivity),
 		ExpiresAt:        value.Time(l.ExpiresAt),
 		ObservedAt:       value.Time(l.ObservedAt),
@@ -124,6 +130,9 @@ func Attributes() map[string]schema.Attribute {
 		"phase":          text("Last observed state of the sandbox: `pending`, `awake`, `asleep` or `gone`."),
 		"backend":        text("Kind of the backend that runs the sandbox."),
 		"instance":       text("Backend instance that runs it, for Docker the engine's id."),
+		"container_id": text("Docker's id of the sandbox's container, while there is one that the reconciler has seen. " +
+			"Null on Cloudflare."),
+		"workspace_path": text("Directory in which commands start: always `/workspace`."),
 		"image":          text("Image of the sandbox."),
 		"memory_mb":      figure("Memory limit in MiB."),
 		"cpus":           schema.Float64Attribute{MarkdownDescription: "CPU limit in cores.", Computed: true},
@@ -152,6 +161,7 @@ func Attributes() map[string]schema.Attribute {
 		"leased_at": text("When this generation began. All times are RFC 3339 in UTC, and null if the event " +
 			"has not happened."),
 		"ready_at":      text("When the sandbox first accepted commands."),
+		"started_at":    text("When the sandbox was last started or woken. Null unless it is awake."),
 		"last_activity": text("When the sandbox was last used."),
 		"expires_at":    text("When the lease ends if it is not used before. Every use moves it."),
 		"observed_at":   text("When the backend last reported on the sandbox."),

@@ -112,18 +112,31 @@ func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
 	return 0, ledger.Span(x.to - x.from)
 }
 
-// CostsOf returns the gross cost of each sandbox so far: the stored sum of ended periods, plus usage that is
-// not in the sum yet.
-func CostsOf(tx *ledger.Tx, sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
+// Use is the use of sandboxes, by their ids.
+type Use struct {
+	// Costs are their gross costs so far: the stored sum of ended periods, plus usage that is not in the sum yet.
+	Costs map[string]sandbox.NanoUSD
+	// AwakeSince is when those that are awake were started or woken.
+	AwakeSince map[string]ledger.Time
+}
+
+// UseOf returns the use of sandboxes.
+func UseOf(tx *ledger.Tx, sandboxIDs []string) (Use, error) {
 	costs, err := tx.Accounting().SandboxCosts(sandboxIDs)
 	if err != nil {
-		return nil, err
+		return Use{}, err
 	}
 	periods, err := tx.Accounting().UnsettledPeriods(sandboxIDs)
 	if err != nil {
-		return nil, err
+		return Use{}, err
 	}
-	return costs, addCosts(tx, costs, periods)
+	u := Use{Costs: costs, AwakeSince: make(map[string]ledger.Time)}
+	for i := range periods {
+		if p := &periods[i]; p.State == sandbox.PhaseAwake && p.EndedAt == 0 {
+			u.AwakeSince[p.SandboxID] = p.StartedAt
+		}
+	}
+	return u, addCosts(tx, costs, periods)
 }
 
 // addCosts adds the cost of usage periods to the sums of their sandboxes.

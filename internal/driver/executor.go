@@ -152,6 +152,20 @@ type SandboxSpec struct {
 	ExpiryConditions []string
 	// Config becomes /workspace/config.json before the first command.
 	Config []byte
+	// Version is that of the reconciler.
+	Version string
+}
+
+// SystemVariables are the variables that the system sets in every process of a sandbox.
+func (s SandboxSpec) SystemVariables() map[string]string {
+	return map[string]string{
+		"IS_SANDBOXED":           "true",
+		"SANDBOX_VERSION":        s.Version,
+		"AGENT_DID":              s.AgentDID,
+		"ENVIRONMENT_ID":         s.EnvironmentID,
+		"ENVIRONMENT_TYPE":       string(s.EnvironmentType),
+		"ALLOWED_ROOT_DIRECTORY": sandbox.WorkspaceRoot,
+	}
 }
 
 // UsesGateway reports whether the sandbox reaches anything through its environment's gateway.

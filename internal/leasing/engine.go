@@ -118,7 +118,7 @@ func New(c Config) (*Engine, error) {
 	}
 	maps.Copy(books, c.PriceBooks)
 	own, err := lifecycle.New(lifecycle.Config{Store: c.Store, Executors: c.Executors, PriceBooks: books, Host: c.Host,
-		IDs: c.IDs, Log: c.Logger, Observer: c.Observer})
+		IDs: c.IDs, Log: c.Logger, Observer: c.Observer, Version: c.Version})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
@@ -40,7 +41,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	costs, err := billing.CostsOf(tx, ids)
+	use, err := billing.UseOf(tx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -65,13 +66,29 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 		s := &rows[i]
 		leases[i] = lease(s, held[s.ID], tx.Now)
 		leases[i].LLM = calls[s.ID]
-		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = costs[s.ID], drift[s.ID], feed.Last
+		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], drift[s.ID], feed.Last
+		leases[i].StartedAt, leases[i].ContainerID = use.AwakeSince[s.ID].Time(), e.containerID(s)
 		if s.Tombstone != nil {
 			leases[i].Cost, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.PurgedAt.Time()
 			leases[i].ExpiresAt = time.Time{}
 		}
 	}
 	return leases, nil
+}
+
+// containerID returns the id of a sandbox's container, "" where there is none or this process has not seen it.
+func (e *Engine) containerID(s *ledger.Sandbox) string {
+	if s.Phase != sandbox.PhaseAwake && s.Phase != sandbox.PhaseAsleep {
+		return ""
+	}
+	x, h, err := e.On(s)
+	if err != nil { // a backend of another replica
+		return ""
+	}
+	if d, ok := x.(driver.ContainerHost); ok {
+		return d.ContainerID(h)
+	}
+	return ""
 }
 
 // llmUse returns what the calls of sandboxes have used, of those that have LLM routes.
@@ -94,7 +111,7 @@ func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
 		ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Generation: s.Generation,
 		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, SandboxStatus: lifecycle.StatusOf(s, now),
 		Backend: s.Backend, Instance: s.Instance,
-		Image: s.Image, Resources: s.Resources(), Network: s.Network,
+		WorkspacePath: sandbox.WorkspaceRoot, Image: s.Image, Resources: s.Resources(), Network: s.Network,
 		TTL: s.TTL.Duration(), MaxLifetime: s.MaxLifetime.Duration(), SleepAfter: s.SleepAfter.Duration(),
 		SleepMode: s.SleepMode, ExpiryConditions: s.ExpiryConditions, Settings: s.Settings,
 		Labels:   s.Labels,

@@ -24,6 +24,8 @@ type Config struct {
 	IDs      sandbox.IDs
 	Log      *slog.Logger
 	Observer Observer // nil: none
+	// Version is that of this program, for its sandboxes.
+	Version string
 }
 
 // Core claims, decides, acts and settles. It is safe for concurrent use, by any number of cores on one ledger.
@@ -34,6 +36,7 @@ type Core struct {
 	now      func() time.Time
 	ids      sandbox.IDs
 	host     *host.Host
+	version  string
 	log      *slog.Logger
 	observer Observer
 	hooks    Hooks
@@ -61,7 +64,7 @@ func New(c Config) (*Core, error) {
 		c.Observer = nopObserver{}
 	}
 	core := &Core{
-		store: c.Store, observer: c.Observer, now: c.Store.Now, ids: c.IDs, host: c.Host, log: c.Log,
+		store: c.Store, observer: c.Observer, now: c.Store.Now, ids: c.IDs, host: c.Host, log: c.Log, version: c.Version,
 		backends: make(map[sandbox.Backend]*Backend), books: c.PriceBooks,
 		claims: make(map[string]string), holds: make(map[string]ledger.Span),
 		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),

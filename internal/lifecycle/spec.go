@@ -53,7 +53,7 @@ func (c *Core) spec(s *ledger.Sandbox) driver.SandboxSpec {
 		LLM: s.LLM, Companions: s.Companions,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: s.Deadline().Time(),
 		AsOf: c.store.Now(), Config: config, Labels: s.Labels,
-		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions,
+		Limits: s.Terms.Limits(), ExpiryConditions: s.ExpiryConditions, Version: c.version,
 	}
 }
 

@@ -40,16 +40,26 @@ func (w *world) wantStatus(want sandbox.SandboxState, why sandbox.StopReason, fa
 	return l
 }
 
+// wantRunning checks what a lease says of its sandbox that became ready at its last event.
+func (w *world) wantRunning(l sandbox.Lease) {
+	w.Helper()
+	if !l.StartedAt.Equal(l.StateChangedAt) || l.WorkspacePath != "/workspace" {
+		w.Errorf("ready since %v, it was started at %v, with workspace %q", l.StateChangedAt, l.StartedAt, l.WorkspacePath)
+	}
+}
+
 func sandboxStandsWhereItsEventsTell(w *world) {
 	w.environment()
 	w.acquire(ann)
-	w.wantStatus(sandbox.SandboxReady, "", "")
+	w.wantRunning(w.wantStatus(sandbox.SandboxReady, "", ""))
 	w.Advance(time.Minute)
 	must(w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
-	w.wantStatus(sandbox.SandboxAsleep, sandbox.StopRequest, "")
+	if l := w.wantStatus(sandbox.SandboxAsleep, sandbox.StopRequest, ""); !l.StartedAt.IsZero() {
+		w.Errorf("asleep, it was started at %v", l.StartedAt)
+	}
 	w.Advance(time.Minute)
 	must(w.Service.Wake(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
-	w.wantStatus(sandbox.SandboxReady, "", "")
+	w.wantRunning(w.wantStatus(sandbox.SandboxReady, "", ""))
 
 	w.FailKills(true)
 	_, err := w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease})

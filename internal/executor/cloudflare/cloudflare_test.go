@@ -55,6 +55,7 @@ func (w *world) spec() driver.SandboxSpec {
 		LeaseID: sandbox.LeaseID(agent, "worker-1"), Generation: 3, AgentDID: agent, EnvironmentType: sandbox.TypeCustom,
 		Image: "busybox", Network: sandbox.NetworkNone, Env: map[string]string{"FLAVOUR": "of the environment"},
 		Deadline: time.Now().Add(time.Hour), Config: []byte(`{"seat":"red"}`),
+		Version: "0.1.0",
 	}
 }
 

@@ -92,13 +92,7 @@ func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 	}
 	maps.Copy(env, driver.LLMVariables(llmAddress, spec.LLM))
 	maps.Copy(env, spec.Env)
-	maps.Copy(env, map[string]string{
-		"IS_SANDBOXED":           "true",
-		"AGENT_DID":              spec.AgentDID,
-		"ENVIRONMENT_ID":         spec.EnvironmentID,
-		"ENVIRONMENT_TYPE":       string(spec.EnvironmentType),
-		"ALLOWED_ROOT_DIRECTORY": "/workspace",
-	})
+	maps.Copy(env, spec.SystemVariables())
 	return settings{
 		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation,
 		Image: spec.Image, Env: env, Config: string(spec.Config),

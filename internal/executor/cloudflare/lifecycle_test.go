@@ -58,8 +58,8 @@ func spawnTwice(w *world) {
 	if first != want || first.CreatedAt.Before(before) || first.Period.StartedAt.Before(first.CreatedAt) {
 		w.Errorf("it stands as\n%+v, want\n%+v", first, want)
 	}
-	const script = `echo "$IS_SANDBOXED|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR|$HOME"; cat /workspace/config.json; pwd; id -u`
-	if got, want := w.sh(spec.Handle, script), "true|did:plc:worker|worker-1|custom|/workspace|of the "+
+	const script = `echo "$IS_SANDBOXED|$SANDBOX_VERSION|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR|$HOME"; cat /workspace/config.json; pwd; id -u`
+	if got, want := w.sh(spec.Handle, script), "true|0.1.0|did:plc:worker|worker-1|custom|/workspace|of the "+
 		"environment|/workspace\n{\"seat\":\"red\"}/workspace\n1000\n"; got != want {
 		w.Errorf("inside it is %q, want %q", got, want)
 	}

@@ -53,7 +53,7 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 func (e *Executor) assignOne(ctx context.Context, spec driver.SandboxSpec, ends wire.Ends) error {
 	id := "assign " + ownID(spec.Handle)
 	call := helper.Call{Request: channel.Request{Op: channel.OpAssign, ID: id, Lease: &wire.Lease{
-		ID: fmt.Sprintf("%s#%d", spec.LeaseID, spec.Generation), Env: systemEnv(spec), Config: string(spec.Config),
+		ID: fmt.Sprintf("%s#%d", spec.LeaseID, spec.Generation), Env: spec.SystemVariables(), Config: string(spec.Config),
 		Deadline: ends.At, Ends: ends, Sync: spec.SleepMode == sandbox.SleepStop,
 	}}}
 	for try := 1; ; try++ {

@@ -75,6 +75,8 @@ type Executor struct {
 	proved map[provedRuntime]bool
 	// companions are the names of the companions of sandboxes that this program has seen.
 	companions map[driver.Handle][]string
+	// containers are the ids of the containers of sandboxes that this program has seen.
+	containers map[driver.Handle]string
 	// numbers are the known witnesses of engines, in order. The last one must exist.
 	numbers map[witnessed][]int64
 }
@@ -123,6 +125,7 @@ func New(cfg Config) (*Executor, error) {
 		accounts:       make(map[string]imageAccounts),
 		proved:         make(map[provedRuntime]bool),
 		companions:     make(map[driver.Handle][]string),
+		containers:     make(map[driver.Handle]string),
 	}
 	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()

@@ -169,6 +169,9 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	killing.Go(func() { failed = e.killCompanions(ctx, h, c, found) })
 	err = e.killFound(ctx, h, c, err)
 	killing.Wait()
+	if err == nil {
+		e.forgetContainer(h)
+	}
 	return cmp.Or(err, failed)
 }
 

@@ -48,6 +48,9 @@ func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.Cont
 	if err == nil {
 		err = e.checkLabels("container", sandboxName(h), c.Config.Labels, handleLabels(h, roleOf(h)))
 	}
+	if err == nil {
+		e.rememberContainer(h, c.ID)
+	}
 	return c, err
 }
 
@@ -196,6 +199,7 @@ func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSumma
 		return driver.Observation{}, err
 	}
 	o := observe(c)
+	e.rememberContainer(o.Handle, c.ID)
 	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels, false)
 	return o, err
 }

@@ -148,7 +148,10 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
 	}
 	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, p), nil, nil, name)
+		made, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, p), nil, nil, name)
+		if err == nil {
+			e.rememberContainer(spec.Handle, made.ID)
+		}
 		return err
 	})
 	if isCode(err, sandbox.Conflict) { // another caller creates it
@@ -321,7 +324,7 @@ func environ(spec driver.SandboxSpec, out egressPath, name string) map[string]st
 	maps.Copy(env, out.proxyEnv())
 	maps.Copy(env, driver.LLMVariables(llmAddress, spec.LLM))
 	maps.Copy(env, spec.Env)
-	maps.Copy(env, systemEnv(spec))
+	maps.Copy(env, spec.SystemVariables())
 	return env
 }
 
@@ -345,17 +348,6 @@ func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockera
 		Healthcheck: &dockerapi.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}, nil
-}
-
-// systemEnv are the variables that the system sets in every process.
-func systemEnv(spec driver.SandboxSpec) map[string]string {
-	return map[string]string{
-		"IS_SANDBOXED":           "true",
-		"AGENT_DID":              spec.AgentDID,
-		"ENVIRONMENT_ID":         spec.EnvironmentID,
-		"ENVIRONMENT_TYPE":       string(spec.EnvironmentType),
-		"ALLOWED_ROOT_DIRECTORY": "/workspace",
-	}
 }
 
 // keepCommand returns the command of process 1.

@@ -308,8 +308,8 @@ func execAbsent(t *testing.T, w *world, _ driver.Handle) {
 
 func execVariables(t *testing.T, w *world, h driver.Handle) {
 	spec := w.spec()
-	res := w.sh(t, h, `echo "$IS_SANDBOXED|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR"; cat /workspace/config.json`)
-	want := "true|" + spec.AgentDID + "|" + spec.EnvironmentID +
+	res := w.sh(t, h, `echo "$IS_SANDBOXED|$SANDBOX_VERSION|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR"; cat /workspace/config.json`)
+	want := "true|0.1.0|" + spec.AgentDID + "|" + spec.EnvironmentID +
 		"|custom|/workspace|of the environment\n" + string(spec.Config)
 	if res.stdout() != want {
 		t.Errorf("got  %q\nwant %q", res.stdout(), want)

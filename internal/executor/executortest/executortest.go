@@ -187,6 +187,7 @@ func (w *world) spec() driver.SandboxSpec {
 		Env:             map[string]string{"FLAVOUR": "of the environment"},
 		Deadline:        time.Now().Add(time.Hour),
 		Config:          []byte(`{"seat":"red"}`),
+		Version:         "0.1.0",
 	}
 }
 

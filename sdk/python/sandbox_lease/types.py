@@ -876,9 +876,14 @@ class Lease(TypedDict):
     status: Literal['pending', 'active', 'expired', 'destroyed']
     # A duration in Go syntax.
     ttl: str
+    # Directory in which commands start and the agent works: always /workspace.
+    workspace_path: str
     attempts: NotRequired[int]
     # Companions of the sandbox, by name.
     companions: NotRequired[list[CompanionStatus]]
+    # The engine's id of the sandbox's container, while there is one that this reconciler has seen. Docker
+    # only.
+    container_id: NotRequired[str]
     destroyed_at: NotRequired[str]
     drift: NotRequired[list[DriftFinding]]
     end_reason: NotRequired[str]
@@ -901,6 +906,8 @@ class Lease(TypedDict):
     ready_at: NotRequired[str]
     retired_at: NotRequired[str]
     settings: NotRequired[LeaseSettings]
+    # When the sandbox was last started or woken, while it is awake.
+    started_at: NotRequired[str]
     state: NotRequired[LeaseSnapshot]
     # When sandbox_state last changed.
     state_changed_at: NotRequired[str]

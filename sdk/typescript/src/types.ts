@@ -818,9 +818,13 @@ export interface Lease {
   status: "pending" | "active" | "expired" | "destroyed";
   /** A duration in Go syntax. */
   ttl: string;
+  /** Directory in which commands start and the agent works: always /workspace. */
+  workspace_path: string;
   attempts?: number;
   /** Companions of the sandbox, by name. */
   companions?: CompanionStatus[];
+  /** The engine's id of the sandbox's container, while there is one that this reconciler has seen. Docker only. */
+  container_id?: string;
   destroyed_at?: string;
   drift?: DriftFinding[];
   end_reason?: string;
@@ -842,6 +846,8 @@ export interface Lease {
   ready_at?: string;
   retired_at?: string;
   settings?: LeaseSettings;
+  /** When the sandbox was last started or woken, while it is awake. */
+  started_at?: string;
   state?: LeaseSnapshot;
   /** When sandbox_state last changed. */
   state_changed_at?: string;
