@@ -331,7 +331,7 @@ func soundEnvironment(dir string) sound {
 		"instance_type": {"lite", "standard-1"}, "force_destroy": {true}, "epoch": {0},
 		"labels": {map[string]any{"A": "b"}}, "max_monthly_cost_usd": {"100000000"}, "secrets.value_wo": {"hidden"},
 		"secrets.value_wo_version": {1, 2}, "env": {map[string]any{"SEASON": "3"}}, "env_passthrough": {[]any{"HOME"}},
-		"env_blocked": {[]any{"HOUSE"}}, "initial_state": {map[string]any{"a.txt": "a"}},
+		"env_blocked": {[]any{"HOUSE"}}, "builtin_tools": {[]any{"git", "python"}}, "initial_state": {map[string]any{"a.txt": "a"}},
 		"skills": {map[string]any{"trade": "sell"}}, "ttl": {"2h", "24h0m0s"}, "max_lifetime": {"48h"},
 		"sleep_after": {"0s", "9m"}, "post_mortem": {"0s", "10m"}, "command_timeout": {"1s", "30m"}, "sleep_mode": {"stop", "pause"}, "image_pull": {"never", "missing"},
 		"expiry_conditions": {[]any{"game.finished", "task.complete"}}, "instance": {"engine"},

@@ -91,17 +91,18 @@ type EnvironmentSpec struct {
 	Confinement      Confinement       `json:"confinement,omitzero" doc:"Isolation settings beyond those that every sandbox has."`
 	Labels           map[string]string `json:"labels,omitempty" doc:"Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas."`
 	HostAccess
-	Budget      *Budget             `json:"budget,omitempty" doc:"Refuses acquires that could exceed a monthly amount. Default: no limit."`
-	WarmPool    *WarmPool           `json:"warm_pool,omitempty" doc:"Keeps sandboxes ready for the next acquires. Default: none."`
-	Snapshot    *SnapshotSpec       `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data is deleted with its sandbox."`
-	InitialData map[string]string   `json:"initial_state,omitempty" doc:"Initial text files, by path relative to /data, for sandboxes that start without a snapshot."`
-	Processes   []ProcessSpec       `json:"processes,omitempty" doc:"Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later generations."`
-	Skills      map[string]string   `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the start of each generation."`
-	LLM         map[string]LLMRoute `json:"llm,omitempty" doc:"Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost."`
-	PostMortem  *Duration           `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, for inspection; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
-	Workspace   *Workspace          `json:"workspace,omitempty" doc:"Git repository that each sandbox starts with. The service fetches it; its credential stays outside. Docker only. Default: none."`
-	Companions  Companions          `json:"companions,omitempty" doc:"Containers that live with each sandbox and share its network, by name, at most 4. They are ready before its lease is. A change applies to later generations. Docker only."`
-	PostStart   []PostStart         `json:"post_start,omitempty" doc:"Commands that run once in each sandbox, one after another, before its lease is ready. If one fails, the lease fails."`
+	Budget       *Budget             `json:"budget,omitempty" doc:"Refuses acquires that could exceed a monthly amount. Default: no limit."`
+	WarmPool     *WarmPool           `json:"warm_pool,omitempty" doc:"Keeps sandboxes ready for the next acquires. Default: none."`
+	Snapshot     *SnapshotSpec       `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data is deleted with its sandbox."`
+	InitialData  map[string]string   `json:"initial_state,omitempty" doc:"Initial text files, by path relative to /data, for sandboxes that start without a snapshot."`
+	Processes    []ProcessSpec       `json:"processes,omitempty" doc:"Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later generations."`
+	Skills       map[string]string   `json:"skills,omitempty" doc:"Prompts by skill, written to /data/skills/<skill>/prompt.md at the start of each generation."`
+	LLM          map[string]LLMRoute `json:"llm,omitempty" doc:"Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost."`
+	PostMortem   *Duration           `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, for inspection; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
+	Workspace    *Workspace          `json:"workspace,omitempty" doc:"Git repository that each sandbox starts with. The service fetches it; its credential stays outside. Docker only. Default: none."`
+	Companions   Companions          `json:"companions,omitempty" doc:"Containers that live with each sandbox and share its network, by name, at most 4. They are ready before its lease is. A change applies to later generations. Docker only."`
+	BuiltinTools []string            `json:"builtin_tools,omitempty" doc:"Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease is ready; a lease whose image lacks one fails. Default: none."`
+	PostStart    []PostStart         `json:"post_start,omitempty" doc:"Commands that run once in each sandbox, one after another, before its lease is ready. If one fails, the lease fails."`
 }
 
 // WithDefaults returns the specification with all defaults filled in.
@@ -193,6 +194,7 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.WarmPool.fields()...)
 	f = append(f, s.Snapshot.fields()...)
 	f = append(f, s.initialDataFields()...)
+	f = append(f, s.toolFields()...)
 	f = append(f, s.postStartFields()...)
 	f = append(f, s.llmFields()...)
 	f = append(f, s.workspaceFields()...)

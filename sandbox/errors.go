@@ -99,6 +99,8 @@ const (
 	ReasonWorkspaceFailed Reason = "workspace_failed"
 	// ReasonCompanionFailed: a companion of the environment did not become ready, so the lease did not begin.
 	ReasonCompanionFailed Reason = "companion_failed"
+	// ReasonToolMissing: the image lacks one of the environment's builtin tools, so the lease did not begin.
+	ReasonToolMissing     Reason = "tool_missing"
 	ReasonSessionNotFound Reason = "session_not_found"
 	ReasonSessionClosed   Reason = "session_closed"
 	ReasonSessionBusy     Reason = "session_busy"
@@ -122,7 +124,12 @@ const (
 
 // FailsEverywhere reports whether a sandbox failed by its environment's own settings: another sandbox would fail too.
 func (r Reason) FailsEverywhere() bool {
-	return r == ReasonPostStartFailed || r == ReasonWorkspaceFailed || r == ReasonCompanionFailed
+	switch r {
+	case ReasonPostStartFailed, ReasonWorkspaceFailed, ReasonCompanionFailed, ReasonToolMissing:
+		return true
+	default:
+		return false
+	}
 }
 
 // Field is a wrong field of a request.

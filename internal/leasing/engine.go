@@ -28,6 +28,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sessions"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/tools"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
@@ -169,7 +170,7 @@ func (e *Engine) hooksOfParts() lifecycle.Hooks {
 		Actors:       []lifecycle.Actor{e.snapshots, e.companions},
 		Initializers: []lifecycle.Initializer{e.companions, e.commands},
 		Preparers: []lifecycle.Preparer{
-			e.snapshots, e.workspace, e.secrets, e.llm, e.companions, e.processes, e.commands,
+			tools.Checker{}, e.snapshots, e.workspace, e.secrets, e.llm, e.companions, e.processes, e.commands,
 		},
 		Settlers:    []lifecycle.Settler{e.pools, e.snapshots, e.commands, e.processes},
 		StepFailers: []lifecycle.StepFailer{e},

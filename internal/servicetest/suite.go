@@ -60,8 +60,8 @@ type Env struct {
 func Run(t *testing.T, c Config) {
 	t.Helper()
 	for _, group := range [][]test{
-		environmentTests, leaseTests, labelTests, batchTests, useTests, execTests, userTests, postStartTests, processTests, sessionTests,
-		fileTests, statusTests, runTests, healthTests, snapshotTests, conditionTests, reportTests, budgetTests,
+		environmentTests, leaseTests, labelTests, batchTests, useTests, execTests, userTests, postStartTests,
+		toolTests, processTests, sessionTests, fileTests, statusTests, runTests, healthTests, snapshotTests, conditionTests, reportTests, budgetTests,
 		maintenanceTests, adoptTests, retentionTests, secretTests,
 	} {
 		for _, test := range group {

@@ -35,6 +35,7 @@ type Model struct {
 	Env              types.Map      `tfsdk:"env"`
 	EnvPassthrough   types.Set      `tfsdk:"env_passthrough"`
 	EnvBlocked       types.Set      `tfsdk:"env_blocked"`
+	BuiltinTools     types.Set      `tfsdk:"builtin_tools"`
 	Secrets          types.Map      `tfsdk:"secrets"`
 	LLM              types.Map      `tfsdk:"llm"`
 	Companions       types.Map      `tfsdk:"companions"`
@@ -109,6 +110,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.Env = expandMap(ctx, m.Env, &diags)
 	spec.EnvPassthrough = known(expandStrings(ctx, m.EnvPassthrough, &diags))
 	spec.EnvBlocked = known(expandStrings(ctx, m.EnvBlocked, &diags))
+	spec.BuiltinTools = known(expandStrings(ctx, m.BuiltinTools, &diags))
 	spec.Secrets = m.secretNames()
 	spec.LLM = m.expandLLM(ctx, &diags)
 	spec.Companions = m.expandCompanions(ctx, &diags)
@@ -165,6 +167,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.Env = flattenMap(ctx, spec.Env, m.Env, &diags)
 	m.EnvPassthrough = flattenSet(ctx, spec.EnvPassthrough, m.EnvPassthrough, &diags)
 	m.EnvBlocked = flattenSet(ctx, spec.EnvBlocked, m.EnvBlocked, &diags)
+	m.BuiltinTools = flattenSet(ctx, spec.BuiltinTools, m.BuiltinTools, &diags)
 	m.flattenSecrets(ctx, spec.Secrets, &diags)
 	m.flattenLLM(ctx, spec, &diags)
 	m.flattenCompanions(ctx, spec, &diags)

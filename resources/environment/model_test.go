@@ -26,7 +26,7 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 				Mounts: []sandbox.Mount{{Source: "/maps", Target: "/maps", Writable: true}, {Source: "/rules", Target: "/rules"}},
 				Copies: []sandbox.Copy{{Source: "/maps", Target: "/workspace/maps"}},
 			},
-			Secrets:    []string{"a", "b.txt"},
+			BuiltinTools: []string{"git", "uv"}, Secrets: []string{"a", "b.txt"},
 			PostMortem: &never,
 			Snapshot: &sandbox.SnapshotSpec{
 				Scope:            sandbox.ScopeAgent,

@@ -150,6 +150,14 @@ func leaseAttributes() map[string]schema.Attribute {
 			"inspection, at most `720h`; `0s` removes it at once. Changed in place.", sandbox.DefaultPostMortem),
 		"command_timeout": durationAttribute("Time limit of commands that set none, `1s` to `24h`. Changed in place, also "+
 			"for leases that live.", sandbox.DefaultExecTimeout),
+		"builtin_tools": schema.SetAttribute{
+			MarkdownDescription: "Tools that the image must have: " + toolNames() + ". Each sandbox is checked before its " +
+				"lease is ready. If its image lacks a program or file of a tool, the lease fails and names it. Changed in place, " +
+				"for later generations. Default: none.",
+			Optional:    true,
+			ElementType: types.StringType,
+			Validators:  []validator.Set{given.NoNulls{}},
+		},
 		"sleep_mode": schema.StringAttribute{
 			MarkdownDescription: "How a sandbox sleeps: `pause` keeps processes and memory; `stop` ends processes and frees " +
 				"memory. Both keep `/workspace`. Cloudflare supports only `stop`, which keeps only `/data`. Default: `pause`, " +
@@ -329,6 +337,8 @@ func instanceTypes() string {
 	}
 	return strings.Join(list, ", ")
 }
+
+func toolNames() string { return "`" + strings.Join(sandbox.BuiltinToolNames(), "`, `") + "`" }
 
 func defaultConditions() string {
 	text := "Default: "

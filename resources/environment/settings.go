@@ -22,6 +22,7 @@ type Settings struct {
 	Authorities    types.String   `tfsdk:"authorities"`
 	EnvPassthrough types.Set      `tfsdk:"env_passthrough"`
 	EnvBlocked     types.Set      `tfsdk:"env_blocked"`
+	BuiltinTools   types.Set      `tfsdk:"builtin_tools"`
 	LLM            types.Map      `tfsdk:"llm"`
 	Companions     types.Map      `tfsdk:"companions"`
 	Mounts         types.List     `tfsdk:"mount"`
@@ -39,8 +40,8 @@ type Settings struct {
 
 // SettingsAttributes describes the settings as the resource does; all are computed.
 func SettingsAttributes() map[string]datasource.Attribute {
-	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "initial_state", "skills", "post_mortem",
-		"command_timeout", "image_pull")
+	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "builtin_tools", "initial_state", "skills",
+		"post_mortem", "command_timeout", "image_pull")
 	maps.Copy(all, computed.Attributes(networkAttribute().Attributes, "allow", "private_cidrs", "credentials",
 		"authorities"))
 	maps.Copy(all,
@@ -75,6 +76,7 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 		Authorities:    value.String(spec.EgressRules().Authorities),
 		EnvPassthrough: flattenSet(ctx, spec.EnvPassthrough, none, &diags),
 		EnvBlocked:     flattenSet(ctx, spec.EnvBlocked, none, &diags),
+		BuiltinTools:   flattenSet(ctx, spec.BuiltinTools, none, &diags),
 		LLM:            m.LLM,
 		Companions:     m.Companions,
 		Mounts:         m.Mounts,

@@ -60,6 +60,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
   env             = { SEASON = "3" }
   env_passthrough = ["PATH", "HOME"]
   env_blocked     = ["HOUSE_RULES"]
+  builtin_tools   = ["git", "certificates"]
   warm_pool = {
     size     = 2
     max_size = 6
@@ -104,6 +105,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
 							s.Secrets = []string{"token"}
 							s.Env = map[string]string{"SEASON": "3"}
 							s.EnvPassthrough, s.EnvBlocked = []string{"HOME", "PATH"}, []string{"HOUSE_RULES"}
+							s.BuiltinTools = []string{"certificates", "git"}
 							s.WarmPool = &sandbox.WarmPool{
 								Size:    2,
 								MaxSize: 6,

@@ -215,7 +215,7 @@ func locate(head, rest string) path.Path {
 	}
 	at := path.Root(name)
 	switch name {
-	case "env_passthrough", "env_blocked": // sets: what is wrong names the element
+	case "env_passthrough", "env_blocked", "builtin_tools": // sets: what is wrong names the element
 		return at
 	}
 	if i, err := strconv.Atoi(index); listed && err == nil {

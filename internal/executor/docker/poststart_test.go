@@ -62,3 +62,31 @@ func TestPostStartCommandsFindAllInPlaceAndSayHowTheyFail(t *testing.T) {
 		must(t, err)
 	}
 }
+
+func TestAToolThatAnImageLacksIsNamed(t *testing.T) {
+	t.Parallel()
+	files := append(dockertest.BusyboxFiles(t),
+		dockertest.File{Name: "bin/git", Mode: 0o755}, dockertest.File{Name: "bin/node", Mode: 0o644},
+		dockertest.File{Name: "etc/ssl/cert.pem", Mode: 0o644})
+	w := newWorld(t, dockertest.Keep(t, files, "ENV PATH=/bin"))
+	e, end := w.engineOn(t, filepath.Join(t.TempDir(), "ledger.db"))
+	defer end()
+	acquire := func(agent string, tools ...string) error {
+		t.Helper()
+		env := w.environment()
+		env.Type, env.Resources, env.BuiltinTools = sandbox.TypeCustom, sandbox.DefaultResources, tools
+		_, err := e.PutEnvironment(t.Context(),
+			sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test", EnvironmentSpec: env})
+		must(t, err)
+		_, err = e.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
+		return err
+	}
+	must(t, acquire("did:plc:ann", "git", "certificates"))
+	_, err := e.Release(t.Context(), sandbox.LeaseRef{ID: sandbox.LeaseID("did:plc:ann", w.ref.EnvironmentID)})
+	must(t, err)
+	err = acquire("did:plc:bob", "git", "gh", "npm")
+	if sandbox.ReasonOf(err) != sandbox.ReasonToolMissing || !strings.Contains(err.Error(), "image "+w.image+
+		" lacks the program gh of gh; the program node of npm; the program npm of npm; the program npx of npm; add it") {
+		t.Errorf("the acquire ended with %v", err)
+	}
+}

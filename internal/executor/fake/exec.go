@@ -4,14 +4,19 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// Lacks is the one program that images lack.
+const Lacks = "opencode"
 
 // command is one that was run in a box, and that the box remembers until it is stopped.
 type command struct {
@@ -150,6 +155,8 @@ func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
 	}
 	args := r.Command[1:]
 	switch r.Command[0] {
+	case guest.Path: // looks for programs
+		c.end(x.now(), []byte(strings.Join(slices.DeleteFunc(args, func(a string) bool { return a != Lacks }), "")), 0, nil)
 	case "echo":
 		c.end(x.now(), []byte(strings.Join(args, " ")+"\n"), 0, nil)
 	case "cat":

@@ -494,6 +494,9 @@ class Environment(TypedDict):
     # Refuses acquires that could exceed a monthly amount. Default: no limit.
     budget: NotRequired[Budget]
     budget_use: NotRequired[BudgetUse]
+    # Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease
+    # is ready; a lease whose image lacks one fails. Default: none.
+    builtin_tools: NotRequired[list[str]]
     # Time limit of commands that set none, 1s to 24h. Default 2m.
     command_timeout: NotRequired[str]
     # Containers that live with each sandbox and share its network, by name, at most 4. They are ready before
@@ -1154,6 +1157,9 @@ class PutEnvironment(TypedDict):
     backend: NotRequired[Literal['docker', 'cloudflare']]
     # Refuses acquires that could exceed a monthly amount. Default: no limit.
     budget: NotRequired[Budget]
+    # Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease
+    # is ready; a lease whose image lacks one fails. Default: none.
+    builtin_tools: NotRequired[list[str]]
     # Time limit of commands that set none, 1s to 24h. Default 2m.
     command_timeout: NotRequired[str]
     # Containers that live with each sandbox and share its network, by name, at most 4. They are ready before

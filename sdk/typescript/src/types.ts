@@ -466,6 +466,8 @@ export interface Environment {
   /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
   budget?: Budget;
   budget_use?: BudgetUse;
+  /** Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease is ready; a lease whose image lacks one fails. Default: none. */
+  builtin_tools?: string[];
   /** Time limit of commands that set none, 1s to 24h. Default 2m. */
   command_timeout?: string;
   /** Containers that live with each sandbox and share its network, by name, at most 4. They are ready before its lease is. A change applies to later generations. Docker only. */
@@ -1090,6 +1092,8 @@ export interface PutEnvironment {
   backend?: "docker" | "cloudflare";
   /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
   budget?: Budget;
+  /** Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease is ready; a lease whose image lacks one fails. Default: none. */
+  builtin_tools?: string[];
   /** Time limit of commands that set none, 1s to 24h. Default 2m. */
   command_timeout?: string;
   /** Containers that live with each sandbox and share its network, by name, at most 4. They are ready before its lease is. A change applies to later generations. Docker only. */

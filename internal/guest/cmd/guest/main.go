@@ -16,6 +16,7 @@
 //	guest state   -descriptor <n> -pipe <inode>            reports the state of a shell, as its last child
 //	guest verifier -home <dir> -cwd <dir> -- command …     becomes a verifier, see package verifier
 //	guest verifier -home <dir> -clean                      removes a verifier's directory
+//	guest lookup  <program or files> …                     reports what the sandbox lacks, see package lookup
 //	guest relay   …                                        connects reconcilers and sandboxes, see package relay
 package main
 
@@ -29,6 +30,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/kernel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/lookup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/verifier"
 )
 
@@ -37,7 +39,7 @@ func main() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
-		fatal("usage: guest keep | broker | kernel | state | verifier | relay")
+		fatal("usage: guest keep | broker | kernel | state | verifier | lookup | relay")
 	}
 	name, args := os.Args[1], os.Args[2:]
 	switch name {
@@ -49,6 +51,10 @@ func main() {
 		parseKeeper(name, args)
 	case kernel.Command:
 		if err := kernel.Main(args, os.Stdout); err != nil {
+			fatal("%v", err)
+		}
+	case lookup.Command:
+		if err := lookup.Main(args, os.Stdout); err != nil {
 			fatal("%v", err)
 		}
 	case "state":
