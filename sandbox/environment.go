@@ -100,6 +100,7 @@ type EnvironmentSpec struct {
 	LLM          map[string]LLMRoute `json:"llm,omitempty" doc:"Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost."`
 	PostMortem   *Duration           `json:"post_mortem,omitempty" doc:"How long a sandbox that failed after it was ready is kept, stopped, for inspection; 0s removes it at once. At most 720h, and never longer than the service's cleanup TTL. Default 1h."`
 	Workspace    *Workspace          `json:"workspace,omitempty" doc:"Git repository that each sandbox starts with. The service fetches it; its credential stays outside. Docker only. Default: none."`
+	Archives     []Archive           `json:"archives,omitempty" doc:"Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches them; credentials stay outside. At most 16. Docker only. Default: none."`
 	Companions   Companions          `json:"companions,omitempty" doc:"Containers that live with each sandbox and share its network, by name, at most 4. They are ready before its lease is. A change applies to later generations. Docker only."`
 	BuiltinTools []string            `json:"builtin_tools,omitempty" doc:"Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease is ready; a lease whose image lacks one fails. Default: none."`
 	PostStart    []PostStart         `json:"post_start,omitempty" doc:"Commands that run once in each sandbox, one after another, before its lease is ready. If one fails, the lease fails."`
@@ -137,6 +138,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	s.PostStart = withPostStartDefaults(s.PostStart)
 	s.LLM = llmWithDefaults(s.LLM)
 	s.Workspace = s.Workspace.withDefaults()
+	s.Archives = withArchiveDefaults(s.Archives)
 	s.Companions = s.Companions.withDefaults()
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
@@ -198,6 +200,7 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.postStartFields()...)
 	f = append(f, s.llmFields()...)
 	f = append(f, s.workspaceFields()...)
+	f = append(f, s.archiveFields()...)
 	f = append(f, s.companionFields()...)
 	if s.Budget != nil && s.Budget.Monthly <= 0 {
 		bad("budget.monthly_usd", "must be more than 0; omit the budget to set no limit")
@@ -225,6 +228,8 @@ func (s EnvironmentSpec) Unsupported() []Field {
 		must(s.Confinement.WithDefaults() == Confinement{}.WithDefaults(), "confinement",
 			"must not be set on Cloudflare, which runs each sandbox in its own virtual machine")
 		must(s.Workspace == nil, "workspace",
+			"must not be set on Cloudflare: a sandbox that stops there keeps only /data")
+		must(len(s.Archives) == 0, "archives",
 			"must not be set on Cloudflare: a sandbox that stops there keeps only /data")
 		must(len(s.Companions) == 0, "companions",
 			"must not be set on Cloudflare, whose sandboxes share no network with another container")

@@ -99,6 +99,8 @@ const (
 	ReasonWorkspaceFailed Reason = "workspace_failed"
 	// ReasonCompanionFailed: a companion of the environment did not become ready, so the lease did not begin.
 	ReasonCompanionFailed Reason = "companion_failed"
+	// ReasonArchiveFailed: an archive of the environment could not be unpacked, so the lease did not begin.
+	ReasonArchiveFailed Reason = "archive_failed"
 	// ReasonToolMissing: the image lacks one of the environment's builtin tools, so the lease did not begin.
 	ReasonToolMissing     Reason = "tool_missing"
 	ReasonSessionNotFound Reason = "session_not_found"
@@ -125,7 +127,8 @@ const (
 // FailsEverywhere reports whether a sandbox failed by its environment's own settings: another sandbox would fail too.
 func (r Reason) FailsEverywhere() bool {
 	switch r {
-	case ReasonPostStartFailed, ReasonWorkspaceFailed, ReasonCompanionFailed, ReasonToolMissing:
+	case ReasonPostStartFailed, ReasonWorkspaceFailed, ReasonCompanionFailed, ReasonArchiveFailed,
+		ReasonToolMissing:
 		return true
 	default:
 		return false

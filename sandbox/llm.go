@@ -255,7 +255,7 @@ func (s EnvironmentSpec) Credentials() []string {
 
 // IsCredential reports whether the gateway or the service uses a secret, and no sandbox gets it.
 func (s EnvironmentSpec) IsCredential(secret string) bool {
-	return slices.Contains(s.Credentials(), secret) || s.IsWorkspaceCredential(secret)
+	return slices.Contains(s.Credentials(), secret) || s.IsWorkspaceCredential(secret) || s.IsArchiveCredential(secret)
 }
 
 // HasCredentials reports whether the gateway has any secret.

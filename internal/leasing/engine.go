@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/archives"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/commands"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/companions"
@@ -47,7 +48,7 @@ type Config struct {
 	KeptOutput output.Bounds
 	// Host is what sandboxes may have of this machine; nil allows nothing.
 	Host *host.Host
-	// Mirrors fetches Git repositories for workspaces; nil allows none.
+	// Mirrors fetches Git repositories for workspaces, and archives; nil allows none.
 	Mirrors *gitmirror.Store
 	// Keys are what secrets are kept under; nil means that there are none, and secrets are refused.
 	Keys *seal.Keys
@@ -89,6 +90,7 @@ type Engine struct {
 	pools      *warmpool.Service
 	snapshots  *snapshots.Service
 	workspace  *workspace.Service
+	archives   *archives.Service
 	outputs    *output.Service
 	sessions   *sessions.Service
 	commands   *commands.Service
@@ -148,6 +150,7 @@ func (e *Engine) addParts(c Config) {
 	e.workspace = workspace.New(
 		workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors, Life: e.Life(), Log: c.Logger})
 	e.Workspaces = e.workspace
+	e.archives = archives.New(archives.Config{Secrets: e.secrets, Store: c.Mirrors, Life: e.Life(), Log: c.Logger})
 	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
 		Cancel: func(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
@@ -170,7 +173,7 @@ func (e *Engine) hooksOfParts() lifecycle.Hooks {
 		Actors:       []lifecycle.Actor{e.snapshots, e.companions},
 		Initializers: []lifecycle.Initializer{e.companions, e.commands},
 		Preparers: []lifecycle.Preparer{
-			tools.Checker{}, e.snapshots, e.workspace, e.secrets, e.llm, e.companions, e.processes, e.commands,
+			tools.Checker{}, e.snapshots, e.workspace, e.archives, e.secrets, e.llm, e.companions, e.processes, e.commands,
 		},
 		Settlers:    []lifecycle.Settler{e.pools, e.snapshots, e.commands, e.processes},
 		StepFailers: []lifecycle.StepFailer{e},

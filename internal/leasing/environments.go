@@ -34,6 +34,9 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	if err := e.workspace.Check(p); err != nil {
 		return sandbox.Environment{}, err
 	}
+	if err := e.archives.Check(p); err != nil {
+		return sandbox.Environment{}, err
+	}
 	instance, err := x.Reach(ctx)
 	if err != nil {
 		return sandbox.Environment{}, err

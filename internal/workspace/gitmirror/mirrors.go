@@ -159,6 +159,11 @@ func (s *Store) use(src Source) (*mirror, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.take(name, "objects/pack", "tips", "exports")
+}
+
+// take uses the entry of the cache with a name, and creates its directories.
+func (s *Store) take(name string, directories ...string) (*mirror, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.used[name]
@@ -166,7 +171,7 @@ func (s *Store) use(src Source) (*mirror, error) {
 		m = &mirror{dir: filepath.Join(s.Dir, name), turn: make(chan struct{}, 1)}
 		s.used[name] = m
 	}
-	for _, dir := range []string{"objects/pack", "tips", "exports"} {
+	for _, dir := range directories {
 		if err := os.MkdirAll(filepath.Join(m.dir, dir), 0o700); err != nil {
 			return nil, cacheError(err)
 		}

@@ -1,0 +1,206 @@
+// Package archives unpacks the archives that an environment names into its sandboxes. The service fetches them, with
+// credentials that no sandbox gets. The guest unpacks them, with the rules that it has for every tar stream.
+package archives
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Secrets opens the secrets of environments.
+type Secrets interface {
+	// Open opens one secret.
+	Open(row *ledger.EnvironmentSecret) (sandbox.Secret, error)
+}
+
+// Config configures a Service. All fields except Store are required.
+type Config struct {
+	Secrets Secrets
+	// Store fetches archives. Without it, environments cannot have any.
+	Store *gitmirror.Store
+	// Life ends when the service closes. Fetches are then interrupted, and another process repeats them.
+	Life context.Context
+	Log  *slog.Logger
+}
+
+// Service is a hook. It is safe for concurrent use.
+type Service struct{ Config }
+
+var _ lifecycle.Preparer = (*Service)(nil)
+
+// New returns a Service.
+func New(c Config) *Service { return &Service{c} }
+
+// Limits of a fill.
+const (
+	// tries is how often an archive is fetched before the lease fails.
+	tries       = 3
+	wait        = time.Second
+	fillTimeout = 10 * time.Minute
+	// maxUnpacked bounds the content of one archive, in bytes.
+	maxUnpacked = 4 << 30
+	// decoderMemory bounds what an archive may ask of the decoder, in bytes. The window of zstd -19 is 8 MiB.
+	decoderMemory = 64 << 20
+)
+
+// Check rejects archives from hosts that the operator does not allow. Errors: Invalid.
+func (v *Service) Check(p sandbox.PutEnvironment) error {
+	var f []sandbox.Field
+	for i, a := range p.Archives {
+		if problem := v.Store.Check(a.URL); problem != "" {
+			f = append(f, sandbox.Field{Name: fmt.Sprintf("archives[%d].url", i), Problem: problem})
+		}
+	}
+	return sandbox.InvalidFields("environment "+p.ID, f)
+}
+
+// Prepare implements lifecycle.Preparer.
+func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginning) (lifecycle.Fill, error) {
+	archives := b.Spec.WithDefaults().Archives
+	if b.Action != lifecycle.Spawn && b.Action != lifecycle.Assign || len(archives) == 0 || b.InUse {
+		return nil, nil
+	}
+	sealed, err := tx.Secrets(s.EnvironmentID)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, t *lifecycle.Step) (lifecycle.Settle, error) {
+		ctx, cancel := context.WithTimeout(ctx, fillTimeout)
+		defer cancel()
+		defer context.AfterFunc(v.Life, cancel)()
+		for _, a := range archives {
+			if err := v.unpack(ctx, t, a, sealed); err != nil {
+				return nil, v.failed(a, err)
+			}
+		}
+		return nil, nil
+	}, nil
+}
+
+// unpack fetches an archive and unpacks it into an unused sandbox.
+func (v *Service) unpack(ctx context.Context, t *lifecycle.Step, a sandbox.Archive,
+	sealed []ledger.EnvironmentSecret) (err error) {
+	source := gitmirror.Archive{URL: a.URL, SHA256: a.SHA256, Header: a.Header}
+	for i := range sealed {
+		if a.Credential != "" && sealed[i].Name == a.Credential {
+			if source.Secret, err = v.Secrets.Open(&sealed[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if a.Credential != "" && source.Secret == "" {
+		return sandbox.Errorf(sandbox.Failed, "secret %s has no value: set it again", a.Credential)
+	}
+	content, err := v.fetch(ctx, source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = content.Close() }() // only read
+	stream, err := decompressed(content)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	bounded := &limited{from: stream, left: maxUnpacked}
+	err = t.On.CopyTo(ctx, t.Handle, a.Target, bounded)
+	if bounded.err != nil { // of the archive, not of the sandbox
+		return bounded.err
+	}
+	return err
+}
+
+// fetch fetches an archive. It tries a few times while the server cannot be reached.
+func (v *Service) fetch(ctx context.Context, a gitmirror.Archive) (content io.ReadCloser, err error) {
+	if v.Store == nil {
+		return nil, sandbox.Errorf(sandbox.Failed, "%s", v.Store.Check(a.URL))
+	}
+	defer func() {
+		if err := v.Store.Prune(); err != nil { // the next fetch tries again
+			v.Log.WarnContext(ctx, "archives: removing unused archives", "error", err)
+		}
+	}()
+	for n := 1; ; n++ {
+		content, err = v.Store.OpenArchive(ctx, a)
+		if err == nil || !sandbox.IsRetryable(err) || n == tries {
+			return content, err
+		}
+		select {
+		case <-time.After(wait << n):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// failed is the error of a lease whose archive cannot be unpacked. An interrupted fetch is repeated.
+func (v *Service) failed(a sandbox.Archive, cause error) error {
+	if v.Life.Err() != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "archive %s: the service is closing", a.Place())
+	}
+	switch sandbox.CodeOf(cause) {
+	case sandbox.NotFound, sandbox.Conflict: // of the sandbox itself
+		return cause
+	default:
+		return sandbox.Errorf(sandbox.Failed, "archive %s: %w; correct the archive or its settings, and lease again",
+			a.Place(), cause).WithReason(sandbox.ReasonArchiveFailed)
+	}
+}
+
+// decompressed returns the tar stream of an archive, whose first bytes tell how it is compressed.
+func decompressed(from io.Reader) (io.ReadCloser, error) {
+	peek := bufio.NewReader(from)
+	magic, err := peek.Peek(4)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Failed, "it is no tar archive: %w", err)
+	}
+	switch {
+	case magic[0] == 0x1f && magic[1] == 0x8b:
+		z, err := gzip.NewReader(peek)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Failed, "it is damaged: %w", err)
+		}
+		return z, nil
+	case string(magic) == "\x28\xb5\x2f\xfd":
+		z, err := zstd.NewReader(peek, zstd.WithDecoderMaxMemory(decoderMemory), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Failed, "it is damaged: %w", err)
+		}
+		return z.IOReadCloser(), nil
+	default: // the guest refuses what is no tar stream
+		return io.NopCloser(peek), nil
+	}
+}
+
+// limited bounds what is read, and keeps the error of the archive.
+type limited struct {
+	from io.Reader
+	left int64
+	err  error
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.from.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		l.err = sandbox.Errorf(sandbox.Failed, "it has more than the limit of %d bytes", int64(maxUnpacked)).
+			WithReason(sandbox.ReasonResourceLimitExceeded)
+		return 0, l.err
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		l.err = sandbox.Errorf(sandbox.Failed, "it is damaged: %w", err)
+		return n, l.err
+	}
+	return n, err
+}
