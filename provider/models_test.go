@@ -61,6 +61,7 @@ var models = map[string]any{
 var elements = map[string]any{
 	"resource sandbox_environment.mount":                 environment.Mount{},
 	"resource sandbox_environment.copy":                  environment.Copy{},
+	"resource sandbox_environment.archive":               environment.Archive{},
 	"resource sandbox_environment.post_start":            environment.PostStart{},
 	"resource sandbox_environment.process":               environment.Process{},
 	"resource sandbox_environment.companions":            environment.Companion{},

@@ -96,7 +96,7 @@ resource "sandbox_container_image" "player" {
 // added are the attributes and blocks that the first provider did not have, by resource.
 var added = map[string][]string{
 	"sandbox_environment": {
-		"warm_pool", "budget", "env_passthrough", "env_blocked", "builtin_tools", "secrets", "mount", "copy", "state",
+		"warm_pool", "budget", "env_passthrough", "env_blocked", "builtin_tools", "secrets", "mount", "copy", "archive", "state",
 		"initial_state", "skills", "confinement", "timeouts", "post_start", "process", "post_mortem", "command_timeout",
 		"image_pull", "network.allow", "network.private_cidrs",
 	},

@@ -41,6 +41,7 @@ type Model struct {
 	Companions       types.Map      `tfsdk:"companions"`
 	Mounts           types.List     `tfsdk:"mount"`
 	Copies           types.List     `tfsdk:"copy"`
+	Archives         types.List     `tfsdk:"archive"`
 	Snapshot         *Snapshot      `tfsdk:"state"`
 	Workspace        *Workspace     `tfsdk:"workspace"`
 	InitialData      types.Map      `tfsdk:"initial_state"`
@@ -116,6 +117,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.Companions = m.expandCompanions(ctx, &diags)
 	spec.Mounts = expandMounts(ctx, m.Mounts, &diags)
 	spec.Copies = expandCopies(ctx, m.Copies, &diags)
+	spec.Archives = m.expandArchives(ctx, &diags)
 	spec.Snapshot = m.Snapshot.expand()
 	spec.Workspace = m.expandWorkspace()
 	spec.InitialData = expandMap(ctx, m.InitialData, &diags)
@@ -172,6 +174,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.flattenLLM(ctx, spec, &diags)
 	m.flattenCompanions(ctx, spec, &diags)
 	m.flattenHostPaths(ctx, spec.HostAccess, &diags)
+	m.flattenArchives(ctx, spec, &diags)
 	m.flattenSnapshot(ctx, spec, &diags)
 	m.flattenWorkspace(spec)
 	m.flattenConfinement(spec.Confinement)

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,13 @@ func TestFlattenAndExpandAreInverse(t *testing.T) {
 				EnvPassthrough: []string{"HOME", "PATH"}, EnvBlocked: []string{"X"},
 				Mounts: []sandbox.Mount{{Source: "/maps", Target: "/maps", Writable: true}, {Source: "/rules", Target: "/rules"}},
 				Copies: []sandbox.Copy{{Source: "/maps", Target: "/workspace/maps"}},
+			},
+			Archives: []sandbox.Archive{
+				{URL: "https://bucket.example.com/a.tar", SHA256: strings.Repeat("a", 64), Target: "/workspace"},
+				{
+					URL: "https://bucket.example.com/b.tar", SHA256: strings.Repeat("b", 64), Target: "/workspace/b", Credential: "a",
+					Header: "X-Key",
+				},
 			},
 			BuiltinTools: []string{"git", "uv"}, Secrets: []string{"a", "b.txt"},
 			PostMortem: &never,

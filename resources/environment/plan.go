@@ -58,6 +58,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
 	resp.Diagnostics.Append(r.checkWorkspace(&plan)...)
+	resp.Diagnostics.Append(r.checkArchives(ctx, &plan)...)
 	if state != nil && (!plan.Name.Equal(state.Name) || !plan.Backend.Equal(state.Backend)) {
 		resp.Diagnostics.Append(r.planDestroy(ctx, state)...)
 	}

@@ -220,6 +220,10 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{`builtin_tools = ["git", "apt"]`, `builtin_tools "apt" is none of the tools: bash, certificates, claude`},
 		{`builtin_tools = [null]`, `builtin_tools must not have null as an element`},
 		{`env = { SANDBOX_VERSION = "x" }`, `The environment variable SANDBOX_VERSION is set by the system`},
+		{"archive = [{\n url = \"https://a.example.com/a.tar\"\n sha256 = \"x\"\n target = \"/workspace\"\n}]",
+			`archive[0].sha256 must be 64 hexadecimal digits`},
+		{"archive = [{\n url = \"https://a.example.com/a.tar\"\n sha256 = \"" + strings.Repeat("a", 64) +
+			"\"\n target = \"/workspace\"\n}]", `without a reconciler, no archive is fetched`},
 		{`env_blocked = ["A=B"]`, `env_blocked "A=B" is not a valid name`},
 		{"warm_pool = {}", `attribute "size" is required`},
 		{"warm_pool = {\n size = 101\n}", `warm_pool.size must be between 0 and 100, not 101`},

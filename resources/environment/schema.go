@@ -259,6 +259,7 @@ func nestedAttributes() map[string]schema.Attribute {
 		"companions":  companionsAttribute(),
 		"mount":       mountAttribute(),
 		"copy":        copyAttribute(),
+		"archive":     archiveAttribute(),
 		"state":       snapshotAttribute(),
 		"confinement": confinementAttribute(),
 		"workspace":   workspaceAttribute(),

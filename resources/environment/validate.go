@@ -55,6 +55,9 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		if w := put.Workspace; w != nil && w.Git != nil && w.Git.Credential != "" {
 			put.Secrets = append(put.Secrets, w.Git.Credential)
 		}
+		for _, a := range put.Archives {
+			put.Secrets = append(put.Secrets, a.Credential)
+		}
 	}
 	if m.Network != nil && m.Network.Mode.IsUnknown() {
 		put.Network = sandbox.NetworkRestricted // which all else that network says needs
@@ -204,7 +207,7 @@ func locateCredential(rest string) path.Path {
 }
 
 // listNames are the lists whose name in the domain is another.
-var listNames = map[string]string{"mounts": "mount", "copies": "copy", "processes": "process"}
+var listNames = map[string]string{"mounts": "mount", "copies": "copy", "archives": "archive", "processes": "process"}
 
 // locate finds a field that the configuration has under the domain's name, or in the elements of
 // a list: mounts[1].source is mount[1].source.
