@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -90,6 +91,8 @@ func TestAccExampleOfHostFiles(t *testing.T) {
 	w := providertest.New(t)
 	games := t.TempDir()
 	w.Must(os.Mkdir(filepath.Join(games, "rules"), 0o755))
+	w.Must(os.Mkdir(filepath.Join(games, "logs"), 0o755))
+	w.Must(os.Chown(filepath.Join(games, "logs"), 20000, 20000))
 	w.Must(os.WriteFile(filepath.Join(games, "board.json"), []byte("{}"), 0o644))
 	r := w.ReconcilerWith(host.Config{Directories: []string{games}})
 	example := strings.ReplaceAll(read(t, "../examples/resources/sandbox_environment/resource-mount.tf"), "/srv/games", games)
@@ -99,6 +102,19 @@ func TestAccExampleOfHostFiles(t *testing.T) {
 	if p := tf.Plan(); len(p.Changes) > 0 {
 		t.Errorf("the second plan is %v", p.Changes)
 	}
+	service, err := client.New(client.Config{URL: r.URL, Token: r.Token})
+	w.Must(err)
+	l, err := service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ada", EnvironmentID: "library-1"})
+	w.Must(err)
+	_, err = service.Exec(t.Context(), sandbox.LeaseRef{ID: l.Lease.ID}, sandbox.ExecRequest{
+		Command: []string{"sh", "-c", "echo played > /var/log/agents-sandbox/$ENVIRONMENT_ID.log"},
+	})
+	w.Must(err)
+	if got := read(t, filepath.Join(games, "logs", "library-1.log")); got != "played\n" {
+		t.Errorf("the log has %q", got)
+	}
+	_, err = service.Release(t.Context(), sandbox.LeaseRef{ID: l.Lease.ID})
+	w.Must(err)
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 

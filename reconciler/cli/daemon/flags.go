@@ -63,10 +63,10 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 		"`directory` of this machine that environments may mount or copy from, recursively (default: none)")
 	f.StringSliceVar(&s.Host.Variables, "env-allow", nil,
 		"`variable` of this process that environments may pass to sandboxes (default: none)")
-	f.StringSliceVar(&s.Workspaces.Allow, "workspace-allow", nil, "`host` that Git workspaces may be fetched from, such "+
-		"as git.example.com or git.example.com:8443; *.example.com: subdomains; http://host: without TLS (default: none)")
+	f.StringSliceVar(&s.Workspaces.Allow, "workspace-allow", nil, "`host` that Git workspaces and archives may be fetched "+
+		"from, such as git.example.com or git.example.com:8443; *.example.com: subdomains; http://host: without TLS (default: none)")
 	f.StringVar(&s.Workspaces.Dir, "workspace-dir", "",
-		"`directory` of the mirrors of Git workspaces, a cache (default: beside a SQLite ledger)")
+		"`directory` of the mirrors of Git workspaces and of archives, a cache (default: beside a SQLite ledger)")
 	f.StringVar(&s.Docker.Host, "docker-host", "",
 		"address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&s.Docker.Context, "docker-context", "", "docker context to use")

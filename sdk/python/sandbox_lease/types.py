@@ -152,6 +152,22 @@ class Amounts(TypedDict):
     plan_fee_usd: str
 
 
+class Archive(TypedDict):
+    # SHA-256 of the file, as 64 hexadecimal digits.
+    sha256: str
+    # Directory in the sandbox that it is unpacked into: /workspace or a path below. Files that are there are
+    # replaced.
+    target: str
+    # URL with https, such as that of an object in a bucket. Its host must be allowed by the service
+    # (--workspace-allow). The query of a presigned URL is stored and shown with the environment.
+    url: str
+    # Header of the credential. Default Authorization.
+    credential_header: NotRequired[str]
+    # Name of the secret that is sent as the value of a header, such as Bearer and a token. No sandbox gets
+    # this secret. Default: none.
+    credential_secret: NotRequired[str]
+
+
 class AuditCheck(TypedDict):
     object: str
     rule: str
@@ -491,6 +507,9 @@ class Environment(TypedDict):
     # Sets the default expiry conditions.
     type: Literal['rpg', 'catan', 'coding', 'custom']
     updated_at: str
+    # Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches
+    # them; credentials stay outside. At most 16. Docker only. Default: none.
+    archives: NotRequired[list[Archive]]
     # Refuses acquires that could exceed a monthly amount. Default: no limit.
     budget: NotRequired[Budget]
     budget_use: NotRequired[BudgetUse]
@@ -1154,6 +1173,9 @@ class ProcessWaited(TypedDict):
 class PutEnvironment(TypedDict):
     # Image reference, pinned by digest or id if possible.
     image: str
+    # Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches
+    # them; credentials stay outside. At most 16. Docker only. Default: none.
+    archives: NotRequired[list[Archive]]
     backend: NotRequired[Literal['docker', 'cloudflare']]
     # Refuses acquires that could exceed a monthly amount. Default: no limit.
     budget: NotRequired[Budget]

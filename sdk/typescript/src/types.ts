@@ -143,6 +143,19 @@ export interface Amounts {
   plan_fee_usd: string;
 }
 
+export interface Archive {
+  /** SHA-256 of the file, as 64 hexadecimal digits. */
+  sha256: string;
+  /** Directory in the sandbox that it is unpacked into: /workspace or a path below. Files that are there are replaced. */
+  target: string;
+  /** URL with https, such as that of an object in a bucket. Its host must be allowed by the service (--workspace-allow). The query of a presigned URL is stored and shown with the environment. */
+  url: string;
+  /** Header of the credential. Default Authorization. */
+  credential_header?: string;
+  /** Name of the secret that is sent as the value of a header, such as Bearer and a token. No sandbox gets this secret. Default: none. */
+  credential_secret?: string;
+}
+
 export interface AuditCheck {
   object: string;
   rule: string;
@@ -463,6 +476,8 @@ export interface Environment {
   /** Sets the default expiry conditions. */
   type: "rpg" | "catan" | "coding" | "custom";
   updated_at: string;
+  /** Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches them; credentials stay outside. At most 16. Docker only. Default: none. */
+  archives?: Archive[];
   /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
   budget?: Budget;
   budget_use?: BudgetUse;
@@ -1089,6 +1104,8 @@ export interface ProcessWaited {
 export interface PutEnvironment {
   /** Image reference, pinned by digest or id if possible. */
   image: string;
+  /** Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches them; credentials stay outside. At most 16. Docker only. Default: none. */
+  archives?: Archive[];
   backend?: "docker" | "cloudflare";
   /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
   budget?: Budget;
