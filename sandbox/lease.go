@@ -108,7 +108,7 @@ type Lease struct {
 	SandboxStatus
 	Backend  Backend `json:"backend"`
 	Instance string  `json:"instance,omitempty"`
-	// ContainerID is the engine's id of the sandbox's container, "" where there is none or the service has not seen it yet.
+	// ContainerID is the engine's id of the sandbox's container, "" without one that the service has seen.
 	ContainerID string `json:"container_id,omitempty" doc:"The engine's id of the sandbox's container, while there is one that this reconciler has seen. Docker only."`
 	// WorkspacePath is WorkspaceRoot.
 	WorkspacePath string `json:"workspace_path" doc:"Directory in which commands start and the agent works: always /workspace."`
