@@ -31,6 +31,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/connlimit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -73,13 +74,16 @@ type Config struct {
 	DockerPriceBook string
 	// Dashboard serves the web dashboard.
 	Dashboard bool
+	// OIDC lets users log in at the dashboard besides tokens.
+	OIDC oidc.Config
 	// CleanupTTL is how long destroyed leases are kept; zero means retention.DefaultTTL.
 	CleanupTTL time.Duration
 	// KeptOutput limits the stored output of commands and sessions.
 	KeptOutput KeptOutput
 	Version    string
 	Logger     *slog.Logger
-	// Reloads delivers later settings. Serve reloads tokens, webhook secrets and the certificate.
+	// Reloads delivers later settings. Serve reloads tokens, webhook secrets, the client secret and the roles of OpenID
+	// Connect, and the certificate.
 	Reloads <-chan Config `json:"-"`
 }
 
@@ -91,6 +95,12 @@ func (c *Config) Validate() error {
 	}
 	if err := c.KeptOutput.validate(); err != nil {
 		return err
+	}
+	if err := c.OIDC.Validate(); err != nil {
+		return err
+	}
+	if c.OIDC.Enabled() && !c.Dashboard {
+		return sandbox.Errorf(sandbox.Invalid, "--oidc-issuer needs --dashboard: users log in there")
 	}
 	return c.checkListen()
 }
@@ -183,7 +193,7 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	registry := access.New(access.Config{Store: store, Logger: c.Logger})
 	stopRegistry := running(ctx, registry.Run)
 	defer stopRegistry()
-	handler, err := api.New(api.Config{
+	apiConfig := api.Config{
 		Service:        engine,
 		Connector:      engine,
 		Access:         registry,
@@ -196,12 +206,17 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 		Logger:         c.Logger,
 		Metrics:        counts.Handler(engine, c.Logger),
 		Observer:       counts,
-	})
+	}
+	if files.provider != nil {
+		apiConfig.Users = files.provider
+		defer running(ctx, files.provider.Run)()
+	}
+	handler, err := api.New(apiConfig)
 	if err != nil {
 		return err
 	}
 	if c.Dashboard {
-		stopPages, err := c.servePages(ctx, handler, engine)
+		stopPages, err := c.servePages(ctx, handler, engine, files.provider)
 		if err != nil {
 			return err
 		}
@@ -224,8 +239,11 @@ func (c Config) verify(ctx context.Context, store *ledger.Store) {
 }
 
 // servePages mounts the dashboard. The caller must call stop.
-func (c Config) servePages(ctx context.Context, handler api.Handler, engine *leasing.Engine) (stop func(), err error) {
-	pages, err := dashboard.New(dashboard.Config{Gate: handler.Gate(), Events: engine, Logger: c.Logger})
+func (c Config) servePages(ctx context.Context, handler api.Handler, engine *leasing.Engine,
+	provider *oidc.Provider) (stop func(), err error) {
+	pages, err := dashboard.New(dashboard.Config{
+		Gate: handler.Gate(), Provider: provider, Events: engine, Logger: c.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +259,9 @@ type loadedConfig struct {
 	machine     *host.Host
 	mirrors     *gitmirror.Store
 	proxies     []net.IPNet
-	certificate *certificate // nil without TLS
-	// watched are the files of tokens and webhook secrets. The watch starts before they are read.
+	certificate *certificate   // nil without TLS
+	provider    *oidc.Provider // nil without OpenID Connect
+	// watched are the files of tokens, webhook secrets and the client secret. The watch starts before they are read.
 	watched *watch
 }
 
@@ -259,7 +278,7 @@ func (c Config) CheckFiles() error {
 
 // load reads the files that the settings name. Errors: Invalid.
 func (c Config) load() (g loadedConfig, err error) {
-	g.watched = watchFiles(c.TokenFile, c.SecretFile)
+	g.watched = c.watchCredentials()
 	if g.tokens, err = c.tokens(); err != nil {
 		return g, err
 	}
@@ -281,10 +300,20 @@ func (c Config) load() (g loadedConfig, err error) {
 	if g.mirrors, err = c.Workspaces.store(c.LedgerURL); err != nil {
 		return g, err
 	}
+	if c.OIDC.Enabled() {
+		if g.provider, err = oidc.New(c.OIDC, nil, c.Logger); err != nil {
+			return g, err
+		}
+	}
 	if c.TLSCert != "" {
 		g.certificate, err = loadCertificate(c.TLSCert, c.TLSKey, c.Logger)
 	}
 	return g, err
+}
+
+// watchCredentials starts to watch the credential files.
+func (c Config) watchCredentials() *watch {
+	return watchFiles(c.TokenFile, c.SecretFile, c.OIDC.SecretFile)
 }
 
 // reload applies later settings and changed credential files until ctx ends. If a file cannot be read, the old content
@@ -298,14 +327,15 @@ func (c Config) reload(ctx context.Context, handler api.Handler, g loadedConfig)
 			return
 		case <-tick.C:
 			if g.watched.changed() {
-				c.accept(handler)
+				c.accept(handler, g.provider)
 			}
 			continue
 		case next := <-c.Reloads:
 			c.TokenFile, c.SecretFile = next.TokenFile, next.SecretFile
+			c.OIDC.SecretFile, c.OIDC.Roles = next.OIDC.SecretFile, next.OIDC.Roles
 		}
-		g.watched = watchFiles(c.TokenFile, c.SecretFile)
-		c.accept(handler)
+		g.watched = c.watchCredentials()
+		c.accept(handler, g.provider)
 		if g.certificate == nil {
 			continue
 		}
@@ -317,8 +347,13 @@ func (c Config) reload(ctx context.Context, handler api.Handler, g loadedConfig)
 	}
 }
 
-// accept reloads the credential files.
-func (c Config) accept(handler api.Handler) {
+// accept reloads the credential files, and the roles of OpenID Connect.
+func (c Config) accept(handler api.Handler, provider *oidc.Provider) {
+	if provider != nil {
+		if err := provider.Reload(c.OIDC); err != nil {
+			c.Logger.Error("reconciler: reloading the settings of OpenID Connect failed; the old ones stay in force", "error", err)
+		}
+	}
 	tokens, err := c.tokens()
 	secrets, err2 := access.LoadSecrets(c.SecretFile)
 	if err := errors.Join(err, err2); err != nil {

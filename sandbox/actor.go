@@ -4,7 +4,7 @@ import "context"
 
 // Actor is the caller that requested a change. Events record it. The zero Actor is the service itself.
 type Actor struct {
-	// Name is "token:<name>" or "secret:<id>" for HTTP callers, or names who works on the ledger directly.
+	// Name is "token:<name>", "oidc:<user>" or "secret:<id>" for HTTP callers, or names who works on the ledger directly.
 	Name string
 	// Address is the caller's network address, "" if the request came over no network.
 	Address string

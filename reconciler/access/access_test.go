@@ -181,22 +181,24 @@ func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 		here, store := w.open()
 		there, _ := w.open()
 		token := access.HashOf("a token")
-		id, err := here.LogIn(w.Context(), token)
+		l := access.Login{Credential: token, User: "ann", Until: store.Now().Add(access.LoginLifetime)}
+		id, err := here.LogIn(w.Context(), l)
 		if err != nil {
 			w.Fatal(err)
 		}
 		in := func(r *access.Registry, id string) bool {
 			w.Helper()
 			got, err := r.LoggedIn(w.Context(), id)
-			if err != nil && sandbox.CodeOf(err) != sandbox.Unauthenticated || err == nil && got != token {
-				w.Errorf("the log-in is of %x, %v", got, err)
+			if err != nil && sandbox.CodeOf(err) != sandbox.Unauthenticated || err == nil && (got.Credential != token || got.User != "ann") {
+				w.Errorf("the log-in is of %+v, %v", got, err)
 			}
 			return err == nil
 		}
-		if !in(here, id) || !in(there, id) || in(here, id+"x") || in(here, "") {
+		if !in(here, id) || !in(there, id) || in(here, id+"x") || in(here, "") ||
+			in(here, strings.Split(id, ".")[0]) || in(here, strings.Split(id, ".")[0]+".Ym9i") {
 			w.Error("it does not hold, or another one does")
 		}
-		second, err := there.LogIn(w.Context(), token)
+		second, err := there.LogIn(w.Context(), l)
 		if err != nil {
 			w.Fatal(err)
 		}

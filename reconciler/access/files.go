@@ -149,7 +149,7 @@ func ReadToken(file string) (string, error) {
 
 // eachLine calls line with the words of each line, except empty lines and comments.
 func eachLine(file string, line func(words []string) error) error {
-	text, err := readPrivate(file)
+	text, err := ReadPrivate(file)
 	if err != nil {
 		return err
 	}
@@ -167,8 +167,8 @@ func eachLine(file string, line func(words []string) error) error {
 	return nil
 }
 
-// readPrivate reads a credential file. It fails if other users can read the file.
-func readPrivate(file string) (_ string, err error) {
+// ReadPrivate reads a credential file. It fails if other users can read the file.
+func ReadPrivate(file string) (_ string, err error) {
 	f, err := os.Open(file) // #nosec G304 -- the operator names the file
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Invalid, "reading credentials: %w", err)

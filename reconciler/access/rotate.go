@@ -35,7 +35,7 @@ func Rotate(ctx context.Context, file string, overlap time.Duration,
 	if _, err := LoadSecrets(file); err != nil {
 		return "", nil, err
 	}
-	old, err := readPrivate(file)
+	old, err := ReadPrivate(file)
 	if err != nil {
 		return "", nil, err
 	}

@@ -22,6 +22,8 @@ type Token struct {
 	ID string
 	// Name names the holder of the token in events, owners and logs.
 	Name string
+	// User says that this is no token: it holds the rights of the user Name of an OpenID Connect provider.
+	User bool
 	// Environments are patterns (see path.Match) of the environments that it may touch. None means everything.
 	Environments []string
 	// Ceiling limits what it may request if Environments limit it.
@@ -93,8 +95,13 @@ func (t Token) Permits(needed sandbox.Scope) bool {
 // Expired reports whether the token is no longer accepted.
 func (t Token) Expired(now time.Time) bool { return !t.NotAfter.IsZero() && !now.Before(t.NotAfter) }
 
-// Source names the token as the origin of a delivery or as an owner: "token:<name>".
-func (t Token) Source() string { return "token:" + t.Name }
+// Source names the token as the origin of a delivery or as an owner: "token:<name>", or "oidc:<name>" for a user.
+func (t Token) Source() string {
+	if t.User {
+		return "oidc:" + t.Name
+	}
+	return "token:" + t.Name
+}
 
 func (t Token) String() string {
 	return fmt.Sprintf("token %s (%s)", t.Name, strings.Join(append([]string{"hidden"}, t.Environments...), " "))

@@ -26,11 +26,19 @@ type Registry interface {
 	// Authenticate returns the token with the hash. Errors: Unauthenticated, with a text that is safe for the sender;
 	// Unavailable.
 	Authenticate(ctx context.Context, token access.Hash) (Token, error)
-	// LogIn starts a login with a token and returns its id. LoggedIn returns the token of a login. LogOut ends a login.
-	// See Gate. Errors: Unauthenticated by LoggedIn; Unavailable.
-	LogIn(ctx context.Context, token access.Hash) (id string, err error)
-	LoggedIn(ctx context.Context, id string) (access.Hash, error)
+	// LogIn starts a login and returns its id. LoggedIn returns a login. LogOut ends a login. See Gate.
+	// Errors: Unauthenticated by LoggedIn; Unavailable.
+	LogIn(ctx context.Context, l access.Login) (id string, err error)
+	LoggedIn(ctx context.Context, id string) (access.Login, error)
 	LogOut(ctx context.Context, id string) error
+}
+
+// Users are the users of an OpenID Connect provider.
+type Users interface {
+	// Credential names the provider in logins.
+	Credential() access.Hash
+	// TokenOf returns the rights of the user of a login. Errors: Unauthenticated for a user who no longer has any.
+	TokenOf(user string) (Token, error)
 }
 
 // Config configures a handler.
@@ -43,6 +51,8 @@ type Config struct {
 	Secrets webhook.Secrets
 	// Access holds and manages the tokens of the ledger. Nil means that there are none.
 	Access Registry
+	// Users can log in besides tokens; nil means that there are none.
+	Users Users
 	// TrustedProxies are networks of proxies whose X-Forwarded-For header is trusted; nil means none.
 	TrustedProxies []net.IPNet
 	// Limits are the rate limits of callers; the zero value means no limits.
@@ -120,6 +130,7 @@ type server struct {
 	connector        service.Connector
 	written          atomic.Pointer[written]
 	access           Registry
+	users            Users
 	proxies          []net.IPNet
 	perToken         *limiter
 	perAddress       *limiter
@@ -148,7 +159,7 @@ func New(c Config) (Handler, error) {
 			"the HTTP API needs a service, and bearer tokens in a file or in a ledger")
 	}
 	s := &server{
-		service: c.Service, connector: c.Connector, access: c.Access, proxies: c.TrustedProxies,
+		service: c.Service, connector: c.Connector, access: c.Access, users: c.Users, proxies: c.TrustedProxies,
 		perToken:   newLimiter(c.Limits.PerToken, int(max(1, 2*c.Limits.PerToken))),
 		perAddress: newLimiter(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
 		failures:   newLimiter(float64(c.Limits.Failures)/60, c.Limits.Failures),

@@ -5,13 +5,15 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Gate authenticates browsers for pages, with the tokens, rate limits, scopes and environments of the API.
+// Gate authenticates browsers for pages, with the tokens, rate limits, scopes and environments of the API. Users of an
+// OpenID Connect provider have scopes, as tokens do.
 type Gate struct{ *server }
 
 // Knows reports whether the API has an operation with an id for Permit.
@@ -30,7 +32,7 @@ type Caller struct {
 	server *server
 }
 
-// Name is the name of the token.
+// Name is the name of the token or of the user.
 func (c Caller) Name() string { return c.token.Name }
 
 // Enter returns the service for requests that touch only the target. Permit checks the operation. Errors: Forbidden.
@@ -62,8 +64,19 @@ func (c Caller) Permit(operationID string) error {
 // LogIn starts a login with the text of a token. Errors: Unauthenticated, which counts as a failed authentication of
 // the address; Forbidden for a token that may not read; CapacityExceeded, Unavailable.
 func (g Gate) LogIn(r *http.Request, text string) (id string, caller Caller, err error) {
-	hash := access.HashOf(strings.TrimSpace(text))
-	if _, caller, err = g.admit(r, hash); err != nil {
+	return g.logIn(r, access.Login{
+		Credential: access.HashOf(strings.TrimSpace(text)),
+		Until:      g.now().Add(access.LoginLifetime),
+	})
+}
+
+// LogInUser starts a login of a user of Config.Users, whom the caller has authenticated. Errors: see LogIn.
+func (g Gate) LogInUser(r *http.Request, user string, until time.Time) (id string, caller Caller, err error) {
+	return g.logIn(r, access.Login{Credential: g.users.Credential(), User: user, Until: until})
+}
+
+func (g Gate) logIn(r *http.Request, l access.Login) (id string, caller Caller, err error) {
+	if _, caller, err = g.admit(r, l); err != nil {
 		return "", Caller{}, err
 	}
 	if err := caller.Permit("list-environments"); err != nil {
@@ -72,23 +85,34 @@ func (g Gate) LogIn(r *http.Request, text string) (id string, caller Caller, err
 	if g.access == nil {
 		return "", Caller{}, sandbox.Errorf(sandbox.Unavailable, "logging in: this API has no ledger for logins")
 	}
-	id, err = g.access.LogIn(r.Context(), hash)
+	id, err = g.access.LogIn(r.Context(), l)
 	return id, caller, err
 }
 
+// Limit counts a request without a login for the limit of its address. Errors: CapacityExceeded.
+func (g Gate) Limit(r *http.Request) error {
+	return g.perAddress.take(g.addressOf(r), "requests from this address", g.now())
+}
+
+// NoteFailure counts an error that is Unauthenticated as a failed authentication of the address. It returns the error
+// to show: CapacityExceeded after too many.
+func (g Gate) NoteFailure(r *http.Request, err error) error {
+	return g.noteFailure(g.addressOf(r), err)
+}
+
 // LoggedIn returns the caller of a login, and the request with the caller in its context. Errors: Unauthenticated when
-// the login or its token has ended; CapacityExceeded, Unavailable.
+// the login or its credential has ended; CapacityExceeded, Unavailable.
 func (g Gate) LoggedIn(r *http.Request, id string) (*http.Request, Caller, error) {
 	if g.access == nil {
 		return nil, Caller{}, sandbox.Errorf(sandbox.Unauthenticated, "logging in: this API has no ledger for logins")
 	}
-	hash, err := g.access.LoggedIn(r.Context(), id)
+	l, err := g.access.LoggedIn(r.Context(), id)
 	if err != nil {
-		err = g.noteFailure(g.addressOf(r), err)
+		err = g.NoteFailure(r, err)
 		exchangeOf(r.Context()).refusal = problemOf(err).Reason // for the log: pages may redirect to the login instead
 		return nil, Caller{}, err
 	}
-	return g.admit(r, hash)
+	return g.admit(r, l)
 }
 
 // LogOut ends a login. Errors: Unavailable.
@@ -122,13 +146,21 @@ func (g Gate) Fail(r *http.Request, err error) (status int, header http.Header, 
 	return p.Status, p.GetHeaders(), p.Title, detail
 }
 
-// admit returns the token with the hash, within the rate limits of the address and the token.
-func (g Gate) admit(r *http.Request, hash access.Hash) (*http.Request, Caller, error) {
-	if err := g.perAddress.take(g.addressOf(r), "requests from this address", g.now()); err != nil {
+// admit returns the caller with a login, within the rate limits of the address and the caller.
+func (g Gate) admit(r *http.Request, l access.Login) (*http.Request, Caller, error) {
+	if err := g.Limit(r); err != nil {
 		return nil, Caller{}, err
 	}
-	token, err := g.tokenWith(r, hash)
-	if err != nil {
+	var (
+		token Token
+		err   error
+	)
+	if g.users != nil && l.Credential == g.users.Credential() && l.User != "" {
+		token, err = g.users.TokenOf(l.User)
+	} else {
+		token, err = g.lookUp(r, l.Credential)
+	}
+	if token, err = g.accept(r, token, err); err != nil {
 		return nil, Caller{}, err
 	}
 	return g.onBehalf(r, token.Source()), Caller{token: token, server: g.server}, nil

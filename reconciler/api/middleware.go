@@ -23,8 +23,8 @@ const requestIDLength = 16
 type exchange struct {
 	http.ResponseWriter
 	id     string
-	caller string // for the log: "token:<name>" or "secret:<id>"
-	token  string // the name of its token, "" without one
+	caller string // for the log: "token:<name>", "oidc:<user>" or "secret:<id>"
+	token  string // the source of its token, "" without one
 	remote string // the client address
 	route  string // "" for an unknown path
 	status int    // 0: not sent yet
@@ -265,22 +265,22 @@ func (s *server) tokenOf(r *http.Request) (Token, error) {
 		return Token{}, s.unauthenticated(sandbox.ReasonTokenMissing,
 			"missing token: send the header Authorization: Bearer <token>", nil)
 	}
-	return s.tokenWith(r, access.HashOf(text))
+	token, err := s.lookUp(r, access.HashOf(text))
+	return s.accept(r, token, err)
 }
 
-// tokenWith is tokenOf for the hash of a token.
-func (s *server) tokenWith(r *http.Request, hash access.Hash) (Token, error) {
-	token, err := s.lookUp(r, hash)
+// accept counts the result of an authentication for the limits of the address and of the token.
+func (s *server) accept(r *http.Request, token Token, err error) (Token, error) {
 	if err != nil {
 		return Token{}, s.noteFailure(s.addressOf(r), err)
 	}
 	x := exchangeOf(r.Context())
 	x.known(r)
-	x.token = token.Name
+	x.token = token.Source()
 	if r.URL.Path == conditionsPath {
 		return token, nil
 	}
-	return token, s.perToken.take(token.Name, "requests with this token", s.now())
+	return token, s.perToken.take(x.token, "requests with this token", s.now())
 }
 
 // lookUp finds a token in the token file, and then in the ledger.

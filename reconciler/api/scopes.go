@@ -24,6 +24,10 @@ func (d *document) needs(scope sandbox.Scope, operationID, route string) []map[s
 
 // scopeMissing is the error for a token without the needed scope.
 func scopeMissing(t Token, needed sandbox.Scope) error {
+	if t.User {
+		return sandbox.Errorf(sandbox.Forbidden, "user %s has the role %s, but the request needs %s",
+			t.Name, t.Scopes[0], needed).WithReason(sandbox.ReasonScopeMissing)
+	}
 	has := make([]string, len(t.Scopes))
 	for i, s := range t.Scopes {
 		has[i] = string(s)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,6 +41,8 @@ var files embed.FS
 type Config struct {
 	// Gate authenticates browsers.
 	Gate api.Gate
+	// Provider logs users in besides tokens; nil means none. The Gate's handler must have it as its Users.
+	Provider *oidc.Provider
 	// Events is followed once for all pages. The Gate decides which page may see an event.
 	Events Events
 	// Now is the clock; nil means time.Now.
@@ -56,6 +59,7 @@ type Config struct {
 // Dashboard serves the pages. The caller must call Run for live updates.
 type Dashboard struct {
 	gate          api.Gate
+	provider      *oidc.Provider
 	feed          *feed
 	now           func() time.Time
 	log           *slog.Logger
@@ -74,8 +78,8 @@ var _ http.Handler = (*Dashboard)(nil)
 // New returns a dashboard. It fails if a page or an action lacks an operation of the API or a target.
 func New(c Config) (*Dashboard, error) {
 	d := &Dashboard{
-		gate: c.Gate, now: c.Now, log: c.Logger, mux: http.NewServeMux(), origins: http.NewCrossOriginProtection(),
-		keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
+		gate: c.Gate, provider: c.Provider, now: c.Now, log: c.Logger, mux: http.NewServeMux(),
+		origins: http.NewCrossOriginProtection(), keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
 	if d.now == nil {
 		d.now = time.Now
@@ -126,6 +130,10 @@ func (d *Dashboard) route() {
 	d.mux.HandleFunc("GET /ui/login", d.showLogin)
 	d.mux.HandleFunc("POST /ui/login", d.logIn)
 	d.mux.HandleFunc("POST /ui/logout", d.logOut)
+	if d.provider != nil {
+		d.mux.HandleFunc("GET /ui/login/oidc", d.beginLogin)
+		d.mux.HandleFunc("GET "+oidc.CallbackPath, d.finishLogin)
+	}
 
 	d.page("GET /ui/{$}", "list-environments", nothing, environments)
 	d.page("GET /ui/environments/{id}", "get-environment", itsEnvironment, environment)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -49,11 +50,21 @@ func (d *Dashboard) cookieName(r *http.Request) string {
 	return clearCookie
 }
 
-// setCookie sets the login cookie for a number of seconds. A negative number deletes it.
-func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, id string, seconds int) {
+// setCookie sets the login cookie. A lifetime that is not positive deletes it.
+func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, id string, lifetime time.Duration) {
+	d.keep(w, r, d.cookieName(r), id, lifetime, http.SameSiteStrictMode)
+}
+
+// keep sets a cookie that scripts cannot read.
+func (d *Dashboard) keep(w http.ResponseWriter, r *http.Request, name, value string, lifetime time.Duration,
+	site http.SameSite) {
+	seconds := int(lifetime / time.Second)
+	if seconds < 1 {
+		seconds = -1 // zero would mean no limit
+	}
 	http.SetCookie(w, &http.Cookie{
-		Name: d.cookieName(r), Value: id, Path: "/", MaxAge: seconds,
-		Secure: d.gate.Secure(r), HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: name, Value: value, Path: "/", MaxAge: seconds,
+		Secure: d.gate.Secure(r), HttpOnly: true, SameSite: site,
 	})
 }
 
@@ -76,7 +87,7 @@ func (d *Dashboard) enter(w http.ResponseWriter,
 	as, caller, err := d.gate.LoggedIn(r, id)
 	switch {
 	case api.IsUnauthenticated(err):
-		d.setCookie(w, r, "", -1)
+		d.setCookie(w, r, "", 0)
 		d.leadToLogin(w, r)
 	case err != nil:
 		d.fail(w, r, err)
@@ -104,6 +115,8 @@ type loginPage struct {
 	Next    string
 	Problem string
 	Clear   bool // the connection is not encrypted
+	// Provider is the host of the OpenID Connect provider, "" for none, and Begin the path that starts a login there.
+	Provider, Begin string
 }
 
 func (d *Dashboard) showLogin(w http.ResponseWriter, r *http.Request) {
@@ -112,6 +125,9 @@ func (d *Dashboard) showLogin(w http.ResponseWriter, r *http.Request) {
 
 func (d *Dashboard) renderLogin(w http.ResponseWriter, r *http.Request, status int, p loginPage) {
 	p.Clear = !d.gate.Secure(r)
+	if d.provider != nil {
+		p.Provider, p.Begin = d.provider.Name(), address(beginPath, "next", p.Next)
+	}
 	if err := d.render(w, status, "login", &frame{Title: "Log in", Page: p}); err != nil {
 		d.fail(w, r, err)
 	}
@@ -125,15 +141,20 @@ func (d *Dashboard) logIn(w http.ResponseWriter, r *http.Request) {
 	next := ownPath(r.PostForm.Get("next"))
 	id, _, err := d.gate.LogIn(r, r.PostForm.Get("token"))
 	if err != nil {
-		status, header, _, detail := d.gate.Fail(r, err)
-		if after := header.Get("Retry-After"); after != "" {
-			w.Header().Set("Retry-After", after)
-		}
-		d.renderLogin(w, r, status, loginPage{Next: next, Problem: detail})
+		d.failLogin(w, r, next, err)
 		return
 	}
-	d.setCookie(w, r, id, int(access.LoginLifetime.Seconds()))
+	d.setCookie(w, r, id, access.LoginLifetime)
 	http.Redirect(w, r, next, http.StatusSeeOther)
+}
+
+// failLogin sends the login page with the reason of a failure.
+func (d *Dashboard) failLogin(w http.ResponseWriter, r *http.Request, next string, err error) {
+	status, header, _, detail := d.gate.Fail(r, err)
+	if after := header.Get("Retry-After"); after != "" {
+		w.Header().Set("Retry-After", after)
+	}
+	d.renderLogin(w, r, status, loginPage{Next: next, Problem: detail})
 }
 
 func (d *Dashboard) logOut(w http.ResponseWriter, r *http.Request) {
@@ -147,7 +168,7 @@ func (d *Dashboard) logOut(w http.ResponseWriter, r *http.Request) {
 			d.fail(w, r, err)
 			return
 		}
-		d.setCookie(w, r, "", -1)
+		d.setCookie(w, r, "", 0)
 	}
 	http.Redirect(w, r, Root+"login", http.StatusSeeOther)
 }
@@ -156,7 +177,7 @@ func (d *Dashboard) logOut(w http.ResponseWriter, r *http.Request) {
 func ownPath(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, Root) ||
-		strings.HasPrefix(u.Path, Root+"log") || strings.ContainsAny(next, "\\\r\n\t") {
+		strings.HasPrefix(u.Path, Root+"log") || strings.Contains(u.Path+"/", "/../") || strings.ContainsAny(next, "\\\r\n\t") {
 		return Root
 	}
 	return u.RequestURI()

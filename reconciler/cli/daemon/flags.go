@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
 )
 
 // Default limits. An apply of 50 leases at once takes about 150 requests. A thousand agents that each run a command
@@ -48,6 +49,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&s.Unauthenticated.Timeout, "unauthenticated-timeout", defaultUnauthenticatedTimeout,
 		"close a connection after this `time` without a valid credential; 0: never")
 	f.BoolVar(&s.Dashboard, "dashboard", true, "serve the web dashboard under /ui/")
+	addOIDCFlags(f, &s.OIDC)
 	f.BoolVar(&s.Insecure, "insecure", false, "serve other machines without TLS")
 	f.StringVar(&s.LedgerURL, "ledger", "",
 		"URL of the ledger, such as sqlite:///absolute/path/ledger.db or postgres://user@host/database")
@@ -83,6 +85,22 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	addKeptOutputFlags(f, &s.KeptOutput)
 	f.DurationVar(&s.CleanupTTL, "cleanup-ttl", retention.DefaultTTL,
 		"how long to keep destroyed leases, their events and deliveries, at least 1h; costs are kept forever")
+}
+
+// addOIDCFlags adds the settings of login at the dashboard by OpenID Connect.
+func addOIDCFlags(f *pflag.FlagSet, to *oidc.Config) {
+	f.StringVar(&to.Issuer, "oidc-issuer", "",
+		"`URL` of an OpenID Connect provider that users of the dashboard log in at, besides tokens (default: none)")
+	f.StringVar(&to.ClientID, "oidc-client-id", "", "`id` of this client at the provider")
+	f.StringVar(&to.SecretFile, "oidc-client-secret-file", "",
+		"`file` with the client secret, the same for every reconciler behind an address")
+	f.StringVar(&to.RedirectURL, "oidc-redirect-url", "",
+		"`URL` that the provider leads back to: the address of the dashboard with the path "+oidc.CallbackPath)
+	f.StringVar(&to.GroupsClaim, "oidc-groups-claim", "groups", "`claim` of the ID token with the groups of the user")
+	f.StringSliceVar(&to.Scopes, "oidc-scope", []string{"email"},
+		"`scope` to request besides openid, such as groups for Dex (may be repeated)")
+	f.StringSliceVar(&to.Roles, "oidc-role", nil, "`GROUP=ROLE`: the role read, lease or admin of a group; the strongest "+
+		"of a user counts (may be repeated)")
 }
 
 // addKeptOutputFlags adds the limits of stored output.

@@ -14,7 +14,7 @@ import (
 )
 
 // reloadable are the settings that change without a restart, together with the content of their files.
-var reloadable = []string{"log-level", "token-file", "webhook-secret-file"}
+var reloadable = []string{"log-level", "token-file", "webhook-secret-file", "oidc-client-secret-file", "oidc-role"}
 
 // reloader reloads the settings on SIGHUP.
 type reloader struct {

@@ -44,6 +44,9 @@ AWS_PROFILE, or the machine's role.
 Several reconcilers can share a ledger in PostgreSQL. They must share the bucket too. Other users of
 the machine can see arguments: leave the password out of the URL, and set PGPASSWORD or PGPASSFILE.
 
+The --oidc-... flags let users log in at the dashboard with an OpenID Connect provider. Their groups there
+have roles here. The operations guide has an example.
+
 The --gateway-... flags configure how the gateways of restricted sandboxes reach the network. Sandboxes
 with a full network get their subnets from --network-pool. The security guide describes what they can
 reach.
@@ -58,8 +61,8 @@ exits.
 them, it serves only this machine (127.0.0.1, or unix:///path) or a proxy (--trusted-proxy). --insecure
 serves other machines in plain text.
 
-SIGHUP reloads tokens, webhook secrets, the certificate and the log level, and logs which changed
-settings need a restart.`,
+SIGHUP reloads tokens, webhook secrets, the certificate, the log level, and the client secret and roles
+of OpenID Connect. It logs which changed settings need a restart.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -188,13 +188,24 @@ func effective(f *pflag.FlagSet) map[string]string {
 	return values
 }
 
+// inBrackets returns a list as one of a settings file.
+func inBrackets(texts []string) string {
+	quoted := slices.Clone(texts)
+	for i, text := range quoted {
+		if strings.ContainsAny(text, ",#'\"[]{} ") {
+			quoted[i] = fmt.Sprintf("%q", text)
+		}
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
 // printEffective prints the settings in the form of a settings file, with the source of each as a comment.
 func printEffective(w io.Writer, f *pflag.FlagSet, from origins) error {
 	values := effective(f)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		line, origin := values[name], from[name]
 		if list, ok := f.Lookup(name).Value.(pflag.SliceValue); ok {
-			line = "[" + strings.Join(list.GetSlice(), ", ") + "]"
+			line = inBrackets(list.GetSlice())
 		} else if line == "" || strings.ContainsAny(line, "#'\" ") {
 			line = fmt.Sprintf("%q", line)
 		}
