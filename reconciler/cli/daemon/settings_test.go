@@ -40,6 +40,7 @@ log-format: text
 cleanup-ttl: 3h
 listen: 127.0.0.1:1
 mount-allow: [/nowhere]
+oidc-scope: ["a,b", email]
 env-allow:
   - GAME
   - LANG
@@ -49,7 +50,7 @@ env-allow:
 	}
 	for _, line := range []string{
 		"cleanup-ttl: 4h0m0s # flag", "log-format: json # environment", "listen: 127.0.0.1:1 # file",
-		"log-level: INFO # default", "env-allow: [GAME, LANG] # file", "mount-allow: [" + i.Dir + "] # environment",
+		"log-level: INFO # default", "env-allow: [GAME, LANG] # file", `oidc-scope: ["a,b", email] # file`, "mount-allow: [" + i.Dir + "] # environment",
 		"ledger: postgres://sandbox:xxxxx@db/sandbox # file",
 	} {
 		if !strings.Contains(out, line+"\n") {
@@ -75,6 +76,9 @@ func TestVariablesThatNameNoSettingAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+const oidcSettings = "oidc-issuer: https://login.example.com\noidc-client-id: sandbox\noidc-client-secret-file: /nowhere\n" +
+	"oidc-redirect-url: https://sandbox.example.com/ui/login/oidc/callback\n"
 
 func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	t.Parallel()
@@ -103,6 +107,11 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		"token-file: /nowhere":                     "reading credentials",
 		"docker-price-book: /nowhere":              "/nowhere",
 		"listen: 0.0.0.0:1\ntrusted-proxy: [x/8]":  "want a network such as 10.0.0.0/8",
+		"oidc-client-id: x":                        "need --oidc-issuer",
+		"oidc-issuer: http://login.example.com":    "want a URL such as https://login.example.com",
+		oidcSettings + "oidc-role: [a=read]\ndashboard: false": "--oidc-issuer needs --dashboard",
+		oidcSettings + "oidc-role: [ops=root]":                 "want GROUP=ROLE",
+		oidcSettings + "oidc-role: [ops=admin]":                "reading credentials",
 	} {
 		if out, err := i.check(settings); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want an error that says %q\n%s", settings, err, says, out)
