@@ -137,6 +137,7 @@ type server struct {
 	failures         *limiter
 	scopes           map[string]sandbox.Scope // required scope by route
 	operations       map[string]sandbox.Scope // required scope by operation id
+	document         []byte                   // OpenAPI, as JSON
 	readiness        *readiness
 	metrics          http.Handler
 	observer         Observer
@@ -225,13 +226,13 @@ func (s *server) register(version string) error {
 	s.registerProbes(doc)
 	s.registerMetrics(doc)
 	s.registerTokens(doc)
-	openapi, err := doc.finish()
-	if err != nil {
+	var err error
+	if s.document, err = doc.finish(); err != nil {
 		return fmt.Errorf("generating the OpenAPI document: %w", err)
 	}
 	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(openapi) // the client may have disconnected
+		_, _ = w.Write(s.document) // the client may have disconnected
 	})
 	return nil
 }

@@ -19,6 +19,9 @@ type Gate struct{ *server }
 // Knows reports whether the API has an operation with an id for Permit.
 func (g Gate) Knows(operationID string) bool { _, known := g.operations[operationID]; return known }
 
+// Document returns the OpenAPI document of the API, as JSON.
+func (g Gate) Document() []byte { return g.document }
+
 // Gate returns the gate for browsers.
 func (h Handler) Gate() Gate { return Gate(h) }
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -67,6 +66,7 @@ type Dashboard struct {
 	origins       *http.CrossOriginProtection
 	templates     map[string]*template.Template
 	assets        map[string]asset
+	reference     asset // the page of the API reference
 	month         monthCost
 	keepAlive     time.Duration
 	streamTimeout time.Duration
@@ -104,6 +104,9 @@ func New(c Config) (*Dashboard, error) {
 	if d.templates, err = d.parse(); err != nil {
 		return nil, err
 	}
+	if d.reference, err = d.renderReference(c.Gate.Document()); err != nil {
+		return nil, err
+	}
 	d.route()
 	if len(d.undeclared) > 0 {
 		return nil, fmt.Errorf("pages without an operation of the API or a target: %s",
@@ -112,9 +115,10 @@ func New(c Config) (*Dashboard, error) {
 	return d, nil
 }
 
-// Mount adds the dashboard below Root to a handler, and a redirect from / to Root.
+// Mount adds the dashboard below Root to a handler, the API reference, and a redirect from / to Root.
 func (d *Dashboard) Mount(h api.Handler) {
 	h.Mount(Root, d)
+	h.Mount("GET "+referencePath, http.HandlerFunc(d.showReference))
 	h.Mount("GET /{$}", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secureHeaders(w.Header())
 		http.Redirect(w, r, Root, http.StatusSeeOther)
@@ -249,15 +253,25 @@ func (d *Dashboard) parse() (map[string]*template.Template, error) {
 
 // render sends a page. It executes the whole template first, so that a failure gives an error page.
 func (d *Dashboard) render(w http.ResponseWriter, status int, name string, f *frame) error {
-	f.now, f.dashboard = d.now(), d
-	var b bytes.Buffer
-	if err := d.templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
-		return fmt.Errorf("page %s: %w", name, err)
+	f.now = d.now()
+	page, err := d.execute(name, f)
+	if err != nil {
+		return err
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, printable(b.String())) // the browser may have disconnected
+	_, _ = w.Write(page) // the browser may have disconnected
 	return nil
+}
+
+// execute returns the HTML of a page.
+func (d *Dashboard) execute(name string, f *frame) ([]byte, error) {
+	f.dashboard = d
+	var b bytes.Buffer
+	if err := d.templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
+		return nil, fmt.Errorf("page %s: %w", name, err)
+	}
+	return []byte(printable(b.String())), nil
 }
 
 // fail sends the page of an error.

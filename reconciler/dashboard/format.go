@@ -22,6 +22,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"leasePath":      leasePath,
 		"environmentURL": func(id string) string { return Root + "environments/" + url.PathEscape(id) },
 		"in":             func(path string, parameters ...string) string { return address(path, parameters...) },
+		"pieces":         pieces,
 		"usd":            usd,
 		"bytes":          size,
 		"span":           func(d sandbox.Duration) string { return span(d.D()) },

@@ -1,0 +1,51 @@
+package dashboard
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/reference"
+)
+
+// referencePath is the path of the API reference. Like the OpenAPI document, it needs no login.
+const referencePath = "/docs"
+
+// renderReference renders the page of the API reference, once: it changes only with the program.
+func (d *Dashboard) renderReference(document []byte) (asset, error) {
+	r, err := reference.Parse(document)
+	if err != nil {
+		return asset{}, err
+	}
+	body, err := d.execute("reference", &frame{Title: "API reference", Page: r})
+	sum := sha256.Sum256(body)
+	return asset{body, hex.EncodeToString(sum[:6])}, err
+}
+
+// showReference sends the API reference. Browsers keep it, and ask whether it has changed.
+func (d *Dashboard) showReference(w http.ResponseWriter, r *http.Request) {
+	secureHeaders(w.Header())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", `"`+d.reference.version+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(d.reference.body))
+}
+
+// piece is a part of a text.
+type piece struct {
+	Text string
+	Code bool
+}
+
+// pieces splits a text at backquotes, which enclose code.
+func pieces(text string) (all []piece) {
+	for i, part := range strings.Split(text, "`") {
+		if part != "" {
+			all = append(all, piece{part, i%2 == 1})
+		}
+	}
+	return all
+}
