@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -66,7 +67,7 @@ type Dashboard struct {
 	origins       *http.CrossOriginProtection
 	templates     map[string]*template.Template
 	assets        map[string]asset
-	reference     asset // the page of the API reference
+	reference     func() (asset, error) // the page of the API reference
 	month         monthCost
 	keepAlive     time.Duration
 	streamTimeout time.Duration
@@ -104,9 +105,7 @@ func New(c Config) (*Dashboard, error) {
 	if d.templates, err = d.parse(); err != nil {
 		return nil, err
 	}
-	if d.reference, err = d.renderReference(c.Gate.Document()); err != nil {
-		return nil, err
-	}
+	d.reference = sync.OnceValues(func() (asset, error) { return d.renderReference(c.Gate.Document()) })
 	d.route()
 	if len(d.undeclared) > 0 {
 		return nil, fmt.Errorf("pages without an operation of the API or a target: %s",

@@ -163,12 +163,16 @@ func TestInChromiumTheReferenceIsAccessibleAndLooksRight(t *testing.T) {
 		width        int64
 	}{{"light", "light", 1280}, {"dark", "dark", 1280}, {"phone", "light", 390}} {
 		c.theme(look.scheme, look.width)
-		c.open("/docs#acquire-lease")
-		c.wantAccessible(axe, "reference-"+look.name)
-		c.wantNoSidewaysScroll("reference-" + look.name)
-		c.shootScreen("reference-" + look.name)
 		c.open("/docs")
 		c.shootScreen("reference-start-" + look.name)
+		c.open("/docs#acquire-lease")
+		c.wantNoSidewaysScroll("reference-" + look.name)
+		c.shootScreen("reference-" + look.name)
+		// axe takes 14 s for the page, so it gets one part of each kind.
+		c.run(chromedp.Evaluate(`for (const part of document.querySelectorAll("article"))
+			if (!["acquire-lease", "write-files", "put-environment", "delete-environment", "livez", "schema-Problem"].includes(part.id))
+				part.remove()`, nil))
+		c.wantAccessible(axe, "reference-"+look.name)
 	}
 	c.theme("light", 1280)
 	c.open("/docs")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -74,8 +75,11 @@ func (d document) example(s schema, name string, depth int) any {
 		return []any{d.example(*s.Items, name, depth+1)}
 	case s.Properties != nil:
 		object := map[string]any{}
-		for _, field := range s.Required {
-			object[field] = d.example(s.Properties[field], field, depth+1)
+		for name, field := range s.Properties {
+			// No command is required, because a shell line can take its place.
+			if slices.Contains(s.Required, name) || name == "command" {
+				object[name] = d.example(field, name, depth+1)
+			}
 		}
 		return object
 	}

@@ -50,8 +50,8 @@ type Field struct {
 	Facts []string
 }
 
-// Type is the type of a value: Before, a link to the schema Ref unless that is "", and After.
-type Type struct{ Before, Ref, After string }
+// Type is the type of a value: Before, which may be empty, and a link to the schema Ref unless that is "".
+type Type struct{ Before, Ref string }
 
 // Body is the body of a request or of a response.
 type Body struct {
