@@ -351,7 +351,8 @@ func (c Config) reload(ctx context.Context, handler api.Handler, g loadedConfig)
 func (c Config) accept(handler api.Handler, provider *oidc.Provider) {
 	if provider != nil {
 		if err := provider.Reload(c.OIDC); err != nil {
-			c.Logger.Error("reconciler: reloading the settings of OpenID Connect failed; the old ones stay in force", "error", err)
+			c.Logger.Error("reconciler: reloading the settings of OpenID Connect failed; the old ones stay in force",
+				"error", err)
 		}
 	}
 	tokens, err := c.tokens()

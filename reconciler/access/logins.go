@@ -25,8 +25,8 @@ type Login struct {
 }
 
 // LogIn starts a login and returns the id for the browser's cookie: random, followed by the user. The caller has
-// authenticated the credential. The ledger holds only the SHA-256 of the id, so all replicas know the login, it survives
-// restarts, and a cookie with another user is unknown. Errors: Unavailable.
+// authenticated the credential. The ledger holds only the SHA-256 of the id, so all replicas know the login and it
+// survives restarts. A cookie with another user is unknown. Errors: Unavailable.
 func (r *Registry) LogIn(ctx context.Context, l Login) (id string, err error) {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails since Go 1.24

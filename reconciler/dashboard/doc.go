@@ -1,9 +1,10 @@
 // Package dashboard is the web interface of a reconciler. It shows environments, leases, costs, drift, egress and calls
 // of models as HTML pages that need no JavaScript.
 //
-// Users log in with a token of the API and have the rights of that token, or at an OpenID Connect provider (package oidc)
-// and have the rights of a role. Each page names an operation of the API, and api.Gate checks access to it. Pages hold no credentials. The browser keeps a login id in a cookie that scripts
-// cannot read and other sites cannot send. The ledger stores the hash of the id.
+// Users log in with a token of the API and have the rights of that token, or at an OpenID Connect provider (package
+// oidc) and have the rights of a role. Each page names an operation of the API, and api.Gate checks access to it. Pages
+// hold no credentials. The browser keeps a login id in a cookie that scripts cannot read and other sites cannot send.
+// The ledger stores the hash of the id.
 //
 // The reference of the API at /docs is a page of the OpenAPI document, and needs no login.
 //

@@ -8,8 +8,8 @@ import (
 // maxAnswer limits an answer of the provider, in bytes.
 const maxAnswer = 1 << 20
 
-// newClient returns the client for requests to the provider. It follows no redirect, which could carry the client secret
-// to another host.
+// newClient returns the client for requests to the provider. It follows no redirect, which could carry the client
+// secret to another host.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // net/http documents the type
 	return &http.Client{

@@ -211,8 +211,8 @@ func (p *Provider) loginOf(token *coreos.IDToken) (l Login, err error) {
 	groups, known := p.settings.Load().roles, textsIn(claims[p.config.GroupsClaim])
 	l.Groups, l.Role = groups.among(known), groups.of(known)
 	if l.Role == "" {
-		return l, sandbox.Errorf(sandbox.Forbidden, "you are logged in at %s as %s, but none of your groups there has a role "+
-			"here: ask the operator of this reconciler for one (groups in the claim %s of your ID token: %d)",
+		return l, sandbox.Errorf(sandbox.Forbidden, "you are logged in at %s as %s, but none of your groups there has a "+
+			"role here: ask the operator of this reconciler for one (groups in the claim %s of your ID token: %d)",
 			p.Name(), l.Name, p.config.GroupsClaim, len(known)).WithReason(sandbox.ReasonScopeMissing)
 	}
 	l.Until = p.now().Add(MaxSession)

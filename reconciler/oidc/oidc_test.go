@@ -94,9 +94,9 @@ func (w *world) client(change ...func(*oidc.Config)) *oidc.Provider {
 }
 
 // ready is client once the provider has answered.
-func (w *world) ready(change ...func(*oidc.Config)) *oidc.Provider {
+func (w *world) ready() *oidc.Provider {
 	w.Helper()
-	p := w.client(change...)
+	p := w.client()
 	w.eventually("the provider answers", p.Ready)
 	return p
 }
