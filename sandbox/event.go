@@ -95,8 +95,8 @@ type Event struct {
 	EnvironmentID string    `json:"environment_id"`
 	Type          EventType `json:"type"`
 	At            time.Time `json:"at"`
-	// Actor is the caller that caused the event ("token:ci", "oidc:ann@example.com", "secret:5f2a90c1"), Address its network address.
-	// Both are empty if the service acted on its own.
+	// Actor is the caller that caused the event ("token:ci", "oidc:ann@example.com", "secret:5f2a90c1"), Address its
+	// network address. Both are empty if the service acted on its own.
 	Actor   string          `json:"actor,omitempty"`
 	Address string          `json:"address,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`

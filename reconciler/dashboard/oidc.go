@@ -13,8 +13,8 @@ import (
 // content policy forbids forms that lead to other sites.
 const beginPath = Root + "login/oidc"
 
-// The names of the cookie with the attempt to log in, see secureCookie. The provider's redirect comes from another site,
-// so this cookie is SameSite=Lax and the login cookie is not.
+// The names of the cookie with the attempt to log in, see secureCookie. The provider's redirect comes from another
+// site, so this cookie is SameSite=Lax and the login cookie is not.
 const (
 	secureAttempt = "__Host-sandbox_attempt"
 	clearAttempt  = "sandbox_attempt"

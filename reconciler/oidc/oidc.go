@@ -78,7 +78,8 @@ func New(c Config, now func() time.Time, log *slog.Logger) (*Provider, error) {
 	return p, p.Reload(c)
 }
 
-// Reload reads the client secret again and takes new roles. After an error, the old ones stay in force. Errors: Invalid.
+// Reload reads the client secret again and takes new roles. After an error, the old ones stay in force.
+// Errors: Invalid.
 func (p *Provider) Reload(c Config) error {
 	var (
 		s   settings
@@ -187,7 +188,8 @@ func (p *Provider) discover(ctx context.Context) error {
 	return nil
 }
 
-// authStyle is how the client secret is sent: in the header by default, in the body if the provider takes it only there.
+// authStyle is how the client secret is sent: in the header by default, in the body if the provider takes it only
+// there.
 func authStyle(methods []string) oauth2.AuthStyle {
 	for i, method := range methods {
 		if method == "client_secret_basic" {
