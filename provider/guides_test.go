@@ -16,7 +16,8 @@ import (
 // one after the other in one shell, and what they print of the output is there.
 func TestAccGuidesAreTrue(t *testing.T) {
 	t.Parallel()
-	for _, guide := range []string{"getting-started", "cost-review", "ci", "upgrading", "from-docker-container", "http"} {
+	for _, guide := range []string{"getting-started", "cost-review", "ci", "upgrading", "from-docker-container", "http", "state",
+		"README"} {
 		t.Run(guide, func(t *testing.T) {
 			t.Parallel()
 			w := providertest.New(t)
@@ -63,14 +64,21 @@ var (
 func readGuide(t *testing.T, name string) guide {
 	t.Helper()
 	g := guide{name: name}
-	file := name + ".md.tmpl"
-	if name == "http" {
-		file = name + ".md" // it shows no files
+	file := "../templates/guides/" + name + ".md.tmpl"
+	switch name {
+	case "http", "state": // they show no files
+		file = "../templates/guides/" + name + ".md"
+	case "README":
+		file = "../README.md"
 	}
-	for _, m := range part.FindAllStringSubmatch(read(t, "../templates/guides", file), -1) {
+	for _, m := range part.FindAllStringSubmatch(read(t, file), -1) {
 		switch file, language, code := m[1], m[2], m[3]; {
+		case name == "README" && strings.Contains(code, "install"): // how to get the program
 		case file != "":
 			g.steps = append(g.steps, step{file: file})
+		case language == "terraform" && name == "README":
+			g.steps = append(g.steps, step{commands: "cat >main.tf <<'EOF'\n" + code + required + "EOF\n" +
+				"terraform init\nterraform apply -auto-approve\n"})
 		case language == "sh":
 			g.steps = append(g.steps, step{commands: code})
 		case language == "text" && len(g.steps) > 0:
@@ -79,6 +87,22 @@ func readGuide(t *testing.T, name string) guide {
 		}
 	}
 	return g
+}
+
+// required is the part of a configuration that the README leaves out.
+const required = `terraform {
+  required_providers {
+    sandbox = { source = "sandbox-lease/sandbox" }
+  }
+}
+`
+
+// asking are the guides whose commands ask a reconciler that they start themselves, with what removes the environments
+// that they leave behind.
+var asking = map[string]string{
+	"http":   "",
+	"state":  "sandbox env delete rpg-1\n",
+	"README": "terraform destroy -auto-approve\nsandbox env delete catan-7\n",
 }
 
 // run runs the guide's commands as one script.
@@ -128,8 +152,8 @@ func (g guide) script(w *providertest.World) string {
 		}
 		script += s.commands
 	}
-	if g.name == "http" {
-		script = requesting(script, w.Image)
+	if end, ok := asking[g.name]; ok {
+		script = requesting(script+end, w.Image, root)
 	}
 	return strings.ReplaceAll(script, defaultAddress, freeAddress(w))
 }
@@ -139,7 +163,7 @@ const defaultAddress = "127.0.0.1:8787"
 
 // requesting is a guide of requests as a script: with an image of this engine, and the state where a test has it. A request
 // that is refused fails the script. One that follows something for ever is interrupted.
-func requesting(script, image string) string {
+func requesting(script, image, root string) string {
 	const endless = "# follows until Ctrl-C"
 	var lines []string
 	for line := range strings.Lines(script) {
@@ -152,6 +176,9 @@ func requesting(script, image string) string {
 		" serve ", " serve --listen "+defaultAddress+" ",
 		"curl -sS", "curl --fail-with-body -sS",
 		`"image": "busybox"`, `"image": "`+image+`"`,
+		"--image busybox", "--image "+image,
+		`image      = "busybox"`, `image = "`+image+`"`,
+		"examples/quickstart/", root+"/examples/quickstart/",
 		"~/.local/state", "$XDG_STATE_HOME",
 	).Replace(strings.Join(lines, ""))
 }
