@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -261,13 +262,42 @@ func (c LeaseCounts) Plus(o LeaseCounts) LeaseCounts {
 	}
 }
 
+// LeaseSort is the order of a list of leases. A - before it reverses the order.
+type LeaseSort string
+
+// The orders. Leases that are equal are in the order of their ids.
+const (
+	SortByID          LeaseSort = "id"
+	SortByEnvironment LeaseSort = "environment"
+	SortByLeased      LeaseSort = "leased"   // the oldest first
+	SortByActivity    LeaseSort = "activity" // the longest unused first
+	SortByExpiry      LeaseSort = "expiry"   // the next to expire first
+)
+
+// LeaseSorts lists all orders.
+var LeaseSorts = []LeaseSort{SortByID, SortByEnvironment, SortByLeased, SortByActivity, SortByExpiry}
+
+// Reversed returns the order without a -, and whether it had one. "" is SortByID.
+func (s LeaseSort) Reversed() (LeaseSort, bool) {
+	by, reversed := strings.CutPrefix(string(s), "-")
+	if by == "" && !reversed {
+		return SortByID, false
+	}
+	return LeaseSort(by), reversed
+}
+
 // LeaseFilter selects leases; empty fields select all.
 type LeaseFilter struct {
 	EnvironmentID string
 	AgentDID      string
 	Status        LeaseStatus
 	Labels        LabelSelector
-	// After is the id of the last lease of the previous page.
+	// Search selects leases whose id, of agent and environment, contains this text, in upper or lower case.
+	Search string
+	// Sort is the order. "" is SortByID.
+	Sort LeaseSort
+	// After is the id of the last lease of the previous page. In another order than SortByID, a lease that has moved
+	// since may be missing or listed twice.
 	After string
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
@@ -281,6 +311,10 @@ func (f LeaseFilter) Validate() error {
 	if f.Status != "" && !slices.Contains(LeaseStatuses, f.Status) {
 		fields = append(fields,
 			Field{Name: "status", Problem: fmt.Sprintf("must be one of %v, not %q", LeaseStatuses, f.Status)})
+	}
+	if by, _ := f.Sort.Reversed(); !slices.Contains(LeaseSorts, by) {
+		fields = append(fields, Field{Name: "sort",
+			Problem: fmt.Sprintf("must be one of %v, with or without a - before it, not %q", LeaseSorts, f.Sort)})
 	}
 	return InvalidFields("the lease filter", fields)
 }

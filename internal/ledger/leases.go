@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 
 	"gorm.io/gorm"
 
@@ -47,21 +48,51 @@ func (tx *Tx) BeginGeneration(l *Lease, s *Sandbox) error {
 	return tx.save(l)
 }
 
-// CurrentSandboxes returns the current sandboxes that a filter selects, by lease id.
+// leaseColumns are the columns by which leases can be sorted.
+var leaseColumns = map[sandbox.LeaseSort]string{
+	sandbox.SortByID: "lease_id", sandbox.SortByEnvironment: "environment_id", sandbox.SortByLeased: "leased_at",
+	sandbox.SortByActivity: "last_activity", sandbox.SortByExpiry: "expires_at",
+}
+
+// CurrentSandboxes returns the current sandboxes that a filter selects, in its order.
 func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 	q := tx.db.Where("EXISTS (SELECT 1 FROM leases WHERE leases.id = sandboxes.lease_id AND leases.sandbox_id " +
-		"= sandboxes.id)").Order("lease_id").Limit(pageSize(f.Limit))
+		"= sandboxes.id)").Limit(pageSize(f.Limit))
 	if f.EnvironmentID != "" {
 		q = q.Where("environment_id = ?", f.EnvironmentID)
 	}
 	if f.AgentDID != "" {
 		q = q.Where("agent_did = ?", f.AgentDID)
 	}
-	if f.After != "" {
-		q = q.Where("lease_id > ?", f.After)
+	if f.Search != "" {
+		q = q.Where(`lower(lease_id) LIKE ? ESCAPE '\'`, "%"+likeEscapes.Replace(strings.ToLower(f.Search))+"%")
 	}
+	q = sortLeases(q, f)
 	q = tx.whereLabels(q, sandboxLabels, f.Labels)
 	return find[Sandbox](tx.whereStatus(q, f.Status))
+}
+
+// likeEscapes escapes what has a meaning in LIKE.
+var likeEscapes = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
+
+// sortLeases sorts a query of current sandboxes, and starts it after the last lease of the previous page.
+func sortLeases(q *gorm.DB, f sandbox.LeaseFilter) *gorm.DB {
+	by, reversed := f.Sort.Reversed()
+	column, order, follows := leaseColumns[by], "", ">"
+	if reversed {
+		order, follows = " DESC", "<"
+	}
+	if by == sandbox.SortByID {
+		if f.After != "" {
+			q = q.Where("lease_id "+follows+" ?", f.After)
+		}
+		return q.Order("lease_id" + order)
+	}
+	if f.After != "" {
+		q = q.Where("("+column+", lease_id) "+follows+" (SELECT s."+column+", s.lease_id FROM leases l JOIN sandboxes s "+
+			"ON s.id = l.sandbox_id WHERE l.id = ?)", f.After)
+	}
+	return q.Order(column + order).Order("lease_id" + order)
 }
 
 // whereStatus restricts a query of sandboxes to a lease status, which follows from the wanted state, the

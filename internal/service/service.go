@@ -76,7 +76,7 @@ type Leases interface {
 	// lease. It does not change the backend. An ended lease is returned without inspection. Errors: NotFound;
 	// Unavailable if the backend instance cannot be reached.
 	ObserveLease(ctx context.Context, id string) (sandbox.Lease, error)
-	// ListLeases returns leases by id, without purged ones. With Observe it first inspects those of the page as
+	// ListLeases returns leases, without purged ones. With Observe it first inspects those of the page as
 	// ObserveLease does, with one listing of each backend. Errors: Invalid; with Observe also those of ObserveLease.
 	ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandbox.Lease, error)
 	// Renew counts as activity. Errors: NotFound, LeaseEnded, Conflict (generation, owner), Invalid.

@@ -326,6 +326,8 @@ func leasesAreListedByPages(w *world) {
 		all = append(all, w.acquire(fmt.Sprintf("did:plc:agent%d", i)).ID)
 	}
 	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: all[4]}))(w)
+	w.Pass(time.Minute)
+	must(w.Service.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: all[1]}}))(w)
 	list := func(f sandbox.LeaseFilter) (ids []string) {
 		w.Helper()
 		for _, l := range must(w.Service.ListLeases(w.Context(), f))(w) {
@@ -347,6 +349,16 @@ func leasesAreListedByPages(w *world) {
 		{sandbox.LeaseFilter{Limit: 2, After: all[1]}, all[2:4]},
 		{sandbox.LeaseFilter{Limit: 2, After: all[3]}, all[4:]},
 		{sandbox.LeaseFilter{After: all[4]}, nil},
+		{sandbox.LeaseFilter{Search: "AGENT3"}, all[3:4]},
+		{sandbox.LeaseFilter{Search: "2::" + game[:2]}, all[2:3]},
+		{sandbox.LeaseFilter{Search: "plc_agent"}, nil},
+		{sandbox.LeaseFilter{Search: "%"}, nil},
+		{sandbox.LeaseFilter{Sort: "-id", Limit: 2, After: all[4]}, []string{all[3], all[2]}},
+		{sandbox.LeaseFilter{Sort: sandbox.SortByEnvironment, Limit: 2, After: all[0]}, all[1:3]},
+		{sandbox.LeaseFilter{Sort: "-leased", Limit: 2, After: all[4]}, []string{all[3], all[2]}},
+		{sandbox.LeaseFilter{Sort: "-activity", Limit: 1, Status: sandbox.LeaseActive}, all[1:2]},
+		{sandbox.LeaseFilter{Sort: sandbox.SortByExpiry, Status: sandbox.LeaseActive, Limit: 2, After: all[2]},
+			[]string{all[3], all[1]}},
 	} {
 		if got := list(c.filter); !slices.Equal(got, c.want) {
 			w.Errorf("%+v lists %q, want %q", c.filter, got, c.want)
@@ -354,6 +366,8 @@ func leasesAreListedByPages(w *world) {
 	}
 	_, err := w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{Status: "activ"})
 	w.wantError(err, sandbox.Invalid, "", "status")
+	_, err = w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{Sort: "cost"})
+	w.wantError(err, sandbox.Invalid, "", "sort")
 }
 
 func unknownLeaseIsNotFound(w *world) {

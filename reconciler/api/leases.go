@@ -121,13 +121,15 @@ func listLeases(ctx context.Context, service service.Service, in *struct {
 	AgentDID string                `query:"agent_did"`
 	Status   sandbox.LeaseStatus   `query:"status" doc:"pending, active, expired or destroyed."`
 	Labels   sandbox.LabelSelector `query:"labels" doc:"Only with these labels: key=value or key, separated by commas."`
+	Search   string                `query:"search" doc:"Only leases whose id contains this text, in upper or lower case."`
+	Sort     sandbox.LeaseSort     `query:"sort" doc:"id, environment, leased, activity or expiry; with a - before it in reverse. Default id."`
 	After    string                `query:"after" doc:"next_after of the previous page."`
 	Limit    int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
 	Observe  bool                  `query:"observe" doc:"Look at the sandboxes on their backends first, and record what drifted."`
 }) (*reply[wire.LeasePage], error) {
 	leases, err := service.ListLeases(ctx, sandbox.LeaseFilter{
 		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Status: in.Status, Labels: in.Labels,
-		After: in.After, Limit: in.Limit, Observe: in.Observe,
+		Search: in.Search, Sort: in.Sort, After: in.After, Limit: in.Limit, Observe: in.Observe,
 	})
 	page := wire.LeasePage{Leases: notNil(leases)}
 	if full(len(leases), in.Limit) {

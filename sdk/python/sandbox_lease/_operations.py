@@ -438,6 +438,8 @@ class Operations(Transport):
         agent_did: Optional[str] = None,
         status: Optional[str] = None,
         labels: Optional[str] = None,
+        search: Optional[str] = None,
+        sort: Optional[str] = None,
         after: Optional[str] = None,
         limit: Optional[int] = None,
         observe: Optional[bool] = None,
@@ -446,7 +448,7 @@ class Operations(Transport):
         return self._call(
             "GET",
             f"/v1/leases",
-            query={"environment_id": environment_id, "agent_did": agent_did, "status": status, "labels": labels, "after": after, "limit": limit, "observe": observe},
+            query={"environment_id": environment_id, "agent_did": agent_did, "status": status, "labels": labels, "search": search, "sort": sort, "after": after, "limit": limit, "observe": observe},
             slow=True,
         )
 

@@ -263,7 +263,7 @@ export class Operations extends Transport {
 
   /** List leases by id. */
   listLeases(
-    query: { environment_id?: string; agent_did?: string; status?: string; labels?: string; after?: string; limit?: number; observe?: boolean } = {},
+    query: { environment_id?: string; agent_did?: string; status?: string; labels?: string; search?: string; sort?: string; after?: string; limit?: number; observe?: boolean } = {},
     options: CallOptions = {},
   ): Promise<types.LeasePage> {
     return this.call("GET", `/v1/leases`, { ...options, query, slow: true });
