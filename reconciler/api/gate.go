@@ -52,6 +52,13 @@ func (c Caller) Environments(ctx context.Context) ([]sandbox.Environment, error)
 	return visible(c.token, all), err
 }
 
+// Tokens manages the tokens of the ledger. Check the target Everything and the operation before. The Gate has logged the
+// caller in, so there are tokens.
+func (c Caller) Tokens() service.Tokens { return c.server.access }
+
+// Tenant returns the tenant of the token, nil for an operator's token.
+func (c Caller) Tenant() *sandbox.Tenant { return c.token.Tenant() }
+
 // Allows reports whether the token may touch an environment; "" means all environments.
 func (c Caller) Allows(environmentID string) bool { return c.token.Allows(environmentID) }
 

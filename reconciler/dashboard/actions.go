@@ -2,7 +2,7 @@ package dashboard
 
 import (
 	"context"
-	"net/http"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -45,6 +45,17 @@ var actions = []action{
 		},
 	},
 	{
+		Name: "wake", Label: "Wake", operation: "wake-lease",
+		Consequence: "The sandbox wakes now and costs as an awake one, until it has been idle again.",
+		applies: func(l sandbox.Lease) bool {
+			return l.Status == sandbox.LeaseActive && l.Phase == sandbox.PhaseAsleep
+		},
+		do: func(ctx context.Context, s contents, r sandbox.LeaseRef) error {
+			_, err := s.Wake(ctx, r)
+			return err
+		},
+	},
+	{
 		Name: "expire", Label: "Expire", operation: "release-lease", applies: isLive, Danger: true,
 		Consequence: "The lease ends now, and its sandbox is destroyed with all its files. This cannot be undone. " +
 			"The agent's next acquire starts a new generation.",
@@ -66,12 +77,6 @@ func expire(ctx context.Context, s contents, r sandbox.LeaseRef) error {
 	return err
 }
 
-// confirmPage asks the user to confirm an action.
-type confirmPage struct {
-	sandbox.Lease
-	Action action
-}
-
 // ask shows the consequence of an action and the form that runs it.
 func (a action) ask(p *page) error {
 	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
@@ -81,7 +86,13 @@ func (a action) ask(p *page) error {
 	if !a.applies(l) {
 		return a.refusal(l)
 	}
-	return p.show("confirm", a.Label, "leases", "", confirmPage{l, a})
+	return p.confirm("leases", confirmation{
+		Label:       a.Label,
+		Subject:     fmt.Sprintf("The lease of %s in %s, generation %d.", l.AgentDID, l.EnvironmentID, l.Generation),
+		Consequence: a.Consequence, Danger: a.Danger,
+		Post: leasePath(l.ID, a.Name), Back: leasePath(l.ID),
+		Fields: []pair{{"generation", itoa(l.Generation)}},
+	})
 }
 
 func (a action) refusal(l sandbox.Lease) error {
@@ -103,8 +114,7 @@ func (a action) carryOut(p *page) error {
 	if err := a.do(ctx, p.service, sandbox.LeaseRef{ID: id, Generation: generation}); err != nil {
 		return err
 	}
-	http.Redirect(p.w, p.r, leasePath(id), http.StatusSeeOther)
-	return nil
+	return p.done(leasePath(id))
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

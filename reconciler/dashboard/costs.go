@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// agentsPerPage is how many agents a page lists, by descending costs.
+	// agentsPerPage is how many agents a page lists.
 	agentsPerPage = 20
 	monthLayout   = "2006-01"
 	dayLayout     = "2006-01-02"
@@ -22,8 +22,12 @@ type costsPage struct {
 	Previous string
 	Next     string // "" for the current month
 	Total    sandbox.CostRow
+	// Forecast is the cost of the whole month at the rate since its first usage, nil unless it is the current month.
+	Forecast *forecast
 	Days     *dayChart // nil without usage
+	Stacks   []tab     // what the bars of the days are made of
 	ByDay    []costRow
+	Sort     sorting   // of Agents
 	// Budget is the budget of the chosen environment in the current month.
 	Budget        *budgetView
 	Spent         *spentChart // against Budget; nil without one
@@ -32,6 +36,17 @@ type costsPage struct {
 	MoreAgents    int
 	PriceBooks    []sandbox.PriceBook
 	CurrentlyOnly bool // it is the current month
+	// Accounts are what the accounts of the month owe after allotments and plan fees, nil for a caller limited to
+	// environments.
+	Accounts []sandbox.AccountMonth
+}
+
+// forecast is the projected cost of a month.
+type forecast struct {
+	Amount sandbox.NanoUSD
+	Since  time.Time // the first usage of the month
+	// Over means that it exceeds the budget of the chosen environment.
+	Over bool
 }
 
 // costRow is a row of costs.
@@ -41,6 +56,14 @@ type costRow struct {
 	Share meter // of the total
 	// Budget is the budget of the environment in the current month, nil without one.
 	Budget *budgetView
+}
+
+// agentOrders are the orders of agents.
+var agentOrders = orders[costRow]{
+	"agent": by(func(r costRow) string { return r.Name }),
+	"cost":  by(func(r costRow) sandbox.NanoUSD { return r.Spent() }),
+	"llm":   by(func(r costRow) sandbox.NanoUSD { return r.LLM.Cost }),
+	"awake": by(func(r costRow) float64 { return r.AwakeSeconds }),
 }
 
 // costs shows the costs of a month by day, environment and agent.
@@ -57,15 +80,26 @@ func costs(p *page) error {
 	}
 	now := p.now()
 	v.CurrentlyOnly = v.Month.Equal(sandbox.MonthOf(now))
-	here := func(month time.Time) string {
-		return address(Root+"costs", "environment", s.Environment, "month", month.Format(monthLayout))
+	here := func(month time.Time, stack, sort string) string {
+		return address(Root+"costs", "environment", s.Environment, "month", month.Format(monthLayout), "stack", stack,
+			"sort", sort)
 	}
-	v.Previous = here(v.Month.AddDate(0, -1, 0))
+	v.Previous = here(v.Month.AddDate(0, -1, 0), p.query("stack"), p.query("sort"))
 	if v.Month.Before(sandbox.MonthOf(now)) {
-		v.Next = here(v.Month.AddDate(0, 1, 0))
+		v.Next = here(v.Month.AddDate(0, 1, 0), p.query("stack"), p.query("sort"))
+	}
+	v.Sort = sorting{p.orDefault("sort", "-cost"),
+		func(by string) string { return here(v.Month, p.query("stack"), by) }}
+	stack := p.orDefault("stack", stackEnvironments)
+	if s.Environment != "" {
+		stack = stackKinds
+	} else {
+		for _, t := range []string{stackEnvironments, stackKinds} {
+			v.Stacks = append(v.Stacks, tab{t, here(v.Month, t, p.query("sort")), t == stack})
+		}
 	}
 	if s.Any && !v.Month.After(now) {
-		if err := p.addCosts(&v, now); err != nil {
+		if err := p.addCosts(&v, stack, now); err != nil {
 			return err
 		}
 	}
@@ -73,7 +107,7 @@ func costs(p *page) error {
 }
 
 // addCosts adds the costs of the page's month.
-func (p *page) addCosts(v *costsPage, now time.Time) error {
+func (p *page) addCosts(v *costsPage, stack string, now time.Time) error {
 	q := sandbox.CostQuery{EnvironmentID: v.Environment, From: v.Month, To: v.Month.AddDate(0, 1, 0)}
 	if q.To.After(now) {
 		q.To = time.Time{}
@@ -99,7 +133,12 @@ func (p *page) addCosts(v *costsPage, now time.Time) error {
 		return err
 	}
 	v.Budget = budgets[v.Environment]
-	v.Days = newDayChart(v.Month, days.Rows)
+	if p.scope.All {
+		v.Accounts = days.Accounts
+	}
+	if v.CurrentlyOnly {
+		v.Forecast = forecastOf(days.Rows, v.Total.Spent(), now, v.Budget)
+	}
 	if v.Budget != nil {
 		v.Spent = newSpentChart(v.Month, now, days.Rows, v.Budget.Monthly)
 	}
@@ -113,11 +152,19 @@ func (p *page) addCosts(v *costsPage, now time.Time) error {
 			v.Environments[i].Budget = budgets[v.Environments[i].EnvironmentID]
 		}
 	}
+	parts, err := p.stack(stack, q, days.Rows, v.Environments)
+	if err != nil {
+		return err
+	}
+	v.Days = newDayChart(v.Month, days.Rows, parts)
 	byAgent, err := report(sandbox.CostByAgent)
 	if err != nil {
 		return err
 	}
 	v.Agents = sharesOf(byAgent.Rows, func(r sandbox.CostRow) string { return r.AgentDID })
+	if err := agentOrders.sort(v.Agents, v.Sort.By); err != nil {
+		return err
+	}
 	v.MoreAgents = max(len(v.Agents)-agentsPerPage, 0)
 	v.Agents = v.Agents[:len(v.Agents)-v.MoreAgents]
 	return nil
@@ -155,59 +202,18 @@ func sharesOf(rows []sandbox.CostRow, name func(sandbox.CostRow) string) []costR
 	return all
 }
 
-// dayChart shows the days of a month as bars: 620 by 160 units.
-type dayChart struct {
-	Bars []bar
-	// Highest is the value of the highest bar.
-	Highest sandbox.NanoUSD
-	Labels  []label
-}
-
-// bar is one day.
-type bar struct{ X, Y, Width, Height float64 }
-
-// label is a day's number below the chart.
-type label struct {
-	X    float64
-	Text string
-}
-
-const (
-	chartWidth  = 620.0
-	chartHeight = 140.0
-)
-
-// newDayChart draws a month. It returns nil without costs.
-func newDayChart(month time.Time, rows []sandbox.CostRow) *dayChart {
-	c, byDay := &dayChart{}, map[string]sandbox.NanoUSD{}
-	for _, r := range rows {
-		byDay[r.Day] = r.Spent()
-		c.Highest = max(c.Highest, r.Spent())
-	}
-	if c.Highest == 0 {
+// forecastOf projects the cost of the current month: what was spent, and for the rest of the month the mean rate since
+// the first day with usage. It returns nil before there is any usage.
+func forecastOf(days []sandbox.CostRow, spent sandbox.NanoUSD, now time.Time, budget *budgetView) *forecast {
+	if len(days) == 0 || spent == 0 {
 		return nil
 	}
-	n := month.AddDate(0, 1, -1).Day()
-	step := chartWidth / float64(n)
-	for i := range n {
-		x, cost := step*float64(i), byDay[month.AddDate(0, 0, i).Format(dayLayout)]
-		if h := chartHeight * float64(cost) / float64(c.Highest); cost > 0 {
-			c.Bars = append(c.Bars,
-				bar{X: round(x + 2), Y: round(chartHeight - max(h, 1)), Width: round(step - 4), Height: round(max(h, 1))})
-		}
+	first := slices.MinFunc(days, func(a, b sandbox.CostRow) int { return cmp.Compare(a.Day, b.Day) })
+	since, err := time.Parse(dayLayout, first.Day)
+	if err != nil { // the service names days so
+		return nil
 	}
-	c.Labels = dayLabels(month)
-	return c
-}
-
-// dayLabels returns the numbers below a chart of days.
-func dayLabels(month time.Time) (labels []label) {
-	n := month.AddDate(0, 1, -1).Day()
-	step := chartWidth / float64(n)
-	for i := range n {
-		if i == 0 || (i+1)%5 == 0 {
-			labels = append(labels, label{round(step * (float64(i) + .5)), itoa(int64(i + 1))})
-		}
-	}
-	return labels
+	f := &forecast{Amount: sandbox.ProjectMonth(spent, since, now), Since: since}
+	f.Over = budget != nil && f.Amount > budget.Monthly
+	return f
 }

@@ -140,10 +140,22 @@ func (d *Dashboard) route() {
 
 	d.page("GET /ui/{$}", "list-environments", nothing, environments)
 	d.page("GET /ui/environments/{id}", "get-environment", itsEnvironment, environment)
+	for _, c := range changes {
+		d.page("GET /ui/environments/{id}/"+c.Name, c.operation, itsEnvironment, c.ask)
+		d.page("POST /ui/environments/{id}/"+c.Name, c.operation, itsEnvironment, c.carryOut)
+	}
+	d.page("GET /ui/environments/{id}/allow", "put-environment", itsEnvironment, askAllow)
+	d.page("POST /ui/environments/{id}/allow", "put-environment", itsEnvironment, allow)
 	d.page("GET /ui/leases", "list-leases", narrowed, leases)
 	d.page("GET /ui/leases/{id}", "get-lease", itsLease, lease)
 	d.page("GET /ui/leases/{id}/usage", "lease-usage", itsLease, usage)
+	d.page("GET /ui/leases/{id}/commands", "list-execs", itsLease, commands)
 	d.page("GET /ui/leases/{id}/execs/{exec}", "get-exec", itsLease, command)
+	d.page("GET /ui/leases/{id}/processes", "list-processes", itsLease, processes)
+	d.page("GET /ui/leases/{id}/sessions", "list-sessions", itsLease, sessions)
+	d.page("GET /ui/leases/{id}/sessions/{session}", "list-session-events", itsLease, session)
+	d.page("GET /ui/leases/{id}/files", "list-files", itsLease, showFiles)
+	d.page("GET /ui/leases/{id}/calls", "list-llm-calls", itsLease, callsOfLease)
 	for _, a := range actions {
 		d.page("GET /ui/leases/{id}/"+a.Name, a.operation, itsLease, a.ask)
 		d.page("POST /ui/leases/{id}/"+a.Name, a.operation, itsLease, a.carryOut)
@@ -155,6 +167,11 @@ func (d *Dashboard) route() {
 	d.page("GET /ui/llm-calls", "list-llm-calls", narrowed, llmCalls)
 	d.page("GET /ui/webhook", "list-deliveries", narrowed, deliveries)
 	d.page("GET /ui/webhook/message", "list-deliveries", namedEnvironment, delivery)
+	d.page("GET /ui/audit", "list-events", narrowed, audit)
+	d.page("GET /ui/audit/confinement", "audit", narrowed, confinement)
+	d.page("GET /ui/tokens", "list-tokens", allTokens, showTokens)
+	d.page("GET /ui/tokens/{id}/revoke", "revoke-token", allTokens, askRevoke)
+	d.page("POST /ui/tokens/{id}/revoke", "revoke-token", allTokens, revoke)
 	d.page("GET /ui/live", "list-events", followed, live)
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		d.fail(w, r, sandbox.Errorf(sandbox.NotFound, "page %s does not exist", r.URL.Path))

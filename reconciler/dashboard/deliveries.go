@@ -71,6 +71,8 @@ type deliveryPage struct {
 	sandbox.StoredDelivery
 	// Payload is the body, indented if it is JSON.
 	Payload string
+	// EndsOn are the conditions of the environment, nil if it does not exist.
+	EndsOn []string
 	// Leases are the leases that it ended and whose events are among the latest of the environment.
 	Leases []sandbox.Event
 }
@@ -91,6 +93,13 @@ func delivery(p *page) error {
 	var b bytes.Buffer
 	if json.Indent(&b, []byte(v.Body), "", "  ") == nil {
 		v.Payload = b.String()
+	}
+	if v.Status == sandbox.DeliveryUnmatched {
+		e, err := p.service.GetEnvironment(p.ctx, v.EnvironmentID)
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+			return err
+		}
+		v.EndsOn = e.ExpiryConditions
 	}
 	if v.Matched > 0 {
 		if v.Leases, err = p.matched(v.StoredDelivery); err != nil {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -12,29 +13,40 @@ const findingsPerPage = 200
 // driftPage lists findings.
 type driftPage struct {
 	scope
+	Search   string
 	Status   string
+	Sort     sorting
 	Tabs     []tab
 	Findings []sandbox.DriftFinding
 	// More means that there are more findings.
 	More bool
 }
 
+// driftOrders are the orders of the findings of a page.
+var driftOrders = orders[sandbox.DriftFinding]{
+	"kind": by(func(f sandbox.DriftFinding) string { return string(f.Kind) }),
+	"lease": by(func(f sandbox.DriftFinding) string {
+		return cmp.Or(f.LeaseID, f.SandboxID, f.EnvironmentID)
+	}),
+	"seen": func(a, b sandbox.DriftFinding) int { return a.FirstSeenAt.Compare(b.FirstSeenAt) },
+}
+
 // drift lists differences between ledger and backends, newest first.
 func drift(p *page) error {
 	s := p.scope
 	statuses := []string{string(sandbox.DriftOpen), string(sandbox.DriftResolved), "all"}
-	v := driftPage{scope: s, Status: p.query("status")}
-	if v.Status == "" {
-		v.Status = statuses[0]
-	}
+	v := driftPage{scope: s, Search: p.query("q"), Status: p.orDefault("status", statuses[0])}
 	if !slices.Contains(statuses, v.Status) {
 		return sandbox.InvalidFields("the page's URL",
 			[]sandbox.Field{{Name: "status", Problem: "must be open, resolved or all"}})
 	}
-	for _, status := range statuses {
-		v.Tabs = append(v.Tabs,
-			tab{status, address(Root+"drift", "environment", s.Environment, "status", status), status == v.Status})
+	here := func(status, sort string) string {
+		return address(Root+"drift", "environment", s.Environment, "q", v.Search, "status", status, "sort", sort)
 	}
+	for _, status := range statuses {
+		v.Tabs = append(v.Tabs, tab{status, here(status, p.query("sort")), status == v.Status})
+	}
+	v.Sort = sorting{p.orDefault("sort", "-seen"), func(by string) string { return here(v.Status, by) }}
 	live, err := p.liveAddress(s.Environment, "")
 	if err != nil {
 		return err
@@ -54,6 +66,12 @@ func drift(p *page) error {
 	}
 	if v.More = len(v.Findings) > findingsPerPage; v.More {
 		v.Findings = v.Findings[:findingsPerPage]
+	}
+	v.Findings = slices.DeleteFunc(v.Findings, func(f sandbox.DriftFinding) bool {
+		return !contains(v.Search, f.LeaseID, f.EnvironmentID, f.SandboxID, string(f.Kind))
+	})
+	if err := driftOrders.sort(v.Findings, v.Sort.By); err != nil {
+		return err
 	}
 	return p.show("drift", "Drift", "drift", live, v)
 }

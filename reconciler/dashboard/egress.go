@@ -2,21 +2,55 @@ package dashboard
 
 import (
 	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// attemptsPerPage is how many egress events a page lists.
-const attemptsPerPage = 100
+const (
+	// attemptsPerPage is how many egress events a page lists.
+	attemptsPerPage = 100
+	// groupedAttempts is how many of the latest egress events are grouped by host.
+	groupedAttempts = 500
+	// byHost is the view of attempts by host.
+	byHost = "hosts"
+)
 
-// egressPage lists connection attempts of restricted sandboxes.
+// egressPage shows connection attempts of restricted sandboxes.
 type egressPage struct {
 	scope
-	Type     string
+	Search   string
+	Type     string // byHost, or a type of attempts
 	Tabs     []tab
+	Sort     sorting
+	Hosts    []hostRow
 	Attempts []attempt
+	// Grouped is the number of events in Hosts; Full means that there are earlier ones.
+	Grouped int
+	Full    bool
+	// Uncounted means that some attempts were only summed up, without their hosts.
+	Uncounted bool
 	// First and Earlier are the URLs of the latest attempts and of earlier ones, "" for none.
 	First, Earlier string
+}
+
+// hostRow counts the attempts to reach a port of a host from an environment.
+type hostRow struct {
+	Environment             string
+	Host                    string
+	Port                    int
+	Allowed, Denied, Failed int64
+	Bytes                   int64 // sent and received
+	// Reason is why the latest attempt was denied or failed.
+	Reason string
+	Last   time.Time
+	Lease  string // of the latest attempt
+	// Allow is the URL that allows the host, "" if the caller may not or it would not help. Now means that the rules
+	// allow it by now.
+	Allow string
+	Now   bool
 }
 
 // attempt is one egress event.
@@ -29,31 +63,48 @@ type attempt struct {
 	Whole bool
 }
 
-// egressTypes are the filters of attempts.
-var egressTypes = []struct{ name, types string }{
-	{"all", "egress.*"}, {"allowed", string(sandbox.EventEgressAllowed)}, {"denied", string(sandbox.EventEgressDenied)},
-	{"failed", string(sandbox.EventEgressFailed)},
+// Detail says in words what went wrong.
+func (a attempt) Detail() string {
+	if a.Made.Detail == "context canceled" {
+		return "the sandbox closed the connection first"
+	}
+	return a.Made.Detail
 }
 
-// egress lists connection attempts of restricted sandboxes, latest first.
+// egressTypes are the views of attempts.
+var egressTypes = []struct{ name, title, types string }{
+	{byHost, "by host", "egress.*"}, {"all", "all attempts", "egress.*"},
+	{"allowed", "allowed", string(sandbox.EventEgressAllowed)}, {"denied", "denied", string(sandbox.EventEgressDenied)},
+	{"failed", "failed", string(sandbox.EventEgressFailed)},
+}
+
+// hostOrders are the orders of hosts.
+var hostOrders = orders[hostRow]{
+	"host":    by(func(h hostRow) string { return h.Host }),
+	"allowed": by(func(h hostRow) int64 { return h.Allowed }),
+	"denied":  by(func(h hostRow) int64 { return h.Denied }),
+	"failed":  by(func(h hostRow) int64 { return h.Failed }),
+	"bytes":   by(func(h hostRow) int64 { return h.Bytes }),
+	"last":    func(a, b hostRow) int { return a.Last.Compare(b.Last) },
+}
+
+// egress shows connection attempts of restricted sandboxes, by host or one by one.
 func egress(p *page) error {
 	s := p.scope
-	v, types := egressPage{scope: s, Type: p.query("type")}, ""
-	if v.Type == "" {
-		v.Type = egressTypes[0].name
+	v, types := egressPage{scope: s, Search: p.query("q"), Type: p.orDefault("type", byHost)}, ""
+	here := func(kind, sort, before string) string {
+		return address(Root+"egress", "environment", s.Environment, "q", v.Search, "type", kind, "sort", sort, "before", before)
 	}
-	here := func(kind, before string) string {
-		return address(Root+"egress", "environment", s.Environment, "type", kind, "before", before)
-	}
+	v.Sort = sorting{p.orDefault("sort", "-last"), func(by string) string { return here(v.Type, by, "") }}
 	for _, t := range egressTypes {
 		if t.name == v.Type {
 			types = t.types
 		}
-		v.Tabs = append(v.Tabs, tab{t.name, here(t.name, ""), t.name == v.Type})
+		v.Tabs = append(v.Tabs, tab{t.title, here(t.name, "", ""), t.name == v.Type})
 	}
 	if types == "" {
 		return sandbox.InvalidFields("the page's URL",
-			[]sandbox.Field{{Name: "type", Problem: "must be all, allowed, denied or failed"}})
+			[]sandbox.Field{{Name: "type", Problem: "must be hosts, all, allowed, denied or failed"}})
 	}
 	before, err := p.number("before")
 	if err != nil {
@@ -63,28 +114,111 @@ func egress(p *page) error {
 	if err != nil {
 		return err
 	}
+	f := sandbox.EventFilter{
+		EnvironmentID: s.Environment, Type: types, Latest: true, BeforeID: before, Limit: attemptsPerPage,
+	}
+	if v.Type == byHost {
+		f.BeforeID, f.Limit = 0, groupedAttempts
+	}
+	var events []sandbox.Event
 	if s.Any {
-		events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{
-			EnvironmentID: s.Environment,
-			Type:          types,
-			Latest:        true,
-			BeforeID:      before,
-			Limit:         attemptsPerPage,
-		})
-		if err != nil {
+		if events, err = p.service.ListEvents(p.ctx, f); err != nil {
 			return err
 		}
-		for _, e := range events {
-			v.Attempts = append(v.Attempts, attemptOf(e))
+	}
+	if v.Type == byHost {
+		if err := p.group(&v, events); err != nil {
+			return err
 		}
-		if len(events) == attemptsPerPage {
-			v.Earlier = here(v.Type, itoa(events[len(events)-1].ID))
+		return p.show("egress", "Egress", "egress", live, v)
+	}
+	for _, e := range events {
+		if a := attemptOf(e); contains(v.Search, a.Made.Host, a.Lease) {
+			v.Attempts = append(v.Attempts, a)
 		}
+	}
+	if len(events) == attemptsPerPage {
+		v.Earlier = here(v.Type, "", itoa(events[len(events)-1].ID))
 	}
 	if before > 0 {
-		v.First = here(v.Type, "")
+		v.First = here(v.Type, "", "")
 	}
 	return p.show("egress", "Egress", "egress", live, v)
+}
+
+// group counts events, latest first, by environment, host and port.
+func (p *page) group(v *egressPage, events []sandbox.Event) error {
+	type key struct {
+		environment, host string
+		port              int
+	}
+	rows := map[key]*hostRow{}
+	for _, e := range events {
+		a := attemptOf(e)
+		if !a.Whole {
+			v.Uncounted = true
+			continue
+		}
+		if !contains(v.Search, a.Made.Host, a.Lease) {
+			continue
+		}
+		k := key{e.EnvironmentID, a.Made.Host, a.Made.Port}
+		if rows[k] == nil {
+			rows[k] = &hostRow{Environment: k.environment, Host: k.host, Port: k.port, Last: e.At, Lease: a.Lease}
+		}
+		r := rows[k]
+		switch e.Type {
+		case sandbox.EventEgressAllowed:
+			r.Allowed++
+		case sandbox.EventEgressDenied:
+			r.Denied++
+		case sandbox.EventEgressFailed:
+			r.Failed++
+		}
+		if r.Reason == "" {
+			r.Reason = a.Made.Reason
+		}
+		r.Bytes += a.Made.SentBytes + a.Made.ReceivedBytes
+	}
+	v.Grouped, v.Full = len(events), len(events) == groupedAttempts
+	list, err := p.caller.Environments(p.ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		i := slices.IndexFunc(list, func(e sandbox.Environment) bool { return e.ID == r.Environment })
+		if i >= 0 && r.Denied > 0 {
+			p.offer(r, list[i])
+		}
+		v.Hosts = append(v.Hosts, *r)
+	}
+	slices.SortFunc(v.Hosts, func(a, b hostRow) int { // rows has no order
+		return slices.Compare([]string{a.Host, a.Environment, strconv.Itoa(a.Port)},
+			[]string{b.Host, b.Environment, strconv.Itoa(b.Port)})
+	})
+	return hostOrders.sort(v.Hosts, v.Sort.By)
+}
+
+// Reasons of the gateway that a rule for the host ends. See internal/gateway/policy.
+const (
+	hostNotAllowed = "host_not_allowed"
+	portNotAllowed = "port_not_allowed"
+)
+
+// offer offers to allow a host that the rules of its environment deny.
+func (p *page) offer(r *hostRow, e sandbox.Environment) {
+	if r.Reason != hostNotAllowed && r.Reason != portNotAllowed || e.Network != sandbox.NetworkRestricted {
+		return
+	}
+	name, err := sandbox.CanonicalHost(r.Host)
+	if err != nil { // no rule can name it
+		return
+	}
+	r.Now = slices.ContainsFunc(e.EgressRules().Allow,
+		func(rule sandbox.EgressRule) bool { return rule.Host == name && allows(rule, r.Port) })
+	if !r.Now && p.may("put-environment") {
+		r.Allow = address(environmentPath(e.ID, "allow"), "host", name, "port", strconv.Itoa(r.Port))
+	}
 }
 
 // attemptOf decodes an egress event.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,38 +10,37 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// overview is the summary of all environments that the caller may see.
+// overview lists the environments that the caller may see, with a summary of all of them.
 type overview struct {
-	Environments []sandbox.Environment
-	Leases       sandbox.LeaseCounts
-	OpenDrift    int64
+	Search, Labels, Status string
+	Tabs                   []tab
+	Sort                   sorting
+	Environments           []environmentRow
+	// Total is the number of environments without a filter.
+	Total     int
+	Leases    sandbox.LeaseCounts
+	OpenDrift int64
 	// Cost is the cost of the current month at list price, nil for a caller limited to environments.
 	Cost *sandbox.NanoUSD
 }
 
-// monthCostEvery is how long the cost in the overview is cached: computing it reads all current usage, and the overview
-// reloads at each event.
-const monthCostEvery = 15 * time.Second
-
-// monthCost caches the cost of a month at list price, for all unlimited callers.
-type monthCost struct {
-	mu  sync.Mutex // guards the fields below, and lets others wait for one computation
-	at  time.Time
-	sum sandbox.NanoUSD
+// environmentRow is an environment in the list.
+type environmentRow struct {
+	sandbox.Environment
+	// Cost is its cost in the current month at list price.
+	Cost   sandbox.NanoUSD
+	Budget *budgetView // nil without one
 }
 
-func (m *monthCost) cost(ctx context.Context, service service.Reports, now time.Time) (sandbox.NanoUSD, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	month := sandbox.MonthOf(now)
-	if age := now.Sub(m.at); m.at.Before(month) || age < 0 || age >= monthCostEvery {
-		report, err := service.Costs(ctx, sandbox.CostQuery{From: month, GroupBy: sandbox.CostByMonth})
-		if err != nil {
-			return 0, err
-		}
-		m.at, m.sum = now, report.Total.Spent()
-	}
-	return m.sum, nil
+// environmentStatuses are the filters of environments.
+var environmentStatuses = []string{"all", string(sandbox.EnvironmentOpen), string(sandbox.EnvironmentClosed)}
+
+// environmentOrders are the orders of environments.
+var environmentOrders = orders[environmentRow]{
+	"id":     by(func(e environmentRow) string { return e.ID }),
+	"leases": by(func(e environmentRow) int64 { return e.Leases.Live() }),
+	"drift":  by(func(e environmentRow) int64 { return e.OpenDrift }),
+	"cost":   by(func(e environmentRow) sandbox.NanoUSD { return e.Cost }),
 }
 
 // environments shows the environments that the caller may see.
@@ -49,21 +49,87 @@ func environments(p *page) error {
 	if err != nil {
 		return err
 	}
-	var v overview
-	if v.Environments, err = p.caller.Environments(p.ctx); err != nil {
+	v := overview{Search: p.query("q"), Labels: p.query("labels"), Status: p.orDefault("status", environmentStatuses[0])}
+	if !slices.Contains(environmentStatuses, v.Status) {
+		return sandbox.InvalidFields("the page's URL",
+			[]sandbox.Field{{Name: "status", Problem: "must be all, open or ended"}})
+	}
+	labels := sandbox.LabelSelector(v.Labels)
+	if err := labels.Validate(); err != nil {
 		return err
 	}
-	for _, e := range v.Environments {
+	here := func(status, sort string) string {
+		return address(Root, "q", v.Search, "labels", v.Labels, "status", status, "sort", sort)
+	}
+	for _, status := range environmentStatuses {
+		v.Tabs = append(v.Tabs, tab{status, here(status, p.query("sort")), status == v.Status})
+	}
+	v.Sort = sorting{p.orDefault("sort", "id"), func(by string) string { return here(v.Status, by) }}
+	all, err := p.caller.Environments(p.ctx)
+	if err != nil {
+		return err
+	}
+	spent, err := p.spentThisMonth()
+	if err != nil {
+		return err
+	}
+	v.Total = len(all)
+	for _, e := range all {
 		v.Leases, v.OpenDrift = v.Leases.Plus(e.Leases), v.OpenDrift+e.OpenDrift
+		if contains(v.Search, e.ID) && labels.Selects(e.Labels) && (v.Status == "all" || string(e.Status) == v.Status) {
+			v.Environments = append(v.Environments,
+				environmentRow{Environment: e, Cost: spent.byEnvironment[e.ID], Budget: budgetOf(e)})
+		}
 	}
 	if p.caller.Allows("") && p.may("get-costs") {
-		cost, err := p.month.cost(p.ctx, p.service, p.now())
-		if err != nil {
-			return err
-		}
-		v.Cost = &cost
+		v.Cost = &spent.total
+	}
+	if err := environmentOrders.sort(v.Environments, v.Sort.By); err != nil {
+		return err
 	}
 	return p.show("environments", "Environments", "environments", live, v)
+}
+
+// monthCostEvery is how long the costs of the month are cached: computing them reads all current usage, and pages that
+// show them reload at each event.
+const monthCostEvery = 15 * time.Second
+
+// monthCost caches the costs of a month at list price, for all callers.
+type monthCost struct {
+	mu  sync.Mutex // guards the fields below, and lets others wait for one computation
+	at  time.Time
+	sum spending
+}
+
+// spending is the cost of a month at list price.
+type spending struct {
+	total         sandbox.NanoUSD
+	byEnvironment map[string]sandbox.NanoUSD // by id; do not change
+}
+
+func (m *monthCost) cost(ctx context.Context, service service.Reports, now time.Time) (spending, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	month := sandbox.MonthOf(now)
+	if age := now.Sub(m.at); m.at.Before(month) || age < 0 || age >= monthCostEvery {
+		report, err := service.Costs(ctx, sandbox.CostQuery{From: month, GroupBy: sandbox.CostByEnvironment})
+		if err != nil {
+			return spending{}, err
+		}
+		m.at, m.sum = now, spending{report.Total.Spent(), map[string]sandbox.NanoUSD{}}
+		for _, r := range report.Rows {
+			m.sum.byEnvironment[r.EnvironmentID] = r.Spent()
+		}
+	}
+	return m.sum, nil
+}
+
+// spentThisMonth returns the costs of the month. Pages must show only those of environments that the caller may see.
+func (p *page) spentThisMonth() (spending, error) {
+	if !p.may("get-costs") {
+		return spending{}, nil
+	}
+	return p.month.cost(p.ctx, p.service, p.now())
 }
 
 // budgetView is the budget of an environment and its use.
@@ -72,9 +138,6 @@ type budgetView struct {
 	Meter meter
 }
 
-// BudgetOf is budgetOf, for templates.
-func (f *frame) BudgetOf(e sandbox.Environment) *budgetView { return budgetOf(e) }
-
 // budgetOf returns the budget of an environment and its use, nil without one.
 func budgetOf(e sandbox.Environment) *budgetView {
 	if e.BudgetUse == nil {
@@ -82,17 +145,4 @@ func budgetOf(e sandbox.Environment) *budgetView {
 	}
 	u := *e.BudgetUse
 	return &budgetView{u, newMeter(float64(u.Spent), float64(u.Reserved), float64(u.Monthly))}
-}
-
-// environment shows one environment.
-func environment(p *page) error {
-	e, err := p.service.GetEnvironment(p.ctx, p.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	live, err := p.liveAddress(e.ID, "")
-	if err != nil {
-		return err
-	}
-	return p.show("environment", e.ID, "environments", live, e)
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"math"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +35,12 @@ func (d *Dashboard) functions() template.FuncMap {
 		"sleeps":         sleeps,
 		"cores":          cores,
 		"asleep":         func(c sandbox.LeaseCounts) int64 { return c.Asleep + c.Stopped },
+		"count":          func(n any) string { return count(reflect.ValueOf(n).Int()) },
+		"outcome":        outcomeOf,
+		"eventTone":      eventTone,
+		"add":            func(a, b int64) int64 { return a + b },
+		"ports":          ports,
+		"join":           strings.Join,
 		"hours":          func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) + " h" },
 	}
 }
@@ -53,13 +61,82 @@ var tones = map[any]string{
 	sandbox.SandboxDeleted: "none",
 	sandbox.LeaseActive:    "good", sandbox.LeaseExpired: "busy", sandbox.LeaseDestroyed: "none",
 	sandbox.EnvironmentOpen: "good", sandbox.EnvironmentClosed: "none",
-	sandbox.ExecRunning: "busy", sandbox.ExecFinished: "good", sandbox.ExecCancelled: "none",
+	sandbox.ProcessPending: "busy", sandbox.ProcessRunning: "good", sandbox.ProcessFailed: "bad",
+	sandbox.ProcessExited: "none", sandbox.ProcessKilled: "none", sandbox.ProcessStopped: "none",
+	sandbox.CompanionStarting: "busy", sandbox.CompanionReady: "good", sandbox.CompanionFailed: "bad",
+	sandbox.SessionOpen: "good", sandbox.SessionClosed: "none",
+	sandbox.VerdictPass: "good", sandbox.VerdictFinding: "bad", sandbox.VerdictInapplicable: "none",
 	sandbox.DriftOpen: "bad", sandbox.DriftResolved: "none",
 	sandbox.DeliveryApplied: "good", sandbox.DeliveryStale: "none", sandbox.DeliveryUnmatched: "warn",
 	sandbox.LLMRunning: "busy", sandbox.LLMCompleted: "good", sandbox.LLMRejected: "bad", sandbox.LLMUnsent: "warn",
 	sandbox.LLMInterrupted: "warn",
 	sandbox.AgentStarting:  "busy", sandbox.AgentRunning: "good", sandbox.AgentAsleep: "calm", sandbox.AgentEnded: "none",
 	sandbox.EventEgressAllowed: "good", sandbox.EventEgressDenied: "bad", sandbox.EventEgressFailed: "warn",
+}
+
+// badge is a word with a colour.
+type badge struct{ Tone, Text string }
+
+// outcomeOf returns the state of a command. A command that failed is red and shows its exit code.
+func outcomeOf(e sandbox.Exec) badge {
+	switch {
+	case e.State == sandbox.ExecRunning:
+		return badge{"busy", "running"}
+	case e.State == sandbox.ExecCancelled:
+		return badge{"none", "cancelled"}
+	case e.State == sandbox.ExecFailed:
+		return badge{"bad", "failed"}
+	case e.TimedOut:
+		return badge{"bad", "timed out, exit " + itoa(int64(e.ExitCode))}
+	case e.OOMKilled:
+		return badge{"bad", "out of memory, exit " + itoa(int64(e.ExitCode))}
+	case e.ExitCode != 0:
+		return badge{"bad", "failed, exit " + itoa(int64(e.ExitCode))}
+	default:
+		return badge{"good", "finished"}
+	}
+}
+
+// eventTone is "bad" for an event of a failure, and otherwise "".
+func eventTone(e sandbox.Event) string {
+	var data struct {
+		ExitCode int `json:"exit_code"`
+	}
+	switch e.Type {
+	case sandbox.EventExecFailed, sandbox.EventFailed, sandbox.EventDrift, sandbox.EventDeleteFailed,
+		sandbox.EventSnapshotSaveFailed, sandbox.EventSnapshotLost, sandbox.EventCompanionFailed:
+		return "bad"
+	case sandbox.EventExecFinished, sandbox.EventProcessExited:
+		if json.Unmarshal(e.Data, &data) == nil && data.ExitCode != 0 {
+			return "bad"
+		}
+	}
+	return ""
+}
+
+// ports formats the ports of an egress rule.
+func ports(list []int) string {
+	if len(list) == 0 {
+		list = sandbox.DefaultEgressPorts
+	}
+	texts := make([]string, len(list))
+	for i, port := range list {
+		texts[i] = strconv.Itoa(port)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// count formats a whole number with commas between thousands.
+func count(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, text = "-", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
 }
 
 // sleeps describes when a sandbox falls asleep.
@@ -236,9 +313,29 @@ func flatten(pairs []pair, name string, v any) []pair {
 		return append(pairs, pair{words(name), strings.Join(texts, ", ")})
 	case nil:
 		return pairs
+	case json.Number:
+		return append(pairs, figure(name, v))
 	default:
 		return append(pairs, pair{words(name), fmt.Sprint(v)})
 	}
+}
+
+// figure formats a number of an event by the unit at the end of its name.
+func figure(name string, n json.Number) pair {
+	f, err := n.Float64()
+	if err != nil {
+		return pair{words(name), n.String()}
+	}
+	if plain, isBytes := strings.CutSuffix(name, "_bytes"); isBytes {
+		return pair{words(plain), size(int64(f))}
+	}
+	if plain, isMillis := strings.CutSuffix(name, "_ms"); isMillis {
+		return pair{words(plain), span(time.Duration(f) * time.Millisecond)}
+	}
+	if strings.ContainsAny(n.String(), ".eE") {
+		return pair{words(name), strconv.FormatFloat(math.Round(f*1000)/1000, 'f', -1, 64)}
+	}
+	return pair{words(name), n.String()}
 }
 
 func sortedKeys(m map[string]any) []string {

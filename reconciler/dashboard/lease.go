@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"io"
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -10,63 +9,98 @@ import (
 const (
 	// eventsPerPage is how many events of a lease a page shows.
 	eventsPerPage = 50
-	// commandsPerPage is how many commands of a lease a page lists.
-	commandsPerPage = 20
-	// maxShownOutput limits the shown output of one stream, in bytes.
-	maxShownOutput = 256 << 10
+	// latestCommands is how many commands the overview of a lease shows.
+	latestCommands = 5
 )
 
-// leasePage is one lease.
-type leasePage struct {
+// leaseHead is the head of every page of a lease.
+type leaseHead struct {
 	sandbox.Lease
 	Actions []action // possible actions of the caller
-	Events  []sandbox.Event
+	Tabs    []tab
+}
+
+// Live reports whether the lease is usable.
+func (l leaseHead) Live() bool { return isLive(l.Lease) }
+
+func isLive(l sandbox.Lease) bool {
+	return l.Status == sandbox.LeasePending || l.Status == sandbox.LeaseActive
+}
+
+// leaseTabs are the pages of a lease by their paths, with the operations that they need.
+var leaseTabs = []struct{ path, name, operation string }{
+	{"", "Overview", "get-lease"}, {"commands", "Commands", "list-execs"}, {"processes", "Processes", "list-processes"},
+	{"sessions", "Sessions", "list-sessions"}, {"files", "Files", "list-files"}, {"calls", "Models", "list-llm-calls"},
+	{"usage", "Usage", "lease-usage"},
+}
+
+// leaseHead returns the head of a page of the lease in the path. tab is the path of the page below that of the lease.
+func (p *page) leaseHead(chosen string) (leaseHead, error) {
+	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
+	if err != nil {
+		return leaseHead{}, err
+	}
+	h := leaseHead{Lease: l}
+	for _, a := range actions {
+		if p.may(a.operation) && a.applies(l) {
+			h.Actions = append(h.Actions, a)
+		}
+	}
+	for _, t := range leaseTabs {
+		path := leasePath(l.ID)
+		if t.path != "" {
+			path = leasePath(l.ID, t.path)
+		}
+		if p.may(t.operation) && (l.PurgedAt.IsZero() || t.path == "") {
+			h.Tabs = append(h.Tabs, tab{t.name, path, t.path == chosen})
+		}
+	}
+	return h, nil
+}
+
+// showLease sends a page of a lease, which follows the lease.
+func (p *page) showLease(name, title string, l sandbox.Lease, data any) error {
+	live, err := p.liveAddress("", l.ID)
+	if err != nil {
+		return err
+	}
+	return p.show(name, title, "leases", live, data)
+}
+
+// leasePage is the overview of a lease.
+type leasePage struct {
+	leaseHead
+	Life   *lifeline // nil if its events were purged
+	Events []sandbox.Event
 	// Earlier is the URL of earlier events, "" for none.
 	Earlier string
 	Latest  string
 	// Forgotten means that the events were purged.
 	Forgotten bool
 	Commands  []sandbox.Exec
-	// More means that there are more commands.
-	More bool
 }
 
-// Live reports whether the lease is usable.
-func (l leasePage) Live() bool { return isLive(l.Lease) }
-
-func isLive(l sandbox.Lease) bool {
-	return l.Status == sandbox.LeasePending || l.Status == sandbox.LeaseActive
-}
-
-// lease shows one lease with its commands and events.
+// lease shows one lease with its life, latest commands and events.
 func lease(p *page) error {
-	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
+	h, err := p.leaseHead("")
 	if err != nil {
 		return err
 	}
-	v := leasePage{Lease: l}
-	for _, a := range actions {
-		if p.may(a.operation) && a.applies(l) {
-			v.Actions = append(v.Actions, a)
-		}
-	}
+	v := leasePage{leaseHead: h}
 	if err := p.addEvents(&v); err != nil {
 		return err
 	}
-	if l.PurgedAt.IsZero() {
-		if v.Commands, err = p.service.ListExecs(p.ctx,
-			sandbox.ExecFilter{LeaseID: l.ID, Limit: commandsPerPage + 1}); err != nil {
+	if h.PurgedAt.IsZero() {
+		commands, err := p.service.ListExecs(p.ctx, sandbox.ExecFilter{LeaseID: h.ID, Limit: drawnCommands})
+		if err != nil {
+			return err
+		}
+		v.Commands = commands[:min(len(commands), latestCommands)]
+		if v.Life, err = p.life(h.Lease, commands); err != nil {
 			return err
 		}
 	}
-	if v.More = len(v.Commands) > commandsPerPage; v.More {
-		v.Commands = v.Commands[:commandsPerPage]
-	}
-	live, err := p.liveAddress("", l.ID)
-	if err != nil {
-		return err
-	}
-	return p.show("lease", l.AgentDID, "leases", live, v)
+	return p.showLease("lease", h.AgentDID, h.Lease, v)
 }
 
 // addEvents adds the sandbox's latest events up to the sequence in the URL, latest first.
@@ -97,69 +131,4 @@ func (p *page) addEvents(v *leasePage) error {
 		v.Earlier = address(leasePath(v.ID), "before", itoa(from+1))
 	}
 	return nil
-}
-
-// commandPage is one command with its output.
-type commandPage struct {
-	sandbox.Exec
-	Outputs []output
-}
-
-// output is the shown part of one stream.
-type output struct {
-	Name  string
-	Text  string
-	Bytes int64 // total, 0 while the command runs
-	// Cut means that only the start is shown.
-	Cut bool
-	// Problem says why the output is not available.
-	Problem string
-}
-
-// command shows one command with its output.
-func command(p *page) error {
-	ref := sandbox.ExecRef{LeaseID: p.r.PathValue("id"), ID: p.r.PathValue("exec")}
-	e, err := p.service.GetExec(p.ctx, ref)
-	if err != nil {
-		return err
-	}
-	v := commandPage{Exec: e}
-	for _, s := range []struct {
-		stream sandbox.ExecStream
-		name   string
-		n      int64
-	}{{sandbox.Stdout, "Standard output", e.StdoutBytes}, {sandbox.Stderr, "Standard error", e.StderrBytes}} {
-		v.Outputs = append(v.Outputs, p.read(sandbox.OutputRequest{ExecRef: ref, Stream: s.stream}, s.name, s.n))
-	}
-	live, err := p.liveAddress("", e.LeaseID)
-	if err != nil {
-		return err
-	}
-	return p.show("exec", commandLine(e.Command), "leases", live, v)
-}
-
-// read returns the start of a stream.
-func (p *page) read(r sandbox.OutputRequest, name string, n int64) output {
-	o := output{Name: name, Bytes: n}
-	if err := p.caller.Permit("read-exec"); err != nil {
-		o.Problem = err.Error()
-		return o
-	}
-	in, err := p.service.ReadExec(p.ctx, r)
-	if err != nil {
-		o.Problem = err.Error()
-		return o
-	}
-	b, err := io.ReadAll(io.LimitReader(in, maxShownOutput+1))
-	if closeErr := in.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		o.Problem = err.Error()
-	}
-	if o.Cut = len(b) > maxShownOutput; o.Cut {
-		b = b[:maxShownOutput]
-	}
-	o.Text = string(b)
-	return o
 }

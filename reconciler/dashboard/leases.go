@@ -18,13 +18,17 @@ type tab struct {
 // leasesPage is a page of leases.
 type leasesPage struct {
 	scope
+	Search string
 	Agent  string
 	Labels string
 	Status string
 	Tabs   []tab
+	Sort   sorting
 	Leases []sandbox.Lease
 	// First and Next are the URLs of the first and the next page, "" for none.
 	First, Next string
+	// Clear is the URL without filters, "" if there is none.
+	Clear string
 }
 
 // leaseStatuses are the filters of leases. Ended leases are shown only on request.
@@ -33,23 +37,28 @@ var leaseStatuses = []string{
 	string(sandbox.LeaseDestroyed), "all",
 }
 
-// leases lists leases by id.
+// leases lists leases.
 func leases(p *page) error {
 	s := p.scope
-	v := leasesPage{scope: s, Agent: p.query("agent"), Labels: p.query("labels"), Status: p.query("status")}
-	if v.Status == "" {
-		v.Status = leaseStatuses[0]
+	v := leasesPage{
+		scope: s, Search: p.query("q"), Agent: p.query("agent"), Labels: p.query("labels"),
+		Status: p.orDefault("status", leaseStatuses[0]),
 	}
 	if !slices.Contains(leaseStatuses, v.Status) {
 		return sandbox.InvalidFields("the page's URL",
 			[]sandbox.Field{{Name: "status", Problem: "must be active, pending, expired, destroyed or all"}})
 	}
-	here := func(status, after string) string {
-		return address(Root+"leases", "environment", p.query("environment"), "agent", v.Agent,
-			"labels", v.Labels, "status", status, "after", after)
+	here := func(status, sort, after string) string {
+		return address(Root+"leases", "environment", p.query("environment"), "q", v.Search, "agent", v.Agent,
+			"labels", v.Labels, "status", status, "sort", sort, "after", after)
 	}
+	v.Sort = sorting{p.orDefault("sort", string(sandbox.SortByID)),
+		func(by string) string { return here(v.Status, by, "") }}
 	for _, status := range leaseStatuses {
-		v.Tabs = append(v.Tabs, tab{status, here(status, ""), status == v.Status})
+		v.Tabs = append(v.Tabs, tab{status, here(status, p.query("sort"), ""), status == v.Status})
+	}
+	if v.Search+v.Agent+v.Labels+p.query("environment") != "" {
+		v.Clear = address(Root+"leases", "status", v.Status)
 	}
 	live, err := p.liveAddress(s.Environment, "")
 	if err != nil {
@@ -62,10 +71,10 @@ func leases(p *page) error {
 	}
 	if len(v.Leases) > leasesPerPage {
 		v.Leases = v.Leases[:leasesPerPage]
-		v.Next = here(v.Status, v.Leases[leasesPerPage-1].ID)
+		v.Next = here(v.Status, p.query("sort"), v.Leases[leasesPerPage-1].ID)
 	}
 	if p.query("after") != "" {
-		v.First = here(v.Status, "")
+		v.First = here(v.Status, p.query("sort"), "")
 	}
 	return p.show("leases", "Leases", "leases", live, v)
 }
@@ -78,9 +87,11 @@ func (p *page) fill(v *leasesPage) (err error) {
 	}
 	v.Leases, err = p.service.ListLeases(p.ctx, sandbox.LeaseFilter{
 		EnvironmentID: v.Environment,
+		Search:        v.Search,
 		AgentDID:      v.Agent,
 		Labels:        sandbox.LabelSelector(v.Labels),
 		Status:        sandbox.LeaseStatus(status),
+		Sort:          sandbox.LeaseSort(v.Sort.By),
 		After:         p.query("after"),
 		Limit:         leasesPerPage + 1,
 	})

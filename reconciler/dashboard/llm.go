@@ -9,57 +9,90 @@ import (
 // callsPerPage is how many LLM calls a page lists.
 const callsPerPage = 100
 
-// llmPage lists calls of models.
-type llmPage struct {
-	scope
-	// Lease limits the list to one lease, "" for all.
-	Lease string
+// calls are calls of models as pages list them.
+type calls struct {
 	Calls []sandbox.LLMCall
 	// First and Earlier are the URLs of the latest calls and of earlier ones, "" for none.
 	First, Earlier string
 }
 
 // Took returns how long a call took, "" while it runs.
-func (llmPage) Took(c sandbox.LLMCall) string {
+func (calls) Took(c sandbox.LLMCall) string {
 	if c.EndedAt.IsZero() {
 		return ""
 	}
-	return c.EndedAt.Sub(c.StartedAt).Round(time.Millisecond).String()
+	return span(c.EndedAt.Sub(c.StartedAt))
 }
 
 // Counted reports whether the upstream has told the tokens of a call.
-func (llmPage) Counted(c sandbox.LLMCall) bool { return c.Outcome != sandbox.LLMRunning && !c.Unknown }
+func (calls) Counted(c sandbox.LLMCall) bool { return c.Outcome != sandbox.LLMRunning && !c.Unknown }
+
+// llmPage lists the calls of models of an environment, or of one lease in it.
+type llmPage struct {
+	scope
+	calls
+	// Lease limits the list to one lease, "" for all.
+	Lease string
+}
 
 // llmCalls lists calls of models, latest first.
 func llmCalls(p *page) error {
 	s := p.scope
 	v := llmPage{scope: s, Lease: p.query("lease")}
-	here := func(before string) string {
-		return address(Root+"llm-calls", "environment", s.Environment, "lease", v.Lease, "before", before)
-	}
-	var before time.Time
-	if text := p.query("before"); text != "" {
-		var err error
-		if before, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return sandbox.InvalidFields("the page's URL",
-				[]sandbox.Field{{Name: "before", Problem: "must be a time such as 2026-11-24T20:00:00Z"}})
-		}
-		v.First = here("")
-	}
 	live, err := p.liveAddress(s.Environment, "")
 	if err != nil {
 		return err
 	}
-	if s.Any {
-		v.Calls, err = p.service.ListLLMCalls(p.ctx, sandbox.LLMCallQuery{
-			EnvironmentID: s.Environment, LeaseID: v.Lease, Before: before, Limit: callsPerPage,
-		})
-		if err != nil {
-			return err
-		}
+	v.calls, err = p.calls(s.Any, s.Environment, v.Lease, func(before string) string {
+		return address(Root+"llm-calls", "environment", s.Environment, "lease", v.Lease, "before", before)
+	})
+	if err != nil {
+		return err
 	}
+	return p.show("llm", "Models", "llm", live, v)
+}
+
+// callsPage lists the calls of models of one lease.
+type callsPage struct {
+	leaseHead
+	calls
+}
+
+// callsOfLease lists the calls of models of a lease, latest first.
+func callsOfLease(p *page) error {
+	h, err := p.leaseHead("calls")
+	if err != nil {
+		return err
+	}
+	v := callsPage{leaseHead: h}
+	v.calls, err = p.calls(true, h.EnvironmentID, h.ID, func(before string) string {
+		return address(leasePath(h.ID, "calls"), "before", before)
+	})
+	if err != nil {
+		return err
+	}
+	return p.showLease("calls", "Models of "+h.AgentDID, h.Lease, v)
+}
+
+// calls returns the calls before the time in the URL, none unless there are any to see. here returns the URL of the page
+// with another time.
+func (p *page) calls(isAny bool, environment, lease string, here func(before string) string) (v calls, err error) {
+	var before time.Time
+	if text := p.query("before"); text != "" {
+		if before, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return v, sandbox.InvalidFields("the page's URL",
+				[]sandbox.Field{{Name: "before", Problem: "must be a time such as 2026-11-24T20:00:00Z"}})
+		}
+		v.First = here("")
+	}
+	if !isAny {
+		return v, nil
+	}
+	v.Calls, err = p.service.ListLLMCalls(p.ctx, sandbox.LLMCallQuery{
+		EnvironmentID: environment, LeaseID: lease, Before: before, Limit: callsPerPage,
+	})
 	if len(v.Calls) == callsPerPage {
 		v.Earlier = here(v.Calls[callsPerPage-1].StartedAt.Format(time.RFC3339Nano))
 	}
-	return p.show("llm", "Models", "llm", live, v)
+	return v, err
 }

@@ -29,10 +29,17 @@ type page struct {
 type contents interface {
 	service.Leases
 	service.Execs
+	service.Sessions
+	service.Files
 	service.Health
+	service.Conditions
 	service.Reports
 	GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error)
+	PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error)
+	ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error)
+	ListProcesses(ctx context.Context, leaseID string) ([]sandbox.Process, error)
 	Agents(ctx context.Context, f sandbox.AgentFilter) ([]sandbox.Agent, error)
+	Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error)
 }
 
 // touches returns the target of a page before it is shown.
@@ -44,6 +51,8 @@ type frame struct {
 	Section string // of the navigation
 	Caller  string // "" without a login
 	CSRF    string
+	// Tokens means that the caller may see the page of tokens.
+	Tokens bool
 	// Live is the URL of live updates, "" for none.
 	Live string
 	// Refresh is the reload interval in seconds, 0 for none.
@@ -124,6 +133,7 @@ func (p *page) show(name, title, section, live string, data any) error {
 
 func (p *page) frame(name string, f *frame) error {
 	f.Caller, f.CSRF = p.caller.Name(), csrfOf(p.login)
+	f.Tokens = p.may("list-tokens") && p.caller.Allows("")
 	return p.render(p.w, http.StatusOK, name, f)
 }
 

@@ -23,11 +23,11 @@ var stretches = []struct {
 
 // usagePage shows the current and past usage of a sandbox.
 type usagePage struct {
-	sandbox.Lease
+	leaseHead
 	// Now is nil if unknown. Problem then says why.
 	Now     *usageNow
 	Problem string
-	Tabs    []tab
+	Periods []tab
 	Stretch string // the shown period
 	From    time.Time
 	Lines   []line
@@ -55,12 +55,12 @@ type usageRow struct {
 
 // usage shows the current usage of a lease's sandbox, without waking it, and the stored samples.
 func usage(p *page) error {
-	l, err := p.service.GetLease(p.ctx, p.r.PathValue("id"))
+	l, err := p.leaseHead("usage")
 	if err != nil {
 		return err
 	}
 	ref := sandbox.LeaseRef{ID: l.ID, Generation: l.Generation}
-	v := usagePage{Lease: l}
+	v := usagePage{leaseHead: l}
 	chosen := stretches[0]
 	for _, s := range stretches {
 		if s.last == p.query("last") {
@@ -68,7 +68,7 @@ func usage(p *page) error {
 		}
 	}
 	for _, s := range stretches {
-		v.Tabs = append(v.Tabs, tab{s.name, address(leasePath(l.ID, "usage"), "last", s.last), s == chosen})
+		v.Periods = append(v.Periods, tab{s.name, address(leasePath(l.ID, "usage"), "last", s.last), s == chosen})
 	}
 	to := p.now()
 	from := to.Add(-chosen.length)

@@ -1,0 +1,102 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// allowance is a host that the environment in the page's path should allow.
+type allowance struct {
+	environment sandbox.Environment
+	rule        sandbox.EgressRule // with one port
+}
+
+// allowanceOf reads an allowance. Errors: Invalid, Conflict if the network is not restricted.
+func allowanceOf(p *page, host, port string) (allowance, error) {
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535 {
+		return allowance{}, sandbox.InvalidFields("the form",
+			[]sandbox.Field{{Name: "port", Problem: "must be between 1 and 65535"}})
+	}
+	name, err := sandbox.CanonicalHost(host)
+	if err != nil {
+		return allowance{}, sandbox.InvalidFields("the form", []sandbox.Field{{Name: "host", Problem: err.Error()}})
+	}
+	e, err := p.service.GetEnvironment(p.ctx, p.r.PathValue("id"))
+	if err != nil {
+		return allowance{}, err
+	}
+	if e.Network != sandbox.NetworkRestricted {
+		return allowance{}, sandbox.Errorf(sandbox.Conflict,
+			"environment %s has the network %s: only a restricted network has a list of allowed hosts", e.ID, e.Network)
+	}
+	return allowance{e, sandbox.EgressRule{Host: name, Ports: []int{n}}}, nil
+}
+
+// askAllow asks to allow a host.
+func askAllow(p *page) error {
+	a, err := allowanceOf(p, p.query("host"), p.query("port"))
+	if err != nil {
+		return err
+	}
+	return p.confirm("egress", confirmation{
+		Label: "Allow " + a.rule.Host, Subject: fmt.Sprintf("Port %d, in the environment %s.", a.rule.Ports[0], a.environment.ID),
+		Consequence: "All sandboxes of the environment may connect to this host, also those that run now.",
+		Note: "If Terraform manages the environment, add the host to its configuration too: otherwise the next apply removes it " +
+			"again.",
+		Post: environmentPath(a.environment.ID, "allow"), Back: address(Root+"egress", "environment", a.environment.ID),
+		Fields: []pair{{"host", a.rule.Host}, {"port", strconv.Itoa(a.rule.Ports[0])}},
+	})
+}
+
+// allow adds a host to the rules of an environment and changes nothing else.
+func allow(p *page) error {
+	a, err := allowanceOf(p, p.r.PostForm.Get("host"), p.r.PostForm.Get("port"))
+	if err != nil {
+		return err
+	}
+	e := a.environment
+	put := sandbox.PutEnvironment{
+		ID: e.ID, Owner: e.Owner, Epoch: e.Epoch, EnvironmentSpec: e.EnvironmentSpec, Tenant: p.caller.Tenant(),
+	}
+	rules := e.EgressRules()
+	rules.Allow = withRule(rules.Allow, a.rule)
+	put.Egress = &rules
+	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
+	defer cancel()
+	if _, err := p.service.PutEnvironment(ctx, put); err != nil {
+		return err
+	}
+	return p.done(environmentPath(e.ID))
+}
+
+// withRule returns rules that also allow a rule with one port.
+func withRule(rules []sandbox.EgressRule, rule sandbox.EgressRule) []sandbox.EgressRule {
+	rules = slices.Clone(rules)
+	for i, r := range rules {
+		if r.Host == rule.Host {
+			if !allows(r, rule.Ports[0]) {
+				rules[i].Ports = append(slices.Clone(portsOf(r)), rule.Ports...)
+			}
+			return rules
+		}
+	}
+	if slices.Contains(sandbox.DefaultEgressPorts, rule.Ports[0]) {
+		rule.Ports = nil // both default ports
+	}
+	return append(rules, rule)
+}
+
+// portsOf returns the ports of a rule.
+func portsOf(r sandbox.EgressRule) []int {
+	if len(r.Ports) == 0 {
+		return sandbox.DefaultEgressPorts
+	}
+	return r.Ports
+}
+
+func allows(r sandbox.EgressRule, port int) bool { return slices.Contains(portsOf(r), port) }
