@@ -35,6 +35,8 @@ type Env struct {
 	Burn func(sandboxID string, d time.Duration)
 	// CallModels has the gateway of an environment report calls of models, and the service record them.
 	CallModels func(environmentID string, calls ...sandbox.LLMCall)
+	// Reach has the gateway of an environment report attempts to reach hosts, and the service record them.
+	Reach func(environmentID string, attempts ...sandbox.EgressRecord)
 	// Pass lets time pass without any work.
 	Pass func(d time.Duration)
 	// Instance is the id of the backend instance. Plant creates a sandbox there behind the service's back.

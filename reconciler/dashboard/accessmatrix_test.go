@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -33,7 +34,14 @@ var matrixPages = []string{
 	"GET /ui/live?lease={id}", "GET /ui/live?environment=catan-7&lease={id}",
 	"GET /ui/live?environment={env}&lease=did:plc:ann::catan-7", "GET /ui/live?lease=no-lease", "GET {lease}/renew",
 	"GET {lease}/sleep", "GET {lease}/expire", "POST {lease}/renew", "POST {lease}/sleep", "POST {lease}/expire",
-	"POST /ui/environments/{env}", "GET /ui/nothing",
+	"POST /ui/environments/{env}", "GET /ui/nothing", "GET {lease}/wake", "POST {lease}/wake",
+	"GET {lease}/commands", "GET {lease}/processes", "GET {lease}/sessions", "GET {lease}/sessions/x", "GET {lease}/files",
+	"GET {lease}/files?path=/data", "GET {lease}/files?path=/etc", "GET {lease}/calls",
+	"GET /ui/environments/{env}/end", "POST /ui/environments/{env}/end", "GET /ui/environments/{env}/reopen",
+	"POST /ui/environments/{env}/reopen", "GET /ui/environments/{env}/allow?host=example.com&port=443",
+	"POST /ui/environments/{env}/allow", "GET /ui/audit", "GET /ui/audit?environment={env}",
+	"GET /ui/audit/confinement?run=1", "GET /ui/audit/confinement?environment={env}&run=1", "GET /ui/tokens",
+	"GET /ui/tokens/{token}/revoke", "POST /ui/tokens/{token}/revoke",
 }
 
 // look returns an answer in short: its status, with S where the token's scope was missing, E where it may not touch
@@ -42,7 +50,7 @@ func (b *browser) look(method, path string, limited bool) string {
 	b.w.Helper()
 	r := b.request(method, path, nil)
 	if method == http.MethodPost {
-		form := url.Values{"csrf": {b.csrf}, "generation": {"1"}}
+		form := url.Values{"csrf": {b.csrf}, "generation": {"1"}, "host": {"example.com"}, "port": {"443"}}
 		r = b.request(method, path, strings.NewReader(form.Encode()), "Content-Type", "application/x-www-form-urlencoded",
 			"Origin", b.w.server.URL, "Sec-Fetch-Site", "same-origin")
 	}
@@ -93,10 +101,16 @@ func TestWhatEveryTokenIsShown(t *testing.T) {
 				exec[environment] = w.run(l.ID, "echo", "of "+environment)
 				w.deliver("m-"+environment, "agent.birth", environment, l.AgentDID)
 			}
+			w.Pass(time.Second) // an environment does not end in the instant in which it opened
 			b := w.loggedIn(w.token("looks", scope, c.limit...))
+			w.token("another", sandbox.ScopeRead)
+			tokens, err := w.registry.ListTokens(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
 			id := "did:plc:ann::" + c.environment
 			names := strings.NewReplacer("{env}", c.environment, "{lease}", "/ui/leases/"+url.PathEscape(id), "{id}",
-				url.QueryEscape(id), "{exec}", exec[c.environment])
+				url.QueryEscape(id), "{exec}", exec[c.environment], "{token}", tokens[0].ID)
 			for _, page := range matrixPages {
 				method, path, _ := strings.Cut(names.Replace(page), " ")
 				cells[page] = append(cells[page], b.look(method, path, c.limit != nil))

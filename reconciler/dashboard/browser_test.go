@@ -207,6 +207,7 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	w.environment("catan-7", model, func(p *sandbox.PutEnvironment) {
 		p.Budget = &sandbox.Budget{Monthly: 40 * sandbox.USD}
 	})
+	w.deliver("msg_28WPBgLlAfxdpx2AI54pPJ85f4W", "task.complete", "coding-parser", "")
 	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) {
 		p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: 12 * sandbox.USD}
 	})
@@ -239,6 +240,19 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	w.think(l, "main")
 	w.serve(l, "chat", "Answers messages of the players.", "listen", "8080", "1ms")
 	w.serve(l, "referee", "Checks moves.", "crash", "1ms", "3", "no use")
+	w.write(l, "/workspace/board.json", `{"roads": 4, "settlements": 3}`)
+	w.write(l, "/workspace/maps/coast.txt", "sea\n")
+	if _, err := w.Service.CreateSession(w.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.CreateSession{ID: "turn-1"}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: l.ID},
+		sandbox.ExecRequest{Session: "turn-1", Command: []string{"echo", "cities 1"}}); err != nil {
+		w.Fatal(err)
+	}
+	denied := attempt(l, sandbox.EgressRefused, "pypi.org", "host_not_allowed", w)
+	failed := attempt(l, sandbox.EgressFailed, "api.github.com", "connect_failed", w)
+	failed.Detail = "context canceled"
+	w.Reach("catan-7", denied, denied, failed, attempt(l, sandbox.EgressRefused, "169.254.169.254", "invalid_host", w))
 	execID = w.run(l.ID, "echo", "roads 4\nsettlements 3\ncities 1\n")
 	w.Remove(w.acquire("did:plc:vpkhqolt662uhesyj6nxm7ys", "catan-7").SandboxID)
 	w.Pass(time.Second)
@@ -301,11 +315,22 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 	w := newWorld(t)
 	l, execID := w.campaign()
 	w.play(l)
+	w.token("scoreboard", sandbox.ScopeRead, "catan-*")
+	tokens, err := w.registry.ListTokens(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := w.startChromium()
 	c.open("/ui/login")
 	pages := []struct{ name, path string }{
 		{"login", "/ui/login"}, {"environments", "/ui/"}, {"environment", "/ui/environments/catan-7"},
-		{"leases", "/ui/leases?status=all"}, {"lease", "{lease}"}, {"usage", "{lease}/usage"},
+		{"leases", "/ui/leases?status=all"}, {"lease", "{lease}"}, {"usage", "{lease}/usage"}, {"commands", "{lease}/commands"}, {"processes", "{lease}/processes"},
+		{"sessions", "{lease}/sessions"}, {"session", "{lease}/sessions/turn-1"}, {"files", "{lease}/files"},
+		{"file", "{lease}/files?path=/workspace/board.json"}, {"calls", "{lease}/calls"}, {"tokens", "/ui/tokens?status=all"},
+		{"revoke", "/ui/tokens/{token}/revoke"}, {"audit", "/ui/audit"}, {"confinement", "/ui/audit/confinement?run=1"},
+		{"ended", "/ui/environments/coding-parser"}, {"end", "/ui/environments/catan-7/end"},
+		{"allow", "/ui/environments/catan-7/allow?host=pypi.org&port=443"}, {"no-leases", "/ui/leases?q=nobody"},
+		{"egress-attempts", "/ui/egress?type=all"}, {"costs-by-kind", "/ui/costs?stack=sandboxes+and+models"},
 		{"usage-of-a-day", "{lease}/usage?last=24h"}, {"command", "{lease}/execs/{exec}"}, {"confirm", "{lease}/expire"},
 		{"agents", "/ui/agents"}, {"costs", "/ui/costs"}, {"costs-of-one", "/ui/costs?environment=catan-7"},
 		{"costs-near-budget", "/ui/costs?environment=rpg-shadowvale"},
@@ -327,7 +352,7 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 			width        int64
 		}{{"light", "light", 1280}, {"dark", "dark", 1280}, {"phone", "light", 390}} {
 			c.theme(look.scheme, look.width)
-			c.open(w.pathOf(p.path, l, execID))
+			c.open(strings.ReplaceAll(w.pathOf(p.path, l, execID), "{token}", tokens[0].ID))
 			name := p.name + "-" + look.name
 			c.wantAccessible(axe, name)
 			c.wantNoSidewaysScroll(name)
@@ -369,7 +394,7 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 		return what
 	}
 	var seen []string
-	for range 13 {
+	for range 20 {
 		c.run(chromedp.KeyEvent(kb.Tab))
 		at := focus()
 		if at.Outline == "none" {
@@ -377,15 +402,43 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 		}
 		seen = append(seen, at.Text)
 	}
-	if all := strings.Join(seen, ","); !strings.HasPrefix(all,
-		"Skip to content,Sandbox leases,Log out,Environments,Leases,Agents,Costs,Drift,Egress,Models,Webhook,catan-7") {
+	if all := strings.Join(seen, ","); !strings.HasPrefix(all, "Skip to content,Sandbox leases,Log out,Environments,Leases,"+
+		"Agents,Costs,Drift,Egress,Models,Webhook,Audit,,,Show,all,open,ended,Environment") {
 		t.Errorf("the tab key goes through %s", all)
 	}
 	c.open("/ui/")
-	c.run(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter), chromedp.KeyEvent(kb.Tab))
-	if at := focus(); at.Text != "catan-7" {
-		t.Errorf("after the link that skips to the content comes %q", at.Text)
+	c.run(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("catan"),
+		chromedp.KeyEvent(kb.Enter))
+	c.eventually("the search was made", func() bool { return !strings.Contains(c.text("#environments"), "rpg-shadowvale") })
+
+	c.open("/ui/costs")
+	c.run(chromedp.KeyEvent("/"))
+	c.eventually("a page without a search leads to that of the leases", func() bool { return c.text("h1") == "Leases" })
+	active := func(js string) (text string) {
+		c.run(chromedp.Evaluate(js, &text))
+		return text
 	}
-	c.run(chromedp.KeyEvent(kb.Enter))
+	c.eventually("the search has the focus", func() bool { return active("document.activeElement.id") == "q" })
+	c.run(chromedp.KeyEvent("g"), chromedp.KeyEvent("l")) // are typed there
+	if text := active(`document.getElementById("q").value`); text != "gl" {
+		t.Errorf("the search has the text %q", text)
+	}
+	c.open("/ui/costs")
+	c.run(chromedp.KeyEvent("?"))
+	c.eventually("the help is open", func() bool { return strings.Contains(c.text("#keys"), "webhook") })
+	c.wantAccessible(axeSource(t), "help")
+	c.theme("light", 1280)
+	c.shoot("help-light")
+	c.run(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("g"), chromedp.KeyEvent("d"))
+	c.eventually("the keys lead to the drift", func() bool { return c.text("h1") == "Drift" })
+	c.run(chromedp.KeyEvent("?"), chromedp.Click("#keys-on", chromedp.ByQuery), chromedp.KeyEvent(kb.Escape),
+		chromedp.KeyEvent("g"), chromedp.KeyEvent("l"))
+	c.open("/ui/drift")
+	c.run(chromedp.KeyEvent("g"), chromedp.KeyEvent("l"))
+	if got := c.text("h1"); got != "Drift" {
+		t.Errorf("keys that are off lead to %q", got)
+	}
+
+	c.open("/ui/environments/catan-7")
 	c.see("Budget of 2026-08")
 }

@@ -27,7 +27,7 @@ type costsPage struct {
 	Days     *dayChart // nil without usage
 	Stacks   []tab     // what the bars of the days are made of
 	ByDay    []costRow
-	Sort     sorting   // of Agents
+	Sort     sorting // of Agents
 	// Budget is the budget of the chosen environment in the current month.
 	Budget        *budgetView
 	Spent         *spentChart // against Budget; nil without one
@@ -36,8 +36,8 @@ type costsPage struct {
 	MoreAgents    int
 	PriceBooks    []sandbox.PriceBook
 	CurrentlyOnly bool // it is the current month
-	// Accounts are what the accounts of the month owe after allotments and plan fees, nil for a caller limited to
-	// environments.
+	// Accounts are what the accounts owe for the month after allotments and plan fees. Only the page of all environments
+	// has them.
 	Accounts []sandbox.AccountMonth
 }
 
@@ -133,7 +133,7 @@ func (p *page) addCosts(v *costsPage, stack string, now time.Time) error {
 		return err
 	}
 	v.Budget = budgets[v.Environment]
-	if p.scope.All {
+	if v.All && v.Environment == "" {
 		v.Accounts = days.Accounts
 	}
 	if v.CurrentlyOnly {

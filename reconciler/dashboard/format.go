@@ -200,6 +200,14 @@ func span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
+// precise formats a duration below a minute to hundredths of a second, and a longer one as span does.
+func precise(d time.Duration) string {
+	if d < time.Second || d >= time.Minute {
+		return span(d)
+	}
+	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+}
+
 // moment is a time on a page: relative to now, with the exact time as a tooltip.
 type moment struct {
 	At  time.Time

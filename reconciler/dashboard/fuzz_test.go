@@ -32,12 +32,19 @@ func FuzzPages(f *testing.F) {
 		f.Add(true, false, path, "", "generation=1", "")
 		f.Add(true, false, path, "", "generation=-9223372036854775809&x=%zz", "")
 	}
+	files := w.pathOf("{lease}/files", l, exec)
+	for _, path := range []string{"/workspace/..", "/workspace/%00", "/data/%ff%3Cb%3E", "x"} {
+		f.Add(true, true, files, "path="+path+"&after="+path, "", "")
+	}
 	for _, query := range []string{
 		"status=all&environment=catan-7&agent=x&after=y", "before=-1&month=9999-99", "month=2026-08&environment=%00",
 		"next=//evil.example&next=/ui/", "after=%ff&kind=orphan", "a;b&=&%",
+		"q=%25&sort=-id&type=all&state=running", "q=_&sort=-last&type=hosts&host=a.example&port=0&run=1",
 	} {
 		for _, path := range []string{
 			"/ui/leases", "/ui/agents", "/ui/costs", "/ui/drift", "/ui/egress", "/ui/llm-calls", "/ui/webhook", "/ui/webhook/message", "/ui/login",
+			"/ui/", "/ui/audit", "/ui/audit/confinement", "/ui/tokens", "/ui/environments/catan-7/allow",
+			"/ui/environments/catan-7/end",
 		} {
 			f.Add(true, true, path, query, "", "")
 		}

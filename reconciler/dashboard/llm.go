@@ -21,7 +21,7 @@ func (calls) Took(c sandbox.LLMCall) string {
 	if c.EndedAt.IsZero() {
 		return ""
 	}
-	return span(c.EndedAt.Sub(c.StartedAt))
+	return precise(c.EndedAt.Sub(c.StartedAt))
 }
 
 // Counted reports whether the upstream has told the tokens of a call.

@@ -31,6 +31,13 @@ var pages = map[string]string{
 	"/ui/llm-calls":                 "No calls of models",
 	"/ui/webhook":                   "agent.birth",
 	"{lease}":                       "sandbox ready",
+	"{lease}/commands":              "echo hello",
+	"{lease}/processes":             "serves HTTP on port 8080",
+	"{lease}/sessions":              "No sessions",
+	"{lease}/calls":                 "No calls of models",
+	"/ui/audit":                     "condition unmatched",
+	"/ui/audit/confinement":         "changes nothing",
+	"/ui/audit/confinement?run=1":   "hardening rules",
 	"{lease}/usage":                 "Processes and threads",
 	"{lease}/execs/{exec}":          "hello",
 }
@@ -74,12 +81,12 @@ func TestCallsOfModelsAreListed(t *testing.T) {
 	lease := url.QueryEscape(l.ID)
 	for page, want := range map[string]string{
 		"/ui/llm-calls": "claude-small main, now running $0.33 reserved – – – did:plc:ann::catan-7",
-		"/ui/llm-calls?environment=catan-7&lease=" + lease: "claude-small main, now interrupted $0.33 at most – – 1m0s",
-		"/ui/llm-calls?lease=" + lease:                     "completed 200 $0.01 1200 and 30000 cached 800 1.25s",
+		"/ui/llm-calls?environment=catan-7&lease=" + lease: "claude-small main, now interrupted $0.33 at most – – 1 min",
+		"/ui/llm-calls?lease=" + lease:                     "completed 200 $0.01 1,200 and 30,000 cached 800 1.25 s",
 		"/ui/llm-calls?environment=rpg-1":                  "No calls of models in rpg-1",
 		"/ui/llm-calls?before=2026-01-01T00:00:00Z":        "No calls of models",
 		"/ui/llm-calls?before=yesterday":                   "must be a time such as 2026-11-24T20:00:00Z",
-		"/ui/leases/" + url.PathEscape(l.ID):               "$0.34 for 2 calls , 32000 tokens",
+		"/ui/leases/" + url.PathEscape(l.ID):               "$0.34 for 2 calls , 32,000 tokens",
 	} {
 		if got := textOf(b.get(page).body); !strings.Contains(got, want) {
 			t.Errorf("%s shows %s, want %s", page, got, want)
@@ -101,11 +108,13 @@ func TestAgentsAreListed(t *testing.T) {
 	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
 	lease := url.QueryEscape(l.ID)
 	for page, want := range map[string]string{
-		"/ui/agents": "chat Answers messages. did:plc:ann running did:plc:ann catan-7 now 8080 " +
-			"short did:plc:ann ended did:plc:ann catan-7 now 8080",
+		"/ui/agents": "chat Answers messages. running did:plc:ann catan-7 now 8080 " +
+			"short ended did:plc:ann catan-7 now 8080",
+		"/ui/agents?state=ended":                             "Started Port short ended",
+		"/ui/agents?state=asleep":                            "No asleep agents.",
 		"/ui/agents?environment=catan-7&lease=" + lease:      "Only those of the lease did:plc:ann::catan-7 . Agent",
 		"/ui/agents?environment=rpg-1":                       "No agents in rpg-1",
-		"/ui/agents?after=" + url.QueryEscape(l.ID+"/chat"):  "Started Port short did:plc:ann ended",
+		"/ui/agents?after=" + url.QueryEscape(l.ID+"/chat"):  "Started Port short ended",
 		"/ui/agents?after=" + url.QueryEscape(l.ID+"/short"): "No agents",
 	} {
 		if got := textOf(b.get(page).body); !strings.Contains(got, want) {
@@ -129,7 +138,7 @@ func TestTheOverviewCountsWhatTheCallerMaySee(t *testing.T) {
 	}
 	for of, want := range map[string]string{
 		shown():        "Live leases 2 Asleep 1 Failed 0 Open drift 0 Cost this month $0.0",
-		shown("rpg-1"): "Live leases 1 Asleep 1 Failed 0 Open drift 0 Environments",
+		shown("rpg-1"): "Live leases 1 Asleep 1 Failed 0 Open drift 0 Search",
 	} {
 		if !strings.Contains(of, want) || !strings.Contains(of, "1 live leases of rpg-1 1 asleep") {
 			t.Errorf("the overview says %s, want %s", of, want)

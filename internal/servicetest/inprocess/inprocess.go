@@ -100,6 +100,14 @@ func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
 				t.Fatal(err)
 			}
 		},
+		Reach: func(environmentID string, attempts ...sandbox.EgressRecord) {
+			t.Helper()
+			backend.LogEgress(driver.EnvironmentRef{LedgerID: store.ID(), EnvironmentID: environmentID, Instance: "engine-1"},
+				attempts...)
+			if err := engine.CollectEgress(t.Context(), sandbox.Docker); err != nil {
+				t.Fatal(err)
+			}
+		},
 		Secrets:    backend.Secrets,
 		FailKills:  func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
 		HoldSpawns: holdSpawns(backend),
