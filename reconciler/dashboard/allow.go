@@ -44,7 +44,8 @@ func askAllow(p *page) error {
 		return err
 	}
 	return p.confirm("egress", confirmation{
-		Label: "Allow " + a.rule.Host, Subject: fmt.Sprintf("Port %d, in the environment %s.", a.rule.Ports[0], a.environment.ID),
+		Label: "Allow", Title: "Allow " + a.rule.Host + " in " + a.environment.ID,
+		Subject:     fmt.Sprintf("The rule allows port %d.", a.rule.Ports[0]),
 		Consequence: "All sandboxes of the environment may connect to this host, also those that run now.",
 		Note: "If Terraform manages the environment, add the host to its configuration too: otherwise the next apply removes it " +
 			"again.",

@@ -40,7 +40,7 @@ func TestEnvironmentsAreEndedAndReopened(t *testing.T) {
 		t.Errorf("its page shows %q", rows)
 	}
 	ask := b.get(page.linkTo(t, "End"))
-	if !strings.Contains(ask.body, "sends the condition game.finished") || !strings.Contains(ask.body, "with 1 live leases") {
+	if !strings.Contains(ask.body, "sends the condition game.finished") || !strings.Contains(ask.body, "has 1 live lease.") {
 		t.Errorf("the confirmation says %s", textOf(ask.body))
 	}
 	if a := b.post("/ui/environments/catan-7/end", url.Values{}); a.StatusCode != http.StatusForbidden {
@@ -113,7 +113,7 @@ func TestHostsAreCountedAndAllowed(t *testing.T) {
 		t.Errorf("a token that may not is asked: %d", a.StatusCode)
 	}
 	before := w.env("catan-7")
-	if a := b.get(link); !strings.Contains(a.body, "Allow pypi.org?") || !strings.Contains(a.body, "If Terraform manages") {
+	if a := b.get(link); !strings.Contains(a.body, "Allow pypi.org in catan-7?") || !strings.Contains(a.body, "If Terraform manages") {
 		t.Errorf("the confirmation is %d %s", a.StatusCode, textOf(a.body))
 	}
 	form := url.Values{"host": {"pypi.org"}, "port": {"443"}}

@@ -1,10 +1,14 @@
 package dashboard
 
-import "net/http"
+import (
+	"cmp"
+	"net/http"
+)
 
 // confirmation asks the user to confirm a change.
 type confirmation struct {
-	Label   string // what to do, such as "Expire"
+	Label   string // of the button, such as "Expire"
+	Title   string // the question without its mark; "" means Label
 	Subject string // to what
 	// Consequence describes the effect. Note is what else to know, "" for nothing.
 	Consequence, Note string
@@ -15,7 +19,8 @@ type confirmation struct {
 
 // confirm shows a confirmation.
 func (p *page) confirm(section string, c confirmation) error {
-	return p.show("confirm", c.Label, section, "", c)
+	c.Title = cmp.Or(c.Title, c.Label)
+	return p.show("confirm", c.Title, section, "", c)
 }
 
 // done leads to a page after a change.

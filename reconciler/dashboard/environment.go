@@ -149,7 +149,8 @@ func (c change) ask(p *page) error {
 		return err
 	}
 	ask := confirmation{
-		Label: c.Label, Subject: fmt.Sprintf("The environment %s, with %d live leases.", e.ID, e.Leases.Live()),
+		Label: c.Label, Title: c.Label + " " + e.ID,
+		Subject:     fmt.Sprintf("The environment has %s.", counted(int(e.Leases.Live()), "live lease", -1)),
 		Consequence: c.Consequence, Danger: c.Danger, Post: environmentPath(e.ID, c.Name), Back: environmentPath(e.ID),
 	}
 	if c.Name == "end" {

@@ -41,7 +41,8 @@ func (d *Dashboard) functions() template.FuncMap {
 		"add":            func(a, b int64) int64 { return a + b },
 		"ports":          ports,
 		"join":           strings.Join,
-		"hours":          func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 2, 64) + " h" },
+		"mib":            func(n int64) string { return size(n << 20) },
+		"seconds":        seconds,
 	}
 }
 
@@ -114,6 +115,14 @@ func eventTone(e sandbox.Event) string {
 	return ""
 }
 
+// seconds formats a number of seconds.
+func seconds(n float64) string {
+	if n < 1 {
+		return "0 s"
+	}
+	return span(time.Duration(n) * time.Second)
+}
+
 // ports formats the ports of an egress rule.
 func ports(list []int) string {
 	if len(list) == 0 {
@@ -150,8 +159,10 @@ func sleeps(after sandbox.Duration) string {
 // cores formats thousandths of a core.
 func cores(millis int64) string { return strconv.FormatFloat(float64(millis)/1000, 'f', -1, 64) }
 
-// words formats a domain name as words.
-func words(name string) string { return strings.NewReplacer("_", " ", ".", " ").Replace(name) }
+// words formats a domain name as words. Pages call an exec a command.
+func words(name string) string { return domainWords.Replace(name) }
+
+var domainWords = strings.NewReplacer("exec.", "command ", "exec_id", "command id", "_", " ", ".", " ")
 
 // usd formats an amount in dollars to the cent, or a smaller amount to its first significant digit.
 func usd(n sandbox.NanoUSD) string {
@@ -302,10 +313,16 @@ func flat(data json.RawMessage) []pair {
 	return pairs
 }
 
+// unshown are values of events that pages show elsewhere or that help nobody.
+var unshown = map[string]bool{"agent_did": true, "at": true, "attempt": true, "ended": true, "of": true}
+
 func flatten(pairs []pair, name string, v any) []pair {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range sortedKeys(v) {
+			if unshown[key] {
+				continue
+			}
 			inner := key
 			if name != "" {
 				inner = name + "." + key
@@ -323,9 +340,22 @@ func flatten(pairs []pair, name string, v any) []pair {
 		return pairs
 	case json.Number:
 		return append(pairs, figure(name, v))
+	case string:
+		return append(pairs, pair{words(name), text(v)})
 	default:
 		return append(pairs, pair{words(name), fmt.Sprint(v)})
 	}
+}
+
+// text formats a time or a duration of an event for people, and leaves other texts as they are.
+func text(v string) string {
+	if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
+		return moment{At: at.UTC()}.Exact()
+	}
+	if d, err := time.ParseDuration(v); err == nil {
+		return span(d)
+	}
+	return v
 }
 
 // figure formats a number of an event by the unit at the end of its name.

@@ -71,7 +71,7 @@ func (p *page) showLease(name, title string, l sandbox.Lease, data any) error {
 type leasePage struct {
 	leaseHead
 	Life   *lifeline // nil if its events were purged
-	Events []sandbox.Event
+	Events []occurrence
 	// Earlier is the URL of earlier events, "" for none.
 	Earlier string
 	Latest  string
@@ -126,9 +126,27 @@ func (p *page) addEvents(v *leasePage) error {
 		return err
 	}
 	slices.Reverse(events)
-	v.Events = events
+	v.Events = folded(events)
 	if from > 0 {
 		v.Earlier = address(leasePath(v.ID), "before", itoa(from+1))
 	}
 	return nil
+}
+
+// occurrence is an event of the timeline. Times counts the renewals by one caller that follow each other.
+type occurrence struct {
+	sandbox.Event
+	Times int
+}
+
+// folded folds renewals by one caller that follow each other into the latest one, which says when the lease ends.
+func folded(events []sandbox.Event) (all []occurrence) {
+	for _, e := range events {
+		if n := len(all); n > 0 && e.Type == sandbox.EventRenewed && all[n-1].Type == e.Type && all[n-1].Actor == e.Actor {
+			all[n-1].Times++
+			continue
+		}
+		all = append(all, occurrence{e, 1})
+	}
+	return all
 }

@@ -104,7 +104,7 @@ func TestFailedCommandsAreRed(t *testing.T) {
 			t.Errorf("%s shows the command that succeeded: %t", page, good)
 		}
 	}
-	if body := b.get(w.pathOf("{lease}", l, id)).body; !strings.Contains(body, `<li class="bad"><span class="what"><b>exec finished`) {
+	if body := b.get(w.pathOf("{lease}", l, id)).body; !strings.Contains(body, `<li class="bad"><span class="what"><b>command finished`) {
 		t.Errorf("the timeline does not show the failure: %s", body)
 	}
 }

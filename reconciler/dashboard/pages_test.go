@@ -35,7 +35,7 @@ var pages = map[string]string{
 	"{lease}/processes":             "serves HTTP on port 8080",
 	"{lease}/sessions":              "No sessions",
 	"{lease}/calls":                 "No calls of models",
-	"/ui/audit":                     "condition unmatched",
+	"/ui/audit":                     "No changes by callers",
 	"/ui/audit/confinement":         "changes nothing",
 	"/ui/audit/confinement?run=1":   "hardening rules",
 	"{lease}/usage":                 "Processes and threads",

@@ -44,6 +44,20 @@ type entry struct {
 	Text string
 }
 
+// Title says what the entry is.
+func (e entry) Title() string {
+	switch e.Type {
+	case sandbox.SessionInput:
+		return "Input by the " + string(e.Source)
+	case sandbox.SessionOutput:
+		return "Output"
+	case sandbox.SessionError:
+		return "Standard error"
+	default:
+		return "Note of the service"
+	}
+}
+
 // session shows the recording of a session, which is bounded by sandbox.MaxSessionPage entries of at most 8 KiB.
 func session(p *page) error {
 	generation, err := p.number("generation")
