@@ -208,7 +208,6 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	w.environment("catan-7", model, func(p *sandbox.PutEnvironment) {
 		p.Budget = &sandbox.Budget{Monthly: 40 * sandbox.USD}
 	})
-	w.deliver("msg_28WPBgLlAfxdpx2AI54pPJ85f4W", "task.complete", "coding-parser", "")
 	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) {
 		p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: 12 * sandbox.USD}
 	})
@@ -264,6 +263,7 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 	if _, err := w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: resting.ID}); err != nil {
 		w.Fatal(err)
 	}
+	w.deliver("msg_28WPBgLlAfxdpx2AI54pPJ85f4W", "task.complete", "coding-parser", "")
 	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) { // of which most is spent
 		p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: sandbox.USD / 50}
 	})

@@ -64,12 +64,7 @@ type attempt struct {
 }
 
 // Detail says in words what went wrong.
-func (a attempt) Detail() string {
-	if a.Made.Detail == "context canceled" {
-		return "the sandbox closed the connection first"
-	}
-	return a.Made.Detail
-}
+func (a attempt) Detail() string { return text(a.Made.Detail) }
 
 // egressTypes are the views of attempts.
 var egressTypes = []struct{ name, title, types string }{

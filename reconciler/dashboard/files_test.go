@@ -34,7 +34,7 @@ func TestFilesAreShownAndNotChanged(t *testing.T) {
 	files := w.pathOf("{lease}/files", l, "")
 	page := b.get(files)
 	rows := rowNames(page.body)
-	if len(rows) != 6 || rows[0] != "maps/" || !slices.Contains(rows, "a.txt") || strings.Contains(page.body, "<script>") ||
+	if len(rows) != 7 || rows[0] != "maps/" || !slices.Contains(rows, "a.txt") || strings.Contains(page.body, "<script>") ||
 		strings.Contains(page.body, "\u202e") {
 		t.Errorf("the directory lists %q", rows)
 	}
@@ -83,7 +83,7 @@ func TestLookingAtFilesWakesNothing(t *testing.T) {
 	if a := b.confirm(page.linkTo(t, "Wake it")); a.StatusCode != 303 {
 		t.Errorf("waking it is answered with %d", a.StatusCode)
 	}
-	if a := b.get(files); !strings.Contains(a.body, "The directory is empty") {
+	if a := b.get(files); !slices.Contains(rowNames(a.body), "config.json") {
 		t.Errorf("awake it shows %s", textOf(a.body))
 	}
 	if _, err := w.Service.Release(t.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
@@ -115,7 +115,7 @@ func TestSessionsAreShownWithTheirRecordings(t *testing.T) {
 		text = b.get(page.linkTo(t, "turn-1")).body
 		return strings.Contains(text, "&lt;b&gt;roads&lt;/b&gt;")
 	})
-	if !strings.Contains(textOf(text), "output") {
+	if !strings.Contains(textOf(text), "Input by the agent, now echo") || !strings.Contains(textOf(text), "Output, now") {
 		t.Errorf("the recording is %s", textOf(text))
 	}
 }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -347,8 +348,11 @@ func flatten(pairs []pair, name string, v any) []pair {
 	}
 }
 
-// text formats a time or a duration of an event for people, and leaves other texts as they are.
+// text formats a time, a duration or a cancellation of an event for people, and leaves other texts as they are.
 func text(v string) string {
+	if v == context.Canceled.Error() { // by the sandbox: the gateway waits for nothing else
+		return "the sandbox closed the connection first"
+	}
 	if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
 		return moment{At: at.UTC()}.Exact()
 	}
