@@ -47,8 +47,8 @@ func askAllow(p *page) error {
 		Label: "Allow", Title: "Allow " + a.rule.Host + " in " + a.environment.ID,
 		Subject:     fmt.Sprintf("The rule allows port %d.", a.rule.Ports[0]),
 		Consequence: "All sandboxes of the environment may connect to this host, also those that run now.",
-		Note: "If Terraform manages the environment, add the host to its configuration too: otherwise the next apply removes it " +
-			"again.",
+		Note: "If Terraform manages the environment, add the host to its configuration too: otherwise the next apply " +
+			"removes it again.",
 		Post: environmentPath(a.environment.ID, "allow"), Back: address(Root+"egress", "environment", a.environment.ID),
 		Fields: []pair{{"host", a.rule.Host}, {"port", strconv.Itoa(a.rule.Ports[0])}},
 	})

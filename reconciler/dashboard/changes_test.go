@@ -55,6 +55,9 @@ func TestEnvironmentsAreEndedAndReopened(t *testing.T) {
 	if e := w.env("catan-7"); e.Status != sandbox.EnvironmentClosed || e.EndedBy != "game.finished" || e.Leases.Live() != 0 {
 		t.Errorf("it is %s by %q with %d leases", e.Status, e.EndedBy, e.Leases.Live())
 	}
+	if e := w.env("rpg-1"); e.Status != sandbox.EnvironmentOpen {
+		t.Errorf("another environment is %s", e.Status)
+	}
 	list, err := w.Service.ListDeliveries(t.Context(), sandbox.DeliveryFilter{EnvironmentID: "catan-7", Limit: 1})
 	if err != nil || list[0].Source != "token:ops" || list[0].Matched != 1 {
 		t.Errorf("the message is %+v, %v", list, err)

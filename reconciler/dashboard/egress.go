@@ -88,7 +88,8 @@ func egress(p *page) error {
 	s := p.scope
 	v, types := egressPage{scope: s, Search: p.query("q"), Type: p.orDefault("type", byHost)}, ""
 	here := func(kind, sort, before string) string {
-		return address(Root+"egress", "environment", s.Environment, "q", v.Search, "type", kind, "sort", sort, "before", before)
+		return address(Root+"egress", "environment", s.Environment, "q", v.Search, "type", kind, "sort", sort,
+			"before", before)
 	}
 	v.Sort = sorting{p.orDefault("sort", "-last"), func(by string) string { return here(v.Type, by, "") }}
 	for _, t := range egressTypes {

@@ -47,7 +47,8 @@ type spell struct {
 // states are the tones of a sandbox after its events.
 var states = map[sandbox.EventType]struct{ tone, name string }{
 	sandbox.EventAccepted: {"starting", "starting"}, sandbox.EventPreparing: {"starting", "starting"},
-	sandbox.EventAdopted: {"awake", "awake"}, sandbox.EventReady: {"awake", "awake"}, sandbox.EventAwake: {"awake", "awake"},
+	sandbox.EventAdopted: {"awake", "awake"}, sandbox.EventReady: {"awake", "awake"},
+	sandbox.EventAwake:  {"awake", "awake"},
 	sandbox.EventAsleep: {"asleep", "asleep"}, sandbox.EventStopped: {"asleep", "stopped"},
 	sandbox.EventFailed: {"failed", "failed"}, sandbox.EventDeleteRequested: {"starting", "ending"},
 	sandbox.EventDeleted: {"", "gone"},

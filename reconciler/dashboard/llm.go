@@ -74,8 +74,8 @@ func callsOfLease(p *page) error {
 	return p.showLease("calls", "Models of "+h.AgentDID, h.Lease, v)
 }
 
-// calls returns the calls before the time in the URL, none unless there are any to see. here returns the URL of the page
-// with another time.
+// calls returns the calls before the time in the URL, none unless there are any to see. here returns the URL of the
+// page with another time.
 func (p *page) calls(isAny bool, environment, lease string, here func(before string) string) (v calls, err error) {
 	var before time.Time
 	if text := p.query("before"); text != "" {
