@@ -1,7 +1,5 @@
 //go:build linux
 
-// Package kernel reports the kernel that a container runtime gives a sandbox, and what process 1 needs and
-// does not get.
 package kernel
 
 import (
@@ -24,9 +22,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
-
-// Command is the guest's subcommand for Main.
-const Command = "kernel"
 
 // dialLimit limits the attempt to open a socket.
 const dialLimit = 2 * time.Second
