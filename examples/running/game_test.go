@@ -30,16 +30,22 @@ func playedBy(t *testing.T, url, token string) game {
 // join makes the game's environment, and leases its player a sandbox.
 func (g game) join(access sandbox.HostAccess) sandbox.LeaseRef {
 	g.Helper()
-	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: dockertest.Busybox(g.T), HostAccess: access}
+	g.makeEnvironment(
+		sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: dockertest.Busybox(g.T), HostAccess: access})
+	got, err := g.client.Acquire(g.Context(), sandbox.Acquire{EnvironmentID: environment, AgentDID: "did:plc:ann"})
+	must(g.T, err)
+	return sandbox.LeaseRef{ID: got.Lease.ID, Generation: got.Lease.Generation}
+}
+
+// makeEnvironment makes the game's environment until the test's end.
+func (g game) makeEnvironment(spec sandbox.EnvironmentSpec) {
+	g.Helper()
 	_, err := g.client.PutEnvironment(g.Context(), sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec})
 	must(g.T, err)
 	g.Cleanup(func() {
 		must(g.T, g.client.DeleteEnvironment(context.WithoutCancel(g.Context()),
 			sandbox.DeleteEnvironment{ID: environment, Force: true}))
 	})
-	got, err := g.client.Acquire(g.Context(), sandbox.Acquire{EnvironmentID: environment, AgentDID: "did:plc:ann"})
-	must(g.T, err)
-	return sandbox.LeaseRef{ID: got.Lease.ID, Generation: got.Lease.Generation}
 }
 
 // exec runs a command in the player's sandbox, and returns what it writes.

@@ -24,7 +24,7 @@ func TestRunningUnderSystemdIsConfined(t *testing.T) {
 	unit := filepath.Join(t.TempDir(), "sandbox-reconciler.service")
 	// What it starts is not installed here.
 	must(t, os.WriteFile(unit,
-		bytes.ReplaceAll(text, []byte("/usr/local/bin/sandbox"), []byte("/bin/true")), 0o600))
+		bytes.ReplaceAll(text, []byte("ExecStart=sandbox "), []byte("ExecStart=/bin/true ")), 0o600))
 	run(t, "systemd-analyze", "verify", "--man=no", unit)
 	run(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", unit) // of 100, where 0 is best
 }

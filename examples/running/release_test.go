@@ -1,0 +1,139 @@
+package running_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// firstCommandLimit is the longest time from the installation to the first command in a sandbox.
+const firstCommandLimit = time.Minute
+
+// dist returns the directory that scripts/release/build wrote.
+func dist(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("SANDBOX_TEST_RELEASE")
+	if dir == "" {
+		t.Skip("set SANDBOX_TEST_RELEASE to the directory of a release: scripts/test-release builds one")
+	}
+	return dir
+}
+
+// TestRunningFromThePackage: in a Debian that has only what the package needs, the release's own package is installed;
+// the reconciler starts as the unit says, and a lease gets a command, an end and a cost. The package can be removed.
+func TestRunningFromThePackage(t *testing.T) {
+	t.Parallel()
+	packages, err := filepath.Glob(filepath.Join(dist(t), "release", "sandbox-lease_*_"+runtime.GOARCH+".deb"))
+	must(t, err)
+	if len(packages) != 1 {
+		t.Fatalf("the release has %d packages for %s", len(packages), runtime.GOARCH)
+	}
+	image, player := run(t, "../../scripts/debian-base", "clean", "systemd-standalone-sysusers"), dockertest.Busybox(t)
+	socket, group := engineSocket(t)
+	id := run(t, "docker", "run", "--detach", "--network", "host", "--volume", socket+":/run/docker.sock", image,
+		"sleep", "infinity")
+	cleanUp(t, id, "docker", "exec", id, "cat", "/var/log/reconciler")
+	sh := func(script string) string {
+		t.Helper()
+		return run(t, "docker", "exec", id, "sh", "-ec", script)
+	}
+	run(t, "docker", "cp", packages[0], id+":/sandbox.deb")
+	sh("groupadd --gid " + group + " docker") // as the engine's package does
+	address := freeAddress(t)
+
+	begun := time.Now()
+	sh("dpkg --install /sandbox.deb")
+	installed := time.Since(begun)
+	// What systemd would do with the unit.
+	sh("install -d -o sandbox -g sandbox -m 0700 /var/lib/sandbox")
+	serve := sh(`sed -n 's/^ExecStart=//p' /usr/lib/systemd/system/sandbox-reconciler.service`)
+	sh("SANDBOX_SERVE_LISTEN=" + address + " runuser -u sandbox -- " + serve + " >/var/log/reconciler 2>&1 &")
+	awaitReady(t, "http://"+address)
+	ready := time.Since(begun)
+	token := sh("awk '{ print $2 }' /var/lib/sandbox/tokens")
+	g := playedBy(t, "http://"+address, token)
+	g.makeEnvironment(sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: player})
+	reconciler := fmt.Sprintf("export SANDBOX_RECONCILER_URL=http://%s SANDBOX_RECONCILER_TOKEN=%s; sandbox reconciler ",
+		address, token)
+	sh(reconciler + "leases acquire did:plc:ada " + environment)
+	const line = "Ada builds a city"
+	if got := sh(reconciler + "exec did:plc:ada::" + environment + " -- echo " + line); got != line {
+		t.Errorf("the first command writes %q", got)
+	}
+	first := time.Since(begun)
+	t.Logf("from the installation: installed after %.1f s, ready after %.1f s, first command after %.1f s",
+		installed.Seconds(), ready.Seconds(), first.Seconds())
+	if first > firstCommandLimit {
+		t.Errorf("the first command ends %s after the installation began, later than %s", first, firstCommandLimit)
+	}
+
+	lease, err := g.client.GetLease(t.Context(), "did:plc:ada::"+environment)
+	must(t, err)
+	g.finish(sandbox.LeaseRef{ID: lease.ID, Generation: lease.Generation})
+	if got := sh(reconciler + "costs"); !strings.Contains(got, environment) {
+		t.Errorf("the costs are:\n%s", got)
+	}
+
+	want := "750 root sandbox /etc/sandbox\n640 root sandbox /etc/sandbox/reconciler.yaml"
+	if got := sh("stat -c '%a %U %G %n' /etc/sandbox /etc/sandbox/reconciler.yaml"); got != want {
+		t.Errorf("the settings are\n%s\nand not\n%s", got, want)
+	}
+	if got := sh("dpkg --verify sandbox-lease; dpkg-query -W -f '${Conffiles}|${Conflicts}' sandbox-lease"); !strings.Contains(got,
+		"/etc/sandbox/reconciler.yaml") || !strings.Contains(got, "|policycoreutils-sandbox") {
+		t.Errorf("dpkg knows the package as %s", got)
+	}
+	sh("dpkg --remove sandbox-lease; ! command -v sandbox; [ -e /var/lib/sandbox/ledger.db ]; [ -e /etc/sandbox/reconciler.yaml ]")
+}
+
+// TestRunningFromTheImage: the release's image for this machine serves from the engine's socket and a new volume, as
+// the guide says.
+func TestRunningFromTheImage(t *testing.T) {
+	t.Parallel()
+	const tag = "sandbox-test/release:latest"
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	index, err := layout.ImageIndexFromPath(filepath.Join(dist(t), "image"))
+	must(t, err)
+	images, err := partial.FindImages(index, func(d v1.Descriptor) bool {
+		return d.Platform != nil && d.Platform.Architecture == runtime.GOARCH
+	})
+	must(t, err)
+	if len(images) != 1 {
+		t.Fatalf("the release has %d images for %s", len(images), runtime.GOARCH)
+	}
+	ref, err := name.NewTag(tag)
+	must(t, err)
+	must(t, tarball.WriteToFile(archive, ref, images[0]))
+	run(t, "docker", "load", "--input", archive)
+	t.Cleanup(func() { run(t, "docker", "rmi", "--force", tag) })
+
+	socket, group := engineSocket(t)
+	address := freeAddress(t)
+	id := run(t, "docker", "run", "--detach", "--network", "host", "--volume", socket+":/var/run/docker.sock", "--group-add",
+		group, "--volume", "/var/lib/sandbox", "--read-only", tag, "serve", "--generate-credentials", "--listen", address)
+	cleanUp(t, id, "docker", "logs", id)
+	awaitReady(t, "http://"+address)
+	run(t, "docker", "exec", id, "/usr/bin/sandbox", "reconciler", "doctor")
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	run(t, "docker", "cp", id+":/var/lib/sandbox/terraform-provider-sandbox/tokens", tokens)
+	text, err := os.ReadFile(tokens) // #nosec G304 -- the test's own
+	must(t, err)
+	g := playedBy(t, "http://"+address, strings.Fields(string(text))[1])
+	ann := g.join(sandbox.HostAccess{})
+	if got := g.exec(ann, "echo", "hello"); got != "hello\n" {
+		t.Errorf("the sandbox answers %q", got)
+	}
+	g.finish(ann)
+}
