@@ -90,7 +90,7 @@ func TestRunningInAContainer(t *testing.T) {
 	s.Volumes = []string{socket + ":/var/run/docker.sock", credentials + ":/credentials", games + ":" + games + ":ro"}
 	id := run(t, "docker", append(append([]string{"run", "--detach", "--network", "host"}, s.arguments()...),
 		append([]string{image}, s.Command...)...)...)
-	cleanUp(t, id, "docker", "logs", id)
+	cleanUp(t, id, "logs", id)
 	awaitReady(t, "http://"+address)
 
 	token := run(t, "docker", "exec", id, "/usr/local/bin/sandbox", "token", "create",

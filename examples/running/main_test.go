@@ -57,12 +57,12 @@ func engineSocket(t *testing.T) (path, group string) {
 	return path, strconv.FormatUint(uint64(info.Sys().(*syscall.Stat_t).Gid), 10)
 }
 
-// cleanUp removes a container at the test's end, and shows what a command says of it if that has failed.
-func cleanUp(t *testing.T, id string, name string, args ...string) {
+// cleanUp removes a container at the test's end, and shows what a docker command says of it if that has failed.
+func cleanUp(t *testing.T, id string, args ...string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			out, err := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...).CombinedOutput()
+			out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "docker", args...).CombinedOutput()
 			t.Logf("the reconciler's log (%v):\n%s", err, out)
 		}
 		run(t, "docker", "rm", "--force", "--volumes", id)

@@ -45,7 +45,7 @@ func TestRunningFromThePackage(t *testing.T) {
 	socket, group := engineSocket(t)
 	id := run(t, "docker", "run", "--detach", "--network", "host", "--volume", socket+":/run/docker.sock", image,
 		"sleep", "infinity")
-	cleanUp(t, id, "docker", "exec", id, "cat", "/var/log/reconciler")
+	cleanUp(t, id, "exec", id, "cat", "/var/log/reconciler")
 	sh := func(script string) string {
 		t.Helper()
 		return run(t, "docker", "exec", id, "sh", "-ec", script)
@@ -123,7 +123,7 @@ func TestRunningFromTheImage(t *testing.T) {
 	address := freeAddress(t)
 	id := run(t, "docker", "run", "--detach", "--network", "host", "--volume", socket+":/var/run/docker.sock", "--group-add",
 		group, "--volume", "/var/lib/sandbox", "--read-only", tag, "serve", "--generate-credentials", "--listen", address)
-	cleanUp(t, id, "docker", "logs", id)
+	cleanUp(t, id, "logs", id)
 	awaitReady(t, "http://"+address)
 	run(t, "docker", "exec", id, "/usr/bin/sandbox", "reconciler", "doctor")
 	tokens := filepath.Join(t.TempDir(), "tokens")

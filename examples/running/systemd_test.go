@@ -100,7 +100,7 @@ func newMachine(t *testing.T, address string) machine {
 		"--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined",
 		"--cgroupns", "private", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup", "--tmpfs", "/run", "--tmpfs", "/tmp",
 		"--env", "container=docker", "--volume", socket+":/engine.sock", image, "/lib/systemd/systemd")}
-	cleanUp(t, m.id, "docker", "exec", m.id, "journalctl", "--no-pager", "--lines", "100")
+	cleanUp(t, m.id, "exec", m.id, "journalctl", "--no-pager", "--lines", "100")
 	eventually(t, "systemd runs", func() bool {
 		out, err := exec.CommandContext(t.Context(), "docker", "exec", m.id, "systemctl", "is-system-running").Output()
 		return err == nil && strings.TrimSpace(string(out)) == "running"

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,7 +44,11 @@ func assemble(programs []program, version string, made time.Time) (v1.ImageIndex
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: p.system, Architecture: p.arch}},
 		})
 	}
-	return mutate.Annotations(index, labels).(v1.ImageIndex), nil
+	annotated, ok := mutate.Annotations(index, labels).(v1.ImageIndex)
+	if !ok {
+		return nil, errors.New("the library annotates an index as something else")
+	}
+	return annotated, nil
 }
 
 func (p program) image(labels map[string]string, made time.Time) (v1.Image, error) {

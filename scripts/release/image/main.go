@@ -26,10 +26,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
-		os.Exit(1) //nolint:gocritic // the context ends with the process
+		os.Exit(1)
 	}
 }
 
@@ -40,7 +41,7 @@ func run(ctx context.Context, args []string) error {
 	case len(args) > 2 && args[0] == "push":
 		return push(ctx, args[1], args[2:])
 	default:
-		return errors.New("usage: image build -version V -date D -out DIR OS/ARCH=PROGRAM..., or image push DIR REFERENCE...")
+		return errors.New("usage: image build -version V -date D -out DIR OS/ARCH=PROGRAM, or image push DIR REFERENCE")
 	}
 }
 
