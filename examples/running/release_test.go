@@ -122,7 +122,7 @@ func TestRunningFromTheImage(t *testing.T) {
 	socket, group := engineSocket(t)
 	address := freeAddress(t)
 	id := run(t, "docker", "run", "--detach", "--network", "host", "--volume", socket+":/var/run/docker.sock", "--group-add",
-		group, "--volume", "/var/lib/sandbox", "--read-only", tag, "serve", "--generate-credentials", "--listen", address)
+		group, "--volume", "/var/lib/sandbox", "--read-only", "--tmpfs", "/tmp", tag, "serve", "--generate-credentials", "--listen", address)
 	cleanUp(t, id, "logs", id)
 	awaitReady(t, "http://"+address)
 	run(t, "docker", "exec", id, "/usr/bin/sandbox", "reconciler", "doctor")
