@@ -51,7 +51,7 @@ func TestRunningFromThePackage(t *testing.T) {
 		return run(t, "docker", "exec", id, "sh", "-ec", script)
 	}
 	run(t, "docker", "cp", packages[0], id+":/sandbox.deb")
-	sh("groupadd --gid " + group + " docker") // as the engine's package does
+	sh("systemd-sysusers --inline 'g docker " + group + "'") // as the engine's package does
 	address := freeAddress(t)
 
 	begun := time.Now()
