@@ -64,13 +64,12 @@ func TestRunningFromThePackage(t *testing.T) {
 	awaitReady(t, "http://"+address)
 	ready := time.Since(begun)
 	token := sh("awk '{ print $2 }' /var/lib/sandbox/tokens")
+	command := fmt.Sprintf("export SANDBOX_RECONCILER_URL=http://%s SANDBOX_RECONCILER_TOKEN=%s; sandbox ", address, token)
 	g := playedBy(t, "http://"+address, token)
 	g.makeEnvironment(sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: player})
-	reconciler := fmt.Sprintf("export SANDBOX_RECONCILER_URL=http://%s SANDBOX_RECONCILER_TOKEN=%s; sandbox reconciler ",
-		address, token)
-	sh(reconciler + "leases acquire did:plc:ada " + environment)
+	sh(command + "lease create did:plc:ada " + environment)
 	const line = "Ada builds a city"
-	if got := sh(reconciler + "exec did:plc:ada::" + environment + " -- echo " + line); got != line {
+	if got := sh(command + "exec did:plc:ada::" + environment + " -- echo " + line); got != line {
 		t.Errorf("the first command writes %q", got)
 	}
 	first := time.Since(begun)
@@ -83,7 +82,7 @@ func TestRunningFromThePackage(t *testing.T) {
 	lease, err := g.client.GetLease(t.Context(), "did:plc:ada::"+environment)
 	must(t, err)
 	g.finish(sandbox.LeaseRef{ID: lease.ID, Generation: lease.Generation})
-	if got := sh(reconciler + "costs"); !strings.Contains(got, environment) {
+	if got := sh(command + "cost"); !strings.Contains(got, environment) {
 		t.Errorf("the costs are:\n%s", got)
 	}
 
@@ -125,7 +124,7 @@ func TestRunningFromTheImage(t *testing.T) {
 		group, "--volume", "/var/lib/sandbox", "--read-only", "--tmpfs", "/tmp", tag, "serve", "--generate-credentials", "--listen", address)
 	cleanUp(t, id, "logs", id)
 	awaitReady(t, "http://"+address)
-	run(t, "docker", "exec", id, "/usr/bin/sandbox", "reconciler", "doctor")
+	run(t, "docker", "exec", id, "/usr/bin/sandbox", "doctor")
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	run(t, "docker", "cp", id+":/var/lib/sandbox/terraform-provider-sandbox/tokens", tokens)
 	text, err := os.ReadFile(tokens) // #nosec G304 -- the test's own

@@ -77,7 +77,7 @@ func (p program) image(labels map[string]string, made time.Time) (v1.Image, erro
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = p.system, p.arch, v1.Time{Time: made}
 	config.Config = v1.Config{
-		Entrypoint:   []string{"/usr/bin/sandbox", "reconciler"},
+		Entrypoint:   []string{"/usr/bin/sandbox"},
 		Cmd:          []string{"serve"},
 		Env:          []string{"PATH=/usr/bin", "XDG_STATE_HOME=/var/lib/sandbox"},
 		ExposedPorts: map[string]struct{}{"8787/tcp": {}},
