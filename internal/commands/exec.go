@@ -401,7 +401,7 @@ func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (
 	}
 	for stream, o := range map[sandbox.ExecStream]ledger.Output{sandbox.Stdout: x.Stdout, sandbox.Stderr: x.Stderr} {
 		if o.IsObject() {
-			if err := tx.Snapshots().ForgetObjects([]string{output.Object(x, stream)}); err != nil {
+			if err := tx.Snapshots().ForgetObjects([]string{x.OutputObject(stream)}); err != nil {
 				return nil, err
 			}
 		}

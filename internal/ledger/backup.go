@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -65,56 +66,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// writeNew creates a file, for its owner only, that is complete or does not exist. It reserves the name
-// first, so that it never replaces a file. Errors: Conflict if the file exists; Unavailable.
-func writeNew(file string, write func(temporary string) error) (err error) {
-	// #nosec G304 -- the operator names the file
-	reserved, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return sandbox.Errorf(sandbox.Conflict, "%s exists and is not overwritten: use another file name, or move it away",
-			file)
-	}
-	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", file, err)
-	}
-	temporary := file + ".partial"
-	defer func() {
-		_ = reserved.Close() // nothing was written
+// writeNew creates the file of an embedded ledger, complete or not at all; see private.Create.
+func writeNew(file string, write func(temporary string) error) error {
+	return private.Create(file, func(temporary string) error {
+		err := write(temporary)
 		if err != nil {
-			err = errors.Join(err, removeAll(temporary, temporary+"-journal", temporary+"-wal", temporary+"-shm", file))
+			err = errors.Join(err, private.Remove(temporary+"-journal", temporary+"-wal", temporary+"-shm"))
 		}
-	}()
-	if err := removeAll(temporary); err != nil { // left by a program that was killed
 		return err
-	}
-	if err := createPrivate(temporary); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", temporary, err)
-	}
-	if err := write(temporary); err != nil {
-		return err
-	}
-	if err := errors.Join(syncFile(temporary), os.Rename(temporary, file), syncFile(filepath.Dir(file))); err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "writing %s: %w", file, err)
-	}
-	return nil
-}
-
-func removeAll(files ...string) error {
-	for _, file := range files {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return sandbox.Errorf(sandbox.Unavailable, "removing %s: %w", file, err)
-		}
-	}
-	return nil
-}
-
-// syncFile syncs a file, or the entries of a directory, to the disk.
-func syncFile(path string) error {
-	f, err := os.Open(path) // #nosec G304 -- the operator names the file
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	})
 }
 
 // openFile returns a connection to an embedded ledger's file without changing it.
@@ -226,17 +186,70 @@ func Restore(ctx context.Context, file, rawURL string, o Options) (BackupInfo, e
 	return c, restorePostgres(ctx, file, rawURL, o)
 }
 
-func restoreSQLite(ctx context.Context, file string, u *url.URL, o Options) error {
-	path, err := sqlitePath(u)
+// CheckVacant checks that Restore would find room for a ledger at a URL. It changes nothing. Errors: Conflict if there
+// is a ledger; as Open.
+func CheckVacant(ctx context.Context, rawURL string) error {
+	u, err := parseURL(rawURL)
 	if err != nil {
 		return err
 	}
+	if u.Scheme == "sqlite" {
+		path, err := sqlitePath(u)
+		if err != nil {
+			return err
+		}
+		return vacantSQLite(path)
+	}
+	x, err := Examine(ctx, rawURL)
+	if err != nil || x.ID == "" || x.Schema != schemaVersion { // Restore migrates an older one before it looks
+		return err
+	}
+	config, err := postgresAt(rawURL)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return connecting(err)
+	}
+	return errors.Join(vacantPostgres(ctx, conn, rawURL), conn.Close(context.WithoutCancel(ctx)))
+}
+
+func vacantSQLite(path string) error {
 	for _, part := range []string{"", "-wal", "-shm", "-journal"} { // SQLite would apply it to the new file
 		if _, err := os.Lstat(path + part); !errors.Is(err, fs.ErrNotExist) {
 			return sandbox.Errorf(sandbox.Conflict,
 				"%s exists and is not overwritten: stop the programs that use that ledger, and move it away with all its "+
 					"files", path+part)
 		}
+	}
+	return nil
+}
+
+// vacantPostgres checks that a ledger of this program's schema is unused.
+func vacantPostgres(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, rawURL string) error {
+	var used bool
+	err := db.QueryRow(ctx,
+		"SELECT EXISTS (SELECT FROM environments) OR EXISTS (SELECT FROM events) OR EXISTS (SELECT FROM tokens)").Scan(&used)
+	switch {
+	case err != nil:
+		return unavailable("restoring the ledger", err)
+	case used:
+		return sandbox.Errorf(sandbox.Conflict,
+			"the ledger at %s already has data and is not overwritten: restore to another database or schema", RedactURL(rawURL))
+	}
+	return nil
+}
+
+func restoreSQLite(ctx context.Context, file string, u *url.URL, o Options) error {
+	path, err := sqlitePath(u)
+	if err != nil {
+		return err
+	}
+	if err := vacantSQLite(path); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating the directory of ledger %s: %w", path, err)
@@ -267,7 +280,7 @@ func restorePostgres(ctx context.Context, file, rawURL string, o Options) (err e
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	current := filepath.Join(dir, "ledger.db")
-	if err := createPrivate(current); err != nil {
+	if err := private.Touch(current); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", current, err)
 	}
 	if err := copySQLite(ctx, file, current); err != nil {
@@ -303,18 +316,11 @@ func fillPostgres(ctx context.Context, file, rawURL string) (err error) {
 		return unavailable("restoring the ledger", err)
 	}
 	defer func() { _ = to.Rollback(context.WithoutCancel(ctx)) }() // no effect after the commit
-	var used bool
-	_, err = to.Exec(ctx, "SELECT begin_commit()")
-	if err == nil {
-		err = to.QueryRow(ctx,
-			"SELECT EXISTS (SELECT FROM environments) OR EXISTS (SELECT FROM events) OR EXISTS (SELECT FROM tokens)").Scan(&used)
-	}
-	switch {
-	case err != nil:
+	if _, err = to.Exec(ctx, "SELECT begin_commit()"); err != nil {
 		return unavailable("restoring the ledger", err)
-	case used:
-		return sandbox.Errorf(sandbox.Conflict,
-			"the ledger at %s already has data and is not overwritten: restore to another database or schema", RedactURL(rawURL))
+	}
+	if err := vacantPostgres(ctx, to, rawURL); err != nil {
+		return err
 	}
 	if _, err := to.Exec(ctx, "DELETE FROM ledgers; DELETE FROM clocks"); err != nil {
 		return unavailable("restoring the ledger", err)

@@ -24,10 +24,20 @@ type BackupInfo struct {
 	Leases       int64     `json:"leases"`
 	Living       int64     `json:"living_sandboxes"`
 	Events       int64     `json:"events"`
-	// Objects are those of the bucket that it names: the last saved states. Sealed is one text for each key
-	// that some of its secrets are sealed under.
-	Objects []string `json:"-"`
-	Sealed  [][]byte `json:"-"`
+	// Objects are those of the bucket that it names. Sealed is one text for each key that some of its secrets
+	// are sealed under.
+	Objects []BackupObject `json:"-"`
+	Sealed  [][]byte       `json:"-"`
+}
+
+// BackupObject is an object of the bucket that a backup names: a snapshot, or large output of a command.
+type BackupObject struct {
+	Object string
+	Bytes  int64
+	// SHA256 is that of a snapshot in hexadecimal, "" for output.
+	SHA256 string
+	// SnapshotOf is the key of a snapshot, "" for output. A lease cannot begin without its snapshot.
+	SnapshotOf string
 }
 
 // ExamineBackup checks the file of a backup from end to end, and returns what it holds. It changes nothing.
@@ -103,8 +113,7 @@ func (c *BackupInfo) read(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	c.TakenAt = taken.Time()
-	var err error
-	if c.Objects, err = texts(ctx, db, "SELECT object FROM saved_states ORDER BY object"); err != nil {
+	if err := c.readObjects(ctx, db); err != nil {
 		return err
 	}
 	sealed, err := texts(ctx, db, `SELECT min(sealed) FROM (SELECT sealed FROM environment_secrets UNION ALL
@@ -115,19 +124,56 @@ func (c *BackupInfo) read(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// texts reads the only column of a query.
-func texts(ctx context.Context, db querier, query string) (all []string, err error) {
+// readObjects reads the names of the objects, snapshots first: a replaced snapshot is soon deleted.
+func (c *BackupInfo) readObjects(ctx context.Context, db querier) error {
+	err := each(ctx, db, "SELECT object, bytes, sha256, key FROM saved_states ORDER BY object", func(rows *sql.Rows) error {
+		var o BackupObject
+		err := rows.Scan(&o.Object, &o.Bytes, &o.SHA256, &o.SnapshotOf)
+		c.Objects = append(c.Objects, o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, stream := range []sandbox.ExecStream{sandbox.Stdout, sandbox.Stderr} {
+		large := strings.ReplaceAll(`SELECT sandbox_id, id, holder, stream_kept FROM execs
+			WHERE stream_kept > length(coalesce(stream_inline, '')) ORDER BY id`, "stream", string(stream))
+		err := each(ctx, db, large, func(rows *sql.Rows) error {
+			var x Exec
+			var bytes int64
+			err := rows.Scan(&x.SandboxID, &x.ID, &x.Holder, &bytes)
+			c.Objects = append(c.Objects, BackupObject{Object: x.OutputObject(stream), Bytes: bytes})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls fn for each row of a query.
+func each(ctx context.Context, db querier, query string, fn func(*sql.Rows) error) error {
 	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = rows.Close() }() // Err has told all there is to tell
 	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, err
+		if err := fn(rows); err != nil {
+			return err
 		}
-		all = append(all, text)
 	}
-	return all, rows.Err()
+	return rows.Err()
+}
+
+// texts reads the only column of a query.
+func texts(ctx context.Context, db querier, query string) (all []string, err error) {
+	err = each(ctx, db, query, func(rows *sql.Rows) error {
+		var text string
+		err := rows.Scan(&text)
+		all = append(all, text)
+		return err
+	})
+	return all, err
 }

@@ -82,6 +82,12 @@ func (x *Exec) kept() int64 {
 	return x.Stdout.Kept + x.Stderr.Kept
 }
 
+// OutputObject names the object of a stream's large output. The name has the holder that followed the command to its
+// end, so that nothing another holder stores meanwhile replaces it.
+func (x *Exec) OutputObject(stream sandbox.ExecStream) string {
+	return "execs/" + x.SandboxID + "/" + x.ID + "-" + x.Holder + "/" + string(stream)
+}
+
 // Output describes one stream of an ended command.
 type Output struct {
 	Bytes int64

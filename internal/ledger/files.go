@@ -65,19 +65,19 @@ func create(ctx context.Context, path string, o Options) (err error) {
 	temporary := path + ".new"
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, removeAll(temporary))
+			err = errors.Join(err, private.Remove(temporary))
 		}
 	}()
-	if err := removeAll(temporary); err != nil { // left by a program that was killed
+	if err := private.Remove(temporary); err != nil { // left by a program that was killed
 		return err
 	}
-	if err := createPrivate(temporary); err != nil {
+	if err := private.Touch(temporary); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", path, err)
 	}
 	if err := fill(ctx, temporary, o); err != nil {
 		return err
 	}
-	if err := errors.Join(syncFile(temporary), os.Rename(temporary, path), syncFile(filepath.Dir(path))); err != nil {
+	if err := errors.Join(private.Sync(temporary), os.Rename(temporary, path), private.Sync(filepath.Dir(path))); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", path, err)
 	}
 	o.Logger.Info("ledger: created a new one", "file", path)
@@ -98,19 +98,6 @@ func fill(ctx context.Context, file string, o Options) (err error) {
 	}
 	_, err = migrate(ctx, goose.DialectSQLite3, pool, db, o)
 	return err
-}
-
-// createPrivate creates a file before SQLite does, so that its mode, and that of the files that SQLite
-// creates next to it, is 0600.
-func createPrivate(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // locked runs fn under the ledger's file lock. Without a lock, processes that create or migrate the same
@@ -163,13 +150,13 @@ func (f openFiles) intact() error {
 // rescue saves this process's committed data from files that are gone, and returns the new file.
 func (s *Store) rescue(path string) (file string, err error) {
 	file = path + ".rescued-" + s.now().UTC().Format("20060102T150405.000Z")
-	if err := createPrivate(file); err != nil {
+	if err := private.Touch(file); err != nil {
 		return "", err
 	}
 	if err := s.writes.Exec("VACUUM INTO ?", file).Error; err != nil {
-		return "", errors.Join(err, removeAll(file))
+		return "", errors.Join(err, private.Remove(file))
 	}
-	return file, syncFile(file)
+	return file, private.Sync(file)
 }
 
 // logRescue saves data that would be lost with this process, and logs where it is.

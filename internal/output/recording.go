@@ -3,7 +3,6 @@ package output
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -23,20 +22,14 @@ const (
 	putTimeout = time.Minute
 )
 
-// Object names what is kept of a stream, as the holder that followed the command to its end has
-// stored it: what another one stores meanwhile does not replace it.
-func Object(x *ledger.Exec, stream sandbox.ExecStream) string {
-	return fmt.Sprintf("execs/%s/%s-%s/%s", x.SandboxID, x.ID, x.Holder, stream)
-}
-
 // Objects names what is kept of a command beside the ledger.
 func Objects(x *ledger.Exec) (objects []string) {
 	// The texts are not loaded, so what may be an object is named. The removal of one that is not there changes nothing.
 	if x.Stdout.Kept > earlierInline {
-		objects = append(objects, Object(x, sandbox.Stdout))
+		objects = append(objects, x.OutputObject(sandbox.Stdout))
 	}
 	if x.Stderr.Kept > earlierInline {
-		objects = append(objects, Object(x, sandbox.Stderr))
+		objects = append(objects, x.OutputObject(sandbox.Stderr))
 	}
 	return objects
 }
@@ -195,7 +188,7 @@ func (v *Service) StoreLarge(ctx context.Context, x *ledger.Exec, r *Recording) 
 	}
 	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for stream := range large {
-			if err := tx.Snapshots().MarkForDeletion(Object(x, stream), tx.Now.Add(ledger.SpanOf(doomFor))); err != nil {
+			if err := tx.Snapshots().MarkForDeletion(x.OutputObject(stream), tx.Now.Add(ledger.SpanOf(doomFor))); err != nil {
 				return err
 			}
 		}
@@ -205,7 +198,7 @@ func (v *Service) StoreLarge(ctx context.Context, x *ledger.Exec, r *Recording) 
 		return err
 	}
 	for stream, t := range large {
-		if err := v.put(ctx, Object(x, stream), t); err != nil {
+		if err := v.put(ctx, x.OutputObject(stream), t); err != nil {
 			return err
 		}
 	}
@@ -231,7 +224,7 @@ func (v *Service) Open(ctx context.Context, x *ledger.Exec, stream sandbox.ExecS
 	case offset == k.Kept:
 		return io.NopCloser(bytes.NewReader(nil)), nil
 	default:
-		r, err := v.Objects.Open(ctx, Object(x, stream), offset)
+		r, err := v.Objects.Open(ctx, x.OutputObject(stream), offset)
 		return r, lifecycle.AsError(err)
 	}
 }

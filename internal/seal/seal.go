@@ -23,6 +23,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,8 +37,8 @@ const (
 	idSize  = 8
 	// format is the first byte of everything sealed; the key's id, the nonce and the text follow.
 	format = 1
-	// maxFile bounds a key file, in bytes.
-	maxFile = 64 << 10
+	// MaxFile bounds a key file, in bytes.
+	MaxFile = 64 << 10
 )
 
 // Keys seal and open. They are safe for concurrent use. A nil *Keys has no key.
@@ -216,21 +217,47 @@ func Count(file string) (int, error) {
 	return len(keys), err
 }
 
-// read reads a key file, which only its owner may have access to. Errors: Invalid, naming it.
-func read(file string) ([]key, error) {
-	info, err := os.Stat(file)
+// Contents returns the text of a key file, after checking it. Errors: as Count.
+func Contents(file string) ([]byte, error) {
+	text, _, err := readText(file)
+	return text, err
+}
+
+// Missing returns the ids of the keys of one file that another one lacks. Errors: as Count.
+func Missing(file, of string) (ids []string, err error) {
+	has, err := read(file)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "reading the key for secrets: %w", err)
-	}
-	if err := private.Check(file, "keys", info); err != nil {
 		return nil, err
 	}
-	if info.Size() > maxFile {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%s is larger than %d bytes: it is no key file", file, maxFile)
+	wanted, err := read(of)
+	for _, k := range wanted {
+		if !slices.ContainsFunc(has, func(h key) bool { return bytes.Equal(h.id, k.id) }) {
+			ids = append(ids, hex.EncodeToString(k.id))
+		}
+	}
+	return ids, err
+}
+
+// read reads a key file, which only its owner may have access to. Errors: Invalid, naming it.
+func read(file string) ([]key, error) {
+	_, keys, err := readText(file)
+	return keys, err
+}
+
+func readText(file string) ([]byte, []key, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, nil, sandbox.Errorf(sandbox.Invalid, "reading the key for secrets: %w", err)
+	}
+	if err := private.Check(file, "keys", info); err != nil {
+		return nil, nil, err
+	}
+	if info.Size() > MaxFile {
+		return nil, nil, sandbox.Errorf(sandbox.Invalid, "%s is larger than %d bytes: it is no key file", file, MaxFile)
 	}
 	text, err := os.ReadFile(file) // #nosec G304 -- the operator names the file
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "reading the key for secrets: %w", err)
+		return nil, nil, sandbox.Errorf(sandbox.Invalid, "reading the key for secrets: %w", err)
 	}
 	var keys []key
 	n := 0
@@ -242,15 +269,15 @@ func read(file string) ([]key, error) {
 		}
 		parsed, ok := parse(words)
 		if !ok {
-			return nil, sandbox.Errorf(sandbox.Invalid, "%s line %d: want %s and the base64 of %d bytes",
+			return nil, nil, sandbox.Errorf(sandbox.Invalid, "%s line %d: want %s and the base64 of %d bytes",
 				file, n, keyKind, keySize)
 		}
 		keys = append(keys, parsed)
 	}
 	if len(keys) == 0 {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%s holds no key", file)
+		return nil, nil, sandbox.Errorf(sandbox.Invalid, "%s holds no key", file)
 	}
-	return keys, nil
+	return text, keys, nil
 }
 
 func parse(words []string) (key, bool) {

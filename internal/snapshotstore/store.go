@@ -106,16 +106,9 @@ func compress(ctx context.Context, out io.Writer, data io.Reader, limit int64) (
 // Errors: NotFound when the bucket has no such object, Failed with ReasonCopyFailed when it is not
 // what was saved.
 func (s *Store) Load(ctx context.Context, a Archive) (io.ReadCloser, error) {
-	if err := checkObject(a.Object); err != nil {
-		return nil, err
-	}
-	spool, err := NewSpool()
+	spool, err := s.Fetch(ctx, a)
 	if err != nil {
-		return nil, s.failed("load", a.Object, err)
-	}
-	if err := s.fetch(ctx, a, spool); err != nil {
-		spool.Discard()
-		return nil, s.failed("load", a.Object, err)
+		return nil, err
 	}
 	z, err := zstd.NewReader(spool, zstd.WithDecoderMaxMemory(decoderMemory), zstd.WithDecoderConcurrency(2))
 	if err != nil {
@@ -128,6 +121,23 @@ func (s *Store) Load(ctx context.Context, a Archive) (io.ReadCloser, error) {
 		left:  a.Size,
 		fail:  func(err error) error { return s.failed("load", a.Object, err) },
 	}, nil
+}
+
+// Fetch returns what is stored for an archive, still compressed, once its checksum was verified whole. The caller
+// discards the spool. Errors: as Load.
+func (s *Store) Fetch(ctx context.Context, a Archive) (*Spool, error) {
+	if err := checkObject(a.Object); err != nil {
+		return nil, err
+	}
+	spool, err := NewSpool()
+	if err != nil {
+		return nil, s.failed("load", a.Object, err)
+	}
+	if err := s.fetch(ctx, a, spool); err != nil {
+		spool.Discard()
+		return nil, s.failed("load", a.Object, err)
+	}
+	return spool, nil
 }
 
 // fetch takes a stored archive to the spool, and verifies it.

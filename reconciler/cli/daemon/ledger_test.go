@@ -1,8 +1,10 @@
 package daemon_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 )
@@ -37,7 +40,7 @@ func wantCommand(t *testing.T, code int, texts string, args ...string) {
 func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup"
+	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup.tar"
 	wantCommand(t, cli.ExitFailed, "there is no ledger", "backup", "--ledger", from, file)
 	wantCommand(t, cli.ExitDone, "11, was 0", "migrate", "--ledger", from)
 	wantCommand(t, cli.ExitDone, "11, was 11", "migrate", "--ledger", from)
@@ -52,40 +55,83 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	wantCommand(t, cli.ExitUsage, "the file to create", "backup", "--ledger", from)
 	wantCommand(t, cli.ExitUsage, "table or json", "backup", "--ledger", from, dir+"/other", "--output", "xml")
 
-	wantCommand(t, cli.ExitFailed, "a key: reading the key", "restore", "--ledger", to, file)
-	key := []string{"restore", "--ledger", to, "--secret-key-file", ledger.SecretKeyFile(from), file}
-	wantCommand(t, cli.ExitFailed, "snapshot 1/2/3.tar.zst", key...)
-	if err := os.MkdirAll(filepath.Join(dir, "to/state/1/2"), 0o700); err != nil {
-		t.Fatal(err)
+	wantCommand(t, cli.ExitDone, "1 snapshot, 0 outputs", "restore", "--ledger", to, "--check", file)
+	if _, err := os.Stat(filepath.Join(dir, "to")); !os.IsNotExist(err) {
+		t.Errorf("a check has written something: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "to/state/1/2/3.tar.zst"), []byte("state"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wantCommand(t, cli.ExitDone, "all pages and references are valid", append(key, "--check")...)
-	if _, err := os.Stat(filepath.Join(dir, "to/ledger.db")); !os.IsNotExist(err) {
-		t.Errorf("a check has made the ledger: %v", err)
-	}
-	code, out := command(t, append(key, "--output", "json")...)
+	code, out := command(t, "restore", "--ledger", to, "--output", "json", file)
 	var restored struct {
 		LedgerID   string `json:"ledger_id"`
 		RestoredTo string `json:"restored_to"`
-		States     int    `json:"states"`
+		Snapshots  int    `json:"snapshots"`
+		Keys       bool   `json:"keys"`
 	}
 	if err := json.Unmarshal([]byte(out), &restored); err != nil || code != 0 || restored.RestoredTo != to ||
-		restored.States != 1 {
+		restored.Snapshots != 1 || !restored.Keys {
 		t.Errorf("it ends with %d and says %s", code, out)
 	}
 	if x, err := ledger.Examine(t.Context(), to); err != nil || x.ID != restored.LedgerID || x.ID == "" {
 		t.Errorf("the restored ledger is %+v, %v, want %s", x, err, restored.LedgerID)
 	}
-	wantCommand(t, cli.ExitFailed, "is not overwritten", key...)
-	wantCommand(t, cli.ExitDone, "missing", "restore", "--incomplete",
-		"--ledger", "sqlite://"+dir+"/third/ledger.db", file)
+	for _, file := range []string{"ledger.db.key", "state/1/2/3.tar.zst"} {
+		if _, err := os.Stat(filepath.Join(dir, "to", file)); err != nil {
+			t.Error(err)
+		}
+	}
+	wantCommand(t, cli.ExitFailed, "is not overwritten", "restore", "--ledger", to, file)
+}
+
+func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup.tar"
+	sealed, err := seal.InFile(ledger.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keepSomething(t, from, sealed)
+	wantCommand(t, cli.ExitDone, "left out", "backup", "--ledger", from, "--without-keys", "--without-saved-data", file)
+	for _, args := range [][]string{{"--check"}, {}} {
+		code, out := command(t, append([]string{"restore", "--ledger", to, file}, args...)...)
+		missing := 0
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "missing ") {
+				missing++
+			}
+			if short := strings.ReplaceAll(line, dir, "/var/lib/sandbox"); len(short) > 160 {
+				t.Errorf("%d characters: %s", len(short), line)
+			}
+		}
+		if code != cli.ExitFailed || missing != 2 || !strings.Contains(out, "2 parts are missing") {
+			t.Errorf("%v ends with %d and says\n%s", args, code, out)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "to/ledger.db")); !os.IsNotExist(err) {
+			t.Errorf("%v has made the ledger: %v", args, err)
+		}
+	}
+	wantCommand(t, cli.ExitDone, "missing", "restore", "--incomplete", "--ledger", to, file)
+
+	if err := os.RemoveAll(filepath.Join(dir, "from/state")); err != nil {
+		t.Fatal(err)
+	}
+	wantCommand(t, cli.ExitFailed, "was written, but lacks 1 part", "backup", "--ledger", from, dir+"/lacking.tar")
 }
 
 // keepSomething puts a secret and a saved state on a ledger.
 func keepSomething(t *testing.T, url string, sealed []byte) {
 	t.Helper()
+	bucket, err := snapshotstore.Open(t.Context(), ledger.DefaultSnapshotURL(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data bytes.Buffer
+	if err := tar.NewWriter(&data).Close(); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := bucket.Save(t.Context(), "1/2/3.tar.zst", &data, 1<<20)
+	if err := errors.Join(err, bucket.Close()); err != nil {
+		t.Fatal(err)
+	}
 	store, err := ledger.Open(t.Context(), url, ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -102,15 +148,13 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		}); err != nil {
 			return err
 		}
-		if err := tx.Snapshots().MarkForDeletion("1/2/3.tar.zst", ledger.Never); err != nil {
+		if err := tx.Snapshots().MarkForDeletion(saved.Object, ledger.Never); err != nil {
 			return err
 		}
-		return tx.Snapshots().Publish(&ledger.SavedSnapshot{Key: "k", Object: "1/2/3.tar.zst"}, tx.Now)
+		return tx.Snapshots().Publish(&ledger.SavedSnapshot{Key: "k", Object: saved.Object, SHA256: saved.SHA256,
+			Bytes: saved.Bytes, UnpackedBytes: saved.Size}, tx.Now)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Close(); err != nil {
+	if err := errors.Join(err, store.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -22,7 +22,10 @@ const envPrefix = "SANDBOX_SERVE_"
 const flagConfig = "config"
 
 // notSettings are flags that only the command line accepts.
-var notSettings = []string{flagConfig, "check", "generate-credentials", "help", "output"}
+var notSettings = []string{
+	flagConfig, "check", "generate-credentials", "help", "in-place", "incomplete", "output", "without-keys",
+	"without-saved-data",
+}
 
 // origins maps a setting to its source: flag, environment or file. A setting with its default value is absent.
 type origins map[string]string
