@@ -164,7 +164,7 @@ func TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty(t *testing.T) {
 			TokenFile:  i.Dir + "/tokens",
 			SecretFile: i.Dir + "/secrets",
 			Logger:     slog.New(slog.DiscardHandler),
-		}, func(string) { stop() })
+		}, func(reconciler.Started) { stop() })
 		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: it ended with %v", name, err)
 		}

@@ -177,6 +177,18 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.now, nil
 }
 
+// name returns the first host name that the certificate is for, "" if it has only patterns and addresses.
+func (c *certificate) name() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range c.now.Leaf.DNSNames {
+		if !strings.HasPrefix(name, "*") {
+			return name
+		}
+	}
+	return ""
+}
+
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}
 }

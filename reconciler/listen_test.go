@@ -40,8 +40,8 @@ func (i *install) serve(change func(*reconciler.Config)) *served {
 	return &served{i.Serve(change)}
 }
 
-// certify writes a certificate for 127.0.0.1 with a serial number, and its key.
-func (i *install) certify(serial int64) {
+// certify writes a certificate for 127.0.0.1 and host names with a serial number, and its key.
+func (i *install) certify(serial int64, names ...string) {
 	i.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -52,6 +52,7 @@ func (i *install) certify(serial int64) {
 		NotBefore:             time.Now().Add(-time.Hour),
 		NotAfter:              time.Now().Add(time.Hour),
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:              names,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 	}

@@ -81,7 +81,9 @@ type Config struct {
 	// KeptOutput limits the stored output of commands and sessions.
 	KeptOutput KeptOutput
 	Version    string
-	Logger     *slog.Logger
+	// Command is how a shell calls the commands of this program, for hints; empty means "reconciler".
+	Command string
+	Logger  *slog.Logger
 	// Reloads delivers later settings. Serve reloads tokens, webhook secrets, the client secret and the roles of OpenID
 	// Connect, and the certificate.
 	Reloads <-chan Config `json:"-"`
@@ -118,9 +120,9 @@ const (
 	idleTimeout = 2 * time.Minute
 )
 
-// Serve runs a reconciler until ctx ends. It calls ready, unless nil, with the address once it serves requests. Work in
-// progress is finished or continues at the next start, so it is safe to kill the process.
-func Serve(ctx context.Context, c Config, ready func(address string)) (err error) {
+// Serve runs a reconciler until ctx ends. It calls ready, unless nil, once it serves requests. Work in progress is
+// finished or continues at the next start, so it is safe to kill the process.
+func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 	c.CleanupTTL = cmp.Or(c.CleanupTTL, retention.DefaultTTL)
 	if err := c.Validate(); err != nil {
 		return err
@@ -224,7 +226,16 @@ func Serve(ctx context.Context, c Config, ready func(address string)) (err error
 	}
 	stopReloads := running(ctx, func(ctx context.Context) { c.reload(ctx, handler, files) })
 	defer stopReloads()
-	return run(ctx, c, engine, counts, handler, listener, files.certificate, ready)
+	introduction, err := c.started(listener.Addr().String(), store.ID(), files.certificate)
+	if err != nil {
+		return err
+	}
+	return run(ctx, c, engine, counts, handler, listener, files.certificate, func() {
+		introduction.log(c.Logger)
+		if ready != nil {
+			ready(introduction)
+		}
+	})
 }
 
 // verify checks the ledger for damage. The store reports damage as a fault from then on.
@@ -422,7 +433,7 @@ func (c Config) Keys() *seal.Keys {
 
 // run serves requests and runs the loop until ctx ends or serving fails.
 func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.Metrics, handler http.Handler,
-	listener net.Listener, cert *certificate, ready func(string)) error {
+	listener net.Listener, cert *certificate, ready func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	// The end of the base context ends streams, so that a shutdown does not wait for them.
@@ -450,11 +461,7 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.
 		served <- server.Serve(listener)
 	}()
 
-	address := listener.Addr().String()
-	c.Logger.Info("reconciler: serving", "address", address, "ledger", ledger.RedactURL(c.LedgerURL), "version", c.Version)
-	if ready != nil {
-		ready(address)
-	}
+	ready()
 	var err error
 	select {
 	case <-ctx.Done():

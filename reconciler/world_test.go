@@ -48,7 +48,7 @@ func serve(config string) error {
 		return err
 	}
 	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	return reconciler.Serve(context.Background(), c, func(address string) { fmt.Println(address) })
+	return reconciler.Serve(context.Background(), c, func(s reconciler.Started) { fmt.Println(s.Address) })
 }
 
 // world is one ledger with its credentials, and a reconciler that may come and go.

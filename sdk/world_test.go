@@ -45,7 +45,7 @@ func serve(config string) error {
 		return err
 	}
 	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	return reconciler.Serve(context.Background(), c, func(address string) { fmt.Println(address) })
+	return reconciler.Serve(context.Background(), c, func(s reconciler.Started) { fmt.Println(s.Address) })
 }
 
 // world is a reconciler on the machine's Docker Engine, with a proxy before it that breaks requests.

@@ -53,6 +53,15 @@ func Connect(host, context string) (*Client, error) {
 	return api, nil
 }
 
+// Address returns the address of the engine that Connect finds. Errors: Invalid.
+func Address(host, context string) (string, error) {
+	found, err := find(host, context)
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "docker: find the engine: %w", err)
+	}
+	return cmp.Or(found.host, client.DefaultDockerHost), nil
+}
+
 // endpoint is the address of an engine.
 type endpoint struct {
 	host string

@@ -56,7 +56,7 @@ func (w *World) ReconcilerOf(change func(*reconciler.Config)) Reconciler {
 	ctx, cancel := context.WithCancel(context.Background())
 	address, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- reconciler.Serve(ctx, config, func(a string) { address <- a })
+		ended <- reconciler.Serve(ctx, config, func(s reconciler.Started) { address <- s.Address })
 	}()
 	stopped := false
 	stop := func() {

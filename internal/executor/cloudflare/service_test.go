@@ -81,7 +81,7 @@ func (h *house) start() {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() { ended <- reconciler.Serve(ctx, h.config, func(address string) { ready <- address }) }()
+	go func() { ended <- reconciler.Serve(ctx, h.config, func(s reconciler.Started) { ready <- s.Address }) }()
 	h.end = func() {
 		h.Helper()
 		cancel()

@@ -89,6 +89,9 @@ func NewClient(cfg Config) (*dockerapi.Client, error) {
 	return dockerapi.Connect(cfg.Host, cfg.Context)
 }
 
+// Address returns the address of the engine that cfg names. Errors: Invalid, if the context is not valid.
+func Address(cfg Config) (string, error) { return dockerapi.Address(cfg.Host, cfg.Context) }
+
 // New returns an executor for the engine that cfg names. It does not connect. Errors: Invalid, if the
 // address, the context, the pool or a setting of gateways is not valid.
 func New(cfg Config) (*Executor, error) {

@@ -4,13 +4,16 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"syscall"
 
+	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
@@ -126,7 +129,13 @@ func (s *serve) run(cmd *cobra.Command, from origins) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbagePercent)
 	}
-	return reconciler.Serve(ctx, s.Config, systemd.ready)
+	s.Command = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
+	return reconciler.Serve(ctx, s.Config, func(started reconciler.Started) {
+		if out, is := cmd.OutOrStdout().(*os.File); is && isatty.IsTerminal(out.Fd()) {
+			fmt.Fprint(cmd.OutOrStdout(), started) // best effort: the log says the same
+		}
+		systemd.ready(started.Address)
+	})
 }
 
 // newLogger returns a logger on standard error. The caller has checked the format.

@@ -93,7 +93,7 @@ func (i *Install) Serve(change func(*reconciler.Config)) *Served {
 	change(&s.Config)
 	ctx, stop := context.WithCancel(i.Context())
 	ready, done := make(chan string, 1), make(chan error, 1)
-	go func() { done <- reconciler.Serve(ctx, s.Config, func(address string) { ready <- address }) }()
+	go func() { done <- reconciler.Serve(ctx, s.Config, func(s reconciler.Started) { ready <- s.Address }) }()
 	i.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
