@@ -17,7 +17,7 @@ import (
 func TestAccGuidesAreTrue(t *testing.T) {
 	t.Parallel()
 	for _, guide := range []string{"getting-started", "cost-review", "ci", "upgrading", "from-docker-container", "http", "state",
-		"README"} {
+		"backup", "README"} {
 		t.Run(guide, func(t *testing.T) {
 			t.Parallel()
 			w := providertest.New(t)
@@ -66,7 +66,7 @@ func readGuide(t *testing.T, name string) guide {
 	g := guide{name: name}
 	file := "../templates/guides/" + name + ".md.tmpl"
 	switch name {
-	case "http", "state": // they show no files
+	case "http", "state", "backup": // they show no files
 		file = "../templates/guides/" + name + ".md"
 	case "README":
 		file = "../README.md"
@@ -101,6 +101,7 @@ const required = `terraform {
 // that they leave behind.
 var asking = map[string]string{
 	"http":   "",
+	"backup": "",
 	"state":  "sandbox env delete rpg-1\n",
 	"README": "terraform destroy -auto-approve\nsandbox env delete catan-7\n",
 }
