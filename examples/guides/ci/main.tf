@@ -26,6 +26,8 @@ resource "sandbox_environment" "tests" {
   type  = "coding"
   image = var.image
 
+  image_pull = "missing" # the reconciler's engine pulls it
+
   network = {
     mode = "none"
   }

@@ -20,6 +20,8 @@ resource "sandbox_environment" "game" {
   type  = "rpg"
   image = var.image
 
+  image_pull = "missing"
+
   network = {
     mode = "none"
   }
