@@ -126,7 +126,8 @@ func (c *BackupInfo) read(ctx context.Context, db *sql.DB) error {
 
 // readObjects reads the names of the objects, snapshots first: a replaced snapshot is soon deleted.
 func (c *BackupInfo) readObjects(ctx context.Context, db querier) error {
-	err := each(ctx, db, "SELECT object, bytes, sha256, key FROM saved_states ORDER BY object", func(rows *sql.Rows) error {
+	const saved = "SELECT object, bytes, sha256, key FROM saved_states ORDER BY object"
+	err := each(ctx, db, saved, func(rows *sql.Rows) error {
 		var o BackupObject
 		err := rows.Scan(&o.Object, &o.Bytes, &o.SHA256, &o.SnapshotOf)
 		c.Objects = append(c.Objects, o)

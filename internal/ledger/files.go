@@ -77,7 +77,8 @@ func create(ctx context.Context, path string, o Options) (err error) {
 	if err := fill(ctx, temporary, o); err != nil {
 		return err
 	}
-	if err := errors.Join(private.Sync(temporary), os.Rename(temporary, path), private.Sync(filepath.Dir(path))); err != nil {
+	err = errors.Join(private.Sync(temporary), os.Rename(temporary, path), private.Sync(filepath.Dir(path)))
+	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", path, err)
 	}
 	o.Logger.Info("ledger: created a new one", "file", path)

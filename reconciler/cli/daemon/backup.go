@@ -2,8 +2,12 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +25,11 @@ func (k *directCommand) places() backup.Config {
 		SecretKeyFile: cmp.Or(k.SecretKeyFile, ledger.SecretKeyFile(k.LedgerURL)),
 		SnapshotURL:   cmp.Or(k.SnapshotURL, ledger.DefaultSnapshotURL(k.LedgerURL)),
 	}
+}
+
+// interruptible returns a context that ends with a signal, so that the command removes what it has not finished.
+func interruptible(cmd *cobra.Command) (ctx context.Context, stop context.CancelFunc) {
+	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 }
 
 func newBackupCommand(version string) *cobra.Command {
@@ -51,8 +60,10 @@ Next to the archive, the command needs room for a copy of the ledger.` + setting
 			}
 			c := k.places()
 			c.WithoutKeys, c.WithoutSavedData, c.Version = withoutKeys, withoutData, version
+			ctx, restoreSignals := interruptible(cmd)
+			defer restoreSignals()
 			stop := cli.Progress(cmd, "backing up")
-			r, err := backup.Create(cmd.Context(), args[0], c)
+			r, err := backup.Create(ctx, args[0], c)
 			stop()
 			if err != nil {
 				return err
@@ -65,7 +76,7 @@ Next to the archive, the command needs room for a copy of the ledger.` + setting
 		},
 	}
 	k.addFlags(cmd.Flags(), "secret-key-file", "state-url", "without-keys", "without-saved-data")
-	cmd.Flags().BoolVar(&withoutKeys, "without-keys", false, "leave out the keys: without them, the archive reveals no secret")
+	cmd.Flags().BoolVar(&withoutKeys, "without-keys", false, "leave out the keys; then the archive reveals no secret")
 	cmd.Flags().BoolVar(&withoutData, "without-saved-data", false, "leave out the bucket's snapshots and output")
 	return cmd
 }
@@ -135,8 +146,10 @@ The backup does not know what happened after it was taken. When serve runs again
 }
 
 func (k *directCommand) check(cmd *cobra.Command, file string, incomplete bool) error {
+	ctx, restoreSignals := interruptible(cmd)
+	defer restoreSignals()
 	stop := cli.Progress(cmd, "checking the backup")
-	r, err := backup.Check(cmd.Context(), file, k.places())
+	r, err := backup.Check(ctx, file, k.places())
 	stop()
 	if err != nil {
 		return err
@@ -148,8 +161,10 @@ func (k *directCommand) check(cmd *cobra.Command, file string, incomplete bool) 
 }
 
 func (k *directCommand) restore(cmd *cobra.Command, file string, incomplete bool) error {
+	ctx, restoreSignals := interruptible(cmd)
+	defer restoreSignals()
 	stop := cli.Progress(cmd, "restoring")
-	r, isRestored, err := backup.Restore(cmd.Context(), file, k.places(), incomplete)
+	r, isRestored, err := backup.Restore(ctx, file, k.places(), incomplete)
 	stop()
 	if err != nil {
 		return err
@@ -211,7 +226,7 @@ func (b backupReport) lines() [][]string {
 		}
 	}
 	if b.MissingOutputs > 0 {
-		lines = append(lines, []string{"lost", printable.Count(b.MissingOutputs, "output of a command", "outputs of commands")})
+		lines = append(lines, []string{"lost", outputs(b.MissingOutputs)})
 	}
 	if b.RestoredTo != "" {
 		lines = append(lines, []string{"restored to", b.RestoredTo})
@@ -234,6 +249,7 @@ func (b backupReport) savedData() string {
 	if b.WithoutSavedData {
 		return "left out"
 	}
-	return printable.Count(b.Snapshots, "snapshot", "snapshots") + ", " +
-		printable.Count(b.Outputs, "output of a command", "outputs of commands")
+	return printable.Count(b.Snapshots, "snapshot", "snapshots") + ", " + outputs(b.Outputs)
 }
+
+func outputs(n int) string { return printable.Count(n, "output of a command", "outputs of commands") }

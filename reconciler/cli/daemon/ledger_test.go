@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
 )
 
 // command runs one of the reconciler's own commands and returns its exit code and its output.
@@ -115,6 +118,43 @@ func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCommand(t, cli.ExitFailed, "was written, but lacks 1 part", "backup", "--ledger", from, dir+"/lacking.tar")
+}
+
+// TestAnInterruptedBackupLeavesNothing interrupts one that waits for its bucket.
+func TestAnInterruptedBackupLeavesNothing(t *testing.T) {
+	t.Parallel()
+	i := servetest.New(t)
+	url := "sqlite://" + i.Dir + "/ledger.db"
+	keepSomething(t, url, []byte("not sealed"))
+	asked := make(chan struct{}, 1)
+	bucket := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default: // a retry
+		}
+		<-r.Context().Done()
+	}))
+	defer bucket.Close()
+	dir := t.TempDir()
+	cmd := i.Command(t.Context(), "backup", "--ledger", url, "--without-keys",
+		"--state-url", "s3://kept?region=auto&use_path_style=true&endpoint="+bucket.URL, dir+"/backup.tar")
+	cmd.Env = append(cmd.Env, "AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=test-secret", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() < 0 {
+		t.Errorf("it ended with %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v\n%s", left, err, out.String())
+	}
 }
 
 // keepSomething puts a secret and a saved state on a ledger.
