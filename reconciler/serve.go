@@ -81,7 +81,7 @@ type Config struct {
 	// KeptOutput limits the stored output of commands and sessions.
 	KeptOutput KeptOutput
 	Version    string
-	// Command is how a shell calls the commands of this program, for hints; empty means "reconciler".
+	// Command is how a shell calls the commands of this program, for hints; empty means "sandbox".
 	Command string
 	Logger  *slog.Logger
 	// Reloads delivers later settings. Serve reloads tokens, webhook secrets, the client secret and the roles of OpenID

@@ -51,8 +51,8 @@ func (c Config) started(address, ledgerID string, cert *certificate) (Started, e
 	if c.Cloudflare.AccountID != "" {
 		s.Engine += ", cloudflare " + c.Cloudflare.AccountID
 	}
-	command := cmp.Or(c.Command, "reconciler")
-	s.Try = command + " leases --url " + word(s.API) + " --token-file " + word(s.TokenFile)
+	command := cmp.Or(c.Command, "sandbox")
+	s.Try = command + " lease list --url " + word(s.API) + " --token-file " + word(s.TokenFile)
 	if s.TokenFile == "" {
 		s.Try = command + " token create ops --scope admin --ledger " + word(s.Ledger)
 	}

@@ -77,7 +77,7 @@ func TestAStartedReconcilerShowsNoPassword(t *testing.T) {
 	if err != nil || !strings.Contains(s.String(), x.ID) {
 		t.Errorf("it does not name ledger %s, %v:\n%s", x.ID, err, s)
 	}
-	if !strings.HasPrefix(s.Try, "reconciler token create ops --scope admin --ledger 'postgres://") {
+	if !strings.HasPrefix(s.Try, "sandbox token create ops --scope admin --ledger 'postgres://") {
 		t.Errorf("without a token file, the first command is %s", s.Try)
 	}
 }

@@ -52,7 +52,7 @@ The file has mode 0600. Encrypt it before you store it elsewhere, or pass --with
 file apart. Tokens are in it only as hashes. Back up the files of tokens and webhook secrets yourself.
 
 Next to the archive, the command needs room for a copy of the ledger.` + settingsOfServe,
-		Example: `  reconciler backup --config /etc/sandbox/reconciler.yaml /var/backups/sandbox-$(date +%F).tar`,
+		Example: `  sandbox backup --config /etc/sandbox/reconciler.yaml /var/backups/sandbox-$(date +%F).tar`,
 		Args:    one("the file to create"), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := k.resolve(cmd); err != nil {
@@ -104,7 +104,7 @@ The backup does not know what happened after it was taken. When serve runs again
 - each live lease counts as used at the time of the restore, so no TTL expires too early;
 - leases that ended since the backup are reported as vanished;
 - unknown sandboxes keep running and are reported as drift (orphan), at most until their maximum lifetime.
-  "reconciler adopt" adopts them, and "reconciler adopt --end" destroys them;
+  "sandbox adopt" adopts them, and "sandbox adopt --end" destroys them;
 - the sandboxes of warm pools are destroyed, because a lease may have used them since the backup;
 - conditions received since the backup are lost: let the game servers send them again.` + settingsOfServe,
 		Args: func(cmd *cobra.Command, args []string) error {

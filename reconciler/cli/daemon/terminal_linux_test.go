@@ -90,7 +90,7 @@ func TestServeIntroducesItself(t *testing.T) {
 		"Webhook":   api + "/v1/conditions, secrets in " + i.Dir + "/secrets",
 		"Ledger":    logged["ledger_id"] + ", sqlite://" + i.Dir + "/ledger.db",
 		"Engine":    logged["engine"],
-		"Try":       "reconciler leases --url " + api + " --token-file " + i.Dir + "/tokens",
+		"Try":       "sandbox lease list --url " + api + " --token-file " + i.Dir + "/tokens",
 	}
 	if len(printed) != 8 || printed[0] != "Sandbox reconciler test is ready." || len(logged["ledger_id"]) < 8 ||
 		!strings.HasPrefix(logged["engine"], "docker ") {
