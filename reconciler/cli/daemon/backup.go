@@ -43,13 +43,14 @@ func newBackupCommand(version string) *cobra.Command {
 - the key file of the secrets (--secret-key-file). --without-keys leaves it out;
 - the saved data of the bucket (--state-url): snapshots of /data, and large output of commands.
   --without-saved-data leaves it out.
-The archive ends with a manifest of checksums. Running reconcilers go on, and no request waits. The command
-never replaces an existing file. If a key or a snapshot cannot be found, it writes the rest, lists what is
-missing and exits with 1.
+The archive ends with a manifest of checksums. Running reconcilers go on, and no request waits. The
+command never replaces an existing file. If a key or a snapshot cannot be found, it writes the rest,
+lists what is missing and exits with 1.
 
-THE ARCHIVE IS A SECRET: whoever reads the ledger and its keys can decrypt the secrets of all environments.
-The file has mode 0600. Encrypt it before you store it elsewhere, or pass --without-keys and store the key
-file apart. Tokens are in it only as hashes. Back up the files of tokens and webhook secrets yourself.
+THE ARCHIVE IS A SECRET: ledger and keys together reveal the secrets of all environments. The file
+has mode 0600. Encrypt it before you store it elsewhere, or pass --without-keys and store the key
+file apart. Tokens are in it only as hashes. Back up the files of tokens and webhook secrets
+yourself.
 
 Next to the archive, the command needs room for a copy of the ledger.` + settingsOfServe,
 		Example: `  sandbox backup --config /etc/sandbox/reconciler.yaml /var/backups/sandbox-$(date +%F).tar`,
@@ -87,14 +88,15 @@ func newRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore <file> | restore --in-place",
 		Short: "Restore ledger, keys and saved data from a backup, or check a backup",
-		Long: `Restore a backup: its saved data to the bucket (--state-url), its keys to the key file (--secret-key-file),
-and its ledger (--ledger). The ledger must not exist yet. Stop every reconciler of the ledger first. An existing
-key file is kept, and must have the backup's keys. Files that earlier versions of backup wrote, with the ledger
-only, can be restored too.
+		Long: `Restore a backup: its saved data to the bucket (--state-url), its keys to the key file
+(--secret-key-file), and its ledger (--ledger). The ledger must not exist yet. Stop every reconciler
+of the ledger first. An existing key file is kept, and must have the backup's keys. Files of earlier
+versions, with the ledger only, can be restored too.
 
-The command first checks the whole backup, and looks for the keys and snapshots that the ledger needs: in the
-backup, and otherwise in the key file and the bucket. If some are missing, it writes nothing. --incomplete
-restores anyway. --check only checks. TMPDIR needs room for a copy of the ledger.
+The command first checks the whole backup, and looks for the keys and snapshots that the ledger
+needs: in the backup, and otherwise in the key file and the bucket. If some are missing, it writes
+nothing. --incomplete restores anyway. --check only checks. TMPDIR needs room for a copy of the
+ledger.
 
 --in-place is for a ledger that you restored by other means, such as pg_restore or a disk snapshot. Run
 it before serve: a reconciler cannot see that such a ledger is older than the running sandboxes, and
@@ -103,8 +105,8 @@ would destroy the unknown ones. The command fails if it detects a running reconc
 The backup does not know what happened after it was taken. When serve runs again:
 - each live lease counts as used at the time of the restore, so no TTL expires too early;
 - leases that ended since the backup are reported as vanished;
-- unknown sandboxes keep running and are reported as drift (orphan), at most until their maximum lifetime.
-  "sandbox adopt" adopts them, and "sandbox adopt --end" destroys them;
+- unknown sandboxes keep running and are reported as drift (orphan), at most until their maximum
+  lifetime. "sandbox adopt" adopts them, and "sandbox adopt --end" destroys them;
 - the sandboxes of warm pools are destroyed, because a lease may have used them since the backup;
 - conditions received since the backup are lost: let the game servers send them again.` + settingsOfServe,
 		Args: func(cmd *cobra.Command, args []string) error {
