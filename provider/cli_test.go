@@ -122,7 +122,7 @@ func tellsAll(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 		"Lease did:plc:dead::" + w.Name + " Ended":                           "by condition: agent.death",
 		"Lease did:plc:again::" + w.Name + " Ended":                          "on_expiry is recreate",
 		"Lease did:plc:removed::" + w.Name + " Vanished":                     "the next apply leases it again",
-		"Lease did:plc:changed::" + w.Name + " Changed Outside Of Terraform": "memory_mb: expected 4096, observed 96",
+		"Lease did:plc:changed::" + w.Name + " Changed Outside Of Terraform": "memory_mb: expected 512, observed 96",
 	} {
 		d := p.Warning(t, summary)
 		if !strings.Contains(d.Detail, says) {

@@ -55,10 +55,10 @@ func summarized(t *testing.T, w *providertest.World, provider string) {
 	for _, line := range []string{
 		"\\| `sandbox_environment.game` \\| \\$(\\d+\\.\\d\\d) \\| \\$\\d+\\.\\d\\d \\| \\+\\$\\d+\\.\\d\\d \\|",
 		"\\| `sandbox_lease.removed` \\| vanished \\| create \\|",
-		"\\| `sandbox_lease.changed` \\| `memory_mb`: expected `4096`, observed `96` \\| nothing is planned \\|",
+		"\\| `sandbox_lease.changed` \\| `memory_mb`: expected `512`, observed `96` \\| nothing is planned \\|",
 		"\\| `sandbox_lease.dead` \\| `condition` \\| `agent.death.*` \\| nothing is planned \\|",
 		"\\| `sandbox_lease.again` \\| `condition` \\| `agent.death.*` \\| update \\|",
-		"\\| `did:plc:changed::" + w.Name + "` \\| `changed` `memory_mb` \\| `4096` \\| `96` \\| `20.*Z` \\|",
+		"\\| `did:plc:changed::" + w.Name + "` \\| `changed` `memory_mb` \\| `512` \\| `96` \\| `20.*Z` \\|",
 		"\\| `sandbox_environment.game` \\| update \\|",
 	} {
 		if !regexp.MustCompile("(?m)^" + line + "$").MatchString(got) {

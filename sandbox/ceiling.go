@@ -72,6 +72,9 @@ func (c Ceiling) fields() (f []Field) {
 // withDefaults fills in the bounds of sizes and network. Counts have no default bound.
 func (c Ceiling) withDefaults(b Backend) Ceiling {
 	size := defaultResources(b)
+	if b == Docker {
+		size = FormerDefaultResources
+	}
 	orDefault(&c.Network, NetworkRestricted)
 	orDefault(&c.MemoryMB, size.MemoryMB)
 	orDefault(&c.CPUMillis, size.CPUMillis)

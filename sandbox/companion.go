@@ -22,9 +22,6 @@ const (
 	DefaultHealthTimeout  = Duration(5 * time.Second)
 	DefaultStartPeriod    = Duration(time.Minute)
 	MaxStartPeriod        = Duration(10 * time.Minute)
-
-	// The smallest limits of a companion. It needs less than a sandbox.
-	MinCompanionMemoryMB, MinCompanionCPUMillis = 64, 50
 )
 
 // DefaultCompanionResources are the default limits of a companion.
@@ -169,9 +166,9 @@ func (c Companion) fields(prefix string) (f []Field) {
 	if c.Restart != CompanionNever && c.Restart != CompanionOnFailure {
 		bad("restart", "must be never or on_failure, not %q", c.Restart)
 	}
-	checkRange(bad, "resources.memory_mb", c.Resources.MemoryMB, MinCompanionMemoryMB, MaxMemoryMB)
-	if cpu := c.Resources.CPUMillis; cpu < MinCompanionCPUMillis || cpu > MaxCPUMillis {
-		bad("resources.cpu_millis", "must be between %g and %g cores, not %g", MinCompanionCPUMillis/1000.,
+	checkRange(bad, "resources.memory_mb", c.Resources.MemoryMB, MinMemoryMB, MaxMemoryMB)
+	if cpu := c.Resources.CPUMillis; cpu < MinCPUMillis || cpu > MaxCPUMillis {
+		bad("resources.cpu_millis", "must be between %g and %g cores, not %g", MinCPUMillis/1000.,
 			MaxCPUMillis/1000., float64(cpu)/1000)
 	}
 	checkRange(bad, "resources.pids_limit", c.Resources.PIDs, MinPIDs, MaxPIDs)

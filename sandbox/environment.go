@@ -77,7 +77,7 @@ type EnvironmentSpec struct {
 	Backend          Backend           `json:"backend" enum:"docker,cloudflare"`
 	Image            string            `json:"image" doc:"Image reference, pinned by digest or id if possible."`
 	ImagePull        ImagePull         `json:"image_pull,omitempty" enum:"never,missing" doc:"missing: the engine pulls images that it does not have, those of companions too. Docker only. Default never."`
-	Resources        Resources         `json:"resources,omitzero"`
+	Resources        Resources         `json:"resources,omitzero" doc:"Size of a sandbox. Default 512 MiB, 500 thousandths of a core, 256 processes and 10240 MB, on Cloudflare those of basic. An environment that has the former default of 4096 MiB or 2000 thousandths keeps it where a change leaves it out."`
 	Network          NetworkMode       `json:"network" enum:"none,restricted,full"`
 	Egress           *Egress           `json:"egress,omitempty" doc:"What sandboxes may reach in a restricted network. Default: github.com, api.github.com, raw.githubusercontent.com and cdn.jsdelivr.net."`
 	TTL              Duration          `json:"ttl,omitempty" doc:"A lease ends this long after its last activity. Default 24h."`
@@ -142,6 +142,21 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	s.Companions = s.Companions.withDefaults()
 	if len(s.ExpiryConditions) == 0 {
 		s.ExpiryConditions = DefaultExpiryConditions(s.Type)
+	}
+	return s
+}
+
+// Keeping returns the specification with the former default size of the environment that it changes, where it names no
+// other: a new default changes no environment whose settings never named a size.
+func (s EnvironmentSpec) Keeping(stored EnvironmentSpec) EnvironmentSpec {
+	if s.WithDefaults().Backend != Docker || stored.Backend != Docker {
+		return s
+	}
+	if stored.Resources.MemoryMB == FormerDefaultResources.MemoryMB {
+		orDefault(&s.Resources.MemoryMB, stored.Resources.MemoryMB)
+	}
+	if stored.Resources.CPUMillis == FormerDefaultResources.CPUMillis {
+		orDefault(&s.Resources.CPUMillis, stored.Resources.CPUMillis)
 	}
 	return s
 }

@@ -1,10 +1,6 @@
 package sandbox
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "fmt"
 
 // Resources are the limits of one sandbox.
 type Resources struct {
@@ -14,8 +10,13 @@ type Resources struct {
 	DiskMB    int64 `json:"disk_mb" doc:"Billed disk size in MB, and the limit of /workspace and /data together." minimum:"0"`
 }
 
-// DefaultResources are the default limits of a sandbox.
-var DefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
+// DefaultResources are the default limits of a sandbox: enough for a game that one agent plays. Cloudflare has a
+// default of its own.
+var DefaultResources = Resources{MemoryMB: 512, CPUMillis: 500, PIDs: 256, DiskMB: 10240}
+
+// FormerDefaultResources were the default limits on Docker of development builds before November 2026. Environments
+// keep them, see EnvironmentSpec.Keeping, and ceilings of tokens allow them.
+var FormerDefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
 
 // InstanceType is a named size. The names and figures are those of Cloudflare Containers
 // (developers.cloudflare.com/containers/platform/limits, read 2026-08).
@@ -54,10 +55,10 @@ func ResourcesOf(instanceType string) (Resources, bool) {
 	return Resources{}, false
 }
 
-// Ranges of a sandbox's limits. Memory and CPU may be smaller if they are exactly those of a named size.
+// Ranges of a sandbox's limits. The lower bounds of memory and CPU were measured on Docker: TestTheSmallestSandbox.
 const (
-	MinMemoryMB, MaxMemoryMB   = 512, 32768
-	MinCPUMillis, MaxCPUMillis = 500, 16000
+	MinMemoryMB, MaxMemoryMB   = 64, 32768
+	MinCPUMillis, MaxCPUMillis = 50, 16000
 	MinPIDs, MaxPIDs           = 32, 4096
 	MinDiskMB, MaxDiskMB       = 1024, 102400
 )
@@ -68,17 +69,8 @@ func (r Resources) fields() []Field {
 	bad := func(name, problem string, args ...any) {
 		f = append(f, Field{"resources." + name, fmt.Sprintf(problem, args...)})
 	}
-	below := func(low int64, of func(Resources) int64) func(string, string, ...any) {
-		return func(name, problem string, args ...any) {
-			bad(name, problem+"; smaller only with the values of "+sizesBelow(low, of), args...)
-		}
-	}
-	if !r.isNamed() {
-		checkRange(below(MinMemoryMB, func(r Resources) int64 { return r.MemoryMB }), "memory_mb", r.MemoryMB,
-			MinMemoryMB, MaxMemoryMB)
-		checkRange(below(MinCPUMillis, func(r Resources) int64 { return r.CPUMillis }), "cpu_millis", r.CPUMillis,
-			MinCPUMillis, MaxCPUMillis)
-	}
+	checkRange(bad, "memory_mb", r.MemoryMB, MinMemoryMB, MaxMemoryMB)
+	checkRange(bad, "cpu_millis", r.CPUMillis, MinCPUMillis, MaxCPUMillis)
 	checkRange(bad, "pids_limit", r.PIDs, MinPIDs, MaxPIDs)
 	checkRange(bad, "disk_mb", r.DiskMB, MinDiskMB, MaxDiskMB)
 	return f
@@ -88,21 +80,4 @@ func checkRange(bad func(string, string, ...any), name string, v, low, high int6
 	if v < low || v > high {
 		bad(name, "must be between %d and %d, not %d", low, high, v)
 	}
-}
-
-// isNamed reports whether memory and CPU are those of a named size.
-func (r Resources) isNamed() bool {
-	return slices.ContainsFunc(InstanceTypes,
-		func(t InstanceType) bool { return t.MemoryMB == r.MemoryMB && t.CPUMillis == r.CPUMillis })
-}
-
-// sizesBelow lists the named sizes whose figure is smaller than low.
-func sizesBelow(low int64, figure func(Resources) int64) string {
-	var sizes []string
-	for _, t := range InstanceTypes {
-		if figure(t.Resources) < low {
-			sizes = append(sizes, fmt.Sprintf("%s (%d MiB, %d thousandths of a core)", t.Name, t.MemoryMB, t.CPUMillis))
-		}
-	}
-	return strings.Join(sizes, " or ")
 }

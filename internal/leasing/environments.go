@@ -17,7 +17,10 @@ import (
 // called (provisioning.go); an environment that could not be made for the first time is not kept, unless what was
 // made of it cannot be removed: then it stays as one that is being deleted.
 func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
-	p = p.WithDefaults()
+	p, err := e.withDefaults(ctx, p)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
 	if err := p.Validate(); err != nil {
 		return sandbox.Environment{}, err
 	}
@@ -88,6 +91,18 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 		return sandbox.Environment{}, err
 	}
 	return e.GetEnvironment(ctx, p.ID)
+}
+
+// withDefaults fills in what the settings leave out. An environment that exists may keep its size.
+func (e *Engine) withDefaults(ctx context.Context, p sandbox.PutEnvironment) (sandbox.PutEnvironment, error) {
+	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+		row, err := tx.Environment(p.ID)
+		if err == nil && row != nil && row.Status != sandbox.EnvironmentDestroyed && !row.Unmade() {
+			p.EnvironmentSpec = p.Keeping(row.Spec)
+		}
+		return err
+	})
+	return p.WithDefaults(), err
 }
 
 func (e *Engine) checkEnvironment(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment,

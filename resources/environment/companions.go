@@ -101,7 +101,7 @@ func companionResourcesAttribute() schema.SingleNestedAttribute {
 		MarkdownDescription: "Limits of the companion. Default: the attributes' defaults.",
 		Optional:            true,
 		Attributes: map[string]schema.Attribute{
-			"memory_mb":  number("Memory limit in MiB", sandbox.MinCompanionMemoryMB, sandbox.MaxMemoryMB, usual.MemoryMB),
+			"memory_mb":  number("Memory limit in MiB", sandbox.MinMemoryMB, sandbox.MaxMemoryMB, usual.MemoryMB),
 			"pids_limit": number("Limit of processes and threads", sandbox.MinPIDs, sandbox.MaxPIDs, usual.PIDs),
 			"disk_mb":    number("Disk size in MB, which is billed", sandbox.MinDiskMB, sandbox.MaxDiskMB, usual.DiskMB),
 			"cpus": schema.Float64Attribute{

@@ -2,8 +2,6 @@ package environment
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -71,14 +69,6 @@ type Model struct {
 	Drift            types.List   `tfsdk:"drift"`
 }
 
-// Size is resources.
-type Size struct {
-	MemoryMB types.Int64   `tfsdk:"memory_mb"`
-	CPUs     types.Float64 `tfsdk:"cpus"`
-	PIDs     types.Int64   `tfsdk:"pids_limit"`
-	DiskMB   types.Int64   `tfsdk:"disk_mb"`
-}
-
 // Usage is expected_usage.
 type Usage struct {
 	Leases          types.Int64   `tfsdk:"leases"`
@@ -133,21 +123,6 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	return spec, diags
 }
 
-func expandResources(m Model) sandbox.Resources {
-	if r, ok := sandbox.ResourcesOf(m.InstanceType.ValueString()); ok {
-		return r
-	}
-	if m.Resources == nil {
-		return sandbox.Resources{}
-	}
-	return sandbox.Resources{
-		MemoryMB:  m.Resources.MemoryMB.ValueInt64(),
-		CPUMillis: millis(m.Resources.CPUs.ValueFloat64()),
-		PIDs:      m.Resources.PIDs.ValueInt64(),
-		DiskMB:    m.Resources.DiskMB.ValueInt64(),
-	}
-}
-
 // flatten writes an environment into the model. Of equal ways to say the same it keeps the
 // model's; what only Terraform knows stays as it is.
 func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *Model) diag.Diagnostics {
@@ -196,35 +171,6 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.Drift = flattenDrift(env.Drift)
 	return diags
 }
-
-// flattenResources keeps the model's way to give a size (by name, by figures or not at all) when
-// it still gives this size, and otherwise takes the first of these that does.
-func (m *Model) flattenResources(spec sandbox.EnvironmentSpec) {
-	r := spec.Resources
-	current := sandbox.EnvironmentSpec{Backend: spec.Backend, Resources: expandResources(*m)}.WithDefaults().Resources
-	if current == r {
-		return
-	}
-	m.InstanceType, m.Resources = types.StringNull(), nil
-	for _, t := range sandbox.InstanceTypes {
-		if t.Resources == r {
-			m.InstanceType = types.StringValue(t.Name)
-			return
-		}
-	}
-	if r != (sandbox.EnvironmentSpec{Backend: spec.Backend}).WithDefaults().Resources {
-		m.Resources = &Size{
-			MemoryMB: types.Int64Value(r.MemoryMB),
-			CPUs:     value.Cores(r.CPUMillis),
-			PIDs:     types.Int64Value(r.PIDs),
-			DiskMB:   types.Int64Value(r.DiskMB),
-		}
-	}
-}
-
-func cores(millis int64) float64 { return float64(millis) / 1000 }
-
-func millis(cores float64) int64 { return int64(math.Round(cores * 1000)) }
 
 func orZero(v duration.Value) sandbox.Duration {
 	d, _ := v.Duration()
@@ -278,8 +224,4 @@ func flattenMap(ctx context.Context, values map[string]string, prior types.Map, 
 	m, d := types.MapValueFrom(ctx, types.StringType, values)
 	diags.Append(d...)
 	return m
-}
-
-func describeInstanceType(t sandbox.InstanceType) string {
-	return fmt.Sprintf("`%s` (%d MiB, %g CPU, %d MB disk)", t.Name, t.MemoryMB, cores(t.CPUMillis), t.DiskMB)
 }

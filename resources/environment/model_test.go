@@ -138,6 +138,8 @@ func TestSizeKeepsItsForm(t *testing.T) {
 		"changed to another size": {Model{InstanceType: types.StringValue("basic")},
 			sandbox.Resources{MemoryMB: 99, CPUMillis: 50, PIDs: 32, DiskMB: 1024}, "", true},
 		"changed from the default": {Model{}, basic, "basic", false},
+		"former default by figures": {Model{Resources: figures(sandbox.FormerDefaultResources)},
+			sandbox.FormerDefaultResources, "", true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -53,7 +53,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	plan.Drift = flattenDrift(nil) // what is found is made good
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
 	resp.Diagnostics.Append(r.planEpoch(&plan, state)...)
-	resp.Diagnostics.Append(r.planCost(ctx, &plan)...)
+	resp.Diagnostics.Append(r.planCost(ctx, &plan, state)...)
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
@@ -125,7 +125,7 @@ func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
 }
 
 // planCost plans the estimated cost and holds it against the cap.
-func (r *Resource) planCost(ctx context.Context, m *Model) diag.Diagnostics {
+func (r *Resource) planCost(ctx context.Context, m, state *Model) diag.Diagnostics {
 	if m.ExpectedUsage == nil {
 		m.MonthlyCost, m.MonthlyLeaseCost, m.PlatformCost = types.StringNull(), types.StringNull(), types.StringNull()
 		return nil
@@ -147,10 +147,18 @@ func (r *Resource) planCost(ctx context.Context, m *Model) diag.Diagnostics {
 		book = pricing.Free()
 	}
 	var diags diag.Diagnostics
-	size := sandbox.EnvironmentSpec{
+	spec := sandbox.EnvironmentSpec{
 		Backend:   sandbox.Backend(m.Backend.ValueString()),
 		Resources: expandResources(*m), Companions: m.expandCompanions(ctx, &diags),
-	}.WithDefaults().Size()
+	}
+	if state != nil && !m.namesSize() && !state.namesSize() && m.Name.Equal(state.Name) {
+		kept, err := r.stored(ctx, state)
+		if err != nil {
+			return diagnose.Failed("Estimating Cost Failed", err, nil)
+		}
+		spec = spec.Keeping(kept)
+	}
+	size := spec.WithDefaults().Size()
 	if diags.HasError() {
 		return diags
 	}
@@ -163,6 +171,19 @@ func (r *Resource) planCost(ctx context.Context, m *Model) diag.Diagnostics {
 		m.PlatformCost = types.StringValue(pricing.EstimatePlatformMonth(pricing.CloudflarePlatform(), usage).Total.Cents())
 	}
 	return m.checkCap(book)
+}
+
+// stored returns the environment in the ledger, which knows the size that no configuration names.
+func (r *Resource) stored(ctx context.Context, state *Model) (sandbox.EnvironmentSpec, error) {
+	svc, err := r.Provider.OpenLedger(ctx, state.LedgerID.ValueString())
+	if err != nil {
+		return sandbox.EnvironmentSpec{}, err
+	}
+	env, err := svc.GetEnvironment(ctx, state.ID.ValueString())
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		err = nil // it vanished, and is made anew
+	}
+	return env.EnvironmentSpec, err
 }
 
 // checkCap compares amounts as they are shown, in whole cents. A cap that is no amount has been

@@ -218,7 +218,10 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	var m Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
 	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, m.LedgerID.ValueString(), m.Name.ValueString())...)
+	var state Model
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	spec, diags := expand(ctx, m)
+	spec.Resources = changedResources(m, state)
 	resp.Diagnostics.Append(diags...)
 	var secrets, sent types.Map
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)

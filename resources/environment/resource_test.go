@@ -89,8 +89,8 @@ func TestAccEnvironment(t *testing.T) {
 					Config: provider + minimal(w, `
   type = "rpg"
   resources = {
-    memory_mb = 512
-    cpus      = 0.5
+    memory_mb = 768
+    cpus      = 0.75
   }
 `),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
@@ -98,7 +98,7 @@ func TestAccEnvironment(t *testing.T) {
 					}},
 					ConfigStateChecks: []statecheck.StateCheck{
 						value("resources", knownvalue.ObjectExact(map[string]knownvalue.Check{
-							"memory_mb": knownvalue.Int64Exact(512), "cpus": knownvalue.Float64Exact(0.5),
+							"memory_mb": knownvalue.Int64Exact(768), "cpus": knownvalue.Float64Exact(0.75),
 							"pids_limit": knownvalue.Int64Exact(256), "disk_mb": knownvalue.Int64Exact(10240),
 						})),
 						value("expiry_conditions",

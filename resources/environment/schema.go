@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/float64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -89,12 +88,7 @@ func attributes() map[string]schema.Attribute {
 			Computed: true,
 			Default:  stringdefault.StaticString(string(sandbox.PullNever)),
 		},
-		"instance_type": schema.StringAttribute{
-			MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() +
-				". Conflicts with `resources`. Default: the defaults of `resources`, and on Cloudflare `basic`.",
-			Optional:   true,
-			Validators: []validator.String{stringvalidator.OneOf(instanceTypeNames()...)},
-		},
+		"instance_type": instanceTypeAttribute(),
 		"force_destroy": schema.BoolAttribute{
 			MarkdownDescription: "Destroy the environment even while leases of other owners are active in it; these end by " +
 				"`environment`. Otherwise such leases fail the destroy, and the error names them. Default: `false`.",
@@ -234,24 +228,7 @@ func computedAttributes() map[string]schema.Attribute {
 // nestedAttributes are those that hold objects, or lists of them.
 func nestedAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"resources": schema.SingleNestedAttribute{
-			Optional: true,
-			MarkdownDescription: "Size of a sandbox in numbers. Conflicts with `instance_type`. Sizes below 512 MiB or half " +
-				"a core exist only by name. Default: the attributes' defaults, on Cloudflare `basic`.",
-			Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("instance_type"))},
-			Attributes: map[string]schema.Attribute{
-				"memory_mb":  limit("Memory limit in MiB, 512 to 32768.", sandbox.DefaultResources.MemoryMB),
-				"pids_limit": limit("Limit of processes and threads, 32 to 4096.", sandbox.DefaultResources.PIDs),
-				"disk_mb": limit("Disk size in MB, 1024 to 102400, which is billed. On Docker, programs are killed when "+
-					"`/workspace` and `/data` together exceed it.", sandbox.DefaultResources.DiskMB),
-				"cpus": schema.Float64Attribute{
-					MarkdownDescription: "CPU limit in cores, 0.5 to 16, in steps of 0.001. Default: `2`.",
-					Optional:            true,
-					Computed:            true,
-					Default:             float64default.StaticFloat64(cores(sandbox.DefaultResources.CPUMillis)),
-				},
-			},
-		},
+		"resources":   sizeAttribute(),
 		"network":     networkAttribute(),
 		"warm_pool":   poolAttribute(),
 		"budget":      budgetAttribute(),
@@ -312,31 +289,6 @@ func durationAttribute(description string, def sandbox.Duration) schema.StringAt
 		Default:             stringdefault.StaticString(text),
 		PlanModifiers:       []planmodifier.String{duration.KeepEqual()},
 	}
-}
-
-func limit(description string, def int64) schema.Int64Attribute {
-	return schema.Int64Attribute{
-		MarkdownDescription: description + " Default: `" + types.Int64Value(def).String() + "`.",
-		Optional:            true,
-		Computed:            true,
-		Default:             int64default.StaticInt64(def),
-	}
-}
-
-func instanceTypeNames() []string {
-	var names []string
-	for _, t := range sandbox.InstanceTypes {
-		names = append(names, t.Name)
-	}
-	return names
-}
-
-func instanceTypes() string {
-	var list []string
-	for _, t := range sandbox.InstanceTypes {
-		list = append(list, describeInstanceType(t))
-	}
-	return strings.Join(list, ", ")
 }
 
 func toolNames() string { return "`" + strings.Join(sandbox.BuiltinToolNames(), "`, `") + "`" }

@@ -134,8 +134,8 @@ func inCores(err error, size *Size) error {
 	restated.Fields = slices.Clone(e.Fields)
 	for i := range restated.Fields {
 		if f := &restated.Fields[i]; f.Name == "resources.cpu_millis" {
-			f.Problem = fmt.Sprintf("must be between %g and %g cores, not %g; smaller only by instance_type: %s",
-				cores(sandbox.MinCPUMillis), cores(sandbox.MaxCPUMillis), size.CPUs.ValueFloat64(), instanceTypes())
+			f.Problem = fmt.Sprintf("must be between %g and %g cores, not %g",
+				cores(sandbox.MinCPUMillis), cores(sandbox.MaxCPUMillis), size.CPUs.ValueFloat64())
 		}
 	}
 	return &restated
