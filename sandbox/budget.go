@@ -2,14 +2,22 @@ package sandbox
 
 import "time"
 
-// Budget limits what the sandboxes of one environment may cost in a calendar month (UTC).
+// Budget limits what the sandboxes of one environment, and their calls of models, may cost in a calendar month (UTC).
+//
+// What is spent and reserved never exceeds it when a lease is granted. A lease reserves what it is likely to cost in the
+// next hour, as long as it lives: what it used becomes spent, and the hour moves on. A call of a model reserves the most
+// that it can cost while it runs. When the budget is spent, the environment's leases end.
 type Budget struct {
-	// Monthly is gross, at the list prices of the environment's backend. An acquire is refused if the sum of
-	// three amounts exceeds it: what is spent, what live leases may still cost until they expire, and what the
-	// new lease may cost. A budget never ends a live lease. So leases that are renewed again and again, and
-	// sandboxes that wait in a warm pool, can exceed it.
-	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that leases may cost in a calendar month (UTC), at list price. An acquire that could exceed it is refused. Docker costs nothing unless a price book is configured."`
+	// Monthly is gross, at the list prices of the environment's backend.
+	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that leases may cost in a calendar month (UTC), at list price. An acquire is refused if it leaves no room for an hour of the lease, and leases end when it is spent. Docker costs nothing unless a price book is configured."`
 }
+
+// What a lease reserves of a budget: its next hour awake, or less if it expires or the month ends earlier, with its
+// memory and disk in full and a part of its CPU limit.
+const (
+	BudgetReserve    = time.Hour
+	BudgetCPUPercent = 25
+)
 
 // BudgetUse is how much of its budget an environment has used in the current month.
 type BudgetUse struct {
@@ -18,8 +26,9 @@ type BudgetUse struct {
 	// Spent is the gross cost so far, with LLM, which is its part for calls of models.
 	Spent NanoUSD `json:"spent_usd"`
 	LLM   NanoUSD `json:"llm_usd,omitempty" doc:"Part of spent_usd for calls of models."`
-	// Reserved is the most that live leases can still cost until they expire or the month ends.
-	Reserved NanoUSD `json:"reserved_usd"`
+	// Reserved is what live leases are likely to cost in the next hour, see BudgetReserve, and the most that running calls
+	// of models can cost.
+	Reserved NanoUSD `json:"reserved_usd" doc:"What live leases are likely to cost in the next hour, and the most that running calls of models can cost."`
 }
 
 // Left returns what is neither spent nor reserved, at least zero.

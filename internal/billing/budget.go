@@ -19,13 +19,13 @@ func (b *Service) Admit(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbo
 	if err := noteThresholds(tx, env.ID, use); err != nil {
 		return err
 	}
-	asked := b.reservation(s, expires, tx.Now)
-	if asked <= use.Left() {
+	asked := b.expected(s.Backend, s.Size(), ledger.Span(max(min(expires, reserveEnd(tx.Now))-tx.Now, 0)))
+	if asked <= use.Left() && !use.Reached(100) { // on a free engine, calls of models alone can spend it
 		return nil
 	}
 	return sandbox.Errorf(sandbox.BudgetExceeded, "lease %s: the budget of environment %s for %s is $%s: $%s is spent, "+
-		"$%s is reserved for live leases, and this lease may cost $%s until it expires or the month ends, but $%s is "+
-		"left: release leases, use a shorter ttl, raise the budget, or wait for the next month",
+		"$%s is reserved for live leases, and this lease reserves $%s for its next hour, but $%s is "+
+		"left: release leases, choose a smaller size, raise the budget, or wait for the next month",
 		s.Lease(), env.ID, use.Month, use.Monthly, use.Spent, use.Reserved, asked, use.Left())
 }
 
@@ -34,14 +34,20 @@ func budgetSpent(tx *ledger.Tx, env *ledger.Environment, month stretch) (*sandbo
 	if env.Spec.Budget == nil {
 		return nil, nil
 	}
-	sum, calls, err := spent(tx, env.ID, month)
-	return &sandbox.BudgetUse{
-		Month:   month.from.Time().Format("2006-01"),
-		Monthly: env.Spec.Budget.Monthly,
-		Spent:   sum + calls,
-		LLM:     calls,
-	}, err
+	s, err := spent(tx, env.ID, month)
+	return s.of(env, month), err
 }
+
+func (s spending) of(env *ledger.Environment, month stretch) *sandbox.BudgetUse {
+	return &sandbox.BudgetUse{
+		Month:   month.from.Time().Format(monthFormat),
+		Monthly: env.Spec.Budget.Monthly,
+		Spent:   s.sandboxes + s.calls,
+		LLM:     s.calls,
+	}
+}
+
+const monthFormat = "2006-01"
 
 // BudgetUse returns the spent and reserved part of an environment's budget of this month, nil without a
 // budget.
@@ -50,11 +56,11 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 	if err != nil || use == nil {
 		return nil, err
 	}
-	sizes, err := tx.Accounting().TimeLeft(env.ID, monthOf(tx.Now).to)
+	sizes, err := tx.Accounting().TimeLeft(env.ID, reserveEnd(tx.Now))
 	for _, l := range sizes { // each with the average duration, plus the rest of the division
 		each, rest := l.Remaining/ledger.Span(l.N), l.Remaining%ledger.Span(l.N)
 		size := sandbox.Resources{MemoryMB: l.MemoryMB, CPUMillis: l.CPUMillis, DiskMB: l.DiskMB}
-		use.Reserved += b.atMost(l.Backend, size, each)*sandbox.NanoUSD(l.N) + b.atMost(l.Backend, size, rest)
+		use.Reserved += b.expected(l.Backend, size, each)*sandbox.NanoUSD(l.N) + b.expected(l.Backend, size, rest)
 	}
 	if err != nil {
 		return nil, err
@@ -64,41 +70,54 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 	return use, err
 }
 
-// spent returns the gross cost of an environment's sandboxes in a month so far, and that of its calls of models.
-func spent(tx *ledger.Tx, environmentID string, month stretch) (sum, calls sandbox.NanoUSD, err error) {
-	if sum, err = tx.Accounting().SpentInMonth(environmentID, monthName(dayOf(month.from))); err != nil {
-		return 0, 0, err
+// spending is the gross cost of an environment in a month so far.
+type spending struct {
+	sandboxes, calls sandbox.NanoUSD
+	// full is what its awake sandboxes cost in nearLimit with their whole CPU limits.
+	full sandbox.NanoUSD
+}
+
+func spent(tx *ledger.Tx, environmentID string, month stretch) (s spending, err error) {
+	if s.sandboxes, err = tx.Accounting().SpentInMonth(environmentID, monthName(dayOf(month.from))); err != nil {
+		return s, err
 	}
 	books, err := tx.Accounting().PriceBooks()
 	if err != nil {
-		return 0, 0, err
+		return s, err
 	}
 	periods, err := tx.Accounting().UnrolledUse(environmentID)
 	for i := range periods {
 		p := &periods[i]
 		for x := range partsIn(p, month, tx.Now) {
-			sum += x.cost(p, books[p.PriceBookID])
+			s.sandboxes += x.cost(p, books[p.PriceBookID])
+		}
+		if p.EndedAt == 0 && p.State == sandbox.PhaseAwake {
+			s.full += costAwake(books[p.PriceBookID], p.Resources(), nearLimit, 100)
 		}
 	}
 	if err != nil {
-		return 0, 0, err
+		return s, err
 	}
 	routes, err := tx.LLM().Months(environmentID, monthName(dayOf(month.from)))
 	for _, route := range routes {
-		calls += route.Cost
+		s.calls += route.Cost
 	}
-	return sum, calls, err
+	return s, err
 }
 
-// reservation is the most that a lease can cost until it expires or the month ends.
-func (b *Service) reservation(s *ledger.Sandbox, expires, now ledger.Time) sandbox.NanoUSD {
-	return b.atMost(s.Backend, s.Size(), ledger.Span(max(min(expires, monthOf(now).to)-now, 0)))
+// expected is what a budget reserves for a sandbox over a time: see sandbox.BudgetReserve.
+func (b *Service) expected(backend sandbox.Backend, size sandbox.Resources, span ledger.Span) sandbox.NanoUSD {
+	return costAwake(b.books[backend], size, span.Duration().D(), sandbox.BudgetCPUPercent)
 }
 
-// atMost is the cost of a sandbox that is awake all the time and uses its whole CPU limit.
-func (b *Service) atMost(backend sandbox.Backend, size sandbox.Resources, span ledger.Span) sandbox.NanoUSD {
-	awake := span.Duration().D()
-	return pricing.Cost(b.books[backend], size, awake, 0, time.Duration(int64(awake/1000)*size.CPUMillis))
+// reserveEnd is the end of what is reserved now, of leases that do not expire earlier.
+func reserveEnd(now ledger.Time) ledger.Time {
+	return min(now.Add(ledger.SpanOf(sandbox.Duration(sandbox.BudgetReserve))), monthOf(now).to)
+}
+
+// costAwake is the cost of a sandbox that is awake for a time and uses a part of its CPU limit.
+func costAwake(book sandbox.PriceBook, size sandbox.Resources, awake time.Duration, percent int64) sandbox.NanoUSD {
+	return pricing.Cost(book, size, awake, 0, time.Duration(int64(awake/1000)*size.CPUMillis/100*percent))
 }
 
 // monthOf returns the UTC month that contains t.

@@ -23,9 +23,11 @@ func watchedMonths(now ledger.Time) []stretch {
 	return []stretch{monthOf(this.from - 1), this}
 }
 
-// CheckBudgets records an event for each threshold that an environment's budget has reached this month. Any
-// number of processes may call it at any time: each threshold has one event.
+// CheckBudgets records an event for each threshold that an environment's budget has reached this month, and ends the
+// leases of budgets that are spent. Any number of processes may call it at any time: each threshold has one event, and
+// each lease one end.
 func (b *Service) CheckBudgets(ctx context.Context) error {
+	measured := b.measureNear(ctx)
 	var reached []string
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		reached = nil
@@ -47,10 +49,11 @@ func (b *Service) CheckBudgets(ctx context.Context) error {
 	for _, id := range reached {
 		err = errors.Join(err, b.CheckBudget(ctx, id))
 	}
-	return err
+	return errors.Join(err, measured)
 }
 
-// hasReached reports whether an environment's budget has reached a threshold that has no event yet.
+// hasReached reports whether an environment's budget has reached a threshold that has no event yet, or is spent while
+// leases live.
 func hasReached(tx *ledger.Tx, env *ledger.Environment) (bool, error) {
 	for _, month := range watchedMonths(tx.Now) {
 		use, err := budgetSpent(tx, env, month)
@@ -61,12 +64,16 @@ func hasReached(tx *ledger.Tx, env *ledger.Environment) (bool, error) {
 		if err != nil || len(percents) > 0 {
 			return len(percents) > 0, err
 		}
+		if endsLeases(use, tx.Now) {
+			living, err := livingLeases(tx, env.ID)
+			return len(living) > 0, err
+		}
 	}
 	return false, nil
 }
 
 // CheckBudget records an event for each threshold that one environment's budget has reached, unless it
-// exists.
+// exists, and ends the environment's leases if the budget is spent.
 func (b *Service) CheckBudget(ctx context.Context, environmentID string) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		env, err := tx.Environment(environmentID)
@@ -80,6 +87,9 @@ func (b *Service) CheckBudget(ctx context.Context, environmentID string) error {
 			}
 			if err := noteThresholds(tx, env.ID, use); err != nil {
 				return err
+			}
+			if endsLeases(use, tx.Now) {
+				return b.endLeases(tx, env.ID, use)
 			}
 		}
 		return nil

@@ -29,8 +29,8 @@ func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 			basic, _ := sandbox.ResourcesOf("basic")
 			c.environment(sandbox.PutEnvironment{ID: "catan-1"})
 			hour := sandbox.Duration(time.Hour)
-			// The cost of an hour of 1 GiB, 4 GB and a quarter of a core, at Cloudflare's list price.
-			const cost = sandbox.NanoUSD(28_008_000)
+			// An hour of 1 GiB, 4 GB and a quarter of the limit of a quarter of a core, at Cloudflare's list price.
+			const cost = sandbox.NanoUSD(14_508_000)
 			c.environment(sandbox.PutEnvironment{ID: "catan-2", EnvironmentSpec: sandbox.EnvironmentSpec{
 				TTL: hour, Resources: basic, Budget: &sandbox.Budget{Monthly: covered*cost + cost/2}}})
 			tenant := &sandbox.Tenant{

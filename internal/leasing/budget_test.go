@@ -42,3 +42,105 @@ func (w *world) reserved() sandbox.NanoUSD {
 	}
 	return env.BudgetUse.Reserved
 }
+
+// TestABudgetReservesTheNextHour: however long a lease may live, it reserves its next hour with a quarter of its CPU
+// limit, and at the end of a month what is left of it.
+func TestABudgetReservesTheNextHour(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.close()
+		later(time.Until(time.Date(2000, 1, 31, 20, 0, 0, 0, time.UTC)))
+		w.open()
+		w.environment(func(p *sandbox.PutEnvironment) { p.Budget = &sandbox.Budget{Monthly: sandbox.USD} })
+		w.acquire(ann)
+		// 512 MiB, 10.24 GB and an eighth of a core.
+		const hour = 4_500_000 + 2_580_480 + 9_000_000
+		if got := w.reserved(); got != hour {
+			t.Errorf("for an hour $%s are reserved, want $%s", got, sandbox.NanoUSD(hour))
+		}
+		later(3*time.Hour + 30*time.Minute)
+		if got := w.reserved(); got != hour/2 {
+			t.Errorf("half an hour before the month ends $%s are reserved, want $%s", got, sandbox.NanoUSD(hour/2))
+		}
+	})
+}
+
+// TestLeasesEndWithin30sOfTheBudgetBeingSpent has three leases use all of their CPU, of which the ledger only knows from
+// readings, and compares their end with the moment at which the budget was truly spent.
+func TestLeasesEndWithin30sOfTheBudgetBeingSpent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		const budget = 50_000_000
+		w.environment(func(p *sandbox.PutEnvironment) {
+			never := sandbox.Duration(0)
+			p.SleepAfter, p.Budget = &never, &sandbox.Budget{Monthly: budget}
+		})
+		leases := []sandbox.Lease{w.acquire(ann), w.acquire(bob), w.acquire("did:plc:cat")}
+		began, ready := time.Now(), time.Now()
+		// Half a GiB, 10.24 GB and half a core, a second.
+		const each = sandbox.NanoUSD(1_250 + 717 + 10_000)
+		spent := time.Duration(budget/(3*each)) * time.Second
+		for ; time.Since(began) < spent+time.Minute; later(time.Second) {
+			for _, l := range leases {
+				w.backend.Burn(l.SandboxID, 500*time.Millisecond)
+			}
+			ended := w.lease(annLease).EndedAt
+			if ended.IsZero() {
+				continue
+			}
+			late := ended.Sub(ready) - spent
+			t.Logf("the leases ended %s after $%s were spent, at $%s", late, sandbox.NanoUSD(budget), w.spent())
+			if late < -2*time.Second || late > 30*time.Second {
+				t.Errorf("the leases ended %s after the budget was spent", late)
+			}
+			break
+		}
+		later(time.Second)
+		for _, l := range leases {
+			w.want(w.lease(l.ID), sandbox.LeaseDestroyed, sandbox.EndedByBudget)
+		}
+		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
+		w.wantCode(err, sandbox.BudgetExceeded)
+	})
+}
+
+// TestAWarmPoolEndsWithTheBudget: what waits costs the environment too, and is made again once there is a budget.
+func TestAWarmPoolEndsWithTheBudget(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		pool := func(monthly sandbox.NanoUSD) func(p *sandbox.PutEnvironment) {
+			return func(p *sandbox.PutEnvironment) {
+				p.WarmPool = &sandbox.WarmPool{Size: 2, Mode: sandbox.PoolRunning}
+				p.Budget = &sandbox.Budget{Monthly: monthly}
+			}
+		}
+		w.environment(pool(14_000_000)) // about an hour of two sandboxes without CPU
+		later(50 * time.Minute)
+		if n := len(w.backend.Sandboxes()); n != 2 {
+			t.Fatalf("%d sandboxes wait", n)
+		}
+		later(20 * time.Minute)
+		if n := len(w.backend.Sandboxes()); n != 0 {
+			t.Errorf("%d sandboxes wait, and the budget is spent", n)
+		}
+		spent := w.spent()
+		later(20 * time.Minute)
+		if now := w.spent(); now != spent || now > 15_000_000 {
+			t.Errorf("$%s were spent, and $%s later", spent, now)
+		}
+		w.environment(pool(sandbox.USD))
+		later(time.Minute)
+		if n := len(w.backend.Sandboxes()); n != 2 {
+			t.Errorf("%d sandboxes wait after the budget was raised", n)
+		}
+	})
+}
+
+// spent is what the game's budget counts as spent.
+func (w *world) spent() sandbox.NanoUSD {
+	w.Helper()
+	env, err := w.engine.GetEnvironment(w.Context(), game)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return env.BudgetUse.Spent
+}

@@ -139,12 +139,16 @@ func (e *Engine) addParts(c Config) {
 	e.egress = egresslog.New(c.Store)
 	e.orphans = orphans.New(c.Store, c.Logger)
 	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
-	e.billing = billing.New(c.Store, e.books, c.Logger)
+	e.billing = billing.New(billing.Config{
+		Store: c.Store, Books: e.books, End: e.End, Measure: e.Measure, Log: c.Logger,
+	})
 	e.secrets = secrets.New(c.Store, c.Keys)
 	e.llm = llm.New(llm.Config{
 		Store: c.Store, Keys: e.secrets, Budgets: e.billing, Observer: c.LLMObserver, Log: c.Logger,
 	})
-	e.pools = warmpool.New(warmpool.Config{Store: c.Store, NewSandbox: e.newSandbox, End: e.End})
+	e.pools = warmpool.New(warmpool.Config{
+		Store: c.Store, NewSandbox: e.newSandbox, End: e.End, Spent: billing.IsSpent,
+	})
 	e.snapshots = snapshots.New(
 		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
 	e.workspace = workspace.New(

@@ -307,13 +307,13 @@ func TestChangedLimitIsAFindingUntilItIsAsExpectedAgain(t *testing.T) {
 		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.Resources.MemoryMB = 64 })
 		later(time.Second)
 		f := w.findings(sandbox.DriftChanged)[0]
-		if f.Field != "memory_mb" || f.Expected != "4096" || f.Observed != "64" || !f.ResolvedAt.IsZero() {
+		if f.Field != "memory_mb" || f.Expected != "512" || f.Observed != "64" || !f.ResolvedAt.IsZero() {
 			t.Errorf("%+v", f)
 		}
 		if d := w.lease(annLease).Drift; len(d) != 1 {
 			t.Errorf("the lease shows %d findings, want 1", len(d))
 		}
-		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.Resources.MemoryMB = 4096 })
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.Resources.MemoryMB = 512 })
 		later(time.Second)
 		if f := w.findings(sandbox.DriftChanged)[0]; f.ResolvedAt.IsZero() {
 			t.Errorf("not resolved: %+v", f)

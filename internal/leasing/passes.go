@@ -20,7 +20,8 @@ func (e *Engine) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostRe
 // RollUp sums the usage that has ended; see billing.Service.
 func (e *Engine) RollUp(ctx context.Context) error { return e.billing.RollUp(ctx) }
 
-// CheckBudgets records the thresholds that budgets have reached; see billing.Service.
+// CheckBudgets records the thresholds that budgets have reached, and ends leases of those that are spent; see
+// billing.Service.
 func (e *Engine) CheckBudgets(ctx context.Context) error { return e.billing.CheckBudgets(ctx) }
 
 // ReconcileUsage compares the ledger's usage of the last days with what a backend has counted by a meter of its own. A

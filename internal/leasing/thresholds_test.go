@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,6 +79,11 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 					t.Error(err)
 				}
 			}
+			ended, err := engines[1].ListEvents(t.Context(),
+				sandbox.EventFilter{EnvironmentID: game, Type: string(sandbox.EventEnded)})
+			if err != nil || len(ended) != 1 || !strings.Contains(string(ended[0].Data), `"budget"`) {
+				t.Errorf("the lease ended by %+v, %v", ended, err)
+			}
 			if told := toldOf(t, engines[1]); len(told) != 2 || told[0].Percent != 80 || told[1].Percent != 100 ||
 				told[1].Spent < sandbox.USD || told[1].Month != "2026-08" {
 				t.Errorf("it was told of %+v, want 80 and 100 %%", told)
@@ -86,7 +92,7 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 	}
 }
 
-// TestUseTellsOfThresholdsInEveryMonth lets one lease spend the budget of a month, and of the next.
+// TestUseTellsOfThresholdsInEveryMonth lets a lease spend the budget of a month, and another that of the next.
 func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close() // so that nothing works meanwhile
@@ -121,6 +127,8 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 		}
 		until(96*time.Minute, "2000-01", 80)
 		until(2*time.Hour, "2000-01", 100)
+		later(time.Until(began.Add(4 * time.Hour)))
+		w.acquire(ann)
 		until(4*time.Hour+96*time.Minute, "2000-02", 80)
 		until(6*time.Hour, "2000-02", 100)
 		later(4 * time.Hour)

@@ -118,7 +118,8 @@ func (w *world) startLoop() {
 	go func() {
 		defer close(done)
 		_ = loop.New(w.engine,
-			loop.Config{Workers: w.workers, Poll: w.poll, ResyncEvery: w.resync, CleanupTTL: w.cleanup, EgressEvery: w.resync}).
+			loop.Config{Workers: w.workers, Poll: w.poll, ResyncEvery: w.resync, CleanupTTL: w.cleanup, EgressEvery: w.resync,
+				BudgetEvery: w.resync}).
 			Run(ctx)
 	}()
 	w.stop = func() { cancel(); <-done; w.stop = func() {} }

@@ -107,6 +107,37 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 	return errors.Join(failed, seen, read)
 }
 
+// Measure reads what awake sandboxes have used, and adds it up. A reading that fails is none: the next one counts.
+func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
+	var (
+		mu   sync.Mutex // guards what follows
+		read = make(map[string]ledger.Span)
+	)
+	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error {
+		x, err := c.BackendFor(s.Backend)
+		if err != nil || c.MustReach(ctx, s.Backend, s.Instance) != nil {
+			return nil //nolint:nilerr // another process reaches it
+		}
+		if out := c.sample(ctx, x, c.handle(s)); out.sampled {
+			mu.Lock()
+			defer mu.Unlock()
+			read[s.ID] = ledger.SpanOf(out.reading.CPUTime)
+		}
+		return nil
+	})
+	if len(read) == 0 {
+		return nil
+	}
+	return c.store.Write(ctx, func(tx *ledger.Tx) error {
+		for id, cpu := range read {
+			if _, err := recordCPU(tx, id, cpu); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // recordReadings adds up what was used, and keeps samples of what leases use.
 func (v *resync) recordReadings(tx *ledger.Tx) error {
 	samples := make([]ledger.UsageSample, 0, len(v.readings))

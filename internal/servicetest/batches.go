@@ -165,7 +165,7 @@ func batchOfAllOrNoneLeasesNone(w *world) {
 }
 
 func batchStaysWithinTheBudget(w *world) {
-	const hour = basicHour + 18_000_000 // as budgetGrantsWhatItCovers has it
+	const hour = basicHour + 4_500_000 // as budgetGrantsWhatItCovers has it
 	w.environment(withBudget(3*hour + hour/2))
 	b := tableOf(5)
 	b.AllOrNone = true

@@ -23,8 +23,8 @@ func budgetGrantsWhatItCovers(w *world) {
 	})
 	w.wantError(err, sandbox.Invalid, "", "budget.monthly_usd")
 
-	// An hour of 1 GiB, 4 GB and a quarter of a core, at Cloudflare's list price.
-	const hour = basicHour + 18_000_000
+	// An hour of 1 GiB, 4 GB and a quarter of the limit of a quarter of a core, at Cloudflare's list price.
+	const hour = basicHour + 4_500_000
 	w.environment(withBudget(3*hour + hour/2))
 	results := make(chan error)
 	for i := range 50 {

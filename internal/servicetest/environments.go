@@ -105,7 +105,7 @@ func environmentIsChanged(w *world) {
 		p.Resources.MemoryMB = 1024
 	})
 	l := w.lease(ann)
-	if l.TTL.D() != 2*time.Hour || l.Resources.MemoryMB != 4096 {
+	if l.TTL.D() != 2*time.Hour || l.Resources.MemoryMB != 512 {
 		w.Errorf("the living lease has ttl %s and %d MB; times follow its environment, size does not",
 			l.TTL, l.Resources.MemoryMB)
 	}

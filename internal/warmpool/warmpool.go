@@ -26,6 +26,8 @@ type Config struct {
 		leaseID *string, generation int64) *ledger.Sandbox
 	// End ends a waiting sandbox, inside a transaction.
 	End func(tx *ledger.Tx, s *ledger.Sandbox, end lifecycle.Ending) error
+	// Spent reports whether the environment's budget of this month is spent.
+	Spent func(tx *ledger.Tx, env *ledger.Environment) (bool, error)
 }
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
@@ -76,11 +78,11 @@ func (v *Service) Reconcile(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			demand, err := demandOf(tx, &envs[i])
+			size, err := v.sizeOf(tx, &envs[i])
 			if err != nil {
 				return err
 			}
-			if p := planFor(&envs[i], rows, demand, restored, tx.Now); len(p.end) > 0 || p.begin > 0 {
+			if p := planFor(&envs[i], rows, size, restored, tx.Now); len(p.end) > 0 || p.begin > 0 {
 				todo = append(todo, envs[i].ID)
 			}
 		}
@@ -106,11 +108,11 @@ func (v *Service) reconcile(tx *ledger.Tx, environmentID string) error {
 	if err != nil {
 		return err
 	}
-	demand, err := demandOf(tx, env)
+	size, err := v.sizeOf(tx, env)
 	if err != nil {
 		return err
 	}
-	p := planFor(env, rows, demand, restored, tx.Now)
+	p := planFor(env, rows, size, restored, tx.Now)
 	for _, x := range p.end {
 		err := tx.UpdateRow(x.row, func(s *ledger.Sandbox) error {
 			return v.config.End(tx, s, lifecycle.Ending{By: sandbox.EndedByEnvironment, Reason: x.reason, At: tx.Now})
@@ -157,10 +159,15 @@ type end struct {
 	reason string
 }
 
-// planFor compares a pool's rows with what its environment wants for a demand. restored is when the ledger
-// was last restored. It is a pure function.
-func planFor(env *ledger.Environment, rows []ledger.Sandbox, demand int64, restored, now ledger.Time) (p plan) {
-	size, why := sizeOf(env, demand)
+// wanted is how many sandboxes should wait, and why not more.
+type wanted struct {
+	size int64
+	why  string
+}
+
+// planFor compares a pool's rows with what its environment wants. restored is when the ledger was last restored. It is a
+// pure function.
+func planFor(env *ledger.Environment, rows []ledger.Sandbox, want wanted, restored, now ledger.Time) (p plan) {
 	var kept []*ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]
@@ -173,13 +180,13 @@ func planFor(env *ledger.Environment, rows []ledger.Sandbox, demand int64, resto
 		}
 		kept = append(kept, s)
 	}
-	for int64(len(kept)) > size { // the youngest end: they may not be created yet
+	for int64(len(kept)) > want.size { // the youngest end: they may not be created yet
 		last := len(kept) - 1
-		p.end = append(p.end, end{kept[last], why})
+		p.end = append(p.end, end{kept[last], want.why})
 		kept = kept[:last]
 	}
 	w := env.Spec.WarmPool
-	missing := size - int64(len(kept))
+	missing := want.size - int64(len(kept))
 	if missing == 0 || w.Paused || env.Pool.Failures >= sandbox.MaxPoolFailures || env.Pool.DueAt > now {
 		return p
 	}
@@ -202,19 +209,23 @@ func beingMade(rows []*ledger.Sandbox) bool {
 	return false
 }
 
-// sizeOf returns how many sandboxes should wait for a demand, and why not more.
-func sizeOf(env *ledger.Environment, demand int64) (int64, string) {
-	switch w := env.Spec.WarmPool; {
+// sizeOf returns how many sandboxes should wait in an environment's pool.
+func (v *Service) sizeOf(tx *ledger.Tx, env *ledger.Environment) (wanted, error) {
+	w := env.Spec.WarmPool
+	switch {
 	case env.Unmade():
-		return 0, "its environment is being created"
+		return wanted{0, "its environment is being created"}, nil
 	case env.Status != sandbox.EnvironmentOpen:
-		return 0, "its environment is " + string(env.Status) + " and keeps no warm pool"
+		return wanted{0, "its environment is " + string(env.Status) + " and keeps no warm pool"}, nil
 	case w == nil:
-		return 0, "its environment no longer has a warm pool"
-	default:
-		size := w.SizeFor(demand)
-		return size, fmt.Sprintf("its warm pool has a size of %d", size)
+		return wanted{0, "its environment no longer has a warm pool"}, nil
 	}
+	if spent, err := v.config.Spent(tx, env); err != nil || spent {
+		return wanted{0, "the budget of its environment is spent"}, err
+	}
+	demand, err := demandOf(tx, env)
+	size := w.SizeFor(demand)
+	return wanted{size, fmt.Sprintf("its warm pool has a size of %d", size)}, err
 }
 
 // demandOf returns the size of the latest burst of leases in an environment, 0 if its pool does not grow.

@@ -9,7 +9,8 @@
 //	commit, slow poll ──────> Engine.ReconcilePools (creates and ends sandboxes of warm pools)
 //	backend's events ───────> Engine.Look    (drift of one sandbox)
 //	ticker, reconnect ──────> Engine.Resync  (drift of all, orphans, usage)
-//	ticker ─────────────────> Engine.RollUp  (ended usage, by day), Engine.CheckBudgets (thresholds)
+//	ticker ─────────────────> Engine.RollUp  (ended usage, by day)
+//	ticker ─────────────────> Engine.CheckBudgets (thresholds, leases whose budget is spent)
 //	ticker ─────────────────> Engine.PurgeUsage (old samples of usage)
 //	start, ticker ──────────> Engine.Purge   (leases destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (connection attempts of sandboxes)
@@ -44,6 +45,8 @@ type Config struct {
 	Poll time.Duration
 	// ResyncEvery is the interval of drift detection, of the usage heartbeat and of accounting. Default 30s.
 	ResyncEvery time.Duration
+	// BudgetEvery is the interval of checking budgets. Default 10s: leases end within 30 s of a budget being spent.
+	BudgetEvery time.Duration
 	// EgressEvery is the interval of reading the logs of gateways. Default 5s.
 	EgressEvery time.Duration
 	// CleanupTTL is how long destroyed leases are kept; zero keeps them forever.
@@ -108,6 +111,9 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.ResyncEvery == 0 {
 		c.ResyncEvery = 30 * time.Second
 	}
+	if c.BudgetEvery == 0 {
+		c.BudgetEvery = 10 * time.Second
+	}
 	if c.EgressEvery == 0 {
 		c.EgressEvery = 5 * time.Second
 	}
@@ -159,6 +165,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
+	l.wg.Go(func() { l.checkBudgets(ctx) })
 	l.wg.Go(func() { l.poll(ctx, PassExecs, "taking over commands", l.engine.TakeOverExecs) })
 	l.wg.Go(func() { l.poll(ctx, PassProcesses, "starting and following processes", l.engine.ReconcileProcesses) })
 	if l.c.CleanupTTL > 0 {
@@ -178,7 +185,7 @@ func (l *Loop) passed(ctx context.Context, pass string, b sandbox.Backend, err e
 	return err != nil
 }
 
-// account counts ended usage, checks budgets, and deletes obsolete rows and objects, at the interval of resyncs.
+// account counts ended usage, and deletes obsolete rows and objects, at the interval of resyncs.
 func (l *Loop) account(ctx context.Context) {
 	tick := time.NewTicker(l.c.ResyncEvery)
 	defer tick.Stop()
@@ -191,9 +198,6 @@ func (l *Loop) account(ctx context.Context) {
 		if err := l.engine.RollUp(ctx); l.passed(ctx, PassRollUp, "", err) {
 			l.c.Logger.Warn("loop: counting usage by day", "error", err)
 		}
-		if err := l.engine.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
-			l.c.Logger.Warn("loop: checking budgets", "error", err)
-		}
 		if err := l.engine.PurgeUsage(ctx); l.passed(ctx, PassUsage, "", err) {
 			l.c.Logger.Warn("loop: purging old usage samples; will retry", "error", err)
 		}
@@ -202,6 +206,22 @@ func (l *Loop) account(ctx context.Context) {
 		}
 		if err := l.engine.CollectSnapshots(ctx); l.passed(ctx, PassSnapshots, "", err) {
 			l.c.Logger.Warn("loop: deleting objects of replaced snapshots", "error", err)
+		}
+	}
+}
+
+// checkBudgets raises the thresholds of budgets, and ends the leases of those that are spent.
+func (l *Loop) checkBudgets(ctx context.Context) {
+	tick := time.NewTicker(l.c.BudgetEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := l.engine.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
+			l.c.Logger.Warn("loop: checking budgets", "error", err)
 		}
 	}
 }
