@@ -81,6 +81,9 @@ type Receipt struct {
 	Duplicate bool `json:"duplicate"`
 	// Matched is the number of leases that it ended.
 	Matched int `json:"matched"`
+	// DidYouMean is the condition that was probably meant, if the type of an unmatched one is close to one that leases
+	// end on.
+	DidYouMean string `json:"did_you_mean,omitempty" doc:"Only if unmatched: the condition on which leases end here and whose name is close to this type, which is probably misspelled."`
 }
 
 // DeliveryStatuses lists all delivery statuses.
@@ -100,8 +103,10 @@ type StoredDelivery struct {
 	Generation    int64          `json:"generation,omitempty"`
 	Status        DeliveryStatus `json:"status" enum:"applied,stale,unmatched"`
 	// Matched is the number of leases that it ended. Their condition.applied events name the delivery.
-	Matched int    `json:"matched" doc:"Number of leases that it ended. Their condition.applied events name the delivery."`
-	Body    string `json:"body" doc:"The message as received."`
+	Matched int `json:"matched" doc:"Number of leases that it ended. Their condition.applied events name the delivery."`
+	// DidYouMean is as in Receipt.
+	DidYouMean string `json:"did_you_mean,omitempty" doc:"Only if unmatched: the condition that was probably meant."`
+	Body       string `json:"body" doc:"The message as received."`
 }
 
 // MaxDeliveryPage limits a page of deliveries. Each body has up to 64 KiB.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/nearest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -118,25 +119,27 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give "+
 				"every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
 		}
-		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched}, nil
+		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched,
+			DidYouMean: old.DidYouMean}, nil
 	}
 	if d.Condition.Timestamp.After(b.tx.Now.Time().Add(maxAhead)) {
 		return sandbox.Receipt{}, sandbox.InvalidFields("condition",
 			[]sandbox.Field{{Name: "timestamp", Problem: "lies more than 5 minutes in the future"}})
 	}
-	status, matched, err := b.apply(d)
+	c := d.Condition
+	receipt, err := b.apply(d)
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
-	c := d.Condition
 	row := ledger.Delivery{
 		ID: d.ID, ReceivedAt: b.tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
 		EnvironmentID: c.Data.EnvironmentID, AgentDID: c.Data.AgentDID, Generation: c.Data.Generation,
-		OccurredAt: ledger.At(c.Timestamp), Status: status, Matched: matched,
+		OccurredAt: ledger.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
+		DidYouMean: receipt.DidYouMean,
 	}
 	b.known[d.ID] = row
 	b.deliveries = append(b.deliveries, row)
-	return sandbox.Receipt{ID: d.ID, Status: status, Matched: matched}, nil
+	return receipt, nil
 }
 
 // save stores what the deliveries changed. Errors: errRaced.
@@ -152,7 +155,7 @@ func (b *batch) save() error {
 }
 
 // apply ends what a condition ends.
-func (b *batch) apply(d sandbox.Delivery) (sandbox.DeliveryStatus, int, error) {
+func (b *batch) apply(d sandbox.Delivery) (sandbox.Receipt, error) {
 	m := match{batch: b, delivery: d}
 	var err error
 	if d.Condition.Data.AgentDID != "" {
@@ -161,16 +164,44 @@ func (b *batch) apply(d sandbox.Delivery) (sandbox.DeliveryStatus, int, error) {
 		err = m.all()
 	}
 	if err != nil {
-		return "", 0, err
+		return sandbox.Receipt{}, err
 	}
 	switch {
 	case m.ended > 0 || m.closed:
-		return sandbox.DeliveryApplied, m.ended, nil
+		return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryApplied, Matched: m.ended}, nil
 	case m.stale:
-		return sandbox.DeliveryStale, 0, nil
+		return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryStale}, nil
 	}
-	return sandbox.DeliveryUnmatched, 0, b.tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID,
-		sandbox.EventConditionUnmatched, m.data())
+	data := m.data()
+	if data.DidYouMean, err = m.meant(); err != nil {
+		return sandbox.Receipt{}, err
+	}
+	return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryUnmatched, DidYouMean: data.DidYouMean},
+		b.tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID, sandbox.EventConditionUnmatched, data)
+}
+
+// meant returns the condition that the sender of an unmatched one probably meant: one on which leases of the environment
+// end, or "".
+func (m *match) meant() (string, error) {
+	b, data := m.batch, m.delivery.Condition.Data
+	env, read := b.environments[data.EnvironmentID]
+	if !read { // conditions of one agent need no environment otherwise
+		var err error
+		if env, err = b.tx.Environment(data.EnvironmentID); err != nil {
+			return "", err
+		}
+	}
+	var known []string
+	if env != nil {
+		known = append(known, env.Spec.ExpiryConditions...)
+	}
+	if s := b.current[sandbox.LeaseID(data.AgentDID, data.EnvironmentID)]; s != nil {
+		known = append(known, s.ExpiryConditions...)
+	}
+	for _, s := range b.living[data.EnvironmentID] {
+		known = append(known, s.ExpiryConditions...)
+	}
+	return nearest.To(m.delivery.Condition.Type, known), nil
 }
 
 // match is the application of one delivery.
@@ -272,12 +303,13 @@ func (m *match) changes(s *ledger.Sandbox) {
 
 // conditionData is the data of events that conditions cause.
 type conditionData struct {
-	AgentDID  string    `json:"agent_did,omitempty"`
-	Delivery  string    `json:"delivery"`
-	Reason    string    `json:"reason,omitempty"`
-	Source    string    `json:"source"`
-	Timestamp time.Time `json:"timestamp"`
-	Type      string    `json:"type"`
+	AgentDID   string    `json:"agent_did,omitempty"`
+	Delivery   string    `json:"delivery"`
+	DidYouMean string    `json:"did_you_mean,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	Source     string    `json:"source"`
+	Timestamp  time.Time `json:"timestamp"`
+	Type       string    `json:"type"`
 }
 
 func (m *match) data() conditionData {

@@ -22,14 +22,14 @@ func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
 }
 
 var createDeliveries = insertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
-	"agent_did", "generation", "occurred_at", "status", "matched").onlyNew()
+	"agent_did", "generation", "occurred_at", "status", "matched", "did_you_mean").onlyNew()
 
 // CreateDeliveries stores deliveries and reports whether all their ids are new. The caller has already looked
 // for the ids: one that is not new was stored by another process meanwhile.
 func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
 	n, err := bulkExec(tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
 		return append(list, d.ID, int64(d.ReceivedAt), d.Source, d.Body, d.Type, d.EnvironmentID,
-			d.AgentDID, d.Generation, int64(d.OccurredAt), string(d.Status), int64(d.Matched))
+			d.AgentDID, d.Generation, int64(d.OccurredAt), string(d.Status), int64(d.Matched), d.DidYouMean)
 	})
 	return n == int64(len(rows)), err
 }
@@ -65,6 +65,7 @@ func (d *Delivery) Domain() sandbox.StoredDelivery {
 		Body:          string(d.Body),
 		Status:        d.Status,
 		Matched:       d.Matched,
+		DidYouMean:    d.DidYouMean,
 		Type:          d.Type,
 		OccurredAt:    d.OccurredAt.Time(),
 		EnvironmentID: d.EnvironmentID,

@@ -165,6 +165,7 @@ type Delivery struct {
 	OccurredAt    Time
 	Status        sandbox.DeliveryStatus
 	Matched       int
+	DidYouMean    string
 }
 
 // PriceBook is a row of price_books.

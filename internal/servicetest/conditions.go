@@ -15,6 +15,7 @@ var conditionTests = []test{
 	{"DuplicateDeliveryChangesNothing", duplicateDeliveryChangesNothing},
 	{"IDIsNotUsedForAnotherBody", idIsNotUsedForAnotherBody},
 	{"UnmatchedConditionIsKept", unmatchedConditionIsKept},
+	{"MisspelledConditionIsAnsweredWithAHint", misspelledConditionIsAnsweredWithAHint},
 	{"DeliveriesAreListedWithWhatTheyDid", deliveriesAreListedWithWhatTheyDid},
 	{"LateConditionDoesNotEndTheNextLife", lateConditionDoesNotEndTheNextLife},
 	{"ConditionOfTheMomentOfALeaseIsOfTheLifeBefore", conditionOfTheMomentOfALease},
@@ -123,6 +124,41 @@ func unmatchedConditionIsKept(w *world) {
 	events := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: "nowhere"}))(w)
 	if len(events) != 1 || events[0].Type != sandbox.EventConditionUnmatched || events[0].EnvironmentID != "nowhere" {
 		w.Errorf("the events of nowhere are %+v", events)
+	}
+}
+
+// misspelledConditionIsAnsweredWithAHint: the answer, the event and the list name the condition that was meant; nothing
+// ends by it.
+func misspelledConditionIsAnsweredWithAHint(w *world) {
+	w.environment(rpg)
+	w.acquire(ann)
+	w.Advance(time.Second)
+	d := w.delivery("dead-1", "agent.dead", of(ann))
+	want := sandbox.Receipt{ID: "dead-1", Status: sandbox.DeliveryUnmatched, DidYouMean: "agent.death"}
+	if got := must(w.Service.Deliver(w.Context(), d))(w); got != want {
+		w.Errorf("the receipt is %+v, want %+v", got, want)
+	}
+	want.Duplicate = true
+	if got := must(w.Service.Deliver(w.Context(), d))(w); got != want {
+		w.Errorf("the second receipt is %+v, want %+v", got, want)
+	}
+	for kind, meant := range map[string]string{"game.finish": "game.finished", "game.paused": "", "campaign.end": "campaign.ended"} {
+		if got := w.deliver(kind); got.Status != sandbox.DeliveryUnmatched || got.DidYouMean != meant {
+			w.Errorf("the receipt of %s is %+v, want %q", kind, got, meant)
+		}
+	}
+	if got := w.deliver("agent.deaht", of(bob)); got.DidYouMean != "agent.death" { // who has no lease
+		w.Errorf("the receipt for an agent without a lease is %+v", got)
+	}
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
+	listed := must(w.Service.ListDeliveries(w.Context(), sandbox.DeliveryFilter{ID: "dead-1"}))(w)
+	if len(listed) != 1 || listed[0].DidYouMean != "agent.death" {
+		w.Errorf("the list has %+v", listed)
+	}
+	events := must(w.Service.ListEvents(w.Context(),
+		sandbox.EventFilter{EnvironmentID: game, Type: string(sandbox.EventConditionUnmatched)}))(w)
+	if len(events) == 0 || !strings.Contains(string(events[0].Data), `"did_you_mean":"agent.death"`) {
+		w.Errorf("the events are %+v", events)
 	}
 }
 

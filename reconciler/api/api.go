@@ -98,6 +98,8 @@ type Observer interface {
 	RequestRefused(reason sandbox.Reason)
 	// ConditionReceived reports a condition: stored with a status, stored as a duplicate, or rejected with an error code.
 	ConditionReceived(verdict string)
+	// ConditionMisspelled reports a stored condition whose type is close to one on which leases end.
+	ConditionMisspelled()
 }
 
 type nopObserver struct{}
@@ -106,6 +108,7 @@ func (nopObserver) RequestBegan(string)                     {}
 func (nopObserver) RequestEnded(string, int, time.Duration) {}
 func (nopObserver) RequestRefused(sandbox.Reason)           {}
 func (nopObserver) ConditionReceived(string)                {}
+func (nopObserver) ConditionMisspelled()                    {}
 
 // Duplicate is the verdict for a condition that was received before.
 const Duplicate = "duplicate"

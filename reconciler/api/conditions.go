@@ -69,6 +69,9 @@ func (s *server) registerConditions(d *document) {
 func (s *server) postCondition(w http.ResponseWriter, r *http.Request) {
 	receipt, err := s.receive(w, r)
 	s.observer.ConditionReceived(verdictOf(receipt, err))
+	if receipt.DidYouMean != "" && !receipt.Duplicate {
+		s.observer.ConditionMisspelled()
+	}
 	if err != nil {
 		s.refuse(w, r, err)
 		return

@@ -29,6 +29,7 @@ func (o observer) RequestEnded(route string, status int, _ time.Duration) {
 }
 func (o observer) RequestRefused(reason sandbox.Reason) { call(o.refused, reason) }
 func (o observer) ConditionReceived(verdict string)     { call(o.received, verdict) }
+func (o observer) ConditionMisspelled()                 { call(o.received, "misspelled") }
 
 func call[V any](f func(V), v V) {
 	if f != nil {

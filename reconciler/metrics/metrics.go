@@ -47,6 +47,7 @@ type Metrics struct {
 	inFlight   *prometheus.GaugeVec
 	refused    map[sandbox.Reason]prometheus.Counter
 	conditions *prometheus.CounterVec
+	misspelled prometheus.Counter
 	steps      *prometheus.HistogramVec
 	delays     *prometheus.HistogramVec
 	passed     *prometheus.GaugeVec
@@ -81,6 +82,10 @@ func New(version string) *Metrics {
 			Name: "sandbox_conditions_total",
 			Help: "Received conditions by outcome: applied, unmatched, stale or duplicate, or the code of the error.",
 		}, []string{"verdict"}),
+		misspelled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sandbox_conditions_misspelled_total",
+			Help: "Unmatched conditions whose type is close to one on which leases of the environment end.",
+		}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandbox_step_duration_seconds",
 			Help: "Duration of steps on backends until they were recorded: spawn, assign, sleep, wake, save and kill. " +
@@ -134,7 +139,7 @@ func New(version string) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.steps, m.delays, m.passed, m.failed,
+	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.misspelled, m.steps, m.delays, m.passed, m.failed,
 		m.llmCalls, m.llmTokens, m.llmCost, build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -163,6 +168,8 @@ func (m *Metrics) RequestRefused(reason sandbox.Reason) {
 }
 
 func (m *Metrics) ConditionReceived(verdict string) { m.conditions.WithLabelValues(verdict).Inc() }
+
+func (m *Metrics) ConditionMisspelled() { m.misspelled.Inc() }
 
 // The methods of lifecycle.Observer.
 

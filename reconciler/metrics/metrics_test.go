@@ -62,6 +62,7 @@ func scrape(t *testing.T, source metrics.Source) string {
 	m.RequestRefused("a reason that no request is refused for")
 	m.ConditionReceived(string(sandbox.DeliveryApplied))
 	m.ConditionReceived(string(sandbox.Unavailable))
+	m.ConditionMisspelled()
 	m.PassBegan(loop.PassResync, sandbox.Docker)
 	m.PassEnded(loop.PassResync, sandbox.Docker, errors.New("away"))
 	m.Stepped(sandbox.Docker, "spawn", "", 200*time.Millisecond)
@@ -99,6 +100,7 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 		`sandbox_conditions_total{verdict="applied"} 1`,
 		`sandbox_conditions_total{verdict="unavailable"} 1`,
 		`sandbox_conditions_total{verdict="duplicate"} 0`,
+		`sandbox_conditions_misspelled_total 1`,
 		`sandbox_loop_failures_total{backend="docker",pass="survey"} 1`,
 		`sandbox_destroy_pending_seconds{backend="docker"} 1.5`,
 		`sandbox_step_duration_seconds_count{backend="docker",code="ok",step="spawn"} 1`,

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/nearest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -152,20 +153,18 @@ func isSetting(f *pflag.FlagSet, name string) bool {
 	return f.Lookup(name) != nil && !slices.Contains(notSettings, name)
 }
 
-// suggestion returns the settings that a wrong name resembles, or how to list them all.
+// suggestion returns the setting that a wrong name resembles, or how to list them all.
 func suggestion(f *pflag.FlagSet, name string) string {
-	found := ""
+	var settings []string
 	f.VisitAll(func(flag *pflag.Flag) {
-		n := min(4, len(name), len(flag.Name))
-		if isSetting(f, flag.Name) && n > 2 &&
-			(flag.Name[:n] == name[:n] || strings.ReplaceAll(name, "_", "-") == flag.Name) {
-			found += " " + flag.Name
+		if isSetting(f, flag.Name) {
+			settings = append(settings, flag.Name)
 		}
 	})
-	if found == "" {
-		return "; serve --help lists them"
+	if meant := nearest.To(name, settings); meant != "" {
+		return "; did you mean " + meant + "?"
 	}
-	return "; did you mean" + found + "?"
+	return "; serve --help lists them"
 }
 
 // redacted maps the settings that may hold a password to functions that hide it.

@@ -196,8 +196,9 @@ class BatchItem(TypedDict):
 
 
 class Budget(TypedDict):
-    # US dollars that leases may cost in a calendar month (UTC), at list price. An acquire that could exceed
-    # it is refused. Docker costs nothing unless a price book is configured.
+    # US dollars that leases may cost in a calendar month (UTC), at list price. An acquire is refused if it
+    # leaves no room for an hour of the lease, and leases end when it is spent. Docker costs nothing unless a
+    # price book is configured.
     monthly_usd: str
 
 
@@ -205,7 +206,8 @@ class BudgetUse(TypedDict):
     month: str
     # An exact amount in US dollars, with at most nine decimals.
     monthly_usd: str
-    # An exact amount in US dollars, with at most nine decimals.
+    # What live leases are likely to cost in the next hour, and the most that running calls of models can
+    # cost.
     reserved_usd: str
     # An exact amount in US dollars, with at most nine decimals.
     spent_usd: str
@@ -568,6 +570,9 @@ class Environment(TypedDict):
     # Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later
     # generations.
     processes: NotRequired[list[ProcessSpec]]
+    # Size of a sandbox. Default 512 MiB, 500 thousandths of a core, 256 processes and 10240 MB, on Cloudflare
+    # those of basic. An environment that has the former default of 4096 MiB or 2000 thousandths keeps it
+    # where a change leaves it out.
     resources: NotRequired[Resources]
     retired_at: NotRequired[str]
     # Names of the secrets that every sandbox gets as files in /run/secrets. A new name requires a value in
@@ -1238,6 +1243,9 @@ class PutEnvironment(TypedDict):
     # Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later
     # generations.
     processes: NotRequired[list[ProcessSpec]]
+    # Size of a sandbox. Default 512 MiB, 500 thousandths of a core, 256 processes and 10240 MB, on Cloudflare
+    # those of basic. An environment that has the former default of 4096 MiB or 2000 thousandths keeps it
+    # where a change leaves it out.
     resources: NotRequired[Resources]
     # Values of new or changed secrets, by name. They are stored encrypted and never shown.
     secret_values: NotRequired[dict[str, str]]
@@ -1267,6 +1275,9 @@ class Receipt(TypedDict):
     id: str
     matched: int
     status: Literal['applied', 'stale', 'unmatched']
+    # Only if unmatched: the condition on which leases end here and whose name is close to this type, which is
+    # probably misspelled.
+    did_you_mean: NotRequired[str]
 
 
 class RenewRequest(TypedDict):
@@ -1478,6 +1489,8 @@ class StoredDelivery(TypedDict):
     status: Literal['applied', 'stale', 'unmatched']
     type: str
     agent_did: NotRequired[str]
+    # Only if unmatched: the condition that was probably meant.
+    did_you_mean: NotRequired[str]
     generation: NotRequired[int]
 
 

@@ -184,7 +184,7 @@ export interface BatchItem {
 }
 
 export interface Budget {
-  /** US dollars that leases may cost in a calendar month (UTC), at list price. An acquire that could exceed it is refused. Docker costs nothing unless a price book is configured. */
+  /** US dollars that leases may cost in a calendar month (UTC), at list price. An acquire is refused if it leaves no room for an hour of the lease, and leases end when it is spent. Docker costs nothing unless a price book is configured. */
   monthly_usd: string;
 }
 
@@ -192,7 +192,7 @@ export interface BudgetUse {
   month: string;
   /** An exact amount in US dollars, with at most nine decimals. */
   monthly_usd: string;
-  /** An exact amount in US dollars, with at most nine decimals. */
+  /** What live leases are likely to cost in the next hour, and the most that running calls of models can cost. */
   reserved_usd: string;
   /** An exact amount in US dollars, with at most nine decimals. */
   spent_usd: string;
@@ -524,6 +524,7 @@ export interface Environment {
   post_start?: PostStart[];
   /** Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later generations. */
   processes?: ProcessSpec[];
+  /** Size of a sandbox. Default 512 MiB, 500 thousandths of a core, 256 processes and 10240 MB, on Cloudflare those of basic. An environment that has the former default of 4096 MiB or 2000 thousandths keeps it where a change leaves it out. */
   resources?: Resources;
   retired_at?: string;
   /** Names of the secrets that every sandbox gets as files in /run/secrets. A new name requires a value in secret_values. A secret that is left out is deleted. */
@@ -1155,6 +1156,7 @@ export interface PutEnvironment {
   post_start?: PostStart[];
   /** Processes that start in every sandbox as soon as it is ready, at most 16. A change applies to later generations. */
   processes?: ProcessSpec[];
+  /** Size of a sandbox. Default 512 MiB, 500 thousandths of a core, 256 processes and 10240 MB, on Cloudflare those of basic. An environment that has the former default of 4096 MiB or 2000 thousandths keeps it where a change leaves it out. */
   resources?: Resources;
   /** Values of new or changed secrets, by name. They are stored encrypted and never shown. */
   secret_values?: Record<string, string>;
@@ -1182,6 +1184,8 @@ export interface Receipt {
   id: string;
   matched: number;
   status: "applied" | "stale" | "unmatched";
+  /** Only if unmatched: the condition on which leases end here and whose name is close to this type, which is probably misspelled. */
+  did_you_mean?: string;
 }
 
 export interface RenewRequest {
@@ -1379,6 +1383,8 @@ export interface StoredDelivery {
   status: "applied" | "stale" | "unmatched";
   type: string;
   agent_did?: string;
+  /** Only if unmatched: the condition that was probably meant. */
+  did_you_mean?: string;
   generation?: number;
 }
 
