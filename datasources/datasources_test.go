@@ -196,7 +196,7 @@ data "sandbox_drift" "open" {
 				at("cost.by_environment", top("rows"), knownvalue.ListSizeExact(1)),
 				at("cost.by_environment", top("rows").AtSliceIndex(0).AtMapKey("lease_id"), knownvalue.Null()),
 				at("cost.by_environment", top("total").AtMapKey("gross_usd"), dollars),
-				at("cost.by_environment", top("total").AtMapKey("shadow").AtMapKey("plan_fee_usd"), text("5.00")),
+				at("cost.by_environment", top("accounts").AtSliceIndex(0).AtMapKey("shadow").AtMapKey("plan_fee_usd"), text("5.00")),
 				at("cost.by_environment",
 					top("accounts").AtSliceIndex(0).AtMapKey("lines").AtSliceIndex(0).AtMapKey("unit"), text("GiB-hours")),
 				at("cost.by_environment", top("accounts").AtSliceIndex(0).AtMapKey("shadow").AtMapKey("price_book"),
@@ -220,7 +220,7 @@ data "sandbox_drift" "open" {
 				at("environment.e", top("process").AtSliceIndex(0).AtMapKey("restart"), text("no")),
 				at("environment.e", top("env_blocked"), knownvalue.SetExact([]knownvalue.Check{text("AWS_TOKEN")})),
 				at("cost.future", top("rows"), knownvalue.ListSizeExact(0)),
-				at("cost.future", top("total").AtMapKey("net_usd"), text("0.00")),
+				at("cost.future", top("total").AtMapKey("total_usd"), text("0.00")),
 
 				at("drift.bob", top("findings"), knownvalue.ListSizeExact(1)),
 				at("drift.alice", top("findings"), knownvalue.ListSizeExact(0)),

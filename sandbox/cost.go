@@ -54,18 +54,13 @@ func (c Charges) Plus(o Charges) Charges {
 	return Charges{c.Memory + o.Memory, c.CPU + o.CPU, c.Disk + o.Disk, c.Asleep + o.Asleep}
 }
 
-// Minus returns c without o.
-func (c Charges) Minus(o Charges) Charges {
-	return Charges{c.Memory - o.Memory, c.CPU - o.CPU, c.Disk - o.Disk, c.Asleep - o.Asleep}
-}
-
-// Amounts is the cost of usage at list price, and after its share of the account's plan.
+// Amounts is what an account owes for usage: at list price, and after its plan.
 type Amounts struct {
 	// Gross is the sum of usage periods at list price.
 	Gross NanoUSD `json:"gross_usd" doc:"Sum of usage periods at list price."`
 	// Included is what the account's plan includes. PlanFee is the plan's fee.
-	Included NanoUSD `json:"included_usd" doc:"Share of the usage that the account's plan includes; it is subtracted."`
-	PlanFee  NanoUSD `json:"plan_fee_usd" doc:"Share of the account's plan fee."`
+	Included NanoUSD `json:"included_usd" doc:"Usage that the account's plan includes; it is subtracted."`
+	PlanFee  NanoUSD `json:"plan_fee_usd" doc:"The account's plan fee."`
 	// Net is Gross - Included + PlanFee.
 	Net NanoUSD `json:"net_usd" doc:"gross_usd - included_usd + plan_fee_usd"`
 }
@@ -125,15 +120,8 @@ func (q CostQuery) Validate() error {
 	return InvalidFields("cost query", f)
 }
 
-// CostRow is the usage and the cost of one group.
-//
-// Gross is the sum over the UTC days of its usage periods, each charged to the nano-dollar.
-//
-// Included and PlanFee are shares of the account's lines. They are computed over the account's whole calendar
-// month, up to To, and over everything on the account, whatever the query selects. An allotment is shared by
-// the gross cost of the use of its resource. The fee is shared by gross cost, or equally while the gross cost
-// is zero. Shares are split first among leases, then among the days of a lease. So all groupings of the same
-// usage agree to the nano-dollar.
+// CostRow is the usage and the cost of one group at list price. It depends only on the group's own usage, so it never
+// falls. What plans include and cost stands only in the report's accounts.
 type CostRow struct {
 	EnvironmentID string `json:"environment_id,omitempty"`
 	AgentDID      string `json:"agent_did,omitempty"`
@@ -148,17 +136,18 @@ type CostRow struct {
 	AwakeSeconds  float64 `json:"awake_seconds"`
 	AsleepSeconds float64 `json:"asleep_seconds"`
 	CPUSeconds    float64 `json:"cpu_seconds"`
-	Amounts
-	// LLM is what calls of models used that began in this row within the query's time, at list price. No plan includes
-	// any of it. Total is Net and its cost.
-	LLM   LLMUse  `json:"llm,omitzero" doc:"What calls of models used, at the list prices of their routes."`
-	Total NanoUSD `json:"total_usd" doc:"net_usd + llm.cost_usd"`
-	// Shadow is what the same usage would cost on Cloudflare if each account were a Cloudflare account.
-	Shadow Amounts `json:"shadow" doc:"What the same usage would cost on Cloudflare if each account were a Cloudflare account."`
+	// Gross is the sum over the UTC days of its usage periods, each charged to the nano-dollar.
+	Gross NanoUSD `json:"gross_usd" doc:"Cost of sandboxes at list price."`
+	// LLM is what calls of models used that began in this row within the query's time, at list price.
+	LLM LLMUse `json:"llm,omitzero" doc:"What calls of models used, at the list prices of their routes."`
+	// Total is Gross and the cost of LLM, which budgets count.
+	Total NanoUSD `json:"total_usd" doc:"gross_usd + llm.cost_usd"`
+	// Shadow is what the same usage would cost on Cloudflare.
+	Shadow NanoUSD `json:"shadow_gross_usd" doc:"What the same usage of sandboxes would cost on Cloudflare at list price."`
 }
 
-// Spent returns the cost of sandboxes and of calls of models at list price, which budgets count.
-func (r CostRow) Spent() NanoUSD { return r.Gross + r.LLM.Cost }
+// Spent returns what budgets count.
+func (r CostRow) Spent() NanoUSD { return r.Total }
 
 // Resource is what an account line charges for.
 type Resource string
@@ -207,8 +196,8 @@ type CostReport struct {
 	AsOf  time.Time `json:"as_of"`
 	Rows  []CostRow `json:"rows"`
 	Total CostRow   `json:"total"`
-	// Accounts are the complete account months that the query touches. Without a filter and over whole months,
-	// they add up to Total.
+	// Accounts are the complete account months that the query touches. Without a filter and over whole months, their gross
+	// costs add up to that of Total.
 	Accounts []AccountMonth `json:"accounts" doc:"What each account owes for each whole calendar month that the report touches, whatever the query selects. Empty for a token that is limited to environments."`
 	// PriceBooks are the current ones, by backend.
 	PriceBooks map[Backend]PriceBook `json:"price_books"`

@@ -61,10 +61,10 @@ type Total struct {
 	AwakeHours  types.Float64 `tfsdk:"awake_hours"`
 	AsleepHours types.Float64 `tfsdk:"asleep_hours"`
 	CPUHours    types.Float64 `tfsdk:"cpu_hours"`
-	Amounts
-	LLM    LLM          `tfsdk:"llm"`
-	Total  types.String `tfsdk:"total_usd"`
-	Shadow Amounts      `tfsdk:"shadow"`
+	Gross       types.String  `tfsdk:"gross_usd"`
+	LLM         LLM           `tfsdk:"llm"`
+	Total       types.String  `tfsdk:"total_usd"`
+	Shadow      types.String  `tfsdk:"shadow_gross_usd"`
 }
 
 // LLM is what calls of models used.
@@ -79,7 +79,7 @@ type LLM struct {
 	Unknown      types.String `tfsdk:"unknown_usd"`
 }
 
-// Amounts are costs in US dollars.
+// Amounts are what an account owes, in US dollars.
 type Amounts struct {
 	Gross    types.String `tfsdk:"gross_usd"`
 	Included types.String `tfsdk:"included_usd"`
@@ -100,8 +100,8 @@ func describe() schema.Schema {
 	}
 	return schema.Schema{
 		MarkdownDescription: "Usage and cost of leases: hours and US dollars, including ended leases, and running leases " +
-			"up to now. `gross_usd` is the sum of the usage at list price. All leases that used an account in a calendar " +
-			"month share the plan's allotment and fee; see the [guide on costs](../guides/costs.md).",
+			"up to now, at list price. What an account's plan includes and costs stands in `accounts`; see the " +
+			"[guide on costs](../guides/costs.md).",
 		Attributes: map[string]schema.Attribute{
 			"environment_id": schema.StringAttribute{
 				MarkdownDescription: "Only leases of this environment. Default: all.",
@@ -162,7 +162,7 @@ func totalAttributes() map[string]schema.Attribute {
 	hours := func(description string) schema.Attribute {
 		return schema.Float64Attribute{MarkdownDescription: description, Computed: true}
 	}
-	attributes := map[string]schema.Attribute{
+	return map[string]schema.Attribute{
 		"generations":  schema.Int64Attribute{MarkdownDescription: "Number of generations of leases.", Computed: true},
 		"awake_hours":  hours("Hours that sandboxes were awake."),
 		"asleep_hours": hours("Hours that sandboxes were asleep."),
@@ -172,28 +172,21 @@ func totalAttributes() map[string]schema.Attribute {
 			Computed:            true,
 			Attributes:          llmAttributes(),
 		},
-		"total_usd": schema.StringAttribute{
-			MarkdownDescription: "`net_usd` + `llm.cost_usd`. Exact, in US dollars.",
-			Computed:            true,
-		},
-		"shadow": schema.SingleNestedAttribute{
-			MarkdownDescription: "What the same usage would cost on Cloudflare if each account were a Cloudflare account.",
-			Computed:            true,
-			Attributes:          amountAttributes(),
-		},
+		"gross_usd":        amount("Cost of the sandboxes at list price."),
+		"total_usd":        amount("`gross_usd` + `llm.cost_usd`, which budgets count."),
+		"shadow_gross_usd": amount("What the same usage of sandboxes would cost on Cloudflare at list price."),
 	}
-	maps.Copy(attributes, amountAttributes())
-	return attributes
+}
+
+func amount(description string) schema.Attribute {
+	return schema.StringAttribute{MarkdownDescription: description + " Exact, in US dollars.", Computed: true}
 }
 
 func amountAttributes() map[string]schema.Attribute {
-	amount := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description + " Exact, in US dollars.", Computed: true}
-	}
 	return map[string]schema.Attribute{
 		"gross_usd":    amount("Sum of the usage at list price."),
-		"included_usd": amount("Share of the usage that the account's plan includes; it is subtracted."),
-		"plan_fee_usd": amount("Share of the account's plan fee."),
+		"included_usd": amount("Usage that the account's plan includes; it is subtracted."),
+		"plan_fee_usd": amount("The account's plan fee."),
 		"net_usd":      amount("`gross_usd` - `included_usd` + `plan_fee_usd`."),
 	}
 }
@@ -201,9 +194,6 @@ func amountAttributes() map[string]schema.Attribute {
 func llmAttributes() map[string]schema.Attribute {
 	count := func(description string) schema.Attribute {
 		return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
-	}
-	amount := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description + " Exact, in US dollars.", Computed: true}
 	}
 	return map[string]schema.Attribute{
 		"calls":               count("Number of calls that have ended."),
@@ -266,10 +256,10 @@ func total(r sandbox.CostRow) Total {
 		AwakeHours:  hours(r.AwakeSeconds),
 		AsleepHours: hours(r.AsleepSeconds),
 		CPUHours:    hours(r.CPUSeconds),
-		Amounts:     amounts(r.Amounts),
+		Gross:       types.StringValue(r.Gross.String()),
 		LLM:         llm(r.LLM),
 		Total:       types.StringValue(r.Total.String()),
-		Shadow:      amounts(r.Shadow),
+		Shadow:      types.StringValue(r.Shadow.String()),
 	}
 }
 

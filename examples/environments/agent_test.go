@@ -58,7 +58,7 @@ func (w *world) bill(agents ...string) {
 			return row.LLM.Calls >= calls
 		})
 		if row.LLM.Calls != calls || row.LLM.Tokens.Input != calls*inputTokens || row.LLM.Tokens.Output != calls*outputTokens ||
-			row.LLM.Cost <= 0 || row.AwakeSeconds <= 0 || row.Gross <= 0 || row.Total != row.Net+row.LLM.Cost {
+			row.LLM.Cost <= 0 || row.AwakeSeconds <= 0 || row.Gross <= 0 || row.Total != row.Gross+row.LLM.Cost {
 			w.Errorf("the bill of %s, who has called the model %d times, is %+v", agent, calls, row)
 		}
 	}

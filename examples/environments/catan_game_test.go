@@ -163,7 +163,7 @@ data "sandbox_cost" "bill" {
 }
 output "bill" {
   value = { for r in data.sandbox_cost.bill.rows : r.agent_did => {
-    sandbox = r.net_usd, calls = r.llm.calls, tokens = r.llm.input_tokens + r.llm.output_tokens, model = r.llm.cost_usd, total = r.total_usd
+    sandbox = r.gross_usd, calls = r.llm.calls, tokens = r.llm.input_tokens + r.llm.output_tokens, model = r.llm.cost_usd, total = r.total_usd
   } }
 }
 `, w.name))

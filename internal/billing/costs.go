@@ -12,7 +12,7 @@ import (
 
 // Costs reports the cost of usage. Whole days come from cost_days. Usage that is not there yet, and days that
 // the query cuts, come from usage periods. All reads use one snapshot of the ledger. It reads all usage of
-// the accounts, whatever the query selects, because all usage shares the accounts' lines.
+// the accounts, whatever the query selects, because accounts are reported whole.
 func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
 	if err := q.Validate(); err != nil {
 		return sandbox.CostReport{}, err
@@ -20,7 +20,7 @@ func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostR
 	q.GroupBy = cmp.Or(q.GroupBy, sandbox.CostByLease)
 	t := costTable{query: q, rows: make(map[sandbox.CostRow]*costSum)}
 	report := sandbox.CostReport{PriceBooks: b.books}
-	r := costReader{window: windowOf(q), byDay: q.GroupBy == sandbox.CostByDay}
+	r := costReader{window: windowOf(q), byDay: q.GroupBy == sandbox.CostByDay, table: &t}
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		report.AsOf = tx.Now.Time()
 		if err := t.readLabels(tx); err != nil {
@@ -31,14 +31,7 @@ func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostR
 	if err != nil {
 		return sandbox.CostReport{}, err
 	}
-	for _, c := range r.calls {
-		t.addCalls(c)
-	}
-	for _, a := range r.accounts.sorted() {
-		s := a.settle(r.books)
-		report.Accounts = append(report.Accounts, s.month())
-		t.add(s)
-	}
+	report.Accounts = r.accounts.months(r.books)
 	report.Rows, report.Total = t.report()
 	return report, nil
 }
@@ -94,23 +87,14 @@ type dayRange struct {
 	byDay bool
 }
 
-// wholeDays returns the days that the window does not cut. A month that the window cuts is read by day,
-// because a lease's share of it is divided by days.
+// wholeDays returns the days that the window does not cut, and those of its first month before it.
 func (w window) wholeDays(byDay bool) (ranges []dayRange) {
-	month, begin, last := w.month(), midnight(w.from), w.lastMidnight()
+	begin := midnight(w.from)
 	end := begin
 	if begin != w.from {
 		end = begin.Add(oneDay)
 	}
-	next := end
-	if month != w.from {
-		next = monthOf(month).to
-	}
-	for _, r := range []dayRange{
-		{stretch{month, begin}, true},
-		{stretch{end, min(next, last)}, true},
-		{stretch{max(end, next), last}, byDay},
-	} {
+	for _, r := range []dayRange{{stretch{w.month(), begin}, false}, {stretch{end, w.lastMidnight()}, byDay}} {
 		if r.from < r.to {
 			ranges = append(ranges, r)
 		}
@@ -138,22 +122,20 @@ func (w window) check(since ledger.Time) error {
 	return sandbox.InvalidFields("cost query", fields)
 }
 
-// costReader collects the usage of accounts.
+// costReader collects the usage of accounts, and adds what the query selects to the table.
 type costReader struct {
 	window   window
 	byDay    bool
 	now      ledger.Time
 	books    map[string]sandbox.PriceBook
 	accounts accounts
-	calls    []leaseCalls
+	table    *costTable
 }
 
-// leaseCalls is what a lease's calls of models have used that began on one day.
-type leaseCalls struct {
-	leaseKey
-	day string
-	use sandbox.LLMUse
-}
+// leaseKey identifies a lease. A warm pool has only an environment.
+type leaseKey struct{ environment, agent, lease string }
+
+func keyOf(u *ledger.LeaseUsage) leaseKey { return leaseKey{u.EnvironmentID, u.AgentDID, u.LeaseID} }
 
 // read collects the days in cost_days, the cut days, and usage that is not in cost_days yet.
 func (r *costReader) read(tx *ledger.Tx) (err error) {
@@ -197,9 +179,7 @@ func (r *costReader) readCalls(tx *ledger.Tx) error {
 		}
 		for i := range calls {
 			c := &calls[i]
-			r.calls = append(r.calls, leaseCalls{
-				leaseKey{c.EnvironmentID, c.AgentDID, c.LeaseID}, dayOf(c.StartedAt), c.Domain().Use(),
-			})
+			r.table.addCalls(leaseKey{c.EnvironmentID, c.AgentDID, c.LeaseID}, dayOf(c.StartedAt), c.Domain().Use())
 		}
 	}
 	from := midnight(r.window.from)
@@ -211,7 +191,7 @@ func (r *costReader) readCalls(tx *ledger.Tx) error {
 		return nil
 	}
 	return tx.LLM().Days(firstDay(from), endDay(to), func(d *ledger.LLMDay) {
-		r.calls = append(r.calls, leaseCalls{leaseKey{d.EnvironmentID, d.AgentDID, d.LeaseID}, d.Day, d.Use()})
+		r.table.addCalls(leaseKey{d.EnvironmentID, d.AgentDID, d.LeaseID}, d.Day, d.Use())
 	})
 }
 
@@ -220,7 +200,11 @@ func (r *costReader) readDays(tx *ledger.Tx) error {
 	for _, days := range r.window.wholeDays(r.byDay) {
 		inside := days.from >= r.window.from
 		err := tx.Accounting().CostDays(firstDay(days.from), endDay(days.to), days.byDay, func(u ledger.LeaseUsage) {
-			r.accounts.of(u.Backend, u.Instance, u.Month).add(&u, u.Usage, inside)
+			a := r.accounts.of(u.Backend, u.Instance, u.Month)
+			a.used = a.used.Plus(u.Usage)
+			if inside {
+				r.table.add(keyOf(&u), u.Month, u.Day, u.Usage)
+			}
 		})
 		if err != nil {
 			return err
@@ -257,12 +241,14 @@ func (r *costReader) addPeriods(periods []ledger.UsagePeriod, in stretch) {
 			if begins {
 				u.Generations = p.Generations
 			}
+			a.used = a.used.Plus(u.Usage)
 			if x.from >= r.window.from {
-				a.add(&u, u.Usage, true)
+				r.table.add(keyOf(&u), monthName(u.Day), u.Day, u.Usage)
 				continue
 			}
-			_, y := x.split(r.window.from)
-			a.add(&u, y.usage(p, book), y.from < y.to)
+			if _, y := x.split(r.window.from); y.from < y.to {
+				r.table.add(keyOf(&u), monthName(u.Day), u.Day, y.usage(p, book))
+			}
 		}
 	}
 }
@@ -303,25 +289,21 @@ func (t *costTable) readLabels(tx *ledger.Tx) (err error) {
 
 // costSum is the sum of a row.
 type costSum struct {
-	usage        ledger.Usage
-	cost, shadow sandbox.Amounts
-	llm          sandbox.LLMUse
+	usage ledger.Usage
+	llm   sandbox.LLMUse
 }
 
-// add adds the selected part of a settled account.
-func (t *costTable) add(s *settledAccount) {
-	for l, d := range s.inside() {
-		if sum := t.sum(l.leaseKey, s.key.month, d.day); sum != nil {
-			sum.usage = sum.usage.Plus(d.usage)
-			sum.cost, sum.shadow = sum.cost.Plus(d.cost), sum.shadow.Plus(d.shadow)
-		}
+// add adds usage, if it is selected.
+func (t *costTable) add(l leaseKey, month, day string, u ledger.Usage) {
+	if sum := t.sum(l, month, day); sum != nil {
+		sum.usage = sum.usage.Plus(u)
 	}
 }
 
 // addCalls adds calls of models, if they are selected.
-func (t *costTable) addCalls(c leaseCalls) {
-	if sum := t.sum(c.leaseKey, monthName(c.day), c.day); sum != nil {
-		sum.llm = sum.llm.Plus(c.use)
+func (t *costTable) addCalls(l leaseKey, day string, use sandbox.LLMUse) {
+	if sum := t.sum(l, monthName(day), day); sum != nil {
+		sum.llm = sum.llm.Plus(use)
 	}
 }
 
@@ -365,7 +347,6 @@ func (t *costTable) report() ([]sandbox.CostRow, sandbox.CostRow) {
 	for key, sum := range t.rows {
 		rows = append(rows, sum.row(key))
 		total.usage = total.usage.Plus(sum.usage)
-		total.cost, total.shadow = total.cost.Plus(sum.cost), total.shadow.Plus(sum.shadow)
 		total.llm = total.llm.Plus(sum.llm)
 	}
 	slices.SortFunc(rows, func(x, y sandbox.CostRow) int {
@@ -381,7 +362,7 @@ func (s *costSum) row(names sandbox.CostRow) sandbox.CostRow {
 	names.Generations = u.Generations
 	names.AwakeSeconds, names.AsleepSeconds, names.CPUSeconds = u.Awake.Duration().D().Seconds(), u.Asleep.Duration().
 		D().Seconds(), u.CPU.Duration().D().Seconds()
-	names.Amounts, names.Shadow = s.cost, s.shadow
-	names.LLM, names.Total = s.llm, s.cost.Net+s.llm.Cost
+	names.Gross, names.Shadow = u.Cost.Total(), u.Shadow.Total()
+	names.LLM, names.Total = s.llm, names.Gross+s.llm.Cost
 	return names
 }

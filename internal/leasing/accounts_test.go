@@ -49,10 +49,11 @@ func (b *bill) checkAccounts() {
 	b.Helper()
 	q := sandbox.CostQuery{To: b.query().To}
 	all := b.costs(q)
-	var cost, shadow sandbox.Amounts
+	var cost, shadow sandbox.NanoUSD
 	for _, a := range all.Accounts {
-		cost, shadow = cost.Plus(a.Amounts), shadow.Plus(a.Shadow.Amounts)
+		cost, shadow = cost+a.Gross, shadow+a.Shadow.Gross
 		for _, s := range []sandbox.Statement{a.Statement, a.Shadow} {
+			b.checkAmounts(s.Amounts)
 			var gross, included sandbox.NanoUSD
 			for _, l := range s.Lines {
 				gross, included = gross+l.Gross, included+l.Included
@@ -62,16 +63,16 @@ func (b *bill) checkAccounts() {
 			}
 		}
 	}
-	if all.Total.Amounts != cost || all.Total.Shadow != shadow {
-		b.Fatalf("until %v the total is %+v, %+v; the accounts owe %+v, %+v",
-			q.To, all.Total.Amounts, all.Total.Shadow, cost, shadow)
+	if all.Total.Gross != cost || all.Total.Shadow != shadow {
+		b.Fatalf("until %v the total is %s, %s; the accounts used %s, %s",
+			q.To, all.Total.Gross, all.Total.Shadow, cost, shadow)
 	}
-	var parts sandbox.Amounts
+	var parts sandbox.NanoUSD
 	for _, q.EnvironmentID = range []string{"e1", "e2"} {
-		parts = parts.Plus(b.costs(q).Total.Amounts)
+		parts += b.costs(q).Total.Gross
 	}
 	if parts != cost {
-		b.Fatalf("until %v the environments cost %+v, the accounts owe %+v", q.To, parts, cost)
+		b.Fatalf("until %v the environments cost %s, the accounts used %s", q.To, parts, cost)
 	}
 }
 
@@ -116,23 +117,21 @@ func (m *month) wantEightTimes(q sandbox.CostQuery) {
 	if len(report.Rows) != 8 {
 		m.Fatalf("there are %d rows", len(report.Rows))
 	}
-	each := sandbox.Amounts{
-		Gross:    1_416_960_000, // $11.33568 / 8
-		Included: 90_675_000,    // (25 x $0.009 + 375 x $0.0012 + 200 x $0.000252) / 8
-		PlanFee:  625_000_000,
-		Net:      1_951_285_000,
-	}
 	for _, row := range report.Rows {
-		if row.Amounts != each || row.Shadow != each || row.Net.Cents() != "1.95" || row.AwakeSeconds != 120*3600 ||
+		const each = 1_416_960_000 // $11.33568 / 8
+		if row.Gross != each || row.Total != each || row.Shadow != each || row.AwakeSeconds != 120*3600 ||
 			row.AsleepSeconds != 30*86400-120*3600-9*3600 {
-			m.Errorf("by %s: %+v, want %+v", q.GroupBy, row, each)
+			m.Errorf("by %s: %+v, want $%s", q.GroupBy, row, sandbox.NanoUSD(each))
 		}
 	}
-	if got := report.Total.Net; got != 15_610_280_000 || got.Cents() != "15.61" {
-		m.Errorf("in all $%s, want $15.61028", got)
+	want := sandbox.Amounts{
+		Gross:    11_335_680_000,
+		Included: 725_400_000, // 25 x $0.009 + 375 x $0.0012 + 200 x $0.000252
+		PlanFee:  5 * sandbox.USD,
+		Net:      15_610_280_000,
 	}
-	if len(report.Accounts) != 1 || report.Accounts[0].Amounts != report.Total.Amounts {
-		m.Errorf("the accounts are %+v, want one that owes the total", report.Accounts)
+	if len(report.Accounts) != 1 || report.Accounts[0].Amounts != want || want.Net.Cents() != "15.61" {
+		m.Fatalf("the accounts are %+v, want one that owes %+v", report.Accounts, want)
 	}
 	for i, used := range []float64{960, 1440, 3840} {
 		if l := report.Accounts[0].Lines[i]; l.Used != used {
@@ -141,38 +140,31 @@ func (m *month) wantEightTimes(q sandbox.CostQuery) {
 	}
 }
 
-// TestSharesFollowUse: of an allotment each gets by what it used of that resource, of the fee by what
-// it cost, whoever asks for which part.
-func TestSharesFollowUse(t *testing.T) {
+// TestACostNeverFallsWhileOthersRun: what a lease cost stays, while its account's plan includes less and less of it.
+func TestACostNeverFallsWhileOthersRun(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 	m := newMonth(t, begin.AddDate(0, 0, 40))
-	m.book = sandbox.PriceBook{Name: "rack", MemoryGiBSecond: 1000, CPUSecond: 1_000_000, PlanMonth: 10 * sandbox.USD,
-		Included: sandbox.Allotment{MemoryGiBSeconds: 3600, CPUSeconds: 1e6}}
-	big, small := m.sandbox("did:plc:big", sandbox.Resources{MemoryMB: 3072}), m.sandbox("did:plc:small",
-		sandbox.Resources{MemoryMB: 1024})
-	m.awake(big, begin, begin.Add(time.Hour), 0)
-	m.awake(small, begin, begin.Add(time.Hour), time.Minute)
-	m.gone(big, begin.Add(2*time.Hour))
-	m.gone(small, begin.Add(26*time.Hour))
-
-	// 4 GiB-hours cost $0.0144, of which one is included; the minute of CPU costs $0.06 and is included.
-	want := map[string]sandbox.Amounts{
-		"did:plc:big":   {Gross: 10_800_000, Included: 2_700_000, PlanFee: 1_451_612_903, Net: 1_459_712_903},
-		"did:plc:small": {Gross: 63_600_000, Included: 60_900_000, PlanFee: 8_548_387_097, Net: 8_551_087_097},
+	size := sandbox.Resources{MemoryMB: 1024}
+	hourOf := func(agent string, hour int) {
+		s := m.sandbox(agent, size)
+		m.awake(s, begin.Add(time.Duration(hour)*time.Hour), begin.Add(time.Duration(hour+1)*time.Hour), 0)
+		m.gone(s, begin.Add(time.Duration(hour+1)*time.Hour))
 	}
-	for _, row := range m.costs(sandbox.CostQuery{GroupBy: sandbox.CostByAgent}).Rows {
-		if row.Amounts != want[row.AgentDID] {
-			m.Errorf("%s: %+v, want %+v", row.AgentDID, row.Amounts, want[row.AgentDID])
-		}
-		if one := m.costs(sandbox.CostQuery{AgentDID: row.AgentDID}).Total.Amounts; one != row.Amounts {
-			m.Errorf("%s: asked for alone it is %+v, among others %+v", row.AgentDID, one, row.Amounts)
+	hourOf("did:plc:first", 0)
+	first := m.costs(sandbox.CostQuery{AgentDID: "did:plc:first"})
+	if first.Total.Total != 9_000_000 || first.Total.Total != first.Rows[0].Total || len(first.Accounts) != 1 {
+		t.Fatalf("an hour is %+v", first)
+	}
+	for other := range 30 {
+		hourOf(fmt.Sprint("did:plc:other", other), other+1)
+		if got := m.costs(sandbox.CostQuery{AgentDID: "did:plc:first"}); got.Total != first.Total {
+			t.Fatalf("beside %d others it is %+v, and was %+v", other+1, got.Total, first.Total)
 		}
 	}
-	// On the second day somebody slept, for nothing: it shares in no line, and the fee was owed before.
-	if got := m.costs(sandbox.CostQuery{From: begin.AddDate(0, 0, 1)}); got.Total.Net != 0 ||
-		got.Total.AsleepSeconds != 7200 || len(got.Accounts) != 1 {
-		m.Errorf("the second day is %+v", got)
+	if owed := m.costs(sandbox.CostQuery{}).Accounts[0]; owed.Gross != 31*9_000_000 || owed.Included != 25*9_000_000 ||
+		owed.PlanFee != 5*sandbox.USD {
+		t.Errorf("the account owes %+v", owed)
 	}
 }
 
@@ -200,24 +192,6 @@ func TestAnAccountOwesThePlanOfItsLatestPriceBook(t *testing.T) {
 			if len(got) == 0 || got[0].PriceBook != want {
 				m.Errorf("until %s, counted by day %t: %+v, want the plan of %s", to, rolled, got, want)
 			}
-		}
-	}
-}
-
-// TestWhatCostsNothingSharesTheFeeEqually: an account of which nothing is charged owes its fee still.
-func TestWhatCostsNothingSharesTheFeeEqually(t *testing.T) {
-	t.Parallel()
-	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
-	m := newMonth(t, begin.AddDate(0, 0, 40))
-	m.book = sandbox.PriceBook{Name: "flat", PlanMonth: 8 * sandbox.USD}
-	for agent := range 4 {
-		s := m.sandbox(fmt.Sprint("did:plc:a", agent), sandbox.Resources{MemoryMB: 1024})
-		m.awake(s, begin, begin.Add(time.Duration(agent+1)*time.Hour), 0)
-		m.gone(s, begin.AddDate(0, 0, 1))
-	}
-	for _, row := range m.costs(sandbox.CostQuery{}).Rows {
-		if row.Amounts != (sandbox.Amounts{PlanFee: 2 * sandbox.USD, Net: 2 * sandbox.USD}) {
-			m.Errorf("%s: %+v, want a fourth of the fee", row.AgentDID, row.Amounts)
 		}
 	}
 }

@@ -162,7 +162,7 @@ func TestEachCallOfAModelIsBilledOnce(t *testing.T) {
 		want := sandbox.LLMUse{Calls: 2, Tokens: sandbox.LLMTokens{Input: 1_000_000}, Cost: 2 * sandbox.USD, UnknownCalls: 1,
 			Unknown: sandbox.USD}
 		if len(report.Rows) != 1 || report.Rows[0].LLM != want || report.Total.LLM != want ||
-			report.Total.Total != report.Total.Net+2*sandbox.USD {
+			report.Total.Total != report.Total.Gross+2*sandbox.USD {
 			w.Errorf("the costs are %+v, of %+v", report.Total, report.Rows)
 		}
 		if l, err = w.engine.GetLease(w.Context(), l.ID); err != nil || l.LLM != want {

@@ -272,13 +272,13 @@ func TestReportsAreReadable(t *testing.T) {
 	w := newWorld(t)
 	w.game(90 * time.Minute)
 	w.want(w.run("cost"), cli.ExitDone,
-		"LEASE                 AWAKE h   CPU h  GROSS  INCLUDED  PLAN FEE    NET  ON CLOUDFLARE\n"+
-			"did:plc:ann::catan-7   1.5000  0.0000  $0.06    -$0.06     $5.00  $5.00          $5.00\n"+
-			"total                  1.5000  0.0000  $0.06    -$0.06     $5.00  $5.00          $5.00\n")
+		"LEASE                 AWAKE h   CPU h  GROSS  ON CLOUDFLARE\n"+
+			"did:plc:ann::catan-7   1.5000  0.0000  $0.01          $0.01\n"+
+			"total                  1.5000  0.0000  $0.01          $0.01\n")
 	w.want(w.run("cost", "--accounts", "-o", "wide"), cli.ExitDone, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21",
 		"GiB-hours", "25.000", "plan fee", "$5.00")
-	w.want(w.run("cost", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"net_usd": "5.00"`, `"shadow": {`,
-		`"accounts": [`, `"unit": "vCPU-minutes"`)
+	w.want(w.run("cost", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"gross_usd": "0.01062`,
+		`"shadow_gross_usd": "0.01062`, `"accounts": [`, `"unit": "vCPU-minutes"`)
 	w.want(w.run("cost", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
 	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready",
 		"ann@catan-7#1")

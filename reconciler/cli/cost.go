@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -21,12 +19,11 @@ func (a *app) costs() *cobra.Command {
 		Use:   "cost",
 		Short: "Show the usage and the cost of sandboxes",
 		Long: `Show the usage of sandboxes in hours, and its cost in US dollars at the prices of that time. GROSS is
-the usage at list price. INCLUDED is the row's share of the account's included usage, PLAN FEE its
-share of the account's plan fee. NET is GROSS - INCLUDED + PLAN FEE. Shares are computed over the
-account's whole calendar month (UTC), up to --to. LLM is what calls of models cost, TOTAL is NET + LLM;
-both columns are there once a model was called. ON CLOUDFLARE is the net cost of the same usage there.
+the usage at list price. LLM is what calls of models cost, TOTAL is GROSS + LLM; both columns are there
+once a model was called. ON CLOUDFLARE is the cost of the same usage there, at list price.
 
---accounts shows the statement lines of the accounts instead. The other filters do not apply to it.`,
+--accounts shows what each account owes for a calendar month (UTC) instead: its lines, what its plan
+includes, and the plan fee. The other filters do not apply to it.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := within.parse(&q.From, &q.To); err != nil {
@@ -95,8 +92,7 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	}
 	key := flex(name.title)
 	key.lease = by == sandbox.CostByLease
-	columns := []column{key, wideNum("GENERATIONS"), num("AWAKE h"), wideNum("ASLEEP h"), num("CPU h"), num("GROSS"),
-		num("INCLUDED"), num("PLAN FEE"), num("NET")}
+	columns := []column{key, wideNum("GENERATIONS"), num("AWAKE h"), wideNum("ASLEEP h"), num("CPU h"), num("GROSS")}
 	models := report.Total.LLM.Calls > 0
 	if models {
 		columns = append(columns, num("TOKENS"), num("LLM"), num("TOTAL"))
@@ -106,12 +102,12 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 	add := func(name string, r sandbox.CostRow) {
 		cells := []string{
 			name, strconv.FormatInt(r.Generations, 10), hours(r.AwakeSeconds), hours(r.AsleepSeconds), hours(r.CPUSeconds),
-			dollars(r.Gross), takenOff(r.Included), dollars(r.PlanFee), dollars(r.Net),
+			dollars(r.Gross),
 		}
 		if models {
 			cells = append(cells, strconv.FormatInt(r.LLM.Tokens.Total(), 10), dollars(r.LLM.Cost), dollars(r.Total))
 		}
-		t.row(append(cells, dollars(r.Shadow.Net))...)
+		t.row(append(cells, dollars(r.Shadow))...)
 	}
 	for _, r := range report.Rows {
 		add(name.of(r), r)
@@ -121,21 +117,6 @@ func fillCosts(t *table, by sandbox.CostGroup, report sandbox.CostReport) {
 		t.note(fmt.Sprintf("LLM includes %s for %d calls whose provider did not report their usage: the most that they can "+
 			"have cost.", dollars(report.Total.LLM.Unknown), n))
 	}
-	if report.Total.PlanFee > 0 {
-		t.note("PLAN FEE is each row's share of the account's plan, which is charged " + planFees(report.PriceBooks) +
-			" from the first sandbox on.")
-	}
-}
-
-// planFees describes the fees of the current plans.
-func planFees(books map[sandbox.Backend]sandbox.PriceBook) string {
-	fees := "in full for each month"
-	for _, b := range slices.Sorted(maps.Keys(books)) {
-		if fee := books[b].PlanMonth; fee > 0 {
-			fees += fmt.Sprintf(" (%s a month on %s)", dollars(fee), b)
-		}
-	}
-	return fees
 }
 
 func fillAccounts(t *table, accounts []sandbox.AccountMonth) {

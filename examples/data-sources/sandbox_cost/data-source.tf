@@ -5,7 +5,7 @@ data "sandbox_cost" "catan" {
 }
 
 output "cost_by_agent" {
-  value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, ${r.net_usd} USD" }
+  value = { for r in data.sandbox_cost.catan.rows : r.agent_did => "${r.awake_hours} h, ${r.gross_usd} USD" }
 }
 
 # One row for each team, whatever the environment.
@@ -15,5 +15,5 @@ data "sandbox_cost" "teams" {
 }
 
 output "total_usd" {
-  value = data.sandbox_cost.catan.total.net_usd
+  value = data.sandbox_cost.catan.total.total_usd
 }
