@@ -36,8 +36,8 @@ func budgetStatusAttribute() schema.Attribute {
 			"projected_usd": text("Projected cost at the end of the month, at the rate since the month " +
 				"or the environment began; in whole cents. It is rough in the first hours."),
 			"budget_usd": text("Budget of the month. Null without a budget."),
-			"reserved_usd": text("The most that live leases can still cost until they expire or the month ends. Null " +
-				"without a budget."),
+			"reserved_usd": text("What living leases are likely to cost in the next hour, and the most that running calls " +
+				"of models can cost. Null without a budget."),
 			"left_usd": text("Part of the budget that is neither spent nor reserved, at least 0. Null without a budget."),
 		}},
 	}

@@ -76,7 +76,7 @@ func (b *bill) checkAccounts() {
 	}
 }
 
-// TestEightEqualAgentsCostOneDollar95Each is the example that this project began with, as usage: 8
+// TestEightEqualAgentsCost15Dollars61 is the example that this project began with, as usage: 8
 // agents, each awake 4 hours a day for 30 days in a sandbox of size "basic" (1/4 CPU, 1 GiB, 4 GB)
 // at 10 % of its CPU, and asleep otherwise.
 //
@@ -88,7 +88,7 @@ func (b *bill) checkAccounts() {
 //
 // (Its author took $0.00025 for a GB-hour of disk, which is $0.000252: $0.91 in place of $0.92. In
 // all it is $15.61 by both.)
-func TestEightEqualAgentsCostOneDollar95Each(t *testing.T) {
+func TestEightEqualAgentsCost15Dollars61(t *testing.T) {
 	t.Parallel()
 	month := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 	m := newMonth(t, month.AddDate(0, 0, 40))

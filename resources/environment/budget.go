@@ -25,8 +25,8 @@ func budgetAttribute() schema.SingleNestedAttribute {
 		Attributes: map[string]schema.Attribute{
 			"monthly_usd": schema.StringAttribute{
 				MarkdownDescription: "US dollars at list price for a calendar month (UTC), more than 0, such as `\"25.00\"`. " +
-					"An acquire that could exceed it, with what is spent and what living leases may still cost, is refused. A " +
-					"living lease is never ended for it.",
+					"An acquire is refused if what is spent, and the next hour of living leases and of the new one, exceed it. " +
+					"When it is spent, the reconciler ends the leases, by `budget`.",
 				Required:   true,
 				Validators: []validator.String{dollars{}},
 			},

@@ -25,14 +25,14 @@ class AccountMonth(TypedDict):
     backend: str
     # Sum of usage periods at list price.
     gross_usd: str
-    # Share of the usage that the account's plan includes; it is subtracted.
+    # Usage that the account's plan includes; it is subtracted.
     included_usd: str
     instance: str
     lines: list[AccountLine]
     month: str
     # gross_usd - included_usd + plan_fee_usd
     net_usd: str
-    # Share of the account's plan fee.
+    # The account's plan fee.
     plan_fee_usd: str
     # Name of the price book whose plan the account was on.
     price_book: str
@@ -139,17 +139,6 @@ class Allotment(TypedDict):
     cpu_seconds: int
     disk_gb_seconds: int
     memory_gib_seconds: int
-
-
-class Amounts(TypedDict):
-    # Sum of usage periods at list price.
-    gross_usd: str
-    # Share of the usage that the account's plan includes; it is subtracted.
-    included_usd: str
-    # gross_usd - included_usd + plan_fee_usd
-    net_usd: str
-    # Share of the account's plan fee.
-    plan_fee_usd: str
 
 
 class Archive(TypedDict):
@@ -353,17 +342,11 @@ class CostRow(TypedDict):
     awake_seconds: float
     cpu_seconds: float
     generations: int
-    # Sum of usage periods at list price.
+    # Cost of sandboxes at list price.
     gross_usd: str
-    # Share of the usage that the account's plan includes; it is subtracted.
-    included_usd: str
-    # gross_usd - included_usd + plan_fee_usd
-    net_usd: str
-    # Share of the account's plan fee.
-    plan_fee_usd: str
-    # What the same usage would cost on Cloudflare if each account were a Cloudflare account.
-    shadow: Amounts
-    # net_usd + llm.cost_usd
+    # What the same usage of sandboxes would cost on Cloudflare at list price.
+    shadow_gross_usd: str
+    # gross_usd + llm.cost_usd
     total_usd: str
     agent_did: NotRequired[str]
     day: NotRequired[str]
@@ -1461,12 +1444,12 @@ class StatePage(TypedDict):
 class Statement(TypedDict):
     # Sum of usage periods at list price.
     gross_usd: str
-    # Share of the usage that the account's plan includes; it is subtracted.
+    # Usage that the account's plan includes; it is subtracted.
     included_usd: str
     lines: list[AccountLine]
     # gross_usd - included_usd + plan_fee_usd
     net_usd: str
-    # Share of the account's plan fee.
+    # The account's plan fee.
     plan_fee_usd: str
     # Name of the price book whose plan the account was on.
     price_book: str

@@ -16,14 +16,14 @@ export interface AccountMonth {
   backend: string;
   /** Sum of usage periods at list price. */
   gross_usd: string;
-  /** Share of the usage that the account's plan includes; it is subtracted. */
+  /** Usage that the account's plan includes; it is subtracted. */
   included_usd: string;
   instance: string;
   lines: AccountLine[];
   month: string;
   /** gross_usd - included_usd + plan_fee_usd */
   net_usd: string;
-  /** Share of the account's plan fee. */
+  /** The account's plan fee. */
   plan_fee_usd: string;
   /** Name of the price book whose plan the account was on. */
   price_book: string;
@@ -130,17 +130,6 @@ export interface Allotment {
   cpu_seconds: number;
   disk_gb_seconds: number;
   memory_gib_seconds: number;
-}
-
-export interface Amounts {
-  /** Sum of usage periods at list price. */
-  gross_usd: string;
-  /** Share of the usage that the account's plan includes; it is subtracted. */
-  included_usd: string;
-  /** gross_usd - included_usd + plan_fee_usd */
-  net_usd: string;
-  /** Share of the account's plan fee. */
-  plan_fee_usd: string;
 }
 
 export interface Archive {
@@ -328,17 +317,11 @@ export interface CostRow {
   awake_seconds: number;
   cpu_seconds: number;
   generations: number;
-  /** Sum of usage periods at list price. */
+  /** Cost of sandboxes at list price. */
   gross_usd: string;
-  /** Share of the usage that the account's plan includes; it is subtracted. */
-  included_usd: string;
-  /** gross_usd - included_usd + plan_fee_usd */
-  net_usd: string;
-  /** Share of the account's plan fee. */
-  plan_fee_usd: string;
-  /** What the same usage would cost on Cloudflare if each account were a Cloudflare account. */
-  shadow: Amounts;
-  /** net_usd + llm.cost_usd */
+  /** What the same usage of sandboxes would cost on Cloudflare at list price. */
+  shadow_gross_usd: string;
+  /** gross_usd + llm.cost_usd */
   total_usd: string;
   agent_did?: string;
   day?: string;
@@ -1355,12 +1338,12 @@ export interface StatePage {
 export interface Statement {
   /** Sum of usage periods at list price. */
   gross_usd: string;
-  /** Share of the usage that the account's plan includes; it is subtracted. */
+  /** Usage that the account's plan includes; it is subtracted. */
   included_usd: string;
   lines: AccountLine[];
   /** gross_usd - included_usd + plan_fee_usd */
   net_usd: string;
-  /** Share of the account's plan fee. */
+  /** The account's plan fee. */
   plan_fee_usd: string;
   /** Name of the price book whose plan the account was on. */
   price_book: string;
