@@ -9,17 +9,17 @@ import (
 )
 
 // Ceiling bounds what a tenant may request. No other type defines such bounds. A field that is left out has the
-// bound that is safe without an operator's decision; for a size this is the backend's default.
+// bound that is safe without an operator's decision; for a size this is FormerDefaultResources, on Cloudflare basic.
 type Ceiling struct {
 	Network        NetworkMode `json:"network,omitempty" enum:"none,restricted,full" doc:"Widest network mode. Default restricted."`
 	Root           bool        `json:"root,omitempty" doc:"Sandboxes may run as root. Default false."`
 	Seccomp        bool        `json:"seccomp,omitempty" doc:"Environments may set their own seccomp profile. Default false."`
 	WritableMounts bool        `json:"writable_mounts,omitempty" doc:"Environments may mount host directories writable, if the service allows the directory. Default false."`
 	Runtimes       []string    `json:"runtimes,omitempty" doc:"Container runtimes that environments may name. Default: none, so that only the engine's default runtime is used."`
-	MemoryMB       int64       `json:"memory_mb,omitempty" minimum:"0" doc:"Largest memory_mb. Default: the default size of the backend."`
-	CPUMillis      int64       `json:"cpu_millis,omitempty" minimum:"0" doc:"Largest cpu_millis. Default: the default size of the backend."`
-	PIDs           int64       `json:"pids_limit,omitempty" minimum:"0" doc:"Largest pids_limit. Default: the default size of the backend."`
-	DiskMB         int64       `json:"disk_mb,omitempty" minimum:"0" doc:"Largest disk_mb. Default: the default size of the backend."`
+	MemoryMB       int64       `json:"memory_mb,omitempty" minimum:"0" doc:"Largest memory_mb. Default: 4096, on Cloudflare that of basic."`
+	CPUMillis      int64       `json:"cpu_millis,omitempty" minimum:"0" doc:"Largest cpu_millis. Default: 2000, on Cloudflare that of basic."`
+	PIDs           int64       `json:"pids_limit,omitempty" minimum:"0" doc:"Largest pids_limit. Default: 256, on Cloudflare that of basic."`
+	DiskMB         int64       `json:"disk_mb,omitempty" minimum:"0" doc:"Largest disk_mb. Default: 10240, on Cloudflare that of basic."`
 	TmpMB          int64       `json:"tmp_mb,omitempty" minimum:"0" doc:"Largest tmp_mb. Default 512."`
 	RunMB          int64       `json:"run_mb,omitempty" minimum:"0" doc:"Largest run_mb. Default 16."`
 	OpenFiles      int64       `json:"open_files,omitempty" minimum:"0" doc:"Largest open_files. Default 16384."`

@@ -38,18 +38,25 @@ func TestKeysOfStatesTellSetsOfPatternsApart(t *testing.T) {
 	}
 }
 
-// Cloudflare has another default size.
-func TestACeilingIsTheBackendsDefaultSize(t *testing.T) {
+// On Docker a ceiling allows more than the default size, on Cloudflare the default.
+func TestACeilingBoundsTheSize(t *testing.T) {
 	t.Parallel()
 	tenant := &sandbox.Tenant{Name: "b", Environments: []string{"b*"}}
-	for _, backend := range []sandbox.Backend{sandbox.Docker, sandbox.Cloudflare} {
+	basic, _ := sandbox.ResourcesOf("basic")
+	for backend, most := range map[sandbox.Backend]sandbox.Resources{
+		sandbox.Docker: sandbox.FormerDefaultResources, sandbox.Cloudflare: basic,
+	} {
 		spec := sandbox.EnvironmentSpec{Backend: backend, Image: "i"}.WithDefaults()
 		if err := tenant.Check(spec); err != nil {
 			t.Errorf("the defaults on %s: %v", backend, err)
 		}
+		spec.Resources = most
+		if err := tenant.Check(spec); err != nil {
+			t.Errorf("the largest size on %s: %v", backend, err)
+		}
 		spec.Resources.MemoryMB++
 		if err := tenant.Check(spec); sandbox.ReasonOf(err) != sandbox.ReasonCeilingExceeded {
-			t.Errorf("more than the default on %s: %v", backend, err)
+			t.Errorf("more than the largest size on %s: %v", backend, err)
 		}
 	}
 	if err := (*sandbox.Tenant)(nil).

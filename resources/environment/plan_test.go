@@ -298,7 +298,7 @@ companions = { a = { image = "a" } }`, `companions must not be set on Cloudflare
 		{`sleep_mode = ""`, `sleep_mode must be pause or stop, not ""`},
 		{`instance = ""`, `instance must not be empty`},
 		{`resources = { memory_mb = 0 }`, `memory_mb must be between 64 and 32768, not 0`},
-		{`resources = { cpus = 0 }`, `cpus must be between 0.5 and 16 cores, not 0`},
+		{`resources = { cpus = 0 }`, `cpus must be between 0.05 and 16 cores, not 0`},
 		{`resources = { pids_limit = 0 }`, `pids_limit must be between 32 and 4096, not 0`},
 		{`resources = { disk_mb = 0 }`, `disk_mb must be between 1024 and 102400, not 0`},
 		{`confinement = { tmp_mb = 0 }`, `confinement.tmp_mb must be between 1 and 32768, not 0`},

@@ -205,22 +205,22 @@ class BudgetUse(TypedDict):
 
 
 class Ceiling(TypedDict):
-    # Largest cpu_millis. Default: the default size of the backend.
+    # Largest cpu_millis. Default: 2000, on Cloudflare that of basic.
     cpu_millis: NotRequired[int]
-    # Largest disk_mb. Default: the default size of the backend.
+    # Largest disk_mb. Default: 10240, on Cloudflare that of basic.
     disk_mb: NotRequired[int]
     # Largest number of environments that match the token's patterns. Default: no limit.
     environments: NotRequired[int]
     # Largest number of leases that an environment may have at once, and of sandboxes in its warm pool.
     # Default: no limit.
     leases: NotRequired[int]
-    # Largest memory_mb. Default: the default size of the backend.
+    # Largest memory_mb. Default: 4096, on Cloudflare that of basic.
     memory_mb: NotRequired[int]
     # Widest network mode. Default restricted.
     network: NotRequired[Literal['none', 'restricted', 'full']]
     # Largest open_files. Default 16384.
     open_files: NotRequired[int]
-    # Largest pids_limit. Default: the default size of the backend.
+    # Largest pids_limit. Default: 256, on Cloudflare that of basic.
     pids_limit: NotRequired[int]
     # Sandboxes may run as root. Default false.
     root: NotRequired[bool]

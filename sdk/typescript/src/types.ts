@@ -190,21 +190,21 @@ export interface BudgetUse {
 }
 
 export interface Ceiling {
-  /** Largest cpu_millis. Default: the default size of the backend. */
+  /** Largest cpu_millis. Default: 2000, on Cloudflare that of basic. */
   cpu_millis?: number;
-  /** Largest disk_mb. Default: the default size of the backend. */
+  /** Largest disk_mb. Default: 10240, on Cloudflare that of basic. */
   disk_mb?: number;
   /** Largest number of environments that match the token's patterns. Default: no limit. */
   environments?: number;
   /** Largest number of leases that an environment may have at once, and of sandboxes in its warm pool. Default: no limit. */
   leases?: number;
-  /** Largest memory_mb. Default: the default size of the backend. */
+  /** Largest memory_mb. Default: 4096, on Cloudflare that of basic. */
   memory_mb?: number;
   /** Widest network mode. Default restricted. */
   network?: "none" | "restricted" | "full";
   /** Largest open_files. Default 16384. */
   open_files?: number;
-  /** Largest pids_limit. Default: the default size of the backend. */
+  /** Largest pids_limit. Default: 256, on Cloudflare that of basic. */
   pids_limit?: number;
   /** Sandboxes may run as root. Default false. */
   root?: boolean;
