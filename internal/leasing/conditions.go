@@ -180,8 +180,8 @@ func (b *batch) apply(d sandbox.Delivery) (sandbox.Receipt, error) {
 		b.tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID, sandbox.EventConditionUnmatched, data)
 }
 
-// meant returns the condition that the sender of an unmatched one probably meant: one on which leases of the environment
-// end, or "".
+// meant returns the condition that the sender of an unmatched one probably meant, or "". It is one on which leases of
+// the environment end.
 func (m *match) meant() (string, error) {
 	b, data := m.batch, m.delivery.Condition.Data
 	env, read := b.environments[data.EnvironmentID]

@@ -165,8 +165,8 @@ type wanted struct {
 	why  string
 }
 
-// planFor compares a pool's rows with what its environment wants. restored is when the ledger was last restored. It is a
-// pure function.
+// planFor compares a pool's rows with what its environment wants. restored is when the ledger was last restored.
+// It is a pure function.
 func planFor(env *ledger.Environment, rows []ledger.Sandbox, want wanted, restored, now ledger.Time) (p plan) {
 	var kept []*ledger.Sandbox
 	for i := range rows {

@@ -139,8 +139,8 @@ func New(version string) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.misspelled, m.steps, m.delays, m.passed, m.failed,
-		m.llmCalls, m.llmTokens, m.llmCost, build, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.misspelled, m.steps, m.delays, m.passed,
+		m.failed, m.llmCalls, m.llmTokens, m.llmCost, build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
