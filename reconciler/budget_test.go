@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestABudgetEndsWhatRunsOnDocker has a sandbox use all of its CPU at a high price, with two replicas on one ledger, and
-// measures by how much the budget was exceeded when the lease ended.
+// TestABudgetEndsWhatRunsOnDocker has a sandbox use all of its CPU at a high price, and measures by how much the budget
+// was exceeded when the sandbox was gone.
 func TestABudgetEndsWhatRunsOnDocker(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {
@@ -24,8 +24,7 @@ func TestABudgetEndsWhatRunsOnDocker(t *testing.T) {
 		"memory_gib_second_usd": "0", "cpu_second_usd": "0.01", "disk_gb_second_usd": "0"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, "", onPostgreSQL(t), func(c *reconciler.Config) { c.DockerPriceBook = prices })
-	w.join("")
+	w := newWorld(t, "", func(c *reconciler.Config) { c.DockerPriceBook = prices })
 	w.environment("budget-1", func(p *sandbox.PutEnvironment) {
 		p.TTL, p.Budget = sandbox.Duration(30*time.Second), &sandbox.Budget{Monthly: budget} // which reserve 3.75 CPU seconds
 	})
@@ -48,10 +47,5 @@ func TestABudgetEndsWhatRunsOnDocker(t *testing.T) {
 		sandbox.NanoUSD(budget), l.Cost, ran, late, float64(over)/cpuSecond)
 	if over < 0 || late > 30*time.Second {
 		t.Errorf("the sandbox was gone %s after the budget was spent, $%s above it", late, over)
-	}
-	events, err := w.service.ListEvents(t.Context(),
-		sandbox.EventFilter{EnvironmentID: "budget-1", Type: string(sandbox.EventEnded)})
-	if err != nil || len(events) != 1 {
-		t.Errorf("two replicas ended the lease %d times: %v", len(events), err)
 	}
 }
