@@ -16,7 +16,7 @@ import (
 func TestABudgetEndsWhatRunsOnDocker(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {
-		t.Skip("takes half a minute: set SANDBOX_TEST_ALL")
+		t.Skip("takes 10 seconds: set SANDBOX_TEST_ALL")
 	}
 	const cpuSecond, budget = 10_000_000, 40_000_000 // 4 CPU seconds
 	prices := filepath.Join(t.TempDir(), "prices.json")
