@@ -4,9 +4,9 @@ import "time"
 
 // Budget limits what the sandboxes of one environment, and their calls of models, may cost in a calendar month (UTC).
 //
-// What is spent and reserved never exceeds it when a lease is granted. A lease reserves what it is likely to cost in the
-// next hour, as long as it lives: what it used becomes spent, and the hour moves on. A call of a model reserves the most
-// that it can cost while it runs. When the budget is spent, the environment's leases end.
+// What is spent and reserved never exceeds it when a lease is granted. A lease reserves what it is likely to cost in
+// the next hour, as long as it lives: what it used becomes spent, and the hour moves on. A call of a model reserves the
+// most that it can cost while it runs. When the budget is spent, the environment's leases end.
 type Budget struct {
 	// Monthly is gross, at the list prices of the environment's backend.
 	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that leases may cost in a calendar month (UTC), at list price. An acquire is refused if it leaves no room for an hour of the lease, and leases end when it is spent. Docker costs nothing unless a price book is configured."`

@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The leases of an environment end when its budget is spent. Memory and disk are known to the microsecond. CPU time is
-// known only from readings, which a resync takes every 30 s, so near the limit each check takes readings first. The limit
-// is near if the awake sandboxes could reach it within nearLimit: a resync, a check, and a margin for both.
+// The leases of an environment end when its budget is spent. Memory and disk are known to the microsecond. CPU time
+// is known only from readings, which a resync takes every 30 s, so near the limit each check takes readings first. The
+// limit is near if the awake sandboxes could reach it within nearLimit: a resync, a check, and a margin for both.
 const nearLimit = time.Minute
 
 // measureNear reads the usage of environments whose limit is near.

@@ -73,8 +73,8 @@ func limit(description string, def int64, modifiers ...planmodifier.Int64) schem
 	}
 }
 
-// keepFormer plans the former default where the state has it and the configuration has nothing: a new default changes no
-// environment.
+// keepFormer plans the former default where the state has it and the configuration has nothing: a new default changes
+// no environment.
 type keepFormer struct{ former int64 }
 
 func (keepFormer) Description(context.Context) string { return "The former default is kept." }
@@ -169,7 +169,8 @@ func instanceTypeNames() []string {
 func instanceTypes() string {
 	var list []string
 	for _, t := range sandbox.InstanceTypes {
-		list = append(list, fmt.Sprintf("`%s` (%d MiB, %g CPU, %d MB disk)", t.Name, t.MemoryMB, cores(t.CPUMillis), t.DiskMB))
+		list = append(list,
+			fmt.Sprintf("`%s` (%d MiB, %g CPU, %d MB disk)", t.Name, t.MemoryMB, cores(t.CPUMillis), t.DiskMB))
 	}
 	return strings.Join(list, ", ")
 }
