@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"path/filepath"
@@ -186,6 +188,36 @@ func TestAFetchThatFailsFailsTheLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestALeaseThatIsReleasedDuringAHangingFetchEndsAtOnce(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	mirrors, err := gitmirror.New(gitmirror.Config{Dir: t.TempDir(), Allow: []string{server.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.Workspace = &sandbox.Workspace{Git: &sandbox.GitSource{URL: server.URL + "/app"}}
+		})
+		l := w.acquireLater()
+		<-asked
+		began := w.now()
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+			t.Fatal(err)
+		}
+		w.want(w.lease(l.ID), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+		if took := w.now().Sub(began); took > 5*time.Second {
+			t.Errorf("its end took %s", took)
+		}
+	})
 }
 
 func TestAWorkspaceFromAHostThatIsNotAllowedIsRefused(t *testing.T) {

@@ -9,6 +9,7 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -105,6 +106,20 @@ func (v *Service) fill(ctx context.Context, t *lifecycle.Step, w sandbox.Workspa
 	sealed []ledger.EnvironmentSecret) (lifecycle.Settle, error) {
 	ctx, cancel := v.untilClose(ctx, fillTimeout)
 	defer cancel()
+	ctx, stop := v.Core.WhileWanted(ctx, t.Row.ID, errUnwanted)
+	defer stop()
+	settle, err := v.fillWanted(ctx, t, w, sealed)
+	if errors.Is(context.Cause(ctx), errUnwanted) {
+		return nil, errUnwanted
+	}
+	return settle, err
+}
+
+// errUnwanted: the lease ended before its workspace was written.
+var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its workspace was written")
+
+func (v *Service) fillWanted(ctx context.Context, t *lifecycle.Step, w sandbox.Workspace,
+	sealed []ledger.EnvironmentSecret) (lifecycle.Settle, error) {
 	source, err := v.sourceOf(w.Git, sealed)
 	if err != nil {
 		return nil, err

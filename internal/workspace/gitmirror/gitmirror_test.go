@@ -162,13 +162,16 @@ func wantNowhere(t *testing.T, dir, text string) {
 	}
 }
 
+// Two stores are as two reconcilers of one machine.
 func TestLeasesShareAMirrorThatFetchesOnce(t *testing.T) {
 	t.Parallel()
 	server := gittest.New(t)
 	repo := server.Repository("app", map[string]string{"a": "one"})
 	store := newStore(t, server)
+	other := newStore(t, server, func(c *gitmirror.Config) { c.Dir = store.Dir })
 	var all sync.WaitGroup
-	for range 10 {
+	for n := range 10 {
+		store := []*gitmirror.Store{store, other}[n%2]
 		all.Go(func() {
 			c, err := store.Checkout(t.Context(), gitmirror.Source{URL: repo.URL})
 			if err != nil {
@@ -304,7 +307,10 @@ func TestMirrorsThatNothingUsesArePruned(t *testing.T) {
 	}
 	one := server.Repository("one", map[string]string{"a": "1"})
 	two := server.Repository("two", map[string]string{"a": "2"})
-	held := checkout(t, store, gitmirror.Source{URL: one.URL})
+	held, err := store.Checkout(t.Context(), gitmirror.Source{URL: one.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, err := store.Checkout(t.Context(), gitmirror.Source{URL: two.URL})
 	if err != nil {
 		t.Fatal(err)
@@ -314,8 +320,15 @@ func TestMirrorsThatNothingUsesArePruned(t *testing.T) {
 		t.Errorf("%d mirrors are left: %v", mirrors(), err)
 	}
 	now = now.Add(8 * 24 * time.Hour)
-	if err := store.Prune(); err != nil || mirrors() != 1 {
-		t.Errorf("%d mirrors are left of which one is used: %v", mirrors(), err)
+	other := newStore(t, server, func(c *gitmirror.Config) { c.Dir, c.Now = store.Dir, store.Now })
+	for name, s := range map[string]*gitmirror.Store{"another process": other, "its process": store} {
+		if err := s.Prune(); err != nil || mirrors() != 1 {
+			t.Errorf("%d mirrors are left by %s, of which one is used: %v", mirrors(), name, err)
+		}
 	}
 	unpack(t, held, "b")
+	held.Close()
+	if err := other.Prune(); err != nil || mirrors() != 0 {
+		t.Errorf("%d mirrors are left of which none is used: %v", mirrors(), err)
+	}
 }

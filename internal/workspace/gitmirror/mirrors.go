@@ -22,6 +22,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+	"github.com/gofrs/flock"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -37,7 +38,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Store keeps mirrors of repositories. It is safe for concurrent use. Processes may share a directory.
+// Store keeps mirrors of repositories. It is safe for concurrent use. Processes of one machine may share a directory:
+// file locks say which mirrors are used, and which of the processes changes one.
 type Store struct {
 	Config
 	hosts hosts
@@ -51,9 +53,12 @@ type Store struct {
 // mirror is the bare repository of one URL, credential and depth.
 type mirror struct {
 	dir string
-	// turn holds one element while a caller changes the mirror.
-	turn chan struct{}
-	uses int // guarded by Store.mu
+	// turn holds one element while a caller of this process changes the mirror, changing is locked while one of any does.
+	turn     chan struct{}
+	changing *flock.Flock
+	// using is locked, shared, while this process uses the mirror.
+	using *flock.Flock
+	uses  int // guarded by Store.mu
 }
 
 // New returns a Store. Errors: Invalid if a host cannot be allowed.
@@ -130,15 +135,10 @@ func (s *Store) ownKey() ([]byte, error) {
 		return nil, cacheError(err)
 	}
 	file := filepath.Join(s.Dir, "key")
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		key := make([]byte, 32)
-		_, _ = rand.Read(key) // never fails
-		_, err = f.Write(key)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, cacheError(err)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		if err := makeKey(file); err != nil {
+			return nil, cacheError(err)
+		}
 	}
 	key, err := os.ReadFile(file)
 	if err != nil {
@@ -146,6 +146,25 @@ func (s *Store) ownKey() ([]byte, error) {
 	}
 	s.key = key
 	return key, nil
+}
+
+// makeKey makes a key unless another process is faster. Nobody sees a part of it.
+func makeKey(file string) error {
+	f, err := os.CreateTemp(filepath.Dir(file), "key-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // the key has another name
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	_, err = f.Write(key)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Link(f.Name(), file)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
 }
 
 // cacheError is an error of this machine's disk.
@@ -168,42 +187,74 @@ func (s *Store) take(name string, directories ...string) (*mirror, error) {
 	defer s.mu.Unlock()
 	m := s.used[name]
 	if m == nil {
-		m = &mirror{dir: filepath.Join(s.Dir, name), turn: make(chan struct{}, 1)}
-		s.used[name] = m
+		dir := filepath.Join(s.Dir, name)
+		m = &mirror{dir: dir, turn: make(chan struct{}, 1), changing: lockOf(dir + ".lock"), using: lockOf(dir + ".use")}
 	}
-	for _, dir := range directories {
-		if err := os.MkdirAll(filepath.Join(m.dir, dir), 0o700); err != nil {
+	if m.uses == 0 {
+		if err := m.using.RLock(); err != nil { // waits while another process removes it
 			return nil, cacheError(err)
 		}
 	}
+	s.used[name] = m
+	m.uses++
 	now := s.Now()
-	if err := os.Chtimes(m.dir, now, now); err != nil {
+	var err error
+	for _, dir := range directories {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(m.dir, dir), 0o700))
+	}
+	if err = errors.Join(err, os.Chtimes(m.dir, now, now)); err != nil {
+		s.left(m)
 		return nil, cacheError(err)
 	}
-	m.uses++
 	return m, nil
 }
+
+// lockOf is a lock of all processes that share the directory. Its file stays: removing it would split the lock.
+func lockOf(file string) *flock.Flock { return flock.New(file, flock.SetPermissions(0o600)) }
 
 // leave ends a use.
 func (s *Store) leave(m *mirror) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.left(m)
+}
+
+// left ends a use, with mu held.
+func (s *Store) left(m *mirror) {
 	if m.uses--; m.uses == 0 {
 		delete(s.used, filepath.Base(m.dir))
+		_ = m.using.Close() // the file is only locked
 	}
 }
+
+// lockPause is the pause between two looks at the lock of another process.
+const lockPause = 100 * time.Millisecond
 
 // lock waits for the turn to change a mirror.
 func (m *mirror) lock(ctx context.Context) error {
+	waited := func(err error) error {
+		return sandbox.Errorf(sandbox.Unavailable, "waiting for another fetch of the repository: %w", err)
+	}
 	select {
 	case m.turn <- struct{}{}:
-		return nil
 	case <-ctx.Done():
-		return sandbox.Errorf(sandbox.Unavailable, "waiting for another fetch of the repository: %w", ctx.Err())
+		return waited(ctx.Err())
 	}
+	_, err := m.changing.TryLockContext(ctx, lockPause)
+	if err == nil {
+		return nil
+	}
+	<-m.turn
+	if ctx.Err() != nil {
+		return waited(err)
+	}
+	return cacheError(err)
 }
 
-func (m *mirror) unlock() { <-m.turn }
+func (m *mirror) unlock() {
+	_ = m.changing.Close() // the file is only locked
+	<-m.turn
+}
 
 // open returns the objects of a mirror. The caller closes them.
 func (m *mirror) open() *filesystem.Storage {
@@ -284,13 +335,25 @@ func (s *Store) Prune() error {
 		if c.at.After(oldest) && total <= s.Limits.MirrorBytes {
 			break
 		}
-		total -= c.size
-		errs = append(errs, os.RemoveAll(c.dir))
+		removed, err := removeUnused(c.dir)
+		if errs = append(errs, err); removed {
+			total -= c.size
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return cacheError(err)
 	}
 	return nil
+}
+
+// removeUnused removes a mirror unless another process uses it.
+func removeUnused(dir string) (bool, error) {
+	using := lockOf(dir + ".use")
+	defer func() { _ = using.Close() }() // the file is only locked
+	if locked, err := using.TryLock(); err != nil || !locked {
+		return false, err
+	}
+	return true, os.RemoveAll(dir)
 }
 
 func sizeOf(dir string) (n int64) {
