@@ -17,8 +17,26 @@ type Workspace struct {
 	Branch string `json:"branch,omitempty" doc:"Branch of each lease. {agent}, {environment}, {lease} and {generation} are replaced. Default sandbox/{agent}/{generation}."`
 	// PushPrefix allows pushes, and begins the name of each pushed branch.
 	PushPrefix string `json:"push_prefix,omitempty" doc:"Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Default: no push."`
-	Path       string `json:"path,omitempty" doc:"Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository."`
+	// OnEnd says what becomes of the commits when the lease ends.
+	OnEnd WorkspaceEnd `json:"on_end,omitempty" enum:"bundle,push,discard" doc:"What becomes of the commits of a lease's branch when the lease ends: bundle keeps them and their diff for readers; push pushes them under push_prefix and keeps the diff, and keeps the bundle if the push fails; discard loses them. Default bundle."`
+	Path  string       `json:"path,omitempty" doc:"Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository."`
 }
+
+// WorkspaceEnd says what becomes of the commits of a workspace when its lease ends.
+type WorkspaceEnd string
+
+// The ends.
+const (
+	// WorkspaceEndBundle keeps the commits as a bundle, and their diff.
+	WorkspaceEndBundle WorkspaceEnd = "bundle"
+	// WorkspaceEndPush pushes the branch under PushPrefix and keeps the diff. A push that fails keeps the bundle.
+	WorkspaceEndPush WorkspaceEnd = "push"
+	// WorkspaceEndDiscard loses the commits.
+	WorkspaceEndDiscard WorkspaceEnd = "discard"
+)
+
+// MaxKeptWorkspace limits the bundle that is kept of a lease that has ended, in bytes.
+const MaxKeptWorkspace = 100 << 20
 
 // GitSource is a Git repository that the service fetches.
 type GitSource struct {
@@ -53,6 +71,7 @@ func (w *Workspace) withDefaults() *Workspace {
 	}
 	filled := *w
 	orDefault(&filled.Branch, DefaultWorkspaceBranch)
+	orDefault(&filled.OnEnd, WorkspaceEndBundle)
 	if w.Git != nil {
 		git := *w.Git
 		if git.Credential != "" {
@@ -151,6 +170,15 @@ func (s EnvironmentSpec) workspaceFields() (f []Field) {
 			bad("push_prefix", "and the branch: %s", problem)
 		}
 	}
+	switch w.OnEnd {
+	case WorkspaceEndBundle, WorkspaceEndDiscard:
+	case WorkspaceEndPush:
+		if w.PushPrefix == "" {
+			bad("on_end", "must not be push without push_prefix")
+		}
+	default:
+		bad("on_end", "must be bundle, push or discard, not %q", w.OnEnd)
+	}
 	if clean, err := CleanPath(w.Path); err != nil || clean != w.Path || !strings.HasPrefix(w.Path, WorkspaceRoot+"/") ||
 		strings.ContainsFunc(w.Path, isControl) {
 		bad("path", "must be an absolute path below /workspace, such as /workspace/repository, not %q", w.Path)
@@ -234,6 +262,26 @@ type WorkspaceReady struct {
 	SkippedLinks int64 `json:"skipped_links,omitempty"`
 	// Submodules counts the submodules that were fetched.
 	Submodules int64 `json:"submodules,omitempty"`
+}
+
+// WorkspaceCollected is the data of EventWorkspaceCollected. A form of zero bytes is not kept.
+type WorkspaceCollected struct {
+	Branch string `json:"branch"`
+	Commit string `json:"commit"`
+	// Commits counts the commits of the lease. Without any, nothing is kept.
+	Commits     int64 `json:"commits"`
+	BundleBytes int64 `json:"bundle_bytes,omitempty"`
+	DiffBytes   int64 `json:"diff_bytes,omitempty"`
+	// Pushed is the branch of the repository that the commits were pushed to.
+	Pushed string `json:"pushed,omitempty"`
+	// Problem says why the branch was not pushed, or has no diff.
+	Problem string `json:"problem,omitempty"`
+}
+
+// WorkspaceLost is the data of EventWorkspaceLost.
+type WorkspaceLost struct {
+	Branch string `json:"branch"`
+	Reason string `json:"reason"`
 }
 
 // WorkspaceForm is the form in which a workspace is collected.

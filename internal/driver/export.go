@@ -19,3 +19,12 @@ type Exporter interface {
 	// error of thawing the sandbox. Errors: NotFound, Failed.
 	Export(ctx context.Context, h Handle) (io.ReadCloser, error)
 }
+
+// DiskReader is an Executor that reads files of sandboxes in which no code runs.
+type DiskReader interface {
+	// ReadDisk returns a file or directory of a paused or stopped sandbox as a tar stream, with names relative to the
+	// parent of the path. It needs nothing from the sandbox, and does not follow a link at the end of the path. ctx
+	// bounds the stream. Errors: NotFound, with ReasonFileNotFound if only the path is missing; Conflict with
+	// ReasonInvalidState if the sandbox runs; Failed.
+	ReadDisk(ctx context.Context, h Handle, path string) (io.ReadCloser, error)
+}

@@ -151,11 +151,11 @@ func (e *Engine) addParts(c Config) {
 	})
 	e.snapshots = snapshots.New(
 		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
-	e.workspace = workspace.New(
-		workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors, Life: e.Life(), Log: c.Logger})
-	e.Workspaces = e.workspace
 	e.archives = archives.New(archives.Config{Secrets: e.secrets, Store: c.Mirrors, Life: e.Life(), Log: c.Logger})
 	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
+	e.workspace = workspace.New(workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors,
+		Outputs: e.outputs, Life: e.Life(), Log: c.Logger})
+	e.Workspaces = e.workspace
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
 		Cancel: func(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
 			return e.commands.CancelExec(ctx, r)
@@ -188,6 +188,7 @@ func (e *Engine) hooksOfParts() lifecycle.Hooks {
 		Watchers:    []lifecycle.Watcher{e.companions},
 		Stoppers:    []lifecycle.Stopper{e.processes},
 		Enders:      []lifecycle.Ender{e.processes},
+		Leavers:     []lifecycle.Leaver{e.workspace},
 		Waiters:     []lifecycle.Waiter{e.snapshots},
 		Extenders:   []lifecycle.Extender{e.commands, e.processes},
 	}

@@ -345,6 +345,294 @@ func TestCommitsOfALeaseAreCollected(t *testing.T) {
 	})
 }
 
+// onEnd sets what becomes of the commits.
+func onEnd(e sandbox.WorkspaceEnd) func(p *sandbox.PutEnvironment) {
+	return func(p *sandbox.PutEnvironment) { p.Workspace.OnEnd, p.Workspace.PushPrefix = e, "agents/" }
+}
+
+// endOf decodes what the events of a sandbox say about the end of its workspace.
+func (w *world) endOf(sandboxID string) (kept []sandbox.WorkspaceCollected, lost []sandbox.WorkspaceLost) {
+	w.Helper()
+	events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: sandboxID})
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, e := range events {
+		switch e.Type {
+		case sandbox.EventWorkspaceCollected:
+			kept = append(kept, sandbox.WorkspaceCollected{})
+			err = json.Unmarshal(e.Data, &kept[len(kept)-1])
+		case sandbox.EventWorkspaceLost:
+			lost = append(lost, sandbox.WorkspaceLost{})
+			err = json.Unmarshal(e.Data, &lost[len(lost)-1])
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	return kept, lost
+}
+
+// keptOf reads the workspace of a lease.
+func (w *world) keptOf(r sandbox.LeaseRef, form sandbox.WorkspaceForm) ([]byte, error) {
+	stream, err := w.engine.CollectWorkspace(w.Context(), r, form)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(stream)
+	return content, errors.Join(err, stream.Close())
+}
+
+func TestCommitsOfAnEndedLeaseAreKept(t *testing.T) {
+	for name, end := range map[string]func(w *world, l sandbox.Lease, r gittest.Repository){
+		"released": func(w *world, _ sandbox.Lease, _ gittest.Repository) { w.release(ann) },
+		"by its ttl": func(w *world, l sandbox.Lease, _ gittest.Repository) {
+			later(l.ExpiresAt.Sub(w.now()) + time.Second)
+		},
+		"asleep, stopped": func(w *world, l sandbox.Lease, repo gittest.Repository) {
+			w.environment(withSecret, withWorkspace(repo), func(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop })
+			if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+				w.Fatal(err)
+			}
+			w.release(ann)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo, mirrors := privateRepository(t)
+			inWorld(t, func(w *world) {
+				w.useMirrors(mirrors)
+				w.startLoop()
+				w.environment(withSecret, withWorkspace(repo))
+				l := w.acquire(ann)
+				ready := w.workspaceOf(l.SandboxID)[0]
+				tip := w.commitInside(l.SandboxID, ready)
+				w.backend.Fault(fake.OpReadDisk, func(context.Context) error {
+					if state := w.backend.Sandboxes()[l.SandboxID].State; state == sandbox.StateRunning {
+						t.Errorf("it is read while it is %s", state)
+					}
+					return nil
+				})
+				end(w, l, repo)
+				later(time.Second)
+				if got := w.lease(l.ID); got.Status != sandbox.LeaseDestroyed {
+					t.Fatalf("the lease is %s", got.Status)
+				}
+				next := w.acquire(ann) // reading the ended generation does not touch the next one
+				ref := sandbox.LeaseRef{ID: l.ID, Generation: 1}
+				bundle, err := w.keptOf(ref, sandbox.WorkspaceBundle)
+				diff, diffErr := w.keptOf(ref, sandbox.WorkspaceDiff)
+				if err := errors.Join(err, diffErr); err != nil {
+					t.Fatal(err)
+				}
+				if !strings.Contains(string(diff), "+changed by the agent") {
+					t.Errorf("the diff is %q", diff)
+				}
+				file := filepath.Join(t.TempDir(), "work.bundle")
+				if err := os.WriteFile(file, bundle, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				branch := "kept/" + sandbox.RefSlug(name)
+				gittest.Git(t, repo.Path, nil, "fetch", "--quiet", file, "refs/heads/"+ready.Branch+":refs/heads/"+branch)
+				if got := gittest.Git(t, repo.Path, nil, "rev-parse", branch); got != tip {
+					t.Errorf("the bundle has %s, want %s", got, tip)
+				}
+				kept, lost := w.endOf(l.SandboxID)
+				if len(kept) != 1 || len(lost) != 0 || kept[0].Commit != tip || kept[0].Commits != 1 ||
+					kept[0].BundleBytes != int64(len(bundle)) || kept[0].DiffBytes != int64(len(diff)) {
+					t.Errorf("its end is %+v, %+v", kept, lost)
+				}
+				if _, err := w.keptOf(sandbox.LeaseRef{ID: next.ID, Generation: 2}, sandbox.WorkspaceBundle); sandbox.CodeOf(err) !=
+					sandbox.Conflict {
+					t.Errorf("the next generation has %v", err)
+				}
+				if _, err := w.keptOf(sandbox.LeaseRef{ID: l.ID, Generation: 1, Owner: "other"}, sandbox.WorkspaceDiff); err == nil {
+					t.Error("another owner reads it")
+				}
+			})
+		})
+	}
+}
+
+func TestALeaseWithoutCommitsAndOneThatDiscardsKeepNothing(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.environment(withSecret, withWorkspace(repo))
+		l := w.acquire(ann)
+		w.release(ann)
+		if _, err := w.keptOf(sandbox.LeaseRef{ID: l.ID}, sandbox.WorkspaceBundle); sandbox.CodeOf(err) != sandbox.Conflict {
+			t.Errorf("without commits, the error is %v", err)
+		}
+		w.environment(withWorkspace(repo), onEnd(sandbox.WorkspaceEndDiscard), func(p *sandbox.PutEnvironment) {
+			p.Secrets = []string{"token"}
+		})
+		l = w.acquire(ann)
+		w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		w.release(ann)
+		if _, err := w.keptOf(sandbox.LeaseRef{ID: l.ID}, sandbox.WorkspaceDiff); sandbox.CodeOf(err) != sandbox.LeaseEnded {
+			t.Errorf("with discard, the error is %v", err)
+		}
+		if kept, lost := w.endOf(l.SandboxID); len(kept)+len(lost) != 0 {
+			t.Errorf("with discard, its end is %+v, %+v", kept, lost)
+		}
+	})
+}
+
+func TestTheBranchOfAnEndedLeaseIsPushedOrElseKept(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.environment(withSecret, withWorkspace(repo), onEnd(sandbox.WorkspaceEndPush))
+		l := w.acquire(ann)
+		tip := w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		w.release(ann)
+		if got := gittest.Git(t, repo.Path, nil, "rev-parse", "agents/sandbox/did-plc-ann/1"); got != tip {
+			t.Errorf("the branch is at %s, want %s", got, tip)
+		}
+		diff, err := w.keptOf(sandbox.LeaseRef{ID: l.ID}, sandbox.WorkspaceDiff)
+		if _, none := w.keptOf(sandbox.LeaseRef{ID: l.ID}, sandbox.WorkspaceBundle); err != nil || len(diff) == 0 ||
+			!strings.Contains(none.Error(), "agents/sandbox/did-plc-ann/1") {
+			t.Errorf("the diff is %q, %v; the bundle: %v", diff, err, none)
+		}
+		l = w.acquire(ann)
+		tip = w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		repo.Require("x-access-token", "another")
+		w.release(ann)
+		kept, lost := w.endOf(l.SandboxID)
+		if len(kept) != 1 || len(lost) != 0 || kept[0].Commit != tip || kept[0].BundleBytes == 0 || kept[0].Pushed != "" ||
+			!strings.Contains(kept[0].Problem, "the credential was not accepted") {
+			t.Errorf("its end is %+v, %+v", kept, lost)
+		}
+		w.wantNotInLedger(secretValue)
+	})
+}
+
+func TestAWorkspaceThatCannotBeReadDelaysTheRemovalByABound(t *testing.T) {
+	hangs := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, fault := range map[string]struct {
+		op    fake.Op
+		fails func(context.Context) error
+	}{
+		"its disk hangs":       {fake.OpReadDisk, hangs},
+		"its freezing hangs":   {fake.OpSleep, hangs},
+		"its freezing fails":   {fake.OpSleep, func(context.Context) error { return sandbox.Errorf(sandbox.Failed, "no") }},
+		"its disk stays away":  {fake.OpReadDisk, func(context.Context) error { return sandbox.Errorf(sandbox.Unavailable, "no") }},
+		"its repository fails": {fake.OpReadDisk, func(context.Context) error { return sandbox.Errorf(sandbox.Failed, "no") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repo, mirrors := privateRepository(t)
+			inWorld(t, func(w *world) {
+				w.useMirrors(mirrors)
+				w.startLoop()
+				w.environment(withSecret, withWorkspace(repo))
+				l := w.acquire(ann)
+				w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+				w.backend.Fault(fault.op, fault.fails)
+				ended := w.now()
+				w.release(ann)
+				if took := w.now().Sub(ended); took > 31*time.Second {
+					t.Errorf("the removal took %s", took)
+				}
+				w.want(w.lease(l.ID), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+				if kept, lost := w.endOf(l.SandboxID); len(kept) != 0 || len(lost) != 1 || lost[0].Reason == "" {
+					t.Errorf("its end is %+v, %+v", kept, lost)
+				}
+				if _, err := w.keptOf(sandbox.LeaseRef{ID: l.ID}, sandbox.WorkspaceDiff); err == nil ||
+					!strings.Contains(err.Error(), "was lost") {
+					t.Errorf("reading it: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestAWorkspaceWhoseBackendIsAwayIsKeptOnceItIsBack(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.useMirrors(mirrors)
+		w.startLoop()
+		w.environment(withSecret, withWorkspace(repo))
+		l := w.acquire(ann)
+		w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		away := func(context.Context) error { return sandbox.Errorf(sandbox.Unavailable, "away") }
+		for _, op := range fake.Ops() {
+			w.backend.Fault(op, away)
+		}
+		_, _ = w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}) // it goes on
+		later(5 * time.Minute)
+		if kept, lost := w.endOf(l.SandboxID); len(kept)+len(lost) != 0 {
+			t.Errorf("while its backend is away, its end is %+v, %+v", kept, lost)
+		}
+		for _, op := range fake.Ops() {
+			w.backend.Fault(op, nil)
+		}
+		later(2 * time.Minute)
+		if kept, lost := w.endOf(l.SandboxID); len(kept) != 1 || len(lost) != 0 {
+			t.Errorf("its end is %+v, %+v", kept, lost)
+		}
+		w.want(w.lease(l.ID), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+	})
+}
+
+func TestAWorkspaceIsKeptByTheNextReconcilerWhenOneDies(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	twoProcesses(t, func(w, other *world) {
+		w.useMirrors(mirrors)
+		other.useMirrors(mirrors)
+		w.environment(withSecret, withWorkspace(repo))
+		w.release(ann)
+		l := w.acquire(ann)
+		w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		calls := 0
+		w.backend.Fault(fake.OpReadDisk, func(ctx context.Context) error {
+			if calls++; calls > 1 {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		go func() { _, _ = w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}) }()
+		synctest.Wait()
+		w.cutOff()
+		other.startLoop()
+		later(20 * time.Second)
+		if kept, lost := other.endOf(l.SandboxID); len(kept) != 1 || len(lost) != 0 {
+			t.Errorf("its end is %+v, %+v", kept, lost)
+		}
+		other.want(other.lease(l.ID), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+	})
+}
+
+func TestKeptWorkspacesAreBoundedAndPurged(t *testing.T) {
+	repo, mirrors := privateRepository(t)
+	inWorld(t, func(w *world) {
+		w.bounds.Environment = 1 // of anything
+		w.useMirrors(mirrors)
+		w.environment(withSecret, withWorkspace(repo))
+		l := w.acquire(ann)
+		w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		w.release(ann)
+		if _, err := w.keptOf(sandbox.LeaseRef{ID: l.ID}, sandbox.WorkspaceBundle); sandbox.CodeOf(err) !=
+			sandbox.OutputExpired {
+			t.Errorf("beyond the bound, the error is %v", err)
+		}
+		w.bounds.Environment = 0
+		w.useMirrors(mirrors)
+		l = w.acquire(ann)
+		w.commitInside(l.SandboxID, w.workspaceOf(l.SandboxID)[0])
+		w.release(ann)
+		if _, err := w.keptOf(sandbox.LeaseRef{ID: l.ID}, sandbox.WorkspaceBundle); err != nil {
+			t.Error(err)
+		}
+		w.cleanup = time.Hour
+		w.startLoop()
+		later(3 * time.Hour)
+		if left := w.bucket.names(); len(left) != 0 {
+			t.Errorf("the objects %q are left", left)
+		}
+	})
+}
+
 func TestABranchIsPushedUnderThePrefixOnly(t *testing.T) {
 	repo, mirrors := privateRepository(t)
 	inWorld(t, func(w *world) {

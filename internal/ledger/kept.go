@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"strings"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -20,9 +22,13 @@ const (
 const (
 	keptExec    = "exec"
 	keptSession = "session"
+	// keptWorkspace and a form are the id of a workspace of an ended lease. No command has such an id, so a workspace has
+	// the kind of commands: the column admits no other one.
+	keptWorkspace = "workspace/"
 )
 
-// KeptOutput is a row of kept_outputs: the kept output of an ended command, or of a session's recording.
+// KeptOutput is a row of kept_outputs: the kept output of an ended command, a session's recording, or a form of the
+// workspace of an ended lease.
 type KeptOutput struct {
 	SandboxID     string `gorm:"primaryKey"`
 	Kind          string `gorm:"primaryKey"`
@@ -41,6 +47,44 @@ type KeptSum struct {
 	Records        int64
 	DroppedBytes   int64
 	DroppedRecords int64
+}
+
+// WorkspaceObject names a form of the workspace of an ended lease's sandbox beside the ledger.
+func WorkspaceObject(sandboxID string, form sandbox.WorkspaceForm) string {
+	return "workspaces/" + sandboxID + "/" + string(form)
+}
+
+func (k *KeptOutput) workspaceObject() string {
+	return WorkspaceObject(k.SandboxID, sandbox.WorkspaceForm(strings.TrimPrefix(k.ID, keptWorkspace)))
+}
+
+// KeptWorkspace reports whether a form of the workspace of a sandbox is kept.
+func (repo Commands) KeptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (bool, error) {
+	row, err := repo.keptWorkspace(sandboxID, form)
+	return row != nil, err
+}
+
+func (repo Commands) keptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (*KeptOutput, error) {
+	return first[KeptOutput](repo.tx, "sandbox_id = ? AND kind = ? AND id = ?", sandboxID, keptExec,
+		keptWorkspace+string(form))
+}
+
+// KeepWorkspace keeps and counts an object that was marked for deletion while it was stored: a form of the workspace of
+// an ended lease.
+func (repo Commands) KeepWorkspace(s *Sandbox, form sandbox.WorkspaceForm, bytes int64) error {
+	if err := repo.tx.Snapshots().ForgetObjects([]string{WorkspaceObject(s.ID, form)}); err != nil {
+		return err
+	}
+	is, err := repo.keptWorkspace(s.ID, form)
+	counted := int64(0)
+	if is != nil {
+		counted = is.Bytes
+	}
+	if err != nil {
+		return err
+	}
+	return repo.countKept(&KeptOutput{SandboxID: s.ID, Kind: keptExec, ID: keptWorkspace + string(form),
+		LeaseID: s.Lease(), Bytes: bytes}, counted)
 }
 
 // KeptSum returns how much is kept, zero if there is no row.
@@ -170,9 +214,12 @@ func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string,
 	deleteAt Time) (bytes int64, isGone bool, err error) {
 	was := k.Bytes
 	left := int64(0)
-	if k.Kind == keptSession {
+	switch {
+	case k.Kind == keptSession:
 		left, err = repo.tx.Commands().dropRecording(k)
-	} else {
+	case strings.HasPrefix(k.ID, keptWorkspace):
+		err = repo.tx.Snapshots().MarkForDeletion(k.workspaceObject(), deleteAt)
+	default:
 		err = repo.tx.Commands().dropOutput(k, objects, deleteAt)
 	}
 	if err != nil {
@@ -234,13 +281,21 @@ func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
 	return max(left, 1), nil
 }
 
-// forgetKept stops counting the kept output of purged sandboxes.
+// forgetKept stops counting the kept output of purged sandboxes, and marks their workspaces for deletion.
 func (repo Commands) forgetKept(sandboxIDs []string) error {
+	workspaces, err := find[KeptOutput](repo.tx.db.Where("kind = ? AND id LIKE ? AND sandbox_id IN ?", keptExec, keptWorkspace+"%",
+		sandboxIDs))
+	for i := 0; i < len(workspaces) && err == nil; i++ {
+		err = repo.tx.Snapshots().MarkForDeletion(workspaces[i].workspaceObject(), repo.tx.Now)
+	}
+	if err != nil {
+		return err
+	}
 	var sums []struct {
 		KeptOutput
 		Records int64
 	}
-	err := repo.tx.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
+	err = repo.tx.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
 		Where("sandbox_id IN ?", sandboxIDs).Group("lease_id, environment_id").Scan(&sums).Error
 	if err != nil {
 		return unavailable("counting the output of purged sandboxes", err)

@@ -68,6 +68,11 @@ func (tx *Tx) KeptSandbox(leaseID string, generation int64) (*Sandbox, error) {
 		leaseID, generation)
 }
 
+// SandboxOf returns the sandbox of one generation of a lease, nil if there is none or it was purged.
+func (tx *Tx) SandboxOf(leaseID string, generation int64) (*Sandbox, error) {
+	return first[Sandbox](tx, "lease_id = ? AND generation = ?", leaseID, generation)
+}
+
 // LeasedSandboxes returns the LiveSandboxes of leases, without those in a warm pool.
 func (tx *Tx) LeasedSandboxes(environmentID string) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NOT NULL", environmentID).

@@ -220,6 +220,9 @@ func (c *Core) renew(ctx context.Context, x *Backend, t *Task, h driver.Handle) 
 
 // kill removes a sandbox, and finds out until when it was there. A backend that records that tells it afterwards.
 func (c *Core) kill(ctx context.Context, x *Backend, t *Task, h driver.Handle) outcome {
+	if err := c.hooks.Leaving(ctx, &t.Step); err != nil {
+		return outcome{err: err}
+	}
 	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
 	defer cancel()
 	if x.Capabilities().Records || t.Row.Phase == sandbox.PhasePending {

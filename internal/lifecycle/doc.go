@@ -29,6 +29,7 @@
 //	Observed    when a look is recorded                         inside the one that records that
 //	Started     when a sandbox was started, and not by a step   inside the one that records that
 //	Ended       when a lease ends                               inside the one that ends it
+//	Leaving     before a sandbox is removed                     outside
 //	Extension   with each heartbeat                             outside; what it returns, inside
 //
 // # Uses

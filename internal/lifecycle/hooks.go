@@ -166,6 +166,13 @@ type Ender interface {
 	Ended(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error
 }
 
+// Leaver takes what is to outlive a sandbox out of it.
+type Leaver interface {
+	// Leaving, outside of any transaction, is called before a sandbox is removed, again before each attempt. It is short:
+	// the removal waits for it. After an error the removal is tried again later.
+	Leaving(ctx context.Context, t *Step) error
+}
+
 // Extender holds things in the ledger for as long as its process lives.
 type Extender interface {
 	// Extension, outside of any transaction, returns what extends that until a moment, inside one. nil: it holds nothing.
@@ -191,6 +198,7 @@ type Hooks struct {
 	Actors       []Actor
 	Vanishers    []Vanisher
 	Enders       []Ender
+	Leavers      []Leaver
 	Waiters      []Waiter
 	Extenders    []Extender
 }
@@ -360,6 +368,11 @@ func (h *Hooks) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 // Ended calls the hooks of a lease that ends, inside the transaction that ends it.
 func (h *Hooks) Ended(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
 	return each(h.Enders, func(hook Ender) error { return hook.Ended(tx, s, end) })
+}
+
+// Leaving calls the hooks of a sandbox that is about to be removed, outside of any transaction.
+func (h *Hooks) Leaving(ctx context.Context, t *Step) error {
+	return each(h.Leavers, func(hook Leaver) error { return hook.Leaving(ctx, t) })
 }
 
 // Extensions returns what extends what the hooks hold.

@@ -21,6 +21,13 @@ func (v *Service) CollectWorkspace(ctx context.Context, r sandbox.LeaseRef,
 	if err := form.Validate(); err != nil {
 		return nil, err
 	}
+	s, ended, err := v.ended(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if ended != nil {
+		return v.kept(ctx, s, form, ended)
+	}
 	began, err := v.began(ctx, r)
 	if err != nil {
 		return nil, err
@@ -66,7 +73,7 @@ func collectError(r sandbox.LeaseRef, cause error) error {
 	return sandbox.Errorf(code, "lease %s: collecting its workspace: %w", r.ID, cause).WithReason(sandbox.ReasonOf(cause))
 }
 
-// began returns what the workspace of a lease's generation began with. Errors: NotFound if there is none.
+// began returns what the workspace of a lease began with. Errors: NotFound if there is none.
 func (v *Service) began(ctx context.Context, r sandbox.LeaseRef) (ready sandbox.WorkspaceReady, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		s, err := tx.Current(r.ID)
@@ -76,18 +83,55 @@ func (v *Service) began(ctx context.Context, r sandbox.LeaseRef) (ready sandbox.
 		if s == nil {
 			return sandbox.Errorf(sandbox.NotFound, "there is no lease %s", r.ID)
 		}
-		events, err := tx.Events(sandbox.EventFilter{SandboxID: s.ID, Type: string(sandbox.EventWorkspaceReady), Limit: 1,
-			Latest: true})
+		began, err := beganIn(tx, s.ID)
+		if err == nil && began == nil {
+			err = sandbox.Errorf(sandbox.NotFound, "lease %s: its sandbox began without a workspace: set workspace of "+
+				"environment %s, and lease again", r.ID, s.EnvironmentID)
+		}
+		if err == nil {
+			ready = *began
+		}
+		return err
+	})
+	return ready, err
+}
+
+// lastEvent decodes the data of the last event of a type, and reports whether there is one.
+func lastEvent(tx *ledger.Tx, sandboxID string, t sandbox.EventType, data any) (bool, error) {
+	events, err := tx.Events(sandbox.EventFilter{SandboxID: sandboxID, Type: string(t), Limit: 1, Latest: true})
+	if err != nil || len(events) == 0 {
+		return false, err
+	}
+	return true, json.Unmarshal(events[0].Data, data)
+}
+
+// ended returns the sandbox of the generation that a request names and the error of its end, nil if the lease lives.
+// Errors: those of a request that names another owner or a generation that there never was.
+func (v *Service) ended(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, end error, err error) {
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
+		current, held, err := lifecycle.CurrentOf(tx, r.ID)
 		if err != nil {
 			return err
 		}
-		if len(events) == 0 {
-			return sandbox.Errorf(sandbox.NotFound, "lease %s: its sandbox began without a workspace: set workspace of "+
-				"environment %s, and lease again", r.ID, s.EnvironmentID)
+		s = current
+		if r.Generation != 0 && r.Generation != current.Generation {
+			if s, err = tx.SandboxOf(r.ID, r.Generation); err != nil {
+				return err
+			}
+			if s == nil {
+				s = current
+			}
+			held = 0
 		}
-		return json.Unmarshal(events[0].Data, &ready)
+		if err := lifecycle.CheckRef(s, r); err != nil {
+			return err
+		}
+		if !s.Live(held, tx.Now) {
+			end = lifecycle.ErrEnded(s, held, tx.Now)
+		}
+		return nil
 	})
-	return ready, err
+	return s, end, err
 }
 
 // collect reads the repository out of the sandbox.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -33,6 +34,8 @@ type Config struct {
 	Secrets Secrets
 	// Mirrors fetches repositories. Without it, environments cannot have workspaces.
 	Mirrors *gitmirror.Store
+	// Outputs keeps the commits of ended leases.
+	Outputs *output.Service
 	// Limits bound what is collected out of a sandbox.
 	Limits gitmirror.Limits
 	// Life ends when the service closes. Fetches are then interrupted, and another process repeats them.
@@ -43,16 +46,23 @@ type Config struct {
 }
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
-type Service struct{ Config }
+type Service struct {
+	Config
+	// reading holds one element for each workspace of an ended lease that is read.
+	reading chan struct{}
+}
 
-var _ lifecycle.Preparer = (*Service)(nil)
+var (
+	_ lifecycle.Preparer = (*Service)(nil)
+	_ lifecycle.Leaver   = (*Service)(nil)
+)
 
 // New returns a Service.
 func New(c Config) *Service {
 	if c.Pause == nil {
 		c.Pause = pause
 	}
-	return &Service{c}
+	return &Service{Config: c, reading: make(chan struct{}, readers)}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -23,7 +23,7 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	if err != nil {
 		return nil, err
 	}
-	x := &export{e: e, h: h, frozen: stateOf(c.State) == sandbox.StateRunning}
+	x := &export{e: e, h: h, what: dataContent, frozen: stateOf(c.State) == sandbox.StateRunning}
 	x.ctx, x.cancel = context.WithCancel(ctx)
 	if err := x.open(); err != nil {
 		return nil, errors.Join(err, x.Close())
@@ -31,10 +31,24 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	return x, nil
 }
 
-// export is the running export of a sandbox's /data.
+var _ driver.DiskReader = (*Executor)(nil)
+
+// ReadDisk implements driver.DiskReader. The engine resolves links within the container, and nothing in it can change
+// them meanwhile.
+func (e *Executor) ReadDisk(ctx context.Context, h driver.Handle, path string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	x := &export{e: e, h: h, ctx: ctx, cancel: cancel, what: path}
+	if err := x.open(); err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// export is the running export of a path of a sandbox.
 type export struct {
 	e      *Executor
 	h      driver.Handle
+	what   string          // the path
 	ctx    context.Context // context of the stream
 	cancel context.CancelFunc
 	body   io.ReadCloser // constant once the stream is open
@@ -62,14 +76,21 @@ func (x *export) open() error {
 	if stateOf(x.state) == sandbox.StateRunning {
 		return x.torn(sandbox.StateRunning)
 	}
-	r := read("read /data of container", sandboxName(x.h))
+	r := read("read "+x.what+" of container", sandboxName(x.h))
 	r.reason = sandbox.ReasonCopyFailed
-	return x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
+	err = x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
 		stop := context.AfterFunc(ctx, x.cancel) // the request's deadline limits the wait, not the stream
 		defer stop()
-		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, sandboxName(x.h), dataContent)
+		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, sandboxName(x.h), x.what)
 		return err
 	})
+	if isCode(err, sandbox.NotFound) {
+		if _, lookErr := x.e.inspect(x.ctx, x.h); lookErr == nil {
+			return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s has no %s", x.h.SandboxID, x.what).
+				WithReason(sandbox.ReasonFileNotFound)
+		}
+	}
+	return err
 }
 
 // flicker is how long an engine may contradict the pause that it has just carried out: late events of an
@@ -90,15 +111,16 @@ func (x *export) look(ctx context.Context,
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read /data: %w", x.h.SandboxID, ctx.Err())
+			return nil, sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read %s: %w", x.h.SandboxID, x.what,
+				ctx.Err())
 		}
 	}
 }
 
 // torn is the error for a sandbox that another caller has woken.
 func (x *export) torn(now sandbox.State) error {
-	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read /data: another caller woke it meanwhile (it is "+
-		"%s), so the data may be inconsistent: export again", x.h.SandboxID, now).
+	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: read %s: another caller woke it meanwhile (it is "+
+		"%s), so the data may be inconsistent: export again", x.h.SandboxID, x.what, now).
 		WithReason(sandbox.ReasonInvalidState)
 }
 
@@ -114,8 +136,8 @@ func (x *export) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case !errors.Is(err, io.EOF):
-		x.ended = sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read /data: the stream broke: %w (retry)",
-			x.h.SandboxID, err).WithReason(sandbox.ReasonCopyFailed)
+		x.ended = sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: read %s: the stream broke: %w (retry)",
+			x.h.SandboxID, x.what, err).WithReason(sandbox.ReasonCopyFailed)
 	default:
 		x.release()
 		if x.ended = x.unchanged(); x.ended == nil {

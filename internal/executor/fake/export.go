@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path"
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -38,6 +39,28 @@ func (x *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	x.mu.Unlock()
 	x.tell(h.SandboxID)
 	return e, nil
+}
+
+var _ driver.DiskReader = (*Executor)(nil)
+
+// ReadDisk implements driver.DiskReader.
+func (x *Executor) ReadDisk(ctx context.Context, h driver.Handle, p string) (io.ReadCloser, error) {
+	if err := x.enter(ctx, OpReadDisk, h.Instance); err != nil {
+		return nil, err
+	}
+	defer x.mu.Unlock()
+	b, ok := x.boxes[h.SandboxID]
+	switch {
+	case !ok:
+		return nil, notFound(h)
+	case b.obs.State == sandbox.StateRunning:
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s runs", h.SandboxID).WithReason(sandbox.ReasonInvalidState)
+	}
+	stream, n, err := pack(b.files, p, path.Dir(p))
+	if err == nil && n == 0 {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no %s", p).WithReason(sandbox.ReasonFileNotFound)
+	}
+	return io.NopCloser(stream), err
 }
 
 // thaw lets a sandbox go on that an export has frozen.

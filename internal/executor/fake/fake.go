@@ -40,6 +40,7 @@ const (
 	OpInspect     Op = "inspect"
 	OpList        Op = "list"
 	OpExport      Op = "export"
+	OpReadDisk    Op = "read_disk"
 	OpThaw        Op = "thaw" // letting a sandbox go on after an export
 	OpUsage       Op = "usage"
 	// OpIncarnations asks when a sandbox ran.
@@ -64,7 +65,7 @@ func Ops() []Op {
 	return []Op{
 		OpInstance, OpCheck, OpProvision, OpRepair, OpDiffer, OpDeprovision, OpSpawn, OpSleep, OpAssign, OpWake, OpTouch,
 		OpKill, OpExec, OpFollow, OpEndExec, OpRunProcess, OpAwaitPort, OpConnect, OpInspect,
-		OpList, OpExport, OpThaw, OpUsage, OpBoots,
+		OpList, OpExport, OpReadDisk, OpThaw, OpUsage, OpBoots,
 		OpDependents, OpRemove, OpAudit, OpPutSecrets, OpEgressLogs, OpEgressLog, OpServeLLM, OpServeCredentials,
 		OpLLMCalls, OpMeter, OpWatch,
 		OpWitness, OpLeaveWitness,

@@ -1,0 +1,54 @@
+package output
+
+import (
+	"context"
+	"io"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// MaxWorkspace returns the largest form of a workspace that is kept, in bytes: the lease has room for a bundle and a
+// diff.
+func (v *Service) MaxWorkspace() int64 { return min(sandbox.MaxKeptWorkspace, v.Bounds.Lease/2) }
+
+// errNoWorkspaceStore: there is no place for the workspaces of ended leases.
+var errNoWorkspaceStore = &sandbox.Error{Code: sandbox.Unavailable,
+	Message: "this service has no bucket for workspaces of ended leases: name one that all its replicas reach " +
+		"(reconciler serve --state-url, or state_url of the provider)"}
+
+// StoreWorkspace stores a form of the workspace of an ended lease. Unless KeepWorkspace follows within doomFor, it is
+// deleted again. Errors: Unavailable.
+func (v *Service) StoreWorkspace(ctx context.Context, sandboxID string, form sandbox.WorkspaceForm,
+	content io.Reader) error {
+	if !v.KeepsMore() {
+		return errNoWorkspaceStore
+	}
+	object := ledger.WorkspaceObject(sandboxID, form)
+	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		return tx.Snapshots().MarkForDeletion(object, tx.Now.Add(ledger.SpanOf(doomFor)))
+	})
+	if err != nil {
+		return err
+	}
+	return v.Objects.Put(ctx, object, content)
+}
+
+// KeepWorkspace keeps what StoreWorkspace has stored, and drops the oldest output where that is too much.
+func (v *Service) KeepWorkspace(tx *ledger.Tx, s *ledger.Sandbox, form sandbox.WorkspaceForm, bytes int64) error {
+	if err := tx.Commands().KeepWorkspace(s, form, bytes); err != nil {
+		return err
+	}
+	return v.BoundGrown(tx)
+}
+
+// OpenWorkspace returns what is kept. Errors: Unavailable.
+func (v *Service) OpenWorkspace(ctx context.Context, sandboxID string,
+	form sandbox.WorkspaceForm) (io.ReadCloser, error) {
+	if !v.KeepsMore() {
+		return nil, errNoWorkspaceStore
+	}
+	r, err := v.Objects.Open(ctx, ledger.WorkspaceObject(sandboxID, form), 0)
+	return r, lifecycle.AsError(err)
+}
