@@ -375,7 +375,7 @@ func soundEnvironment(dir string) sound {
 		"workspace.git.url": {"https://git.example.com/team/app.git"}, "workspace.git.ref": {"main", "v1.0"},
 		"workspace.git.depth": {0, 1}, "workspace.git.submodules": {true}, "workspace.git.credential_secret": {"one"},
 		"workspace.git.username": {"x-access-token", "ann"}, "workspace.branch": {"agents/{agent}/{generation}"},
-		"workspace.push_prefix": {"agents/", "x-"}, "workspace.path": {"/workspace/app", "/workspace/code"},
+		"workspace.on_end": {"bundle", "discard"}, "workspace.push_prefix": {"agents/", "x-"}, "workspace.path": {"/workspace/app", "/workspace/code"},
 		"expected_usage.leases": {8}, "expected_usage.hours_per_day": {4, 0.5}, "expected_usage.cpu_share_percent": {10},
 		"expected_usage.commands_per_hour": {0, 30},
 	}

@@ -44,6 +44,7 @@ func TestWorkspacesAreChecked(t *testing.T) {
 		"git.credential_secret": {"other"},
 		"git.username":          {"a:b", "a\nb", strings.Repeat("x", 300)},
 		"branch":                {"{agent}/..", "{nobody}", "{agent", "-{agent}", "{agent}.lock", "a b"},
+		"on_end":                {"keep", "push"}, // without a prefix
 		"push_prefix":           {"../", "a b/", "/", "-", ".x/"},
 		"path": {
 			"/workspace", "/data/app", "/etc", "app", "/workspace/../etc", "/workspace/app/", "/workspace/a\nb", "/",
@@ -54,7 +55,7 @@ func TestWorkspacesAreChecked(t *testing.T) {
 				w := s.Workspace
 				for name, at := range map[string]*string{"git.url": &w.Git.URL, "git.ref": &w.Git.Ref, "branch": &w.Branch,
 					"git.credential_secret": &w.Git.Credential, "git.username": &w.Git.Username, "path": &w.Path,
-					"push_prefix": &w.PushPrefix} {
+					"push_prefix": &w.PushPrefix, "on_end": (*string)(&w.OnEnd)} {
 					if name == field {
 						*at = v
 					}

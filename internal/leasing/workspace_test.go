@@ -402,7 +402,8 @@ func TestCommitsOfAnEndedLeaseAreKept(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.useMirrors(mirrors)
 				w.startLoop()
-				w.environment(withSecret, withWorkspace(repo))
+				w.environment(withSecret, withWorkspace(repo),
+					func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(10 * time.Minute) })
 				l := w.acquire(ann)
 				ready := w.workspaceOf(l.SandboxID)[0]
 				tip := w.commitInside(l.SandboxID, ready)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -24,6 +25,7 @@ type Workspace struct {
 	Path   types.String `tfsdk:"path"`
 
 	PushPrefix types.String `tfsdk:"push_prefix"`
+	OnEnd      types.String `tfsdk:"on_end"`
 }
 
 // GitSource is git of a workspace.
@@ -80,6 +82,15 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 				"Default: `" + sandbox.DefaultWorkspaceBranch + "`."),
 			"push_prefix": text("Lets callers push a lease's branch to the repository, under this prefix and the branch's " +
 				"name, such as `agents/`. The reconciler pushes, with the credential. Default: no push."),
+			"on_end": schema.StringAttribute{
+				MarkdownDescription: "What becomes of the commits of a lease's branch when the lease ends. `bundle`: they are kept " +
+					"as a bundle, with their diff, and can be read after the end. `push`: they are pushed under `push_prefix`, and " +
+					"the diff is kept; if the push fails, the bundle is kept too. `discard`: they are lost. The sandbox is frozen at " +
+					"the end and removed at most 30 s later. Default: `bundle`.",
+				Optional: true,
+				Validators: []validator.String{stringvalidator.OneOf(string(sandbox.WorkspaceEndBundle),
+					string(sandbox.WorkspaceEndPush), string(sandbox.WorkspaceEndDiscard))},
+			},
 			"path": text("Directory in the sandbox, below `/workspace`. It is replaced. Default: `/workspace` and the name of " +
 				"the repository."),
 		},
@@ -105,7 +116,10 @@ func (m *Model) expandWorkspace() *sandbox.Workspace {
 		return nil
 	}
 	workspace := &sandbox.Workspace{Branch: w.Branch.ValueString(), Path: w.Path.ValueString(),
-		PushPrefix: w.PushPrefix.ValueString()}
+		PushPrefix: w.PushPrefix.ValueString(), OnEnd: sandbox.WorkspaceEnd(w.OnEnd.ValueString())}
+	if workspace.PushPrefix == "" && w.PushPrefix.IsUnknown() {
+		workspace.PushPrefix = "unknown/"
+	}
 	if g := w.Git; g != nil {
 		workspace.Git = &sandbox.GitSource{
 			URL: orAssumed(g.URL, "https://unknown.invalid/unknown"), Ref: g.Ref.ValueString(), Depth: g.Depth.ValueInt64(),
@@ -120,7 +134,7 @@ func (m *Model) expandWorkspace() *sandbox.Workspace {
 
 // flattenWorkspace keeps the model's workspace when it says what the environment has.
 func (m *Model) flattenWorkspace(spec sandbox.EnvironmentSpec) {
-	is := spec.Workspace
+	is := spec.WithDefaults().Workspace
 	now := sandbox.EnvironmentSpec{Workspace: m.expandWorkspace()}.WithDefaults().Workspace
 	if reflect.DeepEqual(now, is) {
 		return
@@ -145,7 +159,7 @@ func (m *Model) flattenWorkspace(spec sandbox.EnvironmentSpec) {
 		g.Submodules = types.BoolValue(true)
 	}
 	m.Workspace = &Workspace{Git: g, Branch: unless(is.Branch, usual.Branch), Path: unless(is.Path, usual.Path),
-		PushPrefix: value.String(is.PushPrefix)}
+		PushPrefix: value.String(is.PushPrefix), OnEnd: unless(string(is.OnEnd), string(usual.OnEnd))}
 }
 
 // locateWorkspace finds a field below workspace, such as git.url.

@@ -33,6 +33,8 @@ func testExport(t *testing.T, cfg Config) {
 		"one that ended at its deadline is read":           exportEnded,
 		"much is read with little memory":                  exportLarge,
 		"another sandbox gets the same files":              exportRestored,
+		"files of one that is at rest are read":            readDisk,
+		"one that attacks is frozen and read":              readDiskOfAttacker,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
