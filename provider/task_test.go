@@ -1,7 +1,9 @@
 package provider_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +24,27 @@ func TestAWholeCodingTaskWithOneApply(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("set SANDBOX_TEST_LONG=1: it makes an image of Debian with PostgreSQL")
 	}
-	const token, password = "token-that-no-sandbox-gets", "password-of-the-database"
+	for name, connect := range map[string]func(t *testing.T, s *gittest.Server, r gittest.Repository) taskSource{
+		"https with a token": func(_ *testing.T, s *gittest.Server, r gittest.Repository) taskSource {
+			const token = "token-that-no-sandbox-gets"
+			s.Require(sandbox.DefaultGitUsername, token)
+			return taskSource{url: r.URL, allow: s.URL, secret: token, mark: token}
+		},
+		"ssh": func(t *testing.T, _ *gittest.Server, r gittest.Repository) taskSource {
+			server := gittest.NewSSH(t)
+			return taskSource{url: server.URL(r.Path), allow: "ssh://" + server.Host, secret: server.Key, knownHosts: server.KnownHosts,
+				mark: strings.Split(server.Key, "\n")[2]}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { wholeTask(t, connect) })
+	}
+}
+
+// taskSource is where a task's repository is. mark is a part of the secret that nothing else has.
+type taskSource struct{ url, allow, secret, knownHosts, mark string }
+
+func wholeTask(t *testing.T, connect func(t *testing.T, s *gittest.Server, r gittest.Repository) taskSource) {
+	const password = "password-of-the-database"
 	base, err := exec.CommandContext(t.Context(), "../scripts/debian-base", "task", "git", "python3", "postgresql").Output()
 	if err != nil {
 		t.Fatalf("scripts/debian-base: %v", err)
@@ -34,10 +56,10 @@ func TestAWholeCodingTaskWithOneApply(t *testing.T) {
 			"-v ON_ERROR_STOP=1 -f scores.sql -c \"INSERT INTO scores VALUES ('ada', 7), ('bob', -1)\" " +
 			"-c 'SELECT sum(points) FROM scores'\n",
 	})
-	server.Require(sandbox.DefaultGitUsername, token)
+	source := connect(t, server, repo)
 	w := providertest.New(t)
 	r := w.ReconcilerOf(func(c *reconciler.Config) {
-		c.Workspaces = reconciler.Workspaces{Allow: []string{server.URL}, Dir: t.TempDir()}
+		c.Workspaces = reconciler.Workspaces{Allow: []string{source.allow}, Dir: t.TempDir()}
 	})
 	project := t.TempDir()
 	feature := filepath.Join(project, ".devcontainer/postgres")
@@ -89,7 +111,11 @@ resource "sandbox_environment" "task" {
   }
 
   workspace = {
-    git         = { url = %[3]q, credential_secret = "token" }
+    git = {
+      url               = %[3]q
+      credential_secret = "token"
+      known_hosts       = %[4]s
+    }
     push_prefix = "agents/"
   }
 
@@ -111,13 +137,13 @@ resource "sandbox_lease" "ada" {
   agent_did      = "did:plc:ada"
   environment_id = sandbox_environment.task.name
 }
-`, w.Name, project, repo.URL))
-	tf.Env = append(tf.Env, "TF_VAR_token="+token, "TF_VAR_password="+password)
+`, w.Name, project, source.url, quotedOrNull(source.knownHosts)))
+	tf.Env = append(tf.Env, "TF_VAR_token="+source.secret, "TF_VAR_password="+password)
 	tf.Run("apply", "-auto-approve", "-input=false")
 	if p := tf.Plan(); len(p.Changes) > 0 {
 		t.Errorf("the second plan is %v", p.Changes)
 	}
-	if state := tf.Read("terraform.tfstate"); strings.Contains(state, token) || strings.Contains(state, password) {
+	if state := tf.Read("terraform.tfstate"); strings.Contains(state, source.mark) || strings.Contains(state, password) {
 		t.Error("the state has a secret")
 	}
 
@@ -145,7 +171,7 @@ resource "sandbox_lease" "ada" {
 		t.Errorf("the last test of the project says %q", got)
 	}
 	tip := sh("git commit --quiet --all --message 'No points below zero' && git rev-parse HEAD")
-	if got := sh("grep -rl " + token + " / --exclude-dir=proc --exclude-dir=sys 2>/dev/null || true"); got != "" {
+	if got := sh("grep -rlF -e '" + source.mark + "' / --exclude-dir=proc --exclude-dir=sys 2>/dev/null || true"); got != "" {
 		t.Errorf("the token is inside, in %s", got)
 	}
 	pushed, err := service.PushWorkspace(t.Context(), ref)
@@ -162,5 +188,21 @@ resource "sandbox_lease" "ada" {
 		costs.Total.Shadow <= 0 || lease.Labels["task"] != "scores" {
 		t.Errorf("the bill is %+v, of %+v", costs.Rows, lease)
 	}
+	sh("echo more >> scores.sql && git commit --quiet --all --message More")
 	tf.Run("destroy", "-auto-approve", "-input=false")
+	diff, err := service.CollectWorkspace(t.Context(), sandbox.LeaseRef{ID: ref.ID}, sandbox.WorkspaceDiff)
+	w.Must(err)
+	text, err := io.ReadAll(diff)
+	w.Must(errors.Join(err, diff.Close()))
+	if !strings.Contains(string(text), "+more") {
+		t.Errorf("after the end, the diff is %q", text)
+	}
+}
+
+// quotedOrNull is a text in a configuration, null if it is empty.
+func quotedOrNull(text string) string {
+	if text == "" {
+		return "null"
+	}
+	return fmt.Sprintf("%q", text)
 }

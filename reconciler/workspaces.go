@@ -17,6 +17,10 @@ type Workspaces struct {
 	// Dir is the directory of the mirrors. Empty means a directory beside a SQLite ledger, and the user's cache
 	// directory for PostgreSQL.
 	Dir string
+	// KnownHosts is a file with the keys of ssh servers; empty means none beside those of environments.
+	KnownHosts string
+	// Proxy and CAFile are as in gitmirror.Config.
+	Proxy, CAFile string
 }
 
 // store returns the mirrors, nil if no host is allowed. Errors: Invalid.
@@ -32,5 +36,6 @@ func (w Workspaces) store(ledgerURL string) (*gitmirror.Store, error) {
 		}
 		dir = filepath.Join(cache, "sandbox-reconciler", "mirrors")
 	}
-	return gitmirror.New(gitmirror.Config{Dir: dir, Allow: w.Allow})
+	return gitmirror.New(gitmirror.Config{Dir: dir, Allow: w.Allow, KnownHosts: w.KnownHosts, Proxy: w.Proxy,
+		CAFile: w.CAFile})
 }

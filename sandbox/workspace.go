@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -40,16 +39,18 @@ const MaxKeptWorkspace = 100 << 20
 
 // GitSource is a Git repository that the service fetches.
 type GitSource struct {
-	URL string `json:"url" doc:"URL of the repository, with https. Its host must be allowed by the service (--workspace-allow)."`
+	URL string `json:"url" doc:"URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow)."`
 	// Ref is a branch, a tag, a full name below refs/, or a commit.
 	Ref   string `json:"ref,omitempty" doc:"Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository."`
 	Depth int64  `json:"depth,omitempty" minimum:"0" doc:"Number of commits of history; 0 fetches all. Default 0."`
 	// Submodules are fetched too, from hosts that the service allows.
 	Submodules bool `json:"submodules,omitempty" doc:"Fetch submodules too, from hosts that the service allows. They get the credential only from the repository's own host. Default false."`
 	// Credential names the secret. No sandbox gets it.
-	Credential string `json:"credential_secret,omitempty" doc:"Name of the secret that is the password or token. No sandbox gets this secret. Default: none."`
+	Credential string `json:"credential_secret,omitempty" doc:"Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh. Default: none."`
 	// Username goes with the credential.
-	Username string `json:"username,omitempty" doc:"User that goes with the credential. Default x-access-token."`
+	Username string `json:"username,omitempty" doc:"User that goes with the credential. Default x-access-token. Not with ssh, whose URL names the user."`
+	// KnownHosts are the keys that the server may have.
+	KnownHosts string `json:"known_hosts,omitempty" doc:"Lines with the keys that an ssh server may have, as in ~/.ssh/known_hosts. No other key is trusted. Default: those of the service (--workspace-known-hosts)."`
 }
 
 // Defaults and limits of workspaces.
@@ -58,6 +59,7 @@ const (
 	DefaultGitUsername      = "x-access-token"
 	MaxGitDepth             = 1_000_000
 	maxRefName              = 200
+	maxKnownHosts           = 64 << 10
 	defaultRepositoryFolder = "repository"
 )
 
@@ -74,7 +76,7 @@ func (w *Workspace) withDefaults() *Workspace {
 	orDefault(&filled.OnEnd, WorkspaceEndBundle)
 	if w.Git != nil {
 		git := *w.Git
-		if git.Credential != "" {
+		if git.Credential != "" && !git.IsSSH() {
 			orDefault(&git.Username, DefaultGitUsername)
 		}
 		filled.Git = &git
@@ -85,11 +87,21 @@ func (w *Workspace) withDefaults() *Workspace {
 
 // repositoryName is the last part of the URL, as git clone names a directory.
 func (g GitSource) repositoryName() string {
-	name := strings.TrimSuffix(path.Base(strings.TrimRight(g.URL, "/")), ".git")
+	name := strings.TrimRight(g.URL, "/")
+	if u, err := ParseGitURL(name); err == nil {
+		name = u.Path
+	}
+	name = strings.TrimSuffix(path.Base(name), ".git")
 	if !secretName().MatchString(name) { // a plain file name
 		return defaultRepositoryFolder
 	}
 	return name
+}
+
+// IsSSH reports whether the repository is behind ssh.
+func (g GitSource) IsSSH() bool {
+	u, err := ParseGitURL(g.URL)
+	return err == nil && u.Scheme == "ssh"
 }
 
 // BranchOf returns the branch of one lease's generation.
@@ -210,7 +222,7 @@ func (g GitSource) fields() (f []Field) {
 	bad := func(name, problem string, args ...any) {
 		f = append(f, Field{"workspace.git." + name, fmt.Sprintf(problem, args...)})
 	}
-	if problem := repositoryURLProblem(g.URL); problem != "" {
+	if problem := GitURLProblem(g.URL); problem != "" {
 		bad("url", "%s", problem)
 	}
 	if g.Ref != "" {
@@ -221,33 +233,27 @@ func (g GitSource) fields() (f []Field) {
 	if g.Depth < 0 || g.Depth > MaxGitDepth {
 		bad("depth", "must be between 0 (all history) and %d", MaxGitDepth)
 	}
-	if g.Username != "" && g.Credential == "" {
+	if g.IsSSH() {
+		if g.Credential == "" {
+			bad("credential_secret", "must be set to the secret with the private key")
+		}
+		if g.Username != "" {
+			bad("username", "must not be set with ssh: the URL names the user")
+		}
+	} else if g.KnownHosts != "" {
+		bad("known_hosts", "must not be set without ssh")
+	}
+	if len(g.KnownHosts) > maxKnownHosts || strings.ContainsFunc(g.KnownHosts,
+		func(r rune) bool { return isControl(r) && r != '\n' && r != '\r' && r != '\t' }) {
+		bad("known_hosts", "must be at most %d bytes of text", maxKnownHosts)
+	}
+	if g.Username != "" && g.Credential == "" && !g.IsSSH() {
 		bad("username", "must not be set without credential_secret")
 	}
 	if strings.ContainsFunc(g.Username, isControl) || strings.Contains(g.Username, ":") || len(g.Username) > 255 {
 		bad("username", "must be at most 255 characters without ':' and control characters")
 	}
 	return f
-}
-
-// repositoryURLProblem returns what is wrong with the URL of a repository, "" if nothing is.
-func repositoryURLProblem(text string) string {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || len(text) > 2048 ||
-		strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) ||
-		strings.ContainsAny(text, `"'\`):
-		return "must be a URL such as https://git.example.com/team/repository.git"
-	case u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Sprintf("must begin with https://, not %q", u.Scheme)
-	case u.User != nil:
-		return "must not contain a user or a password: use credential_secret"
-	case u.Hostname() == "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "":
-		return "must have a host and a path, and neither a query nor a fragment"
-	case strings.Trim(u.Path, "/") == "" || slices.Contains(strings.Split(u.Path, "/"), ".."):
-		return "must have the path of a repository, without \"..\""
-	}
-	return ""
 }
 
 // WorkspaceReady is the data of EventWorkspaceReady.

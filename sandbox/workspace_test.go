@@ -31,7 +31,10 @@ func TestWorkspacesAreChecked(t *testing.T) {
 	}
 	for field, values := range map[string][]string{
 		"git.url": {
-			"", "git.example.com/app", "git@git.example.com:app", "ssh://git@git.example.com/app", "file:///srv/app",
+			"", "git.example.com/app", "ssh://git.example.com/app", "file:///srv/app",
+			"ssh://git:p@git.example.com/app", "ssh://-oProxyCommand=x@git.example.com/app", "git@git.example.com:../app",
+			"-x@git.example.com:app", "git@-x:app", "git@git.example.com:-x", "ssh://git@git.example.com/a%27b",
+			"git@git.example.com:a'b", "git@git.example.com:", "ssh://git@git.example.com/a%0ab",
 			"https://u:p@git.example.com/app", "https://git.example.com", "https://git.example.com/", "ext::sh",
 			"https://git.example.com/app?x=1", "https://git.example.com/app#x", "https://git.example.com/a b",
 			"https://git.example.com/a\n[core]", `https://git.example.com/a"b`, "https://git.example.com/../x",
@@ -105,5 +108,37 @@ func TestTheCredentialOfAWorkspaceIsInsideOfNothing(t *testing.T) {
 	}
 	if s.HasCredentials() || len(s.Credentials()) != 0 {
 		t.Error("its secret is given to the gateway")
+	}
+}
+
+func TestRepositoriesBehindSSH(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"git@git.example.com:team/app.git": "/workspace/app", "ssh://git@git.example.com:2222/team/app": "/workspace/app",
+		"git@git.example.com:app.git": "/workspace/app", "ssh://git@git.example.com/~ann/app": "/workspace/app",
+	} {
+		var path, username string
+		got := workspaceProblems(func(s *sandbox.EnvironmentSpec) {
+			s.Workspace.Path, s.Workspace.Git.URL, s.Workspace.Git.Username = "", url, ""
+			w := s.WithDefaults().Workspace
+			path, username = w.Path, w.Git.Username
+			s.Workspace.Path = path
+		})
+		if len(got) > 0 || path != want || username != "" {
+			t.Errorf("%s has problems with %q, is in %s, with the user %q", url, got, path, username)
+		}
+	}
+	for name, change := range map[string]func(g *sandbox.GitSource){
+		"credential_secret": func(g *sandbox.GitSource) { g.Credential = "" },
+		"username":          func(g *sandbox.GitSource) { g.Username = "ann" },
+		"known_hosts":       func(g *sandbox.GitSource) { g.URL = "https://git.example.com/app"; g.KnownHosts = "a" },
+	} {
+		got := workspaceProblems(func(s *sandbox.EnvironmentSpec) {
+			s.Workspace.Git.URL, s.Workspace.Git.Username = "git@git.example.com:app", ""
+			change(s.Workspace.Git)
+		})
+		if len(got) != 1 || got[0] != "workspace.git."+name {
+			t.Errorf("without a sound %s, the problems are %q", name, got)
+		}
 	}
 }

@@ -90,8 +90,16 @@ func (v *Service) Check(p sandbox.PutEnvironment) error {
 	if p.Workspace == nil || p.Workspace.Git == nil {
 		return nil
 	}
-	if problem := v.Mirrors.Check(p.Workspace.Git.URL); problem != "" {
-		return sandbox.InvalidFields("environment "+p.ID, []sandbox.Field{{Name: "workspace.git.url", Problem: problem}})
+	bad := func(field, problem string) error {
+		return sandbox.InvalidFields("environment "+p.ID, []sandbox.Field{{Name: "workspace.git." + field, Problem: problem}})
+	}
+	git := p.Workspace.Git
+	if problem := v.Mirrors.Check(git.URL); problem != "" {
+		return bad("url", problem)
+	}
+	if git.IsSSH() && git.KnownHosts == "" && v.Mirrors.KnownHosts == "" {
+		return bad("known_hosts", "must have the key of the server: the reconciler was started without "+
+			"--workspace-known-hosts")
 	}
 	return nil
 }
@@ -164,7 +172,8 @@ func (v *Service) fillWanted(ctx context.Context, t *lifecycle.Step, w sandbox.W
 
 // sourceOf returns what to fetch, with the opened credential.
 func (v *Service) sourceOf(g *sandbox.GitSource, sealed []ledger.EnvironmentSecret) (gitmirror.Source, error) {
-	source := gitmirror.Source{URL: g.URL, Ref: g.Ref, Depth: int(g.Depth), Submodules: g.Submodules}
+	source := gitmirror.Source{URL: g.URL, Ref: g.Ref, Depth: int(g.Depth), Submodules: g.Submodules,
+		KnownHosts: g.KnownHosts}
 	if g.Credential == "" {
 		return source, nil
 	}

@@ -36,6 +36,7 @@ type GitSource struct {
 	Submodules types.Bool   `tfsdk:"submodules"`
 	Credential types.String `tfsdk:"credential_secret"`
 	Username   types.String `tfsdk:"username"`
+	KnownHosts types.String `tfsdk:"known_hosts"`
 }
 
 func workspaceAttribute() schema.SingleNestedAttribute {
@@ -58,8 +59,9 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 				Required:            true,
 				Attributes: map[string]schema.Attribute{
 					"url": schema.StringAttribute{
-						MarkdownDescription: "URL with `https`, such as `https://git.example.com/team/app.git`.",
-						Required:            true,
+						MarkdownDescription: "URL with `https`, such as `https://git.example.com/team/app.git`, or with `ssh`, such as " +
+							"`git@git.example.com:team/app.git`.",
+						Required: true,
 					},
 					"ref": text("Branch, tag, full name below `refs/`, or commit of 40 digits. Default: the repository's `HEAD`."),
 					"depth": schema.Int64Attribute{
@@ -73,9 +75,12 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 							"repository's own host get the credential. Default: `false`.",
 						Optional: true,
 					},
-					"credential_secret": text("Name of the secret in `secrets` that is the password or token. No sandbox gets that " +
-						"secret. Default: no credential."),
-					"username": text("User that goes with the credential. Default: `" + sandbox.DefaultGitUsername + "`."),
+					"credential_secret": text("Name of the secret in `secrets` that is the password or token, or the private key for " +
+						"`ssh`. No sandbox gets that secret. Required with `ssh`. Default: no credential."),
+					"username": text("User that goes with the credential. Default: `" + sandbox.DefaultGitUsername + "`. Not with " +
+						"`ssh`, whose URL names the user."),
+					"known_hosts": text("Lines with the keys that an `ssh` server may have, as in `~/.ssh/known_hosts`. No other key " +
+						"is trusted. Default: those of the reconciler (`--workspace-known-hosts`)."),
 				},
 			},
 			"branch": text("Branch of each lease. `{agent}`, `{environment}`, `{lease}` and `{generation}` are replaced. " +
@@ -124,6 +129,7 @@ func (m *Model) expandWorkspace() *sandbox.Workspace {
 		workspace.Git = &sandbox.GitSource{
 			URL: orAssumed(g.URL, "https://unknown.invalid/unknown"), Ref: g.Ref.ValueString(), Depth: g.Depth.ValueInt64(),
 			Submodules: g.Submodules.ValueBool(), Credential: g.Credential.ValueString(), Username: g.Username.ValueString(),
+			KnownHosts: g.KnownHosts.ValueString(),
 		}
 		if g.Credential.IsUnknown() {
 			workspace.Git.Credential = append(m.secretNames(), "unknown")[0]
@@ -154,6 +160,7 @@ func (m *Model) flattenWorkspace(spec sandbox.EnvironmentSpec) {
 	g := &GitSource{
 		URL: types.StringValue(is.Git.URL), Ref: value.String(is.Git.Ref), Depth: unlessInt64(is.Git.Depth, 0),
 		Credential: value.String(is.Git.Credential), Username: unless(is.Git.Username, usual.Git.Username),
+		KnownHosts: value.String(is.Git.KnownHosts),
 	}
 	if is.Git.Submodules {
 		g.Submodules = types.BoolValue(true)

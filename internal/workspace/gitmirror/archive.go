@@ -85,7 +85,7 @@ func (s *Store) download(ctx context.Context, u *url.URL, a Archive, into io.Wri
 	if a.Secret != "" {
 		r.Header.Set(a.Header, string(a.Secret))
 	}
-	res, err := s.hosts.allows(u).client(u, s.Limits.PackBytes).Do(r)
+	res, err := s.hosts.allows(u).client(u, s.routes, s.Limits.PackBytes).Do(r)
 	if err != nil {
 		return explainGet(err)
 	}

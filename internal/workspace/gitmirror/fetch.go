@@ -2,6 +2,7 @@ package gitmirror
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -36,26 +37,46 @@ type remote struct {
 	adv     *packp.AdvRefs
 }
 
-// connect asks a repository for its refs, with the credential.
-func (s *Store) connect(ctx context.Context, src Source) (*remote, error) {
-	u, err := url.Parse(src.URL)
+// server is how to reach the server of a source.
+type server struct {
+	transport.Transport
+	endpoint *transport.Endpoint // nil for ssh, as auth
+	auth     transport.AuthMethod
+}
+
+// serverOf returns the server of a source, if its host is allowed.
+func (s *Store) serverOf(ctx context.Context, src Source) (*server, error) {
+	u, err := sandbox.ParseGitURL(src.URL)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Failed, "its URL cannot be read")
 	}
 	if problem := s.hosts.check(u); problem != "" {
 		return nil, sandbox.Errorf(sandbox.Failed, "%s", problem)
 	}
-	r := &remote{source: src}
+	if u.Scheme == "ssh" {
+		return &server{Transport: &overSSH{ctx: ctx, source: src, url: u, rule: s.hosts.allows(u),
+			knownHosts: s.KnownHosts, limit: s.Limits.PackBytes}}, nil
+	}
 	endpoint, err := transport.NewEndpoint(src.URL)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Failed, "its URL cannot be read")
 	}
-	var auth transport.AuthMethod
+	client := githttp.NewClientWithOptions(s.hosts.allows(u).client(u, s.routes, s.Limits.PackBytes), &githttp.ClientOptions{})
+	over := &server{Transport: client, endpoint: endpoint}
 	if secret := src.secret(); secret != "" {
-		auth = &githttp.BasicAuth{Username: src.Username, Password: strings.TrimSpace(string(secret))}
+		over.auth = &githttp.BasicAuth{Username: src.Username, Password: strings.TrimSpace(string(secret))}
 	}
-	client := githttp.NewClientWithOptions(s.hosts.allows(u).client(u, s.Limits.PackBytes), &githttp.ClientOptions{})
-	if r.session, err = client.NewUploadPackSession(endpoint, auth); err != nil {
+	return over, nil
+}
+
+// connect asks a repository for its refs, with the credential.
+func (s *Store) connect(ctx context.Context, src Source) (*remote, error) {
+	server, err := s.serverOf(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{source: src}
+	if r.session, err = server.NewUploadPackSession(server.endpoint, server.auth); err != nil {
 		return nil, r.explain(ctx, err)
 	}
 	if r.adv, err = r.session.AdvertisedReferencesContext(ctx); err != nil {
@@ -169,6 +190,7 @@ func (r *remote) explain(ctx context.Context, err error) error {
 		refused refusedAddress
 		status  *githttp.Err
 		netErr  net.Error
+		unknown *tls.CertificateVerificationError
 	)
 	switch {
 	case errors.As(err, &own):
@@ -189,6 +211,9 @@ func (r *remote) explain(ctx context.Context, err error) error {
 		return sandbox.Errorf(sandbox.Failed, "the repository is empty")
 	case errors.As(err, &status):
 		return sandbox.Errorf(retryableStatus(status.StatusCode()), "the server answered with status %d", status.StatusCode())
+	case errors.As(err, &unknown):
+		return sandbox.Errorf(sandbox.Failed, "the certificate of the server cannot be verified (%s): have the operator name "+
+			"its authority (--workspace-ca-file)", r.scrub(unknown.Err))
 	case errors.As(err, &netErr):
 		return sandbox.Errorf(sandbox.Unavailable, "the server cannot be reached: %s", r.scrub(err))
 	default:

@@ -2,11 +2,14 @@ package gitmirror
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -25,10 +28,10 @@ type rule struct {
 type hosts []rule
 
 // defaultPorts are the ports of the schemes.
-var defaultPorts = map[string]string{"https": "443", "http": "80"}
+var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// parseHosts reads the rules of an operator: git.example.com, git.example.com:8443, *.example.com or, without TLS,
-// http://localhost:3000. Errors: Invalid.
+// parseHosts reads the rules of an operator: git.example.com, git.example.com:8443, *.example.com, ssh://git.example.com or,
+// without TLS, http://localhost:3000. Errors: Invalid.
 func parseHosts(texts []string) (hosts, error) {
 	var all hosts
 	for _, text := range texts {
@@ -42,9 +45,10 @@ func parseHosts(texts []string) (hosts, error) {
 		u, err := url.Parse(full)
 		switch {
 		case err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
-			return nil, bad("name a host such as git.example.com, or http://git.example.com:3000 for one without TLS")
+			return nil, bad("name a host such as git.example.com, ssh://git.example.com, or http://git.example.com:3000 for " +
+				"one without TLS")
 		case defaultPorts[u.Scheme] == "":
-			return nil, bad("only https and http are supported")
+			return nil, bad("only https, ssh and http are supported")
 		}
 		r := rule{scheme: u.Scheme, host: strings.ToLower(u.Hostname()), port: u.Port()}
 		if r.port == "" {
@@ -139,9 +143,46 @@ func (e refusedAddress) Error() string {
 		"the operator must name the address itself to allow it", e.host, e.addr)
 }
 
-// client returns an HTTP client for one URL's host alone. It connects only to addresses that the rule may reach.
-func (r *rule) client(u *url.URL, pack int64) *http.Client {
+// routes is how servers are reached with https and http.
+type routes struct {
+	proxy *url.URL       // nil for none
+	roots *x509.CertPool // nil for those of the machine
+}
+
+// routes reads the settings. Errors: Invalid.
+func (c Config) routes() (r routes, err error) {
+	if c.Proxy != "" {
+		r.proxy, err = url.Parse(c.Proxy)
+		if err != nil || r.proxy.Host == "" || r.proxy.Scheme != "http" && r.proxy.Scheme != "https" {
+			return r, sandbox.Errorf(sandbox.Invalid, "the proxy of workspaces must be a URL such as http://proxy.example.com:3128")
+		}
+	}
+	if c.CAFile == "" {
+		return r, nil
+	}
+	certificates, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return r, sandbox.Errorf(sandbox.Invalid, "reading the certificates for workspaces: %w", err)
+	}
+	if r.roots, err = x509.SystemCertPool(); err != nil {
+		r.roots = x509.NewCertPool()
+	}
+	if !r.roots.AppendCertsFromPEM(certificates) {
+		return r, sandbox.Errorf(sandbox.Invalid, "the file %s has no certificate in PEM", c.CAFile)
+	}
+	return r, nil
+}
+
+// client returns an HTTP client for one URL's host alone. It connects only to addresses that the rule may reach, or to
+// the operator's proxy.
+func (r *rule) client(u *url.URL, by routes, pack int64) *http.Client {
 	dialer := &net.Dialer{Timeout: dialTimeout}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return r.dial(ctx, dialer, network, address)
+	}
+	if by.proxy != nil {
+		dial = dialer.DialContext
+	}
 	own := *u
 	return &http.Client{
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
@@ -155,9 +196,7 @@ func (r *rule) client(u *url.URL, pack int64) *http.Client {
 			return nil
 		},
 		Transport: bounded{limit: pack, to: &http.Transport{
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				return r.dial(ctx, dialer, network, address)
-			},
+			DialContext: dial, Proxy: http.ProxyURL(by.proxy), TLSClientConfig: &tls.Config{RootCAs: by.roots},
 			TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: headerTimeout, ForceAttemptHTTP2: true,
 			DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
 		}},

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/gofrs/flock"
+	"github.com/skeema/knownhosts"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -32,7 +32,14 @@ type Config struct {
 	// Dir holds the mirrors. It is a cache: it may be deleted while no Store uses it.
 	Dir string
 	// Allow lists the allowed hosts, as parseHosts reads them. None is allowed by default.
-	Allow  []string
+	Allow []string
+	// KnownHosts is a file with the keys of ssh servers, empty for none.
+	KnownHosts string
+	// Proxy is the URL of an HTTP proxy for https and http, empty for none. It resolves the hosts' names itself, so
+	// addresses are not checked.
+	Proxy string
+	// CAFile is a file with certificates that servers may have, beside those of the machine; empty for none.
+	CAFile string
 	Limits Limits
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -42,7 +49,8 @@ type Config struct {
 // file locks say which mirrors are used, and which of the processes changes one.
 type Store struct {
 	Config
-	hosts hosts
+	hosts  hosts
+	routes routes
 
 	mu sync.Mutex // guards what follows
 	// used are the mirrors in use, by name.
@@ -61,9 +69,18 @@ type mirror struct {
 	uses  int // guarded by Store.mu
 }
 
-// New returns a Store. Errors: Invalid if a host cannot be allowed.
+// New returns a Store. Errors: Invalid if a host cannot be allowed, or a file cannot be used.
 func New(c Config) (*Store, error) {
 	allowed, err := parseHosts(c.Allow)
+	if err != nil {
+		return nil, err
+	}
+	if c.KnownHosts != "" {
+		if _, err := knownhosts.NewDB(c.KnownHosts); err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "reading the keys of ssh servers: %w", err)
+		}
+	}
+	by, err := c.routes()
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +88,13 @@ func New(c Config) (*Store, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Store{Config: c, hosts: allowed, used: make(map[string]*mirror)}, nil
+	return &Store{Config: c, hosts: allowed, routes: by, used: make(map[string]*mirror)}, nil
 }
 
 // Check returns why the Store does not fetch from a URL, "" if it does. It connects to nothing. A nil Store fetches
 // nothing.
 func (s *Store) Check(text string) string {
-	u, err := url.Parse(text)
+	u, err := sandbox.ParseGitURL(text)
 	if err != nil {
 		return "it is not a URL"
 	}
@@ -95,6 +112,8 @@ type Source struct {
 	// Username and Secret authenticate. An empty Secret sends no credential.
 	Username string
 	Secret   sandbox.Secret
+	// KnownHosts are lines with the keys of ssh servers, beside those of the Store.
+	KnownHosts string
 	// Submodules fetches submodules too.
 	Submodules bool
 
@@ -121,6 +140,9 @@ func (s *Store) nameOf(src Source) (string, error) {
 	}
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%d %q %q %q", src.Depth, src.URL, src.Username, string(src.secret()))
+	if src.KnownHosts != "" {
+		fmt.Fprintf(mac, " %q", src.KnownHosts)
+	}
 	return hex.EncodeToString(mac.Sum(nil)), nil
 }
 

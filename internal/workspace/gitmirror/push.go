@@ -3,15 +3,12 @@ package gitmirror
 import (
 	"context"
 	"io"
-	"net/url"
-	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -27,24 +24,12 @@ func (s *Store) Push(ctx context.Context, src Source, c *Collected, branch strin
 		return sandbox.Errorf(sandbox.Conflict, "branch %s has no commit beyond %s: there is nothing to push",
 			c.Branch, c.Base).WithReason(sandbox.ReasonInvalidState)
 	}
-	u, err := url.Parse(src.URL)
+	server, err := s.serverOf(ctx, src)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Failed, "its URL cannot be read")
-	}
-	if problem := s.hosts.check(u); problem != "" {
-		return sandbox.Errorf(sandbox.Failed, "%s", problem)
-	}
-	endpoint, err := transport.NewEndpoint(src.URL)
-	if err != nil {
-		return sandbox.Errorf(sandbox.Failed, "its URL cannot be read")
-	}
-	var auth transport.AuthMethod
-	if secret := src.secret(); secret != "" {
-		auth = &githttp.BasicAuth{Username: src.Username, Password: strings.TrimSpace(string(secret))}
+		return err
 	}
 	r := &remote{source: src}
-	client := githttp.NewClientWithOptions(s.hosts.allows(u).client(u, s.Limits.PackBytes), &githttp.ClientOptions{})
-	session, err := client.NewReceivePackSession(endpoint, auth)
+	session, err := server.NewReceivePackSession(server.endpoint, server.auth)
 	if err != nil {
 		return r.explain(ctx, err)
 	}

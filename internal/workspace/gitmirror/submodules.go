@@ -113,9 +113,12 @@ func submoduleNameProblem(name string) string {
 
 // submoduleSource returns what to fetch for a submodule's URL, which may be relative to its repository's.
 func submoduleSource(of Source, text string) (Source, error) {
-	parent, err := url.Parse(of.URL)
+	parent, err := sandbox.ParseGitURL(of.URL)
 	if err != nil {
 		return Source{}, err
+	}
+	if relative := strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../"); relative && parent.Scheme == "ssh" {
+		return sshSubmodule(of, parent, text)
 	}
 	if strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../") {
 		joined := *parent
@@ -140,6 +143,22 @@ func submoduleSource(of Source, text string) (Source, error) {
 	if origin(u) != own.trusted {
 		own.withheld = true
 	}
+	return own, nil
+}
+
+// sshSubmodule is submoduleSource for a URL that is relative to a repository behind ssh: it is on the same server.
+func sshSubmodule(of Source, parent *url.URL, text string) (Source, error) {
+	joined := *parent
+	joined.Path = path.Join(parent.Path, text)
+	own := of
+	own.URL = joined.String()
+	if !strings.HasPrefix(joined.Path, "/") {
+		own.URL = joined.User.Username() + "@" + joined.Host + ":" + joined.Path
+	}
+	if problem := sandbox.GitURLProblem(own.URL); problem != "" {
+		return Source{}, sandbox.Errorf(sandbox.Failed, "its URL %q is not allowed: it %s", text, problem)
+	}
+	own.Depth, own.Submodules, own.level, own.trusted = 0, true, of.level+1, origin(parent)
 	return own, nil
 }
 

@@ -66,9 +66,16 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.Host.Variables, "env-allow", nil,
 		"`variable` of this process that environments may pass to sandboxes (default: none)")
 	f.StringSliceVar(&s.Workspaces.Allow, "workspace-allow", nil, "`host` that Git workspaces and archives may be fetched "+
-		"from, such as git.example.com or git.example.com:8443; *.example.com: subdomains; http://host: without TLS (default: none)")
+		"from, such as git.example.com or git.example.com:8443; *.example.com: subdomains; ssh://host: with "+
+		"ssh; http://host: without TLS (default: none)")
+	f.StringVar(&s.Workspaces.KnownHosts, "workspace-known-hosts", "",
+		"`file` with the keys of ssh servers, as ~/.ssh/known_hosts (default: only known_hosts of workspaces)")
 	f.StringVar(&s.Workspaces.Dir, "workspace-dir", "",
 		"`directory` of the mirrors of Git workspaces and of archives, a cache (default: beside a SQLite ledger)")
+	f.StringVar(&s.Workspaces.Proxy, "workspace-proxy", "",
+		"`URL` of an HTTP proxy that fetches and pushes of Git workspaces go through, not with ssh (default: none)")
+	f.StringVar(&s.Workspaces.CAFile, "workspace-ca-file", "",
+		"`file` of certificates of Git servers, beside those of this machine (default: none)")
 	f.StringVar(&s.Docker.Host, "docker-host", "",
 		"address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&s.Docker.Context, "docker-context", "", "docker context to use")
