@@ -730,18 +730,23 @@ class FilePage(TypedDict):
 
 
 class GitSource(TypedDict):
-    # URL of the repository, with https. Its host must be allowed by the service (--workspace-allow).
+    # URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the
+    # service (--workspace-allow).
     url: str
-    # Name of the secret that is the password or token. No sandbox gets this secret. Default: none.
+    # Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this
+    # secret. Required with ssh. Default: none.
     credential_secret: NotRequired[str]
     # Number of commits of history; 0 fetches all. Default 0.
     depth: NotRequired[int]
+    # Lines with the keys that an ssh server may have, as in ~/.ssh/known_hosts. No other key is trusted.
+    # Default: those of the service (--workspace-known-hosts).
+    known_hosts: NotRequired[str]
     # Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository.
     ref: NotRequired[str]
     # Fetch submodules too, from hosts that the service allows. They get the credential only from the
     # repository's own host. Default false.
     submodules: NotRequired[bool]
-    # User that goes with the credential. Default x-access-token.
+    # User that goes with the credential. Default x-access-token. Not with ssh, whose URL names the user.
     username: NotRequired[str]
 
 
@@ -1552,6 +1557,10 @@ class Workspace(TypedDict):
     branch: NotRequired[str]
     # Git repository that is fetched.
     git: NotRequired[GitSource]
+    # What becomes of the commits of a lease's branch when the lease ends: bundle keeps them and their diff
+    # for readers; push pushes them under push_prefix and keeps the diff, and keeps the bundle if the push
+    # fails; discard loses them. Default bundle.
+    on_end: NotRequired[Literal['bundle', 'push', 'discard']]
     # Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the
     # repository.
     path: NotRequired[str]

@@ -667,17 +667,19 @@ export interface FilePage {
 }
 
 export interface GitSource {
-  /** URL of the repository, with https. Its host must be allowed by the service (--workspace-allow). */
+  /** URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). */
   url: string;
-  /** Name of the secret that is the password or token. No sandbox gets this secret. Default: none. */
+  /** Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh. Default: none. */
   credential_secret?: string;
   /** Number of commits of history; 0 fetches all. Default 0. */
   depth?: number;
+  /** Lines with the keys that an ssh server may have, as in ~/.ssh/known_hosts. No other key is trusted. Default: those of the service (--workspace-known-hosts). */
+  known_hosts?: string;
   /** Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository. */
   ref?: string;
   /** Fetch submodules too, from hosts that the service allows. They get the credential only from the repository's own host. Default false. */
   submodules?: boolean;
-  /** User that goes with the credential. Default x-access-token. */
+  /** User that goes with the credential. Default x-access-token. Not with ssh, whose URL names the user. */
   username?: string;
 }
 
@@ -1442,6 +1444,8 @@ export interface Workspace {
   branch?: string;
   /** Git repository that is fetched. */
   git?: GitSource;
+  /** What becomes of the commits of a lease's branch when the lease ends: bundle keeps them and their diff for readers; push pushes them under push_prefix and keeps the diff, and keeps the bundle if the push fails; discard loses them. Default bundle. */
+  on_end?: "bundle" | "push" | "discard";
   /** Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository. */
   path?: string;
   /** Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Default: no push. */
