@@ -283,8 +283,8 @@ func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
 
 // forgetKept stops counting the kept output of purged sandboxes, and marks their workspaces for deletion.
 func (repo Commands) forgetKept(sandboxIDs []string) error {
-	workspaces, err := find[KeptOutput](repo.tx.db.Where("kind = ? AND id LIKE ? AND sandbox_id IN ?", keptExec, keptWorkspace+"%",
-		sandboxIDs))
+	workspaces, err := find[KeptOutput](repo.tx.db.Where("kind = ? AND id LIKE ? AND sandbox_id IN ?",
+		keptExec, keptWorkspace+"%", sandboxIDs))
 	for i := 0; i < len(workspaces) && err == nil; i++ {
 		err = repo.tx.Snapshots().MarkForDeletion(workspaces[i].workspaceObject(), repo.tx.Now)
 	}

@@ -4,8 +4,8 @@ package nearest
 import "github.com/agext/levenshtein"
 
 // To returns the known word that needs the fewest edits from a word: letters to insert, delete or replace. Of equals it
-// returns the first. It returns "" if the word is known itself, or if the nearest one needs more than two edits and more
-// than one for each four letters of the word.
+// returns the first. It returns "" if the word is known itself, or if the nearest one needs more than two edits and
+// more than one for each four letters of the word.
 func To(word string, known []string) string {
 	nearest, fewest := "", max(2, len(word)/4)+1
 	for _, k := range known {

@@ -52,8 +52,8 @@ func (c Caller) Environments(ctx context.Context) ([]sandbox.Environment, error)
 	return visible(c.token, all), err
 }
 
-// Tokens manages the tokens of the ledger. Check the target Everything and the operation before. The Gate has logged the
-// caller in, so there are tokens.
+// Tokens manages the tokens of the ledger. Check the target Everything and the operation before. The Gate has logged
+// the caller in, so there are tokens.
 func (c Caller) Tokens() service.Tokens { return c.server.access }
 
 // Tenant returns the tenant of the token, nil for an operator's token.

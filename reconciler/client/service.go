@@ -116,7 +116,8 @@ func (c *Client) ListLeases(ctx context.Context, f sandbox.LeaseFilter) ([]sandb
 	}
 	err := c.call(ctx, request{method: http.MethodGet, slow: f.Observe, path: "/v1/leases" + query(
 		"environment_id", f.EnvironmentID, "agent_did", f.AgentDID, "status", string(f.Status),
-		"labels", string(f.Labels), "search", f.Search, "sort", string(f.Sort), "after", f.After, "limit", number(f.Limit), "observe", observe,
+		"labels", string(f.Labels), "search", f.Search, "sort", string(f.Sort),
+		"after", f.After, "limit", number(f.Limit), "observe", observe,
 	)}, &page)
 	return page.Leases, err
 }

@@ -17,7 +17,11 @@ import (
 // onDisk describes what ReadDisk returns, one entry per line. Other files are the backend's.
 func (w *world) onDisk(t *testing.T, h driver.Handle, path string) (string, error) {
 	t.Helper()
-	r, err := w.x.(driver.DiskReader).ReadDisk(t.Context(), h, path)
+	disk, ok := w.x.(driver.DiskReader)
+	if !ok {
+		t.Fatal("the executor reads no disks")
+	}
+	r, err := disk.ReadDisk(t.Context(), h, path)
 	if err != nil {
 		return "", err
 	}

@@ -61,7 +61,8 @@ func (s *Store) serverOf(ctx context.Context, src Source) (*server, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Failed, "its URL cannot be read")
 	}
-	client := githttp.NewClientWithOptions(s.hosts.allows(u).client(u, s.routes, s.Limits.PackBytes), &githttp.ClientOptions{})
+	client := githttp.NewClientWithOptions(s.hosts.allows(u).client(u, s.routes, s.Limits.PackBytes),
+		&githttp.ClientOptions{})
 	over := &server{Transport: client, endpoint: endpoint}
 	if secret := src.secret(); secret != "" {
 		over.auth = &githttp.BasicAuth{Username: src.Username, Password: strings.TrimSpace(string(secret))}
@@ -212,8 +213,8 @@ func (r *remote) explain(ctx context.Context, err error) error {
 	case errors.As(err, &status):
 		return sandbox.Errorf(retryableStatus(status.StatusCode()), "the server answered with status %d", status.StatusCode())
 	case errors.As(err, &unknown):
-		return sandbox.Errorf(sandbox.Failed, "the certificate of the server cannot be verified (%s): have the operator name "+
-			"its authority (--workspace-ca-file)", r.scrub(unknown.Err))
+		return sandbox.Errorf(sandbox.Failed, "the certificate of the server cannot be verified (%s): have the operator "+
+			"name its authority (--workspace-ca-file)", r.scrub(unknown.Err))
 	case errors.As(err, &netErr):
 		return sandbox.Errorf(sandbox.Unavailable, "the server cannot be reached: %s", r.scrub(err))
 	default:
