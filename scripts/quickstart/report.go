@@ -34,7 +34,7 @@ func (q *quickstart) plan(ctx context.Context) (outcome, error) {
 	if len(p.Warnings) == 0 {
 		return outcome{}, fmt.Errorf("the plan warns of nothing")
 	}
-	for _, args := range [][]string{{"costs"}, {"drift"}} {
+	for _, args := range [][]string{{"cost"}, {"drift"}} {
 		table, err := q.report(ctx, args...)
 		if err != nil {
 			return outcome{}, err
