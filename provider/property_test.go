@@ -63,7 +63,7 @@ func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProv
 		LookupEnv: func(name string) (string, bool) { return name, true },
 	})
 	must(err)
-	mirrors, err := gitmirror.New(gitmirror.Config{Dir: filepath.Join(dir, "mirrors"), Allow: []string{"git.example.com"}})
+	mirrors, err := gitmirror.New(gitmirror.Config{Dir: filepath.Join(dir, "mirrors"), Allow: []string{"git.example.com", "bucket.example.com"}})
 	must(err)
 	engine, err := leasing.New(leasing.Config{
 		Mirrors: mirrors,

@@ -90,7 +90,7 @@ func TestAccTerraformOfGuidesIsValid(t *testing.T) {
 // secretsOf declares the secrets that a part of an environment names.
 func secretsOf(code string) string {
 	declared := ""
-	for _, m := range regexp.MustCompile(`\bsecrets? += \[?"(\w+)"`).FindAllStringSubmatch(code, -1) {
+	for _, m := range regexp.MustCompile(`secrets? += \[?"(\w+)"`).FindAllStringSubmatch(code, -1) {
 		declared += m[1] + " = { value_wo = \"shown\", value_wo_version = 1 }\n"
 	}
 	if declared == "" {

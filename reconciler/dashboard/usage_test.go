@@ -67,7 +67,7 @@ func TestUsageIsShownOverTime(t *testing.T) {
 			t.Errorf("a gap of ten minutes is no gap in %s", path)
 		}
 	}
-	if !strings.Contains(p.body, "0.25 of 2 cores") || strings.Contains(p.body, "available within") {
+	if !strings.Contains(p.body, "0.25 of 0.5 cores") || strings.Contains(p.body, "available within") {
 		t.Errorf("what is used now is not compared with the last sample: %s", p.body)
 	}
 	if !strings.Contains(p.body, `/usage?last=6h"`) {
