@@ -12,6 +12,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -77,7 +78,7 @@ func create(ctx context.Context, path string, o Options) (err error) {
 	if err := fill(ctx, temporary, o); err != nil {
 		return err
 	}
-	err = errors.Join(private.Sync(temporary), os.Rename(temporary, path), private.Sync(filepath.Dir(path)))
+	err = errors.Join(wholefile.Sync(temporary), os.Rename(temporary, path), wholefile.Sync(filepath.Dir(path)))
 	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", path, err)
 	}
@@ -157,7 +158,7 @@ func (s *Store) rescue(path string) (file string, err error) {
 	if err := s.writes.Exec("VACUUM INTO ?", file).Error; err != nil {
 		return "", errors.Join(err, private.Remove(file))
 	}
-	return file, private.Sync(file)
+	return file, wholefile.Sync(file)
 }
 
 // logRescue saves data that would be lost with this process, and logs where it is.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -38,7 +39,8 @@ func Create(file string, write func(temporary string) error) (err error) {
 	if err := write(temporary); err != nil {
 		return err
 	}
-	if err := errors.Join(Sync(temporary), os.Rename(temporary, file), Sync(filepath.Dir(file))); err != nil {
+	if err := errors.Join(wholefile.Sync(temporary), os.Rename(temporary, file),
+		wholefile.Sync(filepath.Dir(file))); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "writing %s: %w", file, err)
 	}
 	return nil
@@ -65,13 +67,4 @@ func Remove(files ...string) error {
 		}
 	}
 	return nil
-}
-
-// Sync syncs a file, or the entries of a directory, to the disk.
-func Sync(path string) error {
-	f, err := os.Open(path) // #nosec G304 -- the operator names the file
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -174,6 +174,25 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// showPages shows a list, which read returns page by page. show moves on what read begins after. A page shorter than size
+// is the last one.
+func showPages[T any](size int, read func() ([]T, error), show func(T) error) error {
+	for {
+		page, err := read()
+		if err != nil {
+			return err
+		}
+		for _, entry := range page {
+			if err := show(entry); err != nil {
+				return err
+			}
+		}
+		if len(page) < size {
+			return nil
+		}
+	}
+}
+
 // everyPage reads a list page by page, each after the id of the last entry before. It is never nil.
 func everyPage[T any](read func(after string) ([]T, error), id func(T) string) ([]T, error) {
 	all := []T{}

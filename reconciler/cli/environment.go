@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -47,16 +49,22 @@ func (a *app) listEnvironments() *cobra.Command {
 }
 
 func (a *app) getEnvironment() *cobra.Command {
+	return a.environmentCommand("get", "Show an environment", (*client.Client).GetEnvironment)
+}
+
+// environmentCommand is a command that does one thing with an environment, and prints it.
+func (a *app) environmentCommand(verb, short string,
+	do func(*client.Client, context.Context, string) (sandbox.Environment, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:   "get <environment>",
-		Short: "Show an environment",
+		Use:   verb + " <environment>",
+		Short: short,
 		Args:  exactly("environment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			service, err := a.connect(cmd)
 			if err != nil {
 				return err
 			}
-			e, err := service.GetEnvironment(cmd.Context(), args[0])
+			e, err := do(service, cmd.Context(), args[0])
 			return a.printEnvironment(cmd, e, err)
 		},
 	}
@@ -115,19 +123,7 @@ func endingCondition(e sandbox.Environment) (string, error) {
 }
 
 func (a *app) reopenEnvironment() *cobra.Command {
-	return &cobra.Command{
-		Use:   "reopen <environment>",
-		Short: "Reopen an ended environment for new leases",
-		Args:  exactly("environment"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			service, err := a.connect(cmd)
-			if err != nil {
-				return err
-			}
-			e, err := service.ReopenEnvironment(cmd.Context(), args[0])
-			return a.printEnvironment(cmd, e, err)
-		},
-	}
+	return a.environmentCommand("reopen", "Reopen an ended environment for new leases", (*client.Client).ReopenEnvironment)
 }
 
 func (a *app) deleteEnvironment() *cobra.Command {

@@ -65,7 +65,13 @@ events.`,
 				}
 				return err
 			}
-			return showAfter(cmd.Context(), service, filter, show)
+			filter.Limit = sandbox.MaxPage
+			return showPages(filter.Limit, func() ([]sandbox.Event, error) {
+				return service.ListEvents(cmd.Context(), filter)
+			}, func(e sandbox.Event) error {
+				filter.AfterID = e.ID
+				return show(e)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -107,26 +113,6 @@ func showLatest(ctx context.Context, service *client.Client, f sandbox.EventFilt
 		after = latest[0].ID
 	}
 	return after, nil
-}
-
-// showAfter shows all events after the beginning of a filter.
-func showAfter(ctx context.Context, service *client.Client, f sandbox.EventFilter,
-	show func(sandbox.Event) error) error {
-	for f.Limit = sandbox.MaxPage; ; {
-		page, err := service.ListEvents(ctx, f)
-		if err != nil {
-			return err
-		}
-		for _, e := range page {
-			if err := show(e); err != nil {
-				return err
-			}
-			f.AfterID = e.ID
-		}
-		if len(page) < f.Limit {
-			return nil
-		}
-	}
 }
 
 // showEvent prints each event at once, so that --follow needs no buffer.

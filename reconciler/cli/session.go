@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -171,7 +170,14 @@ one line. --follow ends when the session is closed.`,
 			}
 			filter.LeaseID, filter.ID = id, args[1]
 			if !follow {
-				return replay(cmd.Context(), service, filter, a.showSessionEvent(cmd))
+				show := a.showSessionEvent(cmd)
+				filter.Limit = sandbox.MaxSessionPage
+				return showPages(filter.Limit, func() ([]sandbox.SessionEvent, error) {
+					return service.ListSessionEvents(cmd.Context(), filter)
+				}, func(e sandbox.SessionEvent) error {
+					filter.After = e.Sequence
+					return show(e)
+				})
 			}
 			err = service.FollowSessionEvents(cmd.Context(), filter, a.showSessionEvent(cmd))
 			if errors.Is(err, context.Canceled) {
@@ -186,26 +192,6 @@ one line. --follow ends when the session is closed.`,
 	f.Int64Var(&filter.Generation, "generation", 0,
 		"generation of the lease (default: the latest one with a session of this id)")
 	return cmd
-}
-
-// replay shows the recording, page by page.
-func replay(ctx context.Context, service *client.Client, f sandbox.SessionEventFilter,
-	show func(sandbox.SessionEvent) error) error {
-	for f.Limit = sandbox.MaxSessionPage; ; {
-		page, err := service.ListSessionEvents(ctx, f)
-		if err != nil {
-			return err
-		}
-		for _, e := range page {
-			if err := show(e); err != nil {
-				return err
-			}
-			f.After = e.Sequence
-		}
-		if len(page) < f.Limit {
-			return nil
-		}
-	}
 }
 
 // showSessionEvent prints each line of input or output on its own.

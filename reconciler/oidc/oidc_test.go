@@ -325,7 +325,7 @@ func TestAnswersOfOtherLoginsAreRefused(t *testing.T) {
 	w.pass(oidc.AttemptLifetime)
 	w.wantRefused("a late answer", finish(late, answer), "took longer")
 
-	// A code that the provider gave to somebody else's login has another nonce, even where PKCE is ignored.
+	// A code that the provider gave to another user's login has another nonce, even where PKCE is ignored.
 	calls := w.provider.Calls()
 	w.wantRefused("garbage", finish("x.y", url.Values{"code": {"x"}, "state": {"x"}}), "no login in progress")
 	if w.provider.Calls() != calls {

@@ -38,7 +38,7 @@ func parseRoles(texts []string) (roles, error) {
 		all[group] = role
 	}
 	if len(all) == 0 {
-		return nil, sandbox.Errorf(sandbox.Invalid, "--oidc-issuer needs an --oidc-role GROUP=ROLE, or nobody could log in")
+		return nil, sandbox.Errorf(sandbox.Invalid, "--oidc-issuer needs an --oidc-role GROUP=ROLE, or no user can log in")
 	}
 	return all, nil
 }

@@ -60,7 +60,7 @@ func (j *journal) begin() error {
 	if err != nil {
 		return fmt.Errorf("begin a file of the LLM journal: %w", err)
 	}
-	if err := wholefile.SyncDir(j.dir); err != nil {
+	if err := wholefile.Sync(j.dir); err != nil {
 		return errors.Join(fmt.Errorf("begin a file of the LLM journal: %w", err), f.Close(), os.Remove(g.Path))
 	}
 	j.file, j.segments = f, append(j.segments, g)

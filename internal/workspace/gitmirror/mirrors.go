@@ -170,7 +170,7 @@ func (s *Store) ownKey() ([]byte, error) {
 	return key, nil
 }
 
-// makeKey makes a key unless another process is faster. Nobody sees a part of it.
+// makeKey makes a key unless another process is faster. No reader sees a part of it.
 func makeKey(file string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "key-*")
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	Secret   = "a client secret for tests"
 )
 
-// keys are two RSA keys: one of the provider, and one of somebody else.
+// keys are two RSA keys: one of the provider, and one of another provider.
 var keys = sync.OnceValue(func() (pair [2]*rsa.PrivateKey) {
 	for i := range pair {
 		var err error
@@ -62,7 +62,7 @@ type Answer struct {
 	Key       any
 }
 
-// Foreign is the key of somebody else.
+// Foreign is the key of another provider.
 func Foreign() *rsa.PrivateKey { return keys()[1] }
 
 // PublicKey is the provider's public key.
