@@ -74,7 +74,9 @@ func TestARunWhoseSandboxCannotBeDestroyedHasItsResult(t *testing.T) {
 // more than a tenant's ceiling.
 func TestARunHasNoMoreThanItsCallerMay(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.environment()
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.Resources = sandbox.Resources{MemoryMB: 4096, CPUMillis: 2000}
+		})
 		tenant := &sandbox.Tenant{Name: "team", Environments: []string{"*"}}
 		large := sandbox.SandboxChoice{Resources: sandbox.Resources{MemoryMB: 8192}}
 		for _, row := range []struct {
