@@ -1,9 +1,11 @@
 package leasing_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -29,13 +31,24 @@ func TestTheBudgetCountsCompanions(t *testing.T) {
 		size := sandbox.EnvironmentSpec{}.WithDefaults().Resources
 		twice := sandbox.Companions{"db": sandbox.Companion{Image: "player", Resources: size}}
 		with(100*sandbox.USD, twice)
+		// The tested backend runs no companions: bob's lease ends when it is ready, which waits until what it reserves is seen.
+		seen := make(chan struct{})
+		w.backend.Fault(fake.OpSpawn, func(ctx context.Context) error {
+			select {
+			case <-seen:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
 		if err := begin("did:plc:bob"); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.reserved(); got < 3*whole-2 || got > 3*whole+2 { // each is rounded
 			t.Errorf("with a lease with a companion $%s are reserved, want three times $%s", got, whole)
 		}
-		later(time.Minute) // the tested backend runs no companions, so bob's lease has ended
+		close(seen)
+		later(time.Minute) // bob's lease has ended
 		with(2*whole+whole/2, twice)
 		if err := begin("did:plc:eve"); sandbox.CodeOf(err) != sandbox.BudgetExceeded {
 			t.Errorf("a lease with a companion above the budget: %v", err)
