@@ -75,20 +75,30 @@ func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
 const relayAnswer = 4 * time.Second
 
 // reviveRelay repairs a relay that did not answer. It replaces one that runs and still does not answer:
-// connections that the relay lent continue without it, and sessions on others reconnect.
+// connections that the relay lent continue without it, and sessions on others reconnect. Errors: NotFound if the
+// engine has nothing else of the ledger, as its last environment took the relay along.
 func (e *Executor) reviveRelay(ctx context.Context, r relayRef) error {
 	c, err := e.lookUpRelay(ctx, r)
-	if err != nil || !c.State.Running || c.State.Paused || c.State.Restarting {
-		return e.ensureRelay(ctx, r)
+	if err == nil && c.State.Running && !c.State.Paused && !c.State.Restarting {
+		if err := e.relayClientOf(r).Probe(ctx, relayAnswer); !errors.Is(err, relay.ErrSilent) {
+			return nil // it answers, has just started, or its engine does not answer
+		}
+		e.log.Warn("docker: replacing a relay that runs but does not answer", "ledger", r.ledgerID, "container", c.ID)
+		if err := e.removeContainer(ctx, c.ID); err != nil && !isCode(err, sandbox.NotFound) {
+			return err
+		}
 	}
-	if err := e.relayClientOf(r).Probe(ctx, relayAnswer); !errors.Is(err, relay.ErrSilent) {
-		return nil // it answers, has just started, or its engine does not answer
-	}
-	e.log.Warn("docker: replacing a relay that runs but does not answer", "ledger", r.ledgerID, "container", c.ID)
-	if err := e.removeContainer(ctx, c.ID); err != nil && !isCode(err, sandbox.NotFound) {
+	used, err := e.hasOthers(ctx, r)
+	if err != nil {
 		return err
 	}
-	return e.ensureRelay(ctx, r)
+	if !used {
+		return sandbox.Errorf(sandbox.NotFound, "docker: the engine has no sandbox or environment of ledger %s", r.ledgerID)
+	}
+	if err := e.ensureRelay(ctx, r); err != nil {
+		return err
+	}
+	return e.removeRelay(ctx, r) // only if another replica has removed the last environment meanwhile
 }
 
 // renewRelay makes this release's relay run for a ledger. If it replaces another one, carriers break and

@@ -209,6 +209,33 @@ func TestARelayGoesWithTheLastEnvironmentOfItsLedger(t *testing.T) {
 	}
 }
 
+// A replica may ask for a sandbox that another one has removed, with the last environment. It brings no relay back.
+func TestARelayThatWentWithItsLedgerStaysAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	known, unknown := w.spawn(t), w.spawn(t)
+	w.exec(t, known, "true")
+	other := newExecutor(t)
+	for _, h := range []driver.Handle{known, unknown} {
+		must(t, other.Kill(t.Context(), h))
+	}
+	must(t, other.Deprovision(t.Context(), w.ref))
+	asks, err := sandbox.ExecRequest{Command: []string{"true"}}.Normalize()
+	must(t, err)
+	for what, h := range map[string]driver.Handle{"a session": known, "no session": unknown} {
+		began := time.Now()
+		_, err = w.x.Exec(t.Context(), h, asks)
+		wantCode(t, err, sandbox.NotFound)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("with %s the answer took %s", what, took)
+		}
+		must(t, w.x.Kill(t.Context(), h))
+		if left := objectsOfLedger(t, w.ref.LedgerID); len(left) > 0 {
+			t.Errorf("with %s came back: %q", what, left)
+		}
+	}
+}
+
 func TestARelayIsLeftOverOnceNothingElseIs(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)

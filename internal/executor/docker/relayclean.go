@@ -35,6 +35,9 @@ func (e *Executor) relayDependents(ctx context.Context, ledgerID string) ([]driv
 			ids, err = c.List(ctx)
 			return err
 		})
+	if isCode(err, sandbox.NotFound) { // the ledger's last environment went meanwhile
+		return nil, nil
+	}
 	var list []driver.Dependent
 	for _, id := range ids {
 		list = append(list, driver.Dependent{Kind: driver.DependentChannel, Name: relay.SandboxDir(id),

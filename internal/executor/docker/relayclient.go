@@ -58,7 +58,7 @@ func (e *Executor) leaveRelay(r relayRef) {
 }
 
 // callRelay calls a relay. It starts a missing relay first, and waits for one that has just started. Errors:
-// Failed if the relay refuses, Unavailable if it does not answer.
+// Failed if the relay refuses, Unavailable if it does not answer, NotFound as reviveRelay.
 func (e *Executor) callRelay(ctx context.Context, r relayRef, what string,
 	do func(context.Context, *relay.Client) error) error {
 	l := e.relayClientOf(r)
@@ -114,10 +114,14 @@ func (e *Executor) closeChannel(ctx context.Context, h driver.Handle) error {
 	if err != nil {
 		return err
 	}
-	return e.callRelay(ctx, r, "close the channel of sandbox "+h.SandboxID,
+	err = e.callRelay(ctx, r, "close the channel of sandbox "+h.SandboxID,
 		func(ctx context.Context, c *relay.Client) error {
 			return c.Remove(ctx, ownID(h))
 		})
+	if isCode(err, sandbox.NotFound) { // the ledger's last environment went meanwhile
+		return nil
+	}
+	return err
 }
 
 // endByChannel ends process 1 of a sandbox without the engine.
