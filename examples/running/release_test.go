@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,26 +37,14 @@ func dist(t *testing.T) string {
 // the reconciler starts as the unit says, and a lease gets a command, an end and a cost. The package can be removed.
 func TestRunningFromThePackage(t *testing.T) {
 	t.Parallel()
-	packages, err := filepath.Glob(filepath.Join(dist(t), "release", "sandbox-lease_*_"+runtime.GOARCH+".deb"))
-	must(t, err)
-	if len(packages) != 1 {
-		t.Fatalf("the release has %d packages for %s", len(packages), runtime.GOARCH)
-	}
-	image, player := run(t, "../../scripts/debian-base", "clean", "systemd-standalone-sysusers"), dockertest.Busybox(t)
+	pkg, player := releasePackage(t, "deb"), dockertest.Busybox(t)
 	socket, group := engineSocket(t)
-	id := run(t, "docker", "run", "--detach", "--network", "host", "--volume", socket+":/run/docker.sock", image,
-		"sleep", "infinity")
-	cleanUp(t, id, "exec", id, "cat", "/var/log/reconciler")
-	sh := func(script string) string {
-		t.Helper()
-		return run(t, "docker", "exec", id, "sh", "-ec", script)
-	}
-	run(t, "docker", "cp", packages[0], id+":/sandbox.deb")
+	sh := cleanMachine(t, pkg, "/var/log/reconciler", "--network", "host", "--volume", socket+":/run/docker.sock")
 	sh("systemd-sysusers --inline 'g docker " + group + "'") // as the engine's package does
 	address := freeAddress(t)
 
 	begun := time.Now()
-	sh("dpkg --install /sandbox.deb")
+	sh("dpkg --install /package")
 	installed := time.Since(begun)
 	// What systemd would do with the unit.
 	sh("install -d -o sandbox -g sandbox -m 0700 /var/lib/sandbox")
@@ -86,15 +75,77 @@ func TestRunningFromThePackage(t *testing.T) {
 		t.Errorf("the costs are:\n%s", got)
 	}
 
-	want := "750 root sandbox /etc/sandbox\n640 root sandbox /etc/sandbox/reconciler.yaml"
-	if got := sh("stat -c '%a %U %G %n' /etc/sandbox /etc/sandbox/reconciler.yaml"); got != want {
-		t.Errorf("the settings are\n%s\nand not\n%s", got, want)
-	}
+	wantSettings(t, sh)
 	if got := sh("dpkg --verify sandbox-lease; dpkg-query -W -f '${Conffiles}|${Conflicts}' sandbox-lease"); !strings.Contains(got,
 		"/etc/sandbox/reconciler.yaml") || !strings.Contains(got, "|policycoreutils-sandbox") {
 		t.Errorf("dpkg knows the package as %s", got)
 	}
 	sh("dpkg --remove sandbox-lease; ! command -v sandbox; [ -e /var/lib/sandbox/ledger.db ]; [ -e /etc/sandbox/reconciler.yaml ]")
+}
+
+// TestRunningFromTheRPM: rpm installs the release's other package, keeps changed settings when the package is installed
+// again and when it is removed. Its machine is a Debian, so what it requires is not looked up.
+func TestRunningFromTheRPM(t *testing.T) {
+	t.Parallel()
+	pkg := releasePackage(t, "rpm")
+	sh := cleanMachine(t, pkg, "/dev/null")
+	sh("rpm --install --nodeps /package")
+	if got := sh("sandbox --version"); !strings.Contains(got, "0.1.0") {
+		t.Errorf("the program says that it is %s", got)
+	}
+	wantSettings(t, sh)
+	sh("rpm --verify --nodeps --nogroup sandbox-lease")
+	for query, want := range map[string]string{
+		"configfiles": "/etc/sandbox/reconciler.yaml",
+		"conflicts":   "policycoreutils-sandbox",
+	} {
+		if got := sh("rpm --query --" + query + " sandbox-lease"); got != want {
+			t.Errorf("rpm knows as the package's %s: %s", query, got)
+		}
+	}
+	sh("install -d /var/lib/sandbox; touch /var/lib/sandbox/ledger.db; echo '# ours' >>/etc/sandbox/reconciler.yaml")
+	sh("rpm --upgrade --replacepkgs --nodeps /package; tail -n 1 /etc/sandbox/reconciler.yaml | grep -x '# ours'")
+	wantSettings(t, sh)
+	sh("rpm --erase sandbox-lease; ! command -v sandbox; [ -e /var/lib/sandbox/ledger.db ]; " +
+		"tail -n 1 /etc/sandbox/reconciler.yaml.rpmsave | grep -x '# ours'")
+}
+
+// releasePackage returns the release's package for this machine.
+func releasePackage(t *testing.T, format string) string {
+	t.Helper()
+	packages, err := filepath.Glob(filepath.Join(dist(t), "release", "sandbox-lease_*_"+runtime.GOARCH+"."+format))
+	must(t, err)
+	if len(packages) != 1 {
+		t.Fatalf("the release has %d files %s for %s", len(packages), format, runtime.GOARCH)
+	}
+	return packages[0]
+}
+
+// cleanMachine starts a container of a Debian that has what a package needs, and the package as /package. It returns
+// how to run a script there. A test that fails shows the log.
+func cleanMachine(t *testing.T, pkg, log string, options ...string) func(script string) string {
+	t.Helper()
+	tools := []string{"systemd-standalone-sysusers"}
+	if filepath.Ext(pkg) == ".rpm" {
+		tools = append(tools, "rpm")
+	}
+	image := run(t, "../../scripts/debian-base", append([]string{"clean"}, tools...)...)
+	id := run(t, "docker", slices.Concat([]string{"run", "--detach"}, options, []string{image, "sleep", "infinity"})...)
+	cleanUp(t, id, "exec", id, "cat", log)
+	run(t, "docker", "cp", pkg, id+":/package")
+	return func(script string) string {
+		t.Helper()
+		return run(t, "docker", "exec", id, "sh", "-ec", script)
+	}
+}
+
+// wantSettings checks who may read the settings that a package brings.
+func wantSettings(t *testing.T, sh func(script string) string) {
+	t.Helper()
+	want := "750 root sandbox /etc/sandbox\n640 root sandbox /etc/sandbox/reconciler.yaml"
+	if got := sh("stat -c '%a %U %G %n' /etc/sandbox /etc/sandbox/reconciler.yaml"); got != want {
+		t.Errorf("the settings are\n%s\nand not\n%s", got, want)
+	}
 }
 
 // TestRunningFromTheImage: the release's image for this machine serves from the engine's socket and a new volume, as

@@ -31,7 +31,7 @@ func TestTheBudgetCountsCompanions(t *testing.T) {
 		size := sandbox.EnvironmentSpec{}.WithDefaults().Resources
 		twice := sandbox.Companions{"db": sandbox.Companion{Image: "player", Resources: size}}
 		with(100*sandbox.USD, twice)
-		// The tested backend runs no companions: bob's lease ends when it is ready, which waits until what it reserves is seen.
+		// The tested backend runs no companions: bob's lease ends as its sandbox starts, which waits here.
 		seen := make(chan struct{})
 		w.backend.Fault(fake.OpSpawn, func(ctx context.Context) error {
 			select {
