@@ -54,7 +54,8 @@ func TestTheAPIsOwnClientsWork(t *testing.T) {
 	var calls []call
 	for _, c := range slices.Backward(w.calls(t)) {
 		calls = append(calls, call{c.Route, c.Model, c.Outcome, c.Status, c.Tokens})
-		if c.Unknown != (c.Outcome == sandbox.LLMInterrupted) || (c.Cost == 0) != (c.Outcome == sandbox.LLMRejected) {
+		free := c.Outcome == sandbox.LLMRejected || c.Outcome == sandbox.LLMCompleted && c.Tokens == sandbox.LLMTokens{}
+		if c.Unknown != (c.Outcome == sandbox.LLMInterrupted) || (c.Cost == 0) != free {
 			t.Errorf("the cost is wrong: %+v", c)
 		}
 	}
@@ -66,6 +67,7 @@ func TestTheAPIsOwnClientsWork(t *testing.T) {
 		c.tokens.CacheWrite = 100
 		return c
 	}
+	counted := func(route string) call { return call{route, "small", sandbox.LLMCompleted, 200, sandbox.LLMTokens{}} }
 	broken := func(route string) call { return call{route, "broken", sandbox.LLMRejected, 400, sandbox.LLMTokens{}} }
 	interrupted := func(route, model string, status int, known sandbox.LLMTokens) call {
 		return call{route, model, sandbox.LLMInterrupted, status, known}
@@ -78,7 +80,7 @@ func TestTheAPIsOwnClientsWork(t *testing.T) {
 		answered("tight"), answered("tight"),
 		answered("main"), answered("main"), broken("main"), // of the Responses API
 		answeredMessage("claude"), answeredMessage("claude"), answeredMessage("claude"), answeredMessage("claude"),
-		interrupted("claude", "stall", 200, begun), broken("claude"), broken("claude"),
+		interrupted("claude", "stall", 200, begun), counted("claude"), counted("claude"), broken("claude"), broken("claude"),
 		interrupted("claude", "gone", 0, sandbox.LLMTokens{}), interrupted("claude", "gone", 200, begun),
 		answeredMessage("tight-anthropic"), answeredMessage("tight-anthropic"),
 	}; !slices.Equal(calls, want) {
@@ -136,6 +138,7 @@ func (w *modelWorld) clientsShow(l sandbox.Lease) string {
 		"anthropic stream: 1: " + claudePieces + " end_turn 50",
 		"anthropic stream helper: 1: " + claude + " 1000+100+200+50",
 		"anthropic stream left early: 1: " + claudeFirst,
+		"anthropic count: 2: 1300+1300",
 		"anthropic error: " + broken,
 		"anthropic stream error: " + broken,
 		"anthropic gone: " + gone("claude"),

@@ -115,7 +115,9 @@ func (c sharedAnswer) run() sharedAnswer {
 	out := sharedAnswer{
 		Name: c.Name, Dialect: c.Dialect, Stream: c.Stream, Hide: c.Hide, Text: c.Text, Chunk: c.Chunk,
 	}
-	dialects := map[string]dialect{"chat": chat, "responses": responses, "embeddings": embeddings, "messages": messages}
+	dialects := map[string]dialect{
+		"chat": chat, "responses": responses, "embeddings": embeddings, "messages": messages, "counting": counting,
+	}
 	m := newMeter(dialects[c.Dialect], c.Stream, c.Hide)
 	var passed []byte
 	for rest := []byte(c.Text); len(rest) > 0; {

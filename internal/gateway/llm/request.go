@@ -25,7 +25,7 @@ type endpoint struct {
 func endpoints(api sandbox.LLMAPI) []endpoint {
 	switch api {
 	case sandbox.LLMAnthropic:
-		return []endpoint{{"/v1/messages", messages}}
+		return []endpoint{{"/v1/messages", messages}, {"/v1/messages/count_tokens", counting}}
 	case sandbox.LLMOpenAI:
 		return []endpoint{{"/v1/chat/completions", chat}, {"/v1/responses", responses}, {"/v1/embeddings", embeddings}}
 	default:
@@ -228,7 +228,7 @@ func rawBytes(list []json.RawMessage) [][]byte {
 }
 
 func toolAllowed(kind string, d dialect) bool {
-	if d != messages {
+	if !d.anthropic() {
 		return kind == "function" || kind == "custom"
 	}
 	return kind == "" || kind == "custom" || slices.ContainsFunc(
@@ -251,7 +251,7 @@ func checkAPI(o object, api sandbox.LLMAPI, d dialect) *refusal {
 		return unsupported("route is not supported")
 	case d == responses && o.has("prompt"):
 		return unsupported("prompt is not supported, because a stored prompt may bring tools")
-	case d == messages && bytes.Contains(o["context_management"], []byte("compact")):
+	case d.anthropic() && bytes.Contains(o["context_management"], []byte("compact")):
 		return unsupported("compaction by the upstream is not supported")
 	}
 	return nil
@@ -304,6 +304,10 @@ const (
 
 // setBound encodes the request, and sets the most that it can use.
 func (q *request) setBound(o object, m sandbox.LLMModel, d dialect) *refusal {
+	if d == counting {
+		q.body = o.encode()
+		return nil
+	}
 	output, bad := outputBound(o, m, d)
 	if bad != nil {
 		return bad

@@ -194,7 +194,7 @@ func (x *exchange) end(outcome sandbox.LLMOutcome, m *meter) {
 		l.Tokens = m.tokens
 	}
 	switch {
-	case outcome == sandbox.LLMRejected || outcome == sandbox.LLMUnsent:
+	case outcome == sandbox.LLMRejected || outcome == sandbox.LLMUnsent || x.dialect == counting:
 		l.Tokens, l.Cost, l.Reserved = sandbox.LLMTokens{}, 0, 0
 	case m != nil && m.known():
 		l.Cost, l.Reserved = pricing.Tokens(model, l.Tokens), 0

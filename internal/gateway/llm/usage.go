@@ -14,7 +14,11 @@ const (
 	responses
 	embeddings
 	messages
+	counting // the tokens of messages, which costs nothing
 )
+
+// anthropic reports whether requests have the form of Anthropic's messages.
+func (d dialect) anthropic() bool { return d == messages || d == counting }
 
 // maxCount is the largest plausible count of tokens.
 const maxCount = 1_000_000_000
@@ -64,7 +68,7 @@ func (m *meter) write(b []byte) []byte {
 	m.picker.write(b)
 	if !m.done && m.picker.whole() {
 		m.read(m.picker.value(atUsage))
-		m.final, m.done = m.seen, true
+		m.final, m.done = m.seen || m.dialect == counting, true
 	}
 	return b
 }

@@ -117,6 +117,11 @@ await show("anthropic stream left early", async () => {
     if (e.type === "content_block_delta") return e.delta.text; // leaving the loop ends the request
   }
 });
+await show("anthropic count", async () => {
+  const { input_tokens } = await anthropic.messages.countTokens({ model: "small", messages });
+  const beta = await anthropic.beta.messages.countTokens({ model: "small", messages });
+  return `${input_tokens}+${beta.input_tokens}`;
+});
 await show("anthropic error", () => message(anthropic, "broken"));
 await show("anthropic stream error", () => message(anthropic, "broken", { stream: true }));
 await show("anthropic gone", () => message(anthropic, "gone"));

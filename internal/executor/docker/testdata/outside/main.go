@@ -105,6 +105,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		responses(w, r)
 	case "/v1/messages":
 		messages(w, r)
+	case "/v1/messages/count_tokens":
+		countTokens(w, r)
 	case "/redirect":
 		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
 	case "/zeros":
@@ -252,8 +254,17 @@ func responses(w http.ResponseWriter, r *http.Request) {
 		event("completed", `"response":`+begin("completed", usage)+message+part+a.says+`"}]}]}`))
 }
 
+const anthropicError = `{"type":"error","error":{%s},"request_id":"1"}`
+
+func countTokens(w http.ResponseWriter, r *http.Request) {
+	if read(w, r, anthropicError) != nil {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"input_tokens":1300}`)
+	}
+}
+
 func messages(w http.ResponseWriter, r *http.Request) {
-	a := read(w, r, `{"type":"error","error":{%s},"request_id":"1"}`)
+	a := read(w, r, anthropicError)
 	if a == nil {
 		return
 	}

@@ -253,7 +253,7 @@ export class Calls {
     const model = x.route.models[call.model];
     if (meter !== null && !meter.bad) call.tokens = meter.tokens;
     let counted = Math.max(totalOf(call.tokens), totalOf(checked.most));
-    if (outcome === "rejected" || outcome === "unsent") {
+    if (outcome === "rejected" || outcome === "unsent" || dialect === "counting") {
       [call.tokens, call.cost, counted] = [noTokens, 0, 0];
     } else if (meter?.known && model !== undefined) {
       [call.cost, counted] = [costOf(model, call.tokens), totalOf(call.tokens)];

@@ -1,18 +1,19 @@
 // Checks requests: internal/gateway/llm/request.go in TypeScript. A test runs its testdata/calls.json on both.
 
 import { encode, has, itemsOf, type Members, membersOf, read, stringsIn, unescape } from "./json";
-import { costOf, mostInput, type Tokens, totalOf } from "./price";
+import { costOf, mostInput, noTokens, type Tokens, totalOf } from "./price";
 import { type Refused, refuse } from "./refusal";
 import type { Api, Model, Route } from "./settings";
 
-// Dialect is the form of an endpoint's requests and answers.
-export type Dialect = "chat" | "responses" | "embeddings" | "messages";
+// Dialect is the form of an endpoint's requests and answers. counting is that of the tokens of messages, which costs
+// nothing.
+export type Dialect = "chat" | "responses" | "embeddings" | "messages" | "counting";
 
 // endpoints are the paths that calls may use.
 export const endpoints: Record<Api, Record<string, Dialect>> = {
   openai: { "/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/embeddings": "embeddings" },
   openrouter: { "/v1/chat/completions": "chat", "/v1/embeddings": "embeddings" },
-  anthropic: { "/v1/messages": "messages" },
+  anthropic: { "/v1/messages": "messages", "/v1/messages/count_tokens": "counting" },
 };
 
 // Checked is a checked request, as the upstream gets it.
@@ -89,8 +90,11 @@ function checkTools(o: Members, dialect: Dialect): void {
   o.set("tools", `[${tools.join(",")}]`);
 }
 
+// ofAnthropic reports whether requests have the form of Anthropic's messages.
+const ofAnthropic = (dialect: Dialect) => dialect === "messages" || dialect === "counting";
+
 function toolAllowed(kind: string, dialect: Dialect): boolean {
-  if (dialect !== "messages") return kind === "function" || kind === "custom";
+  if (!ofAnthropic(dialect)) return kind === "function" || kind === "custom";
   return kind === "" || kind === "custom" || ["bash_", "text_editor_", "computer_", "memory_"].some((p) => kind.startsWith(p));
 }
 
@@ -102,7 +106,7 @@ function checkApi(o: Members, api: Api, dialect: Dialect): void {
   if (dialect === "responses" && has(o, "prompt")) {
     throw unsupported("prompt is not supported, because a stored prompt may bring tools");
   }
-  if (dialect === "messages" && o.get("context_management")?.includes("compact")) {
+  if (ofAnthropic(dialect) && o.get("context_management")?.includes("compact")) {
     throw unsupported("compaction by the upstream is not supported");
   }
 }
@@ -135,6 +139,7 @@ const besidesTools = 2048;
 
 // bound encodes the request, and sets the most that it can use.
 function bound(o: Members, m: Model, dialect: Dialect): { body: Uint8Array; most: Tokens; cost: number } {
+  if (dialect === "counting") return { body: new TextEncoder().encode(encode(o)), most: noTokens, cost: 0 };
   const output = outputBound(o, m, dialect);
   const { refers, audio } = contents(o, dialect);
   if (audio) throw unsupported("audio is not supported");
@@ -154,6 +159,7 @@ const outputNames: Record<Dialect, string[]> = {
   chat: ["max_completion_tokens", "max_tokens"],
   responses: ["max_output_tokens"],
   messages: ["max_tokens"],
+  counting: [],
   embeddings: [],
 };
 

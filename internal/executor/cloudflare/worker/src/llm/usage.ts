@@ -50,7 +50,7 @@ export class Meter {
     for (const c of piece) this.picker.next(c);
     if (!this.done && this.picker.whole) {
       this.read(this.picker.value(atUsage));
-      this.final = this.seen;
+      this.final = this.seen || this.dialect === "counting";
       this.done = true;
     }
     return piece;
