@@ -70,6 +70,8 @@ type Capabilities struct {
 	KeepsTime bool
 	// Companions: the executor is a CompanionHost.
 	Companions bool
+	// Readings: List returns readings of usage, so a look at all sandboxes asks none of them.
+	Readings bool
 }
 
 // Limits say how long a sandbox may stay unused.
@@ -261,6 +263,9 @@ type Observation struct {
 	Hangs bool
 	// Companions are those of the sandbox, by name, as far as they exist.
 	Companions map[string]CompanionObservation
+	// Reading is the latest reading of its usage, nil if there is none. Only a List of a backend with
+	// Capabilities.Readings has it.
+	Reading *Reading
 	// Rest is why its backend stopped it: StopIdle (the backend's own decision) or StopRequest (it was asked
 	// to). It is "" if the sandbox runs, stopped otherwise, or stopped for an unknown reason.
 	Rest sandbox.StopReason
@@ -284,6 +289,13 @@ type Usage struct {
 	CPUTime     time.Duration // since it last started
 	MemoryBytes int64
 	PIDs        int64
+}
+
+// Reading is a reading of usage that a backend has kept.
+type Reading struct {
+	Usage
+	Boot int64 // whose usage it is
+	At   time.Time
 }
 
 // Observer inspects sandboxes without starting or waking anything.

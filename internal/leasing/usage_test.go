@@ -64,6 +64,44 @@ func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 	})
 }
 
+// TestListedReadingsAreCounted: a backend that lists readings of usage is asked for no other. A reading counts once, and
+// for its boot only: lists may be older than a wake.
+func TestListedReadingsAreCounted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.backend.Record()
+		w.backend.KeepReadings()
+		never := sandbox.Duration(0)
+		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter = &never })
+		w.startLoop()
+		id := w.acquire(ann).SandboxID
+		w.backend.Fault(fake.OpUsage, func(context.Context) error {
+			t.Error("a sandbox is asked what it uses")
+			return nil
+		})
+		want := func(what string, seconds float64) {
+			t.Helper()
+			later(2 * time.Minute) // several looks at the list
+			if got := w.costs().CPUSeconds; got != seconds {
+				t.Errorf("%s: %v s of CPU time are counted, want %v", what, got, seconds)
+			}
+		}
+		w.backend.Burn(id, 10*time.Second)
+		want("before the first reading", 0)
+		w.backend.TakeReadings()
+		want("after it", 10)
+		w.backend.Burn(id, 20*time.Second)
+		w.backend.Restart(id) // its record has what it used until then
+		want("after a restart, listed as before it", 30)
+		w.backend.Burn(id, 2*time.Second)
+		w.backend.TakeReadings()
+		want("after the first reading of the next boot", 32)
+		h, err := w.engine.LeaseUsageHistory(w.Context(), sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: annLease}})
+		if err != nil || len(h.Samples) != 2 {
+			t.Errorf("its history has %+v (%v), want two samples", h.Samples, err)
+		}
+	})
+}
+
 // TestACrashLosesNoMoreThanOneHeartbeatOfCPU lets a sandbox use a CPU without pause, kills the
 // reconciler and then the sandbox, whose count of CPU time is lost with it.
 func TestACrashLosesNoMoreThanOneHeartbeatOfCPU(t *testing.T) {
@@ -116,6 +154,8 @@ type meter struct {
 	backend *fake.Executor
 	steps   bool // the clock may be set
 	records bool // the backend records when sandboxes run
+	// readings: the backend lists what sandboxes have used, as it was a while ago.
+	readings bool
 
 	used map[string]*sandbox.CostRow // by lease, "" is the pool
 	seen map[string]bool             // sandboxes that were on the backend
@@ -134,6 +174,10 @@ func newMeter(t *testing.T, r *rapid.T) *meter {
 	m.backend = fake.New("engine-1", m.host.Now)
 	if m.records {
 		m.backend.Record()
+		m.readings = rapid.Bool().Draw(r, "readings")
+	}
+	if m.readings {
+		m.backend.KeepReadings()
 	}
 	var err error
 	if m.store, err = ledger.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"),
@@ -233,6 +277,7 @@ func (m *meter) pass() {
 		}
 	}
 	m.host.Pass(length)
+	m.backend.TakeReadings()
 	m.allow(m.engine.Resync(m.Context(), sandbox.Docker))
 	m.work()
 	m.check()

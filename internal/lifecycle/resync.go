@@ -40,7 +40,13 @@ type resync struct {
 
 	mu         sync.Mutex // guards what follows
 	asExpected []string
-	readings   []ledger.UsageSample
+	readings   []reading
+}
+
+// reading is a sample of the usage of a sandbox in one of its boots; boot is 0 where they are not counted.
+type reading struct {
+	ledger.UsageSample
+	boot int64
 }
 
 // LookAtAll looks at every living sandbox of an instance.
@@ -87,16 +93,10 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 		if !awake[s.ID] {
 			return nil
 		}
-		if out := v.core.sample(ctx, v.x, v.core.handle(s)); out.sampled {
+		if r, ok := v.read(ctx, s); ok {
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			v.readings = append(v.readings, ledger.UsageSample{
-				SandboxID:   s.ID,
-				At:          ledger.At(v.core.now()),
-				CPU:         ledger.SpanOf(out.reading.CPUTime),
-				MemoryBytes: out.reading.MemoryBytes,
-				PIDs:        out.reading.PIDs,
-			})
+			v.readings = append(v.readings, r)
 		}
 		return nil
 	})
@@ -105,6 +105,25 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 		read = v.core.store.Write(ctx, v.recordReadings)
 	}
 	return errors.Join(failed, seen, read)
+}
+
+// read returns what a sandbox has used. A backend that keeps readings has listed them; another one asks the sandbox.
+func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
+	if v.x.Capabilities().Readings {
+		r := v.listed[s.ID].Reading
+		if r == nil {
+			return reading{}, false
+		}
+		return readingOf(s.ID, *r), true
+	}
+	out := v.core.sample(ctx, v.x, v.core.handle(s))
+	return readingOf(s.ID, driver.Reading{Usage: out.reading, At: v.core.now()}), out.sampled
+}
+
+func readingOf(sandboxID string, r driver.Reading) reading {
+	return reading{boot: r.Boot, UsageSample: ledger.UsageSample{
+		SandboxID: sandboxID, At: ledger.At(r.At), CPU: ledger.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
+	}}
 }
 
 // Measure reads what awake sandboxes have used, and adds it up. A reading that fails is none: the next one counts.
@@ -130,7 +149,7 @@ func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 	}
 	return c.store.Write(ctx, func(tx *ledger.Tx) error {
 		for id, cpu := range read {
-			if _, err := recordCPU(tx, id, cpu); err != nil {
+			if _, err := recordCPU(tx, id, 0, cpu); err != nil {
 				return err
 			}
 		}
@@ -142,23 +161,27 @@ func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 func (v *resync) recordReadings(tx *ledger.Tx) error {
 	samples := make([]ledger.UsageSample, 0, len(v.readings))
 	for _, r := range v.readings {
-		s, err := recordCPU(tx, r.SandboxID, r.CPU)
+		s, err := recordCPU(tx, r.SandboxID, r.boot, r.CPU)
 		if err != nil {
 			return err
 		}
 		if s != nil && s.LeaseID != nil {
-			samples = append(samples, r)
+			samples = append(samples, r.UsageSample)
 		}
 	}
 	return tx.Accounting().KeepUsageSamples(samples, usageApart)
 }
 
 // recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
-// and only if no later one was kept meanwhile; else nil is returned.
-func recordCPU(tx *ledger.Tx, sandboxID string, cpu ledger.Span) (*ledger.Sandbox, error) {
+// and only if no later one was kept meanwhile, nor another boot was begun; else nil is returned. boot is 0 where they
+// are not counted.
+func recordCPU(tx *ledger.Tx, sandboxID string, boot int64, cpu ledger.Span) (*ledger.Sandbox, error) {
 	s, err := MustSandbox(tx, sandboxID)
-	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.Meter.CPUMark {
+	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.Meter.CPUMark || boot != 0 && boot != s.Meter.Boot {
 		return nil, err
+	}
+	if cpu == s.Meter.CPUMark {
+		return s, nil
 	}
 	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.Accounting().AddCPU(s, cpu) })
 }
@@ -182,7 +205,7 @@ func (c *Core) SampleSoon(s *ledger.Sandbox) {
 			return
 		}
 		err := c.store.Write(c.life, func(tx *ledger.Tx) error {
-			_, err := recordCPU(tx, h.SandboxID, ledger.SpanOf(out.reading.CPUTime))
+			_, err := recordCPU(tx, h.SandboxID, 0, ledger.SpanOf(out.reading.CPUTime))
 			return err
 		})
 		if err != nil && c.life.Err() == nil {

@@ -69,18 +69,15 @@ func CloudflarePlatform() Platform {
 // DefaultCommandsPerHour is the default number of commands per hour awake: one a minute.
 const DefaultCommandsPerHour = 60
 
-// readingsPerHour is how often a reconciler samples an awake sandbox: every 30 s.
-const readingsPerHour = 120
-
 // Rows that our Worker writes, counted on the local runtime in November 2026. The alarm of an awake sandbox
-// fires every five minutes and is a request to its Durable Object. It reports the commands since the last
-// alarm to D1.
+// fires every five minutes and is a request to its Durable Object. It writes to D1 what the sandbox uses, and
+// whether there were commands since the last alarm.
 const (
-	rowsPerCommand = 6
-	rowsPerReading = 1
-	alarmsPerHour  = 12
-	rowsPerAlarm   = 4
-	d1RowsPerAlarm = 5
+	rowsPerCommand   = 6
+	alarmsPerHour    = 12
+	rowsPerAlarm     = 4
+	d1RowsPerAlarm   = 5
+	idleRowsPerAlarm = 2 // of each, without commands
 )
 
 // PlatformEstimate is the expected cost of a month in addition to an Estimate.
@@ -89,19 +86,22 @@ type PlatformEstimate struct {
 }
 
 // EstimatePlatformMonth returns the cost of the calls to sandboxes if nothing else uses the account. Every
-// command and every reading is one request of each kind, and every alarm one to the object. An object is in
-// memory while its sandbox is awake; otherwise it sleeps at no cost. Rows read are omitted: the plan includes
-// 25 billion. It depends only on its arguments.
+// command is one request of each kind, and every alarm one to the object. An object counts as in memory while
+// its sandbox is awake, which is the most that it can be; otherwise it sleeps at no cost. Rows read are omitted:
+// the plan includes 25 billion. It depends only on its arguments.
 func EstimatePlatformMonth(p Platform, u Usage) PlatformEstimate {
 	if u.DaysPerMonth == 0 {
 		u.DaysPerMonth = DaysPerMonth
 	}
 	awake := times(product(u.Leases, u.DaysPerMonth), seconds(u.HoursPerDay))
 	hours := per(awake, int64(time.Hour/time.Second))
-	requests := times(hours, sum(product(u.CommandsPerHour), product(int64(readingsPerHour))))
+	requests := times(hours, product(u.CommandsPerHour))
 	alarms := times(hours, product(int64(alarmsPerHour)))
-	rows := times(hours, sum(product(u.CommandsPerHour, rowsPerCommand), product(int64(readingsPerHour), rowsPerReading),
-		product(int64(alarmsPerHour), rowsPerAlarm)))
+	perAlarm, d1PerAlarm := int64(rowsPerAlarm), int64(d1RowsPerAlarm)
+	if u.CommandsPerHour == 0 {
+		perAlarm, d1PerAlarm = idleRowsPerAlarm, idleRowsPerAlarm
+	}
+	rows := times(hours, sum(product(u.CommandsPerHour, rowsPerCommand), product(int64(alarmsPerHour), perAlarm)))
 	e := PlatformEstimate{
 		Requests: round(sum(
 			times(beyond(requests, p.IncludedRequests), price(p.Request)),
@@ -111,7 +111,7 @@ func EstimatePlatformMonth(p Platform, u Usage) PlatformEstimate {
 	}
 	e.Rows = round(sum(
 		times(beyond(rows, p.IncludedRowsWritten), price(p.RowWritten)),
-		times(beyond(times(alarms, product(int64(d1RowsPerAlarm))), p.IncludedRowsWritten), price(p.RowWritten))))
+		times(beyond(times(alarms, product(d1PerAlarm)), p.IncludedRowsWritten), price(p.RowWritten))))
 	e.Total = round(sum(price(e.Requests), price(e.Objects), price(e.Rows)))
 	return e
 }

@@ -1,6 +1,9 @@
 package pricing_test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,24 +20,29 @@ func TestRequestsAndDurableObjectsAreALineOfTheirOwn(t *testing.T) {
 	}{
 		"eight agents, four hours a day": {
 			pricing.Usage{Leases: 8, HoursPerDay: 4 * time.Hour, CommandsPerHour: pricing.DefaultCommandsPerHour},
-			// 960 h x 180 = 172,800 requests, which the plan includes; (3,456,000 s x 0.128 GB - 400,000) x $0.0000125
+			// 960 h x 60 = 57,600 requests, which the plan includes; (3,456,000 s x 0.128 GB - 400,000) x $0.0000125
 			pricing.PlatformEstimate{Objects: 529_600_000, Total: 529_600_000},
 		},
 		"a hundred agents, day and night": {
 			pricing.Usage{Leases: 100, HoursPerDay: 24 * time.Hour, CommandsPerHour: pricing.DefaultCommandsPerHour},
-			// 72,000 h x 180 = 12,960,000 requests, and 72,000 h x 12 = 864,000 alarms: 2,960,000 x $0.0000003 + 12,824,000 x
-			// $0.00000015; (259,200,000 s x 0.128 GB - 400,000) x $0.0000125; 72,000 h x 528 rows, which the plan includes
-			pricing.PlatformEstimate{Requests: 2_811_600_000, Objects: 409_720_000_000, Total: 412_531_600_000},
+			// 72,000 h x 60 = 4,320,000 requests, which the plan includes, and 72,000 h x 12 = 864,000 alarms: 4,184,000 x
+			// $0.00000015; (259,200,000 s x 0.128 GB - 400,000) x $0.0000125; 72,000 h x 408 rows, which the plan includes
+			pricing.PlatformEstimate{Requests: 627_600_000, Objects: 409_720_000_000, Total: 410_347_600_000},
 		},
 		"a thousand agents, day and night": {
 			pricing.Usage{Leases: 1000, HoursPerDay: 24 * time.Hour, CommandsPerHour: pricing.DefaultCommandsPerHour},
-			// 720,000 h x (60 x 6 + 120 x 1 + 12 x 4) = 380,160,000 rows of objects, 330,160,000 x $0.000001; 43,200,000 of D1
+			// 720,000 h x (60 x 6 + 12 x 4) = 293,760,000 rows of objects, 243,760,000 x $0.000001; 43,200,000 of D1
 			pricing.PlatformEstimate{
-				Requests: 56_466_000_000,
+				Requests: 17_586_000_000,
 				Objects:  4_142_200_000_000,
-				Rows:     330_160_000_000,
-				Total:    4_528_826_000_000,
+				Rows:     243_760_000_000,
+				Total:    4_403_546_000_000,
 			},
+		},
+		"a thousand agents who do nothing, day and night": {
+			pricing.Usage{Leases: 1000, HoursPerDay: 24 * time.Hour},
+			// 8,640,000 alarms, 7,640,000 x $0.00000015; twice as many rows of each kind, which the plan includes
+			pricing.PlatformEstimate{Requests: 1_146_000_000, Objects: 4_142_200_000_000, Total: 4_143_346_000_000},
 		},
 		"no agent": {pricing.Usage{HoursPerDay: 24 * time.Hour, CommandsPerHour: 1000}, pricing.PlatformEstimate{}},
 		"one that always sleeps": {
@@ -45,6 +53,45 @@ func TestRequestsAndDurableObjectsAreALineOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}
+}
+
+// TestTheGuideHasTheBillsOfAMonth holds the guide's table against the estimate. The least that Durable Objects cost is
+// that of less time awake: 10 s of every 300 s, or 20 s of every command and 10 s of every alarm.
+func TestTheGuideHasTheBillsOfAMonth(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../templates/guides/cloudflare.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lite, _ := sandbox.ResourcesOf("lite")
+	for name, c := range map[string]struct {
+		usage    pricing.Usage
+		inMemory time.Duration // a day
+	}{
+		"1,000 that are idle": {pricing.Usage{Leases: 1000, HoursPerDay: 24 * time.Hour}, 24 * time.Hour / 30},
+		"10,000 with a command a minute": {
+			pricing.Usage{Leases: 10_000, HoursPerDay: 24 * time.Hour, CommandsPerHour: 60}, 24 * time.Hour * 11 / 30,
+		},
+	} {
+		most := pricing.EstimatePlatformMonth(pricing.CloudflarePlatform(), c.usage)
+		containers := pricing.EstimateMonth(pricing.Cloudflare(), lite, c.usage)
+		c.usage.HoursPerDay = c.inMemory
+		least := pricing.EstimatePlatformMonth(pricing.CloudflarePlatform(), c.usage)
+		row := fmt.Sprintf("| %s | $%s | $%s | $%s to $%s | $%s |", name, dollars(most.Requests), dollars(most.Rows),
+			dollars(least.Objects), dollars(most.Objects), dollars(containers.Memory+containers.Disk))
+		if !strings.Contains(string(guide), row) {
+			t.Errorf("the guide lacks the row %s", row)
+		}
+	}
+}
+
+// dollars writes cents with commas.
+func dollars(n sandbox.NanoUSD) string {
+	whole, cents, _ := strings.Cut(n.Cents(), ".")
+	if len(whole) > 3 {
+		whole = whole[:len(whole)-3] + "," + whole[len(whole)-3:]
+	}
+	return whole + "." + cents
 }
 
 func TestEgressIsPricedByRegion(t *testing.T) {

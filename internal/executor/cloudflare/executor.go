@@ -154,6 +154,7 @@ func (e *Executor) Capabilities() driver.Capabilities {
 		Records:     true,
 		KeepsTime:   true,
 		Metered:     true,
+		Readings:    true,
 	}
 }
 

@@ -39,8 +39,11 @@ type Period struct {
 	StoppedAt time.Time
 	Cause     Cause
 	ExitCode  int
-	// CPUTime is what it has used, as its guest said last: after each command, and before a stop that was not a kill.
+	// CPUTime is what it has used, as its guest said last: after each command, at each alarm, and before a stop that was
+	// not a kill.
 	CPUTime time.Duration
+	// Reading is what it used at the last alarm, nil before the first.
+	Reading *driver.Reading
 }
 
 // SandboxStatus is how a sandbox stands.
@@ -245,6 +248,9 @@ type period struct {
 	Cause       *Cause `json:"cause"`
 	ExitCode    *int   `json:"exit_code"`
 	CPU         int64  `json:"cpu_us"` // in microseconds
+	MemoryBytes int64  `json:"memory_bytes"`
+	PIDs        int64  `json:"pids"`
+	ReadAt      int64  `json:"read_at"`
 }
 
 func (p period) decode() Period {
@@ -252,6 +258,10 @@ func (p period) decode() Period {
 		Boot:      p.Incarnation,
 		StartedAt: milliseconds(p.StartedAt),
 		CPUTime:   time.Duration(p.CPU) * time.Microsecond,
+	}
+	if p.ReadAt != 0 {
+		used := driver.Usage{CPUTime: out.CPUTime, MemoryBytes: p.MemoryBytes, PIDs: p.PIDs}
+		out.Reading = &driver.Reading{Usage: used, Boot: p.Incarnation, At: milliseconds(p.ReadAt)}
 	}
 	if p.StoppedAt == nil {
 		return out

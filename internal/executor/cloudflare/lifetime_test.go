@@ -86,6 +86,45 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	}
 }
 
+// TestAlarmsReadWhatSandboxesUse: a list has the reading of each sandbox's last alarm. Alarms come more often to a sandbox
+// that uses its CPU.
+func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
+	t.Parallel()
+	const check = 8 * time.Second
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check})
+	w := &world{t, server, server.Worker()}
+	idle, busy := w.spawn(cloudflare.Limits{}), w.spawn(cloudflare.Limits{})
+	w.sh(busy, "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &")
+	// next returns the first reading that is later than another.
+	next := func(h driver.Handle, after time.Time) *driver.Reading {
+		t.Helper()
+		for limit := time.Now().Add(2 * check); time.Now().Before(limit); time.Sleep(200 * time.Millisecond) {
+			if s, _ := w.find(h); s.Period.Reading != nil && s.Period.Reading.At.After(after) {
+				return s.Period.Reading
+			}
+		}
+		t.Fatalf("two alarms later there is no reading of %s", h.SandboxID)
+		return nil
+	}
+	began := time.Now()
+	idle1, busy1 := next(idle, began), next(busy, began)
+	if idle1.Boot != 1 || idle1.MemoryBytes < 1<<20 || idle1.PIDs < 1 || idle1.CPUTime <= 0 {
+		t.Errorf("the idle one's first reading is %+v", idle1)
+	}
+	busy2, idle2 := next(busy, busy1.At), next(idle, idle1.At)
+	if apart := busy2.At.Sub(busy1.At); apart > check/2 || busy2.CPUTime <= busy1.CPUTime {
+		t.Errorf("readings of the busy one are %s apart, %+v and %+v, want them more often", apart, busy1, busy2)
+	}
+	if apart := idle2.At.Sub(idle1.At); apart < check-time.Second {
+		t.Errorf("readings of the idle one are %s apart, want them every %s", apart, check)
+	}
+	w.must(w.worker.Sleep(t.Context(), idle))
+	w.must(w.worker.Wake(t.Context(), idle))
+	if s, _ := w.find(idle); s.Period.Boot != 2 || s.Period.Reading != nil {
+		t.Errorf("woken it is listed with %+v", s.Period)
+	}
+}
+
 // TestForgottenCommandsKeepNoSandboxAwake: a guest keeps the ends of 256 commands. A detached command whose end is not
 // among them has ended, too.
 func TestForgottenCommandsKeepNoSandboxAwake(t *testing.T) {

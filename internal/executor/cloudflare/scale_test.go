@@ -221,6 +221,34 @@ func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
 	}
 }
 
+// TestAnIdleReconcilerAsksNoSandbox: a request to a Durable Object keeps it in memory for 10 s, and one that is always
+// in memory costs twice what the smallest container does. What sandboxes use is in the list, as their alarms have read it.
+func TestAnIdleReconcilerAsksNoSandbox(t *testing.T) {
+	t.Parallel()
+	const environments = 2
+	inScale(t, environments, func(s *scale) {
+		s.acquire(environments, 2, 0)
+		s.pass(10 * time.Minute)
+		s.workers.forget()
+		s.pass(time.Hour)
+		asked := s.workers.forget()
+		if asked["list"] < 60*environments {
+			t.Errorf("in an hour the sandboxes were listed %d times, want more", asked["list"])
+		}
+		delete(asked, "list")
+		delete(asked, "who it is")
+		if len(asked) > 0 {
+			t.Errorf("sandboxes were asked %v", asked)
+		}
+		h, err := s.engine.LeaseUsageHistory(s.Context(),
+			sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID("did:plc:agent0", "game-0")}})
+		s.must(err)
+		if n := len(h.Samples); n != 14 || h.Samples[n-1].MemoryBytes != 1<<20 || h.Samples[n-1].CPUTime == 0 {
+			t.Errorf("its history has %d samples, %+v", n, h.Samples)
+		}
+	})
+}
+
 // busy ends and acquires all leases once, renews and crashes some meanwhile, and begins a process anew.
 func (s *scale) busy(environments, each int) {
 	s.Helper()

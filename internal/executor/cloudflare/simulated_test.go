@@ -132,6 +132,11 @@ func (b *simulatee) stop(cause string) { b.stopped, b.cause = time.Now(), cause 
 
 func (b *simulatee) period() map[string]any {
 	p := map[string]any{"incarnation": b.boot, "started_at": b.started.UnixMilli(), "cpu_us": b.cpu}
+	const alarm = 5 * time.Minute
+	if n := time.Since(b.started) / alarm; n > 0 && b.stopped.IsZero() { // each alarm has read its usage
+		p["cpu_us"], p["read_at"] = b.cpu+1000*int64(n), b.started.Add(n*alarm).UnixMilli()
+		p["memory_bytes"], p["pids"] = 1<<20, 2
+	}
 	if !b.stopped.IsZero() {
 		p["stopped_at"], p["cause"] = b.stopped.UnixMilli(), b.cause
 	}
@@ -147,6 +152,15 @@ func (b *simulatee) view() map[string]any {
 		"settings": b.settings, "state": state, "created_at": b.started.UnixMilli(), "used_at": b.started.UnixMilli(),
 		"period": b.period(),
 	}
+}
+
+// forget returns what was asked, and forgets it.
+func (s *simulated) forget() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked := s.asked
+	s.asked = map[string]int{}
+	return asked
 }
 
 // crash ends so many containers that run.

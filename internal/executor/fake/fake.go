@@ -97,6 +97,8 @@ type Executor struct {
 	removed map[string]*record // empty unless it records or remembers
 	// remembers: it tells of the last time that a removed sandbox ran.
 	remembers bool
+	// readings: its list has what sandboxes had used when that was last read.
+	readings bool
 	// grace is how much longer than their limits sandboxes that keep time go unused; negative: they keep none.
 	grace time.Duration
 }
@@ -118,6 +120,7 @@ type box struct {
 	// weakened is what an audit finds.
 	weakened string
 	record   record
+	reading  *driver.Reading // nil before the first
 	// limits are what it keeps time by, since usedAt.
 	limits driver.Limits
 	usedAt time.Time
@@ -165,6 +168,7 @@ func (x *Executor) Capabilities() driver.Capabilities {
 		Records:   x.records,
 		KeepsTime: x.grace >= 0,
 		Metered:   x.metered != nil,
+		Readings:  x.readings,
 	}
 }
 
@@ -413,6 +417,7 @@ func (x *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observat
 	for _, b := range x.boxes {
 		if b.spec.LedgerID == ledgerID {
 			o := x.observed(b)
+			o.Reading = b.reading
 			if b.hung != nil {
 				o = driver.Observation{
 					Handle:     o.Handle,
@@ -460,7 +465,11 @@ func (x *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 		return driver.Usage{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s is stopped", h.SandboxID).
 			WithReason(sandbox.ReasonInvalidState)
 	}
-	return driver.Usage{CPUTime: b.cpu, PIDs: 1, MemoryBytes: 1 << 20}, nil
+	return b.usage(), nil
+}
+
+func (b *box) usage() driver.Usage {
+	return driver.Usage{CPUTime: b.cpu, PIDs: 1, MemoryBytes: 1 << 20}
 }
 
 // Watch implements driver.Executor.

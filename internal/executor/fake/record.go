@@ -59,6 +59,25 @@ func (x *Executor) Remember() {
 	x.remembers = true
 }
 
+// KeepReadings makes the backend list what sandboxes had used at the last TakeReadings, as driver.Capabilities.Readings
+// has it.
+func (x *Executor) KeepReadings() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.readings = true
+}
+
+// TakeReadings reads what all sandboxes that run have used.
+func (x *Executor) TakeReadings() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, b := range x.boxes {
+		if b.obs.State == sandbox.StateRunning {
+			b.reading = &driver.Reading{Usage: b.usage(), Boot: x.observed(b).Boot, At: x.now()}
+		}
+	}
+}
+
 // Restart stops a sandbox and starts it again behind everybody's back.
 func (x *Executor) Restart(sandboxID string) {
 	x.mu.Lock()

@@ -34,21 +34,23 @@ const exitDeadline = 124;
 
 // Times are the intervals that keep a container alive, in milliseconds.
 export interface Times {
-  // check is the interval of the alarm while the container runs. Each alarm records that the container is alive.
+  // check is the interval of the alarm while the container runs. Each alarm records what the container has used.
   check: number;
+  // busyCheck is that of a container which uses its CPU.
+  busyCheck: number;
   // inactivity is how long the container runs after its Durable Object was last active. Then the platform ends it,
   // whatever runs inside. The platform accepts at most 6 h.
   inactivity: number;
 }
 
-// defaultCheck is the default of check. With it, an idle object is in memory for 10 s of every 300 s.
+// defaultCheck is the default of check. With it, the object of an idle sandbox is in memory for 10 s of every 300 s.
 const defaultCheck = 300_000;
 
 // timesOf returns the intervals for the variable CHECK_MS. An alarm may be late or fail, so inactivity allows for two
 // missed alarms.
 export function timesOf(check: string | undefined): Times {
   const ms = Number(check ?? defaultCheck);
-  return { check: ms, inactivity: 3 * ms };
+  return { check: ms, busyCheck: ms / 5, inactivity: 3 * ms };
 }
 
 // Box starts and stops the container. Its caller must ensure that only one start or stop runs at a time.
@@ -106,9 +108,14 @@ export class Box {
     this.intercepted = true;
   }
 
+  // steady: the container runs, and nothing starts or stops it.
+  get steady(): boolean {
+    return this.container.running && this.acting === 0;
+  }
+
   // prove records that the container is alive now.
   prove(): void {
-    if (this.container.running && this.acting === 0) this.store.alive(this.now());
+    if (this.steady) this.store.alive(this.now());
   }
 
   // notice records the end of a container that no stop has ended, and reports whether there was one. The period ends at

@@ -51,14 +51,14 @@ const prepared = new WeakSet<D1Database>();
 export class Copy {
   constructor(private readonly db: D1Database) {}
 
-  // put writes a sandbox and its lease. If view is null, it deletes the sandbox's row.
-  async put(ledger: string, id: string, view: unknown, lease: Lease): Promise<void> {
+  // put writes a sandbox and its lease. If view is null, it deletes the sandbox's row. If lease is null, D1 has it.
+  async put(ledger: string, id: string, view: unknown, lease: Lease | null): Promise<void> {
     await this.prepare();
     const row =
       view === null
         ? this.db.prepare(`DELETE FROM sandboxes WHERE ledger = ? AND id = ?`).bind(ledger, id)
         : this.db.prepare(`INSERT OR REPLACE INTO sandboxes (ledger, id, view) VALUES (?, ?, ?)`).bind(ledger, id, JSON.stringify(view));
-    await this.db.batch([row, this.lease(ledger, id, lease)]);
+    await this.db.batch(lease === null ? [row] : [row, this.lease(ledger, id, lease)]);
   }
 
   // list returns the sandboxes of a ledger whose ids follow the given one, in the order of their ids.

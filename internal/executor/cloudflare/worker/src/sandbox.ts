@@ -19,7 +19,7 @@ import { parsePath, type Path } from "./path";
 import { Key, OperationFailed, problemNotFound, work } from "./port";
 import { deadline, parseSettings, parseTimes, type Settings, type Times, withoutSecrets } from "./settings";
 import { authenticate, keysOf, wholeBody } from "./signature";
-import { type Cause, type Row, Store, type Told } from "./store";
+import { type Cause, type Row, Store, type Told, type Usage } from "./store";
 import { Uses } from "./uses";
 import { within } from "./wait";
 
@@ -43,6 +43,9 @@ export class Sandbox extends DurableObject<Env> {
   private turn: Promise<unknown> = Promise.resolve();
   // armed is the time of the alarm; null if this object has not set one.
   private armed: number | null = null;
+  // unread: the copy does not have the last reading of usage. busy: the container has used its CPU until then.
+  private unread = false;
+  private busy = false;
 
   constructor(ctx: DurableObjectState, env: Env) {
     super(ctx, env);
@@ -153,7 +156,7 @@ export class Sandbox extends DurableObject<Env> {
     await tidy.catch((error: unknown) => console.error(`settle calls of models: ${text(error)}`));
   }
 
-  // alarm records that the container is alive, and ends what is due. It may come early or late. The platform gives up
+  // alarm records what the container has used, and ends what is due. It may come early or late. The platform gives up
   // an alarm after seven failures, and nothing else would wake this object. So a failed alarm sets the next one itself.
   override async alarm(): Promise<void> {
     this.armed = null;
@@ -161,7 +164,7 @@ export class Sandbox extends DurableObject<Env> {
       this.uses.flush();
       await this.flushLog();
       await this.notice();
-      this.box.prove();
+      await this.measure();
       await this.box.keepAlive();
       await this.inTurn(() => this.endWhatIsDue());
     } catch (error) {
@@ -343,35 +346,51 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // sample asks the guest for the sandbox's resource usage. It does not count as a use of the sandbox.
   private async sample(path: Path): Promise<Response> {
     this.awake(path);
-    const said: Uint8Array[] = [];
     try {
-      await work(this.container(), this.key, { request: { op: "usage" }, take: async (payload) => void said.push(payload.slice()) });
+      return new Response(await this.usage(), { headers: { "Content-Type": "application/json" } });
     } catch (error) {
       this.awake(path);
       throw new Failure("failed", `sandbox ${path.sandbox}: read its usage: ${text(error)}`, "sandbox_stats_failed");
     }
-    return new Response(concat(said), { headers: { "Content-Type": "application/json" } });
+  }
+
+  // usage asks the guest for the sandbox's resource usage, in JSON. It does not count as a use of the sandbox.
+  private async usage(cancel?: Promise<void>): Promise<Uint8Array> {
+    const said: Uint8Array[] = [];
+    const take = async (payload: Uint8Array) => void said.push(payload.slice());
+    await work(this.container(), this.key, { request: { op: "usage" }, take, ...(cancel && { cancel }) });
+    return concat(said);
+  }
+
+  // measure records what the container has used, for the next list of sandboxes, and that it is alive.
+  private async measure(): Promise<void> {
+    const last = this.store.lastPeriod();
+    if (last === null || !this.box.steady) return;
+    try {
+      const usage = JSON.parse(new TextDecoder().decode(await soon((cancel) => this.usage(cancel)))) as Usage;
+      const [now, since] = [Date.now(), Math.max(last.read_at, last.started_at)];
+      this.store.read(last.incarnation, usage, now);
+      this.busy = usage.cpu_ns / 1000 - last.cpu_us > busyShare * 1000 * (now - since);
+      this.unread = true;
+    } catch {
+      this.box.prove(); // a frozen guest does not answer
+    }
   }
 
   // askDetached asks the guest which detached commands have ended, because their clients may be gone.
   private async askDetached(): Promise<void> {
     if (!this.box.running) return;
     await Promise.all(
-      this.store.runs().map(async (id) => {
-        let giveUp = () => {};
-        const cancel = new Promise<void>((resolve) => (giveUp = resolve));
-        const asking = work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel }).then(
+      this.store.runs().map((id) =>
+        soon((cancel) => work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel })).then(
           () => this.uses.ended(id),
           (error: unknown) => {
             if (error instanceof OperationFailed && error.problem === problemNotFound) this.uses.ended(id);
           },
-        );
-        if (!(await within(asking, askLimit))) giveUp();
-        await asking;
-      }),
+        ),
+      ),
     );
   }
 
@@ -444,7 +463,8 @@ export class Sandbox extends DurableObject<Env> {
       return;
     }
     const { ttl_ms = 0, sleep_after_ms = 0 } = this.store.row()?.settings ?? {};
-    const limits = [ttl_ms, sleep_after_ms, this.pace.check].filter((ms) => ms > 0 && this.box.running);
+    const check = this.busy ? this.pace.busyCheck : this.pace.check;
+    const limits = [ttl_ms, sleep_after_ms, check].filter((ms) => ms > 0 && this.box.running);
     const next = Math.min(at, ...limits.map((ms) => Date.now() + ms));
     // An earlier alarm sets the next one itself. Setting an alarm costs a row.
     if (this.armed !== null && this.armed <= next && this.armed > Date.now()) return;
@@ -487,15 +507,17 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   private async tellNow(): Promise<void> {
-    if (!this.store.owes()) return;
+    const owes = this.store.owes();
+    if (!owes && !this.unread) return;
     const row = this.store.row();
     const told = row ?? this.store.killed();
-    this.store.settle(); // a change during the write is owed again
+    this.unread = false;
+    if (owes) this.store.settle(); // a change during the write is owed again
     if (told === null) return;
     const [ledger = "", sandbox = ""] = told.name.split("/");
     try {
       if (row === null) await this.data.remove(told.name);
-      await this.copy.put(ledger, sandbox, row === null ? null : this.standsAs(row), this.lease(told));
+      await this.copy.put(ledger, sandbox, row === null ? null : this.standsAs(row), owes ? this.lease(told) : null);
     } catch (error) {
       this.store.owe();
       throw new Failure("unavailable", `sandbox ${sandbox}: update its copy in D1 and R2: ${text(error)} (retry)`);
@@ -555,8 +577,19 @@ function absent(path: Path): Failure {
   return new Failure("not_found", `sandbox ${path.sandbox} does not exist`, "sandbox_not_found");
 }
 
-// askLimit is how long the guest may take to report that a command has ended, in milliseconds.
+// askLimit is how long the guest may take to answer an alarm, in milliseconds.
 const askLimit = 500;
+
+// busyShare is the share of one CPU from which on a container counts as busy.
+const busyShare = 0.05;
+
+// soon runs an operation in the guest, and cancels it after askLimit.
+async function soon<T>(ask: (cancel: Promise<void>) => Promise<T>): Promise<T> {
+  let giveUp = () => {};
+  const asking = ask(new Promise<void>((resolve) => (giveUp = resolve)));
+  if (!(await within(asking, askLimit))) giveUp();
+  return asking;
+}
 
 // retry is the time until the next attempt after a failed alarm, or a failed update of D1 or R2, in milliseconds.
 const retry = 30_000;

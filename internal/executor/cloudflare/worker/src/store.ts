@@ -17,6 +17,17 @@ export interface Period {
   cpu_us: number;
   // alive_at is when the container was last known to run; 0 if that was not recorded.
   alive_at: number;
+  // memory_bytes and pids are what the guest reported at read_at, with cpu_us; read_at is 0 before its first reading.
+  memory_bytes: number;
+  pids: number;
+  read_at: number;
+}
+
+// Usage is what a container uses, as its guest reports it.
+export interface Usage {
+  cpu_ns: number;
+  memory_bytes: number;
+  pids: number;
 }
 
 // Told is what this Worker reports of a sandbox, even after its kill.
@@ -43,8 +54,8 @@ export class Store {
       saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS periods (
       incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0,
-      alive_at INTEGER NOT NULL DEFAULT 0)`);
-    addColumn(sql, "periods", "alive_at", "INTEGER NOT NULL DEFAULT 0");
+      alive_at INTEGER NOT NULL DEFAULT 0, memory_bytes INTEGER NOT NULL DEFAULT 0, pids INTEGER NOT NULL DEFAULT 0, read_at INTEGER NOT NULL DEFAULT 0)`);
+    for (const column of ["alive_at", "memory_bytes", "pids", "read_at"]) addColumn(sql, "periods", column, "INTEGER NOT NULL DEFAULT 0");
     sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
     // owed has a row while the copy in D1 is older than this state, and until the saved /data of a killed sandbox is
@@ -161,6 +172,14 @@ export class Store {
   // used records the CPU time of the current period, in microseconds, and that the container is alive.
   used(cpu: number, now: number): void {
     this.sql.exec(`UPDATE periods SET cpu_us = max(cpu_us, ?), alive_at = max(alive_at, ?) WHERE stopped_at IS NULL`, cpu, now);
+  }
+
+  // read records a reading of a period that still runs, and that the container is alive.
+  read(incarnation: number, usage: Usage, now: number): void {
+    this.sql.exec(
+      `UPDATE periods SET cpu_us = max(cpu_us, ?), memory_bytes = ?, pids = ?, read_at = ?, alive_at = max(alive_at, ?) WHERE incarnation = ? AND stopped_at IS NULL`,
+      Math.floor(usage.cpu_ns / 1000), usage.memory_bytes, usage.pids, now, now, incarnation,
+    );
   }
 
   // alive records that the container is alive.
