@@ -219,7 +219,7 @@ func scheduleRestart(s *ledger.Sandbox) {
 	}
 }
 
-// endedIn returns the companions that ran and are not running in an observation. Those of a sandbox that has stopped, or
+// endedIn returns the companions that ran and do not run in an observation. Those of a sandbox that has stopped, or
 // sleeps, stopped with it. One that is about to start again may be stopped for that. Pure.
 func endedIn(s *ledger.Sandbox, o driver.Observation) (ended []sandbox.CompanionFailure) {
 	for _, name := range s.Companions.Names() {

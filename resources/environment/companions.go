@@ -78,8 +78,8 @@ func companionsAttribute() schema.MapNestedAttribute {
 			"resources":    companionResourcesAttribute(),
 			"health_check": healthCheckAttribute(),
 			"restart": schema.StringAttribute{
-				MarkdownDescription: fmt.Sprintf("Whether the companion starts again: `never` or `on_failure`, which does so after "+
-					"its program ended with an exit code other than 0, and when it becomes unhealthy, at most %d times. "+
+				MarkdownDescription: fmt.Sprintf("Whether the companion starts again: `never` or `on_failure`, which does so "+
+					"after its program ended with an exit code other than 0, and when it becomes unhealthy, at most %d times. "+
 					"Default: `never`.", sandbox.MaxCompanionRestarts),
 				Optional:   true,
 				Validators: []validator.String{given.Text{}},

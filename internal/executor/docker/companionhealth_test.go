@@ -85,7 +85,7 @@ func TestACompanionThatBecomesUnhealthyIsAnEventAndAState(t *testing.T) {
 
 	w.inCompanion(l, "echo bad >/data/mode")
 	w.awaitHealth(l, sandbox.CompanionUnhealthy, both...)
-	types, f := w.companionEvents(l)
+	_, f := w.companionEvents(l)
 	if want := `3 health checks in a row failed (the last check ended with exit code 4 and wrote "no schema")`; f.Name != "db" ||
 		f.Reason != want || f.Output != "started" || f.Restarts || w.of(l).Message != want {
 		t.Errorf("companion.unhealthy has %+v, the companion is %+v", f, w.of(l))
@@ -94,7 +94,8 @@ func TestACompanionThatBecomesUnhealthyIsAnEventAndAState(t *testing.T) {
 	w.awaitHealth(l, sandbox.CompanionReady, both...)
 	w.inCompanion(l, "echo flood >/data/mode")
 	w.awaitHealth(l, sandbox.CompanionUnhealthy, both...)
-	if types, f = w.companionEvents(l); !strings.Contains(f.Reason, "did not end within 300ms") || f.Output != "started" {
+	types, f := w.companionEvents(l)
+	if !strings.Contains(f.Reason, "did not end within 300ms") || f.Output != "started" {
 		t.Errorf("companion.unhealthy has %+v", f)
 	}
 	if want := []sandbox.EventType{sandbox.EventCompanionReady, sandbox.EventCompanionUnhealthy,
