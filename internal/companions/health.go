@@ -46,6 +46,9 @@ func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Du
 		return err
 	}
 	free := v.reserve(due)
+	if free == 0 {
+		return nil
+	}
 	var taken []check
 	err = v.Store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		tx.KeepSchedule()

@@ -221,7 +221,7 @@ func (p *program) awaitStart(ctx context.Context) error {
 	}
 }
 
-// check checks once.
+// check checks once. Its errors are for reading, and not much longer than toldOutput.
 func (p *program) check(ctx context.Context) error {
 	h := p.spec.HealthCheck
 	limited, cancel := context.WithTimeout(ctx, h.Timeout.D())
@@ -235,10 +235,14 @@ func (p *program) check(ctx context.Context) error {
 	default:
 		err = p.on.AwaitPort(limited, p.h, h.Port)
 	}
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
 		return fmt.Errorf("the last check did not end within %s", h.Timeout)
+	case err != nil && len(err.Error()) > toldOutput: // it repeats what the companion answered
+		return errors.New(strings.ToValidUTF8(err.Error()[:toldOutput], "") + "…")
+	default:
+		return err
 	}
-	return err
 }
 
 func (p *program) checkCommand(ctx context.Context) error {

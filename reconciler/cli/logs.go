@@ -72,6 +72,9 @@ func copyCompanionLog(cmd *cobra.Command, service *client.Client, l sandbox.Comp
 	if err != nil {
 		return err
 	}
+	if log.Offset > 0 {
+		cmd.PrintErrf("The log begins at byte %d.\n", log.Offset)
+	}
 	_, err = io.Copy(cmd.OutOrStdout(), log)
 	if err = errors.Join(err, log.Close()); err != nil && cmd.Context().Err() == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "reading the log of companion %s: %w; try again", l.Name, err)
