@@ -41,8 +41,8 @@ func (v *Service) mustHave(ctx context.Context, l sandbox.CompanionLogRequest) e
 			return err
 		}
 		if _, ok := s.Companions[l.Name]; !ok {
-			return sandbox.Errorf(sandbox.NotFound, "lease %s has no companion %q in generation %d: its companions are in "+
-				"the lease", l.ID, l.Name, s.Generation).WithReason(sandbox.ReasonCompanionNotFound)
+			return sandbox.Errorf(sandbox.NotFound, "lease %s has no companion %q in generation %d: get the lease to "+
+				"see those it has", l.ID, l.Name, s.Generation).WithReason(sandbox.ReasonCompanionNotFound)
 		}
 		return nil
 	})
