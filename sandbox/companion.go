@@ -17,6 +17,10 @@ const (
 	MaxCompanions = 4
 	// MaxCompanionRestarts limits the restarts of a companion in one generation of a lease.
 	MaxCompanionRestarts = 5
+	// MaxCompanionCheck limits one health check of a companion that was ready, whatever its timeout.
+	MaxCompanionCheck = Duration(30 * time.Second)
+	// CompanionUnhealthyAfter is the number of failed checks in a row that make a ready companion unhealthy.
+	CompanionUnhealthyAfter = 3
 
 	DefaultHealthInterval = Duration(time.Second)
 	DefaultHealthTimeout  = Duration(5 * time.Second)
@@ -33,14 +37,15 @@ var companionName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,29}$`)
 // IsCompanionName reports whether a companion may have a name.
 func IsCompanionName(name string) bool { return companionName.MatchString(name) }
 
-// CompanionRestart says what happens after a companion's program ended on its own.
+// CompanionRestart says what happens to a companion whose program ended on its own, or that became unhealthy.
 type CompanionRestart string
 
 // The restarts.
 const (
 	// CompanionNever: it stays ended, and the companion is failed.
 	CompanionNever CompanionRestart = "never"
-	// CompanionOnFailure: it starts again after an exit code other than 0, at most MaxCompanionRestarts times.
+	// CompanionOnFailure: it starts again after an exit code other than 0, and when it becomes unhealthy, at most
+	// MaxCompanionRestarts times.
 	CompanionOnFailure CompanionRestart = "on_failure"
 )
 
@@ -53,21 +58,23 @@ type Companion struct {
 	// Secrets are names of the environment's secrets.
 	Secrets     []string             `json:"secrets,omitempty" doc:"Names of the environment's secrets that the companion gets as files in /run/secrets. Default: none."`
 	Resources   Resources            `json:"resources,omitzero" doc:"Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB of disk."`
-	HealthCheck CompanionHealthCheck `json:"health_check,omitzero" doc:"When the companion is ready. Default: as soon as its program has started."`
-	Restart     CompanionRestart     `json:"restart,omitempty" enum:"never,on_failure" doc:"Whether it starts again after its program ended on its own: on_failure does so after an exit code other than 0, at most 5 times. Default never."`
+	HealthCheck CompanionHealthCheck `json:"health_check,omitzero" doc:"When the companion is ready, and healthy later. Default: ready as soon as its program has started, and not checked later."`
+	Restart     CompanionRestart     `json:"restart,omitempty" enum:"never,on_failure" doc:"Whether it starts again: on_failure does so after its program ended with an exit code other than 0, and when it becomes unhealthy, at most 5 times. Default never."`
 }
 
 // Companions are the companions of a sandbox, by name.
 type Companions map[string]Companion
 
-// CompanionHealthCheck says when a companion is ready. At most one of Command and Port is set.
+// CompanionHealthCheck says when a companion is ready, and whether it is healthy later. At most one of Command and Port
+// is set.
 type CompanionHealthCheck struct {
 	Command []string `json:"command,omitempty" doc:"A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run without a shell."`
 	Port    int      `json:"port,omitempty" doc:"A TCP port on 127.0.0.1 that accepts connections once the companion is healthy."`
 	Path    string   `json:"path,omitempty" doc:"A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough."`
-	// Interval is the pause between two checks, Timeout limits each check, and StartPeriod all of them.
-	Interval    Duration `json:"interval,omitempty" doc:"Pause between two checks. Default 1s."`
-	Timeout     Duration `json:"timeout,omitempty" doc:"Limit of one check. Default 5s."`
+	// Interval is the pause between two checks, Timeout limits each check, and StartPeriod all of them until the companion
+	// is ready.
+	Interval    Duration `json:"interval,omitempty" doc:"Pause between two checks. A companion that is ready is checked at most every 10s. Default 1s."`
+	Timeout     Duration `json:"timeout,omitempty" doc:"Limit of one check. Once the companion is ready, at most 30s. Default 5s."`
 	StartPeriod Duration `json:"start_period,omitempty" doc:"The companion failed if it is not healthy this long after its start. At most 10m. Default 1m."`
 }
 
@@ -212,8 +219,10 @@ type CompanionState string
 const (
 	// CompanionStarting: it has not been healthy since its latest start.
 	CompanionStarting CompanionState = "starting"
-	// CompanionReady: it was healthy, and its program has not ended since. It sleeps with its sandbox.
+	// CompanionReady: it is healthy, as its latest checks show. It sleeps with its sandbox.
 	CompanionReady CompanionState = "ready"
+	// CompanionUnhealthy: it was ready and its program runs, but CompanionUnhealthyAfter checks in a row failed.
+	CompanionUnhealthy CompanionState = "unhealthy"
 	// CompanionFailed: its program ended, it never became healthy, or its container was removed.
 	CompanionFailed CompanionState = "failed"
 )
@@ -222,15 +231,15 @@ const (
 type CompanionStatus struct {
 	Name  string         `json:"name"`
 	Image string         `json:"image"`
-	State CompanionState `json:"state" enum:"starting,ready,failed"`
+	State CompanionState `json:"state" enum:"starting,ready,unhealthy,failed"`
 	Since time.Time      `json:"since" doc:"When it entered its state."`
 	// Restarts counts the restarts by restart on_failure in this generation.
 	Restarts int64 `json:"restarts"`
-	// Message says why it failed.
+	// Message says why it is unhealthy or failed.
 	Message string `json:"message,omitempty"`
 }
 
-// CompanionFailure is the data of companion.failed.
+// CompanionFailure is the data of companion.failed and companion.unhealthy.
 type CompanionFailure struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -240,4 +249,16 @@ type CompanionFailure struct {
 	Output string `json:"output,omitempty"`
 	// Restarts: it starts again.
 	Restarts bool `json:"restarts,omitempty"`
+}
+
+// CompanionLogRequest asks for the log of a companion's program: standard output and standard error since its latest
+// start, in the order written.
+type CompanionLogRequest struct {
+	LeaseRef
+	// Name is the companion's.
+	Name string
+	// Offset is the first byte to return, from 0. Offsets count everything that was written since the start.
+	Offset int64
+	// Follow continues until the program ends. Without it, only existing output is returned.
+	Follow bool
 }

@@ -93,6 +93,8 @@ const (
 	ReasonVerifierRuns    Reason = "verifier_runs"
 	ReasonProcessNotFound Reason = "process_not_found"
 	ReasonProcessEnded    Reason = "process_ended"
+	// ReasonCompanionNotFound: the lease's environment declared no such companion when the lease began.
+	ReasonCompanionNotFound Reason = "companion_not_found"
 	// ReasonPostStartFailed: a post-start command of the environment failed, so the lease did not begin.
 	ReasonPostStartFailed Reason = "post_start_failed"
 	// ReasonWorkspaceFailed: the workspace of the environment could not be fetched, so the lease did not begin.

@@ -221,7 +221,7 @@ type LogRequest struct {
 	Follow bool
 }
 
-// ProcessLog is an open log. The caller must close it.
+// ProcessLog is an open log of a process or companion. The caller must close it.
 type ProcessLog struct {
 	io.ReadCloser
 	// Offset is the offset of the first byte. It is larger than requested if that byte is no longer kept, and

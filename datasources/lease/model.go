@@ -54,6 +54,7 @@ type Model struct {
 	DestroyedAt      types.String   `tfsdk:"destroyed_at"`
 	LastError        types.String   `tfsdk:"last_error"`
 	Cost             types.String   `tfsdk:"cost_usd"`
+	Companions       []Companion    `tfsdk:"companions"`
 }
 
 // Flatten converts a lease to the model.
@@ -101,6 +102,7 @@ func Flatten(ctx context.Context, l sandbox.Lease) (Model, diag.Diagnostics) {
 		DestroyedAt:      value.Time(l.DestroyedAt),
 		LastError:        value.String(l.LastError),
 		Cost:             types.StringValue(l.Cost.String()),
+		Companions:       flattenCompanions(l.Companions),
 	}, diags
 }
 
@@ -172,6 +174,7 @@ func Attributes() map[string]schema.Attribute {
 		"destroyed_at": text("When the backend confirmed that the sandbox is gone."),
 		"last_error":   text("Error of the last attempt, while the service retries."),
 		"cost_usd":     text("Cost of this generation so far, in US dollars, at list price."),
+		"companions":   companionsAttribute(),
 	})
 	return attributes
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -22,10 +23,15 @@ type Config struct {
 	Core    *lifecycle.Core
 	Store   *ledger.Store
 	Secrets *secrets.Service
+	Log     *slog.Logger
 }
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
-type Service struct{ Config }
+type Service struct {
+	Config
+	// checking has an element for each health check of a running companion that this process makes.
+	checking chan struct{}
+}
 
 var (
 	_ lifecycle.Planner     = (*Service)(nil)
@@ -38,7 +44,7 @@ var (
 )
 
 // New returns a Service.
-func New(c Config) *Service { return &Service{c} }
+func New(c Config) *Service { return &Service{c, make(chan struct{}, maxChecks)} }
 
 // Initializes implements lifecycle.Initializer: the sandbox is used from its start.
 func (v *Service) Initializes(s *ledger.Sandbox) bool { return !s.Pooled() && len(s.Companions) > 0 }
@@ -151,16 +157,25 @@ func settle(names []string, failures map[string]*failure) lifecycle.Settle {
 
 // fail records that a companion failed, and plans its restart.
 func fail(tx *ledger.Tx, s *ledger.Sandbox, f sandbox.CompanionFailure) error {
-	restarts := s.CompanionStates[f.Name].Restarts
-	ended := f.ExitCode != nil && *f.ExitCode != 0
-	f.Restarts = s.Companions[f.Name].Restart == sandbox.CompanionOnFailure && ended &&
-		restarts < sandbox.MaxCompanionRestarts && s.Desired == ledger.Present && s.Phase != sandbox.PhasePending
+	f.Restarts = f.ExitCode != nil && *f.ExitCode != 0 && mayRestart(s, f.Name)
 	if f.Restarts {
-		s.CompanionRestarts(f.Name, f.Reason, tx.Now.Add(ledger.SpanOf(lifecycle.Backoff(restarts+1))), tx.Now)
+		s.CompanionRestarts(f.Name, sandbox.CompanionStarting, f.Reason, nextStart(tx, s, f.Name), tx.Now)
 	} else {
 		s.CompanionEnters(f.Name, sandbox.CompanionFailed, f.Reason, tx.Now)
 	}
 	return tx.AppendSandboxEvent(s, sandbox.EventCompanionFailed, f)
+}
+
+// mayRestart reports whether the declaration of a companion lets it start again after a failure.
+func mayRestart(s *ledger.Sandbox, name string) bool {
+	return s.Companions[name].Restart == sandbox.CompanionOnFailure &&
+		s.CompanionStates[name].Restarts < sandbox.MaxCompanionRestarts &&
+		s.Desired == ledger.Present && s.Phase != sandbox.PhasePending
+}
+
+// nextStart returns when a companion that fails now is started again.
+func nextStart(tx *ledger.Tx, s *ledger.Sandbox, name string) ledger.Time {
+	return tx.Now.Add(ledger.SpanOf(lifecycle.Backoff(s.CompanionStates[name].Restarts + 1)))
 }
 
 // Failed implements lifecycle.Failer.
@@ -193,17 +208,22 @@ func (v *Service) Observed(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observatio
 			return err
 		}
 	}
-	if at := s.NextCompanionRestart(); s.Schedule.Attempts == 0 {
-		s.Schedule.DueAt = min(s.Schedule.DueAt, at)
-	}
+	scheduleRestart(s)
 	return nil
 }
 
-// endedIn returns the companions that were ready and are not in an observation. Those of a sandbox that has stopped, or
-// sleeps, stopped with it. Pure.
+// scheduleRestart makes a sandbox due for the next restart of a companion.
+func scheduleRestart(s *ledger.Sandbox) {
+	if at := s.NextCompanionRestart(); s.Schedule.Attempts == 0 {
+		s.Schedule.DueAt = min(s.Schedule.DueAt, at)
+	}
+}
+
+// endedIn returns the companions that ran and do not run in an observation. Those of a sandbox that has stopped, or
+// sleeps, stopped with it. One that is about to start again may be stopped for that. Pure.
 func endedIn(s *ledger.Sandbox, o driver.Observation) (ended []sandbox.CompanionFailure) {
 	for _, name := range s.Companions.Names() {
-		if s.CompanionStates[name].State != sandbox.CompanionReady {
+		if was := s.CompanionStates[name]; !was.Runs() || !was.RestartAt.IsZero() {
 			continue
 		}
 		is, ok := o.Companions[name]

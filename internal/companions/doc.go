@@ -9,6 +9,8 @@
 //	                       and the lease goes on
 //	a program ends         the container stops with it, which the next look at the sandbox shows: an event and a state.
 //	                       With restart on_failure it starts again, after a pause that grows
+//	its checks fail        it is unhealthy after three in a row: an event and a state. With restart on_failure it is
+//	                       stopped and starts again, after a pause that grows (health.go)
 //	a container is removed it is failed, and the drift is a finding
 //
 // A step that is tried again finds a program that runs already and follows it: its id is constant.

@@ -21,6 +21,8 @@ import (
 const (
 	// toldOutput limits what events and errors repeat of a companion's output, in bytes.
 	toldOutput = 1 << 10
+	// checkOutput limits what is read of a check's output, per stream, or of the header of its answer, in bytes.
+	checkOutput = 64 << 10
 	// endLimit limits the wait for the container of a program that has ended.
 	endLimit = 5 * time.Second
 	// look is the pause between two looks at it.
@@ -46,7 +48,13 @@ func (v *Service) start(ctx context.Context, t *lifecycle.Step, name string, val
 		return sandbox.Errorf(sandbox.Failed, "%s runs no companions", t.On.Backend())
 	}
 	p := &program{on: t.On, h: t.Handle.Of(name), name: name, spec: t.Row.Companions[name]}
-	err := host.ReviveCompanion(ctx, p.h)
+	var err error
+	if t.Action == Restart && t.Row.CompanionStates[name].State == sandbox.CompanionUnhealthy { // its program runs
+		err = host.StopCompanion(ctx, p.h)
+	}
+	if err == nil {
+		err = host.ReviveCompanion(ctx, p.h)
+	}
 	if sandbox.ReasonOf(err) == sandbox.ReasonPartMissing {
 		return p.fails(removed)
 	}
@@ -213,24 +221,33 @@ func (p *program) awaitStart(ctx context.Context) error {
 	}
 }
 
-// check checks once.
+// check checks once. Its errors are for reading, and not much longer than toldOutput.
 func (p *program) check(ctx context.Context) error {
 	h := p.spec.HealthCheck
-	ctx, cancel := context.WithTimeout(ctx, h.Timeout.D())
+	limited, cancel := context.WithTimeout(ctx, h.Timeout.D())
 	defer cancel()
+	var err error
 	switch {
 	case len(h.Command) > 0:
-		return p.checkCommand(ctx)
+		err = p.checkCommand(limited)
 	case h.Path != "":
-		return p.checkPath(ctx)
+		err = p.checkPath(limited)
 	default:
-		return p.on.AwaitPort(ctx, p.h, h.Port)
+		err = p.on.AwaitPort(limited, p.h, h.Port)
+	}
+	switch {
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("the last check did not end within %s", h.Timeout)
+	case err != nil && len(err.Error()) > toldOutput: // it repeats what the companion answered
+		return errors.New(strings.ToValidUTF8(err.Error()[:toldOutput], "") + "…")
+	default:
+		return err
 	}
 }
 
 func (p *program) checkCommand(ctx context.Context) error {
 	h := p.spec.HealthCheck
-	r, err := sandbox.ExecRequest{Command: h.Command, Timeout: h.Timeout}.Normalize()
+	r, err := sandbox.ExecRequest{Command: h.Command, Timeout: h.Timeout, OutputLimit: checkOutput}.Normalize()
 	if err != nil {
 		return err
 	}
@@ -239,7 +256,7 @@ func (p *program) checkCommand(ctx context.Context) error {
 	case err != nil:
 		return err
 	case res.TimedOut:
-		return errors.New("the last check timed out")
+		return fmt.Errorf("the last check did not end within %s", h.Timeout)
 	case res.ExitCode != 0:
 		return fmt.Errorf("the last check ended with exit code %d and wrote %q", res.ExitCode,
 			lastOf(string(res.Stdout)+string(res.Stderr)))
@@ -264,7 +281,8 @@ func (p *program) checkPath(ctx context.Context) error {
 	}
 	client := http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: dial},
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial,
+			MaxResponseHeaderBytes: checkOutput},
 	}
 	defer client.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(h.Port)+h.Path, nil)

@@ -70,6 +70,7 @@ type Engine struct {
 	service.Execs
 	service.Sessions
 	service.Processes
+	service.Companions
 	service.Connector
 	service.Files
 	service.Workspaces
@@ -163,9 +164,11 @@ func (e *Engine) addParts(c Config) {
 	e.commands = commands.New(commands.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger,
 		Outputs: e.outputs, Sessions: e.sessions})
 	e.processes = processes.New(processes.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger})
-	e.companions = companions.New(companions.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets})
+	e.companions = companions.New(companions.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets,
+		Log: c.Logger})
 	e.Connector = e.processes
-	e.Execs, e.Sessions, e.Processes, e.Files = e.commands, e.sessions, e.processes, files.New(e.Core)
+	e.Execs, e.Sessions, e.Files = e.commands, e.sessions, files.New(e.Core)
+	e.Processes, e.Companions = e.processes, e.companions
 }
 
 // hooksOfParts hooks the parts in. The order is that of their calls: /data is restored and the

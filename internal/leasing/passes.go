@@ -83,6 +83,11 @@ func (e *Engine) ReconcileProcesses(ctx context.Context) (time.Time, error) {
 	return e.processes.Reconcile(ctx)
 }
 
+// CheckCompanions begins the health checks of a backend's companions that are due; see companions.Service.
+func (e *Engine) CheckCompanions(ctx context.Context, b sandbox.Backend, minPause time.Duration) error {
+	return e.companions.Check(ctx, b, minPause)
+}
+
 // BoundOutput drops the oldest output wherever too much is kept; see output.Store.
 func (e *Engine) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
 

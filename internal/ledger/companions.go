@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -17,25 +18,38 @@ type CompanionState struct {
 	Restarts  int64     `json:"restarts,omitempty"`
 	RestartAt time.Time `json:"restart_at,omitzero"`
 	Message   string    `json:"message,omitempty"`
+	// CheckAt is when its health is checked next, as far as that was decided. FailedChecks counts the checks in a row that
+	// failed while it was ready.
+	CheckAt      time.Time `json:"check_at,omitzero"`
+	FailedChecks int       `json:"failed_checks,omitempty"`
+}
+
+// Runs reports whether its program was healthy and has not been seen ended since.
+func (c CompanionState) Runs() bool {
+	return c.State == sandbox.CompanionReady || c.State == sandbox.CompanionUnhealthy
+}
+
+// SetCompanion replaces the state of a companion.
+func (s *Sandbox) SetCompanion(name string, state CompanionState) {
+	all := make(CompanionStates, len(s.Companions)) // rows share maps
+	maps.Copy(all, s.CompanionStates)
+	all[name] = state
+	s.CompanionStates = all
 }
 
 // CompanionEnters records that a companion enters a state. It keeps the number of restarts.
 func (s *Sandbox) CompanionEnters(name string, state sandbox.CompanionState, message string, now Time) {
-	all := make(CompanionStates, len(s.Companions)) // rows share maps
-	for other, is := range s.CompanionStates {
-		all[other] = is
-	}
-	all[name] = CompanionState{State: state, Since: now.Time(), Restarts: all[name].Restarts, Message: message}
-	s.CompanionStates = all
+	s.SetCompanion(name, CompanionState{State: state, Since: now.Time(), Restarts: s.CompanionStates[name].Restarts,
+		Message: message})
 }
 
-// CompanionRestarts records that a companion is started again at a time.
-func (s *Sandbox) CompanionRestarts(name, message string, at, now Time) {
-	s.CompanionEnters(name, sandbox.CompanionStarting, message, now)
+// CompanionRestarts is CompanionEnters for a companion that is started again at a time.
+func (s *Sandbox) CompanionRestarts(name string, state sandbox.CompanionState, message string, at, now Time) {
+	s.CompanionEnters(name, state, message, now)
 	is := s.CompanionStates[name]
 	is.Restarts++
 	is.RestartAt = at.Time()
-	s.CompanionStates[name] = is
+	s.SetCompanion(name, is)
 }
 
 // CompanionsStartAgain records that all companions are started again now. That counts as no restart.
@@ -44,7 +58,7 @@ func (s *Sandbox) CompanionsStartAgain(now Time) {
 		s.CompanionEnters(name, sandbox.CompanionStarting, "", now)
 		is := s.CompanionStates[name]
 		is.RestartAt = now.Time()
-		s.CompanionStates[name] = is
+		s.SetCompanion(name, is)
 	}
 }
 
@@ -71,4 +85,10 @@ func (s *Sandbox) CompanionStatuses() (list []sandbox.CompanionStatus) {
 		list = append(list, status)
 	}
 	return list
+}
+
+// SandboxesWithCompanions returns the leased sandboxes of an instance that are awake, wanted and have companions.
+func (tx *Tx) SandboxesWithCompanions(instance string) ([]Sandbox, error) {
+	return find[Sandbox](tx.db.Where("instance = ? AND phase = 'awake' AND phase <> 'gone' AND desired = 'present' "+
+		"AND lease_id IS NOT NULL AND companion_memory_mb > 0", instance).Order("id"))
 }

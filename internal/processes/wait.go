@@ -241,9 +241,8 @@ func (m *lineMatcher) matches() bool {
 
 // ReadProcess implements service.Processes.
 func (v *Service) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox.ProcessLog, error) {
-	if l.Offset < 0 {
-		return sandbox.ProcessLog{}, sandbox.InvalidFields("process log",
-			[]sandbox.Field{{Name: "offset", Problem: "must not be negative"}})
+	if err := output.CheckLogOffset("process log", l.Offset); err != nil {
+		return sandbox.ProcessLog{}, err
 	}
 	if _, _, err := v.readProcessRow(ctx, l.ProcessRef); err != nil { // no sandbox is woken for it
 		return sandbox.ProcessLog{}, err
@@ -252,49 +251,13 @@ func (v *Service) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbo
 	if err != nil {
 		return sandbox.ProcessLog{}, err
 	}
-	reading, cancel := context.WithCancel(ctx)
-	out, in := io.Pipe()
-	r := &logReader{
-		Reader: output.NewReader(out, cancel),
-		use:    u,
-		began:  make(chan int64, 1),
-	}
-	go func() { // ends with the reader, which waits for it
-		defer r.End()
-		in.CloseWithError(v.sendLog(reading, l, in, r.began)) // nil means EOF
-		close(r.began)
-	}()
-	offset, began := <-r.began
-	if began {
-		return sandbox.ProcessLog{ReadCloser: r, Offset: offset}, nil
-	}
-	_, err = out.Read(nil) // why not
-	return sandbox.ProcessLog{}, errors.Join(asLogError(err), r.Close())
-}
-
-// asLogError is the error of a log that did not even begin.
-func asLogError(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return sandbox.Errorf(sandbox.Unavailable, "the backend did not say where the log begins: read again")
-	}
-	return err
-}
-
-// logReader reads a log, and keeps its sandbox awake meanwhile.
-type logReader struct {
-	*output.Reader
-	use   *lifecycle.Use
-	began chan int64 // the offset of the first byte
-}
-
-// Close ends the reading, and waits until it has ended.
-func (r *logReader) Close() error {
-	err := r.Reader.Close()
-	return errors.Join(err, r.use.Leave(context.Background(), true, nil))
+	return output.OpenLog(ctx, u, func(ctx context.Context, to io.Writer, began func(int64)) error {
+		return v.sendLog(ctx, l, to, began)
+	})
 }
 
 // sendLog sends the log of the latest start of a process, once it is known where that begins.
-func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Writer, began chan<- int64) error {
+func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Writer, began func(int64)) error {
 	next, knows := l.Offset, false
 	for {
 		p, s, err := v.readProcessRow(ctx, l.ProcessRef)
@@ -309,7 +272,7 @@ func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Write
 			Begins: func(offset int64) error {
 				if !knows {
 					next, knows = offset, true
-					began <- offset
+					began(offset)
 				}
 				if offset == next {
 					return nil
@@ -324,7 +287,7 @@ func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Write
 			return sandbox.Errorf(sandbox.NotFound, "lease %s: the log of process %s is no longer kept: its sandbox was "+
 				"stopped since, or has run many others: %w", p.LeaseID, p.Name, err).WithReason(sandbox.ReasonExecNotFound)
 		case p.Run == "" && !p.State.Live(), isNew && !l.Follow:
-			began <- 0 // it never began, or is about to
+			began(0) // it never began, or is about to
 			return nil
 		case !isNew:
 			return err

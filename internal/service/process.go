@@ -32,6 +32,14 @@ type Processes interface {
 	Agents(ctx context.Context, f sandbox.AgentFilter) ([]sandbox.Agent, error)
 }
 
+// Companions reads from companions.
+type Companions interface {
+	// ReadCompanion reads the log of a companion's program since its latest start, as ReadProcess. Once the program has
+	// ended, only the last 4 KiB are kept, and their offset is 0. Errors: as ReadProcess; NotFound with
+	// ReasonCompanionNotFound.
+	ReadCompanion(ctx context.Context, r sandbox.CompanionLogRequest) (sandbox.ProcessLog, error)
+}
+
 // Connector connects to agents.
 type Connector interface {
 	// Connect wakes the sandbox of an agent, waits up to AgentStart until the agent accepts a connection, and

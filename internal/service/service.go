@@ -20,6 +20,7 @@ type Service interface {
 	Execs
 	Sessions
 	Processes
+	Companions
 	Files
 	Workspaces
 	Runs

@@ -227,6 +227,9 @@ func aLogIsRead(w *world) {
 	w.wantError(err, sandbox.Invalid, "", "offset")
 	_, err = w.Service.ReadProcess(w.Context(), sandbox.LogRequest{ProcessRef: w.process("nobody")})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonProcessNotFound)
+	_, err = w.Service.ReadCompanion(w.Context(),
+		sandbox.CompanionLogRequest{LeaseRef: sandbox.LeaseRef{ID: annsLease}, Name: "db"})
+	w.wantError(err, sandbox.NotFound, sandbox.ReasonCompanionNotFound)
 }
 
 func aProcessIsKilled(w *world) {

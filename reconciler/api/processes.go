@@ -55,12 +55,24 @@ func (s *server) registerProcesses(d *document) {
 		Description: "The interleaved standard output and standard error since the latest start, at most the last " +
 			"8 MiB. " + wire.HeaderLogOffset + " is the offset of the first byte. With follow, the response ends when the " +
 			"process exits. A client whose connection breaks continues with the offset that it has reached.",
-		Responses: map[string]*huma.Response{"200": {
-			Description: "The log.", Content: map[string]*huma.MediaType{wire.OctetStream: binary()},
-			Headers: map[string]*huma.Param{
-				wire.HeaderLogOffset: {Description: "The offset of the first byte.", Schema: &huma.Schema{Type: huma.TypeInteger}},
-			},
-		}}}, s.readProcess)
+		Responses: logResponse()}, s.readProcess)
+	addRaw(d, sandbox.ScopeLease, huma.Operation{OperationID: "read-companion", Method: http.MethodGet,
+		Path: "/v1/leases/{id}/companions/{companion}/logs", Tags: tags,
+		Summary: "Read the log of a companion",
+		Description: "The interleaved standard output and standard error of its program since the latest start, at most " +
+			"the last 8 MiB. " + wire.HeaderLogOffset + " is the offset of the first byte. With follow, the response ends " +
+			"when the program does. Once the program has ended, only the last 4 KiB are kept, and their offset is 0.",
+		Responses: logResponse()}, s.readCompanion)
+}
+
+// logResponse describes a log in the document.
+func logResponse() map[string]*huma.Response {
+	return map[string]*huma.Response{"200": {
+		Description: "The log.", Content: map[string]*huma.MediaType{wire.OctetStream: binary()},
+		Headers: map[string]*huma.Param{
+			wire.HeaderLogOffset: {Description: "The offset of the first byte.", Schema: &huma.Schema{Type: huma.TypeInteger}},
+		},
+	}}
 }
 
 func startProcess(ctx context.Context, service service.Service, in *struct {
@@ -110,9 +122,31 @@ func (s *server) readProcess(w http.ResponseWriter, r *http.Request, service ser
 	if err != nil {
 		return err
 	}
+	return s.sendLog(w, r, log, in.Follow)
+}
+
+type readCompanionInput struct {
+	LeaseRef
+	Companion string `path:"companion" doc:"The companion's name."`
+	Offset    int64  `query:"offset" doc:"The first byte to read. Default 0."`
+	Follow    bool   `query:"follow" doc:"Keep reading until the program ends."`
+}
+
+func (s *server) readCompanion(w http.ResponseWriter, r *http.Request, service service.Service,
+	in *readCompanionInput) error {
+	log, err := service.ReadCompanion(r.Context(), sandbox.CompanionLogRequest{LeaseRef: in.ref(), Name: in.Companion,
+		Offset: in.Offset, Follow: in.Follow})
+	if err != nil {
+		return err
+	}
+	return s.sendLog(w, r, log, in.Follow)
+}
+
+// sendLog sends a log, and closes it.
+func (s *server) sendLog(w http.ResponseWriter, r *http.Request, log sandbox.ProcessLog, follow bool) error {
 	defer func() { _ = log.Close() }() // only read
 	w.Header().Set(wire.HeaderLogOffset, strconv.FormatInt(log.Offset, 10))
-	return s.sendOutput(w, r, log, in.Follow)
+	return s.sendOutput(w, r, log, follow)
 }
 
 // sendOutput sends the output of a command or process without buffering.

@@ -188,8 +188,8 @@ func remarkOn(l sandbox.Lease) string {
 		remarks = append(remarks, fmt.Sprintf("failed %s: %s", printable.Count(l.Attempts, "time", "times"), l.LastError))
 	}
 	for _, c := range l.Companions {
-		if c.State == sandbox.CompanionFailed {
-			remarks = append(remarks, fmt.Sprintf("companion %s failed: %s", c.Name, c.Message))
+		if c.State == sandbox.CompanionFailed || c.State == sandbox.CompanionUnhealthy {
+			remarks = append(remarks, fmt.Sprintf("companion %s %s: %s", c.Name, c.State, c.Message))
 		}
 	}
 	return strings.Join(remarks, "; ")

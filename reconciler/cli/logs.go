@@ -15,17 +15,23 @@ import (
 
 func (a *app) logs() *cobra.Command {
 	var follow bool
+	var companion string
 	cmd := &cobra.Command{
 		Use:   "logs <lease> [command or process]",
 		Short: "Print the output of the latest command or process, or of a named one",
 		Long: `Print the output of the latest command or process of a lease, or of the one that the second argument names.
 Standard output of a command goes to standard output, its standard error to standard error. --follow waits for more,
-until the command or process ends. command logs and process logs read one stream, from an offset.`,
+until the command or process ends. command logs and process logs read one stream, from an offset. --companion prints
+the log of a companion instead.`,
 		Example: `  sandbox logs ada@catan-7 --follow
-  sandbox logs ada@catan-7 relay`,
+  sandbox logs ada@catan-7 relay
+  sandbox logs ada@catan-7 --companion db`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return usage("%s takes a lease and, if not the latest, a command or process; see --help", cmd.CommandPath())
+			}
+			if len(args) == 2 && companion != "" {
+				return usage("%s takes either a command or process, or --companion", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -33,6 +39,10 @@ until the command or process ends. command logs and process logs read one stream
 			service, id, err := a.connectTo(cmd, args[0])
 			if err != nil {
 				return err
+			}
+			if companion != "" {
+				return copyCompanionLog(cmd, service, sandbox.CompanionLogRequest{
+					LeaseRef: sandbox.LeaseRef{ID: id}, Name: companion, Follow: follow})
 			}
 			var name string
 			var isProcess bool
@@ -52,7 +62,24 @@ until the command or process ends. command logs and process logs read one stream
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more, until it ends")
+	cmd.Flags().StringVar(&companion, "companion", "", "print the log of the companion of this `name`")
 	return cmd
+}
+
+// copyCompanionLog prints the log of a companion.
+func copyCompanionLog(cmd *cobra.Command, service *client.Client, l sandbox.CompanionLogRequest) error {
+	log, err := service.ReadCompanion(cmd.Context(), l)
+	if err != nil {
+		return err
+	}
+	if log.Offset > 0 {
+		cmd.PrintErrf("The log begins at byte %d.\n", log.Offset)
+	}
+	_, err = io.Copy(cmd.OutOrStdout(), log)
+	if err = errors.Join(err, log.Close()); err != nil && cmd.Context().Err() == nil {
+		return sandbox.Errorf(sandbox.Unavailable, "reading the log of companion %s: %w; try again", l.Name, err)
+	}
+	return nil
 }
 
 // namesProcess reports whether a name is that of a process, and not of a command.

@@ -79,21 +79,40 @@ func (c *Client) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbox
 	if err != nil {
 		return sandbox.ProcessLog{}, err
 	}
-	follow := ""
-	if l.Follow {
-		follow = "true"
+	return c.readLog(ctx, path+"/logs", l.LeaseRef, l.Offset, l.Follow)
+}
+
+// ReadCompanion implements service.Companions.
+func (c *Client) ReadCompanion(ctx context.Context, l sandbox.CompanionLogRequest) (sandbox.ProcessLog, error) {
+	path, err := leasePath(l.ID)
+	if err != nil {
+		return sandbox.ProcessLog{}, err
 	}
-	path += "/logs" + fence(l.LeaseRef, "offset", number(l.Offset), "follow", follow)
+	if !sandbox.IsCompanionName(l.Name) {
+		return sandbox.ProcessLog{}, sandbox.Errorf(sandbox.NotFound, "lease %s has no companion %q", l.ID, l.Name).
+			WithReason(sandbox.ReasonCompanionNotFound)
+	}
+	return c.readLog(ctx, path+"/companions/"+l.Name+"/logs", l.LeaseRef, l.Offset, l.Follow)
+}
+
+// readLog reads the log at a path.
+func (c *Client) readLog(ctx context.Context, path string, r sandbox.LeaseRef, offset int64,
+	follow bool) (sandbox.ProcessLog, error) {
+	follows := ""
+	if follow {
+		follows = "true"
+	}
+	path += fence(r, "offset", number(offset), "follow", follows)
 	resp, err := c.send(ctx, c.slow, http.MethodGet, path, "", wire.OctetStream, nil)
 	if err != nil {
 		return sandbox.ProcessLog{}, err
 	}
-	offset, err := strconv.ParseInt(resp.Header.Get(wire.HeaderLogOffset), 10, 64)
+	begins, err := strconv.ParseInt(resp.Header.Get(wire.HeaderLogOffset), 10, 64)
 	if err != nil {
 		_ = resp.Body.Close() // not needed
 		return sandbox.ProcessLog{}, c.lost(http.MethodGet, path, true, err)
 	}
-	return sandbox.ProcessLog{ReadCloser: resp.Body, Offset: offset}, nil
+	return sandbox.ProcessLog{ReadCloser: resp.Body, Offset: begins}, nil
 }
 
 // processPath returns NotFound for names that a path cannot hold. No process has such a name.

@@ -66,7 +66,8 @@ var tones = map[any]string{
 	sandbox.ProcessPending: "busy", sandbox.ProcessRunning: "good", sandbox.ProcessFailed: "bad",
 	sandbox.ProcessExited: "none", sandbox.ProcessKilled: "none", sandbox.ProcessStopped: "none",
 	sandbox.CompanionStarting: "busy", sandbox.CompanionReady: "good", sandbox.CompanionFailed: "bad",
-	sandbox.SessionOpen: "good", sandbox.SessionClosed: "none",
+	sandbox.CompanionUnhealthy: "bad",
+	sandbox.SessionOpen:        "good", sandbox.SessionClosed: "none",
 	sandbox.VerdictPass: "good", sandbox.VerdictFinding: "bad", sandbox.VerdictInapplicable: "none",
 	sandbox.DriftOpen: "bad", sandbox.DriftResolved: "none",
 	sandbox.DeliveryApplied: "good", sandbox.DeliveryStale: "none", sandbox.DeliveryUnmatched: "warn",
@@ -106,7 +107,8 @@ func eventTone(e sandbox.Event) string {
 	}
 	switch e.Type {
 	case sandbox.EventExecFailed, sandbox.EventFailed, sandbox.EventDrift, sandbox.EventDeleteFailed,
-		sandbox.EventSnapshotSaveFailed, sandbox.EventSnapshotLost, sandbox.EventCompanionFailed:
+		sandbox.EventSnapshotSaveFailed, sandbox.EventSnapshotLost, sandbox.EventCompanionFailed,
+		sandbox.EventCompanionUnhealthy:
 		return "bad"
 	case sandbox.EventExecFinished, sandbox.EventProcessExited:
 		if json.Unmarshal(e.Data, &data) == nil && data.ExitCode != 0 {

@@ -14,6 +14,7 @@
 //	ticker ─────────────────> Engine.PurgeUsage (old samples of usage)
 //	start, ticker ──────────> Engine.Purge   (leases destroyed long ago)
 //	ticker ─────────────────> Engine.CollectEgress (connection attempts of sandboxes)
+//	ticker ─────────────────> Engine.CheckCompanions (health of companions that were ready)
 //	ticker ─────────────────> Engine.BoundOutput (drops the oldest output beyond the limits)
 //	ticker ─────────────────> Engine.CollectSnapshots (objects of replaced snapshots)
 //	ticker ─────────────────> Engine.FinishEnvironments (remains of failed creations and removals)
@@ -22,7 +23,8 @@
 //	commit, timer, slow poll > Engine.ReconcileProcesses (processes to start, or without a follower)
 //
 // Passes that wait for a backend (Work, Look, Resync, CollectEgress, FinishEnvironments, ReconcileUsage) run in
-// goroutines of that backend, with its own workers. The other passes only read and write the ledger.
+// goroutines of that backend, with its own workers. CheckCompanions only begins checks, a limited number. The other
+// passes only read and write the ledger.
 package loop
 
 import (
@@ -49,6 +51,8 @@ type Config struct {
 	BudgetEvery time.Duration
 	// EgressEvery is the interval of reading the logs of gateways. Default 5s.
 	EgressEvery time.Duration
+	// HealthEvery is the least pause between two health checks of a companion that was ready. Default 10s.
+	HealthEvery time.Duration
 	// CleanupTTL is how long destroyed leases are kept; zero keeps them forever.
 	CleanupTTL time.Duration
 	// PurgeEvery is the interval of purging older ones. Default 10m.
@@ -83,6 +87,7 @@ const (
 	PassProcesses = "processes" // start and follow processes
 	PassResync    = "survey"    // compare a backend with the ledger
 	PassEgress    = "egress"    // record connection attempts of a backend's sandboxes
+	PassHealth    = "health"    // check companions of a backend's sandboxes
 	PassRollUp    = "rollup"    // count ended usage by day
 	PassBudgets   = "budgets"   // check budgets
 	PassUsage     = "usage"     // purge old usage samples
@@ -117,6 +122,9 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.EgressEvery == 0 {
 		c.EgressEvery = 5 * time.Second
 	}
+	if c.HealthEvery == 0 {
+		c.HealthEvery = 10 * time.Second
+	}
 	if c.PurgeEvery == 0 {
 		c.PurgeEvery = 10 * time.Minute
 	}
@@ -139,7 +147,7 @@ func New(e *leasing.Engine, c Config) *Loop {
 // so that a hanging backend does not delay others.
 func (l *Loop) Run(ctx context.Context) error {
 	for _, b := range l.engine.Backends() {
-		for _, pass := range []string{PassDue, PassResync, PassEgress, PassFinish, PassMeter} {
+		for _, pass := range []string{PassDue, PassResync, PassEgress, PassHealth, PassFinish, PassMeter} {
 			l.c.Observer.PassBegan(pass, b)
 		}
 		d := &dispatcher{loop: l, backend: b, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
@@ -155,6 +163,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.wg.Go(func() { w.resync(ctx) })
 		l.wg.Go(func() { w.follow(ctx) })
 		l.wg.Go(func() { l.collectEgress(ctx, b) })
+		l.wg.Go(func() { l.checkCompanions(ctx, b) })
 		l.wg.Go(func() { l.finishEnvironments(ctx, b) })
 		l.wg.Go(func() { l.meter(ctx, b) })
 	}
@@ -281,6 +290,26 @@ func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+	}
+}
+
+// healthTicks is how often checks of companions are looked for within the pause between two of them: a check is late by
+// at most a fifth of it.
+const healthTicks = 5
+
+// checkCompanions begins the health checks of companions that are due.
+func (l *Loop) checkCompanions(ctx context.Context, b sandbox.Backend) {
+	tick := time.NewTicker(l.c.HealthEvery / healthTicks)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := l.engine.CheckCompanions(ctx, b, l.c.HealthEvery); l.passed(ctx, PassHealth, b, err) {
+			l.c.Logger.Warn("loop: checking companions; will retry", "backend", b, "error", err)
 		}
 	}
 }

@@ -78,9 +78,9 @@ func companionsAttribute() schema.MapNestedAttribute {
 			"resources":    companionResourcesAttribute(),
 			"health_check": healthCheckAttribute(),
 			"restart": schema.StringAttribute{
-				MarkdownDescription: fmt.Sprintf("What happens when the program ends on its own: `never` or `on_failure`, which "+
-					"starts it again after an exit code other than 0, at most %d times. Default: `never`.",
-					sandbox.MaxCompanionRestarts),
+				MarkdownDescription: fmt.Sprintf("Whether the companion starts again: `never` or `on_failure`, which does so "+
+					"after its program ended with an exit code other than 0, and when it becomes unhealthy, at most %d times. "+
+					"Default: `never`.", sandbox.MaxCompanionRestarts),
 				Optional:   true,
 				Validators: []validator.String{given.Text{}},
 			},
@@ -121,8 +121,8 @@ func healthCheckAttribute() schema.SingleNestedAttribute {
 		}
 	}
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "When the companion is ready: by `command` or by `port`. Default: once its program has run " +
-			"for half a second.",
+		MarkdownDescription: "When the companion is ready, and whether it is healthy later: by `command` or by `port`. " +
+			"Default: it is ready once its program has run for half a second, and not checked later.",
 		Optional: true,
 		Attributes: map[string]schema.Attribute{
 			"command": schema.ListAttribute{
@@ -144,8 +144,10 @@ func healthCheckAttribute() schema.SingleNestedAttribute {
 				Optional:   true,
 				Validators: []validator.String{given.Text{}},
 			},
-			"interval": span("Pause between two checks.", sandbox.DefaultHealthInterval),
-			"timeout":  span("Limit of one check.", sandbox.DefaultHealthTimeout),
+			"interval": span("Pause between two checks. A companion that is ready is checked at most every `10s`.",
+				sandbox.DefaultHealthInterval),
+			"timeout": span("Limit of one check, at most `"+duration.New(sandbox.MaxCompanionCheck).ValueString()+
+				"` once the companion is ready.", sandbox.DefaultHealthTimeout),
 			"start_period": span("The companion failed if it is not healthy this long after its start. `1s` to `"+
 				duration.New(sandbox.MaxStartPeriod).ValueString()+"`.", sandbox.DefaultStartPeriod),
 		},

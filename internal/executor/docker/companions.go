@@ -368,6 +368,15 @@ func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
 	return err
 }
 
+// StopCompanion implements driver.CompanionHost.
+func (e *Executor) StopCompanion(ctx context.Context, h driver.Handle) error {
+	err := e.stopOne(ctx, h)
+	if isCode(err, sandbox.NotFound) {
+		return nil
+	}
+	return err
+}
+
 // CompanionProgram implements driver.CompanionHost.
 func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]string, error) {
 	c, err := e.inspect(ctx, h)

@@ -202,6 +202,10 @@ func TestACompanionThatIsNeverHealthyFailsItsLease(t *testing.T) {
 			"; its output ends with \"still migrating\""},
 		"dying": {func(c *sandbox.Companion) { c.Command = []string{"sh", "-c", "echo no space left; exit 3"} },
 			"its program ended with exit code 3; its output ends with \"no space left\""},
+		"no HTTP": {func(c *sandbox.Companion) {
+			c.Command = []string{"sh", "-c", "while :; do head -c 60000 /dev/zero | tr '\\0' A | nc -l -p 8800; done"}
+			c.HealthCheck.StartPeriod = sandbox.Duration(3 * time.Second)
+		}, "AAAA"},
 		"no program": {func(c *sandbox.Companion) { c.Command = []string{"no-such-program"} }, "exit code 127"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -211,6 +215,9 @@ func TestACompanionThatIsNeverHealthyFailsItsLease(t *testing.T) {
 			if sandbox.CodeOf(err) != sandbox.Failed || sandbox.ReasonOf(err) != sandbox.ReasonCompanionFailed ||
 				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("the acquire ended with %v, want %s", err, row.want)
+			}
+			if n := len(err.Error()); n > 4<<10 {
+				t.Errorf("the error has %d bytes", n)
 			}
 			l, err := w.GetLease(t.Context(), sandbox.LeaseID("did:plc:ann", w.ref.EnvironmentID))
 			must(t, err)

@@ -23,6 +23,7 @@ func testCompanions(t *testing.T, cfg Config) {
 		"are not disturbed by hostile code in it":                 companionsUnderAttack,
 		"stop with their program, whose output and code stay":     companionsEndWithProgram,
 		"can be started again":                                    companionsStartAgain,
+		"can be stopped while it runs":                            companionsStopAlone,
 		"are paused with it":                                      companionsPause,
 		"are stopped with it, and keep their files":               companionsStop,
 		"get a new network when it stopped on its own":            companionsAfterCrash,
@@ -158,6 +159,25 @@ func companionsStartAgain(t *testing.T, w *world) {
 	if must(t, err); len(program) > 0 && program[0] == "" {
 		t.Errorf("the program of the image is %q", program)
 	}
+}
+
+func companionsStopAlone(t *testing.T, w *world) {
+	h := w.spawn(t, w.withCompanion())
+	x, ok := w.x.(driver.CompanionHost)
+	if !ok {
+		t.Fatal("the executor is no CompanionHost")
+	}
+	db := h.Of("db")
+	w.run(t, db, "sleep 7016")
+	eventually(t, "the program runs", func() bool { return w.alive(t, db, "sleep 7016") == 1 })
+	must(t, x.StopCompanion(t.Context(), db))
+	must(t, x.StopCompanion(t.Context(), db))
+	must(t, x.StopCompanion(t.Context(), h.Of("other")))
+	w.awaitCompanion(t, h, sandbox.StateStopped)
+	w.wantState(t, h, sandbox.StateRunning)
+	must(t, x.ReviveCompanion(t.Context(), db))
+	w.run(t, db, "sleep 7016")
+	eventually(t, "the program runs again", func() bool { return w.alive(t, db, "sleep 7016") == 1 })
 }
 
 func companionsPause(t *testing.T, w *world) {

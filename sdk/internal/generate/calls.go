@@ -78,6 +78,7 @@ var ByHand = map[string]string{
 	"post-agent":            "ask_agent",
 	"post-condition":        "send_condition",
 	"put-agent":             "ask_agent",
+	"read-companion":        "read_companion",
 	"read-exec":             "read_exec",
 	"read-files":            "read_files",
 	"read-process":          "read_process",

@@ -168,6 +168,20 @@ class Client(Operations):
         path = f"/v1/leases/{segment(id)}/processes/{segment(process)}/logs"
         return self._follow(path, {"generation": generation, "owner": owner}, offset, follow, None, None)
 
+    def read_companion(
+        self,
+        id: str,
+        companion: str,
+        *,
+        offset: int = 0,
+        follow: bool = False,
+        generation: Optional[int] = None,
+        owner: Optional[str] = None,
+    ) -> Iterator[bytes]:
+        """Yields the log of a companion, with follow until its program ends."""
+        path = f"/v1/leases/{segment(id)}/companions/{segment(companion)}/logs"
+        return self._follow(path, {"generation": generation, "owner": owner}, offset, follow, None, None)
+
     def _follow(
         self,
         path: str,

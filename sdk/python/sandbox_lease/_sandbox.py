@@ -423,6 +423,10 @@ class Sandbox(_Runs):
         """Yields the log of a process, with follow until it exits."""
         return self._client.read_process(self.id, name, offset=offset, follow=follow, generation=self._generation)
 
+    def read_companion(self, name: str, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """Yields the log of a companion, with follow until its program ends."""
+        return self._client.read_companion(self.id, name, offset=offset, follow=follow, generation=self._generation)
+
     def ask_agent(self, agent: str, path: str = "", **request: Any) -> Response:
         """Passes a request on to an agent of the sandbox. It takes the arguments of Client.ask_agent."""
         return self._client.ask_agent(self.id, agent, path, **request)

@@ -246,13 +246,14 @@ class Companion(TypedDict):
     command: NotRequired[list[str]]
     # Environment variables. Do not put secrets here.
     env: NotRequired[dict[str, str]]
-    # When the companion is ready. Default: as soon as its program has started.
+    # When the companion is ready, and healthy later. Default: ready as soon as its program has started, and
+    # not checked later.
     health_check: NotRequired[CompanionHealthCheck]
     # Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB
     # of disk.
     resources: NotRequired[Resources]
-    # Whether it starts again after its program ended on its own: on_failure does so after an exit code other
-    # than 0, at most 5 times. Default never.
+    # Whether it starts again: on_failure does so after its program ended with an exit code other than 0, and
+    # when it becomes unhealthy, at most 5 times. Default never.
     restart: NotRequired[Literal['never', 'on_failure']]
     # Names of the environment's secrets that the companion gets as files in /run/secrets. Default: none.
     secrets: NotRequired[list[str]]
@@ -262,7 +263,7 @@ class CompanionHealthCheck(TypedDict):
     # A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run
     # without a shell.
     command: NotRequired[list[str]]
-    # Pause between two checks. Default 1s.
+    # Pause between two checks. A companion that is ready is checked at most every 10s. Default 1s.
     interval: NotRequired[str]
     # A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough.
     path: NotRequired[str]
@@ -270,7 +271,7 @@ class CompanionHealthCheck(TypedDict):
     port: NotRequired[int]
     # The companion failed if it is not healthy this long after its start. At most 10m. Default 1m.
     start_period: NotRequired[str]
-    # Limit of one check. Default 5s.
+    # Limit of one check. Once the companion is ready, at most 30s. Default 5s.
     timeout: NotRequired[str]
 
 
@@ -280,7 +281,7 @@ class CompanionStatus(TypedDict):
     restarts: int
     # When it entered its state.
     since: str
-    state: Literal['starting', 'ready', 'failed']
+    state: Literal['starting', 'ready', 'unhealthy', 'failed']
     message: NotRequired[str]
 
 

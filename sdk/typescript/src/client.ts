@@ -191,6 +191,16 @@ export class Client extends Operations {
     return this.#follow(`/v1/leases/${segment(id)}/processes/${segment(process)}/logs`, query, options);
   }
 
+  /** Yields the log of a companion, with follow until its program ends. */
+  readCompanion(
+    id: string,
+    companion: string,
+    options: CallOptions & Fence & { offset?: number; follow?: boolean } = {},
+  ): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+    const query = { generation: options.generation, owner: options.owner };
+    return this.#follow(`/v1/leases/${segment(id)}/companions/${segment(companion)}/logs`, query, options);
+  }
+
   async *#follow(
     path: string,
     query: Record<string, string | number | undefined>,

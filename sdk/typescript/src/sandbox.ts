@@ -395,6 +395,14 @@ export class Sandbox extends Runner {
     return this.client.readProcess(this.id, name, { ...options, ...this.#fence });
   }
 
+  /** Yields the log of a companion, with follow until its program ends. */
+  readCompanion(
+    name: string,
+    options: CallOptions & { offset?: number; follow?: boolean } = {},
+  ): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+    return this.client.readCompanion(this.id, name, { ...options, ...this.#fence });
+  }
+
   /** Passes a request on to an agent of the sandbox. */
   askAgent(agent: string, path = "", request: AgentRequest = {}): Promise<Answer> {
     return this.client.askAgent(this.id, agent, path, request);

@@ -229,11 +229,11 @@ export interface Companion {
   command?: string[];
   /** Environment variables. Do not put secrets here. */
   env?: Record<string, string>;
-  /** When the companion is ready. Default: as soon as its program has started. */
+  /** When the companion is ready, and healthy later. Default: ready as soon as its program has started, and not checked later. */
   health_check?: CompanionHealthCheck;
   /** Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB of disk. */
   resources?: Resources;
-  /** Whether it starts again after its program ended on its own: on_failure does so after an exit code other than 0, at most 5 times. Default never. */
+  /** Whether it starts again: on_failure does so after its program ended with an exit code other than 0, and when it becomes unhealthy, at most 5 times. Default never. */
   restart?: "never" | "on_failure";
   /** Names of the environment's secrets that the companion gets as files in /run/secrets. Default: none. */
   secrets?: string[];
@@ -242,7 +242,7 @@ export interface Companion {
 export interface CompanionHealthCheck {
   /** A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run without a shell. */
   command?: string[];
-  /** Pause between two checks. Default 1s. */
+  /** Pause between two checks. A companion that is ready is checked at most every 10s. Default 1s. */
   interval?: string;
   /** A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough. */
   path?: string;
@@ -250,7 +250,7 @@ export interface CompanionHealthCheck {
   port?: number;
   /** The companion failed if it is not healthy this long after its start. At most 10m. Default 1m. */
   start_period?: string;
-  /** Limit of one check. Default 5s. */
+  /** Limit of one check. Once the companion is ready, at most 30s. Default 5s. */
   timeout?: string;
 }
 
@@ -260,7 +260,7 @@ export interface CompanionStatus {
   restarts: number;
   /** When it entered its state. */
   since: string;
-  state: "starting" | "ready" | "failed";
+  state: "starting" | "ready" | "unhealthy" | "failed";
   message?: string;
 }
 
