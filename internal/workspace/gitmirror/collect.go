@@ -99,8 +99,8 @@ type incoming struct {
 func (in *incoming) read(from io.Reader) error {
 	in.loose = in.mirror.open()
 	defer func() { _ = in.loose.Close() }() // its objects are stored
-	entries := tar.NewReader(&boundedBody{ReadCloser: io.NopCloser(from), left: in.limits.PackBytes,
-		limit: in.limits.PackBytes})
+	entries := tar.NewReader(&boundedBody{ReadCloser: io.NopCloser(from), what: "the repository",
+		left: in.limits.PackBytes, limit: in.limits.PackBytes})
 	for {
 		if err := in.ctx.Err(); err != nil {
 			return sandbox.Errorf(sandbox.Timeout, "reading the repository: %w", err)
