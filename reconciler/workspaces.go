@@ -38,6 +38,6 @@ func (w Workspaces) store(ledgerURL string, machine *host.Host) (*gitmirror.Stor
 		}
 		dir = filepath.Join(cache, "sandbox-reconciler", "mirrors")
 	}
-	return gitmirror.New(gitmirror.Config{Dir: dir, Allow: w.Allow, Host: machine, KnownHosts: w.KnownHosts, Proxy: w.Proxy,
-		CAFile: w.CAFile})
+	return gitmirror.New(gitmirror.Config{Dir: dir, Allow: w.Allow, Host: machine, KnownHosts: w.KnownHosts,
+		Proxy: w.Proxy, CAFile: w.CAFile})
 }

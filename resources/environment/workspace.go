@@ -90,8 +90,8 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 				"name, such as `agents/`. The reconciler pushes, with the credential. Not with a `file` URL. Default: no push."),
 			"on_end": schema.StringAttribute{
 				MarkdownDescription: "What becomes of the commits of a lease's branch when the lease ends. `bundle`: they are " +
-					"kept as a bundle, with their diff, and can be read after the end. `push`: they are pushed under `push_prefix`, and " +
-					"the diff is kept; if the push fails, the bundle is kept too. `discard`: they are lost. The sandbox is frozen at " +
+					"kept as a bundle, with their diff, and can be read after the end. `push`: they are pushed under `push_prefix`, " +
+					"and the diff is kept; if the push fails, the bundle is kept too. `discard`: they are lost. The sandbox is frozen at " +
 					"the end and removed at most 30 s later. Default: `bundle`.",
 				Optional: true,
 				Validators: []validator.String{stringvalidator.OneOf(string(sandbox.WorkspaceEndBundle),

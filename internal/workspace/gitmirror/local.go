@@ -227,8 +227,8 @@ func (l *local) fetch(ctx context.Context, m *mirror, _ plumbing.Hash, limits Li
 	return "", l.explain(err)
 }
 
-// copyTo copies objects to a mirror. Git packs an object before it removes the object's file, so packs come last. Errors:
-// fs.ErrNotExist if Git has removed a file meanwhile.
+// copyTo copies objects to a mirror. Git packs an object before it removes the object's file, so packs come last.
+// Errors: fs.ErrNotExist if Git has removed a file meanwhile.
 func (l *local) copyTo(ctx context.Context, m *mirror, limits Limits) error {
 	in := &incoming{ctx: ctx, mirror: m, limits: limits, left: limits.Objects, loose: m.open()}
 	defer func() { _ = in.loose.Close() }() // its objects are stored

@@ -306,8 +306,8 @@ func (m *mirror) tips() []plumbing.Hash {
 	return all
 }
 
-// tip returns the name of the pack that has a complete tip and nothing else, "" if none does, and whether the mirror has
-// the tip.
+// tip returns the name of the pack that has a complete tip and nothing else, "" if none does, and whether the mirror
+// has the tip.
 func (m *mirror) tip(tip plumbing.Hash) (pack string, ok bool) {
 	text, err := os.ReadFile(filepath.Join(m.dir, "tips", tip.String()))
 	return string(text), err == nil
