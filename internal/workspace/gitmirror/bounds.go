@@ -20,7 +20,7 @@ type Limits struct {
 	UnpackedBytes int64
 	// Objects bounds the objects of a pack.
 	Objects int64
-	// TreeBytes and Files bound a checkout, with its submodules.
+	// TreeBytes and Files bound a checkout, with its submodules. TreeBytes also bounds an archive, unpacked.
 	TreeBytes, Files int64
 	// Time bounds the fetch of one repository.
 	Time time.Duration
