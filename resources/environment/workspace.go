@@ -76,12 +76,12 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 							"repository's own host get the credential. Default: `false`.",
 						Optional: true,
 					},
-					"credential_secret": text("Name of the secret in `secrets` that is the password or token, or the private key for " +
-						"`ssh`. No sandbox gets that secret. Required with `ssh`, not with `file`. Default: no credential."),
+					"credential_secret": text("Name of the secret in `secrets` that is the password or token, or the private key " +
+						"for `ssh`. No sandbox gets that secret. Required with `ssh`, not with `file`. Default: no credential."),
 					"username": text("User that goes with the credential. Default: `" + sandbox.DefaultGitUsername + "`. Not with " +
 						"`ssh`, whose URL names the user."),
-					"known_hosts": text("Lines with the keys that an `ssh` server may have, as in `~/.ssh/known_hosts`. No other key " +
-						"is trusted. Default: those of the reconciler (`--workspace-known-hosts`)."),
+					"known_hosts": text("Lines with the keys that an `ssh` server may have, as in `~/.ssh/known_hosts`. No other " +
+						"key is trusted. Default: those of the reconciler (`--workspace-known-hosts`)."),
 				},
 			},
 			"branch": text("Branch of each lease. `{agent}`, `{environment}`, `{lease}` and `{generation}` are replaced. " +
@@ -91,8 +91,8 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 			"on_end": schema.StringAttribute{
 				MarkdownDescription: "What becomes of the commits of a lease's branch when the lease ends. `bundle`: they are " +
 					"kept as a bundle, with their diff, and can be read after the end. `push`: they are pushed under `push_prefix`, " +
-					"and the diff is kept; if the push fails, the bundle is kept too. `discard`: they are lost. The sandbox is frozen at " +
-					"the end and removed at most 30 s later. Default: `bundle`.",
+					"and the diff is kept; if the push fails, the bundle is kept too. `discard`: they are lost. The sandbox is " +
+					"frozen at the end and removed at most 30 s later. Default: `bundle`.",
 				Optional: true,
 				Validators: []validator.String{stringvalidator.OneOf(string(sandbox.WorkspaceEndBundle),
 					string(sandbox.WorkspaceEndPush), string(sandbox.WorkspaceEndDiscard))},
@@ -115,8 +115,8 @@ func (r *Resource) checkWorkspace(m *Model) (diags diag.Diagnostics) {
 	}
 	at := path.Root("workspace").AtName("git").AtName("url")
 	diags.AddAttributeError(at, "Workspace Without A Reconciler", fmt.Sprintf(
-		"workspace.git.url %s is %s: without a reconciler, no repository is fetched. Configure a reconciler that was started "+
-			"with %s.", m.Workspace.Git.URL, where, flag))
+		"workspace.git.url %s is %s: without a reconciler, no repository is fetched. Configure a reconciler that was "+
+			"started with %s.", m.Workspace.Git.URL, where, flag))
 	return diags
 }
 

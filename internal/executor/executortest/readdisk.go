@@ -18,11 +18,7 @@ import (
 // onDisk describes what ReadDisk returns, one entry per line. Other files are the backend's.
 func (w *world) onDisk(t *testing.T, h driver.Handle, path string) (string, error) {
 	t.Helper()
-	disk, ok := w.x.(driver.DiskReader)
-	if !ok {
-		t.Fatal("the executor reads no disks")
-	}
-	r, err := disk.ReadDisk(t.Context(), h, path)
+	r, err := w.disk(t).ReadDisk(t.Context(), h, path)
 	if err != nil {
 		return "", err
 	}
@@ -43,16 +39,18 @@ func (w *world) onDisk(t *testing.T, h driver.Handle, path string) (string, erro
 	}
 }
 
-// needDisk skips the test unless the backend reads files of sandboxes at rest.
-func (w *world) needDisk(t *testing.T) {
+// disk skips the test unless the backend reads files of sandboxes at rest.
+func (w *world) disk(t *testing.T) driver.DiskReader {
 	t.Helper()
-	if _, ok := w.x.(driver.DiskReader); !ok {
+	disk, ok := w.x.(driver.DiskReader)
+	if !ok {
 		t.Skip("the backend does not read the files of sandboxes at rest")
 	}
+	return disk
 }
 
 func readDisk(t *testing.T, w *world) {
-	w.needDisk(t)
+	w.disk(t)
 	h := w.spawn(t)
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace/app/.git", pack(t, file("HEAD", "ref"), file("refs/heads/a", "1"))))
 	_, err := w.onDisk(t, h, "/workspace/app/.git")
@@ -80,7 +78,7 @@ func readDisk(t *testing.T, w *world) {
 
 // readDiskOfAttacker freezes and reads a sandbox whose code forks, spins, and changes links on the way all the time.
 func readDiskOfAttacker(t *testing.T, w *world) {
-	w.needDisk(t)
+	w.disk(t)
 	w.needExec(t)
 	if !w.x.Capabilities().Pause {
 		t.Skip("the backend cannot pause")
@@ -145,7 +143,7 @@ func main() {
 
 // readDiskOfHostileFiles reads what must not stop a reader or lead it elsewhere.
 func readDiskOfHostileFiles(t *testing.T, w *world) {
-	w.needDisk(t)
+	w.disk(t)
 	w.needExec(t)
 	h := w.spawn(t)
 	must(t, w.x.CopyTo(t.Context(), h, "/workspace", pack(t, executable("binder", Compile(t, binder)))))
@@ -189,7 +187,7 @@ func readDiskOfHostileFiles(t *testing.T, w *world) {
 
 // readDiskOfHostileRoots reads a directory that is another kind of file, or behind a link.
 func readDiskOfHostileRoots(t *testing.T, w *world) {
-	w.needDisk(t)
+	w.disk(t)
 	w.needExec(t)
 	h := w.spawn(t)
 	w.atRest(t, h, `
@@ -210,7 +208,7 @@ func readDiskOfHostileRoots(t *testing.T, w *world) {
 
 // readDiskTooLarge gives up reading files that are nothing but holes. The sandbox is then removed without delay.
 func readDiskTooLarge(t *testing.T, w *world) {
-	w.needDisk(t)
+	w.disk(t)
 	w.needExec(t)
 	h := w.spawn(t, func(s *driver.SandboxSpec) { s.Resources.DiskMB = 10240 })
 	w.atRest(t, h, `mkdir -p /workspace/app/.git; cd /workspace/app/.git
@@ -218,7 +216,7 @@ func readDiskTooLarge(t *testing.T, w *world) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	began := time.Now()
-	r, err := w.x.(driver.DiskReader).ReadDisk(ctx, h, "/workspace/app/.git")
+	r, err := w.disk(t).ReadDisk(ctx, h, "/workspace/app/.git")
 	must(t, err)
 	n, err := io.Copy(io.Discard, r)
 	if err == nil || n >= 81<<30 {
