@@ -92,25 +92,32 @@ func (s *Store) checkLocal(text string) string {
 }
 
 // openLinked opens what a worktree of git worktree add belongs to. The repository must know the worktree: who may write
-// to the worktree alone must not choose another repository.
+// to the worktree alone must not choose another repository. All is read through common, so that no directory that is
+// replaced meanwhile leads to another one.
 func openLinked(allowed *host.Host, tree *os.Root, at string) (own, common *os.Root, err error) {
 	text, err := readFile(tree, ".git", maxRefFile)
 	if err != nil {
 		return nil, nil, err
 	}
 	target := absolute(at, strings.TrimPrefix(text, "gitdir: "))
-	own, ownAt, err := openAllowed(allowed, target)
+	worktrees, id := filepath.Dir(target), filepath.Base(target)
+	unknown := sandbox.Errorf(sandbox.Failed, "its file .git leads to %q, which is no repository that has it as a "+
+		"worktree: name the repository itself, or run git worktree repair", target)
+	if filepath.Base(worktrees) != "worktrees" {
+		return nil, nil, unknown
+	}
+	common, commonAt, err := openAllowed(allowed, filepath.Dir(worktrees))
 	if err != nil {
 		return nil, nil, err
 	}
-	back, err := readFile(own, "gitdir", maxRefFile)
-	if worktrees := filepath.Dir(ownAt); err != nil || filepath.Base(worktrees) != "worktrees" ||
-		absolute(ownAt, back) != filepath.Join(at, ".git") {
-		return own, nil, sandbox.Errorf(sandbox.Failed, "its file .git leads to %q, which is no repository that has it as a "+
-			"worktree: name the repository itself, or run git worktree repair", target)
+	if own, err = common.OpenRoot(path.Join("worktrees", id) + "/."); err != nil {
+		return nil, common, unknown
 	}
-	common, _, err = openAllowed(allowed, filepath.Dir(filepath.Dir(ownAt)))
-	return own, common, err
+	back, err := readFile(own, "gitdir", maxRefFile)
+	if err != nil || absolute(filepath.Join(commonAt, "worktrees", id), back) != filepath.Join(at, ".git") {
+		return own, common, unknown
+	}
+	return own, common, nil
 }
 
 func absolute(dir, target string) string {

@@ -249,8 +249,11 @@ func TestNoLinkAndNoFileLeadsOutOfARepository(t *testing.T) {
 		"a link for a ref": {func(w worktree, other string) {
 			w.replace(".git/refs/heads/main", other+"/.git/refs/heads/main", os.Symlink)
 		}, "has no commit"},
-		"a link for HEAD":      {func(w worktree, other string) { w.replace(".git/HEAD", other+"/secret", os.Symlink) }, "no HEAD"},
-		"a .git elsewhere":     {func(w worktree, other string) { w.replace(".git", "gitdir: "+other+"/.git", writeFile) }, "--mount-allow"},
+		"a link for HEAD":   {func(w worktree, other string) { w.replace(".git/HEAD", other+"/secret", os.Symlink) }, "no HEAD"},
+		"a .git of another": {func(w worktree, other string) { w.replace(".git", "gitdir: "+other+"/.git", writeFile) }, "git worktree repair"},
+		"a .git elsewhere": {func(w worktree, other string) {
+			w.replace(".git", "gitdir: "+other+"/.git/worktrees/x", writeFile)
+		}, "--mount-allow"},
 		"alternates":           {func(w worktree, other string) { w.write(".git/objects/info/alternates", other+"/.git/objects\n") }, "alternates"},
 		"a FIFO for HEAD":      {func(w worktree, _ string) { w.replace(".git/HEAD", "", fifo) }, "no HEAD"},
 		"a FIFO for a ref":     {func(w worktree, _ string) { w.replace(".git/refs/heads/main", "", fifo) }, "not a regular file"},
@@ -300,9 +303,12 @@ func TestAWorktreeDoesNotLeadToARepositoryThatDoesNotKnowIt(t *testing.T) {
 	gittest.Git(t, "", nil, "clone", "--quiet", w.dir, other)
 	linked := filepath.Join(w.allowed, "linked")
 	gittest.Git(t, other, nil, "worktree", "add", "--quiet", "-b", "side", linked)
-	for name, target := range map[string]string{
-		"its directory": other + "/.git", "another's worktree": other + "/.git/worktrees/linked", "a made one": w.dir + "/made",
-		"one in a made repository": w.dir + "/made/worktrees/x",
+	for name, row := range map[string]struct{ target, says string }{
+		"its directory":            {other + "/.git", "git worktree repair"},
+		"another's worktree":       {other + "/.git/worktrees/linked", "git worktree repair"},
+		"a made one":               {w.dir + "/made", "git worktree repair"},
+		"one in a made repository": {w.dir + "/made/worktrees/x", "no HEAD or no objects"},
+		"a link to another's":      {w.dir + "/link/worktrees/linked", "git worktree repair"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, dir := range []string{"made", "made/worktrees/x"} {
@@ -310,8 +316,9 @@ func TestAWorktreeDoesNotLeadToARepositoryThatDoesNotKnowIt(t *testing.T) {
 				w.write(dir+"/gitdir", w.dir+"/.git")
 				w.write(dir+"/commondir", other+"/.git")
 			}
-			w.replace(".git", "gitdir: "+target, writeFile)
-			wantRefused(t, w.store, gitmirror.Source{URL: "file://" + w.dir}, "")
+			w.replace(".git", "gitdir: "+row.target, writeFile)
+			w.replace("link", other+"/.git", os.Symlink)
+			wantRefused(t, w.store, gitmirror.Source{URL: "file://" + w.dir}, row.says)
 		})
 	}
 	if problem := w.store.Check("file://" + linked); problem != "" {
