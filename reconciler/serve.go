@@ -308,7 +308,7 @@ func (c Config) load() (g loadedConfig, err error) {
 	if g.machine, err = host.New(c.Host); err != nil {
 		return g, err
 	}
-	if g.mirrors, err = c.Workspaces.store(c.LedgerURL); err != nil {
+	if g.mirrors, err = c.Workspaces.store(c.LedgerURL, g.machine); err != nil {
 		return g, err
 	}
 	if c.OIDC.Enabled() {

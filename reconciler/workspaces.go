@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,9 +24,10 @@ type Workspaces struct {
 	Proxy, CAFile string
 }
 
-// store returns the mirrors, nil if no host is allowed. Errors: Invalid.
-func (w Workspaces) store(ledgerURL string) (*gitmirror.Store, error) {
-	if len(w.Allow) == 0 {
+// store returns the mirrors of repositories on servers and on this machine, nil if neither a host nor a directory is
+// allowed. Errors: Invalid.
+func (w Workspaces) store(ledgerURL string, machine *host.Host) (*gitmirror.Store, error) {
+	if len(w.Allow) == 0 && !machine.HasDirectories() {
 		return nil, nil
 	}
 	dir := cmp.Or(w.Dir, ledger.MirrorDir(ledgerURL))
@@ -36,6 +38,6 @@ func (w Workspaces) store(ledgerURL string) (*gitmirror.Store, error) {
 		}
 		dir = filepath.Join(cache, "sandbox-reconciler", "mirrors")
 	}
-	return gitmirror.New(gitmirror.Config{Dir: dir, Allow: w.Allow, KnownHosts: w.KnownHosts, Proxy: w.Proxy,
-		CAFile: w.CAFile})
+	return gitmirror.New(gitmirror.Config{Dir: dir, Allow: w.Allow, Host: machine, KnownHosts: w.KnownHosts,
+		Proxy: w.Proxy, CAFile: w.CAFile})
 }

@@ -28,11 +28,14 @@ func GitURLProblem(text string) string {
 		strings.ContainsAny(text, `"'\`) {
 		return "must be a URL such as https://git.example.com/team/repository.git or git@git.example.com:team/repository.git"
 	}
+	if u.Scheme == fileScheme {
+		return fileURLProblem(u)
+	}
 	isSSH := u.Scheme == "ssh"
 	_, hasPassword := u.User.Password()
 	switch {
 	case !isSSH && u.Scheme != "https" && u.Scheme != "http":
-		return fmt.Sprintf("must begin with https:// or ssh://, not %q", u.Scheme)
+		return fmt.Sprintf("must begin with https://, ssh:// or file://, not %q", u.Scheme)
 	case !isSSH && u.User != nil:
 		return "must not contain a user or a password: use credential_secret"
 	case isSSH && (u.User.Username() == "" || strings.HasPrefix(u.User.Username(), "-")):
@@ -48,4 +51,19 @@ func GitURLProblem(text string) string {
 		return "must have the path of a repository, without \"..\", quotes and control characters"
 	}
 	return ""
+}
+
+// fileScheme is that of a repository on the service's machine.
+const fileScheme = "file"
+
+// fileURLProblem is GitURLProblem for a repository on the service's machine.
+func fileURLProblem(u *url.URL) string {
+	switch {
+	case u.Host != "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "":
+		return "must have nothing but a path after file://, such as file:///srv/git/repository"
+	case u.Path == "/" || strings.ContainsFunc(u.Path, isControl):
+		return "must have the path of a repository, without control characters"
+	default:
+		return sourceProblem(u.Path)
+	}
 }

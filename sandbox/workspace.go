@@ -15,7 +15,7 @@ type Workspace struct {
 	// Branch is the name of the branch that each lease gets. It may have the placeholders of BranchPlaceholders.
 	Branch string `json:"branch,omitempty" doc:"Branch of each lease. {agent}, {environment}, {lease} and {generation} are replaced. Default sandbox/{agent}/{generation}."`
 	// PushPrefix allows pushes, and begins the name of each pushed branch.
-	PushPrefix string `json:"push_prefix,omitempty" doc:"Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Default: no push."`
+	PushPrefix string `json:"push_prefix,omitempty" doc:"Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Not with file://, which is only read. Default: no push."`
 	// OnEnd says what becomes of the commits when the lease ends.
 	OnEnd WorkspaceEnd `json:"on_end,omitempty" enum:"bundle,push,discard" doc:"What becomes of the commits of a lease's branch when the lease ends: bundle keeps them and their diff for readers; push pushes them under push_prefix and keeps the diff, and keeps the bundle if the push fails; discard loses them. Default bundle."`
 	Path  string       `json:"path,omitempty" doc:"Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository."`
@@ -39,14 +39,14 @@ const MaxKeptWorkspace = 100 << 20
 
 // GitSource is a Git repository that the service fetches.
 type GitSource struct {
-	URL string `json:"url" doc:"URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow)."`
+	URL string `json:"url" doc:"URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). Or file:// and the absolute path of a repository on the service's machine, whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it."`
 	// Ref is a branch, a tag, a full name below refs/, or a commit.
 	Ref   string `json:"ref,omitempty" doc:"Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository."`
 	Depth int64  `json:"depth,omitempty" minimum:"0" doc:"Number of commits of history; 0 fetches all. Default 0."`
 	// Submodules are fetched too, from hosts that the service allows.
 	Submodules bool `json:"submodules,omitempty" doc:"Fetch submodules too, from hosts that the service allows. They get the credential only from the repository's own host. Default false."`
 	// Credential names the secret. No sandbox gets it.
-	Credential string `json:"credential_secret,omitempty" doc:"Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh. Default: none."`
+	Credential string `json:"credential_secret,omitempty" doc:"Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh, not with file. Default: none."`
 	// Username goes with the credential.
 	Username string `json:"username,omitempty" doc:"User that goes with the credential. Default x-access-token. Not with ssh, whose URL names the user."`
 	// KnownHosts are the keys that the server may have.
@@ -102,6 +102,12 @@ func (g GitSource) repositoryName() string {
 func (g GitSource) IsSSH() bool {
 	u, err := ParseGitURL(g.URL)
 	return err == nil && u.Scheme == "ssh"
+}
+
+// IsLocal reports whether the repository is on the service's machine.
+func (g GitSource) IsLocal() bool {
+	u, err := ParseGitURL(g.URL)
+	return err == nil && u.Scheme == fileScheme
 }
 
 // BranchOf returns the branch of one lease's generation.
@@ -178,7 +184,10 @@ func (s EnvironmentSpec) workspaceFields() (f []Field) {
 		bad("branch", "may contain only the placeholders %s", strings.Join(branchPlaceholders, ", "))
 	}
 	if w.PushPrefix != "" {
-		if problem := refProblem(w.PushPrefix + w.BranchOf("agent", "environment", "lease", 1)); problem != "" {
+		if w.Git != nil && w.Git.IsLocal() {
+			bad("push_prefix", "must not be set with file://: the repository is only read. Read the commits as a bundle "+
+				"(sandbox workspace bundle)")
+		} else if problem := refProblem(w.PushPrefix + w.BranchOf("agent", "environment", "lease", 1)); problem != "" {
 			bad("push_prefix", "and the branch: %s", problem)
 		}
 	}
@@ -232,6 +241,9 @@ func (g GitSource) fields() (f []Field) {
 	}
 	if g.Depth < 0 || g.Depth > MaxGitDepth {
 		bad("depth", "must be between 0 (all history) and %d", MaxGitDepth)
+	}
+	if g.IsLocal() && g.Credential != "" {
+		bad("credential_secret", "must not be set with file://: there is no server")
 	}
 	if g.IsSSH() {
 		if g.Credential == "" {

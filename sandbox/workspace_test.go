@@ -31,7 +31,7 @@ func TestWorkspacesAreChecked(t *testing.T) {
 	}
 	for field, values := range map[string][]string{
 		"git.url": {
-			"", "git.example.com/app", "ssh://git.example.com/app", "file:///srv/app",
+			"", "git.example.com/app", "ssh://git.example.com/app", "/srv/app",
 			"ssh://git:p@git.example.com/app", "ssh://-oProxyCommand=x@git.example.com/app", "git@git.example.com:../app",
 			"-x@git.example.com:app", "git@-x:app", "git@git.example.com:-x", "ssh://git@git.example.com/a%27b",
 			"git@git.example.com:a'b", "git@git.example.com:", "ssh://git@git.example.com/a%0ab",
@@ -140,5 +140,40 @@ func TestRepositoriesBehindSSH(t *testing.T) {
 		if len(got) != 1 || got[0] != "workspace.git."+name {
 			t.Errorf("without a sound %s, the problems are %q", name, got)
 		}
+	}
+}
+
+func TestARepositoryOfTheServicesMachineHasNeitherCredentialNorPush(t *testing.T) {
+	t.Parallel()
+	for field, change := range map[string]func(w *sandbox.Workspace){
+		"":                                func(*sandbox.Workspace) {},
+		"workspace.git.credential_secret": func(w *sandbox.Workspace) { w.Git.Credential = "token" },
+		"workspace.git.username":          func(w *sandbox.Workspace) { w.Git.Username = "ann" },
+		"workspace.git.known_hosts":       func(w *sandbox.Workspace) { w.Git.KnownHosts = "a" },
+		"workspace.push_prefix":           func(w *sandbox.Workspace) { w.PushPrefix = "agents/" },
+		"workspace.on_end":                func(w *sandbox.Workspace) { w.OnEnd = sandbox.WorkspaceEndPush },
+	} {
+		got := workspaceProblems(func(s *sandbox.EnvironmentSpec) {
+			s.Workspace.Git = &sandbox.GitSource{URL: "file:///srv/git/my%20app", Ref: "main", Depth: 3}
+			s.Workspace.Path = "/workspace/app"
+			change(s.Workspace)
+		})
+		if strings.Join(got, " ") != field {
+			t.Errorf("there are problems with %q, want %q", got, field)
+		}
+	}
+	for _, url := range []string{
+		"file:srv", "file:", "file://", "file:///", "file://localhost/srv/app", "file://u@/srv/app", "file:///srv/../etc",
+		"file:///srv/%2e%2e/etc", "file:///srv/app/", "file:///srv//app", "file:///srv/app?x=1", "file:///srv/app#x",
+		"file:///srv/a%0ab", "file:///srv/a%00b",
+	} {
+		got := workspaceProblems(func(s *sandbox.EnvironmentSpec) { s.Workspace.Git = &sandbox.GitSource{URL: url} })
+		if strings.Join(got, " ") != "workspace.git.url" {
+			t.Errorf("%s has problems with %q", url, got)
+		}
+	}
+	w := sandbox.EnvironmentSpec{Workspace: &sandbox.Workspace{Git: &sandbox.GitSource{URL: "file:///srv/git/app"}}}
+	if got := w.WithDefaults().Workspace.Path; got != "/workspace/app" {
+		t.Errorf("its default path is %s", got)
 	}
 }

@@ -28,6 +28,7 @@ type Secrets interface {
 
 // Config configures a Service. All fields except Store are required.
 type Config struct {
+	Core    *lifecycle.Core
 	Secrets Secrets
 	// Store fetches archives. Without it, environments cannot have any.
 	Store *gitmirror.Store
@@ -50,8 +51,6 @@ const (
 	tries       = 3
 	wait        = time.Second
 	fillTimeout = 10 * time.Minute
-	// maxUnpacked bounds the content of one archive, in bytes.
-	maxUnpacked = 4 << 30
 	// decoderMemory bounds what an archive may ask of the decoder, in bytes. The window of zstd -19 is 8 MiB.
 	decoderMemory = 64 << 20
 )
@@ -81,14 +80,21 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginnin
 		ctx, cancel := context.WithTimeout(ctx, fillTimeout)
 		defer cancel()
 		defer context.AfterFunc(v.Life, cancel)()
+		ctx, stop := v.Core.WhileWanted(ctx, t.Row.ID, errUnwanted)
+		defer stop()
 		for _, a := range archives {
-			if err := v.unpack(ctx, t, a, sealed); err != nil {
+			if err := v.unpack(ctx, t, a, sealed); errors.Is(context.Cause(ctx), errUnwanted) {
+				return nil, errUnwanted
+			} else if err != nil {
 				return nil, v.failed(a, err)
 			}
 		}
 		return nil, nil
 	}, nil
 }
+
+// errUnwanted: the lease ended before its archives were unpacked.
+var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its archives were unpacked")
 
 // unpack fetches an archive and unpacks it into an unused sandbox.
 func (v *Service) unpack(ctx context.Context, t *lifecycle.Step, a sandbox.Archive,
@@ -114,7 +120,7 @@ func (v *Service) unpack(ctx context.Context, t *lifecycle.Step, a sandbox.Archi
 		return err
 	}
 	defer stream.Close()
-	bounded := &limited{from: stream, left: maxUnpacked}
+	bounded := &limited{from: stream, left: v.Store.Limits.TreeBytes, limit: v.Store.Limits.TreeBytes}
 	err = t.On.CopyTo(ctx, t.Handle, a.Target, bounded)
 	if bounded.err != nil { // of the archive, not of the sandbox
 		return bounded.err
@@ -186,15 +192,15 @@ func decompressed(from io.Reader) (io.ReadCloser, error) {
 
 // limited bounds what is read, and keeps the error of the archive.
 type limited struct {
-	from io.Reader
-	left int64
-	err  error
+	from        io.Reader
+	left, limit int64
+	err         error
 }
 
 func (l *limited) Read(p []byte) (int, error) {
 	n, err := l.from.Read(p)
 	if l.left -= int64(n); l.left < 0 {
-		l.err = sandbox.Errorf(sandbox.Failed, "it has more than the limit of %d bytes", int64(maxUnpacked)).
+		l.err = sandbox.Errorf(sandbox.Failed, "it has more than the limit of %d bytes", l.limit).
 			WithReason(sandbox.ReasonResourceLimitExceeded)
 		return 0, l.err
 	}

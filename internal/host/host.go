@@ -18,8 +18,8 @@ import (
 
 // Config is what an operator allows. Its zero value allows nothing.
 type Config struct {
-	// Directories may be mounted and copied from, with all that is below them. No user who is not
-	// trusted with the whole machine may write there: a link that is put there later is followed.
+	// Directories may be mounted and copied from, and hold Git repositories of workspaces, with all that is below them.
+	// No user who is not trusted with the whole machine may write there: a link that is put there later is followed.
 	Directories []string
 	// Variables may be passed to sandboxes; "*" stands for all of them.
 	Variables []string
@@ -128,7 +128,7 @@ func (h *Host) variableProblem(name string) string {
 func (h *Host) allowed(p string) (target, problem string) {
 	refused := fmt.Sprintf(
 		"%q lies in no directory that is allowed: the reconciler must be started with --mount-allow for it", p)
-	if h == nil || len(h.directories) == 0 {
+	if !h.HasDirectories() {
 		return "", refused
 	}
 	target, err := resolve(p)
@@ -145,6 +145,32 @@ func (h *Host) allowed(p string) (target, problem string) {
 		return "", refused
 	}
 	return target, ""
+}
+
+// HasDirectories reports whether any directory is allowed.
+func (h *Host) HasDirectories() bool { return h != nil && len(h.directories) > 0 }
+
+// OpenDirectory opens a directory that lies in an allowed one, and returns its path without links. Nothing that is
+// changed meanwhile leads out of the allowed directory. The caller closes it. Errors: Invalid.
+func (h *Host) OpenDirectory(p string) (dir *os.Root, resolved string, err error) {
+	resolved, problem := h.allowed(p)
+	if problem != "" {
+		return nil, "", sandbox.Errorf(sandbox.Invalid, "%s", problem)
+	}
+	within := h.directories[slices.IndexFunc(h.directories, func(d string) bool { return sandbox.Within(resolved, d) })]
+	top, err := os.OpenRoot(within)
+	if err != nil {
+		return nil, "", sandbox.Errorf(sandbox.Invalid, "opening %q: %w", p, err)
+	}
+	defer func() { _ = top.Close() }() // only read
+	relative, err := filepath.Rel(within, resolved)
+	if err == nil {
+		dir, err = top.OpenRoot(relative + "/.") // a FIFO is then not waited for
+	}
+	if err != nil {
+		return nil, "", sandbox.Errorf(sandbox.Invalid, "opening %q: %w", p, err)
+	}
+	return dir, resolved, nil
 }
 
 // Env returns the variables that a sandbox is passed. Errors: Invalid, as Check.

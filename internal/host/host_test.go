@@ -104,6 +104,35 @@ func TestALinkLeadsToNothingThatIsNotAllowed(t *testing.T) {
 	wantRefused(t, err, "mounts[0].source", "leads to "+outside)
 }
 
+func TestADirectoryIsOpenedOnlyWithinAnAllowedOne(t *testing.T) {
+	other := tree(t, "secret")
+	dir := tree(t, "app/file", "app/out -> "+other+"/secret", "in -> app", "out -> "+other)
+	h := newHost(t, host.Config{Directories: []string{dir}})
+	for _, name := range []string{"/app", "/in"} {
+		root, resolved, err := h.OpenDirectory(dir + name)
+		if err != nil || resolved != dir+"/app" {
+			t.Fatalf("%s is %s: %v", name, resolved, err)
+		}
+		if _, err := root.Stat("file"); err != nil {
+			t.Error(err)
+		}
+		if _, err := root.Stat("out"); err == nil {
+			t.Error("a link leads out of the directory")
+		}
+		if err := root.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, p := range []string{dir + "/out", other, "/", dir + "/none", dir + "/app/file", "app"} {
+		if _, _, err := h.OpenDirectory(p); sandbox.CodeOf(err) != sandbox.Invalid {
+			t.Errorf("%s ends with %v", p, err)
+		}
+	}
+	if _, _, err := (*host.Host)(nil).OpenDirectory(dir); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("where nothing is allowed, the error is %v", err)
+	}
+}
+
 func TestWhatGivesTheMachineAwayCannotBeAllowed(t *testing.T) {
 	t.Parallel()
 	link := tree(t, "etc -> /etc")

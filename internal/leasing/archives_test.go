@@ -6,12 +6,15 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -26,7 +29,7 @@ type archiveServer struct {
 	asked   atomic.Int64
 }
 
-func newArchiveServer(t *testing.T) (*archiveServer, *gitmirror.Store) {
+func newArchiveServer(t *testing.T, limits ...gitmirror.Limits) (*archiveServer, *gitmirror.Store) {
 	t.Helper()
 	b := &archiveServer{objects: make(map[string][]byte)}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,15 +45,30 @@ func newArchiveServer(t *testing.T) (*archiveServer, *gitmirror.Store) {
 		}
 	}))
 	t.Cleanup(b.Close)
-	store, err := gitmirror.New(gitmirror.Config{Dir: t.TempDir(), Allow: []string{b.URL}})
+	config := gitmirror.Config{Dir: t.TempDir(), Allow: []string{b.URL}}
+	for _, l := range limits {
+		config.Limits = l
+	}
+	store, err := gitmirror.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b, store
 }
 
-// put stores an archive of one file, and returns it as an environment names it.
-func (b *archiveServer) put(t *testing.T, name string, compress func(io.Writer) (io.WriteCloser, error)) sandbox.Archive {
+// serve serves a file, and returns it as an environment names it.
+func (b *archiveServer) serve(name string, content []byte) sandbox.Archive {
+	b.objects["/"+name] = content
+	sum := sha256.Sum256(content)
+	return sandbox.Archive{
+		URL: b.URL + "/" + name, SHA256: hex.EncodeToString(sum[:]), Target: "/workspace/" + name[:3],
+		Credential: "token", Header: "X-Key",
+	}
+}
+
+// packed serves a compressed tar stream, which write makes.
+func (b *archiveServer) packed(t *testing.T, name string, compress func(io.Writer) (io.WriteCloser, error),
+	write func(w *tar.Writer) error) sandbox.Archive {
 	t.Helper()
 	var content bytes.Buffer
 	z, err := compress(&content)
@@ -58,23 +76,20 @@ func (b *archiveServer) put(t *testing.T, name string, compress func(io.Writer) 
 		t.Fatal(err)
 	}
 	w := tar.NewWriter(z)
-	for _, step := range []func() error{
-		func() error {
-			return w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "src/README", Mode: 0o644, Size: 5})
-		},
-		func() error { _, err := io.WriteString(w, "hello"); return err },
-		w.Close, z.Close,
-	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+	if err := errors.Join(write(w), w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
 	}
-	b.objects["/"+name] = content.Bytes()
-	sum := sha256.Sum256(content.Bytes())
-	return sandbox.Archive{
-		URL: b.URL + "/" + name, SHA256: hex.EncodeToString(sum[:]), Target: "/workspace/" + name[:3],
-		Credential: "token", Header: "X-Key",
-	}
+	return b.serve(name, content.Bytes())
+}
+
+// put serves an archive of one file.
+func (b *archiveServer) put(t *testing.T, name string, compress func(io.Writer) (io.WriteCloser, error)) sandbox.Archive {
+	t.Helper()
+	return b.packed(t, name, compress, func(w *tar.Writer) error {
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "src/README", Mode: 0o644, Size: 5})
+		_, writeErr := io.WriteString(w, "hello")
+		return errors.Join(err, writeErr)
+	})
 }
 
 func gzipped(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil }
@@ -121,10 +136,7 @@ func TestAnArchiveThatCannotBeUnpackedFailsTheLease(t *testing.T) {
 	absent.URL = b.URL + "/absent.tar?signature=" + secretValue
 	forbidden := good
 	forbidden.Credential, forbidden.Header = "", ""
-	b.objects["/bad.tar.gz"] = []byte("\x1f\x8bno gzip")
-	sum := sha256.Sum256(b.objects["/bad.tar.gz"])
-	damaged := good
-	damaged.URL, damaged.SHA256 = b.URL+"/bad.tar.gz", hex.EncodeToString(sum[:])
+	damaged := b.serve("bad.tar.gz", []byte("\x1f\x8bno gzip"))
 	for says, a := range map[string]sandbox.Archive{
 		"its SHA-256 is " + good.SHA256 + ", not 0000": changed,
 		"the server answers with 404 Not Found":        absent,
@@ -143,6 +155,93 @@ func TestAnArchiveThatCannotBeUnpackedFailsTheLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The contract of backends has more rows of names and links that leave the target: see executortest.
+func TestArchivesWithTooMuchOrWithNamesThatLeaveFailTheLease(t *testing.T) {
+	b, store := newArchiveServer(t, gitmirror.Limits{PackBytes: 100_000, TreeBytes: 1 << 20})
+	zeros := func(w *tar.Writer) error {
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "zeros", Mode: 0o644, Size: 16 << 20})
+		_, writeErr := io.CopyN(w, zeroReader{}, 16<<20)
+		return errors.Join(err, writeErr)
+	}
+	noise := func(w *tar.Writer) error {
+		err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "noise", Mode: 0o644, Size: 200_000})
+		_, writeErr := io.CopyN(w, rand.NewChaCha8([32]byte{}), 200_000)
+		return errors.Join(err, writeErr)
+	}
+	entries := func(w *tar.Writer) (err error) {
+		for range 5000 { // they have 512 bytes each, and nothing else
+			err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644}))
+		}
+		return err
+	}
+	above := func(w *tar.Writer) error {
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "../../data/x"})
+	}
+	const unpacked = "it has more than the limit of 1048576 bytes"
+	for name, row := range map[string]struct {
+		archive sandbox.Archive
+		says    string
+	}{
+		"a bomb of gzip":   {b.packed(t, "one.tar.gz", gzipped, zeros), unpacked},
+		"a bomb of zstd":   {b.packed(t, "two.tar.zst", zstded, zeros), unpacked},
+		"too many entries": {b.packed(t, "six.tar.gz", gzipped, entries), unpacked},
+		"a file too large": {b.packed(t, "big.tar.gz", gzipped, noise), "more than the limit of 100000 bytes"},
+		"no tar stream":    {b.serve("txt.tar", []byte(strings.Repeat("text ", 1000))), "invalid tar header"},
+		"nothing":          {b.serve("nil.tar", nil), "it is no tar archive"},
+		"a name above":     {b.packed(t, "abo.tar.gz", gzipped, above), "../../data/x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.useMirrors(store)
+				w.environment(withSecret, func(p *sandbox.PutEnvironment) { p.Archives = []sandbox.Archive{row.archive} })
+				_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
+				if sandbox.ReasonOf(err) != sandbox.ReasonArchiveFailed || !strings.Contains(err.Error(), row.says) {
+					w.Errorf("the error is %v, want %q", err, row.says)
+				}
+			})
+		})
+	}
+}
+
+// zeroReader has no end.
+type zeroReader struct{}
+
+func (zeroReader) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func TestALeaseThatIsReleasedDuringAHangingFetchOfAnArchiveEndsAtOnce(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	store, err := gitmirror.New(gitmirror.Config{Dir: t.TempDir(), Allow: []string{server.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inWorld(t, func(w *world) {
+		w.useMirrors(store)
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.Archives = []sandbox.Archive{
+				{URL: server.URL + "/a.tar", SHA256: strings.Repeat("0", 64), Target: "/workspace/a"}}
+		})
+		l := w.acquireLater()
+		<-asked
+		began := w.now()
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+			t.Fatal(err)
+		}
+		w.want(w.lease(l.ID), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+		if took := w.now().Sub(began); took > 5*time.Second {
+			t.Errorf("its end took %s", took)
+		}
+	})
 }
 
 func TestArchivesThatAreWrongAreNamed(t *testing.T) {

@@ -152,7 +152,8 @@ func (e *Engine) addParts(c Config) {
 	})
 	e.snapshots = snapshots.New(
 		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
-	e.archives = archives.New(archives.Config{Secrets: e.secrets, Store: c.Mirrors, Life: e.Life(), Log: c.Logger})
+	e.archives = archives.New(archives.Config{Core: e.Core, Secrets: e.secrets, Store: c.Mirrors, Life: e.Life(),
+		Log: c.Logger})
 	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
 	e.workspace = workspace.New(workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors,
 		Outputs: e.outputs, Life: e.Life(), Log: c.Logger})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	hostaccess "github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gittest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -227,6 +228,56 @@ func TestAWorkspaceFromAHostThatIsNotAllowedIsRefused(t *testing.T) {
 				Git: &sandbox.GitSource{URL: "https://git.example.com/app"}}}})
 		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "--workspace-allow git.example.com") {
 			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestAWorktreeOfTheMachineIsAWorkspaceWhereItsDirectoryIsAllowed(t *testing.T) {
+	repo := gittest.New(t).Repository("app.git", map[string]string{"README": "hello"})
+	machine, err := hostaccess.New(hostaccess.Config{Directories: []string{repo.Dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirrors, err := gitmirror.New(gitmirror.Config{Dir: t.TempDir(), Host: machine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inWorld(t, func(w *world) {
+		p := sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player",
+			Workspace: &sandbox.Workspace{Git: &sandbox.GitSource{URL: "file://" + repo.Path}}}}
+		put := func(dir string) error {
+			p.Workspace.Git.URL = "file://" + dir
+			_, err := w.engine.PutEnvironment(w.Context(), p)
+			return err
+		}
+		refused := func(err error, says string) {
+			w.Helper()
+			var e *sandbox.Error
+			if !errors.As(err, &e) || e.Code != sandbox.Invalid || len(e.Fields) != 1 || e.Fields[0].Name != "workspace.git.url" ||
+				!strings.Contains(e.Fields[0].Problem, says) {
+				w.Errorf("the error is %v, want %q", err, says)
+			}
+		}
+		refused(put(repo.Path), "--mount-allow")
+		w.useMirrors(mirrors)
+		refused(put("/srv/app"), "is not there")
+		refused(put("/etc"), "--mount-allow")
+		refused(put(repo.Dir), "not a Git repository")
+		w.startLoop()
+		w.environment(func(e *sandbox.PutEnvironment) {
+			p.Workspace.Git.URL = "file://" + repo.Path
+			e.Workspace = p.Workspace
+		})
+		l := w.acquire(ann)
+		if text, _ := w.backend.FileOf(l.SandboxID, "/workspace/app/README"); text != "hello" {
+			t.Errorf("the workspace has %q", text)
+		}
+		if config, _ := w.backend.FileOf(l.SandboxID, "/workspace/app/.git/config"); strings.Contains(config, repo.Dir) {
+			t.Errorf("the sandbox sees a path of the machine: %s", config)
+		}
+		_, err := w.engine.PushWorkspace(w.Context(), sandbox.LeaseRef{ID: l.ID})
+		if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "only read") {
+			t.Errorf("a push ends with %v", err)
 		}
 	})
 }

@@ -65,6 +65,8 @@ func (v *Service) mayPush(p pushing, began sandbox.WorkspaceReady) error {
 	switch {
 	case w == nil || w.Git == nil || w.Git.URL != began.URL:
 		return bad("its environment does not have the repository %s any more", began.URL)
+	case w.Git.IsLocal():
+		return bad("its repository is on the reconciler's machine and is only read: read the commits as a bundle")
 	case w.PushPrefix == "":
 		return bad("set push_prefix of its environment's workspace to allow it")
 	case v.Mirrors == nil:

@@ -41,7 +41,8 @@ func archiveAttribute() schema.ListNestedAttribute {
 		Validators: []validator.List{given.NoNulls{}},
 		MarkdownDescription: fmt.Sprintf("Tar archives, plain or compressed with gzip or zstd, that each sandbox starts "+
 			"with, at most %d, such as a repository in a bucket. The reconciler fetches them before `post_start`. Needs a "+
-			"reconciler that was started with `--workspace-allow` for the host. Docker only. Changed in place, for new generations. "+
+			"reconciler that was started with `--workspace-allow` for the host. Docker only. Changed in place, for new "+
+			"generations. "+
 			"Default: none.", sandbox.MaxArchives),
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"url": required("URL with `https`. Terraform's state and the ledger contain the signature of a presigned URL; a " +

@@ -312,6 +312,8 @@ companions = { a = { image = "a" } }`, `companions must not be set on Cloudflare
 		{`mount = [{ source = "/maps", target = "/maps" }]`, `mount[0].source "/maps" lies in no directory`},
 		{`workspace = { git = { url = "https://git.example.com/app" } }`,
 			`workspace.git.url "https://git.example.com/app" is on no host that is allowed`},
+		{`workspace = { git = { url = "file:///srv/app" } }`,
+			`workspace.git.url "file:///srv/app" is in no directory that is allowed`},
 		{`copy = [{ source = "/maps", target = "/workspace" }]`, `copy[0].source "/maps" lies in no directory`},
 		{"timeouts {\n create = \"0s\"\n}", `timeouts.create must be more than 0s`},
 	}

@@ -51,16 +51,17 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 		Optional: true,
 		MarkdownDescription: "Git repository that each sandbox starts with. The reconciler fetches it before `post_start`. " +
 			"Its credential stays outside of the sandbox. Needs a reconciler that was started with `--workspace-allow` for " +
-			"the host; see the [guide on workspaces](../guides/workspaces.md). Docker only. Changed in place, for new " +
-			"generations. Default: none.",
+			"the host, or with `--mount-allow` for a directory of its machine; see the [guide on " +
+			"workspaces](../guides/workspaces.md). Docker only. Changed in place, for new generations. Default: none.",
 		Attributes: map[string]schema.Attribute{
 			"git": schema.SingleNestedAttribute{
 				MarkdownDescription: "The repository.",
 				Required:            true,
 				Attributes: map[string]schema.Attribute{
 					"url": schema.StringAttribute{
-						MarkdownDescription: "URL with `https`, such as `https://git.example.com/team/app.git`, or with `ssh`, such as " +
-							"`git@git.example.com:team/app.git`.",
+						MarkdownDescription: "URL with `https`, such as `https://git.example.com/team/app.git`, with `ssh`, such as " +
+							"`git@git.example.com:team/app.git`, or with `file` for a repository or worktree on the reconciler's " +
+							"machine, such as `file:///srv/git/app`. From that, only commits are read, and nothing is written to it.",
 						Required: true,
 					},
 					"ref": text("Branch, tag, full name below `refs/`, or commit of 40 digits. Default: the repository's `HEAD`."),
@@ -75,23 +76,23 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 							"repository's own host get the credential. Default: `false`.",
 						Optional: true,
 					},
-					"credential_secret": text("Name of the secret in `secrets` that is the password or token, or the private key for " +
-						"`ssh`. No sandbox gets that secret. Required with `ssh`. Default: no credential."),
+					"credential_secret": text("Name of the secret in `secrets` that is the password or token, or the private key " +
+						"for `ssh`. No sandbox gets that secret. Required with `ssh`, not with `file`. Default: no credential."),
 					"username": text("User that goes with the credential. Default: `" + sandbox.DefaultGitUsername + "`. Not with " +
 						"`ssh`, whose URL names the user."),
-					"known_hosts": text("Lines with the keys that an `ssh` server may have, as in `~/.ssh/known_hosts`. No other key " +
-						"is trusted. Default: those of the reconciler (`--workspace-known-hosts`)."),
+					"known_hosts": text("Lines with the keys that an `ssh` server may have, as in `~/.ssh/known_hosts`. No other " +
+						"key is trusted. Default: those of the reconciler (`--workspace-known-hosts`)."),
 				},
 			},
 			"branch": text("Branch of each lease. `{agent}`, `{environment}`, `{lease}` and `{generation}` are replaced. " +
 				"Default: `" + sandbox.DefaultWorkspaceBranch + "`."),
 			"push_prefix": text("Lets callers push a lease's branch to the repository, under this prefix and the branch's " +
-				"name, such as `agents/`. The reconciler pushes, with the credential. Default: no push."),
+				"name, such as `agents/`. The reconciler pushes, with the credential. Not with a `file` URL. Default: no push."),
 			"on_end": schema.StringAttribute{
 				MarkdownDescription: "What becomes of the commits of a lease's branch when the lease ends. `bundle`: they are " +
-					"kept as a bundle, with their diff, and can be read after the end. `push`: they are pushed under `push_prefix`, and " +
-					"the diff is kept; if the push fails, the bundle is kept too. `discard`: they are lost. The sandbox is frozen at " +
-					"the end and removed at most 30 s later. Default: `bundle`.",
+					"kept as a bundle, with their diff, and can be read after the end. `push`: they are pushed under `push_prefix`, " +
+					"and the diff is kept; if the push fails, the bundle is kept too. `discard`: they are lost. The sandbox is " +
+					"frozen at the end and removed at most 30 s later. Default: `bundle`.",
 				Optional: true,
 				Validators: []validator.String{stringvalidator.OneOf(string(sandbox.WorkspaceEndBundle),
 					string(sandbox.WorkspaceEndPush), string(sandbox.WorkspaceEndDiscard))},
@@ -107,10 +108,15 @@ func (r *Resource) checkWorkspace(m *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded || m.Workspace == nil || m.Workspace.Git == nil {
 		return nil
 	}
+	git := sandbox.GitSource{URL: m.Workspace.Git.URL.ValueString()}
+	where, flag := "on no host that is allowed", "--workspace-allow for the host"
+	if git.IsLocal() {
+		where, flag = "in no directory that is allowed", "--mount-allow for the directory"
+	}
 	at := path.Root("workspace").AtName("git").AtName("url")
 	diags.AddAttributeError(at, "Workspace Without A Reconciler", fmt.Sprintf(
-		"workspace.git.url %s is on no host that is allowed: without a reconciler, no repository is fetched. Configure a "+
-			"reconciler that was started with --workspace-allow for the host.", m.Workspace.Git.URL))
+		"workspace.git.url %s is %s: without a reconciler, no repository is fetched. Configure a reconciler that was "+
+			"started with %s.", m.Workspace.Git.URL, where, flag))
 	return diags
 }
 

@@ -35,6 +35,9 @@ func testExport(t *testing.T, cfg Config) {
 		"another sandbox gets the same files":              exportRestored,
 		"files of one that is at rest are read":            readDisk,
 		"one that attacks is frozen and read":              readDiskOfAttacker,
+		"hostile files are read as files":                  readDiskOfHostileFiles,
+		"a hostile directory leads to no other":            readDiskOfHostileRoots,
+		"a disk that is too large to read is let go":       readDiskTooLarge,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,7 @@ type Limits struct {
 	UnpackedBytes int64
 	// Objects bounds the objects of a pack.
 	Objects int64
-	// TreeBytes and Files bound a checkout, with its submodules.
+	// TreeBytes and Files bound a checkout, with its submodules. TreeBytes also bounds an archive, unpacked.
 	TreeBytes, Files int64
 	// Time bounds the fetch of one repository.
 	Time time.Duration
@@ -80,21 +80,30 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	res.Body = &boundedBody{ReadCloser: res.Body, left: b.limit, limit: b.limit}
+	res.Body = &boundedBody{ReadCloser: res.Body, what: "the answer of the server", left: b.limit, limit: b.limit}
 	return res, nil
 }
 
 type boundedBody struct {
 	io.ReadCloser
+	what        string
 	left, limit int64
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, tooLarge("the answer of the server", b.limit, "bytes")
+		return 0, b.exceeded()
 	}
 	return n, err
+}
+
+// exceeded is the error of the bound, nil if what was read is within it.
+func (b *boundedBody) exceeded() error {
+	if b.left >= 0 {
+		return nil
+	}
+	return tooLarge(b.what, b.limit, "bytes")
 }
 
 // interruptible ends reads of a file when a context ends.

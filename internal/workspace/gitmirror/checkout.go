@@ -68,11 +68,11 @@ func (s *Store) Checkout(ctx context.Context, src Source) (*Checkout, error) {
 
 // checkout is Checkout for one repository. total counts over all repositories of a call.
 func (s *Store) checkout(ctx context.Context, src Source, total *Checkout) (c *Checkout, err error) {
-	r, err := s.connect(ctx, src)
+	r, err := s.open(ctx, src)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = r.session.Close() }()
+	defer func() { _ = r.Close() }() // only read
 	ref, err := r.resolve()
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (s *Store) checkout(ctx context.Context, src Source, total *Checkout) (c *C
 		}
 	}()
 	defer recovered(&err)
-	if err := s.fill(ctx, r, m, ref.want, c); err != nil {
+	if err := s.fill(ctx, r, m, ref.want, src.Depth, c); err != nil {
 		return nil, err
 	}
 	if c.entries, err = list(ctx, c.objects, c.commit.TreeHash, s.Limits, total); err != nil {
@@ -114,13 +114,15 @@ func recovered(err *error) {
 }
 
 // fill brings a mirror to a tip, and opens it for a checkout.
-func (s *Store) fill(ctx context.Context, r *remote, m *mirror, want plumbing.Hash, c *Checkout) error {
+func (s *Store) fill(ctx context.Context, r repository, m *mirror, want plumbing.Hash, depth int,
+	c *Checkout) (err error) {
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
 	defer m.unlock()
-	if _, err := os.Stat(filepath.Join(m.dir, "tips", want.String())); err != nil {
-		if err := r.fetch(ctx, m, want, s.Limits); err != nil {
+	own, complete := m.tip(want)
+	if !complete {
+		if own, err = r.fetch(ctx, m, want, s.Limits); err != nil {
 			return err
 		}
 	}
@@ -130,18 +132,19 @@ func (s *Store) fill(ctx context.Context, r *remote, m *mirror, want plumbing.Ha
 		_ = objects.Close() // only read
 		leave()
 	}
-	var err error
 	if c.commit, err = commitOf(objects, want); err != nil {
 		return err
 	}
 	c.Commit = c.commit.Hash.String()
-	reached, shallow, err := reach(ctx, objects, c.commit, r.source.Depth, s.Limits.Objects)
+	reached, shallow, err := reach(ctx, objects, c.commit, depth, s.Limits.Objects)
 	if err != nil {
 		return err
 	}
 	c.shallow = shallow
-	c.pack, err = m.export(ctx, want, c.commit.Hash, reached, s.Limits)
-	return err
+	if c.pack, err = m.export(ctx, own, c.commit.Hash, reached, s.Limits); err != nil || complete {
+		return err
+	}
+	return m.addTip(want, own) // all of it was read
 }
 
 // reach returns all objects of a commit's history of a depth, and the commits whose parents are left out.
@@ -183,11 +186,12 @@ func reach(ctx context.Context, objects *filesystem.Storage, from *object.Commit
 	return trees.all, shallow, nil
 }
 
-// export returns a pack with the objects of a commit and nothing else, which it makes unless the mirror has it.
-func (m *mirror) export(ctx context.Context, want, commit plumbing.Hash, all []plumbing.Hash,
+// export returns a pack with the objects of a commit and nothing else, which it makes unless the mirror has it: own, or
+// an earlier export.
+func (m *mirror) export(ctx context.Context, own string, commit plumbing.Hash, all []plumbing.Hash,
 	l Limits) (string, error) {
-	if own := m.ownPack(want); own != "" {
-		return own, nil
+	if own != "" {
+		return filepath.Join(m.dir, "objects", "pack", own), nil
 	}
 	to := filepath.Join(m.dir, "exports", commit.String())
 	if _, err := os.Stat(to + ".idx"); err == nil {

@@ -99,17 +99,20 @@ type incoming struct {
 func (in *incoming) read(from io.Reader) error {
 	in.loose = in.mirror.open()
 	defer func() { _ = in.loose.Close() }() // its objects are stored
-	entries := tar.NewReader(&boundedBody{ReadCloser: io.NopCloser(from), left: in.limits.PackBytes,
-		limit: in.limits.PackBytes})
+	tail := &zeros{from: &boundedBody{ReadCloser: io.NopCloser(from), what: "the repository",
+		left: in.limits.PackBytes, limit: in.limits.PackBytes}}
+	entries := tar.NewReader(tail)
 	for {
 		if err := in.ctx.Err(); err != nil {
 			return sandbox.Errorf(sandbox.Timeout, "reading the repository: %w", err)
 		}
 		h, err := entries.Next()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF) && tail.n < tarEnd:
+			return sandbox.Errorf(sandbox.Failed, "its stream has no end: %w", io.ErrUnexpectedEOF)
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		_, name, _ := strings.Cut(h.Name, "/") // .git itself
@@ -120,6 +123,25 @@ func (in *incoming) read(from io.Reader) error {
 			return err
 		}
 	}
+}
+
+// tarEnd is how many zero bytes end a tar stream. A writer that fails on the way leaves them out.
+const tarEnd = 1024
+
+// zeros counts the zero bytes at the end of what was read.
+type zeros struct {
+	from io.Reader
+	n    int
+}
+
+func (z *zeros) Read(p []byte) (int, error) {
+	n, err := z.from.Read(p)
+	rest := bytes.TrimRight(p[:n], "\x00")
+	if len(rest) > 0 {
+		z.n = 0
+	}
+	z.n += n - len(rest)
+	return n, err
 }
 
 // entry reads one file. Its name only decides how it is read.

@@ -235,6 +235,70 @@ func TestHostileRepositoriesOfSandboxesAreRefused(t *testing.T) {
 	}
 }
 
+// withEntries puts entries without content before those of a stream.
+func withEntries(t *testing.T, stream *bytes.Buffer, headers ...tar.Header) *bytes.Buffer {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	var err error
+	for _, h := range headers {
+		err = errors.Join(err, w.WriteHeader(&h))
+	}
+	if err := errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	b.Write(stream.Bytes())
+	return &b
+}
+
+func TestOnlyRegularFilesOfARepositoryAreRead(t *testing.T) {
+	t.Parallel()
+	w := newWork(t, 0)
+	tip := w.commit(map[string]string{"a": "work\n"})
+	var odd []tar.Header
+	for _, kind := range []byte{tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo} {
+		for _, name := range []string{"refs/heads/sandbox/ann/1", "packed-refs", "objects/pack/pack-x.pack", "objects/ab/" +
+			strings.Repeat("0", 38), "HEAD", "objects"} {
+			odd = append(odd, tar.Header{Typeflag: kind, Name: ".git/" + name, Linkname: "/etc/passwd"})
+		}
+	}
+	for _, name := range []string{"new\nline", "b\xff\xfe", "../../x", "-rf", `a\b`, strings.Repeat("d/", 3000) + "x", "/etc/x", "."} {
+		odd = append(odd, tar.Header{Typeflag: tar.TypeReg, Name: ".git/" + name})
+	}
+	for range 50_000 {
+		odd = append(odd, tar.Header{Typeflag: tar.TypeReg, Name: ".git/many/x"})
+	}
+	c, err := w.collect(withEntries(t, dotGit(t, w.dir), odd...), gitmirror.Limits{})
+	if err != nil || c.Commits != 1 || c.Tip.String() != tip {
+		t.Errorf("collected %+v: %v", c, err)
+	}
+	empty := t.TempDir()
+	if err := os.Mkdir(filepath.Join(empty, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]*bytes.Buffer{
+		"a link": withEntries(t, dotGit(t, empty), tar.Header{Typeflag: tar.TypeSymlink, Name: ".git", Linkname: w.dir + "/.git"}),
+		"a FIFO": withEntries(t, dotGit(t, empty), tar.Header{Typeflag: tar.TypeFifo, Name: ".git"}),
+		"a file": dotGit(t, empty, [2]string{".git", "gitdir: " + w.dir + "/.git"}),
+	} {
+		if _, err := w.collect(in, gitmirror.Limits{}); sandbox.CodeOf(err) != sandbox.NotFound {
+			t.Errorf("where .git is %s, the error is %v", name, err)
+		}
+	}
+}
+
+func TestAStreamThatIsCutOffIsNotTakenForWhole(t *testing.T) {
+	t.Parallel()
+	w := newWork(t, 0)
+	w.commit(map[string]string{"a": "work\n"})
+	whole := dotGit(t, w.dir).Bytes()
+	for _, n := range []int{100, len(whole) / 2, len(whole) - 1100} { // the end has 1024 bytes
+		if _, err := w.collect(bytes.NewReader(whole[:n]), gitmirror.Limits{}); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("after %d of %d bytes, the error is %v", n, len(whole), err)
+		}
+	}
+}
+
 func TestALargeFileIsOnlyNamedInADiff(t *testing.T) {
 	t.Parallel()
 	w := newWork(t, 0)

@@ -30,7 +30,17 @@ type found struct {
 	branch string
 }
 
-// remote is a connection to one repository.
+// repository is where a source is fetched from.
+type repository interface {
+	// resolve finds the ref of the source.
+	resolve() (found, error)
+	// fetch adds what a mirror lacks of a tip. It returns the name of the pack that has the tip and nothing else, "" if
+	// none does.
+	fetch(ctx context.Context, m *mirror, want plumbing.Hash, l Limits) (pack string, err error)
+	io.Closer
+}
+
+// remote is a connection to a repository on a server.
 type remote struct {
 	source  Source
 	session transport.UploadPackSession
@@ -70,7 +80,15 @@ func (s *Store) serverOf(ctx context.Context, src Source) (*server, error) {
 	return over, nil
 }
 
-// connect asks a repository for its refs, with the credential.
+// open opens the repository of a source.
+func (s *Store) open(ctx context.Context, src Source) (repository, error) {
+	if (sandbox.GitSource{URL: src.URL}).IsLocal() {
+		return openLocal(s.Host, src)
+	}
+	return s.connect(ctx, src)
+}
+
+// connect asks a server for the refs of a repository, with the credential.
 func (s *Store) connect(ctx context.Context, src Source) (*remote, error) {
 	server, err := s.serverOf(ctx, src)
 	if err != nil {
@@ -86,29 +104,45 @@ func (s *Store) connect(ctx context.Context, src Source) (*remote, error) {
 	return r, nil
 }
 
-// resolve finds the ref of a source.
+// Close implements io.Closer.
+func (r *remote) Close() error { return r.session.Close() }
+
+// resolve implements repository.
 func (r *remote) resolve() (found, error) {
-	refs, ref := r.adv.References, r.source.Ref
-	if ref == "" {
-		if r.adv.Head == nil {
-			return found{}, sandbox.Errorf(sandbox.Failed, "it has no HEAD: name a ref")
-		}
-		f := found{want: *r.adv.Head}
-		for _, target := range r.adv.Capabilities.Get(capability.SymRef) {
-			if name, ok := strings.CutPrefix(target, "HEAD:refs/heads/"); ok && refs["refs/heads/"+name] == f.want {
-				f.branch = name
-			}
-		}
-		return f, nil
+	refs := r.adv.References
+	if r.source.Ref != "" {
+		return named(r.source.Ref, func(name string) (plumbing.Hash, error) { return refs[name], nil })
 	}
-	for _, name := range []string{ref, "refs/heads/" + ref, "refs/tags/" + ref} {
-		if hash, ok := refs[name]; ok && strings.HasPrefix(name, "refs/") {
-			branch, isBranch := strings.CutPrefix(name, "refs/heads/")
-			if !isBranch {
-				branch = ""
-			}
-			return found{hash, branch}, nil
+	if r.adv.Head == nil {
+		return found{}, sandbox.Errorf(sandbox.Failed, "it has no HEAD: name a ref")
+	}
+	f := found{want: *r.adv.Head}
+	for _, target := range r.adv.Capabilities.Get(capability.SymRef) {
+		if name, ok := strings.CutPrefix(target, "HEAD:refs/heads/"); ok && refs["refs/heads/"+name] == f.want {
+			f.branch = name
 		}
+	}
+	return f, nil
+}
+
+// named finds the ref that a source names. lookup returns what a ref is, zero if there is none.
+func named(ref string, lookup func(name string) (plumbing.Hash, error)) (found, error) {
+	for _, name := range []string{ref, "refs/heads/" + ref, "refs/tags/" + ref} {
+		if !strings.HasPrefix(name, "refs/") {
+			continue
+		}
+		hash, err := lookup(name)
+		if err != nil {
+			return found{}, err
+		}
+		if hash.IsZero() {
+			continue
+		}
+		branch, isBranch := strings.CutPrefix(name, "refs/heads/")
+		if !isBranch {
+			branch = ""
+		}
+		return found{hash, branch}, nil
 	}
 	if !plumbing.IsHash(ref) {
 		return found{}, sandbox.Errorf(sandbox.Failed, "it has no branch and no tag %q", ref)
@@ -116,18 +150,18 @@ func (r *remote) resolve() (found, error) {
 	return found{want: plumbing.NewHash(ref)}, nil
 }
 
-// fetch downloads what a mirror lacks of a tip, and installs it.
-func (r *remote) fetch(ctx context.Context, m *mirror, want plumbing.Hash, l Limits) error {
+// fetch implements repository.
+func (r *remote) fetch(ctx context.Context, m *mirror, want plumbing.Hash, l Limits) (pack string, err error) {
 	tips := m.tips()
 	req := packp.NewUploadPackRequestFromCapabilities(r.adv.Capabilities)
 	req.Wants = []plumbing.Hash{want}
 	if r.source.Depth > 0 {
 		if !r.adv.Capabilities.Supports(capability.Shallow) {
-			return sandbox.Errorf(sandbox.Failed, "the server does not support a depth")
+			return "", sandbox.Errorf(sandbox.Failed, "the server does not support a depth")
 		}
 		req.Depth = packp.DepthCommits(r.source.Depth)
 		if err := req.Capabilities.Set(capability.Shallow); err != nil {
-			return sandbox.Errorf(sandbox.Failed, "the server does not support a depth")
+			return "", sandbox.Errorf(sandbox.Failed, "the server does not support a depth")
 		}
 		tips = nil // a new shallow pack has all that it needs
 	}
@@ -135,20 +169,17 @@ func (r *remote) fetch(ctx context.Context, m *mirror, want plumbing.Hash, l Lim
 	req.Haves = tips[:min(len(tips), mostHaves)]
 	answer, err := r.session.UploadPack(ctx, req)
 	if err != nil {
-		return r.explain(ctx, err)
+		return "", r.explain(ctx, err)
 	}
 	defer func() { _ = answer.Close() }() // it was read
-	name, _, err := m.install(ctx, demultiplexed(req.Capabilities, answer), l)
+	pack, _, err = m.install(ctx, demultiplexed(req.Capabilities, answer), l)
 	if err != nil {
-		return r.explain(ctx, err)
+		return "", r.explain(ctx, err)
 	}
 	if len(req.Haves) > 0 {
-		name = ""
+		return "", nil
 	}
-	if err := m.addTip(want, name); err != nil {
-		return cacheError(err)
-	}
-	return nil
+	return pack, nil
 }
 
 // demultiplexed returns the pack of an answer.

@@ -30,8 +30,8 @@ type hosts []rule
 // defaultPorts are the ports of the schemes.
 var defaultPorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// parseHosts reads the rules of an operator: git.example.com, git.example.com:8443, *.example.com, ssh://git.example.com
-// or, without TLS, http://localhost:3000. Errors: Invalid.
+// parseHosts reads the rules of an operator: git.example.com, git.example.com:8443, *.example.com,
+// ssh://git.example.com or, without TLS, http://localhost:3000. Errors: Invalid.
 func parseHosts(texts []string) (hosts, error) {
 	var all hosts
 	for _, text := range texts {

@@ -24,6 +24,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/skeema/knownhosts"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	Dir string
 	// Allow lists the allowed hosts, as parseHosts reads them. None is allowed by default.
 	Allow []string
+	// Host has the directories of this machine whose repositories may be read; nil means none.
+	Host *host.Host
 	// KnownHosts is a file with the keys of ssh servers, empty for none.
 	KnownHosts string
 	// Proxy is the URL of an HTTP proxy for https and http, empty for none. It resolves the hosts' names itself, so
@@ -99,7 +102,10 @@ func (s *Store) Check(text string) string {
 		return "it is not a URL"
 	}
 	if s == nil {
-		return hosts(nil).check(u)
+		s = &Store{}
+	}
+	if (sandbox.GitSource{URL: text}).IsLocal() {
+		return s.checkLocal(text)
 	}
 	return s.hosts.check(u)
 }
@@ -300,18 +306,19 @@ func (m *mirror) tips() []plumbing.Hash {
 	return all
 }
 
-// addTip records a complete tip, and the pack that has it and nothing else, "" if none does.
-func (m *mirror) addTip(tip plumbing.Hash, pack string) error {
-	return os.WriteFile(filepath.Join(m.dir, "tips", tip.String()), []byte(pack), 0o600)
+// tip returns the name of the pack that has a complete tip and nothing else, "" if none does, and whether the mirror
+// has the tip.
+func (m *mirror) tip(tip plumbing.Hash) (pack string, ok bool) {
+	text, err := os.ReadFile(filepath.Join(m.dir, "tips", tip.String()))
+	return string(text), err == nil
 }
 
-// ownPack returns the pack that has a tip and nothing else, "" if none does.
-func (m *mirror) ownPack(tip plumbing.Hash) string {
-	text, err := os.ReadFile(filepath.Join(m.dir, "tips", tip.String()))
-	if err != nil || len(text) == 0 {
-		return ""
+// addTip records a complete tip, and its own pack.
+func (m *mirror) addTip(tip plumbing.Hash, pack string) error {
+	if err := os.WriteFile(filepath.Join(m.dir, "tips", tip.String()), []byte(pack), 0o600); err != nil {
+		return cacheError(err)
 	}
-	return filepath.Join(m.dir, "objects", "pack", string(text))
+	return nil
 }
 
 // Prune removes mirrors that nothing uses: those that were not used for a while, and the oldest until all are within

@@ -203,7 +203,9 @@ func configOf(c *Checkout) string {
 	var b bytes.Buffer
 	b.WriteString("[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n" +
 		"\tlogallrefupdates = true\n")
-	fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = \"%s\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", c.url)
+	if !(sandbox.GitSource{URL: c.url}).IsLocal() { // nothing in the sandbox is at that path
+		fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = \"%s\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", c.url)
+	}
 	for _, sub := range c.subs {
 		fmt.Fprintf(&b, "[submodule \"%s\"]\n\tactive = true\n\turl = \"%s\"\n", sub.name, sub.url)
 	}

@@ -732,10 +732,11 @@ class FilePage(TypedDict):
 
 class GitSource(TypedDict):
     # URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the
-    # service (--workspace-allow).
+    # service (--workspace-allow). Or file:// and the absolute path of a repository on the service's machine,
+    # whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it.
     url: str
     # Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this
-    # secret. Required with ssh. Default: none.
+    # secret. Required with ssh, not with file. Default: none.
     credential_secret: NotRequired[str]
     # Number of commits of history; 0 fetches all. Default 0.
     depth: NotRequired[int]
@@ -1566,7 +1567,8 @@ class Workspace(TypedDict):
     # repository.
     path: NotRequired[str]
     # Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as
-    # agents/. The service pushes, with the credential. Default: no push.
+    # agents/. The service pushes, with the credential. Not with file://, which is only read. Default: no
+    # push.
     push_prefix: NotRequired[str]
 
 

@@ -667,9 +667,9 @@ export interface FilePage {
 }
 
 export interface GitSource {
-  /** URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). */
+  /** URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). Or file:// and the absolute path of a repository on the service's machine, whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it. */
   url: string;
-  /** Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh. Default: none. */
+  /** Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh, not with file. Default: none. */
   credential_secret?: string;
   /** Number of commits of history; 0 fetches all. Default 0. */
   depth?: number;
@@ -1448,7 +1448,7 @@ export interface Workspace {
   on_end?: "bundle" | "push" | "discard";
   /** Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository. */
   path?: string;
-  /** Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Default: no push. */
+  /** Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Not with file://, which is only read. Default: no push. */
   push_prefix?: string;
 }
 
