@@ -263,9 +263,8 @@ type Observation struct {
 	Hangs bool
 	// Companions are those of the sandbox, by name, as far as they exist.
 	Companions map[string]CompanionObservation
-	// Reading is the latest reading of its usage, nil if there is none. Only a List of a backend with
-	// Capabilities.Readings has it.
-	Reading *Reading
+	// Reading is the latest reading of its usage. Only a List of a backend with Capabilities.Readings has it.
+	Reading Reading
 	// Rest is why its backend stopped it: StopIdle (the backend's own decision) or StopRequest (it was asked
 	// to). It is "" if the sandbox runs, stopped otherwise, or stopped for an unknown reason.
 	Rest sandbox.StopReason
@@ -294,8 +293,8 @@ type Usage struct {
 // Reading is a reading of usage that a backend has kept.
 type Reading struct {
 	Usage
-	Boot int64 // whose usage it is
-	At   time.Time
+	Boot int64     // whose usage it is
+	At   time.Time // zero: there is no reading
 }
 
 // Observer inspects sandboxes without starting or waking anything.

@@ -111,10 +111,7 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
 	if v.x.Capabilities().Readings {
 		r := v.listed[s.ID].Reading
-		if r == nil {
-			return reading{}, false
-		}
-		return readingOf(s.ID, *r), true
+		return readingOf(s.ID, r), !r.At.IsZero()
 	}
 	out := v.core.sample(ctx, v.x, v.core.handle(s))
 	return readingOf(s.ID, driver.Reading{Usage: out.reading, At: v.core.now()}), out.sampled

@@ -42,8 +42,8 @@ type Period struct {
 	// CPUTime is what it has used, as its guest said last: after each command, at each alarm, and before a stop that was
 	// not a kill.
 	CPUTime time.Duration
-	// Reading is what it used at the last alarm, nil before the first.
-	Reading *driver.Reading
+	// Reading is what it used at the last alarm; none before the first.
+	Reading driver.Reading
 }
 
 // SandboxStatus is how a sandbox stands.
@@ -261,7 +261,7 @@ func (p period) decode() Period {
 	}
 	if p.ReadAt != 0 {
 		used := driver.Usage{CPUTime: out.CPUTime, MemoryBytes: p.MemoryBytes, PIDs: p.PIDs}
-		out.Reading = &driver.Reading{Usage: used, Boot: p.Incarnation, At: milliseconds(p.ReadAt)}
+		out.Reading = driver.Reading{Usage: used, Boot: p.Incarnation, At: milliseconds(p.ReadAt)}
 	}
 	if p.StoppedAt == nil {
 		return out

@@ -96,15 +96,15 @@ func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	idle, busy := w.spawn(cloudflare.Limits{}), w.spawn(cloudflare.Limits{})
 	w.sh(busy, "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &")
 	// next returns the first reading that is later than another.
-	next := func(h driver.Handle, after time.Time) *driver.Reading {
+	next := func(h driver.Handle, after time.Time) driver.Reading {
 		t.Helper()
 		for limit := time.Now().Add(2 * check); time.Now().Before(limit); time.Sleep(200 * time.Millisecond) {
-			if s, _ := w.find(h); s.Period.Reading != nil && s.Period.Reading.At.After(after) {
+			if s, _ := w.find(h); s.Period.Reading.At.After(after) {
 				return s.Period.Reading
 			}
 		}
 		t.Fatalf("two alarms later there is no reading of %s", h.SandboxID)
-		return nil
+		panic("unreachable")
 	}
 	began := time.Now()
 	idle1, busy1 := next(idle, began), next(busy, began)
@@ -120,7 +120,7 @@ func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	}
 	w.must(w.worker.Sleep(t.Context(), idle))
 	w.must(w.worker.Wake(t.Context(), idle))
-	if s, _ := w.find(idle); s.Period.Boot != 2 || s.Period.Reading != nil {
+	if s, _ := w.find(idle); s.Period.Boot != 2 || !s.Period.Reading.At.IsZero() {
 		t.Errorf("woken it is listed with %+v", s.Period)
 	}
 }

@@ -134,7 +134,7 @@ func (b *simulatee) period() map[string]any {
 	p := map[string]any{"incarnation": b.boot, "started_at": b.started.UnixMilli(), "cpu_us": b.cpu}
 	const alarm = 5 * time.Minute
 	if n := time.Since(b.started) / alarm; n > 0 && b.stopped.IsZero() { // each alarm has read its usage
-		p["cpu_us"], p["read_at"] = b.cpu+1000*int64(n), b.started.Add(n*alarm).UnixMilli()
+		p["cpu_us"], p["read_at"] = b.cpu+1000*int64(n), b.started.Add(n * alarm).UnixMilli()
 		p["memory_bytes"], p["pids"] = 1<<20, 2
 	}
 	if !b.stopped.IsZero() {

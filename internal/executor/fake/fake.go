@@ -120,7 +120,7 @@ type box struct {
 	// weakened is what an audit finds.
 	weakened string
 	record   record
-	reading  *driver.Reading // nil before the first
+	reading  driver.Reading
 	// limits are what it keeps time by, since usedAt.
 	limits driver.Limits
 	usedAt time.Time

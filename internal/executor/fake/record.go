@@ -73,7 +73,7 @@ func (x *Executor) TakeReadings() {
 	defer x.mu.Unlock()
 	for _, b := range x.boxes {
 		if b.obs.State == sandbox.StateRunning {
-			b.reading = &driver.Reading{Usage: b.usage(), Boot: x.observed(b).Boot, At: x.now()}
+			b.reading = driver.Reading{Usage: b.usage(), Boot: x.observed(b).Boot, At: x.now()}
 		}
 	}
 }
