@@ -60,7 +60,7 @@ type step struct {
 
 var (
 	// part is what a guide consists of: a file that it shows, or a block of code in a language.
-	part = regexp.MustCompile("(?ms)^\\{\\{ (?:tffile|codefile \"\\w+\") \"([^\"]+)\" \\}\\}$|^```(\\w+)\n(.*?)^```$")
+	part = regexp.MustCompile("(?ms)^\\{\\{ (?:tffile|codefile \"\\w+\") \"([^\"]+)\" \\}\\}$|^ *```(\\w+)\n(.*?)^ *```$")
 )
 
 func readGuide(t *testing.T, name string) guide {
@@ -68,7 +68,7 @@ func readGuide(t *testing.T, name string) guide {
 	g := guide{name: name}
 	for _, m := range part.FindAllStringSubmatch(readPage(t, name), -1) {
 		file, language, code := m[1], m[2], m[3]
-		first, _, _ := strings.Cut(code, "\n")
+		first, _, _ := strings.Cut(strings.TrimSpace(code), "\n")
 		switch {
 		case elsewhere[name+": "+first] != "":
 		case file != "":
