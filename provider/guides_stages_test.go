@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gittest"
@@ -193,4 +195,39 @@ var elsewhere = map[string]string{
 	"operations: docker run --detach --name sandbox --restart unless-stopped --network host --read-only --tmpfs /tmp \\":      "the image of a release",
 	"operations: Sandbox reconciler 0.1.0 is ready.":                                                                          "reconciler/cli/daemon, on a terminal",
 	"operations: # games": "a file of secrets",
+}
+
+// others are the guides with commands that other tests run, or that nothing here can run.
+var others = map[string]string{
+	"environments": "examples/environments",
+	"libraries":    "sdk",
+	"security":     "fragments; TestCommandsOfGuidesExist reads them",
+}
+
+// TestEveryGuideIsRun: a guide with commands is run, or says above which test runs it. No exception outlives its block.
+func TestEveryGuideIsRun(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../templates/guides/*")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d guides (%v)", len(files), err)
+	}
+	blocks := map[string]bool{}
+	for _, name := range append(files, "README") {
+		name, _, _ = strings.Cut(filepath.Base(name), ".")
+		commands := false
+		for _, m := range part.FindAllStringSubmatch(readPage(t, name), -1) {
+			first, _, _ := strings.Cut(strings.TrimSpace(m[3]), "\n")
+			blocks[name+": "+first] = true
+			commands = commands || m[2] == "sh" || m[2] == "shell" || m[2] == "bash" || m[2] == "console"
+		}
+		_, run := stages[name]
+		if run && others[name] != "" || commands != (run || others[name] != "") {
+			t.Errorf("%s: commands %v, run %v, by another test %q", name, commands, run, others[name])
+		}
+	}
+	for where := range elsewhere {
+		if !blocks[where] {
+			t.Errorf("no guide has the block %s", where)
+		}
+	}
 }
