@@ -49,7 +49,7 @@ func budgetAttribute() schema.Attribute {
 			"reserved_usd": schema.StringAttribute{
 				MarkdownDescription: "What live leases are likely to cost in the next hour, and the most that running calls of " +
 					"models can cost.",
-				Computed:            true,
+				Computed: true,
 			},
 			"left_usd": schema.StringAttribute{
 				MarkdownDescription: "What is neither spent nor reserved, at least 0.",
