@@ -1,6 +1,7 @@
 package provider_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -10,19 +11,20 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Guides are run as they are written: the files that they show are put where they stand, their commands are run
 // one after the other in one shell, and what they print of the output is there.
 func TestAccGuidesAreTrue(t *testing.T) {
 	t.Parallel()
-	for _, guide := range []string{"getting-started", "cost-review", "ci", "upgrading", "from-docker-container", "http", "state",
-		"backup", "README"} {
-		t.Run(guide, func(t *testing.T) {
+	for name, s := range stages {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := providertest.New(t)
-			g := readGuide(t, guide)
-			g.run(w)
+			readGuide(t, name).run(w, s)
 		})
 	}
 }
@@ -58,22 +60,17 @@ type step struct {
 
 var (
 	// part is what a guide consists of: a file that it shows, or a block of code in a language.
-	part = regexp.MustCompile("(?ms)^\\{\\{ (?:tffile|codefile \"\\w+\") \"([^\"]+)\" \\}\\}$|^```(\\w+)\n(.*?)^```$")
+	part = regexp.MustCompile("(?ms)^\\{\\{ (?:tffile|codefile \"\\w+\") \"([^\"]+)\" \\}\\}$|^ *```(\\w+)\n(.*?)^ *```$")
 )
 
 func readGuide(t *testing.T, name string) guide {
 	t.Helper()
 	g := guide{name: name}
-	file := "../templates/guides/" + name + ".md.tmpl"
-	switch name {
-	case "http", "state", "backup": // they show no files
-		file = "../templates/guides/" + name + ".md"
-	case "README":
-		file = "../README.md"
-	}
-	for _, m := range part.FindAllStringSubmatch(read(t, file), -1) {
-		switch file, language, code := m[1], m[2], m[3]; {
-		case name == "README" && strings.Contains(code, "install"): // how to get the program
+	for _, m := range part.FindAllStringSubmatch(readPage(t, name), -1) {
+		file, language, code := m[1], m[2], m[3]
+		first, _, _ := strings.Cut(strings.TrimSpace(code), "\n")
+		switch {
+		case elsewhere[name+": "+first] != "":
 		case file != "":
 			g.steps = append(g.steps, step{file: file})
 		case language == "terraform" && name == "README":
@@ -81,12 +78,25 @@ func readGuide(t *testing.T, name string) guide {
 				"terraform init\nterraform apply -auto-approve\n"})
 		case language == "sh":
 			g.steps = append(g.steps, step{commands: code})
-		case language == "text" && len(g.steps) > 0:
+		case (language == "text" || language == "json" && strings.HasPrefix(code, "{")) && len(g.steps) > 0:
 			last := &g.steps[len(g.steps)-1]
 			last.prints = append(last.prints, strings.Split(strings.TrimSpace(code), "\n")...)
 		}
 	}
 	return g
+}
+
+// readPage returns a guide, or the README.
+func readPage(t *testing.T, name string) string {
+	t.Helper()
+	if name == "README" {
+		return read(t, "../README.md")
+	}
+	found, err := filepath.Glob("../templates/guides/" + name + ".md*")
+	if err != nil || len(found) != 1 {
+		t.Fatalf("the guide %s is %v, %v", name, found, err)
+	}
+	return read(t, found[0])
 }
 
 // required is the part of a configuration that the README leaves out.
@@ -97,28 +107,18 @@ const required = `terraform {
 }
 `
 
-// asking are the guides whose commands ask a reconciler that they start themselves, with what removes the environments
-// that they leave behind.
-var asking = map[string]string{
-	"http":   "",
-	"backup": "",
-	"state":  "sandbox env delete rpg-1\n",
-	"README": "terraform destroy -auto-approve\nsandbox env delete catan-7\n",
-}
-
 // run runs the guide's commands as one script.
-func (g guide) run(w *providertest.World) {
+func (g guide) run(w *providertest.World, s stage) {
 	w.Helper()
 	path, err := program()
 	w.Must(err)
 	tf := providertest.NewMirroredCLI(w.TB, path)
 	w.Watch(tf.LedgerURL())
 	tf.Env = append(tf.Env, "TF_VAR_base="+w.Image, "TF_VAR_image="+w.Image)
-	if g.name == "ci" {
-		r := w.Reconciler()
-		tf.Env = append(tf.Env, "SANDBOX_RECONCILER_URL="+r.URL, "SANDBOX_RECONCILER_TOKEN="+r.Token)
+	if s.reconciler {
+		tf.Env = append(tf.Env, serve(w, s.around)...)
 	}
-	out, err := tf.Script(g.script(w))
+	out, err := tf.Script(g.script(w, s))
 	if err != nil {
 		w.Fatalf("%s: %v\n%s", g.name, err, out)
 	}
@@ -134,36 +134,57 @@ func (g guide) run(w *providertest.World) {
 	}
 }
 
+// serve starts a reconciler and returns the variables with which commands reach it. What a guide leaves there is removed
+// at the end.
+func serve(w *providertest.World, around func(*providertest.World, *reconciler.Config) []string) (env []string) {
+	w.Helper()
+	r := w.ReconcilerOf(func(c *reconciler.Config) {
+		if around != nil {
+			env = around(w, c)
+		}
+	})
+	service, err := client.New(client.Config{URL: r.URL, Token: r.Token})
+	w.Must(err)
+	w.Cleanup(func() {
+		environments, err := service.ListEnvironments(context.Background())
+		w.Must(err)
+		for _, e := range environments {
+			w.Must(service.DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: e.ID, Force: true}))
+		}
+	})
+	return append(env, "SANDBOX_RECONCILER_URL="+r.URL, "SANDBOX_RECONCILER_TOKEN="+r.Token, "SECRETS="+r.SecretFile)
+}
+
 // mark stands in the output before that of each step.
 const mark = "\x01\n"
 
 // script is the guide as a script. A reconciler of a guide gets a port of its own, and ends with the script.
-func (g guide) script(w *providertest.World) string {
+func (g guide) script(w *providertest.World, s stage) string {
 	w.Helper()
 	root, err := filepath.Abs("..")
 	w.Must(err)
 	script := "trap 'test -z \"${!:-}\" || kill $! 2>/dev/null || true; wait' EXIT\n" +
 		"TF_CLI_ARGS_plan=-no-color TF_CLI_ARGS_apply=-no-color TF_CLI_ARGS_destroy=-no-color\n" +
-		"export TF_CLI_ARGS_plan TF_CLI_ARGS_apply TF_CLI_ARGS_destroy\n"
+		"export TF_CLI_ARGS_plan TF_CLI_ARGS_apply TF_CLI_ARGS_destroy\n" + s.before
 	for _, s := range g.steps {
 		script += "printf '\\001\\n'\n"
 		if s.file != "" {
-			to, _ := strings.CutPrefix(s.file, "examples/guides/"+g.name+"/")
+			to, own := strings.CutPrefix(s.file, "examples/guides/"+g.name+"/")
+			if !own {
+				to = filepath.Base(s.file)
+			}
 			script += fmt.Sprintf("mkdir -p '%s' && cp '%s' '%s'\n", filepath.Dir(to), filepath.Join(root, s.file), to)
 		}
 		script += s.commands
 	}
-	if end, ok := asking[g.name]; ok {
-		script = requesting(script+end, w.Image, root)
-	}
-	return strings.ReplaceAll(script, defaultAddress, freeAddress(w))
+	return strings.ReplaceAll(requesting(script+s.after, w.Image, root), defaultAddress, freeAddress(w))
 }
 
 // defaultAddress is where a reconciler listens by default.
 const defaultAddress = "127.0.0.1:8787"
 
-// requesting is a guide of requests as a script: with an image of this engine, and the state where a test has it. A request
-// that is refused fails the script. One that follows something for ever is interrupted.
+// requesting is a guide as a script: with an image of this engine, and files where a test may have them. A request that is
+// refused fails the script. One that follows something for ever is interrupted.
 func requesting(script, image, root string) string {
 	const endless = "# follows until Ctrl-C"
 	var lines []string
@@ -181,6 +202,8 @@ func requesting(script, image, root string) string {
 		`image      = "busybox"`, `image = "`+image+`"`,
 		"examples/quickstart/", root+"/examples/quickstart/",
 		"~/.local/state", "$XDG_STATE_HOME",
+		"/etc/sandbox/", "$XDG_STATE_HOME/",
+		"/var/lib/sandbox/", "$XDG_STATE_HOME/",
 	).Replace(strings.Join(lines, ""))
 }
 

@@ -2,6 +2,7 @@ package provider_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -99,22 +100,28 @@ func secretsOf(code string) string {
 	return "secrets = {\n" + declared + "}\n"
 }
 
-// The settings of environments that guides show in JSON are fields of the API. Whole ones are valid.
+// The settings of environments and the conditions that guides show in JSON are the API's. Whole ones are valid.
 func TestJSONOfGuidesIsTheAPIs(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, s := range snippets(t, "json") {
 		code, whole := s.code, strings.Contains(s.code, `"image"`)
-		if strings.HasPrefix(code, `"`) {
+		switch {
+		case strings.HasPrefix(code, `"`):
 			code, whole = "{"+code+"}", false
-		} else if !whole {
+		case strings.Contains(code, `"timestamp"`):
+			seen++
+			var c sandbox.Condition
+			if err := errors.Join(decode(code, &c), c.Validate()); err != nil {
+				t.Errorf("%s: %v", s.where, err)
+			}
+			continue
+		case !whole:
 			continue // an answer, or a message of an example
 		}
 		seen++
 		var put sandbox.PutEnvironment
-		d := json.NewDecoder(strings.NewReader(code))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&put); err != nil {
+		if err := decode(code, &put); err != nil {
 			t.Errorf("%s: %v", s.where, err)
 			continue
 		}
@@ -126,7 +133,14 @@ func TestJSONOfGuidesIsTheAPIs(t *testing.T) {
 			t.Errorf("%s: %v", s.where, err)
 		}
 	}
-	if seen < 4 {
+	if seen < 5 {
 		t.Errorf("%d blocks were looked at", seen)
 	}
+}
+
+// decode reads JSON whose fields are all known.
+func decode(code string, into any) error {
+	d := json.NewDecoder(strings.NewReader(code))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
 }

@@ -26,13 +26,14 @@ type BudgetStatus struct {
 func budgetStatusAttribute() schema.Attribute {
 	return schema.ListNestedAttribute{
 		MarkdownDescription: "Cost and budget of each selected environment that is not destroyed, in the current " +
-			"calendar month (UTC), by name. The filters for agent and time do not apply. Amounts are in US dollars at list " +
-			"price.",
+			"calendar month (UTC), by name. The filters for agent, labels and time do not apply. Amounts are in US dollars at " +
+			"list price, before what plans include.",
 		Computed: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"environment_id": text("Name of the environment."),
 			"month":          text("The month, such as `2026-01`."),
-			"spent_usd":      text("Exact cost of its sandboxes so far."),
+			"spent_usd": text("Exact gross cost of its sandboxes and calls of models in the month so far, which a budget " +
+				"counts."),
 			"projected_usd": text("Projected cost at the end of the month, at the rate since the month " +
 				"or the environment began; in whole cents. It is rough in the first hours."),
 			"budget_usd": text("Budget of the month. Null without a budget."),
@@ -57,7 +58,7 @@ func budgetStatuses(ctx context.Context, svc service.Service, environmentID stri
 		if err != nil {
 			return nil, err
 		}
-		all[i] = budgetStatus(env, report.Total.Gross, now)
+		all[i] = budgetStatus(env, report.Total, now)
 	}
 	return all, nil
 }
@@ -73,7 +74,8 @@ func environments(ctx context.Context, svc service.Service, id string) ([]sandbo
 	return []sandbox.Environment{env}, err
 }
 
-func budgetStatus(env sandbox.Environment, spent sandbox.NanoUSD, now time.Time) BudgetStatus {
+func budgetStatus(env sandbox.Environment, month sandbox.CostRow, now time.Time) BudgetStatus {
+	spent := month.Spent()
 	s := BudgetStatus{
 		EnvironmentID: value.String(env.ID),
 		Month:         types.StringValue(now.UTC().Format("2006-01")),

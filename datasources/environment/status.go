@@ -39,16 +39,17 @@ func budgetAttribute() schema.Attribute {
 				Computed:            true,
 			},
 			"monthly_usd": schema.StringAttribute{
-				MarkdownDescription: "What the sandboxes may cost in a month.",
+				MarkdownDescription: "What sandboxes and calls of models may cost in a month.",
 				Computed:            true,
 			},
 			"spent_usd": schema.StringAttribute{
-				MarkdownDescription: "Cost so far, at list price.",
+				MarkdownDescription: "Gross cost of sandboxes and calls of models in the month so far.",
 				Computed:            true,
 			},
 			"reserved_usd": schema.StringAttribute{
-				MarkdownDescription: "The most that live leases can still cost until they expire or the month ends.",
-				Computed:            true,
+				MarkdownDescription: "What live leases are likely to cost in the next hour, and the most that running calls of " +
+					"models can cost.",
+				Computed: true,
 			},
 			"left_usd": schema.StringAttribute{
 				MarkdownDescription: "What is neither spent nor reserved, at least 0.",

@@ -42,6 +42,9 @@ func (w *world) tools(agent string, names ...string) {
 	if !slices.Equal(invoked, names) || !slices.Equal(answered, names) {
 		w.Errorf("the session of %s has the calls %v and the results %v, not %v:\n%s", agent, invoked, answered, names, &recorded)
 	}
+	toldInTheGuide(w.T, recorded.String())
+	w.console("/sessions/", "$lease", w.URL+"/v1/leases/"+latest.LeaseID, "$session", latest.ID, "$auth",
+		"Authorization: Bearer "+w.Token)
 }
 
 // bill checks that the report of costs has, for each agent, its sandbox and beside it all of its calls of the model.

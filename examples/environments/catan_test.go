@@ -67,5 +67,6 @@ func TestCatan(t *testing.T) {
 		t.Errorf("an ended game plans %v", p.Changes)
 	}
 	w.bill(ada, brin)
+	w.shownBill(ada, brin)
 	w.destroy()
 }

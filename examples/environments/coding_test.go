@@ -20,12 +20,8 @@ func TestCoding(t *testing.T) {
 	host := startGitHost(t, w.outside, parser)
 	w.variables["git_host"] = host.host
 	w.apply(ada)
-	task := map[string]any{
-		"task":        "issue-1024",
-		"repository":  host.url + "/acme/parser.git",
-		"description": "numbers('') must be the empty list.",
-		"check":       []string{"python3", "-m", "unittest", "--quiet"},
-	}
+	var task map[string]any // the guide's, on this host
+	must(t, json.Unmarshal([]byte(strings.Replace(shown(t, "json", `"task"`), "https://github.com", host.url, 1)), &task))
 
 	// The agent reads, changes and tests with tools. Its first change breaks what the check knows; told so, it repairs it.
 	w.model.say(

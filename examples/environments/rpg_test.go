@@ -28,7 +28,7 @@ func TestRPG(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "rpg")
 	w.lease(kira, thorn)
-	w.enroll(kira)
+	w.console("host/enroll.py", "kira.pem", w.key(kira))
 
 	// The relay tells of a turn: the agent's action is a record of its repository, once.
 	w.model.say(uses("use_item", map[string]any{
@@ -45,6 +45,10 @@ func TestRPG(t *testing.T) {
 		!strings.Contains(asked[0][1].Content, `"healing potion": 1`) {
 		t.Errorf("the model was asked %+v", asked)
 	}
+
+	// The turn of the guide.
+	w.model.say(uses("use_item", map[string]any{"item": "healing potion", "reason": "One more hit could kill me."}))
+	w.console("host/turn.py did:plc:kira")
 
 	// A turn that the game server asks for itself, with what the agent remembers; the relay may cut the
 	// connection meanwhile.
@@ -83,10 +87,8 @@ func TestRPG(t *testing.T) {
 	if a := w.turn(kira, room); a["action"] != "skip_turn" || !strings.Contains(a["reason"].(string), "lease_ended") {
 		t.Errorf("the turn of the dead is %v", a)
 	}
-	w.send("game.finished", "")
-	if n := w.running(); n != 0 {
-		t.Errorf("after the end of the game, %d sandboxes are there", n)
-	}
+	w.console("sandbox send")
+	w.until("no sandbox is there after the end of the game", func() bool { return w.running() == 0 })
 	w.destroy()
 }
 
@@ -130,7 +132,7 @@ func (w *world) wakes(agent string) {
 		l.Phase != sandbox.PhaseAsleep {
 		w.Fatalf("%s sleeps: phase %s, %v", agent, l.Phase, err)
 	}
-	w.model.say(uses("bash", map[string]any{"command": "echo awake"}), uses("rest", none))
+	w.model.say(uses("bash", map[string]any{"command": "echo $((5 - 4)) wool is left"}), uses("rest", none))
 	if record := w.tell(agent, "game.turn.notify", 14, room); compact(w.T, record.Record.Action) != `{"action":"rest"}` {
 		w.Errorf("the record is %s", record.Record.Action)
 	}

@@ -11,7 +11,7 @@ resource "sandbox_environment" "answering" {
 
   process = [{
     name    = "chat"
-    command = ["/chat"] # such as examples/agents/chat, in the image
+    command = ["/chat"] # a program of the image that serves HTTP on this port
     restart = "always"
 
     endpoint = {

@@ -86,6 +86,11 @@ func TestTheAPIsOwnClientsWork(t *testing.T) {
 	}; !slices.Equal(calls, want) {
 		t.Errorf("the calls are\n%v\nwant\n%v", calls, want)
 	}
+
+	// The program of the guide runs as it is shown.
+	if got := w.sh(t, l, "node /clients/guide.mjs"); !strings.Contains(got, "lease="+l.ID+" ") {
+		t.Errorf("the guide's program prints %q", got)
+	}
 }
 
 // clientsShow returns what testdata/llmclients must print. Each call is one request: the clients retry no error.
@@ -162,6 +167,7 @@ func clientsImage(t *testing.T) string {
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", install.Args, err, out)
 	}
+	must(t, os.WriteFile(filepath.Join(dir, "guide.mjs"), []byte(guideProgram(t)), 0o600))
 	files := dockertest.BusyboxFiles(t)
 	add := func(name, from string, mode int64) {
 		content, err := os.ReadFile(from)
@@ -179,4 +185,17 @@ func clientsImage(t *testing.T) string {
 		return nil
 	}))
 	return dockertest.Keep(t, files, "ENV PATH=/bin")
+}
+
+// guideProgram is what the guide to models shows, with the model of this test, and prints the answer.
+func guideProgram(t *testing.T) string {
+	t.Helper()
+	guide, err := os.ReadFile("../../../templates/guides/models.md.tmpl")
+	must(t, err)
+	_, program, _ := strings.Cut(string(guide), "```javascript\n")
+	program, _, found := strings.Cut(program, "```")
+	if !found || !strings.Contains(program, `"gpt-5-mini"`) {
+		t.Fatalf("the guide shows the program %q", program)
+	}
+	return strings.Replace(program, "gpt-5-mini", "small", 1) + "console.log(answer.choices[0].message.content);\n"
 }

@@ -3,10 +3,12 @@ package daemon_test
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
@@ -127,18 +129,26 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheGuideNamesEverySetting holds the guide's table against the flags of serve.
+// TestTheGuideNamesEverySetting holds the guide's table and its files of settings against the flags of serve.
 func TestTheGuideNamesEverySetting(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../../templates/guides/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, file, _ := strings.Cut(string(guide), "```yaml\n")
-	file, _, _ = strings.Cut(file, "```")
-	for line := range strings.Lines(file) {
-		if name, _, _ := strings.Cut(line, ":"); daemon.NewServeCommand("test").Flags().Lookup(name) == nil {
-			t.Errorf("the guide's file of settings has %s", line)
+	files := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(guide), -1)
+	if len(files) != 2 {
+		t.Fatalf("the guide has %d files of settings", len(files))
+	}
+	for _, file := range files {
+		var settings map[string]any
+		if err := yaml.Unmarshal([]byte(file[1]), &settings); err != nil || len(settings) < 5 {
+			t.Errorf("the guide's file of settings is %v, %v:\n%s", settings, err, file[1])
+		}
+		for name := range settings {
+			if daemon.NewServeCommand("test").Flags().Lookup(name) == nil {
+				t.Errorf("the guide's file of settings has %s", name)
+			}
 		}
 	}
 	_, table, _ := strings.Cut(string(guide), "| setting | default |")

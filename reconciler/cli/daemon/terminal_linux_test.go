@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,8 +114,26 @@ func TestServeIntroducesItself(t *testing.T) {
 		t.Errorf("a credential is shown:\n%s", all)
 	}
 
+	// The guide shows the same lines.
+	guide, err := os.ReadFile("../../../templates/guides/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(guide), "```text\nSandbox reconciler 0.1.0 is ready.\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	if words := firstWords(strings.Split(strings.TrimSpace(shown), "\n")); !slices.Equal(words, firstWords(printed[1:])) {
+		t.Errorf("the guide shows the lines %v, and %v are printed", words, firstWords(printed[1:]))
+	}
+
 	// The first command works as printed.
 	s := i.Serve(func(*reconciler.Config) {})
 	_, args, _ := strings.Cut(strings.ReplaceAll(want["Try"], api, "http://"+s.Address), " ")
 	wantCommand(t, 0, "", strings.Split(args, " ")...)
+}
+
+func firstWords(lines []string) (words []string) {
+	for _, line := range lines {
+		words = append(words, strings.Fields(line)[0])
+	}
+	return words
 }
