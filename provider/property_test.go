@@ -333,7 +333,7 @@ func soundEnvironment(dir string) sound {
 		"secrets.value_wo_version": {1, 2}, "env": {map[string]any{"SEASON": "3"}}, "env_passthrough": {[]any{"HOME"}},
 		"env_blocked": {[]any{"HOUSE"}}, "builtin_tools": {[]any{"git", "python"}}, "initial_state": {map[string]any{"a.txt": "a"}},
 		"skills": {map[string]any{"trade": "sell"}}, "ttl": {"2h", "24h0m0s"}, "max_lifetime": {"48h"},
-		"sleep_after": {"0s", "9m"}, "post_mortem": {"0s", "10m"}, "command_timeout": {"1s", "30m"}, "sleep_mode": {"stop", "pause"}, "image_pull": {"never", "missing"},
+		"sleep_after": {"0s", "9m"}, "post_mortem": {"0s", "10m"}, "command_timeout": {"1s", "30m"}, "sleep_mode": {"stop", "pause"}, "keep_disk": {false, true}, "image_pull": {"never", "missing"},
 		"expiry_conditions": {[]any{"game.finished", "task.complete"}}, "instance": {"engine"},
 		"resources.memory_mb": {1024}, "resources.cpus": {0.5, 1.5}, "resources.pids_limit": {64},
 		"resources.disk_mb": {2048}, "network.mode": {"restricted"},

@@ -29,6 +29,7 @@ import (
 	leasedata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/lease"
 	leasesdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/leases"
 	pricebookdata "github.com/sandbox-lease/terraform-provider-sandbox/datasources/pricebook"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
@@ -113,6 +114,8 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 		NewMessage: func() string { return "terraform-" + uuid.NewString() },
 		Now:        time.Now,
 		Embedded:   s.reconcilerURL == "" && len(s.serviceUnknown) == 0,
+
+		DiskSnapshots: s.cloudflare.SchedulingPolicy == cloudflare.PolicyDurableObject,
 	}
 	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = shared, shared, shared
 	resp.ListResourceData, resp.ActionData = shared, shared

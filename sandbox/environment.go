@@ -84,6 +84,7 @@ type EnvironmentSpec struct {
 	MaxLifetime      Duration          `json:"max_lifetime,omitempty" doc:"A lease ends this long after it began, even if it is renewed. Default 240h."`
 	SleepAfter       *Duration         `json:"sleep_after,omitempty" doc:"An idle sandbox sleeps after this time; 0s disables sleep. Default 5m."`
 	SleepMode        SleepMode         `json:"sleep_mode,omitempty" enum:"pause,stop"`
+	KeepDisk         bool              `json:"keep_disk,omitempty" doc:"Keeps the whole disk of a sandbox while it sleeps. On Cloudflare it needs the scheduling policy durable_object, and the default keeps only /data; a change applies to later generations. On Docker a sleeping sandbox always keeps its disk. Default false."`
 	CommandTimeout   Duration          `json:"command_timeout,omitempty" doc:"Time limit of commands that set none, 1s to 24h. Default 2m."`
 	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox. Do not put secrets here."`
@@ -235,7 +236,7 @@ func (s EnvironmentSpec) Unsupported() []Field {
 		must(s.ImagePull != PullMissing, "image_pull",
 			"must not be missing on Cloudflare, which runs images of the account's registry")
 		must(s.SleepMode != SleepPause, "sleep_mode",
-			"must be stop on Cloudflare, which cannot pause: a sleeping sandbox keeps only /data")
+			"must be stop on Cloudflare, which cannot pause")
 		must(s.WarmPool == nil, "warm_pool",
 			"must not be set on Cloudflare: a sleeping container is stopped and starts no faster than a new one")
 		must(len(s.Mounts) == 0, "mounts",
@@ -248,6 +249,10 @@ func (s EnvironmentSpec) Unsupported() []Field {
 			"must not be set on Cloudflare: a sandbox that stops there keeps only /data")
 		must(len(s.Companions) == 0, "companions",
 			"must not be set on Cloudflare, whose sandboxes share no network with another container")
+		basic := defaultResources(Cloudflare)
+		basic.PIDs = s.Resources.PIDs // Cloudflare has no such limit
+		must(!s.KeepDisk || s.Resources != basic, "keep_disk",
+			"must not be set with the size basic on Cloudflare, which has no snapshots of that size: choose another size")
 		f = append(f, s.EgressRules().unsupportedOnCloudflare()...)
 		f = append(f, s.llmUnsupportedOnCloudflare()...)
 	}

@@ -30,7 +30,8 @@ const (
 	EventStopRequested    EventType = "sandbox.stop_requested"
 	EventStopped          EventType = "sandbox.stopped" // instead of asleep if sleep_mode is stop
 	EventAwake            EventType = "sandbox.awake"
-	EventFailed           EventType = "sandbox.failed" // permanently; a failure that is retried raises no event
+	EventDiskLost         EventType = "sandbox.disk_lost" // before awake; data: DiskLost
+	EventFailed           EventType = "sandbox.failed"    // permanently; a failure that is retried raises no event
 	EventDrift            EventType = "sandbox.drift"
 	EventConditionApplied EventType = "condition.applied"
 	EventConditionStale   EventType = "condition.stale"

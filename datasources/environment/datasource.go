@@ -41,6 +41,7 @@ type Model struct {
 	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
 	SleepAfter       duration.Value `tfsdk:"sleep_after"`
 	SleepMode        types.String   `tfsdk:"sleep_mode"`
+	KeepDisk         types.Bool     `tfsdk:"keep_disk"`
 	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
 	Env              types.Map      `tfsdk:"env"`
 	Secrets          types.Set      `tfsdk:"secrets"`
@@ -99,6 +100,9 @@ func Attributes() map[string]schema.Attribute {
 		"max_lifetime": span("A lease ends this long after it began."),
 		"sleep_after":  span("An idle sandbox sleeps after this time; `0s` means never."),
 		"sleep_mode":   text("`pause` or `stop`."),
+		"keep_disk": schema.BoolAttribute{
+			MarkdownDescription: "The whole disk of a sandbox is kept while it sleeps. On Docker it always is.", Computed: true,
+		},
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end leases of the environment.", Computed: true, ElementType: types.StringType,
 		},
@@ -164,6 +168,7 @@ func Flatten(ctx context.Context, env sandbox.Environment) (Model, diag.Diagnost
 		MaxLifetime:      duration.New(spec.MaxLifetime),
 		SleepAfter:       duration.FromPointer(spec.SleepAfter),
 		SleepMode:        value.String(spec.SleepMode),
+		KeepDisk:         types.BoolValue(spec.KeepDisk),
 		ExpiryConditions: conditions,
 		Env:              variables,
 		Secrets:          secrets,

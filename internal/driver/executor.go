@@ -59,6 +59,8 @@ type Capabilities struct {
 	Verifier bool
 	// Disk: a stopped sandbox keeps its files. Without it, only /data is kept.
 	Disk bool
+	// KeepsDisk: SandboxSpec.KeepDisk works, on a backend without Disk.
+	KeepsDisk bool
 	// TakesImages: Provision transfers the environment's image to the backend, within ImageLimit.
 	TakesImages bool
 	// Metered: the executor is a Meter.
@@ -132,6 +134,8 @@ type SandboxSpec struct {
 	// LLM are the protocols of the environment's LLM routes, by name.
 	LLM       map[string]sandbox.LLMAPI
 	SleepMode sandbox.SleepMode
+	// KeepDisk: the disk outlives a sleep on a backend with Capabilities.KeepsDisk. Observation.Disk says what became of it.
+	KeepDisk bool
 	// The zero values of Confinement are its defaults.
 	Confinement sandbox.Confinement
 	// Mount sources must not contain symlinks.
@@ -268,6 +272,8 @@ type Observation struct {
 	// Rest is why its backend stopped it: StopIdle (the backend's own decision) or StopRequest (it was asked
 	// to). It is "" if the sandbox runs, stopped otherwise, or stopped for an unknown reason.
 	Rest sandbox.StopReason
+	// Disk is nil for a sandbox without SandboxSpec.KeepDisk.
+	Disk *sandbox.KeptDisk
 }
 
 // Boot is a backend's record of a sandbox from one start to the next stop.

@@ -27,6 +27,8 @@ type outcome struct {
 	settles []Settle
 	// failed records that a hook's step failed, nil for one of the engine's.
 	failed Settle
+	// disk says what became of the sandbox's disk, nil if it does not outlive a sleep.
+	disk *sandbox.KeptDisk
 	// frozen: nothing of the sandbox runs any more. stuck: it was frozen for a checkpoint and does not run again.
 	frozen, stuck bool
 }
@@ -50,6 +52,7 @@ func (c *Core) act(ctx context.Context, t *Task) outcome {
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
 		out.err = x.Sleep(ctx, h, t.Row.SleepMode)
+		out = seeDisk(ctx, t, out)
 	case Halt:
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
@@ -90,6 +93,9 @@ func (c *Core) spawn(ctx context.Context, x *Backend, t *Task, h driver.Handle) 
 	bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
 	defer cancel()
 	spec, err := c.buildSpec(&t.Row)
+	if err == nil {
+		spec.KeepDisk, err = c.keepsDisk(ctx, x, &t.Row)
+	}
 	if err == nil {
 		err = x.Spawn(bounded, spec)
 	}
@@ -197,7 +203,8 @@ func (c *Core) fillAgain(ctx context.Context, t *Task) ([]Settle, error) {
 
 // wake wakes a sandbox and fills it again.
 func (c *Core) wake(ctx context.Context, t *Task) (out outcome) {
-	if out.err = t.On.Wake(ctx, t.Handle); out.err == nil {
+	out.err = t.On.Wake(ctx, t.Handle)
+	if out = seeDisk(ctx, t, out); out.err == nil {
 		out.settles, out.err = c.fillAgain(ctx, t)
 	}
 	return out

@@ -85,5 +85,5 @@ func (c *Core) followRest(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation
 	s.Status.StopReason = cmp.Or(s.Status.StopReason, o.Rest)
 	s.Schedule.Succeed()
 	return c.EnterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop),
-		map[string]any{"mode": sandbox.SleepStop, "reason": s.Status.StopReason})
+		withDisk(map[string]any{"mode": sandbox.SleepStop, "reason": s.Status.StopReason}, o.Disk))
 }

@@ -108,7 +108,7 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 			}
 		}
 		return c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, restEvent(s.SleepMode),
-			map[string]any{"mode": s.SleepMode, "reason": s.Status.StopReason})
+			withDisk(map[string]any{"mode": s.SleepMode, "reason": s.Status.StopReason}, out.disk))
 	case Assign:
 		s.ReadyAt = tx.Now
 		if s.SleepMode == sandbox.SleepStop && !t.Awake {
@@ -123,7 +123,7 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		if s.Status.ErrorCode != "" && !s.Down() { // it has slept since it stopped, or had stopped while it slept
 			s.Crash = ledger.Crash{Since: tx.Now}
 		}
-		return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, nil)
+		return c.wokeWith(tx, s, out.disk)
 	case Renew:
 		return c.settleRenewed(tx, s, t, out.rest)
 	case Halt:

@@ -25,8 +25,8 @@ func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) e
 	s.Schedule.Succeed()
 	s.Status.StopReason = sandbox.StopCrashed
 	s.Status.Fail(whyStopped(o))
-	err := c.EnterPhase(tx, s, sandbox.PhaseAsleep, at, sandbox.EventStopped, map[string]any{
-		"reason": s.Status.StopReason, "error_code": s.Status.ErrorCode, "error_message": s.Status.ErrorMessage})
+	err := c.EnterPhase(tx, s, sandbox.PhaseAsleep, at, sandbox.EventStopped, withDisk(map[string]any{
+		"reason": s.Status.StopReason, "error_code": s.Status.ErrorCode, "error_message": s.Status.ErrorMessage}, o.Disk))
 	switch {
 	case err != nil:
 		return err

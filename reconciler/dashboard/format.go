@@ -107,8 +107,8 @@ func eventTone(e sandbox.Event) string {
 	}
 	switch e.Type {
 	case sandbox.EventExecFailed, sandbox.EventFailed, sandbox.EventDrift, sandbox.EventDeleteFailed,
-		sandbox.EventSnapshotSaveFailed, sandbox.EventSnapshotLost, sandbox.EventCompanionFailed,
-		sandbox.EventCompanionUnhealthy:
+		sandbox.EventSnapshotSaveFailed, sandbox.EventSnapshotLost, sandbox.EventDiskLost,
+		sandbox.EventCompanionFailed, sandbox.EventCompanionUnhealthy:
 		return "bad"
 	case sandbox.EventExecFinished, sandbox.EventProcessExited:
 		if json.Unmarshal(e.Data, &data) == nil && data.ExitCode != 0 {

@@ -29,6 +29,7 @@ type Model struct {
 	MaxLifetime      duration.Value `tfsdk:"max_lifetime"`
 	SleepAfter       duration.Value `tfsdk:"sleep_after"`
 	SleepMode        types.String   `tfsdk:"sleep_mode"`
+	KeepDisk         types.Bool     `tfsdk:"keep_disk"`
 	ExpiryConditions types.Set      `tfsdk:"expiry_conditions"`
 	Env              types.Map      `tfsdk:"env"`
 	EnvPassthrough   types.Set      `tfsdk:"env_passthrough"`
@@ -89,6 +90,7 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 		Resources:   expandResources(m),
 		SleepAfter:  m.SleepAfter.Pointer(),
 		SleepMode:   sandbox.SleepMode(m.SleepMode.ValueString()),
+		KeepDisk:    m.KeepDisk.ValueBool() && m.sizeKnown(), // an unknown size would be checked as the default
 		TTL:         orZero(m.TTL),
 		MaxLifetime: orZero(m.MaxLifetime),
 		PostMortem:  m.PostMortem.Pointer(),
@@ -139,6 +141,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.MaxLifetime = duration.New(spec.MaxLifetime)
 	m.SleepAfter = duration.FromPointer(spec.SleepAfter)
 	m.SleepMode = types.StringValue(string(spec.SleepMode))
+	m.KeepDisk = types.BoolValue(spec.KeepDisk)
 	m.flattenPool(spec)
 	m.flattenBudget(spec.Budget)
 	m.Env = flattenMap(ctx, spec.Env, m.Env, &diags)

@@ -52,6 +52,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	plan.Drift = flattenDrift(nil) // what is found is made good
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
+	resp.Diagnostics.Append(r.checkKeepDisk(&plan, state)...)
 	resp.Diagnostics.Append(r.planEpoch(&plan, state)...)
 	resp.Diagnostics.Append(r.planCost(ctx, &plan, state)...)
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
@@ -91,6 +92,19 @@ func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
 	if err := sandbox.InvalidFields("environment", spec.WithDefaults().Unsupported()); err != nil {
 		diags.Append(diagnose.Failed("Unsupported By The Backend", err, place)...)
 	}
+	return diags
+}
+
+// checkKeepDisk refuses to keep disks in an environment that is created with a policy without snapshots. A reconciler
+// knows its policy, and Cloudflare that of an existing environment: the service then refuses it at apply.
+func (r *Resource) checkKeepDisk(m, state *Model) (diags diag.Diagnostics) {
+	if r.Provider == nil || !r.Provider.Embedded || r.Provider.DiskSnapshots || state != nil ||
+		m.Backend.ValueString() != string(sandbox.Cloudflare) || !m.KeepDisk.ValueBool() {
+		return nil
+	}
+	diags.AddAttributeError(path.Root("keep_disk"), "No Snapshots Of Disks", fmt.Sprintf(
+		"Environment %s has keep_disk, but would be created with the scheduling policy default, which has no snapshots of "+
+			"disks. Set scheduling_policy = \"durable_object\" in the provider's cloudflare.", m.Name.ValueString()))
 	return diags
 }
 
@@ -222,12 +236,8 @@ func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 // costKnown reports whether everything that the estimate depends on is known.
 func (m *Model) costKnown() bool {
 	u := m.ExpectedUsage
-	if m.Backend.IsUnknown() || m.InstanceType.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() ||
-		u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown() {
-		return false
-	}
-	s := m.Resources
-	return s == nil || !(s.MemoryMB.IsUnknown() || s.CPUs.IsUnknown() || s.DiskMB.IsUnknown())
+	return m.sizeKnown() && !(m.Backend.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() ||
+		u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown())
 }
 
 func (u *Usage) expand() pricing.Usage {

@@ -259,6 +259,11 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{`backend = "cloudflare"
 sleep_mode = "stop"
 companions = { a = { image = "a" } }`, `companions must not be set on Cloudflare`},
+		{`backend = "cloudflare"
+keep_disk = true`, `keep_disk must not be set with the size basic on Cloudflare`},
+		{`backend = "cloudflare"
+instance_type = "lite"
+keep_disk = true`, `scheduling policy default, which has no snapshots`},
 		{`companions = { "A" = { image = "a" } }`, `companions["A"] its name must be 1 to 30 characters`},
 		{`companions = { a = { image = "" } }`, `image must be set`},
 		{`companions = { a = { image = "a", secrets = ["b"] } }`, `must be one of the environment's secrets, not "b"`},

@@ -154,10 +154,19 @@ func leaseAttributes() map[string]schema.Attribute {
 		},
 		"sleep_mode": schema.StringAttribute{
 			MarkdownDescription: "How a sandbox sleeps: `pause` keeps processes and memory; `stop` ends processes and frees " +
-				"memory. Both keep `/workspace`. Cloudflare supports only `stop`, which keeps only `/data`. Default: `pause`, " +
-				"on Cloudflare `stop`.",
+				"memory. Both keep `/workspace`. Cloudflare supports only `stop`, which keeps only `/data` without `keep_disk`. " +
+				"Default: `pause`, on Cloudflare `stop`.",
 			Optional: true,
 			Computed: true,
+		},
+		"keep_disk": schema.BoolAttribute{
+			MarkdownDescription: "Keeps the whole disk of a sandbox while it sleeps, for at most 30 days on Cloudflare. There " +
+				"it needs the scheduling policy `durable_object` and another size than `basic`; without it a sleeping sandbox keeps " +
+				"only `/data`. Changed in place, for later generations. On Docker a sleeping sandbox always keeps its disk. " +
+				"Default: `false`.",
+			Optional: true,
+			Computed: true,
+			Default:  booldefault.StaticBool(false),
 		},
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end leases of this environment: dotted names such as `game.finished`. " +

@@ -99,6 +99,13 @@ func (k keepFormer) PlanModifyFloat64(_ context.Context, req planmodifier.Float6
 // namesSize reports whether the model gives a size, by name or by figures.
 func (m *Model) namesSize() bool { return m.Resources != nil || !m.InstanceType.IsNull() }
 
+// sizeKnown reports whether the size is known, as far as it has a price.
+func (m *Model) sizeKnown() bool {
+	s := m.Resources
+	return !m.InstanceType.IsUnknown() &&
+		(s == nil || !(s.MemoryMB.IsUnknown() || s.CPUs.IsUnknown() || s.DiskMB.IsUnknown()))
+}
+
 // expandResources returns the size that the model gives, zero for what it leaves out.
 func expandResources(m Model) sandbox.Resources {
 	if r, ok := sandbox.ResourcesOf(m.InstanceType.ValueString()); ok {

@@ -25,13 +25,18 @@
 //
 // # What is kept
 //
-// A container's disk ends with it. /data alone is kept: it is packed into an object in R2 when a command or a
+// A container's disk ends with it. /data is kept: it is packed into an object in R2 when a command or a
 // transfer has ended and has changed it, before its caller hears of that, so that a crash loses one turn at
 // most; and before a container is stopped, once its programs have ended. Before the first command of every start it
 // is unpacked. Whether it has changed the guest tells with each result, by a fingerprint that reads no file. While
 // it is packed every process stands still and no command begins, so that it is one moment's. It may have 512 MiB: a
 // sandbox with more cannot be put to sleep, which says why, and a crash loses all since. What is written after
 // the last command is lost at the deadline, as in a crash.
+//
+// Under PolicyDurableObject a sandbox may also keep its whole disk while it sleeps (driver.SandboxSpec.KeepDisk): once
+// /data is saved, the Durable Object takes a snapshot of the container, and the next start restores it
+// (worker/src/disk.ts). Only that start does: after a crash an older disk would not fit the newer /data. If there is no
+// usable snapshot, the sandbox starts from its image, and says why.
 //
 // The guest packs files whatever their modes say, and stops the processes of every user meanwhile. It leaves out links
 // that lead out of /data, sockets, pipes and devices.

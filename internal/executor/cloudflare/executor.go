@@ -155,6 +155,7 @@ func (e *Executor) Capabilities() driver.Capabilities {
 		KeepsTime:   true,
 		Metered:     true,
 		Readings:    true,
+		KeepsDisk:   true,
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	CauseStartFailed Cause = "start_failed"
 )
 
-// Period is one life of a sandbox's container. Each begins with an empty disk.
+// Period is one life of a sandbox's container.
 type Period struct {
 	// Boot counts them, from 1 and without gaps.
 	Boot      int64
@@ -59,6 +59,8 @@ type SandboxStatus struct {
 	CreatedAt, UsedAt, SavedAt time.Time
 	// Period is the last one.
 	Period Period
+	// Disk says what became of the disk; nil if it does not outlive a sleep.
+	Disk *sandbox.KeptDisk
 }
 
 // settings are what the Worker keeps of a sandbox, as worker/src/settings.ts has them. Times and durations are
@@ -77,6 +79,7 @@ type settings struct {
 	Internet         bool              `json:"internet"`
 	Restricted       bool              `json:"restricted"`
 	LLM              bool              `json:"llm"`
+	KeepDisk         bool              `json:"keep_disk"`
 	Deadline         int64             `json:"deadline_us"` // in microseconds
 	TTL              int64             `json:"ttl_ms"`
 	SleepAfter       int64             `json:"sleep_after_ms"`
@@ -100,7 +103,8 @@ func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 		EnvironmentID: spec.EnvironmentID, LeaseID: spec.LeaseID, AgentDID: spec.AgentDID, Generation: spec.Generation,
 		Image: spec.Image, Env: env, Config: string(spec.Config),
 		Internet: spec.Network == sandbox.NetworkFull, Restricted: restricted, LLM: len(spec.LLM) > 0,
-		Type: string(spec.EnvironmentType), ExpiryConditions: append([]string{}, spec.ExpiryConditions...),
+		KeepDisk: spec.KeepDisk,
+		Type:     string(spec.EnvironmentType), ExpiryConditions: append([]string{}, spec.ExpiryConditions...),
 		Resources: spec.Resources,
 		LeaseTTL:  spec.TTL.D().Milliseconds(), LeaseSleepAfter: spec.SleepAfter.D().Milliseconds(),
 		Deadline: spec.Deadline.UnixMicro(), TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
@@ -148,13 +152,13 @@ func checkSpec(spec driver.SandboxSpec) error {
 }
 
 // Sleep stops the container, which gets 10 s to end; its files are gone then, but for /data, which is saved once its
-// programs have ended. Asleep is success. Errors: NotFound, Failed.
+// programs have ended, and the disk if the sandbox keeps it. Asleep is success. Errors: NotFound, Failed.
 func (w *Worker) Sleep(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "sleep", "stop"), nil)
 }
 
-// Wake starts the container with an empty disk, and /data as it was saved. Awake is success. Errors: NotFound,
-// CapacityExceeded, Failed.
+// Wake starts the container with an empty disk, or the one that was kept, and /data as it was saved. Awake is success.
+// Errors: NotFound, CapacityExceeded, Failed.
 func (w *Worker) Wake(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
 }
@@ -204,6 +208,20 @@ type sandboxStatus struct {
 	UsedAt    int64         `json:"used_at"`
 	SavedAt   int64         `json:"saved_at"`
 	Period    period        `json:"period"`
+	Disk      *keptDisk     `json:"disk"`
+}
+
+// keptDisk is a sandbox.KeptDisk as worker/src/sandbox.ts has it.
+type keptDisk struct {
+	SavedAt int64  `json:"saved_at"`
+	Lost    string `json:"lost"`
+}
+
+func (d *keptDisk) decode() *sandbox.KeptDisk {
+	if d == nil {
+		return nil
+	}
+	return &sandbox.KeptDisk{SavedAt: milliseconds(d.SavedAt), Lost: d.Lost}
 }
 
 func (a sandboxStatus) decode() SandboxStatus {
@@ -219,6 +237,7 @@ func (a sandboxStatus) decode() SandboxStatus {
 		Deadline:      time.UnixMicro(s.Deadline).UTC(),
 		State:         a.State,
 		Period:        a.Period.decode(),
+		Disk:          a.Disk.decode(),
 		CreatedAt:     milliseconds(a.CreatedAt),
 		UsedAt:        milliseconds(a.UsedAt),
 		SavedAt:       milliseconds(a.SavedAt),

@@ -24,7 +24,7 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 		return err
 	}
 	var site Site
-	if InstanceTypeOf(spec.Resources) == sizeOfDefault { // of one that was made without it, the policy may lack it
+	if InstanceTypeOf(spec.Resources) == sizeOfDefault || spec.KeepDisk { // the policy it was made with may lack them
 		var err error
 		if site, err = e.siteOf(ctx, ref); err != nil {
 			return err
@@ -37,7 +37,8 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 func (e *Executor) check(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, site Site) error {
 	// Whatever the specification says, a container that sleeps is stopped.
 	spec.Backend, spec.SleepMode = sandbox.Cloudflare, sandbox.SleepStop
-	if err := sandbox.InvalidFields("cloudflare: environment "+ref.EnvironmentID, spec.Unsupported()); err != nil {
+	fields := append(spec.Unsupported(), keepDiskFields(e.policyFor(site, spec.Resources), spec)...)
+	if err := sandbox.InvalidFields("cloudflare: environment "+ref.EnvironmentID, fields); err != nil {
 		return err
 	}
 	d, err := e.deployment(ref, spec, site)

@@ -137,7 +137,7 @@ func observation(h driver.Handle, s SandboxStatus) driver.Observation {
 		Handle: h, LeaseID: s.LeaseID, AgentDID: s.AgentDID, Generation: s.Generation, Deadline: s.Deadline,
 		State: s.State, Image: s.Image, Resources: s.Resources, ExitCode: s.Period.ExitCode,
 		CreatedAt: s.CreatedAt, StartedAt: s.Period.StartedAt, StoppedAt: s.Period.StoppedAt, Boot: s.Period.Boot,
-		Rest: rests[s.Period.Cause], Reading: s.Period.Reading,
+		Rest: rests[s.Period.Cause], Reading: s.Period.Reading, Disk: s.Disk,
 	}
 }
 

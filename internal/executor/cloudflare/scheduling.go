@@ -82,6 +82,15 @@ func sizeFields(p SchedulingPolicy, size sandbox.Resources) []sandbox.Field {
 	return resourceFields(size)
 }
 
+// keepDiskFields says that a policy has no snapshots of disks.
+func keepDiskFields(p SchedulingPolicy, spec sandbox.EnvironmentSpec) []sandbox.Field {
+	if p == PolicyDurableObject || !spec.KeepDisk {
+		return nil
+	}
+	return []sandbox.Field{{Name: "keep_disk", Problem: "must not be set for an environment of the scheduling policy " +
+		"default, which has no snapshots: configure the policy durable_object and create, or replace, the environment"}}
+}
+
 // ImageName is what an image is called among Deployment.Images: the first 32 digits of its digest.
 func ImageName(reference string) string {
 	_, digest, _ := strings.Cut(reference, "sha256:")

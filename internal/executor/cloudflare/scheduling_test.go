@@ -72,17 +72,21 @@ func (c *choosing) provision(says, size string) {
 }
 
 // spawn makes a sandbox as the environment is now.
-func (c *choosing) spawn(agent string) driver.Handle {
+func (c *choosing) spawn(agent string, change ...func(*driver.SandboxSpec)) driver.Handle {
 	c.Helper()
 	h := driver.Handle{
 		LedgerID: c.ref.LedgerID, EnvironmentID: c.ref.EnvironmentID, Instance: c.ref.Instance,
 		SandboxID: sandbox.RandomIDs(sandbox.SandboxIDLength),
 	}
-	c.must(c.x.Spawn(c.Context(), driver.SandboxSpec{
+	spec := driver.SandboxSpec{
 		Handle: h, LeaseID: sandbox.LeaseID(agent, h.EnvironmentID), Generation: 1, AgentDID: agent,
 		EnvironmentType: sandbox.TypeCustom, Image: c.spec.Image, Resources: c.spec.Resources, Network: sandbox.NetworkNone,
 		Deadline: time.Now().Add(time.Hour), Config: []byte("{}"),
-	}))
+	}
+	for _, f := range change {
+		f(&spec)
+	}
+	c.must(c.x.Spawn(c.Context(), spec))
 	return h
 }
 
@@ -103,6 +107,8 @@ func TestEachStartChoosesItsImage(t *testing.T) {
 	c.provision("first", "lite")
 	ann := c.spawn("did:plc:ann")
 	c.sh(ann, "echo kept > /workspace/note")
+	cat := c.spawn("did:plc:cat", keepsDisk)
+	c.sh(cat, "echo kept > /workspace/note")
 	c.provision("second", "standard-1")
 	if said := c.sh(ann, "cat /workspace/note /etc/says"); said != "kept\nfirst" {
 		t.Errorf("after another image the sandbox that runs says %q", said)
@@ -115,16 +121,22 @@ func TestEachStartChoosesItsImage(t *testing.T) {
 		t.Errorf("a new sandbox has the image %q", said)
 	}
 	c.must(c.x.Sleep(t.Context(), ann, sandbox.SleepStop))
+	c.must(c.x.Sleep(t.Context(), cat, sandbox.SleepStop))
 	c.provision("third", "lite")
 	c.must(c.x.Wake(t.Context(), ann))
 	if said := c.sh(ann, "cat /etc/says"); said != "first" {
 		t.Errorf("a sandbox that slept wakes with the image %q", said)
+	}
+	c.must(c.x.Wake(t.Context(), cat))
+	if said := c.sh(cat, "cat /workspace/note /etc/says"); said != "kept\nfirst" {
+		t.Errorf("a sandbox that keeps its disk wakes and says %q", said)
 	}
 	if images := c.account.API.StartImages(c.name()); len(images) != 3 {
 		t.Errorf("starts choose from %v", images)
 	}
 	c.must(c.x.Kill(t.Context(), ann))
 	c.must(c.x.Kill(t.Context(), bob))
+	c.must(c.x.Kill(t.Context(), cat))
 	c.provision("fourth", "lite")
 	if images := c.account.API.StartImages(c.name()); len(images) != 2 {
 		t.Errorf("once the others were killed, starts choose from %v", images)

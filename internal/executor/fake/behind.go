@@ -174,3 +174,10 @@ func (x *Executor) Meter(days ...driver.Metered) {
 	defer x.mu.Unlock()
 	x.metered = append([]driver.Metered{}, days...)
 }
+
+// TellDisk has the backend say this of the disk of each sandbox that was made to keep it.
+func (x *Executor) TellDisk(disk sandbox.KeptDisk) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.disk = &disk
+}

@@ -91,7 +91,8 @@ type Executor struct {
 	witnesses, expected map[string]int64
 	egress              map[driver.EnvironmentRef][]sandbox.EgressRecord
 	brokers             map[driver.EnvironmentRef]*broker
-	metered             []driver.Metered // nil: it counts nothing itself
+	metered             []driver.Metered  // nil: it counts nothing itself
+	disk                *sandbox.KeptDisk // nil: it keeps none
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
 	removed map[string]*record // empty unless it records or remembers
@@ -169,6 +170,7 @@ func (x *Executor) Capabilities() driver.Capabilities {
 		KeepsTime: x.grace >= 0,
 		Metered:   x.metered != nil,
 		Readings:  x.readings,
+		KeepsDisk: x.disk != nil,
 	}
 }
 

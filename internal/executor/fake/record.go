@@ -122,5 +122,8 @@ func (x *Executor) observed(b *box) driver.Observation {
 	if x.records {
 		o.Boot = b.record.last().Number
 	}
+	if b.spec.KeepDisk {
+		o.Disk = x.disk
+	}
 	return o
 }

@@ -534,6 +534,10 @@ class Environment(TypedDict):
     # Initial text files, by path relative to /data, for sandboxes that start without a snapshot.
     initial_state: NotRequired[dict[str, str]]
     instance: NotRequired[str]
+    # Keeps the whole disk of a sandbox while it sleeps. On Cloudflare it needs the scheduling policy
+    # durable_object, and the default keeps only /data; a change applies to later generations. On Docker a
+    # sleeping sandbox always keeps its disk. Default false.
+    keep_disk: NotRequired[bool]
     # Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without
     # commas.
     labels: NotRequired[dict[str, str]]
@@ -1211,6 +1215,10 @@ class PutEnvironment(TypedDict):
     # Backend instance to deploy to. Another instance than before moves the environment; its leases must have
     # ended.
     instance: NotRequired[str]
+    # Keeps the whole disk of a sandbox while it sleeps. On Cloudflare it needs the scheduling policy
+    # durable_object, and the default keeps only /data; a change applies to later generations. On Docker a
+    # sleeping sandbox always keeps its disk. Default false.
+    keep_disk: NotRequired[bool]
     # Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without
     # commas.
     labels: NotRequired[dict[str, str]]

@@ -492,6 +492,8 @@ export interface Environment {
   /** Initial text files, by path relative to /data, for sandboxes that start without a snapshot. */
   initial_state?: Record<string, string>;
   instance?: string;
+  /** Keeps the whole disk of a sandbox while it sleeps. On Cloudflare it needs the scheduling policy durable_object, and the default keeps only /data; a change applies to later generations. On Docker a sleeping sandbox always keeps its disk. Default false. */
+  keep_disk?: boolean;
   /** Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas. */
   labels?: Record<string, string>;
   /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. */
@@ -1124,6 +1126,8 @@ export interface PutEnvironment {
   initial_state?: Record<string, string>;
   /** Backend instance to deploy to. Another instance than before moves the environment; its leases must have ended. */
   instance?: string;
+  /** Keeps the whole disk of a sandbox while it sleeps. On Cloudflare it needs the scheduling policy durable_object, and the default keeps only /data; a change applies to later generations. On Docker a sleeping sandbox always keeps its disk. Default false. */
+  keep_disk?: boolean;
   /** Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas. */
   labels?: Record<string, string>;
   /** Routes to models by name. A sandbox calls them without a key; the environment's gateway adds it and records tokens and cost. */

@@ -11,6 +11,7 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { convertV4MiniflareOptions, Miniflare } from "miniflare";
 
+import { Engine } from "./engine.mjs";
 import { outsideAt } from "./outside.mjs";
 
 const config = JSON.parse(process.argv[2]);
@@ -35,6 +36,8 @@ const options = convertV4MiniflareOptions({
   containerEngine: { localDocker: { socketPath: config.engine, containerEgressInterceptorImage: config.sidecar } },
   defaultPersistRoot: config.state,
 });
+const engine = new Engine(config.engine);
+await engine.watch();
 const server = new Miniflare(options);
 const url = await server.ready;
 options.port = Number(url.port); // a reset keeps the address
@@ -52,6 +55,8 @@ for await (const line of createInterface({ input: process.stdin })) {
   say({ url: String(await server.ready) });
 }
 await server.dispose();
+await engine.remove(config.name);
+engine.close();
 
 function say(answer) {
   process.stdout.write(JSON.stringify(answer) + "\n");

@@ -14,15 +14,16 @@
 // containers.
 
 import { rm } from "node:fs/promises";
-import { request } from "node:http";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { convertV4MiniflareOptions, Miniflare } from "miniflare";
 
+import { Engine } from "./engine.mjs";
 import { outsideAt } from "./outside.mjs";
 
 const config = JSON.parse(process.argv[2]);
-const socket = config.engine.replace(/^unix:\/\//, "");
+const engine = new Engine(config.engine);
+await engine.watch();
 const running = new Map(); // by name: the server, and its port
 
 for await (const line of createInterface({ input: process.stdin })) {
@@ -34,6 +35,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
 }
 for (const name of [...running.keys()]) await stop(name);
+engine.close();
 
 function carryOut({ deploy: worker, remove: name, query: question }) {
   if (worker) return deploy(worker);
@@ -105,32 +107,7 @@ async function stop(name) {
   const { server } = running.get(name) ?? {};
   running.delete(name);
   await server?.dispose();
-  // workerd does not remove its containers.
-  const filters = encodeURIComponent(JSON.stringify({ name: [`^/workerd-${name}-`] }));
-  for (const { Id } of await engine("GET", `/containers/json?all=true&filters=${filters}`)) {
-    await engine("DELETE", `/containers/${Id}?force=true`);
-  }
-}
-
-// engine calls the Docker Engine. A DELETE of a container that is already gone succeeds.
-function engine(method, path) {
-  return new Promise((resolve, reject) => {
-    const call = request({ socketPath: socket, method, path, timeout: 60_000 }, (answer) => {
-      let body = "";
-      answer.setEncoding("utf8");
-      answer.on("data", (part) => (body += part));
-      answer.on("error", reject);
-      answer.on("end", () => {
-        const gone = method === "DELETE" && [404, 409].includes(answer.statusCode);
-        const why = `${method} ${path}: the engine answers ${answer.statusCode}: ${body}`;
-        if (answer.statusCode >= 300 && !gone) reject(new Error(why));
-        else resolve(body === "" || gone ? null : JSON.parse(body));
-      });
-    });
-    call.on("timeout", () => call.destroy(new Error(`${method} ${path}: the engine did not answer within 60 s`)));
-    call.on("error", reject);
-    call.end();
-  });
+  await engine.remove(name);
 }
 
 function say(answer) {

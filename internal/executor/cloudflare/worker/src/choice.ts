@@ -12,10 +12,12 @@ export interface Choice {
 // sizes are the named sizes of a start. The platform rejects basic.
 const sizes = ["lite", "standard-1", "standard-2", "standard-3", "standard-4"];
 
-type Options = { image?: never } | { image: string; instance: Choice["instance"] };
+type Options = Pick<ContainerStartupOptions, "instance"> & ({ image: string } | { containerSnapshot?: ContainerSnapshotRestoreParams });
 
-// options returns the options of a start. Without a choice it returns none: the application's image and size apply.
-export function options(container: Container, choice: Choice | undefined): Options {
+// options returns the options of a start, from a snapshot if there is one. Without a choice the application's image and
+// size apply.
+export function options(container: Container, choice: Choice | undefined, snapshot: string | null): Options {
+  if (snapshot !== null) return { containerSnapshot: { id: snapshot }, ...(choice && { instance: choice.instance }) };
   if (choice === undefined) return {};
   const image = container.images[nameOf(choice.image)];
   if (image === undefined) {

@@ -148,8 +148,9 @@ export class Box {
     return missed ? end : null;
   }
 
-  // start returns once the container accepts commands.
-  async start(settings: Settings, labels: Record<string, string>, key: Key): Promise<void> {
+  // start returns once the container accepts commands. Its disk is that of the snapshot, or of its image if snapshot is
+  // null.
+  async start(settings: Settings, labels: Record<string, string>, key: Key, snapshot: string | null): Promise<void> {
     const incarnation = this.store.begin(this.now());
     this.ending = null;
     this.acting++;
@@ -160,7 +161,7 @@ export class Box {
         env: { ...settings.env, [keyVariable]: key.renew() },
         enableInternet: settings.internet,
         labels,
-        ...options(this.container, settings.choice),
+        ...options(this.container, settings.choice, snapshot),
       });
       await this.keepAlive();
       const up = Promise.race([this.ready(key), this.gone(startLimit).then(async () => Promise.reject(new Error((await this.outcome()).why)))]);

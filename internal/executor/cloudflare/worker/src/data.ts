@@ -11,6 +11,9 @@ export const empty = "empty";
 
 const directory = "/data";
 
+// noFiles is an empty tar archive.
+const noFiles = new Uint8Array(1024);
+
 // limit is the maximum size of a saved /data, in bytes. The sandbox is frozen while the guest packs it.
 const limit = 512 << 20;
 
@@ -54,12 +57,13 @@ export class Data {
     }
   }
 
-  // restore unpacks the saved /data into a container that has just started, whose /data is empty.
-  async restore(name: string): Promise<void> {
+  // restore unpacks the saved /data into a container that has just started, whose /data is empty. With kept, its disk
+  // has the saved /data already, and only the fingerprint is new.
+  async restore(name: string, kept: boolean): Promise<void> {
     if (this.store.saved() === empty) return;
-    const object = await this.bucket.get(objectOf(name));
-    if (object === null) throw new Error("restore /data: the saved object is missing from R2");
-    const { data = "" } = await work(this.container, this.key, { request: { op: "put", path: base64(directory), report_data: true }, input: object.body });
+    const archive = kept ? new Response(noFiles) : await this.bucket.get(objectOf(name));
+    if (archive === null || archive.body === null) throw new Error("restore /data: the saved object is missing from R2");
+    const { data = "" } = await work(this.container, this.key, { request: { op: "put", path: base64(directory), report_data: true }, input: archive.body });
     this.store.setSaved(data, this.store.savedAt());
   }
 
@@ -67,7 +71,7 @@ export class Data {
   async read(name: string): Promise<Response> {
     const object = await this.bucket.get(objectOf(name));
     const headers = { "Content-Type": "application/x-tar" };
-    return object === null ? new Response(new Uint8Array(1024), { headers }) : new Response(object.body, { headers });
+    return object === null ? new Response(noFiles, { headers }) : new Response(object.body, { headers });
   }
 
   async remove(name: string): Promise<void> {

@@ -8,6 +8,7 @@ import { Channels } from "./channel";
 import { Box, timesOf, type Times as Pace } from "./container";
 import { Copy, type Lease, type LeaseStatus } from "./copy";
 import { Data } from "./data";
+import { Disk } from "./disk";
 import type { Env } from "./env";
 import { asFailure, Failure, readOff, startFailure, text } from "./errors";
 import { concat, type Result } from "./frames";
@@ -19,7 +20,7 @@ import { parsePath, type Path } from "./path";
 import { Key, OperationFailed, problemNotFound, work } from "./port";
 import { deadline, parseSettings, parseTimes, type Settings, type Times, withoutSecrets } from "./settings";
 import { authenticate, keysOf, wholeBody } from "./signature";
-import { type Cause, type Row, Store, type Told, type Usage } from "./store";
+import { type Cause, type KeptDisk, type Row, Store, type Told, type Usage } from "./store";
 import { Uses } from "./uses";
 import { within } from "./wait";
 
@@ -28,6 +29,7 @@ export class Sandbox extends DurableObject<Env> {
   private readonly box: Box;
   private readonly pace: Pace;
   private readonly data: Data;
+  private readonly disk: Disk;
   private readonly copy: Copy;
   private readonly key: Key;
   private readonly uses: Uses;
@@ -57,6 +59,7 @@ export class Sandbox extends DurableObject<Env> {
     this.uses = new Uses(this.store, Date.now, (result) => this.checkpoint(result), () => this.disconnected());
     this.channels = new Channels(ctx.container, this.key, this.uses, (p) => this.ctx.waitUntil(p));
     this.data = new Data(ctx.container, this.key, env.STATE, this.store, Date.now);
+    this.disk = new Disk(ctx.container, this.store, Date.now);
     this.copy = new Copy(env.DB);
     this.attempts = new Attempts(new Networks(env.DB), Date.now, (p) => this.ctx.waitUntil(p));
     this.calls = new Calls(new Book(env.DB), () => keysOf(env), Date.now, (p) => this.ctx.waitUntil(p));
@@ -286,12 +289,17 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   // rest stops the container. Before that, it ends the programs and saves /data, unless the deadline has passed. If the
-  // save fails, the container runs on, unless its ttl has passed.
+  // save fails, the container runs on, unless its ttl has passed. A sleep then saves the disk, if that is to be kept.
   private async rest(cause: Cause): Promise<void> {
     const row = this.store.row();
     if (row !== null && this.box.running && cause !== "deadline") {
       try {
-        await this.standing(() => this.data.save(row.name, true));
+        await this.standing(async () => {
+          await this.data.save(row.name, true);
+          if (cause === "ttl" || !row.settings.keep_disk) return;
+          this.channels.close(`the container ends: ${cause}`); // a command would change what is being saved
+          await this.disk.save(row.settings);
+        });
       } catch (error) {
         if (cause !== "ttl" && this.box.running) throw error;
       }
@@ -404,22 +412,24 @@ export class Sandbox extends DurableObject<Env> {
     this.store.use(now);
     // The alarm is set first, so that a started container always ends.
     await this.setAlarm(Math.min(deadline(settings), now + this.pace.check));
-    await this.standing(async () => {
-      await this.box.start(settings, {
-        ledger: path.ledger,
-        sandbox: path.sandbox,
-        environment: settings.environment_id,
-        lease: settings.lease_id,
-        generation: String(settings.generation),
-      }, this.key);
+    const labels = {
+      ledger: path.ledger,
+      sandbox: path.sandbox,
+      environment: settings.environment_id,
+      lease: settings.lease_id,
+      generation: String(settings.generation),
+    };
+    const begin = async (snapshot: string | null) => {
+      await this.box.start(settings, labels, this.key, snapshot);
       this.uses.began();
       try {
-        await this.data.restore(nameOf(path));
+        await this.data.restore(nameOf(path), snapshot !== null);
       } catch (error) {
         await this.box.stop("start_failed");
         throw startFailure(error);
       }
-    });
+    };
+    await this.standing(() => this.disk.start(settings, begin));
     this.store.owe();
     this.store.use(Date.now());
     await this.arm();
@@ -488,6 +498,7 @@ export class Sandbox extends DurableObject<Env> {
       created_at: row.created_at,
       used_at: row.used_at,
       saved_at: this.store.savedAt(),
+      disk: diskOf(this.store.disk()),
       period: last,
     };
   }
@@ -572,6 +583,11 @@ function callerOf(row: Row): Caller {
 
 // killed is why the calls of a killed sandbox end.
 const killed = "the sandbox was killed";
+
+// diskOf is what answers tell of a kept disk; undefined if the disk does not outlive a sleep.
+function diskOf(disk: KeptDisk | null) {
+  return disk === null ? undefined : { saved_at: disk.saved_at, lost: disk.lost };
+}
 
 function absent(path: Path): Failure {
   return new Failure("not_found", `sandbox ${path.sandbox} does not exist`, "sandbox_not_found");

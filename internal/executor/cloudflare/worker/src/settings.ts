@@ -25,6 +25,8 @@ export interface Settings {
   restricted?: boolean;
   // llm: the sandbox calls models through this Worker.
   llm?: boolean;
+  // keep_disk: the disk outlives a sleep, as a snapshot of the container.
+  keep_disk?: boolean;
   // deadline_us is in microseconds of Unix time. Nothing runs past it.
   deadline_us: number;
   // ttl_ms is how long the sandbox may be unused before it ends for good, sleep_after_ms before it sleeps. 0 means
@@ -75,6 +77,7 @@ export function parseSettings(body: Uint8Array): Settings {
   check("internet", typeof s.internet === "boolean", "true or false");
   check("restricted", s.restricted === undefined || typeof s.restricted === "boolean", "true or false");
   check("llm", s.llm === undefined || typeof s.llm === "boolean", "true or false");
+  check("keep_disk", s.keep_disk === undefined || typeof s.keep_disk === "boolean", "true or false");
   check("restricted", !(s.restricted === true && s.internet === true), "false if internet is true");
   check("env", isEnv(s.env), "an object of strings");
   if (wrong.length > 0) throw new Failure("invalid", `the settings are not valid: ${wrong.join("; ")}`);

@@ -6,7 +6,7 @@ import { deadline, type Settings, withoutSecrets } from "./settings";
 // Cause says why a container stopped.
 export type Cause = "sleep" | "idle" | "ttl" | "deadline" | "kill" | "crash" | "start_failed";
 
-// Period is one run of the container. incarnation counts the starts. Each start begins with an empty disk.
+// Period is one run of the container. incarnation counts the starts.
 export interface Period {
   incarnation: number;
   started_at: number;
@@ -28,6 +28,19 @@ export interface Usage {
   cpu_ns: number;
   memory_bytes: number;
   pids: number;
+}
+
+// KeptDisk says what became of the disk of a sandbox whose disk outlives its sleep.
+export interface KeptDisk {
+  // snapshot is the id of the snapshot that the next start restores; "" if there is none.
+  snapshot: string;
+  // image is what the snapshot belongs to: a reference with a digest, or "" for the application's image.
+  image: string;
+  // saved_at is when the snapshot was taken that the next start restores, or that the last one has restored; 0 if there
+  // is none.
+  saved_at: number;
+  // lost is why the disk of the last container is lost; "" if it is not.
+  lost: string;
 }
 
 // Told is what this Worker reports of a sandbox, even after its kill.
@@ -58,6 +71,8 @@ export class Store {
     for (const column of ["alive_at", "memory_bytes", "pids", "read_at"]) addColumn(sql, "periods", column, "INTEGER NOT NULL DEFAULT 0");
     sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
+    // disk has a row if the sandbox's disk outlives its sleep.
+    sql.exec(`CREATE TABLE IF NOT EXISTS disk (one INTEGER PRIMARY KEY CHECK (one = 1), snapshot TEXT NOT NULL, image TEXT NOT NULL, saved_at INTEGER NOT NULL, lost TEXT NOT NULL)`);
     // owed has a row while the copy in D1 is older than this state, and until the saved /data of a killed sandbox is
     // deleted.
     sql.exec(`CREATE TABLE IF NOT EXISTS owed (one INTEGER PRIMARY KEY CHECK (one = 1))`);
@@ -74,6 +89,27 @@ export class Store {
   create(name: string, settings: Settings, now: number): void {
     this.sql.exec(`DELETE FROM killed`);
     this.sql.exec(`INSERT INTO sandbox (one, name, settings, created_at, used_at) VALUES (1, ?, ?, ?, ?)`, name, JSON.stringify(settings), now, now);
+    if (settings.keep_disk) this.sql.exec(`INSERT INTO disk (one, snapshot, image, saved_at, lost) VALUES (1, '', '', 0, '')`);
+  }
+
+  // disk returns null if the sandbox's disk does not outlive its sleep. Then the next three methods do nothing.
+  disk(): KeptDisk | null {
+    return this.sql.exec<{ [K in keyof KeptDisk]: KeptDisk[K] }>(`SELECT snapshot, image, saved_at, lost FROM disk`).toArray()[0] ?? null;
+  }
+
+  // keepDisk records a snapshot for the next start.
+  keepDisk(snapshot: string, image: string, at: number): void {
+    this.sql.exec(`UPDATE disk SET snapshot = ?, image = ?, saved_at = ?, lost = ''`, snapshot, image, at);
+  }
+
+  // useDisk records that a start has restored the snapshot.
+  useDisk(): void {
+    this.sql.exec(`UPDATE disk SET snapshot = ''`);
+  }
+
+  // loseDisk records that the next start has an empty disk, and why.
+  loseDisk(why: string): void {
+    this.sql.exec(`UPDATE disk SET snapshot = '', saved_at = 0, lost = ?`, why);
   }
 
   setSettings(settings: Settings): void {
@@ -129,6 +165,7 @@ export class Store {
     this.sql.exec(`INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, settings, created_at, used_at, ? FROM sandbox`, now + retention);
     this.sql.exec(`DELETE FROM sandbox`);
     this.sql.exec(`DELETE FROM running`);
+    this.sql.exec(`DELETE FROM disk`);
   }
 
   // purgeAt is when all records may be deleted; null if there are none.
@@ -139,7 +176,7 @@ export class Store {
   }
 
   purge(): void {
-    for (const table of ["sandbox", "periods", "running", "killed", "owed"]) this.sql.exec(`DELETE FROM ${table}`);
+    for (const table of ["sandbox", "periods", "running", "killed", "disk", "owed"]) this.sql.exec(`DELETE FROM ${table}`);
   }
 
   use(now: number): void {
@@ -162,9 +199,10 @@ export class Store {
   }
 
   // end records a stop, and that the copy does not have it yet. The first record counts: Box.stop and
-  // Box.notice may both report one stop.
+  // Box.notice may both report one stop. Only a sleep keeps the disk. A failed start changes nothing of it.
   end(incarnation: number, now: number, cause: Cause, exitCode: number | null): void {
-    this.sql.exec(`UPDATE periods SET stopped_at = ?, cause = ?, exit_code = ? WHERE incarnation = ? AND stopped_at IS NULL`, now, cause, exitCode, incarnation);
+    const { rowsWritten } = this.sql.exec(`UPDATE periods SET stopped_at = ?, cause = ?, exit_code = ? WHERE incarnation = ? AND stopped_at IS NULL`, now, cause, exitCode, incarnation);
+    if (rowsWritten > 0 && !keepsDisk.includes(cause)) this.loseDisk(`its container ended without a sleep: ${cause}`);
     this.sql.exec(`DELETE FROM running`);
     this.owe();
   }
@@ -221,6 +259,9 @@ export class Store {
     return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running WHERE detached = 1`).one().until;
   }
 }
+
+// keepsDisk are the causes after which a snapshot stays for the next start.
+const keepsDisk: readonly Cause[] = ["sleep", "idle", "start_failed"];
 
 // addColumn upgrades a table that an older Worker created.
 function addColumn(sql: SqlStorage, table: string, column: string, type: string): void {
