@@ -133,8 +133,8 @@ func (b *simulatee) stop(cause string) { b.stopped, b.cause = time.Now(), cause 
 func (b *simulatee) period() map[string]any {
 	p := map[string]any{"incarnation": b.boot, "started_at": b.started.UnixMilli(), "cpu_us": b.cpu}
 	const alarm = 5 * time.Minute
-	if n := time.Since(b.started) / alarm; n > 0 && b.stopped.IsZero() { // each alarm has read its usage
-		p["cpu_us"], p["read_at"] = b.cpu+1000*int64(n), b.started.Add(n * alarm).UnixMilli()
+	if ran := time.Since(b.started).Truncate(alarm); ran > 0 && b.stopped.IsZero() { // each alarm has read its usage
+		p["cpu_us"], p["read_at"] = b.cpu+ran.Milliseconds(), b.started.Add(ran).UnixMilli()
 		p["memory_bytes"], p["pids"] = 1<<20, 2
 	}
 	if !b.stopped.IsZero() {
