@@ -2,6 +2,8 @@ package provider_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -57,4 +59,70 @@ func TestAccExampleOfAWorkspace(t *testing.T) {
 	_, err = service.Release(t.Context(), sandbox.LeaseRef{ID: a.Lease.ID})
 	w.Must(err)
 	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// A worktree of this machine is the source of a workspace, where the operator allows its directory. The agent gets its
+// commits: not what is uncommitted, nor the repository's configuration. The repository stays as it is.
+func TestAccAWorkspaceFromTheHost(t *testing.T) {
+	t.Parallel()
+	const marker = "marker-that-no-sandbox-gets"
+	dir, secret := t.TempDir(), t.TempDir()
+	repository, worktree := filepath.Join(dir, "app"), filepath.Join(dir, "fix")
+	git := func(in string, args ...string) string { return gittest.Git(t, in, nil, args...) }
+	git("", "init", "--quiet", "--initial-branch=main", repository)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(repository, "README.md"), "hello\n")
+	git(repository, "add", ".")
+	git(repository, "commit", "--quiet", "-m", "begin")
+	git(repository, "config", "http.extraHeader", "Authorization: "+marker)
+	git(repository, "worktree", "add", "--quiet", "-b", "fix", worktree)
+	write(filepath.Join(worktree, "notes.txt"), marker)
+	before := git(repository, "for-each-ref") + git(repository, "count-objects", "-v")
+
+	w := providertest.New(t)
+	r := w.ReconcilerOf(func(c *reconciler.Config) {
+		c.Host.Directories = []string{dir}
+		c.Workspaces.Dir = t.TempDir()
+	})
+	environment := func(url string) string {
+		return fmt.Sprintf(`%s
+			resource "sandbox_environment" "coding" {
+				name      = %q
+				type      = "coding"
+				image     = %q
+				network   = { mode = "none" }
+				workspace = { git = { url = %q }, path = "/workspace/app" }
+			}`, r.Configuration, w.Name, w.Image, url)
+	}
+	refused := terraform(t, environment("file://"+secret))
+	if out := refused.Fail("apply", "-auto-approve", "-input=false"); !strings.Contains(out, "workspace.git.url") ||
+		!strings.Contains(out, "--mount-allow") {
+		t.Errorf("a directory that is not allowed is refused with\n%s", out)
+	}
+	tf := terraform(t, environment("file://"+worktree))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	defer tf.Run("destroy", "-auto-approve", "-input=false")
+	service, err := client.New(client.Config{URL: r.URL, Token: r.Token})
+	w.Must(err)
+	a, err := service.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.Name, Owner: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := sandbox.LeaseRef{ID: a.Lease.ID}
+	got, err := service.Exec(t.Context(), ref, sandbox.ExecRequest{Command: []string{"sh", "-c",
+		"cd /workspace/app && cat README.md .git/HEAD && ls -A && ! grep -r " + marker + " /workspace && ! grep -r " + dir + " ."}})
+	w.Must(err)
+	if got.ExitCode != 0 || string(got.Stdout) != "hello\nref: refs/heads/sandbox/did-plc-ann/1\n.git\nREADME.md\n" {
+		t.Errorf("exit code %d\n%s\n%s", got.ExitCode, got.Stdout, got.Stderr)
+	}
+	_, err = service.Release(t.Context(), ref)
+	w.Must(err)
+	if after := git(repository, "for-each-ref") + git(repository, "count-objects", "-v"); after != before {
+		t.Errorf("the repository was\n%s\nand is\n%s", before, after)
+	}
 }
