@@ -96,7 +96,7 @@ func checkCommand(t *testing.T, file, line string) {
 	if len(args) == 0 || args[0] == "completion" || args[0] == "--help" { // cobra's own
 		return
 	}
-	root := cli.New(cli.Config{Name: "sandbox", Version: "test", Local: daemon.Commands("test")})
+	root := cli.New(cli.Config{Name: "sandbox", Version: "test", Local: daemon.Commands(cli.Config{Version: "test"})})
 	root.AddCommand(plansummary.NewCommand())
 	command, rest, err := root.Find(args)
 	if err != nil || command == root && !strings.HasPrefix(args[0], "-") {

@@ -55,6 +55,6 @@ func run(name string, args []string) int {
 	summary := plansummary.NewCommand()
 	summary.GroupID = cli.GroupProgram
 	return cli.Run(ctx, cli.New(cli.Config{
-		Name: name, Version: version, Local: append(daemon.Commands(version), summary),
+		Name: name, Version: version, Local: append(daemon.Commands(cli.Config{Version: version}), summary),
 	}), args)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -43,7 +44,7 @@ func (p *patient) write(name, content string) {
 // see runs doctor and returns its findings by subject, and its error.
 func (p *patient) see(args ...string) (map[string]reconciler.Symptom, error) {
 	p.Helper()
-	cmd := daemon.NewDoctorCommand()
+	cmd := daemon.NewDoctorCommand(cli.Config{})
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetArgs(append([]string{

@@ -53,7 +53,11 @@ func ends(ended, planned []*tfjson.ResourceChange) string {
 	}
 	said := "### Ended\n\nBy the rules, which is not drift."
 	if leases > 0 {
-		said += fmt.Sprintf(" %d leases ended and cost %s.", leases, dollars(cost))
+		noun := "leases"
+		if leases == 1 {
+			noun = "lease"
+		}
+		said += fmt.Sprintf(" %d %s ended and cost %s.", leases, noun, dollars(cost))
 	}
 	said += "\n\n| object | ended by | reason | next |\n|---|---|---|---|\n"
 	for _, g := range groups {

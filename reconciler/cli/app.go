@@ -33,15 +33,12 @@ type app struct {
 }
 
 func newApp(c Config) *app {
-	a := &app{name: c.Name, now: c.Now, width: c.Width, getenv: c.Getenv}
+	a := &app{name: c.Name, now: c.Now, width: c.Columns, getenv: c.Getenv}
 	if a.name == "" {
 		a.name = "sandbox"
 	}
 	if a.now == nil {
 		a.now = time.Now
-	}
-	if a.width == nil {
-		a.width = terminalWidth
 	}
 	if a.getenv == nil {
 		a.getenv = os.Getenv

@@ -40,6 +40,17 @@ type Config struct {
 	Getenv func(string) string
 }
 
+// Columns returns the number of columns of an output, 0 for no limit.
+func (c Config) Columns(w io.Writer) int {
+	if c.Width == nil {
+		return terminalWidth(w)
+	}
+	return c.Width(w)
+}
+
+// IsTerminal reports whether an output goes to a terminal.
+func (c Config) IsTerminal(w io.Writer) bool { return c.Columns(w) > 0 || isTerminal(w) }
+
 // The groups of the first screen of help. Local commands name theirs in GroupID.
 const (
 	GroupDaily      = "daily"

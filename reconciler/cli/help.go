@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
 // helpWidth is the width of help where the output has none, and the most that it uses.
@@ -87,7 +89,7 @@ func paragraphIn(text string, width int) string {
 			return text
 		}
 	}
-	return wrapped(text, width)
+	return printable.Wrap(text, width)
 }
 
 // dailyOrder is the order of the daily commands on the first screen: that of a first day.

@@ -48,6 +48,10 @@ with the same --id, --timestamp and content has no effect.`,
 			if err != nil {
 				return fmt.Errorf("message %s: %w", id, err)
 			}
+			if receipt.DidYouMean != "" {
+				cmd.PrintErrf("No lease of %s ends on %s; did you mean %s?\n",
+					c.Data.EnvironmentID, c.Type, receipt.DidYouMean)
+			}
 			return a.print(cmd, receipt, func(t *table) {
 				t.head(col("MESSAGE"), col("STATUS"), num("LEASES ENDED"), col("DUPLICATE"))
 				t.row(receipt.ID, string(receipt.Status), fmt.Sprint(receipt.Matched), yes(receipt.Duplicate))

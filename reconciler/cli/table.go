@@ -112,7 +112,7 @@ func (t *table) print(w io.Writer) error {
 		}
 	}
 	for _, note := range t.notes {
-		if _, err := fmt.Fprintln(w, wrapped(note, t.width)); err != nil {
+		if _, err := fmt.Fprintln(w, printable.Wrap(note, t.width)); err != nil {
 			return err
 		}
 	}
@@ -207,23 +207,4 @@ func cut(text string, width int) string {
 		return text
 	}
 	return string([]rune(text)[:width-1]) + "…"
-}
-
-// wrapped breaks a text between words into lines of at most limit columns. 0 is no limit.
-func wrapped(text string, limit int) string {
-	if limit == 0 {
-		return text
-	}
-	lines, line := "", ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > limit:
-			lines, line = lines+line+"\n", word
-		default:
-			line += " " + word
-		}
-	}
-	return lines + line
 }

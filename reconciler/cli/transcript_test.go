@@ -2,9 +2,14 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -104,7 +109,8 @@ func transcriptFiles(t *testing.T) []string {
 func commandLine(c cli.Config) *cobra.Command {
 	summary := plansummary.NewCommand()
 	summary.GroupID = cli.GroupProgram
-	c.Version, c.Local = "0.1.0", append(daemon.Commands("0.1.0"), summary)
+	c.Version = "0.1.0"
+	c.Local = append(daemon.Commands(c), summary)
 	return cli.New(c)
 }
 
@@ -122,7 +128,21 @@ func newTranscript(t *testing.T) *transcript {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &transcript{world: w, dir: t.TempDir(), token: token}
+	tr := &transcript{world: w, token: token}
+	// Text is wrapped before DIR and TOKENS replace these paths, so they always have the same length.
+	tr.dir = "/tmp/transcript-" + sandbox.RandomIDs(8)
+	if err := os.Mkdir(tr.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(tr.dir); err != nil {
+			t.Error(err)
+		}
+	})
+	tr.tokenFile = filepath.Join(tr.dir, "tokens")
+	if err := os.WriteFile(tr.tokenFile, []byte("default "+token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tr.env = map[string]string{
 		"SANDBOX_RECONCILER_URL": w.url, "SANDBOX_RECONCILER_TOKEN": token, "XDG_CONFIG_HOME": filepath.Join(tr.dir, "config"),
 	}
@@ -168,7 +188,10 @@ func (tr *transcript) command(line string) string {
 	for i := range args {
 		args[i] = strings.NewReplacer("DIR", tr.dir, "URL", tr.url, "TOKENS", tr.tokenFile).Replace(args[i])
 	}
-	if code := cli.Run(tr.Context(), cmd, args); code != 0 {
+	ctx, interrupt := context.WithCancel(tr.Context())
+	defer interrupt()
+	b.ready = interrupt
+	if code := cli.Run(ctx, cmd, args); code != 0 {
 		fmt.Fprintf(b, "[exit %d]\n", code)
 	}
 	text := b.text.String()
@@ -180,13 +203,17 @@ func (tr *transcript) command(line string) string {
 
 // screen shows both outputs of a command, which may write them at the same time.
 type screen struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
+	ready func()     // called when the command says that it is ready, as serve does
+	mu    sync.Mutex // guards text
+	text  bytes.Buffer
 }
 
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if bytes.Contains(p, []byte(" is ready.\n")) {
+		s.ready()
+	}
 	return s.text.Write(p)
 }
 
@@ -232,12 +259,14 @@ var (
 	didRun      = regexp.MustCompile(`did:run:[a-z2-7]+`)
 	machineTime = regexp.MustCompile(`\b202[6-9]-(?:09|1[0-2])-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)`)
 	amount      = regexp.MustCompile(`\d+ (MiB are free|bytes)`)
+	localPort   = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
+	clockAhead  = regexp.MustCompile(`machine's by \d+(\.\d+)?m?s`)
 	fraction    = regexp.MustCompile(`after \d+(\.\d+)?m?s,`)
 )
 
 // normal replaces what differs from run to run by placeholders of the same width.
 func (tr *transcript) normal(text string) string {
-	text = strings.NewReplacer(tr.dir, "DIR", tr.url, "URL", tr.tokenFile, "TOKENS", strings.TrimPrefix(tr.url, "http://"), "HOST:PORT",
+	text = strings.NewReplacer(tr.tokenFile, "TOKENS", tr.dir, "DIR", tr.url, "URL", strings.TrimPrefix(tr.url, "http://"), "HOST:PORT",
 		tr.token, "sbl_…").Replace(text)
 	events, err := tr.Service.ListEvents(tr.Context(), sandbox.EventFilter{})
 	if err != nil {
@@ -261,6 +290,8 @@ func (tr *transcript) normal(text string) string {
 	text = ledgerID.ReplaceAllStringFunc(text, same(""))
 	text = didRun.ReplaceAllStringFunc(text, same("did:run:"))
 	text = amount.ReplaceAllString(text, "N ${1}")
+	text = localPort.ReplaceAllString(text, "127.0.0.1:PORT")
+	text = clockAhead.ReplaceAllString(text, "machine's by 1ms")
 	text = fraction.ReplaceAllString(text, "after 1ms,")
 	return machineTime.ReplaceAllString(text, "TIME")
 }
@@ -323,11 +354,43 @@ func (tr *transcript) act(words []string) {
 		if want := strings.Join(words[2:], " "); err != nil || strings.TrimSpace(string(text)) != want {
 			tr.Errorf("%s holds %q, %v; want %q", words[1], text, err, want)
 		}
+	case "engine": // a Docker Engine that is configured well, at DIR/engine.sock
+		tr.startEngine()
 	case "unset": // a variable
 		delete(tr.env, words[1])
 	default:
 		tr.Fatalf("no action %q", words[0])
 	}
+}
+
+// startEngine starts a stand-in of an engine, which only describes itself: what doctor says of a real one depends on
+// the machine.
+func (tr *transcript) startEngine() {
+	tr.Helper()
+	listener, err := net.Listen("unix", filepath.Join(tr.dir, "engine.sock"))
+	if err != nil {
+		tr.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			var answer any = []string{}
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/info"):
+				answer = map[string]any{
+					"ID": "engine-1", "ServerVersion": "29.3.0", "Architecture": "x86_64", "CgroupVersion": "2",
+					"SystemTime": time.Now(), "LiveRestoreEnabled": true, "SecurityOptions": []string{"name=seccomp"},
+					"MemoryLimit": true, "CpuCfsQuota": true, "PidsLimit": true,
+				}
+			case strings.HasSuffix(r.URL.Path, "/version"):
+				answer = map[string]any{"ApiVersion": "1.54", "MinAPIVersion": "1.44"}
+			}
+			_ = json.NewEncoder(w).Encode(answer) // a client that has left needs none
+		}),
+	}}
+	server.Start()
+	tr.Cleanup(server.Close)
 }
 
 func (tr *transcript) sandboxOf(lease string) string {

@@ -2,19 +2,23 @@ package daemon
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// minFound is the least width of the findings, in columns. On a narrower terminal, the terminal wraps them.
+const minFound = 30
+
 // NewDoctorCommand returns the command doctor.
-func NewDoctorCommand() *cobra.Command {
+func NewDoctorCommand(c cli.Config) *cobra.Command {
 	var (
 		s      settings
 		output string
@@ -41,7 +45,7 @@ Exit codes: 0 no problem, maybe warnings; 1 problems.`,
 				return err
 			}
 			symptoms := reconciler.Examine(cmd.Context(), s.Config)
-			if err := printSymptoms(cmd, output, symptoms); err != nil {
+			if err := printSymptoms(cmd.OutOrStdout(), c.Columns(cmd.OutOrStdout()), output, symptoms); err != nil {
 				return err
 			}
 			return verdictOf(symptoms)
@@ -52,21 +56,31 @@ Exit codes: 0 no problem, maybe warnings; 1 problems.`,
 	return cmd
 }
 
-func printSymptoms(cmd *cobra.Command, output string, symptoms []reconciler.Symptom) error {
+// printSymptoms prints the findings. In a table they are wrapped to width columns, 0 for no limit.
+func printSymptoms(out io.Writer, width int, output string, symptoms []reconciler.Symptom) error {
 	if output == "json" {
-		enc := printable.NewEncoder(cmd.OutOrStdout())
+		enc := printable.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(symptoms)
 	}
-	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	verdicts, subjects := 0, 0
 	for _, s := range symptoms {
-		// Flush returns the error.
-		fmt.Fprintf(t, "%s\t%s\t%s\n", strings.ToUpper(string(s.Verdict)), printable.Text(s.Subject), printable.Text(s.Found))
+		verdicts, subjects = max(verdicts, len(s.Verdict)), max(subjects, len(s.Subject))
+	}
+	indent := strings.Repeat(" ", verdicts+subjects+4)
+	text := func(text string) string {
+		lines := printable.Wrap(printable.Text(text), max(width-len(indent), min(width, minFound)))
+		return strings.ReplaceAll(lines, "\n", "\n"+indent)
+	}
+	var b strings.Builder
+	for _, s := range symptoms {
+		fmt.Fprintf(&b, "%-*s  %-*s  %s\n", verdicts, strings.ToUpper(string(s.Verdict)), subjects, s.Subject, text(s.Found))
 		if s.Advice != "" {
-			fmt.Fprintf(t, "\t\t-> %s\n", printable.Text(s.Advice))
+			fmt.Fprintf(&b, "%s%s\n", indent, text("-> "+s.Advice))
 		}
 	}
-	return t.Flush()
+	_, err := io.WriteString(out, b.String())
+	return err
 }
 
 // verdictOf returns Failed if there are problems.

@@ -16,10 +16,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Commands returns the commands that need no running reconciler.
-func Commands(version string) []*cobra.Command {
+// Commands returns the commands that need no running reconciler. Of the configuration they use the version and the width.
+func Commands(c cli.Config) []*cobra.Command {
 	commands := []*cobra.Command{
-		NewServeCommand(version), NewDoctorCommand(), newMigrateCommand(), newBackupCommand(version), newRestoreCommand(),
+		NewServeCommand(c), NewDoctorCommand(c), newMigrateCommand(), newBackupCommand(c.Version), newRestoreCommand(),
 		newSecretCommand(),
 	}
 	for _, command := range commands {

@@ -25,7 +25,7 @@ import (
 func command(t *testing.T, args ...string) (code int, out string) {
 	t.Helper()
 	var b bytes.Buffer
-	cmd := cli.New(cli.Config{Version: "test", Local: daemon.Commands("test")})
+	cmd := cli.New(cli.Config{Version: "test", Local: daemon.Commands(cli.Config{Version: "test"})})
 	cmd.SetOut(&b)
 	cmd.SetErr(&b)
 	code = cli.Run(t.Context(), cmd, args)

@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -13,22 +14,23 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 )
 
 // serve is the command serve.
 type serve struct {
 	settings
+	terminal        func(io.Writer) bool // reports whether an output goes to a terminal
 	generate, check bool
 }
 
 // NewServeCommand returns the command serve.
-func NewServeCommand(version string) *cobra.Command {
-	s := &serve{settings: settings{Config: reconciler.Config{Version: version}}}
+func NewServeCommand(c cli.Config) *cobra.Command {
+	s := &serve{settings: settings{Config: reconciler.Config{Version: c.Version}}, terminal: c.IsTerminal}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the reconciler: serve the API and the webhook, and manage the sandboxes",
@@ -131,8 +133,8 @@ func (s *serve) run(cmd *cobra.Command, from origins) error {
 	}
 	s.Command = strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name())
 	return reconciler.Serve(ctx, s.Config, func(started reconciler.Started) {
-		if out, is := cmd.OutOrStdout().(*os.File); is && isatty.IsTerminal(out.Fd()) {
-			fmt.Fprint(cmd.OutOrStdout(), started) // best effort: the log says the same
+		if out := cmd.OutOrStdout(); s.terminal(out) {
+			fmt.Fprint(out, started) // best effort: the log says the same
 		}
 		systemd.ready(started.Address)
 	})

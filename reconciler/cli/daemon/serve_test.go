@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -14,7 +15,7 @@ import (
 func TestTooShortCleanupTTLIsRefusedBeforeAnythingIsOpened(t *testing.T) {
 	t.Parallel()
 	for _, ttl := range []string{"0s", "59m59s", "-1h"} {
-		cmd := daemon.NewServeCommand("test")
+		cmd := daemon.NewServeCommand(cli.Config{Version: "test"})
 		cmd.SetArgs([]string{"--cleanup-ttl", ttl, "--ledger", "sqlite:///nowhere/ledger.db"})
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -40,7 +41,7 @@ func TestSettingsOfGatewaysThatCannotBeAreRefused(t *testing.T) {
 		"no such file":          {"--gateway-proxy", "https://proxy.example", "--gateway-proxy-ca", "/nowhere/ca.pem"},
 		"IPv4 range":            {"--network-pool", "10.0.0.0/8"},
 	} {
-		cmd := daemon.NewServeCommand("test")
+		cmd := daemon.NewServeCommand(cli.Config{Version: "test"})
 		dir := t.TempDir()
 		cmd.SetArgs(append(args, "--ledger", "sqlite://"+dir+"/ledger.db", "--generate-credentials",
 			"--listen", "127.0.0.1:0", "--token-file", dir+"/tokens", "--webhook-secret-file", dir+"/secrets"))

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -22,7 +23,7 @@ type install struct{ *servetest.Install }
 func (i install) check(settings string, args ...string) (string, error) {
 	i.Helper()
 	file := i.Write("settings.yaml", settings)
-	cmd := daemon.NewServeCommand("test")
+	cmd := daemon.NewServeCommand(cli.Config{Version: "test"})
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -146,7 +147,7 @@ func TestTheGuideNamesEverySetting(t *testing.T) {
 			t.Errorf("the guide's file of settings is %v, %v:\n%s", settings, err, file[1])
 		}
 		for name := range settings {
-			if daemon.NewServeCommand("test").Flags().Lookup(name) == nil {
+			if daemon.NewServeCommand(cli.Config{Version: "test"}).Flags().Lookup(name) == nil {
 				t.Errorf("the guide's file of settings has %s", name)
 			}
 		}
@@ -159,7 +160,7 @@ func TestTheGuideNamesEverySetting(t *testing.T) {
 			told[strings.Trim(cells[0], "| `")] = strings.Trim(cells[1], "`")
 		}
 	}
-	daemon.NewServeCommand("test").Flags().VisitAll(func(f *pflag.Flag) {
+	daemon.NewServeCommand(cli.Config{Version: "test"}).Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name == "config" || f.Name == "check" || f.Name == "generate-credentials" || f.Name == "help" {
 			return
 		}

@@ -1,5 +1,5 @@
 // Package printable makes untrusted text safe for a terminal: the text can neither move the cursor nor change the
-// reading order. It also formats counts.
+// reading order. It also formats counts, and wraps text.
 package printable
 
 import (
@@ -72,4 +72,23 @@ func Count[N int | int64](n N, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Wrap breaks a text between words into lines of at most limit columns. 0 is no limit.
+func Wrap(text string, limit int) string {
+	if limit == 0 {
+		return text
+	}
+	lines, line := "", ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > limit:
+			lines, line = lines+line+"\n", word
+		default:
+			line += " " + word
+		}
+	}
+	return lines + line
 }

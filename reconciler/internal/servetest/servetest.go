@@ -31,7 +31,7 @@ func RunCommand() {
 	if args == "" {
 		return
 	}
-	command := cli.New(cli.Config{Version: "test", Local: daemon.Commands("test")})
+	command := cli.New(cli.Config{Version: "test", Local: daemon.Commands(cli.Config{Version: "test"})})
 	os.Exit(cli.Run(context.Background(), command, strings.Split(args, " ")))
 }
 
