@@ -44,6 +44,7 @@ type Provider struct {
 	observations observations
 	told         told
 	reopened     sync.Map // of ids of environments
+	budgets      sync.Map // PlannedBudget by id of the environment
 }
 
 // Reopen notes that the plan at hand reopens an environment, for the plans of its leases.
@@ -53,6 +54,26 @@ func (p *Provider) Reopen(environmentID string) { p.reopened.Store(environmentID
 func (p *Provider) IsReopened(environmentID string) bool {
 	_, ok := p.reopened.Load(environmentID)
 	return ok
+}
+
+// PlannedBudget is the monthly budget that a plan gives an environment.
+type PlannedBudget struct {
+	Monthly sandbox.NanoUSD // 0 for no limit
+	Unknown bool            // known after apply
+}
+
+// PlanBudget notes the budget that the plan at hand gives an environment, for the plans of its leases.
+func (p *Provider) PlanBudget(environmentID string, b PlannedBudget) {
+	p.budgets.Store(environmentID, b)
+}
+
+// PlannedBudget returns the budget that the plan at hand gives an environment, if it has planned the environment.
+func (p *Provider) PlannedBudget(environmentID string) (PlannedBudget, bool) {
+	b, ok := p.budgets.Load(environmentID)
+	if !ok {
+		return PlannedBudget{}, false
+	}
+	return b.(PlannedBudget), true
 }
 
 // Registry is the part of a registry that belongs to an account, which is spoken to with short-lived credentials.

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -44,6 +45,14 @@ func (b *Budget) expand() *sandbox.Budget {
 		return nil // its validator has reported it
 	}
 	return &budget
+}
+
+// planned is what the plans of the environment's leases need to know of the budget.
+func (b *Budget) planned() configured.PlannedBudget {
+	if budget := b.expand(); budget != nil {
+		return configured.PlannedBudget{Monthly: budget.Monthly}
+	}
+	return configured.PlannedBudget{Unknown: b != nil && b.MonthlyUSD.IsUnknown()}
 }
 
 // flattenBudget keeps the model's way to write the amount as long as it is this amount.

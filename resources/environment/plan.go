@@ -54,6 +54,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
 	resp.Diagnostics.Append(r.checkKeepDisk(&plan, state)...)
 	resp.Diagnostics.Append(r.planEpoch(&plan, state)...)
+	if r.Provider != nil {
+		r.Provider.PlanBudget(plan.Name.ValueString(), plan.Budget.planned())
+	}
 	resp.Diagnostics.Append(r.planCost(ctx, &plan, state)...)
 	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)

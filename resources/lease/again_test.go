@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -50,6 +51,61 @@ func TestAccLeaseWaitsForItsEnvironment(t *testing.T) {
 				{Config: inEpoch(config, 1), PlanOnly: true},
 			},
 		})
+	})
+}
+
+// withBudget is a configuration whose environment has a monthly budget.
+func withBudget(config, usd string) string {
+	budget := fmt.Sprintf("  type  = \"rpg\"\n  budget = {\n    monthly_usd = %q\n  }\n", usd)
+	return strings.Replace(config, "  type  = \"rpg\"\n", budget, 1)
+}
+
+// A lease that its environment's budget ended, and that is to be leased again, waits while the budget is spent. The
+// plan that raises the budget leases it again; one that still does not cover what is spent does not.
+func TestAccLeaseWaitsForTheBudgetOfItsEnvironment(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	book := w.WriteFile("prices.json", `{
+  "name": "own", "source": "test", "as_of": "2026-08-21",
+  "memory_gib_second_usd": "0.0000025", "cpu_second_usd": "0.00002", "disk_gb_second_usd": "0.00000007"
+}`)
+	config := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    price_book = %q\n  }\n}\n",
+		w.LedgerURL, book) + leased(w, `on_expiry = "recreate"`)
+	waits := resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+		plancheck.ExpectResourceAction(address, plancheck.ResourceActionNoop), planned("ended_by", text("budget")),
+	}}
+	const later = "resource \"terraform_data\" \"usd\" {\n  input = \"0.000000003\"\n}\n"
+	again := []statecheck.StateCheck{
+		value("generation", knownvalue.Int64Exact(2)), value("status", text("active")), value("ended_by", knownvalue.Null()),
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             gone(w),
+		Steps: []resource.TestStep{
+			{Config: withBudget(config, "5")},
+			{Config: withBudget(config, "0.000000001")},
+			{
+				PreConfig: func() {
+					budgets := w.Service().(interface{ CheckBudgets(context.Context) error })
+					w.Must(budgets.CheckBudgets(w.Context()))
+				},
+				Config:            withBudget(config, "0.000000001"),
+				ConfigPlanChecks:  waits,
+				ConfigStateChecks: []statecheck.StateCheck{value("ended_by", text("budget"))},
+			},
+			{Config: withBudget(config, "0.000000002"), ConfigPlanChecks: waits},
+			{ // the plan cannot know that this amount does not suffice
+				Config:            withBudget(config+later, "${terraform_data.usd.output}"),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{value("ended_by", text("budget"))},
+			},
+			{
+				Config:            withBudget(config+later, "10"),
+				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: again,
+			},
+			{Config: withBudget(config+later, "10"), PlanOnly: true},
+		},
 	})
 }
 

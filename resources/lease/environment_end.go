@@ -5,24 +5,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// environmentEnd is how the environment of a lease that has ended stood when the state was refreshed. Terraform plans
-// once more as it applies, and the second plan must be like the first: both are made of the state, never of what the
-// environment does meanwhile.
+// environmentEnd is how the environment of a lease that has ended stood when the state was refreshed: whether it had
+// ended, and whether its budget was spent. Terraform plans once more as it applies, and the second plan must be like the
+// first: both are made of the state, never of what the environment does meanwhile.
 type environmentEnd struct {
 	// By is empty while the environment is open.
 	By    string `json:"by,omitempty"`
 	Epoch int64  `json:"epoch"`
 	// Conditions are those that end a lease of the environment that names none itself.
 	Conditions []string `json:"conditions,omitempty"`
+	// Spent is set if the budget of the month is spent.
+	Spent *sandbox.BudgetUse `json:"spent,omitempty"`
 }
 
 const environmentEndKey = "environment_end"
@@ -36,6 +40,35 @@ func (e environmentEnd) ends(settings sandbox.LeaseSettings) bool {
 	return e.By != "" && slices.Contains(conditions, e.By)
 }
 
+// afford says whether the environment's budget allows new leases. planned is the budget of the plan at hand, if it plans
+// the environment. A budget that is raised may still not cover the next hour of a lease: the apply says so.
+func (e environmentEnd) afford(planned configured.PlannedBudget, isPlanned bool) outlook {
+	switch {
+	case e.Spent == nil:
+		return returns
+	case !isPlanned:
+		return waits
+	case planned.Unknown:
+		return unknown
+	case planned.Monthly == 0 || planned.Monthly > e.Spent.Spent:
+		return returns
+	default:
+		return waits
+	}
+}
+
+// spentNotice says why the leases of an environment wait, and until when.
+func (e environmentEnd) spentNotice(environmentID, leaseID string) string {
+	until := "the next month"
+	if month, err := time.Parse("2006-01", e.Spent.Month); err == nil {
+		until = month.AddDate(0, 1, 0).Format(time.DateOnly) + " (UTC)"
+	}
+	return fmt.Sprintf("Environment %s has spent $%s of its budget of $%s for %s, and gives no leases until %s. Nothing is "+
+		"planned for its leases whose on_expiry is recreate, such as %s. Raise budget.monthly_usd: the same apply leases "+
+		"their sandboxes again. A plan from %s on does so too.",
+		environmentID, e.Spent.Spent, e.Spent.Monthly, e.Spent.Month, until, leaseID, until)
+}
+
 // keepEnvironmentEnd keeps how the environment stands. One that is gone counts as open: the plan makes it, or the apply
 // says that there is none.
 func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environments, id string,
@@ -47,6 +80,9 @@ func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environme
 	end := environmentEnd{Epoch: env.Epoch}
 	if err == nil && env.Status == sandbox.EnvironmentClosed {
 		end.By, end.Conditions = env.EndedBy, env.WithDefaults().ExpiryConditions
+	}
+	if err == nil && env.BudgetUse != nil && env.BudgetUse.Reached(100) {
+		end.Spent = env.BudgetUse
 	}
 	value, err := json.Marshal(end)
 	if err != nil {

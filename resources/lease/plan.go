@@ -77,42 +77,58 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		!plan.AgentDID.Equal(state.AgentDID) || !plan.EnvironmentID.Equal(state.EnvironmentID) {
 		return
 	}
-	if plan.OnExpiry.IsUnknown() {
-		plan.again()
-		plan.Status, plan.EndedAt = types.StringUnknown(), types.StringUnknown()
-		plan.EndedBy, plan.EndReason, plan.Cost = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
-		return
-	}
-	waits, diags := r.waits(ctx, &plan, req.Private)
+	next, diags := r.outlook(ctx, &plan, req.Private)
 	resp.Diagnostics.Append(diags...)
-	if waits || resp.Diagnostics.HasError() {
+	if next == waits || resp.Diagnostics.HasError() {
 		return
 	}
 	plan.again()
+	if next == unknown {
+		plan.Status, plan.EndedAt = types.StringUnknown(), types.StringUnknown()
+		plan.EndedBy, plan.EndReason, plan.Cost = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
+	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 }
 
-// waits reports, with one warning for all leases of the environment, that the lease's environment has ended and gives
-// it no next generation. A plan that reopens the environment comes before that of its leases, which refer to it.
-func (r *Resource) waits(ctx context.Context, plan *Model, in news.Private) (bool, diag.Diagnostics) {
-	id := plan.EnvironmentID.ValueString()
-	if r.Provider == nil || r.Provider.IsReopened(id) {
-		return false, nil
+// outlook is what becomes of a lease that has ended.
+type outlook int
+
+const (
+	returns outlook = iota // as its next generation
+	waits                  // for its environment
+	unknown                // until more of the configuration is known
+)
+
+// outlook says what becomes of a lease that has ended and is not to be kept, with one warning for all leases of the
+// environment if they wait. The plan of the environment comes before those of its leases, which refer to it.
+func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (outlook, diag.Diagnostics) {
+	if plan.OnExpiry.IsUnknown() {
+		return unknown, nil
+	}
+	if r.Provider == nil {
+		return returns, nil
 	}
 	settings, diags := expand(ctx, plan.Terms)
 	end, d := keptEnvironmentEnd(ctx, in)
 	diags.Append(d...)
-	if diags.HasError() || !end.ends(settings) {
-		return false, diags
+	if diags.HasError() {
+		return returns, diags
 	}
-	if r.Provider.TellOnce("waits", id) {
-		diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
-			"Environment %s ended by %s and gives no leases that end with it. Nothing is planned for its leases whose "+
-				"on_expiry is recreate, such as %s. Raise the environment's epoch to %d: the same apply reopens it and leases "+
-				"their sandboxes again.", id, end.By, plan.ID.ValueString(), end.Epoch+1))
+	id := plan.EnvironmentID.ValueString()
+	if end.ends(settings) && !r.Provider.IsReopened(id) {
+		if r.Provider.TellOnce("waits", id) {
+			diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
+				"Environment %s ended by %s and gives no leases that end with it. Nothing is planned for its leases whose "+
+					"on_expiry is recreate, such as %s. Raise the environment's epoch to %d: the same apply reopens it and leases "+
+					"their sandboxes again.", id, end.By, plan.ID.ValueString(), end.Epoch+1))
+		}
+		return waits, diags
 	}
-	return true, diags
+	next := end.afford(r.Provider.PlannedBudget(id))
+	if next == waits && r.Provider.TellOnce("waits for the budget", id) {
+		diags.AddWarning("Leases Wait For The Budget Of Environment "+id, end.spentNotice(id, plan.ID.ValueString()))
+	}
+	return next, diags
 }
 
 // again plans the next generation.

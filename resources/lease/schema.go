@@ -89,7 +89,8 @@ func attributes() map[string]schema.Attribute {
 		"on_expiry": schema.StringAttribute{
 			MarkdownDescription: "What to plan once the lease has ended: `keep` plans nothing; `recreate` leases the " +
 				"sandbox again in place, as the next generation. If the environment has ended too, `recreate` waits, with a " +
-				"warning, for the plan that raises its `epoch`. A `keep` lease comes back with `terraform apply -replace`, or " +
+				"warning, for the plan that raises its `epoch`. If its budget is spent, `recreate` waits for the next month, or " +
+				"for the plan that raises `budget.monthly_usd`. A `keep` lease comes back with `terraform apply -replace`, or " +
 				"with every epoch through `replace_triggered_by`. Default: `keep`.",
 			Optional:   true,
 			Computed:   true,
