@@ -35,7 +35,8 @@ var matrixPages = []string{
 	"GET /ui/live?environment={env}&lease=did:plc:ann::catan-7", "GET /ui/live?lease=no-lease", "GET {lease}/renew",
 	"GET {lease}/sleep", "GET {lease}/expire", "POST {lease}/renew", "POST {lease}/sleep", "POST {lease}/expire",
 	"POST /ui/environments/{env}", "GET /ui/nothing", "GET {lease}/wake", "POST {lease}/wake",
-	"GET {lease}/commands", "GET {lease}/processes", "GET {lease}/sessions", "GET {lease}/sessions/x", "GET {lease}/files",
+	"GET {lease}/commands", "GET {lease}/processes", "GET {lease}/processes/x", "GET {lease}/processes/talks",
+	"GET {lease}/sessions", "GET {lease}/sessions/x", "GET {lease}/files",
 	"GET {lease}/files?path=/data", "GET {lease}/files?path=/etc", "GET {lease}/calls",
 	"GET /ui/environments/{env}/end", "POST /ui/environments/{env}/end", "GET /ui/environments/{env}/reopen",
 	"POST /ui/environments/{env}/reopen", "GET /ui/environments/{env}/allow?host=example.com&port=443",
@@ -98,6 +99,7 @@ func TestWhatEveryTokenIsShown(t *testing.T) {
 				w.environment(environment, model, func(p *sandbox.PutEnvironment) { p.Image = "of " + environment })
 				l := w.acquire("did:plc:ann", environment)
 				w.think(l, "of "+environment)
+				w.serve(l, "talks", "", "listen", "8080", "1ms")
 				exec[environment] = w.run(l.ID, "echo", "of "+environment)
 				w.deliver("m-"+environment, "agent.birth", environment, l.AgentDID)
 			}

@@ -326,6 +326,7 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 	pages := []struct{ name, path string }{
 		{"login", "/ui/login"}, {"environments", "/ui/"}, {"environment", "/ui/environments/catan-7"},
 		{"leases", "/ui/leases?status=all"}, {"lease", "{lease}"}, {"usage", "{lease}/usage"}, {"commands", "{lease}/commands"}, {"processes", "{lease}/processes"},
+		{"process", "{lease}/processes/referee"},
 		{"sessions", "{lease}/sessions"}, {"session", "{lease}/sessions/turn-1"}, {"files", "{lease}/files"},
 		{"file", "{lease}/files?path=/workspace/board.json"}, {"calls", "{lease}/calls"}, {"tokens", "/ui/tokens?status=all"},
 		{"revoke", "/ui/tokens/{token}/revoke"}, {"audit", "/ui/audit"}, {"confinement", "/ui/audit/confinement?run=1"},

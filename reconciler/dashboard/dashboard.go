@@ -152,6 +152,7 @@ func (d *Dashboard) route() {
 	d.page("GET /ui/leases/{id}/commands", "list-execs", itsLease, commands)
 	d.page("GET /ui/leases/{id}/execs/{exec}", "get-exec", itsLease, command)
 	d.page("GET /ui/leases/{id}/processes", "list-processes", itsLease, processes)
+	d.page("GET /ui/leases/{id}/processes/{process}", "read-process", itsLease, process)
 	d.page("GET /ui/leases/{id}/sessions", "list-sessions", itsLease, sessions)
 	d.page("GET /ui/leases/{id}/sessions/{session}", "list-session-events", itsLease, session)
 	d.page("GET /ui/leases/{id}/files", "list-files", itsLease, showFiles)

@@ -94,6 +94,55 @@ func TestLookingAtFilesWakesNothing(t *testing.T) {
 	}
 }
 
+// TestTheLogOfAProcessIsShown, its end only, and it wakes no sandbox.
+func TestTheLogOfAProcessIsShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.environment("catan-7")
+	l := w.acquire("did:plc:ann", "catan-7")
+	for name, says := range map[string]string{"short": "<b>roads</b>", "long": strings.Repeat("x", 300<<10) + "the end"} {
+		ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: l.ID}, Name: name}
+		_, err := w.Service.StartProcess(t.Context(), ref.LeaseRef,
+			sandbox.ProcessSpec{Name: name, Command: []string{"echo", says}})
+		if err == nil {
+			_, err = w.Service.WaitProcess(t.Context(), sandbox.ProcessWait{ProcessRef: ref, Exit: true})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := w.pathOf("{lease}/processes", l, "")
+	b := w.loggedIn(w.token("ops", sandbox.ScopeLease))
+	page := b.get(list)
+	short, long := b.get(page.linkTo(t, "short")), b.get(page.linkTo(t, "long"))
+	if short.StatusCode != 200 || !strings.Contains(short.body, "&lt;b&gt;roads&lt;/b&gt;") ||
+		strings.Contains(short.body, "Only the end") || !strings.Contains(textOf(short.body), "--follow") {
+		t.Errorf("the short log is %d %s", short.StatusCode, short.body)
+	}
+	_, log, _ := strings.Cut(long.body, `aria-label="Log">`)
+	if log, _, _ = strings.Cut(log, "</pre>"); !strings.HasSuffix(log, "xthe end\n") || len(log) != 256<<10 ||
+		!strings.Contains(long.body, "Only the end is shown") {
+		t.Errorf("the long log has %d bytes", len(log))
+	}
+	if a := b.get(list + "/nothing"); a.StatusCode != 404 {
+		t.Errorf("an unknown process is answered with %d", a.StatusCode)
+	}
+	reader := w.loggedIn(w.token("reads", sandbox.ScopeRead))
+	if a := reader.get(list + "/short"); a.StatusCode != 403 || strings.Contains(reader.get(list).body, "/processes/short") {
+		t.Errorf("a reader, who may not use sandboxes, is answered with %d", a.StatusCode)
+	}
+	if _, err := w.Service.Sleep(t.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
+		t.Fatal(err)
+	}
+	asleep := b.get(list + "/short")
+	if now, err := w.Service.GetLease(t.Context(), l.ID); err != nil || now.Phase != sandbox.PhaseAsleep {
+		t.Errorf("the sandbox is %s, %v", now.Phase, err)
+	}
+	if a := asleep.linkTo(t, "Wake it"); !strings.HasSuffix(a, "/wake") {
+		t.Errorf("it offers %s", a)
+	}
+}
+
 // TestSessionsAreShownWithTheirRecordings of a bounded size.
 func TestSessionsAreShownWithTheirRecordings(t *testing.T) {
 	t.Parallel()

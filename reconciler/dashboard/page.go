@@ -38,6 +38,8 @@ type contents interface {
 	PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error)
 	ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error)
 	ListProcesses(ctx context.Context, leaseID string) ([]sandbox.Process, error)
+	GetProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error)
+	ReadProcess(ctx context.Context, r sandbox.LogRequest) (sandbox.ProcessLog, error)
 	Agents(ctx context.Context, f sandbox.AgentFilter) ([]sandbox.Agent, error)
 	Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error)
 }
