@@ -35,7 +35,10 @@ func (a answer) linkTo(t *testing.T, text string) string {
 // TestLeasesAreFoundAndSorted: a part of an id finds leases, and sorting and the tabs keep the filters.
 func TestLeasesAreFoundAndSorted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	onBothDatabases(t, leasesAreFoundAndSorted)
+}
+
+func leasesAreFoundAndSorted(t *testing.T, w *world) {
 	w.environment("catan-7", func(p *sandbox.PutEnvironment) { p.Labels = map[string]string{"team": "red"} })
 	w.environment("rpg-1")
 	ann := w.acquire("did:plc:ann", "catan-7")

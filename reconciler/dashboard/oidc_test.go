@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -51,17 +55,29 @@ func newProvidedLocally(t testing.TB) *provided {
 func newProvided(t testing.TB, origin string, reconcilers int, change ...func(*api.Config)) *provided {
 	t.Helper()
 	env, store := inprocess.NewStored(t)
-	p := &provided{provider: oidctest.New(t, env.Now)}
+	return newProvidedOf(t, origin, slices.Repeat([]replica{{env, store}}, reconcilers), change...)
+}
+
+// replica is the service of one reconciler, and its connection to the ledger.
+type replica struct {
+	servicetest.Env
+	store *ledger.Store
+}
+
+// newProvidedOf serves reconcilers of one ledger behind the address origin.
+func newProvidedOf(t testing.TB, origin string, replicas []replica, change ...func(*api.Config)) *provided {
+	t.Helper()
+	p := &provided{provider: oidctest.New(t, replicas[0].Now)}
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(oidctest.Secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range reconcilers {
+	for _, r := range replicas {
 		client, err := oidc.New(oidc.Config{
 			Issuer: p.provider.URL, ClientID: oidctest.ClientID, SecretFile: secret,
 			RedirectURL: origin + oidc.CallbackPath, GroupsClaim: "groups",
 			Roles: []string{"ops=admin", "players=lease", "guests=read"},
-		}, env.Now, slog.New(slog.DiscardHandler))
+		}, r.Now, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +88,7 @@ func newProvided(t testing.TB, origin string, reconcilers int, change ...func(*a
 			stop()
 			running.Wait()
 		})
-		w := serve(t, env, store, func(a *api.Config, d *dashboard.Config) {
+		w := serve(t, r.Env, r.store, func(a *api.Config, d *dashboard.Config) {
 			a.TrustedProxies, a.Users, d.Provider = proxies("127.0.0.1/32"), client, client
 			for _, c := range change {
 				c(a)
@@ -202,6 +218,51 @@ func TestAUserSeesWhatTheRoleAllows(t *testing.T) {
 func TestALoginOfAUserHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 	t.Parallel()
 	p := newProvided(t, site, 2)
+	there := p.others[0]
+	p.logsInAndOutEverywhere()
+	b := p.user("ops")
+	in := func(w *world) bool {
+		b.w = w
+		return b.get("/ui/", secure...).StatusCode == http.StatusOK
+	}
+	kept := b.cookies["__Host-sandbox_login"]
+	p.Pass(time.Hour - time.Second)
+	if !in(there) {
+		t.Error("the login ends before the ID token")
+	}
+	p.Pass(time.Second)
+	b.cookies["__Host-sandbox_login"] = kept
+	if in(p.world) || in(there) {
+		t.Error("the login holds beyond the ID token")
+	}
+	p.provider.Answers(func(a *oidctest.Answer) { a.Claims["exp"] = p.Now().Add(1000 * time.Hour).Unix() })
+	b = p.user("ops")
+	p.Pass(oidc.MaxSession - time.Second)
+	if !in(p.world) {
+		t.Error("the login ends before eight hours")
+	}
+	p.Pass(time.Second)
+	if in(p.world) {
+		t.Error("the login holds beyond eight hours")
+	}
+}
+
+// Replicas on PostgreSQL share the ledger and the client secret, and nothing else.
+func TestALoginBeginsAtOneReplicaOnPostgreSQLAndEndsAtAnother(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.New(t)
+	var replicas []replica
+	for range 2 {
+		env, store := inprocess.NewStoredOn(t, url)
+		replicas = append(replicas, replica{env, store})
+	}
+	newProvidedOf(t, site, replicas).logsInAndOutEverywhere()
+}
+
+// logsInAndOutEverywhere begins a login at the first reconciler and ends it at the second one, and logs out there.
+func (p *provided) logsInAndOutEverywhere() {
+	t := p.TB
+	t.Helper()
 	b, there := p.browser(), p.others[0]
 	back := p.begin(b, "/ui/")
 	b.w = there // the load balancer leads elsewhere
@@ -223,28 +284,6 @@ func TestALoginOfAUserHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 	b.cookies["__Host-sandbox_login"] = kept
 	if in(p.world) || in(there) {
 		t.Error("the login holds after the log-out")
-	}
-
-	b = p.user("ops")
-	kept = b.cookies["__Host-sandbox_login"]
-	p.Pass(time.Hour - time.Second)
-	if !in(there) {
-		t.Error("the login ends before the ID token")
-	}
-	p.Pass(time.Second)
-	b.cookies["__Host-sandbox_login"] = kept
-	if in(p.world) || in(there) {
-		t.Error("the login holds beyond the ID token")
-	}
-	p.provider.Answers(func(a *oidctest.Answer) { a.Claims["exp"] = p.Now().Add(1000 * time.Hour).Unix() })
-	b = p.user("ops")
-	p.Pass(oidc.MaxSession - time.Second)
-	if !in(p.world) {
-		t.Error("the login ends before eight hours")
-	}
-	p.Pass(time.Second)
-	if in(p.world) {
-		t.Error("the login holds beyond eight hours")
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -28,7 +29,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.M(m)) }
 
 // world is a dashboard on the service in process.
 type world struct {
@@ -45,6 +46,21 @@ func newWorld(t testing.TB, change ...func(*api.Config, *dashboard.Config)) *wor
 	t.Helper()
 	env, store := inprocess.NewStored(t)
 	return serve(t, env, store, change...)
+}
+
+// onBothDatabases runs a test in a world on SQLite and in one on PostgreSQL.
+func onBothDatabases(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, url := range map[string]func(t *testing.T) string{
+		"SQLite":     inprocess.SQLite,
+		"PostgreSQL": func(t *testing.T) string { return postgrestest.New(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env, store := inprocess.NewStoredOn(t, url(t))
+			test(t, serve(t, env, store))
+		})
+	}
 }
 
 // serve serves a dashboard of a service until the test ends.

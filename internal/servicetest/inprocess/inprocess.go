@@ -41,6 +41,12 @@ func NewStored(t testing.TB) (servicetest.Env, *ledger.Store) {
 	return newEnv(t, fileURL(t))
 }
 
+// NewStoredOn is NewStored on the database of a URL.
+func NewStoredOn(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
+	t.Helper()
+	return newEnv(t, url)
+}
+
 // NewOn is New on another database: url returns the URL of a new ledger.
 func NewOn(url func(t *testing.T) string) func(t *testing.T) servicetest.Env {
 	return func(t *testing.T) servicetest.Env {
