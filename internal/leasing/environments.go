@@ -3,6 +3,7 @@ package leasing
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -61,7 +62,10 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	}
 	var before sandbox.EnvironmentSpec
 	claim, err := e.claimEnvironment(ctx, p.ID, func(tx *ledger.Tx, row *ledger.Environment) error {
-		var err error
+		err := checkUnchanged(row, p)
+		if err != nil {
+			return err
+		}
 		if row != nil {
 			before = row.Spec
 		}
@@ -212,6 +216,15 @@ func (e *Engine) changeEnvironment(tx *ledger.Tx, row *ledger.Environment, p san
 		row.Pool = ledger.PoolFailures{}
 		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image})
 	})
+}
+
+// checkUnchanged checks PutEnvironment.Was.
+func checkUnchanged(row *ledger.Environment, p sandbox.PutEnvironment) error {
+	if p.Was == nil || row != nil && row.Status != sandbox.EnvironmentDestroyed && reflect.DeepEqual(row.Spec, *p.Was) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Conflict, "environment %s was changed meanwhile: nothing was changed; read it again", p.ID).
+		WithReason(sandbox.ReasonOtherSettings)
 }
 
 // followEnvironment gives a living lease its environment's changed times and conditions, where

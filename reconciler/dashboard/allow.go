@@ -54,25 +54,32 @@ func askAllow(p *page) error {
 	})
 }
 
-// allow adds a host to the rules of an environment and changes nothing else.
+// allow adds a host to the rules of an environment and changes nothing else. Each conflict with another change means that
+// the other one succeeded, so it tries again until the time is over.
 func allow(p *page) error {
-	a, err := allowanceOf(p, p.r.PostForm.Get("host"), p.r.PostForm.Get("port"))
-	if err != nil {
-		return err
-	}
-	e := a.environment
-	put := sandbox.PutEnvironment{
-		ID: e.ID, Owner: e.Owner, Epoch: e.Epoch, EnvironmentSpec: e.EnvironmentSpec, Tenant: p.caller.Tenant(),
-	}
-	rules := e.EgressRules()
-	rules.Allow = withRule(rules.Allow, a.rule)
-	put.Egress = &rules
 	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
 	defer cancel()
-	if _, err := p.service.PutEnvironment(ctx, put); err != nil {
-		return err
+	for {
+		a, err := allowanceOf(p, p.r.PostForm.Get("host"), p.r.PostForm.Get("port"))
+		if err != nil {
+			return err
+		}
+		e := a.environment
+		put := sandbox.PutEnvironment{
+			ID: e.ID, Owner: e.Owner, Epoch: e.Epoch, EnvironmentSpec: e.EnvironmentSpec, Was: &e.EnvironmentSpec,
+			Tenant: p.caller.Tenant(),
+		}
+		rules := e.EgressRules()
+		rules.Allow = withRule(rules.Allow, a.rule)
+		put.Egress = &rules
+		_, err = p.service.PutEnvironment(ctx, put)
+		switch {
+		case err == nil:
+			return p.done(environmentPath(e.ID))
+		case sandbox.ReasonOf(err) != sandbox.ReasonOtherSettings || ctx.Err() != nil:
+			return err
+		}
 	}
-	return p.done(environmentPath(e.ID))
 }
 
 // withRule returns rules that also allow a rule with one port.

@@ -1,10 +1,12 @@
 package dashboard_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,6 +153,32 @@ func TestHostsAreCountedAndAllowed(t *testing.T) {
 	if a := b.send("/ui/environments/open/allow", form); a.StatusCode != http.StatusConflict {
 		t.Errorf("in an open network it is answered with %d", a.StatusCode)
 	}
+}
+
+// TestOperatorsWhoAllowHostsAtOnceLoseNoRule, on either database.
+func TestOperatorsWhoAllowHostsAtOnceLoseNoRule(t *testing.T) {
+	t.Parallel()
+	onBothDatabases(t, func(t *testing.T, w *world) {
+		w.environment("catan-7")
+		var operators sync.WaitGroup
+		for i := range 6 {
+			b := w.loggedIn(w.token(fmt.Sprintf("ops-%d", i), sandbox.ScopeAdmin))
+			b.get("/ui/tokens") // whose forms have the CSRF token
+			operators.Go(func() {
+				form := url.Values{"host": {fmt.Sprintf("host-%d.example", i)}, "port": {"443"}}
+				if a := b.send("/ui/environments/catan-7/allow", form); a.StatusCode != http.StatusSeeOther {
+					t.Errorf("allowing host %d is answered with %d: %s", i, a.StatusCode, textOf(a.body))
+				}
+			})
+		}
+		operators.Wait()
+		rules := w.env("catan-7").Egress.Allow
+		for i := range 6 {
+			if !slices.ContainsFunc(rules, func(r sandbox.EgressRule) bool { return r.Host == fmt.Sprintf("host-%d.example", i) }) {
+				t.Errorf("the rule for host %d is lost: %+v", i, rules)
+			}
+		}
+	})
 }
 
 func TestTokensAreListedAndRevoked(t *testing.T) {
