@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -40,9 +41,10 @@ type world struct {
 	url, tokenFile, secretFile string
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld starts the reconciler. change changes the configuration of its service.
+func newWorld(t *testing.T, change ...func(*leasing.Config)) *world {
 	t.Helper()
-	env, store := inprocess.NewStored(t)
+	env, store := inprocess.NewStored(t, change...)
 	w := &world{T: t, Env: env}
 	write := func(name, line string) string {
 		file := filepath.Join(t.TempDir(), name)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -22,6 +24,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gittest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/plansummary"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
@@ -46,7 +51,7 @@ func TestTranscripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := newTranscript(t).play(string(want))
+			got := newTranscript(t, string(want)).play(string(want))
 			for line := range strings.Lines(got) {
 				if n := utf8.RuneCountInString(line) - 1; n > transcriptWidth && !strings.HasPrefix(line, "$ ") {
 					t.Logf("a line has %d columns: %s", n, line)
@@ -117,18 +122,31 @@ func commandLine(c cli.Config) *cobra.Command {
 // transcript is a world, the user's directory and environment.
 type transcript struct {
 	*world
-	dir   string
-	env   map[string]string
-	token string
+	repository string // URL of a Git repository for workspaces, "" for none
+	dir        string
+	env        map[string]string
+	token      string
 }
 
-func newTranscript(t *testing.T) *transcript {
-	w := newWorld(t)
+// newTranscript makes the world of a script. It has a Git repository if the script names REPOSITORY.
+func newTranscript(t *testing.T, script string) *transcript {
+	repository := ""
+	w := newWorld(t, func(c *leasing.Config) {
+		if !strings.Contains(script, "REPOSITORY") {
+			return
+		}
+		server := gittest.New(t)
+		mirrors, err := gitmirror.New(gitmirror.Config{Dir: t.TempDir(), Allow: []string{server.URL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		repository, c.Mirrors = server.Repository("team/app.git", map[string]string{"README": "hello\n"}).URL, mirrors
+	})
 	token, err := access.ReadToken(w.tokenFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &transcript{world: w, token: token}
+	tr := &transcript{world: w, token: token, repository: repository}
 	// Text is wrapped before DIR and TOKENS replace these paths, so they always have the same length.
 	tr.dir = "/tmp/transcript-" + sandbox.RandomIDs(8)
 	if err := os.Mkdir(tr.dir, 0o700); err != nil {
@@ -259,6 +277,8 @@ var (
 	didRun      = regexp.MustCompile(`did:run:[a-z2-7]+`)
 	machineTime = regexp.MustCompile(`\b202[6-9]-(?:09|1[0-2])-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)`)
 	amount      = regexp.MustCompile(`\d+ (MiB are free|bytes)`)
+	commitHash  = regexp.MustCompile(`\b[0-9a-f]{40}\b`)
+	packData    = regexp.MustCompile(`(?s)\n\nPACK.*`)
 	localPort   = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
 	clockAhead  = regexp.MustCompile(`machine's by \d+(\.\d+)?m?s`)
 	fraction    = regexp.MustCompile(`after \d+(\.\d+)?m?s,`)
@@ -266,6 +286,9 @@ var (
 
 // normal replaces what differs from run to run by placeholders of the same width.
 func (tr *transcript) normal(text string) string {
+	if tr.repository != "" {
+		text = strings.ReplaceAll(text, tr.repository, "REPOSITORY")
+	}
 	text = strings.NewReplacer(tr.tokenFile, "TOKENS", tr.dir, "DIR", tr.url, "URL", strings.TrimPrefix(tr.url, "http://"), "HOST:PORT",
 		tr.token, "sbl_…").Replace(text)
 	events, err := tr.Service.ListEvents(tr.Context(), sandbox.EventFilter{})
@@ -290,6 +313,7 @@ func (tr *transcript) normal(text string) string {
 	text = ledgerID.ReplaceAllStringFunc(text, same(""))
 	text = didRun.ReplaceAllStringFunc(text, same("did:run:"))
 	text = amount.ReplaceAllString(text, "N ${1}")
+	text = packData.ReplaceAllString(commitHash.ReplaceAllStringFunc(text, same("")), "\n\nPACK…\n")
 	text = localPort.ReplaceAllString(text, "127.0.0.1:PORT")
 	text = clockAhead.ReplaceAllString(text, "machine's by 1ms")
 	text = fraction.ReplaceAllString(text, "after 1ms,")
@@ -344,9 +368,11 @@ func (tr *transcript) act(words []string) {
 			Route: "main", Model: "model-1", Outcome: sandbox.LLMCompleted, StartedAt: tr.Now(), EndedAt: tr.Now(),
 			Tokens: sandbox.LLMTokens{Input: 1200, Output: 300}, Cost: sandbox.USD / 125,
 		})
+	case "commit": // a README in the workspace of a lease
+		tr.commit(words[1], strings.Join(words[2:], " "))
 	case "write": // a file of the user
-		file := filepath.Join(tr.dir, words[1])
-		if err := os.WriteFile(file, []byte(strings.Join(words[2:], " ")+"\n"), 0o600); err != nil {
+		file, text := filepath.Join(tr.dir, words[1]), strings.Join(words[2:], " ")+"\n"
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "REPOSITORY", tr.repository)), 0o600); err != nil {
 			tr.Fatal(err)
 		}
 	case "read": // a file of the user, to be what is said
@@ -361,6 +387,29 @@ func (tr *transcript) act(words []string) {
 	default:
 		tr.Fatalf("no action %q", words[0])
 	}
+}
+
+// commit commits a README in the workspace of a lease, as a git in its sandbox would.
+func (tr *transcript) commit(lease, text string) {
+	tr.Helper()
+	dir, ref := tr.TempDir(), sandbox.LeaseRef{ID: lease}
+	check := func(err error) {
+		tr.Helper()
+		if err != nil {
+			tr.Fatal(err)
+		}
+	}
+	files, err := tr.Service.ReadFiles(tr.Context(), ref, "/workspace/app")
+	check(err)
+	unpack := exec.Command("tar", "-xC", dir)
+	unpack.Stdin = files
+	check(errors.Join(unpack.Run(), files.Close()))
+	app := filepath.Join(dir, "app")
+	check(os.WriteFile(filepath.Join(app, "README"), []byte(text+"\n"), 0o600))
+	gittest.Git(tr, app, nil, "commit", "--quiet", "--all", "--message", "work")
+	packed, err := exec.Command("tar", "-cC", dir, "app").Output()
+	check(err)
+	check(tr.Service.WriteFiles(tr.Context(), ref, "/workspace", bytes.NewReader(packed)))
 }
 
 // startEngine starts a stand-in of an engine, which only describes itself: what doctor says of a real one depends on

@@ -35,28 +35,23 @@ func New(t *testing.T) servicetest.Env {
 	return e
 }
 
-// NewStored is New, and also returns the ledger.
-func NewStored(t testing.TB) (servicetest.Env, *ledger.Store) {
+// NewStored is New, and also returns the ledger. change changes the configuration of the service.
+func NewStored(t testing.TB, change ...func(*leasing.Config)) (servicetest.Env, *ledger.Store) {
 	t.Helper()
-	return newEnv(t, fileURL(t))
-}
-
-// NewStoredOn is NewStored on the database of a URL.
-func NewStoredOn(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
-	t.Helper()
-	return newEnv(t, url)
+	return NewStoredOn(t, fileURL(t), change...)
 }
 
 // NewOn is New on another database: url returns the URL of a new ledger.
 func NewOn(url func(t *testing.T) string) func(t *testing.T) servicetest.Env {
 	return func(t *testing.T) servicetest.Env {
 		t.Helper()
-		e, _ := newEnv(t, url(t))
+		e, _ := NewStoredOn(t, url(t))
 		return e
 	}
 }
 
-func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
+// NewStoredOn is NewStored on the database of a URL.
+func NewStoredOn(t testing.TB, url string, change ...func(*leasing.Config)) (servicetest.Env, *ledger.Store) {
 	t.Helper()
 	c := &clock{now: start}
 	store, err := ledger.Open(t.Context(), url, ledger.Options{Now: c.Now})
@@ -68,11 +63,15 @@ func newEnv(t testing.TB, url string) (servicetest.Env, *ledger.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := leasing.New(leasing.Config{
+	config := leasing.Config{
 		Store: store, State: states, Executors: []driver.Executor{backend}, Version: "test",
 		Keys:       seal.InFile(filepath.Join(t.TempDir(), "secrets.key"), true),
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
-	})
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	engine, err := leasing.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
