@@ -278,7 +278,7 @@ var (
 	machineTime = regexp.MustCompile(`\b202[6-9]-(?:09|1[0-2])-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)`)
 	amount      = regexp.MustCompile(`\d+ (MiB are free|bytes)`)
 	commitHash  = regexp.MustCompile(`\b[0-9a-f]{40}\b`)
-	packData    = regexp.MustCompile(`(?s)\n\nPACK.*`)
+	bundle      = regexp.MustCompile(`(?s)^# v2 git bundle\n(.*)\n\nPACK.*`) // "# " begins a comment here
 	localPort   = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
 	clockAhead  = regexp.MustCompile(`machine's by \d+(\.\d+)?m?s`)
 	fraction    = regexp.MustCompile(`after \d+(\.\d+)?m?s,`)
@@ -313,7 +313,7 @@ func (tr *transcript) normal(text string) string {
 	text = ledgerID.ReplaceAllStringFunc(text, same(""))
 	text = didRun.ReplaceAllStringFunc(text, same("did:run:"))
 	text = amount.ReplaceAllString(text, "N ${1}")
-	text = packData.ReplaceAllString(commitHash.ReplaceAllStringFunc(text, same("")), "\n\nPACK…\n")
+	text = bundle.ReplaceAllString(commitHash.ReplaceAllStringFunc(text, same("")), "a Git bundle with\n$1\n")
 	text = localPort.ReplaceAllString(text, "127.0.0.1:PORT")
 	text = clockAhead.ReplaceAllString(text, "machine's by 1ms")
 	text = fraction.ReplaceAllString(text, "after 1ms,")
