@@ -341,9 +341,8 @@ type PutEnvironment struct {
 	SecretValues map[string]Secret `json:"secret_values,omitempty" writeOnly:"true" doc:"Values of new or changed secrets, by name. They are stored encrypted and never shown."`
 	// CreateOnly makes it a conflict if the environment exists, instead of a change.
 	CreateOnly bool `json:"create_only,omitempty"`
-	// Was, unless nil, makes it a conflict with ReasonOtherSettings unless the environment exists and has these settings. A
-	// caller who changes some of the settings thus does not undo another caller's change. It is not part of the request's
-	// JSON.
+	// Was, unless nil, are the settings that the change is based on: it is a conflict with ReasonOtherSettings if the
+	// environment has others by now, or is gone. It is not part of the request's JSON.
 	Was *EnvironmentSpec `json:"-"`
 	// Tenant is the caller, nil for the operator. The front end sets it; it is not part of the request's JSON.
 	Tenant *Tenant `json:"-"`

@@ -223,7 +223,8 @@ func checkUnchanged(row *ledger.Environment, p sandbox.PutEnvironment) error {
 	if p.Was == nil || row != nil && row.Status != sandbox.EnvironmentDestroyed && reflect.DeepEqual(row.Spec, *p.Was) {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.Conflict, "environment %s was changed meanwhile: nothing was changed; read it again", p.ID).
+	return sandbox.Errorf(sandbox.Conflict,
+		"environment %s was changed meanwhile: nothing was changed; read it again", p.ID).
 		WithReason(sandbox.ReasonOtherSettings)
 }
 

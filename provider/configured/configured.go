@@ -69,11 +69,9 @@ func (p *Provider) PlanBudget(environmentID string, b PlannedBudget) {
 
 // PlannedBudget returns the budget that the plan at hand gives an environment, if it has planned the environment.
 func (p *Provider) PlannedBudget(environmentID string) (PlannedBudget, bool) {
-	b, ok := p.budgets.Load(environmentID)
-	if !ok {
-		return PlannedBudget{}, false
-	}
-	return b.(PlannedBudget), true
+	noted, _ := p.budgets.Load(environmentID)
+	b, ok := noted.(PlannedBudget)
+	return b, ok
 }
 
 // Registry is the part of a registry that belongs to an account, which is spoken to with short-lived credentials.

@@ -54,8 +54,8 @@ func askAllow(p *page) error {
 	})
 }
 
-// allow adds a host to the rules of an environment and changes nothing else. Each conflict with another change means that
-// the other one succeeded, so it tries again until the time is over.
+// allow adds a host to the rules of an environment and changes nothing else. A conflict means that another change
+// succeeded meanwhile, so it tries again until the time is over.
 func allow(p *page) error {
 	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 )
 
 // environmentEnd is how the environment of a lease that has ended stood when the state was refreshed: whether it had
-// ended, and whether its budget was spent. Terraform plans once more as it applies, and the second plan must be like the
-// first: both are made of the state, never of what the environment does meanwhile.
+// ended, and whether its budget was spent. Terraform plans once more as it applies, and the second plan must be like
+// the first: both are made of the state, never of what the environment does meanwhile.
 type environmentEnd struct {
 	// By is empty while the environment is open.
 	By    string `json:"by,omitempty"`
@@ -40,8 +40,8 @@ func (e environmentEnd) ends(settings sandbox.LeaseSettings) bool {
 	return e.By != "" && slices.Contains(conditions, e.By)
 }
 
-// afford says whether the environment's budget allows new leases. planned is the budget of the plan at hand, if it plans
-// the environment. A budget that is raised may still not cover the next hour of a lease: the apply says so.
+// afford says whether the environment's budget allows new leases. planned is the budget of the plan at hand, if that
+// plans the environment. A raised budget may still not cover the next hour of a lease: the apply says so.
 func (e environmentEnd) afford(planned configured.PlannedBudget, isPlanned bool) outlook {
 	switch {
 	case e.Spent == nil:

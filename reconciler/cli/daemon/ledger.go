@@ -16,7 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Commands returns the commands that need no running reconciler. Of the configuration they use the version and the width.
+// Commands returns the commands that need no running reconciler. They use the version and the width of the
+// configuration.
 func Commands(c cli.Config) []*cobra.Command {
 	commands := []*cobra.Command{
 		NewServeCommand(c), NewDoctorCommand(c), newMigrateCommand(), newBackupCommand(c.Version), newRestoreCommand(),
