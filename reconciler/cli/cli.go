@@ -185,8 +185,8 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// showPages shows a list, which read returns page by page. show moves on what read begins after. A page shorter than size
-// is the last one.
+// showPages shows a list, which read returns page by page. show moves on what read begins after. A page shorter than
+// size is the last one.
 func showPages[T any](size int, read func() ([]T, error), show func(T) error) error {
 	for {
 		page, err := read()
