@@ -145,7 +145,7 @@ func settle(names []string, failures map[string]*failure) lifecycle.Settle {
 				}
 				continue
 			}
-			s.CompanionEnters(name, sandbox.CompanionReady, "", tx.Now)
+			s.CompanionStarted(name, tx.Now)
 			err := tx.AppendSandboxEvent(s, sandbox.EventCompanionReady, map[string]any{"name": name})
 			if err != nil {
 				return err

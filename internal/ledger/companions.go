@@ -22,12 +22,17 @@ type CompanionState struct {
 	// failed while it was ready.
 	CheckAt      time.Time `json:"check_at,omitzero"`
 	FailedChecks int       `json:"failed_checks,omitempty"`
+	// CPUMark is the last counted reading of its CPU time since its latest start.
+	CPUMark Span `json:"cpu_mark,omitempty"`
 }
 
 // Runs reports whether its program was healthy and has not been seen ended since.
 func (c CompanionState) Runs() bool {
 	return c.State == sandbox.CompanionReady || c.State == sandbox.CompanionUnhealthy
 }
+
+// Measured reports whether its CPU time is read: it runs, and is not about to start again.
+func (c CompanionState) Measured() bool { return c.Runs() && c.RestartAt.IsZero() }
 
 // SetCompanion replaces the state of a companion.
 func (s *Sandbox) SetCompanion(name string, state CompanionState) {
@@ -37,10 +42,19 @@ func (s *Sandbox) SetCompanion(name string, state CompanionState) {
 	s.CompanionStates = all
 }
 
-// CompanionEnters records that a companion enters a state. It keeps the number of restarts.
+// CompanionEnters records that a companion enters a state. It keeps the number of restarts and what is counted.
 func (s *Sandbox) CompanionEnters(name string, state sandbox.CompanionState, message string, now Time) {
-	s.SetCompanion(name, CompanionState{State: state, Since: now.Time(), Restarts: s.CompanionStates[name].Restarts,
-		Message: message})
+	was := s.CompanionStates[name]
+	s.SetCompanion(name, CompanionState{State: state, Since: now.Time(), Restarts: was.Restarts, Message: message,
+		CPUMark: was.CPUMark})
+}
+
+// CompanionStarted records that a companion has started and is ready. Its CPU time counts from zero again.
+func (s *Sandbox) CompanionStarted(name string, now Time) {
+	s.CompanionEnters(name, sandbox.CompanionReady, "", now)
+	is := s.CompanionStates[name]
+	is.CPUMark = 0
+	s.SetCompanion(name, is)
 }
 
 // CompanionRestarts is CompanionEnters for a companion that is started again at a time.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"time"
 
 	"gorm.io/gorm/clause"
 
@@ -72,7 +73,32 @@ func (repo Accounting) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 // AddCPU adds a reading of CPU time since the sandbox's last start to its open period, within an update of
 // the sandbox. A reading lower than the last one belongs to a new boot.
 func (repo Accounting) AddCPU(s *Sandbox, reading Span) error {
-	used := s.Meter.Read(reading)
+	return repo.addCPU(s, s.Meter.Read(reading))
+}
+
+// CompanionReading is a reading of the CPU time of a companion since its latest start.
+type CompanionReading struct {
+	CPU   Span
+	Since time.Time // of the state in which it was read
+}
+
+// AddCompanionCPU adds readings of a sandbox's companions, by name, to its open usage period. A companion that has
+// changed its state since its reading may have started again: the next reading counts.
+func (repo Accounting) AddCompanionCPU(s *Sandbox, readings map[string]CompanionReading) error {
+	var used Span
+	for name, r := range readings {
+		is := s.CompanionStates[name]
+		if !is.Measured() || !is.Since.Equal(r.Since) || r.CPU <= is.CPUMark {
+			continue
+		}
+		used += r.CPU - is.CPUMark
+		is.CPUMark = r.CPU
+		s.SetCompanion(name, is)
+	}
+	return repo.addCPU(s, used)
+}
+
+func (repo Accounting) addCPU(s *Sandbox, used Span) error {
 	if used == 0 {
 		return nil
 	}

@@ -16,8 +16,9 @@ type outcome struct {
 	// since is when the sandbox began to run, where the step did not start it itself.
 	since   time.Time
 	reading driver.Usage
-	// sampled: there is a reading.
-	sampled bool
+	// sampled: there is a reading. companions are those of its companions that could be read.
+	sampled    bool
+	companions map[string]ledger.CompanionReading
 	runtimeHistory
 	// attested is the witness's number that its instance has, 0 where nothing was left.
 	attested int64
@@ -48,7 +49,7 @@ func (c *Core) act(ctx context.Context, t *Task) outcome {
 	case Assign:
 		out = c.attested(ctx, x, t, func() outcome { return c.assign(ctx, x, t, h) })
 	case Sleep:
-		out = c.sample(ctx, x, h)
+		out = c.sample(ctx, x, &t.Row)
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
 		out.err = x.Sleep(ctx, h, t.Row.SleepMode)
@@ -276,7 +277,7 @@ func (c *Core) sampleBeside(ctx context.Context, x *Backend, t *Task, h driver.H
 	sampling, stop := context.WithCancel(ctx)
 	defer stop()
 	reading := make(chan outcome, 1)
-	go func() { reading <- c.sample(sampling, x, h) }()
+	go func() { reading <- c.sample(sampling, x, &t.Row) }()
 	err := end(ctx, h)
 	stop()
 	out := <-reading
@@ -284,16 +285,36 @@ func (c *Core) sampleBeside(ctx context.Context, x *Backend, t *Task, h driver.H
 	return out
 }
 
-// sample reads what a sandbox has used before that is lost. Failing to is not an error: the last heartbeat's
-// reading then stands.
-func (c *Core) sample(ctx context.Context, x *Backend, h driver.Handle) outcome {
+// sample reads what a sandbox and its companions have used before that is lost. Failing to is not an error: the last
+// heartbeat's reading then stands.
+func (c *Core) sample(ctx context.Context, x *Backend, s *ledger.Sandbox) outcome {
+	h := c.handle(s)
+	var (
+		reading    sync.WaitGroup
+		mu         sync.Mutex // guards companions
+		companions = make(map[string]ledger.CompanionReading)
+	)
+	for name, is := range s.CompanionStates {
+		if is.Measured() {
+			reading.Go(func() {
+				u, err := Sample(ctx, x, h.Of(name))
+				if err != nil {
+					return // the next reading counts
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				companions[name] = ledger.CompanionReading{CPU: ledger.SpanOf(u.CPUTime), Since: is.Since}
+			})
+		}
+	}
 	u, err := Sample(ctx, x, h)
+	reading.Wait()
 	if err != nil {
 		c.log.DebugContext(ctx, "lifecycle: sampling usage", "environment", h.EnvironmentID,
 			"sandbox", h.SandboxID, "error", err)
 		return outcome{}
 	}
-	return outcome{reading: u, sampled: true}
+	return outcome{reading: u, sampled: true, companions: companions}
 }
 
 // readHistory reads when the sandbox of a step ran, once that step is taken, or found nothing to take. Of one that

@@ -46,7 +46,8 @@ type resync struct {
 // reading is a sample of the usage of a sandbox in one of its boots; boot is 0 where they are not counted.
 type reading struct {
 	ledger.UsageSample
-	boot int64
+	boot       int64
+	companions map[string]ledger.CompanionReading
 }
 
 // LookAtAll looks at every living sandbox of an instance.
@@ -111,14 +112,19 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
 	if v.x.Capabilities().Readings {
 		r := v.listed[s.ID].Reading
-		return readingOf(s.ID, r), !r.At.IsZero()
+		return readingOf(s.ID, r, nil), !r.At.IsZero()
 	}
-	out := v.core.sample(ctx, v.x, v.core.handle(s))
-	return readingOf(s.ID, driver.Reading{Usage: out.reading, At: v.core.now()}), out.sampled
+	return v.core.read(ctx, v.x, s)
 }
 
-func readingOf(sandboxID string, r driver.Reading) reading {
-	return reading{boot: r.Boot, UsageSample: ledger.UsageSample{
+// read asks a sandbox and its companions what they have used.
+func (c *Core) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading, bool) {
+	out := c.sample(ctx, x, s)
+	return readingOf(s.ID, driver.Reading{Usage: out.reading, At: c.now()}, out.companions), out.sampled
+}
+
+func readingOf(sandboxID string, r driver.Reading, companions map[string]ledger.CompanionReading) reading {
+	return reading{boot: r.Boot, companions: companions, UsageSample: ledger.UsageSample{
 		SandboxID: sandboxID, At: ledger.At(r.At), CPU: ledger.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
 	}}
 }
@@ -127,17 +133,17 @@ func readingOf(sandboxID string, r driver.Reading) reading {
 func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 	var (
 		mu   sync.Mutex // guards what follows
-		read = make(map[string]ledger.Span)
+		read []reading
 	)
 	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error {
 		x, err := c.BackendFor(s.Backend)
 		if err != nil || c.MustReach(ctx, s.Backend, s.Instance) != nil {
 			return nil //nolint:nilerr // another process reaches it
 		}
-		if out := c.sample(ctx, x, c.handle(s)); out.sampled {
+		if r, ok := c.read(ctx, x, s); ok {
 			mu.Lock()
 			defer mu.Unlock()
-			read[s.ID] = ledger.SpanOf(out.reading.CPUTime)
+			read = append(read, r)
 		}
 		return nil
 	})
@@ -145,8 +151,8 @@ func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 		return nil
 	}
 	return c.store.Write(ctx, func(tx *ledger.Tx) error {
-		for id, cpu := range read {
-			if _, err := recordCPU(tx, id, 0, cpu); err != nil {
+		for _, r := range read {
+			if _, err := recordCPU(tx, r); err != nil {
 				return err
 			}
 		}
@@ -158,7 +164,7 @@ func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 func (v *resync) recordReadings(tx *ledger.Tx) error {
 	samples := make([]ledger.UsageSample, 0, len(v.readings))
 	for _, r := range v.readings {
-		s, err := recordCPU(tx, r.SandboxID, r.boot, r.CPU)
+		s, err := recordCPU(tx, r)
 		if err != nil {
 			return err
 		}
@@ -170,17 +176,21 @@ func (v *resync) recordReadings(tx *ledger.Tx) error {
 }
 
 // recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
-// and only if no later one was kept meanwhile, nor another boot was begun; else nil is returned. boot is 0 where they
-// are not counted.
-func recordCPU(tx *ledger.Tx, sandboxID string, boot int64, cpu ledger.Span) (*ledger.Sandbox, error) {
-	s, err := MustSandbox(tx, sandboxID)
-	if err != nil || s.Phase != sandbox.PhaseAwake || cpu < s.Meter.CPUMark || boot != 0 && boot != s.Meter.Boot {
+// and only if no later one was kept meanwhile, nor another boot was begun; else nil is returned.
+func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
+	s, err := MustSandbox(tx, r.SandboxID)
+	if err != nil || s.Phase != sandbox.PhaseAwake || r.CPU < s.Meter.CPUMark || r.boot != 0 && r.boot != s.Meter.Boot {
 		return nil, err
 	}
-	if cpu == s.Meter.CPUMark {
+	if r.CPU == s.Meter.CPUMark && len(r.companions) == 0 {
 		return s, nil
 	}
-	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error { return tx.Accounting().AddCPU(s, cpu) })
+	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
+		if err := tx.Accounting().AddCPU(s, r.CPU); err != nil {
+			return err
+		}
+		return tx.Accounting().AddCompanionCPU(s, r.companions)
+	})
 }
 
 // SampleSoon reads a sandbox's CPU time after a command in the background, unless such a reading is already under way.
@@ -192,21 +202,21 @@ func (c *Core) SampleSoon(s *ledger.Sandbox) {
 	if already {
 		return
 	}
-	x, h := c.backends[s.Backend], c.handle(s)
+	x, row := c.backends[s.Backend], *s
 	c.Background(func() {
-		out := c.sample(c.life, x, h)
+		r, ok := c.read(c.life, x, &row)
 		c.mu.Lock()
-		delete(c.sampling, s.ID)
+		delete(c.sampling, row.ID)
 		c.mu.Unlock()
-		if !out.sampled {
+		if !ok {
 			return
 		}
 		err := c.store.Write(c.life, func(tx *ledger.Tx) error {
-			_, err := recordCPU(tx, h.SandboxID, 0, ledger.SpanOf(out.reading.CPUTime))
+			_, err := recordCPU(tx, r)
 			return err
 		})
 		if err != nil && c.life.Err() == nil {
-			c.log.Warn("lifecycle: recording usage", About(s), "error", err)
+			c.log.Warn("lifecycle: recording usage", About(&row), "error", err)
 		}
 	})
 }

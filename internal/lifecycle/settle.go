@@ -51,6 +51,9 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 		if err := tx.Accounting().AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
 			return err
 		}
+		if err := tx.Accounting().AddCompanionCPU(s, out.companions); err != nil {
+			return err
+		}
 	}
 	if err := c.followHistory(tx, s, out.ran); err != nil {
 		return err

@@ -244,6 +244,29 @@ func TestACompanionThatEndsLaterIsFailedAndItsLeaseGoesOn(t *testing.T) {
 	w.release(l)
 }
 
+// TestTheCPUTimeOfACompanionIsBilled has a companion use its CPU beside a sandbox that does nothing.
+func TestTheCPUTimeOfACompanionIsBilled(t *testing.T) {
+	t.Parallel()
+	w := newCompanionWorld(t, func(c *sandbox.Companion, _ *sandbox.EnvironmentSpec) {
+		c.Command = []string{"sh", "-c", "cat /run/secrets/token >index.html; httpd -p 127.0.0.1:8800; while :; do :; done"}
+	})
+	l := w.leased()
+	counted := func() float64 {
+		t.Helper()
+		must(t, w.Resync(t.Context(), sandbox.Docker))
+		report, err := w.Costs(t.Context(), sandbox.CostQuery{})
+		must(t, err)
+		return report.Total.CPUSeconds
+	}
+	eventually(t, "two seconds of CPU time are counted", func() bool { return counted() >= 2 })
+	used, err := w.LeaseUsage(t.Context(), sandbox.LeaseRef{ID: l.ID})
+	must(t, err)
+	if own := time.Duration(used.CPUTime); own > time.Second {
+		t.Errorf("the sandbox itself has used %s", own)
+	}
+	w.release(l)
+}
+
 // endCompanion makes the program of a companion end that waits for /data/end.
 func (w *companionWorld) endCompanion(l sandbox.Lease) {
 	w.Helper()

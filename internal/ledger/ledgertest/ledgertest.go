@@ -38,6 +38,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("EventsGoBeforeTheirSandbox", s.eventsGoFirst)
 	t.Run("StepsOfTheClockRemoveNothingEarly", s.retentionAcrossSteps)
 	t.Run("SamplesOfUsageAreApartAndOfOneClock", s.usageSamples)
+	t.Run("ReadingsOfCompanionsCountOnceForEachStart", s.companionUsage)
 	t.Run("OldRowsAreRemovedAndNoOthers", s.oldRows)
 	t.Run("ALedgerThatIsOlderThanItsInstanceIssuesNoGenerationTwice", s.witness)
 	t.Run("AStepOfTheClockMovesWhatLives", s.clockSteps)
