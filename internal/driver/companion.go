@@ -43,7 +43,7 @@ type CompanionHost interface {
 	// before the sandbox started is stopped first, because it has the network of an earlier start. Another one that runs
 	// is success. Errors: NotFound with ReasonPartMissing if the companion does not exist, Failed.
 	ReviveCompanion(ctx context.Context, h Handle) error
-	// StopCompanion stops a companion of an awake sandbox: its program is asked to end, and killed if it does not. One that
+	// StopCompanion stops a companion of an awake sandbox: its program is asked to end, then killed. One that
 	// has stopped or does not exist is success. Errors: Failed.
 	StopCompanion(ctx context.Context, h Handle) error
 	// CompanionProgram returns the program that an image names itself, its entrypoint and command. Errors: NotFound.

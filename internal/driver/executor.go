@@ -134,7 +134,7 @@ type SandboxSpec struct {
 	// LLM are the protocols of the environment's LLM routes, by name.
 	LLM       map[string]sandbox.LLMAPI
 	SleepMode sandbox.SleepMode
-	// KeepDisk: the disk outlives a sleep on a backend with Capabilities.KeepsDisk. Observation.Disk says what became of it.
+	// KeepDisk: the disk outlives a sleep on a backend with Capabilities.KeepsDisk. Observation.Disk says how it is.
 	KeepDisk bool
 	// The zero values of Confinement are its defaults.
 	Confinement sandbox.Confinement

@@ -40,13 +40,9 @@ func seeDisk(ctx context.Context, t *Task, out outcome) outcome {
 
 // withDisk adds what became of the disk to the data of an event.
 func withDisk(data map[string]any, disk *sandbox.KeptDisk) map[string]any {
-	if disk == nil {
-		return data
+	if disk != nil {
+		data["disk"] = disk
 	}
-	if data == nil {
-		data = make(map[string]any, 1)
-	}
-	data["disk"] = disk
 	return data
 }
 
@@ -57,5 +53,9 @@ func (c *Core) wokeWith(tx *ledger.Tx, s *ledger.Sandbox, disk *sandbox.KeptDisk
 			return err
 		}
 	}
-	return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, withDisk(nil, disk))
+	var data any // the event has none without a disk
+	if disk != nil {
+		data = withDisk(map[string]any{}, disk)
+	}
+	return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)
 }

@@ -161,9 +161,9 @@ func leaseAttributes() map[string]schema.Attribute {
 		},
 		"keep_disk": schema.BoolAttribute{
 			MarkdownDescription: "Keeps the whole disk of a sandbox while it sleeps, for at most 30 days on Cloudflare. There " +
-				"it needs the scheduling policy `durable_object` and another size than `basic`; without it a sleeping sandbox keeps " +
-				"only `/data`. Changed in place, for later generations. On Docker a sleeping sandbox always keeps its disk. " +
-				"Default: `false`.",
+				"it needs the scheduling policy `durable_object` and another size than `basic`; without it a sleeping sandbox " +
+				"keeps only `/data`. Changed in place, for later generations. On Docker a sleeping sandbox always keeps its " +
+				"disk. Default: `false`.",
 			Optional: true,
 			Computed: true,
 			Default:  booldefault.StaticBool(false),
