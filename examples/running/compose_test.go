@@ -81,8 +81,8 @@ func TestTheComposeFileRuns(t *testing.T) {
 	})
 	compose("up", "--build", "--detach")
 	awaitReady(t, "http://"+address)
-	token := compose("exec", "-T", "reconciler", "/usr/local/bin/terraform-provider-sandbox", "reconciler", "token",
-		"create", "ops", "--scope", "admin", "--ledger", "postgres://sandbox@ledger/sandbox?sslmode=disable")
+	token := compose("exec", "-T", "reconciler", "/usr/local/bin/sandbox", "token", "create", "ops", "--scope", "admin",
+		"--ledger", "postgres://sandbox@ledger/sandbox?sslmode=disable")
 	g := playedBy(t, "http://"+address, token)
 	player := g.join(sandbox.HostAccess{})
 	if got := g.exec(player, "sh", "-c", "echo $IS_SANDBOXED"); got != "true\n" {
