@@ -90,7 +90,7 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 // that uses its CPU.
 func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	t.Parallel()
-	const check = 8 * time.Second
+	const check = 12 * time.Second
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check})
 	w := &world{t, server, server.Worker()}
 	idle, busy := w.spawn(cloudflare.Limits{}), w.spawn(cloudflare.Limits{})
