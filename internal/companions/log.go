@@ -2,6 +2,7 @@ package companions
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 
@@ -51,22 +52,10 @@ func (v *Service) mustHave(ctx context.Context, l sandbox.CompanionLogRequest) e
 // sendLog sends the log of a companion's program, or the end of it if the program has ended.
 func sendLog(ctx context.Context, x driver.Executor, h driver.Handle, l sandbox.CompanionLogRequest, to io.Writer,
 	began func(int64)) error {
-	next, knows := l.Offset, false
-	_, err := x.Follow(ctx, h.Of(l.Name), sandbox.Replay{
-		ID: driver.CompanionMain, Now: !l.Follow, Stdout: output.Counted{W: to, At: &next}, StdoutOffset: l.Offset,
-		Begins: func(offset int64) error {
-			if !knows {
-				next, knows = offset, true
-				began(offset)
-			}
-			if offset == next {
-				return nil
-			}
-			return sandbox.Errorf(sandbox.Unavailable, "lease %s: companion %s: its log goes on at byte %d, because it was "+
-				"written faster than it was read: read on from there", l.ID, l.Name, offset)
-		},
-	})
-	if err == nil || knows {
+	log := output.NewLog(l.Offset, to, began)
+	of := fmt.Sprintf("lease %s: companion %s", l.ID, l.Name)
+	_, err := x.Follow(ctx, h.Of(l.Name), log.Replay(of, driver.CompanionMain, !l.Follow))
+	if err == nil || log.HasBegun() {
 		return err
 	}
 	o, lookErr := x.Inspect(ctx, h)

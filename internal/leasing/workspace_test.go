@@ -192,6 +192,14 @@ func TestAFetchThatFailsFailsTheLease(t *testing.T) {
 }
 
 func TestALeaseThatIsReleasedDuringAHangingFetchEndsAtOnce(t *testing.T) {
+	endsDuringAHangingFetch(t, func(p *sandbox.PutEnvironment, server string) {
+		p.Workspace = &sandbox.Workspace{Git: &sandbox.GitSource{URL: server + "/app"}}
+	})
+}
+
+// endsDuringAHangingFetch releases a lease while what its environment fetches from a server hangs.
+func endsDuringAHangingFetch(t *testing.T, fetches func(p *sandbox.PutEnvironment, server string)) {
+	t.Helper()
 	asked := make(chan struct{}, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
@@ -205,9 +213,7 @@ func TestALeaseThatIsReleasedDuringAHangingFetchEndsAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.useMirrors(mirrors)
 		w.startLoop()
-		w.environment(func(p *sandbox.PutEnvironment) {
-			p.Workspace = &sandbox.Workspace{Git: &sandbox.GitSource{URL: server.URL + "/app"}}
-		})
+		w.environment(func(p *sandbox.PutEnvironment) { fetches(p, server.URL) })
 		l := w.acquireLater()
 		<-asked
 		began := w.now()

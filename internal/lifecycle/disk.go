@@ -55,7 +55,7 @@ func (c *Core) wokeWith(tx *ledger.Tx, s *ledger.Sandbox, disk *sandbox.KeptDisk
 	}
 	var data any // the event has none without a disk
 	if disk != nil {
-		data = withDisk(map[string]any{}, disk)
+		data = map[string]any{"disk": disk}
 	}
 	return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)
 }

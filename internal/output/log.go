@@ -12,6 +12,40 @@ import (
 // SendLog sends a log. It calls began, once it is known, with the offset of the first byte.
 type SendLog func(ctx context.Context, to io.Writer, began func(offset int64)) error
 
+// Log sends the log of a program. Each part must continue the one before.
+type Log struct {
+	to         io.Writer
+	from, next int64
+	began      func(offset int64)
+	begun      bool
+}
+
+// NewLog returns a Log from an offset on. It calls began, once it is known, with the offset of the first byte.
+func NewLog(from int64, to io.Writer, began func(offset int64)) *Log {
+	return &Log{to: to, from: from, next: from, began: began}
+}
+
+// HasBegun reports whether it is known where the log begins.
+func (l *Log) HasBegun() bool { return l.begun }
+
+// Replay returns the request for the log of a run. of names it in errors.
+func (l *Log) Replay(of, run string, now bool) sandbox.Replay {
+	return sandbox.Replay{
+		ID: run, Now: now, Stdout: Counted{W: l.to, At: &l.next}, StdoutOffset: l.from,
+		Begins: func(offset int64) error {
+			if !l.begun {
+				l.next, l.begun = offset, true
+				l.began(offset)
+			}
+			if offset == l.next {
+				return nil
+			}
+			return sandbox.Errorf(sandbox.Unavailable, "%s: its log goes on at byte %d, because it was written faster than it "+
+				"was read: read on from there", of, offset)
+		},
+	}
+}
+
 // OpenLog reads a log for as long as a use of its sandbox lasts, which ends with the reading. Errors: those of send,
 // unless the log has begun.
 func OpenLog(ctx context.Context, use *lifecycle.Use, send SendLog) (sandbox.ProcessLog, error) {

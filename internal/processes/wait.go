@@ -258,29 +258,13 @@ func (v *Service) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbo
 
 // sendLog sends the log of the latest start of a process, once it is known where that begins.
 func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Writer, began func(int64)) error {
-	next, knows := l.Offset, false
+	log := output.NewLog(l.Offset, to, began)
 	for {
 		p, s, err := v.readProcessRow(ctx, l.ProcessRef)
 		if err != nil {
 			return err
 		}
-		err = v.followRun(ctx, s, sandbox.Replay{
-			ID:           p.Run,
-			Now:          !l.Follow,
-			Stdout:       output.Counted{W: to, At: &next},
-			StdoutOffset: l.Offset,
-			Begins: func(offset int64) error {
-				if !knows {
-					next, knows = offset, true
-					began(offset)
-				}
-				if offset == next {
-					return nil
-				}
-				return sandbox.Errorf(sandbox.Unavailable, "lease %s: process %s: its log goes on at byte %d, because it was "+
-					"written faster than it was read: read on from there", p.LeaseID, p.Name, offset)
-			},
-		})
+		err = v.followRun(ctx, s, log.Replay(fmt.Sprintf("lease %s: process %s", p.LeaseID, p.Name), p.Run, !l.Follow))
 		isNew := p.State.Live() && (p.Run == "" || sandbox.ReasonOf(err) == sandbox.ReasonExecNotFound)
 		switch {
 		case !isNew && sandbox.ReasonOf(err) == sandbox.ReasonExecNotFound:

@@ -62,8 +62,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.SecretKeyFile, "secret-key-file", "", "`file` of the keys that encrypt the secrets of sandboxes, "+
 		"the same for every reconciler of a ledger (default: beside a SQLite ledger)")
 	f.StringSliceVar(&s.Host.Directories, "mount-allow", nil,
-		"`directory` of this machine that environments may mount or copy from or have Git workspaces from, recursively "+
-			"(default: none)")
+		"`directory` of this machine for mounts, copies and Git workspaces of environments, recursively (default: none)")
 	f.StringSliceVar(&s.Host.Variables, "env-allow", nil,
 		"`variable` of this process that environments may pass to sandboxes (default: none)")
 	f.StringSliceVar(&s.Workspaces.Allow, "workspace-allow", nil, "`host` that Git workspaces and archives may be "+
