@@ -142,9 +142,11 @@ func (o *overSSH) run(program string) (_ *sshSession, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, session)
-	if s.in, err = session.StdinPipe(); err != nil {
+	in, err := session.StdinPipe()
+	if err != nil {
 		return nil, err
 	}
+	s.in = input{in}
 	out, err := session.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -180,6 +182,26 @@ type sshSession struct {
 	adv      *packp.AdvRefs
 	stop     func() bool
 	closers  []io.Closer
+}
+
+// input is what a program reads. A program that ends before it has read all needed no more, or its answer says why: that
+// is no error. The library answers io.EOF then, to Close too.
+type input struct{ io.WriteCloser }
+
+func (i input) Write(p []byte) (int, error) {
+	n, err := i.WriteCloser.Write(p)
+	if errors.Is(err, io.EOF) {
+		return len(p), nil
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (i input) Close() error {
+	if err := i.WriteCloser.Close(); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }
 
 // Close implements io.Closer.

@@ -106,3 +106,18 @@ func TestTheOperatorsFileOfKnownHostsIsUsed(t *testing.T) {
 		t.Errorf("without the file, the error is %v", err)
 	}
 }
+
+// A program of git may end, and its channel close, before the client has closed the input of that program.
+func TestAProgramThatEndsFirstHasAnswered(t *testing.T) {
+	t.Parallel()
+	repo := gittest.New(t).Repository("team/app.git", map[string]string{"README": "hello"})
+	server := gittest.NewReplay(t)
+	for range 10 {
+		store := newStore(t, nil, func(c *gitmirror.Config) { c.Allow = []string{"ssh://" + server.Host} })
+		c := checkout(t, store, gitmirror.Source{URL: server.URL(repo.Path), Secret: sandbox.Secret(server.Key),
+			KnownHosts: server.KnownHosts})
+		if head := gittest.Git(t, repo.Path, nil, "rev-parse", "main"); c.Commit != head {
+			t.Errorf("the commit is %s, want %s", c.Commit, head)
+		}
+	}
+}
