@@ -1,7 +1,9 @@
 package cloudflare_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -33,5 +35,37 @@ func TestCodeOfTheSandboxDoesNotGetInByThePort(t *testing.T) {
 	w.worker = server.Worker()
 	if got := w.sh(h, "echo here"); got != "here\n" {
 		t.Errorf("with its port held it says %q", got)
+	}
+}
+
+// TestAnOperationIsAskedForAgainUntilItIsAnswered: a guest closes connections of a flood, and those that a busy machine
+// was slow with, before it has read what they ask for.
+func TestAnOperationIsAskedForAgainUntilItIsAnswered(t *testing.T) {
+	cloudflaretest.Need(t)
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "node", "testdata/dialagain.mjs", buildModule(t, "port")).Output()
+	if err != nil {
+		t.Fatalf("run the operations: %v", err)
+	}
+	type end struct {
+		End              string
+		Connections, IDs int
+	}
+	var got map[string]end
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("it says %s: %v", out, err)
+	}
+	const silent = "operation save: the guest closed the connection without a result"
+	for name, want := range map[string]end{
+		"twice":             {"same", 3, 1},
+		"always":            {silent, 3, 1},
+		"in the middle":     {"operation save: the guest closed the connection in the middle of its answer", 1, 1},
+		"with input":        {"same", 2, 1},
+		"without its input": {"it is missing", 0, 0},
+		"cancelled":         {silent, 1, 1},
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %+v, want %+v", name, got[name], want)
+		}
 	}
 }

@@ -61,9 +61,13 @@ export class Data {
   // has the saved /data already, and only the fingerprint is new.
   async restore(name: string, kept: boolean): Promise<void> {
     if (this.store.saved() === empty) return;
-    const archive = kept ? new Response(noFiles) : await this.bucket.get(objectOf(name));
-    if (archive === null || archive.body === null) throw new Error("restore /data: the saved object is missing from R2");
-    const { data = "" } = await work(this.container, this.key, { request: { op: "put", path: base64(directory), report_data: true }, input: archive.body });
+    const input = async () => {
+      const archive = kept ? new Response(noFiles) : await this.bucket.get(objectOf(name));
+      if (archive === null || archive.body === null) throw new Error("restore /data: the saved object is missing from R2");
+      return archive.body;
+    };
+    const request = { op: "put", path: base64(directory), report_data: true };
+    const { data = "" } = await work(this.container, this.key, { request, input });
     this.store.setSaved(data, this.store.savedAt());
   }
 

@@ -63,7 +63,8 @@ export async function open(container: Container, key: Uint8Array, purpose: numbe
 export interface Work {
   // request is a channel.Request.
   request: { op: string; id?: string } & Record<string, unknown>;
-  input?: ReadableStream<Uint8Array>;
+  // input opens the input, once for each connection.
+  input?: () => Promise<ReadableStream<Uint8Array>>;
   // take receives the standard output, piece by piece.
   take?: (payload: Uint8Array) => Promise<void>;
   // cancel cancels the operation once it resolves.
@@ -84,31 +85,57 @@ export class OperationFailed extends Error {
 // problemNotFound is wire.ProblemNotFound: for a command, the guest does not know its id, or has forgotten it.
 export const problemNotFound = "not_found";
 
+// attempts is how often a connection is made whose guest closes it before it answers, as in a flood of connections or on
+// a busy machine. retryPause is between two, in milliseconds.
+const attempts = 3;
+const retryPause = 100;
+
 // work runs an operation in the guest and returns its result. Errors: OperationFailed.
 export async function work(container: Container, key: Key, w: Work): Promise<Result> {
-  const socket = await open(container, key.bytes(), purposeOperation);
-  void w.cancel?.then(() => socket.close()).catch(() => undefined); // the reader below sees the end
-  try {
-    const sending = send(socket.writable, w);
-    sending.catch(() => undefined); // the result shows whether the guest got the input
-    const scanner = new Scanner();
-    const reader = (socket.readable as ReadableStream<Uint8Array>).getReader();
-    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-      for (const payload of scanner.scan(piece.value)) await w.take?.(payload);
-      if (scanner.result() !== null) break;
+  const request = { id: crypto.randomUUID(), ...w.request }; // the guest runs each id once
+  let cancelled = false;
+  void w.cancel?.then(() => (cancelled = true)).catch(() => undefined);
+  for (let left = attempts; ; left--) {
+    const result = await attempt(container, key, { ...w, request });
+    if (result?.problem) throw new OperationFailed(result.problem, `operation ${request.op}: ${result.message}`);
+    if (result !== null) return result;
+    if (left === 1 || cancelled) {
+      throw new Error(`operation ${request.op}: the guest closed the connection without a result`);
     }
-    const result = scanner.result();
-    if (result === null) throw new Error(`operation ${w.request.op}: the guest closed the connection without a result`);
-    if (result.problem) throw new OperationFailed(result.problem, `operation ${w.request.op}: ${result.message}`);
-    return result;
-  } finally {
-    await socket.close().catch(() => undefined); // the guest may have closed it
+    await new Promise((resolve) => setTimeout(resolve, retryPause));
   }
 }
 
-async function send(writable: WritableStream, { request, input }: Work): Promise<void> {
+// attempt runs an operation on a connection of its own. It returns null if the guest closed the connection before it
+// answered.
+async function attempt(container: Container, key: Key, w: Work): Promise<Result | null> {
+  const input = await w.input?.();
+  const socket = await open(container, key.bytes(), purposeOperation);
+  void w.cancel?.then(() => socket.close()).catch(() => undefined); // the reader below sees the end
+  const scanner = new Scanner();
+  let answered = false;
+  try {
+    const sending = send(socket.writable, w.request, input);
+    sending.catch(() => undefined); // the result shows whether the guest got the input
+    const reader = (socket.readable as ReadableStream<Uint8Array>).getReader();
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      answered = true;
+      for (const payload of scanner.scan(piece.value)) await w.take?.(payload);
+      const result = scanner.result();
+      if (result !== null) return result;
+    }
+  } catch (error) {
+    if (answered) throw error;
+  } finally {
+    await socket.close().catch(() => undefined); // the guest may have closed it
+  }
+  if (answered) throw new Error(`operation ${w.request.op}: the guest closed the connection in the middle of its answer`);
+  return null;
+}
+
+async function send(writable: WritableStream, request: Work["request"], input?: ReadableStream<Uint8Array>): Promise<void> {
   const writer = (writable as WritableStream<Uint8Array>).getWriter();
-  const first = new TextEncoder().encode(JSON.stringify({ id: crypto.randomUUID(), ...request }));
+  const first = new TextEncoder().encode(JSON.stringify(request));
   await writer.write(concat([length(first.length), first]));
   const reader = input?.getReader();
   try {
