@@ -204,10 +204,12 @@ type Lifecycle interface {
 	// NotFound, Failed, Conflict with ReasonInvalidState if the sandbox is asleep, was not created for a
 	// pool, or belongs to another lease.
 	Assign(ctx context.Context, spec SandboxSpec) error
-	// Wake makes the sandbox accept commands again. Already awake is success. Errors: NotFound, with
-	// ReasonPartMissing if only part of the sandbox exists, such as a container without its network (it is
-	// not created again); Failed.
-	Wake(ctx context.Context, h Handle) error
+	// Wake makes the sandbox accept commands again. Already awake is success. started reports, also with an error,
+	// that this call started a stopped sandbox, so that its CPU time counts from zero. It is false for a sandbox that
+	// was paused. It may be false for a call that repeats one whose answer was lost, and on a backend that numbers
+	// boots, whose Boots tell of the start. Errors: NotFound, with ReasonPartMissing if only part of the sandbox
+	// exists, such as a container without its network (it is not created again); Failed.
+	Wake(ctx context.Context, h Handle) (started bool, err error)
 	// Touch tells the backend that the sandbox was just used, sends its limits, and returns its state. It
 	// starts nothing. A backend that does not keep time only inspects. Errors: NotFound.
 	Touch(ctx context.Context, h Handle, l Limits) (Observation, error)

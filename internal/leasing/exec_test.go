@@ -2,7 +2,6 @@ package leasing_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -125,8 +124,10 @@ func TestACommandThatItsSandboxForgotHasFailed(t *testing.T) {
 		w.cutOff()
 		l := other.lease(annLease)
 		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
-		if err := errors.Join(w.backend.Sleep(w.Context(), h, sandbox.SleepStop),
-			w.backend.Wake(w.Context(), h)); err != nil {
+		if err := w.backend.Sleep(w.Context(), h, sandbox.SleepStop); err != nil {
+			w.Fatal(err)
+		}
+		if _, err := w.backend.Wake(w.Context(), h); err != nil {
 			w.Fatal(err)
 		}
 		other.startLoop()

@@ -290,8 +290,9 @@ func (w *wire) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 		func(ctx context.Context) error { return w.Executor.Assign(ctx, spec) })
 }
 
-func (w *wire) Wake(ctx context.Context, h driver.Handle) error {
-	return w.call(ctx, fake.OpWake, h.SandboxID, func(ctx context.Context) error { return w.Executor.Wake(ctx, h) })
+func (w *wire) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
+	return ask(ctx, w, fake.OpWake, h.SandboxID,
+		func(ctx context.Context) (bool, error) { return w.Executor.Wake(ctx, h) })
 }
 
 func (w *wire) Kill(ctx context.Context, h driver.Handle) error {

@@ -203,7 +203,7 @@ func TestARenewalThatIsLostIsToldBeforeTheNextUse(t *testing.T) {
 			w.Fatal(err)
 		}
 		later(10 * time.Minute) // the backend has ended it, and would not start it
-		if err := w.backend.Wake(w.Context(),
+		if _, err := w.backend.Wake(w.Context(),
 			driver.Handle{SandboxID: l.SandboxID}); sandbox.ReasonOf(err) != sandbox.ReasonStartFailed {
 			w.Fatalf("it wakes: %v", err)
 		}

@@ -65,7 +65,7 @@ func TestASandboxIsNotUsedBeforeItHasItsSecrets(t *testing.T) {
 			w.Fatal(err)
 		}
 		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
-		if err := w.backend.Wake(w.Context(), h); err != nil { // as the one who died
+		if _, err := w.backend.Wake(w.Context(), h); err != nil { // as the one who died
 			w.Fatal(err)
 		}
 		if err := w.engine.Look(w.Context(), l.SandboxID); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -33,27 +34,16 @@ func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 				_, err := m.engine.Release(r.Context(), m.lease())
 				m.allow(err, sandbox.NotFound, sandbox.Unavailable)
 			},
-			"sleep": func(*rapid.T) {
-				// Its turn may come at a time that this test's clock does not reach meanwhile.
-				ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-				defer cancel()
-				_, err := m.engine.Sleep(ctx, m.lease())
-				m.allow(err, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Timeout)
-			},
-			"wake": func(*rapid.T) {
-				// Its turn may come at a time that this test's clock does not reach meanwhile.
-				ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-				defer cancel()
-				_, err := m.engine.Wake(ctx, m.lease())
-				m.allow(err, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Timeout)
-			},
-			"pass":    func(*rapid.T) { m.pass() },
-			"end":     func(*rapid.T) { m.end() },
-			"unseen":  func(*rapid.T) { m.endUnseen() },
-			"restart": func(*rapid.T) { m.restart() },
-			"kills":   func(*rapid.T) { m.failKills(rapid.Bool().Draw(r, "fail")) },
-			"roll up": func(*rapid.T) { m.allow(m.engine.RollUp(r.Context())) },
-			"step":    func(*rapid.T) { m.step() },
+			"sleep":       func(*rapid.T) { m.sleep(m.lease()) },
+			"wake":        func(*rapid.T) { m.wake(m.lease()) },
+			"pass":        func(*rapid.T) { m.pass() },
+			"end":         func(*rapid.T) { m.end() },
+			"unseen":      func(*rapid.T) { m.endUnseen() },
+			"wake unseen": func(*rapid.T) { m.wakeUnseen() },
+			"restart":     func(*rapid.T) { m.restart() },
+			"kills":       func(*rapid.T) { m.failKills(rapid.Bool().Draw(r, "fail")) },
+			"roll up":     func(*rapid.T) { m.allow(m.engine.RollUp(r.Context())) },
+			"step":        func(*rapid.T) { m.step() },
 			"retire": func(*rapid.T) {
 				_, err := m.engine.Purge(r.Context(), 12*time.Hour)
 				m.allow(err)
@@ -143,6 +133,140 @@ func TestACrashLosesNoMoreThanOneHeartbeatOfCPU(t *testing.T) {
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByVanished)
 		want(burnt-heartbeat, burnt)
 	})
+}
+
+// TestCPUTimeIsCountedFromAnUnseenStart: a sandbox that sleeps stops while nobody looks, and is started again. The
+// backend then counts from zero: what it uses is counted in full, whether that is more or less than before its sleep.
+func TestCPUTimeIsCountedFromAnUnseenStart(t *testing.T) {
+	wakeTwice := func(w *world, fails sandbox.Code) {
+		if _, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: annLease}); sandbox.CodeOf(err) != fails {
+			w.Fatalf("the first wake ended with %v, want %s", err, fails)
+		}
+		later(lifecycle.FirstRetry)
+		w.wake()
+	}
+	start := func(w *world, id string) {
+		w.backend.Change(id, func(o *driver.Observation) { o.State = sandbox.StateRunning })
+	}
+	for name, c := range map[string]struct {
+		mode  sandbox.SleepMode
+		start func(w *world, id string)
+		after []time.Duration // a start, in which a sandbox that has used 10 s uses so much
+	}{
+		"a wake starts it": {
+			sandbox.SleepPause, func(w *world, _ string) { w.wake() },
+			[]time.Duration{4 * time.Second, 10 * time.Second, 25 * time.Second},
+		},
+		"a wake starts it, and cannot fill it at first": {
+			sandbox.SleepPause, func(w *world, _ string) {
+				w.backend.Fault(fake.OpPutSecrets, func(context.Context) error {
+					w.backend.Fault(fake.OpPutSecrets, nil)
+					return away
+				})
+				wakeTwice(w, sandbox.Unavailable)
+			}, []time.Duration{4 * time.Second, 25 * time.Second},
+		},
+		"a wake starts it, and its answer is lost": {
+			sandbox.SleepPause, func(w *world, id string) {
+				w.backend.Fault(fake.OpWake, func(context.Context) error {
+					w.backend.Fault(fake.OpWake, nil)
+					start(w, id)
+					return sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke")
+				})
+				wakeTwice(w, sandbox.UnknownOutcome)
+			}, []time.Duration{4 * time.Second}, // more looks like the use of the boot before
+		},
+		"another program starts it": {
+			sandbox.SleepStop, func(w *world, id string) {
+				start(w, id)
+				if err := w.engine.Look(w.Context(), id); err != nil {
+					w.Fatal(err)
+				}
+			}, []time.Duration{4 * time.Second, 25 * time.Second},
+		},
+	} {
+		for _, after := range c.after {
+			t.Run(fmt.Sprint(name, ", and it uses ", after), func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					w.environment(withSecret, func(p *sandbox.PutEnvironment) { p.SleepMode = c.mode })
+					id := w.acquire(ann).SandboxID
+					w.wantCPU("before its sleep", id, 10*time.Second, 10)
+					if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+						w.Fatal(err)
+					}
+					w.backend.Change(id, func(o *driver.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, w.now() })
+					later(time.Second)
+					c.start(w, id)
+					w.wantCPU("after its start", id, after, 10+after.Seconds())
+					w.wantCPU("later", id, 3*time.Second, 13+after.Seconds())
+				})
+			})
+		}
+	}
+}
+
+// TestCPUTimeIsCountedFromAnUnseenStartOfAPool is TestCPUTimeIsCountedFromAnUnseenStart for a sandbox that waits in a
+// pool.
+func TestCPUTimeIsCountedFromAnUnseenStartOfAPool(t *testing.T) {
+	for _, after := range []time.Duration{4 * time.Second, 25 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.startLoop()
+				w.backend.Fault(fake.OpUsage, func(context.Context) error { // it uses CPU time until it waits
+					w.backend.Fault(fake.OpUsage, nil)
+					time.Sleep(time.Second)
+					for id := range w.backend.Sandboxes() {
+						w.backend.Burn(id, 10*time.Second)
+					}
+					return nil
+				})
+				w.environment(withPool(1))
+				later(2 * time.Second)
+				w.wantPool(1, 0)
+				w.close()
+				for id := range w.backend.Sandboxes() {
+					w.backend.Change(id, func(o *driver.Observation) { o.State, o.StoppedAt = sandbox.StateStopped, w.now() })
+				}
+				w.open()
+				if got := w.costs().CPUSeconds; got != 10 {
+					w.Fatalf("while it waited %v s of CPU time are counted, want 10", got)
+				}
+				w.wantCPU("of its lease", w.acquire(ann).SandboxID, after, 10+after.Seconds())
+			})
+		})
+	}
+}
+
+// TestAReadingFromBeforeAWakeIsOfNoNewBoot: a list may be older than a wake.
+func TestAReadingFromBeforeAWakeIsOfNoNewBoot(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.backend.KeepReadings()
+		w.environment()
+		id := w.acquire(ann).SandboxID
+		w.wantCPU("before the first reading", id, 10*time.Second, 0)
+		w.backend.TakeReadings()
+		w.wantCPU("after it", id, 5*time.Second, 10)
+		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			w.Fatal(err)
+		}
+		w.wake()
+		w.wantCPU("after a wake", id, 2*time.Second, 15) // its sleep has read it
+		w.backend.TakeReadings()
+		w.wantCPU("after the next reading", id, 0, 17)
+	})
+}
+
+// wantCPU has a sandbox use CPU time, and checks what is counted in all after a look.
+func (w *world) wantCPU(what, id string, burn time.Duration, want float64) {
+	w.Helper()
+	w.backend.Burn(id, burn)
+	later(time.Second)
+	if err := w.engine.Resync(w.Context(), sandbox.Docker); err != nil {
+		w.Fatal(err)
+	}
+	if got := w.costs().CPUSeconds; got != want {
+		w.Fatalf("%s: %v s of CPU time are counted, want %v", what, got, want)
+	}
 }
 
 // meter is a world in which the backend's sandboxes are measured.
@@ -249,11 +373,15 @@ func (m *meter) work() {
 	}
 }
 
-// pass lets time pass, in which sandboxes use what they use, and then everything be done that became
-// due in it.
+// pass lets time pass.
 func (m *meter) pass() {
-	length := time.Duration(rapid.Int64Range(0, int64(20*time.Hour/time.Microsecond)).Draw(m.T,
-		"passes")) * time.Microsecond
+	m.spend(time.Duration(rapid.Int64Range(0, int64(20*time.Hour/time.Microsecond)).Draw(m.T,
+		"passes")) * time.Microsecond)
+}
+
+// spend lets time pass, in which sandboxes use what they use, and then everything be done that became
+// due in it.
+func (m *meter) spend(length time.Duration) {
 	active := make(map[string]bool) // the CPU time of others is read when their kills are tried
 	for _, l := range m.active() {
 		active[l.SandboxID] = true
@@ -317,6 +445,39 @@ func (m *meter) endUnseen() {
 	} else {
 		m.halt(id)
 	}
+}
+
+// wakeUnseen has one sandbox sleep, stops it behind the ledger's back, and wakes it before the ledger looks.
+func (m *meter) wakeUnseen() {
+	id := m.anyActive()
+	if id == "" || m.backend.Sandboxes()[id].State != sandbox.StateRunning {
+		return
+	}
+	seconds := rapid.Int64Range(1, 60)
+	m.spend(time.Duration(seconds.Draw(m.T, "seconds before")) * time.Second)
+	ref := sandbox.LeaseRef{ID: m.backend.Spec(id).LeaseID}
+	m.sleep(ref)
+	if m.backend.Sandboxes()[id].State == sandbox.StatePaused {
+		m.halt(id)
+		m.wake(ref)
+	}
+	m.spend(time.Duration(seconds.Draw(m.T, "seconds after")) * time.Second)
+}
+
+// sleep puts a lease to sleep, if it may. Its turn may come at a time that this test's clock does not reach meanwhile.
+func (m *meter) sleep(ref sandbox.LeaseRef) {
+	ctx, cancel := context.WithTimeout(m.Context(), time.Second)
+	defer cancel()
+	_, err := m.engine.Sleep(ctx, ref)
+	m.allow(err, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Timeout)
+}
+
+// wake wakes a lease, as sleep puts it to sleep.
+func (m *meter) wake(ref sandbox.LeaseRef) {
+	ctx, cancel := context.WithTimeout(m.Context(), time.Second)
+	defer cancel()
+	_, err := m.engine.Wake(ctx, ref)
+	m.allow(err, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Timeout)
 }
 
 // restart has one sandbox stop and start again while nobody looks, where that is recorded.

@@ -22,6 +22,8 @@ type outcome struct {
 	runtimeHistory
 	// attested is the witness's number that its instance has, 0 where nothing was left.
 	attested int64
+	// started: a wake started the sandbox, which had stopped, also if the step failed afterwards.
+	started bool
 	// rest is a sandbox that was found to have been put to rest by its backend, nil where none was.
 	rest *driver.Observation
 	// settles records what hooks have filled the sandbox with.
@@ -131,7 +133,7 @@ func (c *Core) assign(ctx context.Context, x *Backend, t *Task, h driver.Handle)
 	reading.Go(func() { own, readErr = c.prepare(ctx, t) })
 	if t.Awake {
 		out.err = c.assignAwake(bounded, x, t)
-	} else if out.err = x.Wake(bounded, h); out.err == nil {
+	} else if out.started, out.err = x.Wake(bounded, h); out.err == nil {
 		out.err = x.Assign(bounded, c.spec(&t.Row))
 	}
 	reading.Wait()
@@ -204,7 +206,7 @@ func (c *Core) fillAgain(ctx context.Context, t *Task) ([]Settle, error) {
 
 // wake wakes a sandbox and fills it again.
 func (c *Core) wake(ctx context.Context, t *Task) (out outcome) {
-	out.err = t.On.Wake(ctx, t.Handle)
+	out.started, out.err = t.On.Wake(ctx, t.Handle)
 	if out = seeDisk(ctx, t, out); out.err == nil {
 		out.settles, out.err = c.fillAgain(ctx, t)
 	}

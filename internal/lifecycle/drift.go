@@ -283,6 +283,9 @@ func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation,
 		data["mode"], data["reason"] = sandbox.SleepPause, s.Status.StopReason
 		return c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
 	default:
+		if s.Status.State == sandbox.SandboxStopped {
+			s.Meter.Restart()
+		}
 		if err := c.hooks.Started(tx, s); err != nil {
 			return err
 		}

@@ -46,7 +46,9 @@ type resync struct {
 // reading is a sample of the usage of a sandbox in one of its boots; boot is 0 where they are not counted.
 type reading struct {
 	ledger.UsageSample
-	boot       int64
+	boot int64
+	// mark is what was counted of the CPU time before the reading was taken, 0 where that is not known.
+	mark       ledger.Span
 	companions map[string]ledger.CompanionReading
 }
 
@@ -120,7 +122,9 @@ func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
 // read asks a sandbox and its companions what they have used.
 func (c *Core) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading, bool) {
 	out := c.sample(ctx, x, s)
-	return readingOf(s.ID, driver.Reading{Usage: out.reading, At: c.now()}, out.companions), out.sampled
+	r := readingOf(s.ID, driver.Reading{Usage: out.reading, At: c.now()}, out.companions)
+	r.mark = s.Meter.CPUMark
+	return r, out.sampled
 }
 
 func readingOf(sandboxID string, r driver.Reading, companions map[string]ledger.CompanionReading) reading {
@@ -176,11 +180,17 @@ func (v *resync) recordReadings(tx *ledger.Tx) error {
 }
 
 // recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
-// and only if no later one was kept meanwhile, nor another boot was begun; else nil is returned.
+// and only if no later one was kept meanwhile, nor another boot was begun; else nil is returned. A boot that the ledger
+// does not know of is found only by a reading below the last one; a higher one counts as of the boot before.
 func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 	s, err := MustSandbox(tx, r.SandboxID)
-	if err != nil || s.Phase != sandbox.PhaseAwake || r.CPU < s.Meter.CPUMark || r.boot != 0 && r.boot != s.Meter.Boot {
+	if err != nil || s.Phase != sandbox.PhaseAwake || r.boot != 0 && r.boot != s.Meter.Boot {
 		return nil, err
+	}
+	if r.CPU < s.Meter.CPUMark {
+		if isNew, err := isOfNewBoot(tx, s, r); err != nil || !isNew {
+			return nil, err
+		}
 	}
 	if r.CPU == s.Meter.CPUMark && len(r.companions) == 0 {
 		return s, nil
@@ -191,6 +201,17 @@ func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 		}
 		return tx.Accounting().AddCompanionCPU(s, r.companions)
 	})
+}
+
+// isOfNewBoot reports whether a reading below the mark is of a boot that the ledger does not know of, because the
+// answer of the wake that began it was lost. It is if the mark was counted before the reading was taken and before the
+// sandbox woke: an engine may answer with a sample that is a little older than the request.
+func isOfNewBoot(tx *ledger.Tx, s *ledger.Sandbox, r reading) (bool, error) {
+	if s.Meter.Boot != 0 || r.mark != s.Meter.CPUMark {
+		return false, nil
+	}
+	open, err := tx.Accounting().OpenPeriod(s.ID)
+	return open != nil && open.CPU == 0, err
 }
 
 // SampleSoon reads a sandbox's CPU time after a command in the background, unless such a reading is already under way.

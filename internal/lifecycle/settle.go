@@ -55,6 +55,9 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 			return err
 		}
 	}
+	if out.started {
+		s.Meter.Restart()
+	}
 	if err := c.followHistory(tx, s, out.ran); err != nil {
 		return err
 	}
@@ -120,7 +123,7 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		return c.EnterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady,
 			map[string]any{"from_pool": true})
 	case Wake:
-		if t.Row.Status.State == sandbox.SandboxStopped {
+		if t.Row.Status.State == sandbox.SandboxStopped { // an earlier try may have started it
 			s.Meter.Restart()
 		}
 		if s.Status.ErrorCode != "" && !s.Down() { // it has slept since it stopped, or had stopped while it slept

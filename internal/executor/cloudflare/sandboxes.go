@@ -88,13 +88,13 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 		WithReason(sandbox.ReasonInvalidState)
 }
 
-// Wake implements driver.Lifecycle.
-func (e *Executor) Wake(ctx context.Context, h driver.Handle) error {
+// Wake implements driver.Lifecycle. Boots tell of a start.
+func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return w.Wake(ctx, h)
+	return false, w.Wake(ctx, h)
 }
 
 // Kill implements driver.Lifecycle. What an environment had is gone with its deployment.

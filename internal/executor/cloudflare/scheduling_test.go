@@ -90,6 +90,12 @@ func (c *choosing) spawn(agent string, change ...func(*driver.SandboxSpec)) driv
 	return h
 }
 
+func (c *choosing) wake(h driver.Handle) {
+	c.Helper()
+	_, err := c.x.Wake(c.Context(), h)
+	c.must(err)
+}
+
 func (c *choosing) sh(h driver.Handle, script string) string {
 	c.Helper()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()
@@ -123,11 +129,11 @@ func TestEachStartChoosesItsImage(t *testing.T) {
 	c.must(c.x.Sleep(t.Context(), ann, sandbox.SleepStop))
 	c.must(c.x.Sleep(t.Context(), cat, sandbox.SleepStop))
 	c.provision("third", "lite")
-	c.must(c.x.Wake(t.Context(), ann))
+	c.wake(ann)
 	if said := c.sh(ann, "cat /etc/says"); said != "first" {
 		t.Errorf("a sandbox that slept wakes with the image %q", said)
 	}
-	c.must(c.x.Wake(t.Context(), cat))
+	c.wake(cat)
 	if said := c.sh(cat, "cat /workspace/note /etc/says"); said != "kept\nfirst" {
 		t.Errorf("a sandbox that keeps its disk wakes and says %q", said)
 	}
@@ -160,7 +166,7 @@ func TestAMendedEnvironmentWakesItsSandboxes(t *testing.T) {
 	if images := c.account.API.StartImages(c.name()); len(images) > 0 {
 		t.Fatalf("the upload has left the images %v", images)
 	}
-	err := c.x.Wake(t.Context(), ann)
+	_, err := c.x.Wake(t.Context(), ann)
 	if sandbox.CodeOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "apply the environment again") {
 		t.Errorf("a sandbox whose image is not there wakes with %v", err)
 	}
@@ -171,7 +177,7 @@ func TestAMendedEnvironmentWakesItsSandboxes(t *testing.T) {
 	if images := c.account.API.StartImages(c.name()); strings.Join(images, " ") != strings.Join(was, " ") {
 		t.Errorf("once it is mended starts choose from %v, want %v", images, was)
 	}
-	c.must(c.x.Wake(t.Context(), ann))
+	c.wake(ann)
 	if said := c.sh(ann, "cat /etc/says"); said != "first" {
 		t.Errorf("it wakes with the image %q", said)
 	}

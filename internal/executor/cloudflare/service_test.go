@@ -338,7 +338,7 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 			t.Fatalf("it has not stopped: %+v, %v", o, err)
 		}
 	}
-	if err := x.Wake(t.Context(), handle); err != nil {
+	if _, err := x.Wake(t.Context(), handle); err != nil {
 		t.Fatal(err)
 	}
 	h.start()

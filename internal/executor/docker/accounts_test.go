@@ -119,7 +119,7 @@ func TestAccountsOfASandboxAreItsOwnAndStay(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, want)
 			}
 			must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-			must(t, w.x.Wake(t.Context(), h))
+			wake(t, w.x, h)
 		}
 	}
 	if found, _ := w.findings(t, one.SandboxID); len(found) != 0 {

@@ -26,7 +26,7 @@ func TestSandboxOfARemoteEngineIsAssigned(t *testing.T) {
 	w, remote := newWorld(t, dockertest.Busybox(t)), executorOver(t, dockertest.NewCuttableProxy(t))
 	spec := w.spawnPooled(t)
 	must(t, remote.Sleep(t.Context(), spec.Handle, sandbox.SleepPause))
-	must(t, remote.Wake(t.Context(), spec.Handle))
+	wake(t, remote, spec.Handle)
 	for range 2 {
 		must(t, remote.Assign(t.Context(), spec))
 	}

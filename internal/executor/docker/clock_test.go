@@ -81,10 +81,10 @@ func TestARestartInPlaceKeepsTheDeadline(t *testing.T) {
 				func() error { return dockertest.Engine(t).ContainerKill(t.Context(), name(spec.Handle), "KILL") },
 			} {
 				must(t, stop())
-				must(t, w.x.Wake(t.Context(), spec.Handle))
+				wake(t, w.x, spec.Handle)
 			}
 			w.wantEnd(t, spec.Handle, end)
-			if err := w.x.Wake(t.Context(), spec.Handle); err == nil {
+			if _, err := w.x.Wake(t.Context(), spec.Handle); err == nil {
 				w.wantEnd(t, spec.Handle, time.Now()) // nothing runs in it any more
 			}
 		})

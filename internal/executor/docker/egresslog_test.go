@@ -74,7 +74,7 @@ func TestWhatASandboxReachesIsInTheLedgerWhoeverDies(t *testing.T) {
 	must(t, r.api.ContainerKill(t.Context(), r.gateway(), "SIGKILL"))
 	e, end = r.engineOn(t, path)
 	defer func() { end() }()
-	must(t, r.x.Wake(t.Context(), h)) // with which the gateway is there again
+	wake(t, r.x, h) // with which the gateway is there again
 	r.probe(t, h, "get", "https://other.test/")
 	want = append(want, "egress.denied evil.test:443 host_not_allowed",
 		"egress.denied private.good.test:80 address_refused", "egress.denied other.test:443 host_not_allowed")

@@ -30,14 +30,14 @@ func TestTheWayOutOutlivesSleepAndAGatewayThatEnds(t *testing.T) {
 	r.wantOut(t, h, "at first", true)
 	for _, mode := range []sandbox.SleepMode{sandbox.SleepPause, sandbox.SleepStop} {
 		must(t, r.x.Sleep(t.Context(), h, mode))
-		must(t, r.x.Wake(t.Context(), h))
+		wake(t, r.x, h)
 		r.wantOut(t, h, "after sleep by "+string(mode), true)
 	}
 
 	grace := 0
 	must(t, r.api.ContainerStop(t.Context(), r.gateway(), dockerapi.StopOptions{Timeout: &grace}))
 	r.wantOut(t, h, "while the gateway is stopped", false)
-	must(t, r.x.Wake(t.Context(), h))
+	wake(t, r.x, h)
 	r.wantOut(t, h, "after the next wake", true)
 
 	must(t, r.api.ContainerRemove(t.Context(), r.gateway(), dockerapi.ContainerRemoveOptions{Force: true}))
@@ -47,7 +47,7 @@ func TestTheWayOutOutlivesSleepAndAGatewayThatEnds(t *testing.T) {
 
 	// Killed from outside of the engine, it comes back by itself and remembers.
 	must(t, r.api.ContainerKill(t.Context(), r.gateway(), "SIGKILL"))
-	must(t, r.x.Wake(t.Context(), h))
+	wake(t, r.x, h)
 	r.wantOut(t, h, "after a crash", true)
 }
 
@@ -88,7 +88,7 @@ func TestAPooledSandboxGoesOutForTheAgentThatGetsIt(t *testing.T) {
 	pooled.LeaseID, pooled.AgentDID, pooled.Generation, pooled.Config = "", "", 0, nil
 	must(t, r.x.Spawn(t.Context(), pooled))
 	must(t, r.x.Sleep(t.Context(), spec.Handle, sandbox.SleepPause))
-	must(t, r.x.Wake(t.Context(), spec.Handle))
+	wake(t, r.x, spec.Handle)
 	must(t, r.x.Assign(t.Context(), spec))
 	r.wantOut(t, spec.Handle, "once it is assigned", true)
 	var opened []audit.Record

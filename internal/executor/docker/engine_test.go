@@ -106,7 +106,7 @@ func TestAnotherEngineNeverSaysThatASandboxIsGone(t *testing.T) {
 		"usage":   func() error { _, err := x.Usage(t.Context(), spec.Handle); return err },
 		"exec":    func() error { _, err := x.Exec(t.Context(), spec.Handle, r); return err },
 		"sleep":   func() error { return x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop) },
-		"wake":    func() error { return x.Wake(t.Context(), spec.Handle) },
+		"wake":    func() error { _, err := x.Wake(t.Context(), spec.Handle); return err },
 		"kill":    func() error { return x.Kill(t.Context(), spec.Handle) },
 		"spawn":   func() error { return x.Spawn(t.Context(), w.spec()) },
 	}

@@ -46,7 +46,7 @@ func TestASandboxWhoseExportDiesIsWokenByAnother(t *testing.T) {
 	_, err := io.Copy(io.Discard, r)
 	wantCode(t, err, sandbox.Unavailable)
 	w.wantState(t, h, sandbox.StatePaused)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	if got := w.exec(t, h, "echo", "fine"); got != "fine\n" {
 		t.Errorf("afterwards the sandbox says %q", got)
 	}
@@ -70,7 +70,7 @@ func TestAnExportThatCannotLetItsSandboxGoOnSaysSo(t *testing.T) {
 	})
 	wantCode(t, r.Close(), sandbox.Failed)
 	w.wantState(t, h, sandbox.StatePaused)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 }
 
 func TestALostAnswerDoesNotKeepASandboxFrozen(t *testing.T) {

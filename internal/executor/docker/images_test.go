@@ -44,7 +44,7 @@ func TestImageFromScratchNeedsNothingInIt(t *testing.T) {
 	must(t, err)
 	must(t, out.Close())
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 }
 
 func TestImageWithItsOwnWorkspace(t *testing.T) {

@@ -89,44 +89,44 @@ func (e *Executor) stopOne(ctx context.Context, h driver.Handle) error {
 // Wake implements driver.Lifecycle. A caller waits for it, so it unpauses before it inspects. That is safe:
 // the container's name contains the ids of its ledger and sandbox, and unpausing a container that is not
 // paused changes nothing.
-func (e *Executor) Wake(ctx context.Context, h driver.Handle) error {
+func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
 	if err := checkHandle(h); err != nil {
-		return err
+		return false, err
 	}
 	if err := e.thawCompanions(ctx, h); err != nil {
-		return err
+		return false, err
 	}
-	err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
+	err = e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
 		func(ctx context.Context) error {
 			return e.api.ContainerUnpause(ctx, sandboxName(h))
 		})
 	e.channels.existing(h, (*channel.Client).Resume)
 	if err == nil {
-		return e.ensureEgressPath(ctx, h)
+		return false, e.ensureEgressPath(ctx, h)
 	}
 	c, lookErr := e.inspect(ctx, h)
 	switch {
 	case lookErr != nil && isCode(err, sandbox.UnknownOutcome) && !isCode(lookErr, sandbox.NotFound):
-		return err
+		return false, err
 	case lookErr != nil: // lookErr says whether this is the sandbox's engine
-		return lookErr
+		return false, lookErr
 	}
 	state := stateOf(c.State)
 	if state == sandbox.StatePaused {
-		return err
+		return false, err
 	}
 	if hasEgressPath(c) {
 		if err := e.askGateway(ctx, h); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if state == sandbox.StateRunning { // it was awake, or another caller woke it first
-		return nil
+		return false, nil
 	}
 	if err := e.start(ctx, h); err != nil {
-		return err
+		return false, err
 	}
-	return e.startCompanions(ctx, h, c.Config.Labels)
+	return true, e.startCompanions(ctx, h, c.Config.Labels)
 }
 
 // unless ignores an error if the sandbox is in one of the wanted states: another caller was faster, and

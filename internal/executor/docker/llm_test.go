@@ -202,7 +202,7 @@ func TestACallThatBreaksOffIsBilled(t *testing.T) {
 	running(1)
 	must(t, w.api.ContainerKill(t.Context(), w.gatewayName(), "SIGKILL"))
 	eventually(t, "the killed gateway's call is settled", func() bool {
-		must(t, w.x.Wake(t.Context(), w.handleOf(l))) // starts the gateway if the engine has not
+		wake(t, w.x, w.handleOf(l)) // starts the gateway if the engine has not
 		calls := w.calls(t)
 		return len(calls) == 1 && calls[0].Outcome == sandbox.LLMInterrupted && calls[0].Unknown && calls[0].Cost > 0
 	})

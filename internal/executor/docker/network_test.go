@@ -275,7 +275,7 @@ func TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole(t *testing.T) {
 	id := lan(t, name(spec.Handle)).NetworkID
 	must(t, w.x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop))
 	removeNetwork(t, id)
-	err := w.x.Wake(t.Context(), spec.Handle)
+	_, err := w.x.Wake(t.Context(), spec.Handle)
 	if sandbox.CodeOf(err) != sandbox.NotFound || sandbox.ReasonOf(err) != sandbox.ReasonPartMissing {
 		t.Errorf("waking it ended with %v", err)
 	}

@@ -142,7 +142,7 @@ func TestUnreachableEngineIsUnavailable(t *testing.T) {
 				driver.SandboxSpec{Handle: h, Image: "i", Network: sandbox.NetworkNone, Deadline: time.Now().Add(time.Hour)})
 		},
 		"sleep":   func() error { return x.Sleep(ctx, h, sandbox.SleepPause) },
-		"wake":    func() error { return x.Wake(ctx, h) },
+		"wake":    func() error { _, err := x.Wake(ctx, h); return err },
 		"kill":    func() error { return x.Kill(ctx, h) },
 		"exec":    func() error { _, err := x.Exec(ctx, h, r); return err },
 		"inspect": func() error { _, err := x.Inspect(ctx, h); return err },

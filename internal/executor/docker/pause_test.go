@@ -49,7 +49,7 @@ func TestAPauseIsNoSilence(t *testing.T) {
 	}{
 		"BySleep": {
 			func(x *docker.Executor, h driver.Handle) error { return x.Sleep(t.Context(), h, sandbox.SleepPause) },
-			func(x *docker.Executor, h driver.Handle) error { return x.Wake(t.Context(), h) },
+			func(x *docker.Executor, h driver.Handle) error { _, err := x.Wake(t.Context(), h); return err },
 		},
 		"ByAnotherProgram": {
 			func(_ *docker.Executor, h driver.Handle) error { return api.ContainerPause(t.Context(), name(h)) },

@@ -69,5 +69,5 @@ func TestASandboxThatIsSlowToFreezeIsTriedAgain(t *testing.T) {
 	})
 	must(t, x.Sleep(t.Context(), h, sandbox.SleepPause))
 	w.wantState(t, h, sandbox.StatePaused)
-	must(t, x.Wake(t.Context(), h))
+	wake(t, x, h)
 }

@@ -62,7 +62,7 @@ func TestRequestsToTheEngineAreCounted(t *testing.T) {
 	want("a spawn for a pool", 11, c.during(t, func() error { return x.Spawn(t.Context(), waiting) }))
 	must(t, x.Sleep(t.Context(), lease.Handle, sandbox.SleepPause))
 	want("a claim on a paused pool", 1, c.during(t, func() error {
-		if err := x.Wake(t.Context(), lease.Handle); err != nil {
+		if _, err := x.Wake(t.Context(), lease.Handle); err != nil {
 			return err
 		}
 		return x.Assign(t.Context(), lease)

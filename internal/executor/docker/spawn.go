@@ -211,7 +211,8 @@ func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.Con
 			h.SandboxID, c.State.ExitCode).
 			WithReason(sandbox.ReasonStartFailed)
 	default:
-		return e.Wake(ctx, h)
+		_, err := e.Wake(ctx, h)
+		return err
 	}
 }
 

@@ -82,7 +82,7 @@ func TestSandboxesWorkInUserNamespaces(t *testing.T) {
 	t.Run("it sleeps and wakes", func(t *testing.T) {
 		for _, mode := range []sandbox.SleepMode{sandbox.SleepPause, sandbox.SleepStop} {
 			must(t, w.x.Sleep(t.Context(), h, mode))
-			must(t, w.x.Wake(t.Context(), h))
+			wake(t, w.x, h)
 			if got := w.exec(t, h, "cat", "/data/dir/board"); !strings.HasPrefix(got, "hex\n") {
 				t.Errorf("after %s: %q", mode, got)
 			}

@@ -154,6 +154,13 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// wake wakes a sandbox.
+func wake(t testing.TB, x driver.Lifecycle, h driver.Handle) {
+	t.Helper()
+	_, err := x.Wake(t.Context(), h)
+	must(t, err)
+}
+
 func wantCode(t *testing.T, err error, code sandbox.Code) {
 	t.Helper()
 	if sandbox.CodeOf(err) != code {

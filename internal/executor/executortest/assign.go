@@ -64,13 +64,13 @@ func assignAsleep(t *testing.T, w *world, mode sandbox.SleepMode) {
 	spec := w.spawnPooled(t, byMode)
 	byMode(&spec)
 	must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
-	must(t, w.x.Wake(t.Context(), spec.Handle))
+	wake(t, w.x, spec.Handle)
 	for range 2 { // an answer may have been lost
 		must(t, w.x.Assign(t.Context(), spec))
 		w.wantLease(t, spec)
 	}
 	must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
-	must(t, w.x.Wake(t.Context(), spec.Handle))
+	wake(t, w.x, spec.Handle)
 	w.wantLease(t, spec)
 }
 
@@ -113,7 +113,7 @@ func assignTwice(t *testing.T, w *world) {
 	for _, mode := range []sandbox.SleepMode{"", sandbox.SleepStop} {
 		if mode != "" {
 			must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
-			must(t, w.x.Wake(t.Context(), spec.Handle))
+			wake(t, w.x, spec.Handle)
 		}
 		wantError(t, w.x.Assign(t.Context(), other), sandbox.Conflict, sandbox.ReasonInvalidState)
 		w.wantLease(t, spec)
@@ -142,7 +142,7 @@ func assignEarlier(t *testing.T, w *world) {
 	spec := w.spawnPooled(t)
 	must(t, w.x.Sleep(t.Context(), spec.Handle, sandbox.SleepStop))
 	deadlineIn(4 * time.Second)(&spec)
-	must(t, w.x.Wake(t.Context(), spec.Handle))
+	wake(t, w.x, spec.Handle)
 	must(t, w.x.Assign(t.Context(), spec))
 	w.wantState(t, spec.Handle, sandbox.StateRunning)
 	w.awaitStopped(t, spec.Handle)

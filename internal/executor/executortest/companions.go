@@ -190,7 +190,7 @@ func companionsPause(t *testing.T, w *world) {
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
 	w.awaitCompanion(t, h, sandbox.StatePaused)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	w.awaitCompanion(t, h, sandbox.StateRunning)
 	w.wantOutput(t, h, "wget -q -O - http://127.0.0.1:8768/", "it answers\n")
 }
@@ -203,7 +203,7 @@ func companionsStop(t *testing.T, w *world) {
 	must(t, w.x.AwaitPort(t.Context(), h, 8769))
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
 	w.awaitCompanion(t, h, sandbox.StateStopped)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	w.awaitCompanion(t, h, sandbox.StateRunning)
 	w.wantOutput(t, db, "cat /data/kept", "kept\n")
 	w.run(t, db, "exec httpd -f -p 127.0.0.1:8769") // its program is the caller's to start
@@ -217,7 +217,7 @@ func companionsAfterCrash(t *testing.T, w *world) {
 	must(t, w.x.AwaitPort(t.Context(), h, 8770))
 	w.StopBehindBack(t, h)
 	w.awaitStopped(t, h)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	w.awaitCompanion(t, h, sandbox.StateRunning)
 	w.run(t, db, "exec httpd -f -p 127.0.0.1:8770")
 	must(t, w.x.AwaitPort(t.Context(), h, 8770))

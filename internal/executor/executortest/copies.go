@@ -106,7 +106,8 @@ func filesPaused(t *testing.T, w *world, _ driver.Handle) {
 		if err == nil && o.State != sandbox.StatePaused {
 			err = errors.New("the sandbox is not paused but " + string(o.State))
 		}
-		return errors.Join(err, w.x.Wake(t.Context(), h))
+		_, wakeErr := w.x.Wake(t.Context(), h)
+		return errors.Join(err, wakeErr)
 	}
 	archive, paused := pack(t, file("large", content)), make(chan error, 1)
 	pause := callOnRead(func() { paused <- pauseAndWake() })
@@ -138,7 +139,7 @@ func filesStopped(t *testing.T, w *world, _ driver.Handle) {
 		t.Error("the copy of a sandbox that was stopped says that it is complete")
 	}
 	must(t, r.Close())
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	archive, stopped := pack(t, file("half", strings.Repeat("x", 8<<20))), make(chan error, 1)
 	stop := callOnRead(func() { stopped <- w.x.Sleep(t.Context(), h, sandbox.SleepStop) })
 	if err := w.x.CopyTo(t.Context(), h, "/workspace",
@@ -146,7 +147,7 @@ func filesStopped(t *testing.T, w *world, _ driver.Handle) {
 		t.Error("the copy to a sandbox that was stopped says that it is complete")
 	}
 	must(t, <-stopped)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	w.wantOutput(t, h, "echo fine", "fine\n")
 }
 

@@ -29,7 +29,7 @@ func testDeadline(t *testing.T, cfg Config) {
 		h := w.spawn(t, deadlineIn(in))
 		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
 		<-time.After(in)
-		if err := w.x.Wake(t.Context(), h); err != nil {
+		if _, err := w.x.Wake(t.Context(), h); err != nil {
 			wantError(t, err, sandbox.Failed, "")
 		}
 		w.awaitStopped(t, h)
@@ -65,7 +65,7 @@ func pausedDeadline(t *testing.T, w *world) {
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
 	<-time.After(in)
 	w.wantState(t, h, sandbox.StatePaused)
-	if err := w.x.Wake(t.Context(), h); err != nil {
+	if _, err := w.x.Wake(t.Context(), h); err != nil {
 		wantError(t, err, sandbox.Failed, "")
 	}
 	w.awaitStopped(t, h)

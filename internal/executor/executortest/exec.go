@@ -326,7 +326,7 @@ func execAsleep(t *testing.T, w *world) {
 		wantError(t, err, sandbox.Conflict, sandbox.ReasonInvalidState)
 		err = w.x.CopyTo(t.Context(), h, "/workspace", bytes.NewReader(nil))
 		wantError(t, err, sandbox.Conflict, sandbox.ReasonInvalidState)
-		must(t, w.x.Wake(t.Context(), h))
+		wake(t, w.x, h)
 		if _, err := w.x.Exec(t.Context(), h, r); err != nil {
 			t.Errorf("after %s and wake: %v", mode, err)
 		}
@@ -339,13 +339,13 @@ func sleepKeeps(t *testing.T, w *world) {
 	const look = "cat /workspace/kept /data/kept /tmp/kept 2>/dev/null"
 	if w.x.Capabilities().Pause {
 		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
-		must(t, w.x.Wake(t.Context(), h))
+		wake(t, w.x, h)
 		if got, n := w.sh(t, h, look).stdout(), w.alive(t, h, "sleep 7004"); got != "1\n2\n3\n" || n != 1 {
 			t.Errorf("a pause keeps %q and %d of 1 processes", got, n)
 		}
 	}
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	want := "1\n2\n"
 	if !w.x.Capabilities().Disk {
 		want = "2\n"
@@ -359,7 +359,7 @@ func stopIsGraceful(t *testing.T, w *world) {
 	h := w.spawn(t)
 	w.sh(t, h, `sh -c 'trap "sleep 1; echo bye > /data/last-words; exit" TERM; echo > /workspace/up; while :; do sleep 0.1; done' >/dev/null 2>&1 & while [ ! -e /workspace/up ]; do sleep 0.1; done`)
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	if got := w.sh(t, h, "cat /data/last-words").stdout(); got != "bye\n" {
 		t.Errorf("a program that takes a second to finish left %q", got)
 	}

@@ -243,6 +243,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// wake wakes a sandbox.
+func wake(t *testing.T, x driver.Lifecycle, h driver.Handle) {
+	t.Helper()
+	_, err := x.Wake(t.Context(), h)
+	must(t, err)
+}
+
 // wantError checks code and, unless empty, reason.
 func wantError(t *testing.T, err error, code sandbox.Code, reason sandbox.Reason) {
 	t.Helper()

@@ -249,7 +249,7 @@ func exportWoken(t *testing.T, w *world) {
 	h := w.remembering(t)
 	r, err := w.x.Export(t.Context(), h)
 	must(t, err)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	_, err = io.Copy(io.Discard, r)
 	wantError(t, err, sandbox.Conflict, sandbox.ReasonInvalidState)
 	must(t, r.Close())

@@ -177,7 +177,7 @@ func followStopped(t *testing.T, w *world) {
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
 	_, err = w.x.Follow(t.Context(), h, sandbox.Replay{ID: r.ID})
 	wantError(t, err, sandbox.Conflict, sandbox.ReasonInvalidState)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	_, err = w.x.Follow(t.Context(), h, sandbox.Replay{ID: r.ID})
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 }

@@ -26,6 +26,7 @@ func testLifecycle(t *testing.T, cfg Config) {
 		"a sandbox sleeps by stop and wakes": func(t *testing.T, w *world) {
 			sleepAndWake(t, w, sandbox.SleepStop)
 		},
+		"a wake tells whether it started the sandbox":       wakeTells,
 		"sleep and wake of an absent sandbox":               sleepUnknown,
 		"a handle of another instance is unavailable":       otherInstance,
 		"an environment in use is not deprovisioned":        deprovisionInUse,
@@ -132,9 +133,40 @@ func sleepAndWake(t *testing.T, w *world, mode sandbox.SleepMode) {
 		w.wantState(t, h, asleep)
 	}
 	for range 2 {
-		must(t, w.x.Wake(t.Context(), h))
+		wake(t, w.x, h)
 		w.wantState(t, h, sandbox.StateRunning)
 	}
+}
+
+// wakeTells: without it nothing shows that the CPU time of a sandbox counts from zero.
+func wakeTells(t *testing.T, w *world) {
+	h := w.spawn(t)
+	if w.x.Capabilities().Records {
+		t.Skip("the backend's records tell it")
+	}
+	want := func(want bool) {
+		t.Helper()
+		started, err := w.x.Wake(t.Context(), h)
+		must(t, err)
+		if started != want {
+			t.Errorf("the wake tells started=%t, want %t", started, want)
+		}
+	}
+	want(false) // it is awake
+	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
+	want(true)
+	want(false)
+	if w.x.Capabilities().Pause {
+		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
+		want(false)
+		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
+		w.StopBehindBack(t, h)
+		w.awaitStopped(t, h)
+		want(true)
+	}
+	w.StopBehindBack(t, h)
+	w.awaitStopped(t, h)
+	want(true)
 }
 
 func renewed(t *testing.T, w *world) {
@@ -160,7 +192,8 @@ func sleepUnknown(t *testing.T, w *world) {
 	h := w.spec().Handle
 	wantError(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop), sandbox.NotFound, "")
 	wantError(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause), sandbox.NotFound, "")
-	wantError(t, w.x.Wake(t.Context(), h), sandbox.NotFound, "")
+	_, err := w.x.Wake(t.Context(), h)
+	wantError(t, err, sandbox.NotFound, "")
 }
 
 func otherInstance(t *testing.T, w *world) {
@@ -177,9 +210,10 @@ func otherInstance(t *testing.T, w *world) {
 	for _, other := range []driver.SandboxSpec{known, unknown} {
 		check(w.x.Spawn(t.Context(), other))
 		check(w.x.Sleep(t.Context(), other.Handle, sandbox.SleepStop))
-		check(w.x.Wake(t.Context(), other.Handle))
 		check(w.x.Kill(t.Context(), other.Handle))
-		_, err := w.x.Inspect(t.Context(), other.Handle)
+		_, err := w.x.Wake(t.Context(), other.Handle)
+		check(err)
+		_, err = w.x.Inspect(t.Context(), other.Handle)
 		check(err)
 		_, err = w.x.Touch(t.Context(), other.Handle, driver.Limits{})
 		check(err)

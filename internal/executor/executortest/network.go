@@ -72,7 +72,7 @@ func fullNetworkLives(t *testing.T, w *world) {
 	h := w.spawn(t, full)
 	for _, mode := range w.sleepModes() {
 		must(t, w.x.Sleep(t.Context(), h, mode))
-		must(t, w.x.Wake(t.Context(), h))
+		wake(t, w.x, h)
 		w.wantState(t, h, sandbox.StateRunning)
 		if w.x.Capabilities().Exec && w.address(t, h) == "" {
 			t.Errorf("after sleep by %s it has no address", mode)

@@ -73,7 +73,7 @@ func inspectSeesStop(t *testing.T, w *world) {
 	if i < 0 || list[i].State != sandbox.StateStopped {
 		t.Errorf("the list does not show %s as stopped: %+v", h.SandboxID, list)
 	}
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	w.wantState(t, h, sandbox.StateRunning)
 }
 
@@ -180,7 +180,7 @@ func boots(t *testing.T, w *world) {
 	if len(slept) != 1 || !slept[0].StartedAt.Equal(first[0].StartedAt) || slept[0].StoppedAt.Before(first[0].StartedAt) {
 		t.Fatalf("asleep it ran as %+v, before as %+v", slept, first)
 	}
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	woken := ask(h)
 	if last := woken[len(woken)-1]; last.StartedAt.Before(slept[0].StoppedAt) || !last.StoppedAt.IsZero() ||
 		records && (len(woken) != 2 || last.Number != 2) {

@@ -167,7 +167,7 @@ func processPaused(t *testing.T, w *world) {
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
 	_, err := w.x.RunProcess(t.Context(), h, process("echo"))
 	wantError(t, err, sandbox.Conflict, sandbox.ReasonInvalidState)
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	if res, err := w.result(t, h, id); err != nil || res.ExitCode != 0 {
 		t.Errorf("it ended with %+v and %v", res, err)
 	}
@@ -195,7 +195,7 @@ func processStopped(t *testing.T, w *world) {
 	case <-time.After(patience):
 		t.Fatal("its starter waits for a process that has ended")
 	}
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	_, err := w.result(t, h, p.ID)
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 	w.keepRunning(t, h, p)

@@ -60,7 +60,7 @@ func readDisk(t *testing.T, w *world) {
 		modes = append([]sandbox.SleepMode{sandbox.SleepPause}, modes...)
 	}
 	for _, mode := range modes {
-		must(t, w.x.Wake(t.Context(), h))
+		wake(t, w.x, h)
 		must(t, w.x.Sleep(t.Context(), h, mode))
 		got, err := w.onDisk(t, h, "/workspace/app/.git")
 		must(t, err)

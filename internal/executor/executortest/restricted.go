@@ -194,7 +194,7 @@ func (w *restricted) noneHasNoWayOut(t *testing.T, o Outside) {
 func (w *restricted) outlivesSleep(t *testing.T, o Outside) {
 	h := w.box(t, o.rules(o.Host))
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	w.give(t, h)
 	if got := w.reach(t, h, "https://"+o.Host+"/"); !strings.HasPrefix(got, "reached 200") {
 		t.Errorf("%q", got)

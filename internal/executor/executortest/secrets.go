@@ -96,11 +96,11 @@ func secretsInSleep(t *testing.T, w *world) {
 	w.putSecrets(t, h, map[string]sandbox.Secret{"token": secretValue})
 	if w.x.Capabilities().Pause {
 		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
-		must(t, w.x.Wake(t.Context(), h))
+		wake(t, w.x, h)
 		w.wantOutput(t, h, "cat /run/secrets/token", secretValue)
 	}
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-	must(t, w.x.Wake(t.Context(), h))
+	wake(t, w.x, h)
 	w.wantOutput(t, h, "ls -A /run/secrets", "")
 	w.putSecrets(t, h, map[string]sandbox.Secret{"token": secretValue})
 	w.wantOutput(t, h, "cat /run/secrets/token", secretValue)

@@ -65,7 +65,7 @@ func (x *Executor) ReadDisk(ctx context.Context, h driver.Handle, p string) (io.
 
 // thaw lets a sandbox go on that an export has frozen.
 func (x *Executor) thaw(ctx context.Context, h driver.Handle) error {
-	err := x.change(ctx, OpThaw, h, sandbox.StateRunning)
+	_, err := x.change(ctx, OpThaw, h, sandbox.StateRunning)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}

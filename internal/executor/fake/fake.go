@@ -297,7 +297,8 @@ func (x *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 	if mode == sandbox.SleepStop {
 		to = sandbox.StateStopped
 	}
-	return x.change(ctx, OpSleep, h, to)
+	_, err := x.change(ctx, OpSleep, h, to)
+	return err
 }
 
 // Assign implements driver.Executor.
@@ -329,24 +330,25 @@ func (x *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 }
 
 // Wake implements driver.Executor.
-func (x *Executor) Wake(ctx context.Context, h driver.Handle) error {
+func (x *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
 	return x.change(ctx, OpWake, h, sandbox.StateRunning)
 }
 
-func (x *Executor) change(ctx context.Context, op Op, h driver.Handle, to sandbox.State) error {
+// change brings a sandbox to a state, and reports whether that started it.
+func (x *Executor) change(ctx context.Context, op Op, h driver.Handle, to sandbox.State) (started bool, err error) {
 	if err := x.enterBox(ctx, op, h); err != nil {
-		return err
+		return false, err
 	}
 	b, ok := x.boxes[h.SandboxID]
 	if !ok {
 		x.mu.Unlock()
-		return notFound(h)
+		return false, notFound(h)
 	}
 	now := x.now()
-	if b.obs.State == sandbox.StateStopped && to == sandbox.StateRunning {
+	if started = b.obs.State == sandbox.StateStopped && to == sandbox.StateRunning; started {
 		if x.isOver(b, now) {
 			x.mu.Unlock()
-			return sandbox.Errorf(sandbox.Failed, "sandbox %s has ended by its own limits", h.SandboxID).
+			return false, sandbox.Errorf(sandbox.Failed, "sandbox %s has ended by its own limits", h.SandboxID).
 				WithReason(sandbox.ReasonStartFailed)
 		}
 		b.cpu, b.obs.StartedAt = 0, now
@@ -365,7 +367,7 @@ func (x *Executor) change(ctx context.Context, op Op, h driver.Handle, to sandbo
 	b.record.follow(&b.obs, now)
 	x.mu.Unlock()
 	x.tell(h.SandboxID)
-	return nil
+	return started, nil
 }
 
 // Kill implements driver.Executor.
