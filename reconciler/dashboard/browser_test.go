@@ -446,6 +446,7 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 	c.shoot("help-light")
 	c.run(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("g"), chromedp.KeyEvent("d"))
 	c.eventually("the keys lead to the drift", func() bool { return c.text("h1") == "Drift" })
+	c.eventually("the drift takes keys", func() bool { return active("document.readyState") == "complete" })
 	c.run(chromedp.KeyEvent("?"), chromedp.Click("#keys-on", chromedp.ByQuery), chromedp.KeyEvent(kb.Escape),
 		chromedp.KeyEvent("g"), chromedp.KeyEvent("l"))
 	c.open("/ui/drift")
