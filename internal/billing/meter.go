@@ -65,66 +65,128 @@ func figuresOfBackend(m driver.Metered) figures {
 	return figures{m.CPU.Seconds(), m.MemoryMBSeconds, m.DiskMBSeconds}
 }
 
-// usageField names a figure of an environment's usage on a day, in a finding. This is the prefix of such
-// names.
-func usageField(environmentID string) string { return "usage of environment " + environmentID + " on " }
+// sharing is the subject of a comparison of environments that the backend counts together.
+const sharing = "the environments that share an application"
+
+// usageField is the prefix of the fields of findings about a subject. A day and the name of a figure follow.
+func usageField(subject string) string { return "usage of " + subject + " on " }
+
+// recorded is what the ledger has to compare on an instance.
+type recorded struct {
+	instance string
+	days     stretch
+	envs     []ledger.Environment
+	used     map[string]map[string]ledger.Usage // by environment, destroyed ones too, and day
+}
+
+// comparison is about one environment, or about environments that the backend counts together.
+type comparison struct {
+	subject       string
+	environmentID string // "" for environments that are counted together
+	instance      string
+	days          stretch
+	ours          map[string]ledger.Usage // by day
+	theirs        *driver.MeteredGroup    // nil: the backend has nothing
+}
 
 // CompareUsage compares the ledger's usage of the last days on an instance with the backend's own meter. A
 // difference beyond the tolerance becomes a finding. Costs do not change. Any number of processes may call it
 // at any time. Errors: Forbidden if the credentials may not read the meter.
 func (b *Service) CompareUsage(ctx context.Context, m driver.Meter, backend sandbox.Backend, instance string) error {
-	var (
-		days stretch
-		envs []ledger.Environment
-		used map[string]map[string]ledger.Usage
-	)
-	err := b.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		days.to = midnight(tx.Now - ledger.Time(meterLag))
-		days.from = days.to.Add(-meterDays * oneDay)
-		if envs, err = tx.Environments(); err != nil {
-			return err
-		}
-		used, err = usageByDay(tx, instance, days)
-		return err
-	})
-	if err != nil {
+	r, err := b.readRecorded(ctx, backend, instance)
+	if err != nil || len(r.envs) == 0 {
 		return err
 	}
-	envs = slices.DeleteFunc(envs, func(env ledger.Environment) bool {
-		serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
-		return !serves || env.Instance != instance || env.Backend != backend || firstMetered(&env, days) >= days.to
-	})
-	if len(envs) == 0 {
-		return nil
-	}
-	refs := make([]driver.EnvironmentRef, len(envs))
-	for i := range envs {
-		refs[i] = b.refOf(&envs[i])
+	refs := make([]driver.EnvironmentRef, len(r.envs))
+	for i := range r.envs {
+		refs[i] = driver.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: r.envs[i].ID, Instance: instance}
 	}
 	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
 	defer cancel()
-	counted, err := m.Metered(bounded, refs, days.from.Time(), days.to.Time())
+	groups, err := m.Metered(bounded, refs, r.days.from.Time(), r.days.to.Time())
 	if err != nil {
 		return err
 	}
 	var failed []error
-	for i := range envs {
-		env := &envs[i]
-		if err := b.reconcileEnvironment(ctx, env, days, used[env.ID], counted); err != nil {
-			failed = append(failed, fmt.Errorf("comparing the usage of environment %s: %w", env.ID, err))
+	for _, c := range r.comparisons(groups) {
+		if err := b.compare(ctx, c); err != nil {
+			failed = append(failed, fmt.Errorf("comparing the usage of %s: %w", c.subject, err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-func (b *Service) refOf(env *ledger.Environment) driver.EnvironmentRef {
-	return driver.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: env.ID, Instance: env.Instance}
+// readRecorded reads the environments to compare, and the usage of all.
+func (b *Service) readRecorded(ctx context.Context, backend sandbox.Backend, instance string) (recorded, error) {
+	r := recorded{instance: instance}
+	err := b.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		r.days.to = midnight(tx.Now - ledger.Time(meterLag))
+		r.days.from = r.days.to.Add(-meterDays * oneDay)
+		if r.envs, err = tx.Environments(); err != nil {
+			return err
+		}
+		r.used, err = usageByDay(tx, instance, r.days)
+		return err
+	})
+	r.envs = slices.DeleteFunc(r.envs, func(env ledger.Environment) bool {
+		serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
+		return !serves || env.Instance != instance || env.Backend != backend || firstMetered(&env, r.days) >= r.days.to
+	})
+	return r, err
 }
 
 // firstMetered is the first day on which an environment is compared. It skips the day of its creation, because an
 // earlier environment may have had the same name.
 func firstMetered(env *ledger.Environment, days stretch) ledger.Time {
-	return max(days.from, midnight(env.CreatedAt).Add(oneDay))
+	return max(days.from, nextMidnight(env.CreatedAt))
+}
+
+func nextMidnight(t ledger.Time) ledger.Time { return midnight(t).Add(oneDay) }
+
+// comparisons matches the ledger's environments with the backend's groups.
+func (r recorded) comparisons(groups []driver.MeteredGroup) (list []comparison) {
+	alone, shares := make(map[string]*driver.MeteredGroup), make(map[string]bool)
+	for i := range groups {
+		g := &groups[i]
+		for _, ref := range g.Environments {
+			if g.Shared {
+				shares[ref.EnvironmentID] = true
+			} else {
+				alone[ref.EnvironmentID] = g
+			}
+		}
+		if g.Shared {
+			list = append(list, r.together(g))
+		}
+	}
+	for i := range r.envs {
+		env := &r.envs[i]
+		if g := alone[env.ID]; g != nil || !shares[env.ID] {
+			list = append(list, r.single(env, g))
+		}
+	}
+	return list
+}
+
+func (r recorded) single(env *ledger.Environment, g *driver.MeteredGroup) comparison {
+	days := stretch{firstMetered(env, r.days), r.days.to}
+	if g != nil {
+		days.from = max(days.from, nextMidnight(ledger.At(g.Since)))
+	}
+	return comparison{"environment " + env.ID, env.ID, r.instance, days, r.used[env.ID], g}
+}
+
+// together sums the usage of environments that the backend counts together. It includes their days of creation: their
+// earlier namesakes are in the group, too.
+func (r recorded) together(g *driver.MeteredGroup) comparison {
+	days := stretch{max(r.days.from, nextMidnight(ledger.At(g.Since))), r.days.to}
+	sum := make(map[string]ledger.Usage)
+	for _, ref := range g.Environments {
+		for day, u := range r.used[ref.EnvironmentID] {
+			sum[day] = sum[day].Plus(u)
+		}
+	}
+	return comparison{sharing, "", r.instance, days, sum, g}
 }
 
 // usageByDay returns the usage on an instance by environment and whole day.
@@ -155,40 +217,37 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 	return used, err
 }
 
-// reconcileEnvironment compares one environment with the backend's figures.
-func (b *Service) reconcileEnvironment(ctx context.Context, env *ledger.Environment, days stretch,
-	used map[string]ledger.Usage, counted map[driver.EnvironmentRef][]driver.Metered) error {
-	list, there := counted[b.refOf(env)]
-	if !there {
+// compare records the differences of a comparison.
+func (b *Service) compare(ctx context.Context, c comparison) error {
+	if c.theirs == nil {
 		return sandbox.Errorf(sandbox.NotFound, "the backend has nothing of this environment")
 	}
-	days.from = firstMetered(env, days)
 	billed := make(map[string]figures)
-	for _, d := range list {
+	for _, d := range c.theirs.Days {
 		billed[d.Day.UTC().Format(time.DateOnly)] = figuresOfBackend(d)
 	}
 	var found []ledger.DriftFinding
-	for day := days.from; day < days.to; day = day.Add(oneDay) {
+	for day := c.days.from; day < c.days.to; day = day.Add(oneDay) {
 		name := dayOf(day)
-		found = append(found, compareUsage(env, name, figuresOfLedger(used[name]), billed[name])...)
+		found = append(found, c.differences(name, figuresOfLedger(c.ours[name]), billed[name])...)
 	}
-	return b.recordUsage(ctx, env, dayOf(days.from), found)
+	return b.recordUsage(ctx, c, found)
 }
 
-// compareUsage returns the differences of one day. It is a pure function.
-func compareUsage(env *ledger.Environment, day string, ours, theirs figures) (found []ledger.DriftFinding) {
-	for _, c := range []struct {
+// differences returns those of one day. It is a pure function.
+func (c comparison) differences(day string, ours, theirs figures) (found []ledger.DriftFinding) {
+	for _, f := range []struct {
 		meter
 		ours, theirs float64
 	}{{meterCPU, ours.cpu, theirs.cpu}, {meterMemory, ours.memory, theirs.memory}, {meterDisk, ours.disk, theirs.disk}} {
-		if c.differ(c.ours, c.theirs) {
+		if f.differ(f.ours, f.theirs) {
 			found = append(found, ledger.DriftFinding{
 				Kind:          sandbox.DriftUsage,
-				EnvironmentID: env.ID,
-				Instance:      env.Instance,
-				Field:         usageField(env.ID) + day + ": " + c.name,
-				Expected:      c.show(c.ours),
-				Observed:      c.show(c.theirs),
+				EnvironmentID: c.environmentID,
+				Instance:      c.instance,
+				Field:         usageField(c.subject) + day + ": " + f.name,
+				Expected:      f.show(f.ours),
+				Observed:      f.show(f.theirs),
 				Resolution:    adviceMetered,
 			})
 		}
@@ -196,10 +255,8 @@ func compareUsage(env *ledger.Environment, day string, ours, theirs figures) (fo
 	return found
 }
 
-// recordUsage records the findings of days from first on, and resolves findings that now agree or are too
-// old.
-func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, first string,
-	found []ledger.DriftFinding) error {
+// recordUsage records the findings of a comparison, and resolves earlier ones that now agree or are too old.
+func (b *Service) recordUsage(ctx context.Context, c comparison, found []ledger.DriftFinding) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		seen := make(map[string]bool)
 		for _, f := range found {
@@ -209,21 +266,21 @@ func (b *Service) recordUsage(ctx context.Context, env *ledger.Environment, firs
 				return err
 			}
 			if isNew {
-				b.log.Warn("billing: the backend's usage differs from the ledger's", "environment", env.ID, "field", f.Field,
-					"expected", f.Expected, "observed", f.Observed)
+				b.log.Warn("billing: the backend's usage differs from the ledger's", "environment", c.environmentID,
+					"instance", c.instance, "field", f.Field, "expected", f.Expected, "observed", f.Observed)
 			}
 		}
-		open, err := tx.Findings().OpenDrift(env.Instance)
+		open, err := tx.Findings().OpenDrift(c.instance)
 		if err != nil {
 			return err
 		}
 		for _, f := range open {
-			day, ours := strings.CutPrefix(f.Field, usageField(env.ID))
+			day, ours := strings.CutPrefix(f.Field, usageField(c.subject))
 			if f.Kind != sandbox.DriftUsage || !ours || seen[f.Field] {
 				continue
 			}
 			how := resolvedMetered
-			if day < first {
+			if day < dayOf(c.days.from) {
 				how = resolvedPast
 			}
 			if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {

@@ -159,3 +159,97 @@ func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
 		}
 	})
 }
+
+const neighbour = "catan-8"
+
+// withNeighbour adds an environment like the other one, with a lease that has the same usage.
+func (m *metering) withNeighbour() {
+	m.Helper()
+	awake := sandbox.Duration(0)
+	m.environment(func(p *sandbox.PutEnvironment) {
+		p.ID = neighbour
+		p.TTL, p.MaxLifetime, p.SleepAfter = sandbox.Duration(1000*time.Hour), sandbox.Duration(2000*time.Hour), &awake
+	})
+	_, err := m.engine.Acquire(m.Context(), sandbox.Acquire{AgentDID: bob, EnvironmentID: neighbour, Owner: "test"})
+	if err != nil {
+		m.Fatal(err)
+	}
+}
+
+// together makes the backend count environments together from a time on the nth day on.
+func (m *metering) together(n int, environments []string, days ...driver.Metered) {
+	refs := make([]driver.EnvironmentRef, len(environments))
+	for i, id := range environments {
+		refs[i] = driver.EnvironmentRef{LedgerID: m.store.ID(), EnvironmentID: id, Instance: m.lease.Instance}
+	}
+	m.backend.MeterTogether(refs, m.began.AddDate(0, 0, n).Add(time.Hour), days...)
+}
+
+func TestUsageThatABackendCountsTogetherIsComparedTogether(t *testing.T) {
+	inMeteredWorld(t, func(m *metering) {
+		m.withNeighbour()
+		both := []string{game, neighbour}
+		time.Sleep(3*24*time.Hour + 7*time.Hour)
+		m.together(0, both, m.day(0, 9), m.day(1, 2), m.day(2, 2))
+		m.reconcile()
+		m.wantOpen(0, "both environments together agree, and the day on which the counting began is left out")
+
+		more := m.day(2, 2)
+		more.MemoryMBSeconds *= 1.5
+		m.together(0, both, m.day(1, 2), more)
+		m.reconcile()
+		m.reconcile()
+		f := m.wantOpen(1, "a day has half as much memory again")[0]
+		field := "usage of the environments that share an application on " + more.Day.Format(time.DateOnly) + ": memory"
+		if f.EnvironmentID != "" || f.Instance != m.lease.Instance || f.Field != field || f.Expected == f.Observed {
+			t.Errorf("the finding is %+v", f)
+		}
+		m.together(0, both, m.day(1, 2), m.day(2, 2))
+		m.reconcile()
+		m.wantOpen(0, "the late figures agree")
+		if resolved := m.findings(sandbox.DriftResolved); len(resolved) != 1 ||
+			!strings.Contains(resolved[0].Resolution, "now agree") {
+			t.Errorf("the findings were resolved as %+v", resolved)
+		}
+		m.together(1, both, m.day(0, 9), m.day(1, 9), m.day(2, 2))
+		m.reconcile()
+		m.wantOpen(0, "only the days after the counting began are compared")
+	})
+}
+
+func TestUsageThatABackendCountsTogetherIncludesRemovedEnvironments(t *testing.T) {
+	inMeteredWorld(t, func(m *metering) {
+		m.withNeighbour()
+		time.Sleep(2 * 24 * time.Hour)
+		err := m.engine.DeleteEnvironment(m.Context(), sandbox.DeleteEnvironment{ID: neighbour, Force: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(24*time.Hour + 7*time.Hour)
+		m.together(0, []string{game, neighbour}, m.day(1, 2), m.day(2, 1))
+		m.reconcile()
+		m.wantOpen(0, "the usage of the removed environment counts until its end")
+		m.together(0, []string{game}, m.day(1, 2), m.day(2, 1))
+		m.reconcile()
+		m.wantOpen(2, "without the removed environment, the first day differs")
+	})
+}
+
+func TestUsageCountedTogetherAndAloneIsComparedApart(t *testing.T) {
+	inMeteredWorld(t, func(m *metering) {
+		m.withNeighbour()
+		time.Sleep(2*24*time.Hour + 7*time.Hour)
+		m.together(0, []string{game}, m.day(1, 1))
+		err := m.engine.ReconcileUsage(m.Context(), sandbox.Docker)
+		if sandbox.CodeOf(err) != sandbox.NotFound || !strings.Contains(err.Error(), "environment "+neighbour) {
+			t.Errorf("the backend has nothing of an environment, and the error is %v", err)
+		}
+		m.backend.Meter(m.day(1, 2))
+		m.reconcile()
+		for _, f := range m.wantOpen(2, "the backend counted twice as much of the environment that is alone") {
+			if f.EnvironmentID != neighbour {
+				t.Errorf("the finding is %+v", f)
+			}
+		}
+	})
+}

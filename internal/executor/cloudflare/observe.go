@@ -60,7 +60,7 @@ func (w *Worker) Usage(ctx context.Context, h driver.Handle) (driver.Usage, erro
 
 // Metered implements driver.Meter.
 func (e *Executor) Metered(ctx context.Context, refs []driver.EnvironmentRef,
-	from, to time.Time) (map[driver.EnvironmentRef][]driver.Metered, error) {
+	from, to time.Time) ([]driver.MeteredGroup, error) {
 	names := make([]string, len(refs))
 	for i, ref := range refs {
 		if err := e.confirm(ctx, ref.Instance); err != nil {
@@ -72,11 +72,11 @@ func (e *Executor) Metered(ctx context.Context, refs []driver.EnvironmentRef,
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[driver.EnvironmentRef][]driver.Metered, len(counted))
+	var groups []driver.MeteredGroup
 	for i, ref := range refs {
 		if days, ok := counted[names[i]]; ok {
-			all[ref] = days
+			groups = append(groups, driver.MeteredGroup{Environments: []driver.EnvironmentRef{ref}, Days: days})
 		}
 	}
-	return all, nil
+	return groups, nil
 }

@@ -168,11 +168,18 @@ func (x *Executor) Environments() int {
 	return len(x.installed)
 }
 
-// Meter has the backend count usage itself, the same of every environment.
+// Meter makes the backend count usage itself: the same for each environment.
 func (x *Executor) Meter(days ...driver.Metered) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.metered = append([]driver.Metered{}, days...)
+}
+
+// MeterTogether makes the backend count the usage of environments together, since a time. Meter is for the others.
+func (x *Executor) MeterTogether(refs []driver.EnvironmentRef, since time.Time, days ...driver.Metered) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.together = &driver.MeteredGroup{Environments: refs, Shared: true, Since: since, Days: days}
 }
 
 // TellDisk has the backend say this of the disk of each sandbox that was made to keep it.

@@ -91,7 +91,8 @@ type Executor struct {
 	witnesses, expected map[string]int64
 	egress              map[driver.EnvironmentRef][]sandbox.EgressRecord
 	brokers             map[driver.EnvironmentRef]*broker
-	metered             []driver.Metered  // nil: it counts nothing itself
+	metered             []driver.Metered // of each environment alone; nil: it counts none
+	together            *driver.MeteredGroup
 	disk                *sandbox.KeptDisk // nil: it keeps none
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
@@ -168,7 +169,7 @@ func (x *Executor) Capabilities() driver.Capabilities {
 		Disk:      true,
 		Records:   x.records,
 		KeepsTime: x.grace >= 0,
-		Metered:   x.metered != nil,
+		Metered:   x.metered != nil || x.together != nil,
 		Readings:  x.readings,
 		KeepsDisk: x.disk != nil,
 	}

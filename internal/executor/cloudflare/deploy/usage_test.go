@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,10 +66,14 @@ func TestAnExecutorReadsWhatWasCountedOfAnEnvironment(t *testing.T) {
 	instance, err := x.Instance(t.Context())
 	w.must(err)
 	ref := driver.EnvironmentRef{LedgerID: "ledgerofdeploy22", EnvironmentID: "catan-7", Instance: instance}
-	all, err := x.Metered(t.Context(), []driver.EnvironmentRef{ref}, day, day.AddDate(0, 0, 1))
+	absent := ref
+	absent.EnvironmentID = "catan-8"
+	groups, err := x.Metered(t.Context(), []driver.EnvironmentRef{ref, absent}, day, day.AddDate(0, 0, 1))
 	w.must(err)
-	days := all[ref]
-	if len(days) != 1 || !days[0].Day.Equal(day) || days[0].CPU != 90500*time.Millisecond {
+	if len(groups) != 1 || groups[0].Shared || !slices.Equal(groups[0].Environments, []driver.EnvironmentRef{ref}) {
+		t.Fatalf("the groups are %+v", groups)
+	}
+	if days := groups[0].Days; len(days) != 1 || !days[0].Day.Equal(day) || days[0].CPU != 90500*time.Millisecond {
 		t.Errorf("the days are %+v", days)
 	}
 	ref.Instance = "another account"
