@@ -101,7 +101,7 @@ func attributes() map[string]schema.Attribute {
 			"ledger's label that the ledger does not know), `leftover` (a volume, network or helper of a sandbox or " +
 			"environment that is gone), or `usage` (the backend's usage figures differ from the ledger's; costs do not " +
 			"change)."),
-		"environment_id": text("Environment of the sandbox."),
+		"environment_id": text("Environment of the finding, null if it is not about exactly one."),
 		"lease_id":       text("Lease of the sandbox."),
 		"sandbox_id":     text("The sandbox."),
 		"instance":       text("Backend instance of the finding."),

@@ -32,16 +32,23 @@ func findings(plan *tfjson.Plan) string {
 }
 
 func finding(f any) string {
-	object := shown(f, nil, "lease_id")
-	if attribute(f, "lease_id") == nil {
-		object = shown(f, nil, "sandbox_id")
-	}
 	kind := shown(f, nil, "kind")
 	if attribute(f, "field") != nil {
 		kind += " " + shown(f, nil, "field")
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n",
-		object, kind, shown(f, nil, "expected"), shown(f, nil, "observed"), shown(f, nil, "first_seen_at"))
+		subject(f), kind, shown(f, nil, "expected"), shown(f, nil, "observed"), shown(f, nil, "first_seen_at"))
+}
+
+// subject is the closest that a finding names: findings about usage have no lease and no sandbox, and some are about
+// several environments of an instance.
+func subject(f any) string {
+	for _, name := range []string{"lease_id", "sandbox_id", "environment_id"} {
+		if attribute(f, name) != nil {
+			return shown(f, nil, name)
+		}
+	}
+	return shown(f, nil, "instance")
 }
 
 // data are the data sources of a type that a module and those below it have read.

@@ -148,6 +148,22 @@ func TestOpenFindingsAreListedOnce(t *testing.T) {
 	}
 }
 
+func TestAFindingIsListedByTheClosestThatItNames(t *testing.T) {
+	t.Parallel()
+	got, err := summarize(t, `{"format_version": "1.2", "prior_state": {"format_version": "1.0", "values": {"root_module": {
+		"resources": [{"address": "data.sandbox_drift.all", "mode": "data", "type": "sandbox_drift", "name": "all",
+			"provider_name": "registry.opentofu.org/sandbox-lease/sandbox", "values": {"findings": [
+				{"id": 1, "kind": "orphan", "lease_id": null, "sandbox_id": "sbx", "environment_id": "e", "instance": "i"},
+				{"id": 2, "kind": "usage", "lease_id": null, "sandbox_id": null, "environment_id": "e", "instance": "i"},
+				{"id": 3, "kind": "usage", "lease_id": null, "sandbox_id": null, "environment_id": null, "instance": "i"}
+			]}}]}}}}`)
+	for _, row := range []string{"| `sbx` | `orphan` |", "| `e` | `usage` |", "| `i` | `usage` |"} {
+		if err != nil || !strings.Contains(got, row) {
+			t.Errorf("it lacks %q: %v\n%s", row, err, got)
+		}
+	}
+}
+
 func TestOnlyObjectsOfThisProviderAreTold(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t,
