@@ -94,16 +94,10 @@ type comparison struct {
 // at any time. Errors: Forbidden if the credentials may not read the meter.
 func (b *Service) CompareUsage(ctx context.Context, m driver.Meter, backend sandbox.Backend, instance string) error {
 	r, err := b.readRecorded(ctx, backend, instance)
-	if err != nil || len(r.envs) == 0 {
+	if err != nil {
 		return err
 	}
-	refs := make([]driver.EnvironmentRef, len(r.envs))
-	for i := range r.envs {
-		refs[i] = driver.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: r.envs[i].ID, Instance: instance}
-	}
-	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
-	defer cancel()
-	groups, err := m.Metered(bounded, refs, r.days.from.Time(), r.days.to.Time())
+	groups, err := b.readMeter(ctx, m, r)
 	if err != nil {
 		return err
 	}
@@ -113,7 +107,21 @@ func (b *Service) CompareUsage(ctx context.Context, m driver.Meter, backend sand
 			failed = append(failed, fmt.Errorf("comparing the usage of %s: %w", c.subject, err))
 		}
 	}
-	return errors.Join(failed...)
+	return errors.Join(append(failed, b.expireUsage(ctx, instance, r.days.from))...)
+}
+
+// readMeter reads the backend's figures. Without environments, it does not ask.
+func (b *Service) readMeter(ctx context.Context, m driver.Meter, r recorded) ([]driver.MeteredGroup, error) {
+	if len(r.envs) == 0 {
+		return nil, nil
+	}
+	refs := make([]driver.EnvironmentRef, len(r.envs))
+	for i := range r.envs {
+		refs[i] = driver.EnvironmentRef{LedgerID: b.store.ID(), EnvironmentID: r.envs[i].ID, Instance: r.instance}
+	}
+	bounded, cancel := context.WithTimeout(ctx, meterTimeout)
+	defer cancel()
+	return m.Metered(bounded, refs, r.days.from.Time(), r.days.to.Time())
 }
 
 // readRecorded reads the environments to compare, and the usage of all.
@@ -176,8 +184,8 @@ func (r recorded) single(env *ledger.Environment, g *driver.MeteredGroup) compar
 	return comparison{"environment " + env.ID, env.ID, r.instance, days, r.used[env.ID], g}
 }
 
-// together sums the usage of environments that the backend counts together. It includes their days of creation: their
-// earlier namesakes are in the group, too.
+// together sums the usage of environments that the backend counts together. It includes the days of their creation,
+// because the figures on both sides include an earlier environment that had the same name.
 func (r recorded) together(g *driver.MeteredGroup) comparison {
 	days := stretch{max(r.days.from, nextMidnight(ledger.At(g.Since))), r.days.to}
 	sum := make(map[string]ledger.Usage)
@@ -255,7 +263,7 @@ func (c comparison) differences(day string, ours, theirs figures) (found []ledge
 	return found
 }
 
-// recordUsage records the findings of a comparison, and resolves earlier ones that now agree or are too old.
+// recordUsage records the findings of a comparison, and resolves earlier ones whose figures now agree.
 func (b *Service) recordUsage(ctx context.Context, c comparison, found []ledger.DriftFinding) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		seen := make(map[string]bool)
@@ -270,23 +278,36 @@ func (b *Service) recordUsage(ctx context.Context, c comparison, found []ledger.
 					"instance", c.instance, "field", f.Field, "expected", f.Expected, "observed", f.Observed)
 			}
 		}
-		open, err := tx.Findings().OpenDrift(c.instance)
-		if err != nil {
+		return resolveUsage(tx, c.instance, resolvedMetered, func(field string) bool {
+			day, ours := strings.CutPrefix(field, usageField(c.subject))
+			return ours && day >= dayOf(c.days.from) && !seen[field]
+		})
+	})
+}
+
+// expireUsage resolves the findings of days before first. Their environments may be gone.
+func (b *Service) expireUsage(ctx context.Context, instance string, first ledger.Time) error {
+	return b.store.Write(ctx, func(tx *ledger.Tx) error {
+		return resolveUsage(tx, instance, resolvedPast, func(field string) bool {
+			_, day, _ := strings.Cut(field, " on ")
+			return day < dayOf(first)
+		})
+	})
+}
+
+// resolveUsage resolves the open findings of usage whose field is chosen.
+func resolveUsage(tx *ledger.Tx, instance, how string, chosen func(field string) bool) error {
+	open, err := tx.Findings().OpenDrift(instance)
+	if err != nil {
+		return err
+	}
+	for _, f := range open {
+		if f.Kind != sandbox.DriftUsage || !chosen(f.Field) {
+			continue
+		}
+		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
 			return err
 		}
-		for _, f := range open {
-			day, ours := strings.CutPrefix(f.Field, usageField(c.subject))
-			if f.Kind != sandbox.DriftUsage || !ours || seen[f.Field] {
-				continue
-			}
-			how := resolvedMetered
-			if day < dayOf(c.days.from) {
-				how = resolvedPast
-			}
-			if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }

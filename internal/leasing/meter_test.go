@@ -143,9 +143,13 @@ func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
 			m.Errorf("it is down, and the error is %v", err)
 		}
 		m.wantOpen(2, "it is down")
-		m.backend.Fail(fake.OpMeter, nil)
 
 		time.Sleep(8 * 24 * time.Hour)
+		if err := m.engine.ReconcileUsage(m.Context(), sandbox.Docker); sandbox.CodeOf(err) != sandbox.Unavailable {
+			m.Errorf("it is still down, and the error is %v", err)
+		}
+		m.wantOpen(2, "it has been down for a week")
+		m.backend.Fail(fake.OpMeter, nil)
 		var all []driver.Metered
 		for n := range 12 {
 			all = append(all, m.day(n, 1))
@@ -251,5 +255,23 @@ func TestUsageCountedTogetherAndAloneIsComparedApart(t *testing.T) {
 				t.Errorf("the finding is %+v", f)
 			}
 		}
+	})
+}
+
+func TestAFindingOfUsageIsResolvedAfterAWeekAlthoughItsEnvironmentIsGone(t *testing.T) {
+	inMeteredWorld(t, func(m *metering) {
+		time.Sleep(2*24*time.Hour + 7*time.Hour)
+		m.backend.Meter(m.day(1, 2))
+		m.reconcile()
+		m.wantOpen(2, "the backend counted twice as much")
+		if err := m.engine.DeleteEnvironment(m.Context(), sandbox.DeleteEnvironment{ID: game, Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * 24 * time.Hour)
+		m.reconcile()
+		m.wantOpen(2, "the environment is gone, and the day is within the week")
+		time.Sleep(3 * 24 * time.Hour)
+		m.reconcile()
+		m.wantOpen(0, "the day is more than a week ago")
 	})
 }
