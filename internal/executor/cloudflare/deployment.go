@@ -29,10 +29,10 @@ const (
 // a machine of one's own have a process namespace each.
 const CompatibilityDate = "2026-10-01"
 
-// Deployer brings what the sandboxes of an environment need to one Cloudflare account, and takes it away: a
-// Worker with its Durable Objects and a workers.dev route, a container application, a D1 database and an R2
-// bucket. All of them are called by the deployment's name, which is how they are found again: nothing about
-// them has to be remembered. Its methods are safe for concurrent use, for different names.
+// Deployer brings what the sandboxes of an environment, or of those that share one, need to one Cloudflare account, and
+// takes it away: a Worker with its Durable Objects and a workers.dev route, a container application, a D1
+// database and an R2 bucket. All of them are called by the deployment's name, which is how they are found again:
+// nothing about them has to be remembered. Its methods are safe for concurrent use, for different names.
 //
 // Each method may return, beside the errors it names: Unauthenticated (Cloudflare does not know the token),
 // Forbidden (the token lacks permissions, which are named), Unavailable (nothing is known to have changed),
@@ -42,11 +42,11 @@ type Deployer interface {
 	// Account returns the account's id, which is the backend instance, once Cloudflare has answered for it.
 	// Errors: NotFound, where the account has no workers.dev subdomain.
 	Account(ctx context.Context) (string, error)
-	// Prepare brings an image to the account's registry, for the deployment of a name, as a sandbox needs it: for
+	// Prepare brings an image to the account's registry, for the environment of a name, as a sandbox needs it: for
 	// linux/amd64, with the guest inside. It is named by a digest, in a registry or on the engine that the deployer
 	// was given, or by its id there. One in the account's registry that has the guest is taken as it is; what was
-	// prepared before is not sent again, nor looked for at its origin. Beside it, the image stays that the
-	// deployment has now, and older ones go unless keep, which may be nil, keeps their digests. Errors: Invalid, when it
+	// prepared before is not sent again, nor looked for at its origin. Beside it, the image stays that a deployment of
+	// that name has now, and older ones go unless keep, which may be nil, keeps their digests. Errors: Invalid, when it
 	// is for another platform; NotFound with ReasonImageNotFound; CapacityExceeded, when the registry has no room; Failed.
 	Prepare(ctx context.Context, name, image string, keep func(digest string) bool) (Prepared, error)
 	// Deploy makes a deployment, or brings it up to date. What is as wanted is not touched: a Worker that is
@@ -54,21 +54,27 @@ type Deployer interface {
 	// Deployment.RolloutGrace. Errors: Invalid, naming the fields; Conflict, when a Worker of that name is
 	// not one of ours; CapacityExceeded; NotFound with ReasonImageNotFound; Failed.
 	Deploy(ctx context.Context, d Deployment) (Site, error)
+	// Route gives the Worker of a deployment its route, and changes nothing else. Errors: NotFound, when there is none;
+	// Conflict as Deploy.
+	Route(ctx context.Context, name string) (Site, error)
 	// Find looks at a deployment and changes nothing. One that is half made has Site.Missing. Errors:
 	// NotFound, when nothing of it is there; Conflict as Deploy.
 	Find(ctx context.Context, name string) (Site, error)
-	// List returns the deployments of a ledger, those whose names DeploymentName makes of it, with Name, URL and what
-	// is known of the application; a Worker that is known to have no route has no URL. It makes few calls, whatever
-	// the number of deployments. The executor asks each of them for its sandboxes,
-	// so one that is left out would have them taken for gone.
+	// List returns the deployments of a ledger, those whose names DeploymentName and SharedName make of it, with Name, URL
+	// and what is known of the application; a Worker that is known to have no route has no URL. It makes few calls,
+	// whatever the number of deployments. The executor asks each of them for its sandboxes, so one that is left out would
+	// have them taken for gone.
 	List(ctx context.Context, ledgerID string) ([]Site, error)
 	// Doubt says that a Worker does not answer where List says: the next List asks Cloudflare again.
 	Doubt(name string)
 	// Metered returns what Cloudflare has counted of the containers of deployments, those that it needs to run them
 	// included, on each UTC day from from to before to, by name. A deployment without an application is left out.
 	Metered(ctx context.Context, names []string, from, to time.Time) (map[string][]driver.Metered, error)
-	// Delete removes a deployment with all its sandboxes, their Durable Objects and all that is in its
-	// database and bucket. Absent is success, and so is one that is half made. Errors: Conflict as Deploy.
+	// RemoveImages removes the images that were prepared for a name. Absent is success.
+	RemoveImages(ctx context.Context, name string) error
+	// Delete removes a deployment with all its sandboxes, their Durable Objects, all that is in its database and bucket,
+	// and the images that were prepared for its name. Absent is success, and so is one that is half made. Errors: Conflict
+	// as Deploy.
 	Delete(ctx context.Context, name string) error
 }
 
@@ -80,9 +86,9 @@ type Prepared struct {
 	Sent bool
 }
 
-// Deployment is what an environment is deployed with.
+// Deployment is what an environment, or those that share one, is deployed with.
 type Deployment struct {
-	// Name as DeploymentName returns it.
+	// Name as DeploymentName or SharedName returns it.
 	Name string
 	// Script is the Worker: one ES module (see Script).
 	Script []byte

@@ -44,7 +44,11 @@ func DeploymentName(ledgerID, environmentID string) string {
 	return prefix + readable + "-" + suffix
 }
 
-// CheckDeploymentName refuses a name that is not of the form of DeploymentName: what has another one is
+// SharedName returns the name of the deployment that environments of a ledger share. No environment has it: the names
+// of DeploymentName end with ten hexadecimal digits.
+func SharedName(ledgerID string) string { return DeploymentPrefix(ledgerID) + "shared" }
+
+// CheckDeploymentName refuses a name that is not of the form of DeploymentName or SharedName: what has another one is
 // never touched. Errors: Invalid.
 func CheckDeploymentName(name string) error {
 	if deploymentName.MatchString(name) {

@@ -178,6 +178,8 @@ func (m madeWith) Find(_ context.Context, name string) (cloudflare.Site, error) 
 	return cloudflare.Site{Name: name, Policy: m.policy}, nil
 }
 
+func (madeWith) List(context.Context, string) ([]cloudflare.Site, error) { return nil, nil }
+
 // TestADiskIsKeptByThePolicyOfTheEnvironmentOnly: what an environment was made with counts before what is configured.
 func TestADiskIsKeptByThePolicyOfTheEnvironmentOnly(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,8 @@
 //	Worker (this package) ──signed HTTPS, WebSocket──> Worker ──> Durable Object ──port──> guest in the container
 //
 // Executor is a driver.Executor over one account: it has environments deployed by a Deployer, finds their Workers
-// by name, and speaks to each through a Worker. A sandbox falls asleep and ends by the alarm of its Durable Object
+// by name, and speaks to each through a Worker. An environment has a Worker by itself, or shares that of its ledger
+// (place.go). A sandbox falls asleep and ends by the alarm of its Durable Object
 // without a reconciler; /data outlives its container; and its starts, stops and CPU time are recorded, which
 // is what the ledger bills (driver.Capabilities.Records), as far as the clocks agree: none of it was before the
 // lease began or is to come. Check refuses what this backend does not do (sandbox.EnvironmentSpec.Unsupported).
@@ -20,8 +21,13 @@
 // An environment is made with a scheduling policy, which its container application keeps for ever (scheduling.go).
 // Under PolicyDefault the application has one image and one size, and a rollout replaces what runs. Under
 // PolicyDurableObject a sandbox has the image and size that it was made with (Choice): its Durable Object names both at
-// each start. The images that starts may name come with the Worker. They are those that sandboxes need, as the copy in
-// D1 says, with the environment's own and the one before; what is uploaded is recorded in variables of the Worker.
+// each start. So environments of that policy share what is deployed for their ledger: a Worker, its Durable Objects, an
+// application, a database and a bucket. Which environments those are, each with its image of now, are rows of D1
+// (worker/src/environments.ts).
+//
+// The images that starts may name come with the Worker. They are those that sandboxes need, as the copy in D1 says, and
+// those of its environments, of now and before the last change. What is uploaded is recorded in variables of the
+// Worker. shared.go says how environments come at the same time.
 //
 // # What is kept
 //

@@ -44,7 +44,8 @@ type Config struct {
 	// RolloutGrace is how long a sandbox that runs is left alone when its environment gets another image or
 	// size; 0 means DefaultRolloutGrace.
 	RolloutGrace time.Duration
-	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every environment's Worker.
+	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every Worker. While another process
+	// deletes a shared Worker that an environment is to come to, it is looked at five times as often.
 	Poll time.Duration
 	// Grace is how much longer a sandbox goes unused by its own clock than its lease allows, so that a reconciler that
 	// works on it comes first; 0 means DefaultGrace. It is paid for when none does.
@@ -62,27 +63,34 @@ type Executor struct {
 	cfg      Config
 	listing  chan struct{} // holds one value while deployments are listed
 
-	mu      sync.Mutex // guards what follows
-	account string     // "" until Cloudflare has answered for it
-	workers map[string]*deployed
-	rings   map[string]*keyring // by deployment
-	sites   map[string]*sites   // by ledger
+	mu      sync.Mutex           // guards what follows
+	account string               // "" until Cloudflare has answered for it
+	workers map[string]*deployed // by DeploymentName
+	rings   map[string]*keyring  // by deployment
+	sites   map[string]*sites    // by ledger
+	// lines are those to shared Workers, queues the environments on their way there, and shared what was found of them,
+	// by name.
+	lines  map[string]*Worker
+	queues map[string]*queue
+	shared map[string]seenSite
 	// networks has which environments are restricted, by deployment.
 	networks map[string]networks
-	// journals has the digest of an environment's LLM routes that its Worker told with the journal, by deployment. It is
-	// for the next ServeLLM only: another process may change the routes.
+	// journals has the digest of an environment's LLM routes that its Worker told with the journal, by DeploymentName. It
+	// is for the next ServeLLM only: another process may change the routes.
 	journals map[string]string
 	// deployed counts what makes sites stale.
 	deployed int
 	former   []*deployed // forgotten, with sessions that may be open
 }
 
-// deployed is a deployment as it was last seen.
+// deployed is an environment's deployment as it was last seen.
 type deployed struct {
 	*Worker
 	image string // as its environment names it
 	// prepared is what starts choose under PolicyDurableObject; "" elsewhere.
 	prepared string
+	// shared: the line is that of Executor.lines.
+	shared bool
 }
 
 var (
@@ -121,6 +129,7 @@ func New(cfg Config) (*Executor, error) {
 		workers: make(map[string]*deployed), rings: make(map[string]*keyring),
 		sites: make(map[string]*sites), networks: make(map[string]networks),
 		journals: make(map[string]string),
+		lines:    make(map[string]*Worker), queues: make(map[string]*queue), shared: make(map[string]seenSite),
 	}
 	e.Guests = helper.New(sandbox.Cloudflare, e.help)
 	return e, nil
@@ -129,12 +138,17 @@ func New(cfg Config) (*Executor, error) {
 // Close ends what is under way in sandboxes, and releases the connections that nothing uses.
 func (e *Executor) Close() error {
 	e.mu.Lock()
-	all := append(slices.Collect(maps.Values(e.workers)), e.former...)
-	e.workers, e.former = map[string]*deployed{}, nil
+	lines := slices.Collect(maps.Values(e.lines))
+	for _, d := range slices.AppendSeq(e.former, maps.Values(e.workers)) {
+		if !d.shared {
+			lines = append(lines, d.Worker)
+		}
+	}
+	e.workers, e.former, e.lines = map[string]*deployed{}, nil, map[string]*Worker{}
 	e.mu.Unlock()
 	var errs []error
-	for _, d := range all {
-		errs = append(errs, d.Close())
+	for _, w := range lines {
+		errs = append(errs, w.Close())
 	}
 	e.cfg.HTTP.CloseIdleConnections()
 	return errors.Join(errs...)
@@ -208,147 +222,6 @@ func (e *Executor) keysOf(name string) ([]sandbox.Secret, error) {
 		all[i] = sandbox.Secret(hex.EncodeToString(h.Sum(nil)))
 	}
 	return all, nil
-}
-
-// line returns a line to the Worker of a site. All lines to one share their keyring, which has the keys that hold now.
-func (e *Executor) line(s Site) (*Worker, error) {
-	keys, err := e.keysOf(s.Name)
-	e.mu.Lock()
-	ring := e.rings[s.Name]
-	switch {
-	case ring == nil && err != nil:
-		e.mu.Unlock()
-		return nil, err
-	case ring == nil:
-		ring = newKeyring(keys)
-		e.rings[s.Name] = ring
-	case err == nil: // else those that held before
-		ring.set(keys)
-	}
-	e.mu.Unlock()
-	ring.prefer(s.SigningKeyDigest)
-	return NewWorker(WorkerConfig{URL: s.URL, keys: ring, HTTP: e.cfg.HTTP, Now: e.cfg.Now})
-}
-
-// learn notes a site that the lists of now may lack. One without a Worker that answers gives NotFound.
-func (e *Executor) learn(s Site) (*deployed, error) {
-	d, err := e.deployedAs(s)
-	if err == nil {
-		e.replace(s.Name, d)
-	}
-	return d, err
-}
-
-// deployedAs is a site as it is noted.
-func (e *Executor) deployedAs(s Site) (*deployed, error) {
-	if s.URL == "" {
-		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is half made: it lacks %v", s.Name, s.Missing)
-	}
-	w, err := e.line(s)
-	if err != nil {
-		return nil, err
-	}
-	d := &deployed{Worker: w, image: imageOf(s)}
-	if s.Policy == PolicyDurableObject {
-		d.prepared = s.Variables[variablePrepared]
-	}
-	return d, nil
-}
-
-// forget asks for a deployment anew the next time. What is under way in its sandboxes goes on until Close.
-func (e *Executor) forget(name string) { e.replace(name, nil) }
-
-// replace takes a deployment for another, or for none. Lists of deployments are asked for anew.
-func (e *Executor) replace(name string, by *deployed) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.note(name, by)
-	delete(e.networks, name)
-	delete(e.journals, name)
-	clear(e.sites)
-	e.deployed++
-}
-
-// note notes a deployment, or none. The caller holds mu.
-func (e *Executor) note(name string, by *deployed) {
-	e.former = slices.DeleteFunc(e.former, func(d *deployed) bool { return d.sessions.none() })
-	if d := e.workers[name]; d != nil {
-		e.former = append(e.former, d)
-	}
-	delete(e.workers, name)
-	if by != nil {
-		e.workers[name] = by
-	}
-}
-
-// find returns the deployment of an environment. Errors: NotFound where there is none.
-func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance string) (*deployed, error) {
-	if err := e.confirm(ctx, instance); err != nil {
-		return nil, err
-	}
-	name := DeploymentName(ledgerID, environmentID)
-	e.mu.Lock()
-	d := e.workers[name]
-	e.mu.Unlock()
-	if d != nil {
-		return d, nil
-	}
-	if s, told := e.ask(ctx, ledgerID, name); told {
-		d, err := e.deployedAs(s)
-		if err == nil {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.note(name, d)
-		}
-		return d, err
-	}
-	s, err := e.deployer.Find(ctx, name)
-	switch sandbox.CodeOf(err) {
-	case "":
-		return e.learn(s)
-	case sandbox.NotFound:
-		return nil, err
-	default:
-		return nil, unavailable(err)
-	}
-}
-
-// ask asks a Worker of the ledger's list what it was deployed with: a request to it is no call of Cloudflare's API, of
-// which Find makes ten. One that does not tell is to be found.
-func (e *Executor) ask(ctx context.Context, ledgerID, name string) (s Site, told bool) {
-	sites, err := e.sitesOf(ctx, ledgerID)
-	if err != nil {
-		return s, false // Find says why
-	}
-	i := slices.IndexFunc(sites, func(s Site) bool { return s.Name == name && s.URL != "" })
-	if i < 0 {
-		return s, false // another process may have made it
-	}
-	w, err := e.line(sites[i])
-	if err != nil {
-		return s, false
-	}
-	answer, err := w.introduce(ctx)
-	s = sites[i]
-	s.Variables = map[string]string{variableImage: answer.Image, variablePrepared: answer.Prepared}
-	if answer.Policy == PolicyDurableObject {
-		s.Policy, s.Image = answer.Policy, ""
-	}
-	return s, err == nil && answer.Prepared != ""
-}
-
-// worker returns the Worker of a sandbox. Errors: NotFound where its environment has none: then it has no
-// sandboxes either.
-func (e *Executor) worker(ctx context.Context, h driver.Handle) (*Worker, error) {
-	d, err := e.find(ctx, h.LedgerID, h.EnvironmentID, h.Instance)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s does not exist: %w", h.SandboxID, err).
-			WithReason(sandbox.ReasonSandboxNotFound)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return d.Worker, nil
 }
 
 // help makes a call of the guest, as helper.Run has it.

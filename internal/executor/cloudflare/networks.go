@@ -132,15 +132,15 @@ func (e *Executor) provisionNetwork(
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.networks, DeploymentName(ref.LedgerID, ref.EnvironmentID))
+	clear(e.networks)
 	return nil
 }
 
 // differentRules compares what an environment's sandboxes may reach with what its Worker lets out.
 func (e *Executor) differentRules(
-	ctx context.Context, s Site, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
+	ctx context.Context, p place, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
 ) ([]driver.Difference, error) {
-	w, err := e.line(s)
+	w, err := e.lineTo(p)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Listed is one sandbox of a list.
@@ -58,25 +59,65 @@ func (w *Worker) Usage(ctx context.Context, h driver.Handle) (driver.Usage, erro
 	return driver.Usage{CPUTime: u.CPUTime, MemoryBytes: u.MemoryBytes, PIDs: u.PIDs}, nil
 }
 
-// Metered implements driver.Meter.
-func (e *Executor) Metered(ctx context.Context, refs []driver.EnvironmentRef,
-	from, to time.Time) ([]driver.MeteredGroup, error) {
-	names := make([]string, len(refs))
-	for i, ref := range refs {
+// Metered implements driver.Meter. Cloudflare counts by application, so that environments that share one are counted
+// together.
+func (e *Executor) Metered(
+	ctx context.Context, refs []driver.EnvironmentRef, from, to time.Time,
+) ([]driver.MeteredGroup, error) {
+	var names []string
+	for _, ref := range refs {
 		if err := e.confirm(ctx, ref.Instance); err != nil {
 			return nil, err
 		}
-		names[i] = DeploymentName(ref.LedgerID, ref.EnvironmentID)
+		names = append(names, DeploymentName(ref.LedgerID, ref.EnvironmentID), SharedName(ref.LedgerID))
 	}
 	counted, err := e.deployer.Metered(ctx, names, from, to)
 	if err != nil {
 		return nil, err
 	}
 	var groups []driver.MeteredGroup
-	for i, ref := range refs {
-		if days, ok := counted[names[i]]; ok {
+	shared := map[string]bool{}
+	for _, ref := range refs {
+		if days, ok := counted[DeploymentName(ref.LedgerID, ref.EnvironmentID)]; ok {
 			groups = append(groups, driver.MeteredGroup{Environments: []driver.EnvironmentRef{ref}, Days: days})
 		}
+		name := SharedName(ref.LedgerID)
+		days, ok := counted[name]
+		if !ok || shared[name] {
+			continue
+		}
+		shared[name] = true
+		group, err := e.sharing(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		group.Days = days
+		groups = append(groups, group)
 	}
 	return groups, nil
+}
+
+// sharing returns the environments that share the application of a ledger, those among them that were removed of late.
+func (e *Executor) sharing(ctx context.Context, of driver.EnvironmentRef) (driver.MeteredGroup, error) {
+	group := driver.MeteredGroup{Shared: true}
+	sites, err := e.sitesOf(ctx, of.LedgerID)
+	if err != nil {
+		return group, err
+	}
+	site, ok := answering(sites, SharedName(of.LedgerID))
+	if !ok {
+		return group, sandbox.Errorf(sandbox.Unavailable, "cloudflare: ledger %s: its shared Worker does not answer",
+			of.LedgerID)
+	}
+	w, err := e.sharedLine(site)
+	if err != nil {
+		return group, err
+	}
+	all, since, err := w.Environments(ctx, of.Instance, of.LedgerID)
+	for _, env := range all {
+		of.EnvironmentID = env.ID
+		group.Environments = append(group.Environments, of)
+	}
+	group.Since = since
+	return group, err
 }

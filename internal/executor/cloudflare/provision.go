@@ -23,48 +23,38 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
-	var site Site
+	p := place{name: DeploymentName(ref.LedgerID, ref.EnvironmentID)}
 	if InstanceTypeOf(spec.Resources) == sizeOfDefault || spec.KeepDisk { // the policy it was made with may lack them
 		var err error
-		if site, err = e.siteOf(ctx, ref); err != nil {
+		if p, err = e.placeFor(ctx, ref, spec.Resources); err != nil {
 			return err
 		}
 	}
-	return e.check(ref, spec, site)
+	return e.check(ref, spec, p)
 }
 
-// check is Check of an environment whose site is known; a zero one is of one that is not made.
-func (e *Executor) check(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, site Site) error {
+// check is Check of an environment whose place is known.
+func (e *Executor) check(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, p place) error {
 	// Whatever the specification says, a container that sleeps is stopped.
 	spec.Backend, spec.SleepMode = sandbox.Cloudflare, sandbox.SleepStop
-	fields := append(spec.Unsupported(), keepDiskFields(e.policyFor(site, spec.Resources), spec)...)
+	fields := append(spec.Unsupported(), keepDiskFields(e.policyAt(p, spec.Resources), spec)...)
 	if err := sandbox.InvalidFields("cloudflare: environment "+ref.EnvironmentID, fields); err != nil {
 		return err
 	}
-	d, err := e.deployment(ref, spec, site)
+	d, err := e.deployment(spec, p)
 	if err != nil {
 		return err
 	}
 	return d.Check()
 }
 
-// siteOf finds the site of an environment, a zero one where there is none.
-func (e *Executor) siteOf(ctx context.Context, ref driver.EnvironmentRef) (Site, error) {
-	site, err := e.deployer.Find(ctx, DeploymentName(ref.LedgerID, ref.EnvironmentID))
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return Site{}, nil
-	}
-	return site, err
-}
-
 // deployment is what an environment is deployed with, once its image is prepared.
-func (e *Executor) deployment(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, site Site) (Deployment, error) {
+func (e *Executor) deployment(spec sandbox.EnvironmentSpec, p place) (Deployment, error) {
 	script, err := Script()
 	if err != nil {
 		return Deployment{}, err
 	}
-	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
-	keys, err := e.keysOf(name)
+	keys, err := e.keysOf(p.name)
 	if err != nil {
 		return Deployment{}, err
 	}
@@ -73,8 +63,8 @@ func (e *Executor) deployment(ref driver.EnvironmentRef, spec sandbox.Environmen
 		older = keys[1]
 	}
 	d := Deployment{
-		Name: name, Script: script, Image: spec.Image, Resources: spec.Resources, MaxInstances: e.cfg.MaxInstances,
-		SigningKey: keys[0], OlderKey: older, RolloutGrace: e.cfg.RolloutGrace, Policy: e.policyFor(site, spec.Resources),
+		Name: p.name, Script: script, Image: spec.Image, Resources: spec.Resources, MaxInstances: e.cfg.MaxInstances,
+		SigningKey: keys[0], OlderKey: older, RolloutGrace: e.cfg.RolloutGrace, Policy: e.policyAt(p, spec.Resources),
 	}
 	if d.Policy == PolicyDurableObject {
 		d.Images = byName(d.Image)
@@ -82,58 +72,60 @@ func (e *Executor) deployment(ref driver.EnvironmentRef, spec sandbox.Environmen
 	return d, nil
 }
 
-// prepare is deployment with its image prepared, and whether that had to be sent.
+// prepare is where an environment is to be, deployment with its image prepared, and whether that had to be sent.
 func (e *Executor) prepare(ctx context.Context, ref driver.EnvironmentRef,
-	spec sandbox.EnvironmentSpec) (d Deployment, sent bool, err error) {
+	spec sandbox.EnvironmentSpec) (p place, d Deployment, sent bool, err error) {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
-		return d, false, err
+		return p, d, false, err
 	}
-	site, err := e.siteOf(ctx, ref)
-	if err != nil {
-		return d, false, err
+	if p, err = e.placeFor(ctx, ref, spec.Resources); err != nil {
+		return p, d, false, err
 	}
-	if err := e.check(ref, spec, site); err != nil {
-		return d, false, err
+	if err := e.check(ref, spec, p); err != nil {
+		return p, d, false, err
 	}
-	if d, err = e.deployment(ref, spec, site); err != nil {
-		return d, false, err
+	if d, err = e.deployment(spec, p); err != nil {
+		return p, d, false, err
 	}
+	var pinned pins
+	var keeps func(digest string) bool
 	if d.Policy == PolicyDurableObject {
-		return e.preparePinned(ctx, ref, spec, site, d)
+		pinned = e.pinsOf(ctx, ref, p)
+		if err := pinned.room(ref.EnvironmentID, spec.Image); err != nil {
+			return p, d, false, err
+		}
+		keeps = pinned.keeps
 	}
-	p, err := e.deployer.Prepare(ctx, d.Name, spec.Image, nil)
-	d.use(spec.Image, p.Reference)
-	return d, p.Sent, err
-}
-
-// preparePinned prepares an image beside those that starts still need. What no sandbox needs leaves the map of images
-// with the next upload, and the registry when the next image is sent.
-func (e *Executor) preparePinned(
-	ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, site Site, d Deployment,
-) (Deployment, bool, error) {
-	pinned := e.pinsOf(ctx, ref, site)
-	if err := pinned.room(ref.EnvironmentID, spec.Image, site); err != nil {
-		return d, false, err
-	}
-	p, err := e.deployer.Prepare(ctx, d.Name, spec.Image, pinned.keeps)
+	prepared, err := e.deployer.Prepare(ctx, DeploymentName(ref.LedgerID, ref.EnvironmentID), spec.Image, keeps)
 	if err != nil {
-		return d, false, err
+		return p, d, false, err
 	}
-	d.use(spec.Image, p.Reference)
-	d.Images = pinned.with(p.Reference)
-	if len(d.Images) > MaxImages {
-		return d, p.Sent, pinned.full(ref.EnvironmentID)
+	d.use(p, spec.Image, prepared.Reference)
+	if d.Policy == PolicyDurableObject {
+		err = d.pin(p, pinned, ref.EnvironmentID)
 	}
-	if len(d.Differences(site)) == 0 { // an upload would only drop images, and resets the Durable Objects
-		d.Images = site.Images
-	}
-	return d, p.Sent, nil
+	return p, d, prepared.Sent, err
 }
 
-// use deploys an environment with its image, as it was prepared.
-func (d *Deployment) use(image, prepared string) {
+// pin gives a deployment the images that starts need beside its own. What no sandbox needs leaves the map of images
+// with the next upload, and the registry when the next image is sent. Errors: CapacityExceeded.
+func (d *Deployment) pin(p place, pinned pins, environmentID string) error {
+	d.Images = pinned.with(d.Image)
+	if len(d.Images) > MaxImages {
+		return pinned.full(environmentID)
+	}
+	if len(d.Differences(p.site)) == 0 { // an upload would only drop images, and resets the Durable Objects
+		d.Images = p.site.Images
+	}
+	return nil
+}
+
+// use deploys an environment with its image, as it was prepared. A shared Worker has the images of all in its database.
+func (d *Deployment) use(p place, image, prepared string) {
 	d.Image = prepared
-	d.Variables = map[string]string{variableImage: image, variablePrepared: prepared}
+	if !p.shared {
+		d.Variables = map[string]string{variableImage: image, variablePrepared: prepared}
+	}
 }
 
 // imageOf is the image of a site as its environment names it. Between the change of its Worker and that of its
@@ -148,23 +140,34 @@ func imageOf(s Site) string {
 
 // Provision implements driver.Provisioner.
 func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	d, _, err := e.prepare(ctx, ref, spec)
+	p, d, _, err := e.prepare(ctx, ref, spec)
 	if err != nil {
 		return err
 	}
-	e.forget(d.Name)
+	e.forget(DeploymentName(ref.LedgerID, ref.EnvironmentID))
+	w, err := e.deploy(ctx, ref, spec.Image, p, d)
+	if err != nil {
+		return err
+	}
+	return e.provisionNetwork(ctx, w, ref, spec)
+}
+
+// deploy deploys an environment to its place, and returns the line to its Worker once that answers.
+func (e *Executor) deploy(
+	ctx context.Context, ref driver.EnvironmentRef, image string, p place, d Deployment,
+) (*Worker, error) {
+	if p.shared {
+		return e.share(ctx, ref, image, d)
+	}
 	site, err := e.deployer.Deploy(ctx, d)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w, err := e.learn(site)
+	made, err := e.learn(site)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := e.awaitAnswer(ctx, w.Worker, ref); err != nil {
-		return err
-	}
-	return e.provisionNetwork(ctx, w.Worker, ref, spec)
+	return made.Worker, e.awaitAnswer(ctx, made.Worker, ref)
 }
 
 // Bounds of the wait for a Worker that was just deployed: until all of Cloudflare knows of it takes seconds.
@@ -201,55 +204,79 @@ func (e *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef,
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return nil, err
 	}
-	site, err := e.deployer.Find(ctx, DeploymentName(ref.LedgerID, ref.EnvironmentID))
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return []driver.Difference{{Setting: "deployment", Wanted: "present", Found: "absent"}}, nil
-	}
+	p, err := e.locate(ctx, ref, false)
 	if err != nil {
 		return nil, err
 	}
-	d, err := e.deployment(ref, spec, site)
+	env, there := p.of(ref.EnvironmentID)
+	d, err := e.deployment(spec, p)
 	if err != nil {
 		return nil, err
 	}
 	// To prepare the image might send it: the Worker tells what it was prepared as.
-	d.use(spec.Image, cmp.Or(site.Variables[variablePrepared], site.Image))
+	d.use(p, spec.Image, cmp.Or(env.Prepared, p.site.Image))
 	if d.Policy == PolicyDurableObject {
-		d.Images = e.pinsOf(ctx, ref, site).needed
+		d.Images = e.pinsOf(ctx, ref, p).needed
 	}
-	all := d.Differences(site)
+	all, err := differencesAt(p, there, spec, env, d)
+	if err != nil {
+		return nil, err
+	}
 	if len(all) == 0 && spec.Network == sandbox.NetworkRestricted { // what differs may not answer
-		if all, err = e.differentRules(ctx, site, ref, spec); err != nil {
+		if all, err = e.differentRules(ctx, p, ref, spec); err != nil {
 			return nil, err
 		}
 	}
-	return append(all, e.policyKept(site, spec.Resources)...), nil
+	if !there {
+		return all, nil
+	}
+	return append(all, e.policyKept(p, spec.Resources)...), nil
+}
+
+// differencesAt compares a deployment with its place. An environment that shares one may differ in its image, too.
+func differencesAt(
+	p place, there bool, spec sandbox.EnvironmentSpec, env Environment, d Deployment,
+) ([]driver.Difference, error) {
+	absent := []driver.Difference{{Setting: "deployment", Wanted: "present", Found: "absent"}}
+	if p.site.Name == "" {
+		return absent, nil
+	}
+	all := d.Differences(p.site)
+	switch {
+	case there && p.shared && env.Image != spec.Image:
+		all = append(all, driver.Difference{Setting: "image", Wanted: spec.Image, Found: env.Image})
+	case there, len(all) > 0:
+	case p.unanswered != nil:
+		return nil, unavailable(p.unanswered)
+	default:
+		return absent, nil
+	}
+	return all, nil
 }
 
 // Repair implements driver.Provisioner: what differs from what was deployed is deployed again.
 func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
 	spec sandbox.EnvironmentSpec) (string, error) {
-	d, sent, err := e.prepare(ctx, ref, spec)
+	p, d, sent, err := e.prepare(ctx, ref, spec)
 	if err != nil {
 		return "", err
 	}
-	var found string
+	var found []string
 	if sent {
-		found = "its image was not in the account's registry"
+		found = append(found, "its image was not in the account's registry")
 	}
-	site, err := e.deployer.Find(ctx, d.Name)
-	switch {
-	case sandbox.CodeOf(err) == sandbox.NotFound:
-		found = "nothing of its deployment is there"
-	case err != nil:
+	env, there := p.of(ref.EnvironmentID)
+	if p.site.Name == "" {
+		found = append(found[:0], "nothing of its deployment is there")
+	} else if all, err := differencesAt(p, there, spec, env, d); err != nil {
 		return "", err
-	default:
-		found = strings.Trim(found+"; "+describe(d.Differences(site)), "; ")
+	} else if len(all) > 0 {
+		found = append(found, describe(all))
 	}
-	if found == "" {
+	if len(found) == 0 {
 		return "", nil
 	}
-	return found, e.Provision(ctx, ref, spec)
+	return strings.Join(found, "; "), e.Provision(ctx, ref, spec)
 }
 
 // describe tells of differences for readers; "" when there are none.
@@ -263,14 +290,22 @@ func describe(all []driver.Difference) string {
 
 // Deprovision implements driver.Provisioner.
 func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
-	d, err := e.find(ctx, ref.LedgerID, ref.EnvironmentID, ref.Instance)
-	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
-	switch code := sandbox.CodeOf(err); {
-	case code == sandbox.NotFound: // what is half made has no sandboxes
-	case err != nil:
+	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
-	default:
-		list, err := d.List(ctx, ref.Instance, ref.LedgerID)
+	}
+	p, err := e.locate(ctx, ref, true)
+	if err != nil {
+		return err
+	}
+	if p.shared {
+		return e.leave(ctx, ref, p)
+	}
+	if p.site.URL != "" { // what is half made has no sandboxes
+		w, err := e.line(p.site)
+		if err != nil {
+			return err
+		}
+		list, err := w.List(ctx, ref.Instance, ref.LedgerID)
 		if err != nil {
 			return err
 		}
@@ -280,6 +315,6 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 				ref.EnvironmentID, len(list), list[0].SandboxID)
 		}
 	}
-	e.forget(name)
-	return e.deployer.Delete(ctx, name)
+	e.forget(p.name)
+	return e.deployer.Delete(ctx, p.name)
 }

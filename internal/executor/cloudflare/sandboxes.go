@@ -220,10 +220,13 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observat
 	if len(missing) == 0 {
 		return all, nil
 	}
-	return all, &sandbox.PartialError{
-		Missing: missing,
-		NameOf:  func(id string) string { return DeploymentName(ledgerID, id) },
-	}
+	return all, &sandbox.PartialError{Missing: missing, NameOf: func(id string) string {
+		own := DeploymentName(ledgerID, id)
+		if slices.ContainsFunc(sites, func(s Site) bool { return s.Name == own }) {
+			return own
+		}
+		return SharedName(ledgerID)
+	}}
 }
 
 func (e *Executor) listOne(ctx context.Context, s Site, instance, ledgerID string) ([]driver.Observation, error) {

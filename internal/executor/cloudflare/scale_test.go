@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,16 +34,20 @@ type scale struct {
 	api     *localapi.Server
 	workers *simulated
 	store   *ledger.Store
+	shared  bool // the environments share a Worker
+
+	sharing sync.Mutex // lets one environment be made at a time, where they share a Worker
+	site    cloudflare.Site
 
 	engine *leasing.Engine // of the process of now
 	end    func()
 }
 
-// inScale runs f on so many environments.
-func inScale(t *testing.T, environments int, f func(s *scale)) {
+// inScale runs f on so many environments, which share a Worker or have one each.
+func inScale(t *testing.T, shared bool, environments int, f func(s *scale)) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	synctest.Test(t, func(t *testing.T) {
-		s := &scale{T: t, api: localapi.New(localapi.Config{}), workers: newSimulated(), end: func() {}}
+		s := &scale{T: t, api: localapi.New(localapi.Config{}), workers: newSimulated(), shared: shared, end: func() {}}
 		var err error
 		options := ledger.Options{Now: time.Now, Poll: time.Hour, NoListen: true}
 		s.store, err = ledger.Open(t.Context(), "sqlite://"+path, options)
@@ -99,7 +104,7 @@ func (s *scale) start() {
 	})
 	s.must(err)
 	s.engine, err = leasing.New(leasing.Config{
-		Store: s.store, Executors: []driver.Executor{uploader{x, d}}, Version: "test",
+		Store: s.store, Executors: []driver.Executor{uploader{x, d, s}}, Version: "test",
 	})
 	s.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -121,6 +126,7 @@ func (s *scale) start() {
 type uploader struct {
 	*cloudflare.Executor
 	deployer *deploy.Deployer
+	scale    *scale
 }
 
 func (u uploader) Check(context.Context, driver.EnvironmentRef, sandbox.EnvironmentSpec) error {
@@ -128,12 +134,34 @@ func (u uploader) Check(context.Context, driver.EnvironmentRef, sandbox.Environm
 }
 
 func (u uploader) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	_, err := u.deployer.Deploy(ctx, cloudflare.Deployment{
+	d := cloudflare.Deployment{
 		Name: cloudflare.DeploymentName(ref.LedgerID, ref.EnvironmentID), Script: []byte("export default {}"),
 		Image: spec.Image, Resources: spec.Resources, MaxInstances: cloudflare.DefaultMaxInstances, SigningKey: "a key",
-		Variables: map[string]string{"IMAGE": spec.Image, "IMAGE_PREPARED": spec.Image},
+	}
+	if !u.scale.shared {
+		d.Variables = map[string]string{"IMAGE": spec.Image, "IMAGE_PREPARED": spec.Image}
+		_, err := u.deployer.Deploy(ctx, d)
+		return err
+	}
+	u.scale.sharing.Lock()
+	defer u.scale.sharing.Unlock()
+	d.Name, d.Policy = cloudflare.SharedName(ref.LedgerID), cloudflare.PolicyDurableObject
+	d.Images = map[string]string{cloudflare.ImageName(d.Image): d.Image}
+	if u.scale.site.URL == "" {
+		site, err := u.deployer.Deploy(ctx, d)
+		if err != nil {
+			return err
+		}
+		u.scale.site = site
+	}
+	w, err := cloudflare.NewWorker(cloudflare.WorkerConfig{
+		URL: u.scale.site.URL, Key: d.SigningKey, HTTP: &http.Client{Transport: u.scale.workers},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	_, err = w.PutEnvironment(ctx, ref, spec.Image, d.Image)
+	return errors.Join(err, w.Close())
 }
 
 func (s *scale) must(err error) {
@@ -195,21 +223,29 @@ func (s *scale) leases() (all []sandbox.Lease) {
 // an idle reconciler's calls do not grow with environments or sandboxes.
 func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
 	t.Parallel()
-	type size struct{ environments, each int }
-	sizes := []size{{2, 1}, {40, 1}}
+	type size struct {
+		shared             bool
+		environments, each int
+	}
+	sizes := []size{{false, 2, 1}, {false, 40, 1}, {true, 40, 1}}
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
-		sizes = []size{{2, 1}, {100, 20}}
+		sizes = []size{{false, 2, 1}, {false, 100, 20}, {true, 100, 20}}
 	}
 	var idle []int
 	for _, of := range sizes {
-		inScale(t, of.environments, func(s *scale) {
+		inScale(t, of.shared, of.environments, func(s *scale) {
 			s.acquire(of.environments, of.each, 0)
 			s.wantNoneRefused()
 			s.start()
+			s.workers.forget()
 			calls, queries := s.pass(65 * time.Minute)
-			t.Logf("%d idle leases in %d environments: at most %d calls and %d queries in five minutes",
-				of.environments*of.each, of.environments, calls, queries)
+			lists := s.workers.forget()["list"]
+			t.Logf("%d idle leases in %d environments, shared %t: at most %d calls and %d queries in five minutes, "+
+				"and %d lists of sandboxes in 65", of.environments*of.each, of.environments, of.shared, calls, queries, lists)
 			idle = append(idle, calls+queries)
+			if most := 600; of.shared && lists > most { // every 10 s, and for each pass of the reconciler
+				t.Errorf("the sandboxes of one Worker are listed %d times, want at most %d", lists, most)
+			}
 			if queries != 1 {
 				t.Errorf("usage is compared by %d queries, want 1", queries)
 			}
@@ -226,7 +262,7 @@ func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
 func TestAnIdleReconcilerAsksNoSandbox(t *testing.T) {
 	t.Parallel()
 	const environments = 2
-	inScale(t, environments, func(s *scale) {
+	inScale(t, false, environments, func(s *scale) {
 		s.acquire(environments, 2, 0)
 		s.pass(10 * time.Minute)
 		s.workers.forget()

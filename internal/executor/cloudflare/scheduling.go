@@ -134,15 +134,6 @@ func (d Deployment) policyFields() (f []sandbox.Field) {
 	return append(f, sizeFields(d.Policy, d.Resources)...)
 }
 
-// policyFor is the policy of an environment: the one that it was made with, else the one that is configured. The size
-// basic needs PolicyDefault.
-func (e *Executor) policyFor(s Site, size sandbox.Resources) SchedulingPolicy {
-	if s.Policy != "" {
-		return s.Policy
-	}
-	return e.configuredPolicy(size)
-}
-
 // configuredPolicy is the policy of an environment that is made now.
 func (e *Executor) configuredPolicy(size sandbox.Resources) SchedulingPolicy {
 	if InstanceTypeOf(size) == sizeOfDefault {
@@ -152,35 +143,39 @@ func (e *Executor) configuredPolicy(size sandbox.Resources) SchedulingPolicy {
 }
 
 // policyKept returns the difference of an environment that was made with another policy than it would be now.
-func (e *Executor) policyKept(s Site, size sandbox.Resources) []driver.Difference {
-	wanted := e.configuredPolicy(size)
-	if s.Policy == "" || s.Policy == wanted {
+func (e *Executor) policyKept(p place, size sandbox.Resources) []driver.Difference {
+	wanted, found := e.configuredPolicy(size), e.policyAt(p, size)
+	if found == wanted {
 		return nil
 	}
 	return []driver.Difference{{
-		Setting: sandbox.SettingSchedulingPolicy, Wanted: string(wanted), Found: string(s.Policy), Kept: true,
+		Setting: sandbox.SettingSchedulingPolicy, Wanted: string(wanted), Found: string(found), Kept: true,
 	}}
 }
 
 // pins are the images that starts of a deployment may need beside a new one.
 type pins struct {
-	// needed are those of its sandboxes, awake or asleep, and the one that it has now.
+	// needed are those of its sandboxes, awake or asleep, and those that its environments have now.
 	needed map[string]string
-	// images are what environments call those of its sandboxes.
+	// images are what environments call them.
 	images map[string]bool
 	// recorded are those that it was uploaded with.
 	recorded map[string]string
-	// known: its sandboxes were asked. Otherwise needed is recorded, and more may be needed.
+	// known: its sandboxes and environments were asked. Otherwise needed is recorded, and more may be needed.
 	known bool
 }
 
-// pinsOf returns the images that a deployment must keep. A Worker that does not answer keeps all.
-func (e *Executor) pinsOf(ctx context.Context, ref driver.EnvironmentRef, s Site) pins {
-	p := pins{recorded: s.Images, needed: maps.Clone(s.Images)}
-	if s.URL == "" {
+// pinsOf returns the images that a deployment must keep. A Worker that does not answer keeps all, and so does a shared
+// one that lacks a part: its database may be gone.
+func (e *Executor) pinsOf(ctx context.Context, ref driver.EnvironmentRef, at place) pins {
+	p := pins{recorded: at.site.Images, needed: maps.Clone(at.site.Images)}
+	if p.needed == nil {
+		p.needed = map[string]string{}
+	}
+	if at.site.URL == "" || at.unanswered != nil || (at.shared && len(at.site.Missing) > 0) {
 		return p
 	}
-	w, err := e.line(s)
+	w, err := e.lineTo(at)
 	if err != nil {
 		return p
 	}
@@ -196,8 +191,11 @@ func (e *Executor) pinsOf(ctx context.Context, ref driver.EnvironmentRef, s Site
 		}
 	}
 	// A start that is under way may have the image of now and not be listed yet.
-	if now := s.Variables[variablePrepared]; now != "" {
-		maps.Copy(p.needed, byName(now))
+	for _, env := range at.environments {
+		if env.Prepared != "" {
+			p.images[env.Image] = true
+			maps.Copy(p.needed, byName(env.Prepared))
+		}
 	}
 	return p
 }
@@ -216,25 +214,22 @@ func (p pins) keeps(digest string) bool {
 // with returns the map of images that a deployment gets with a new one.
 func (p pins) with(reference string) map[string]string {
 	all := maps.Clone(p.needed)
-	if all == nil {
-		all = map[string]string{}
-	}
 	maps.Copy(all, byName(reference))
 	return all
 }
 
 // room refuses an image for which there is no name left. Errors: CapacityExceeded.
-func (p pins) room(environmentID, image string, s Site) error {
-	if len(p.needed) < MaxImages || p.images[image] || s.Variables[variableImage] == image {
+func (p pins) room(environmentID, image string) error {
+	if len(p.needed) < MaxImages || p.images[image] {
 		return nil
 	}
 	return p.full(environmentID)
 }
 
 func (p pins) full(environmentID string) error {
-	return sandbox.Errorf(sandbox.CapacityExceeded, "cloudflare: environment %s: its sandboxes need %d images "+
-		"beside the new one, and Cloudflare allows %d: end leases that were acquired with older images, then repeat",
-		environmentID, len(p.needed), MaxImages)
+	return sandbox.Errorf(sandbox.CapacityExceeded, "cloudflare: environment %s: sandboxes and environments of its "+
+		"Worker need %d images beside the new one, and Cloudflare allows %d: end leases that were acquired with older "+
+		"images, then repeat", environmentID, len(p.needed), MaxImages)
 }
 
 // missingImages returns the difference of a site that lacks images; one that has more differs in nothing.

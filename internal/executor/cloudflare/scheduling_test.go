@@ -21,6 +21,8 @@ type choosing struct {
 	x       *cloudflare.Executor
 	ref     driver.EnvironmentRef
 	spec    sandbox.EnvironmentSpec
+	network sandbox.NetworkMode // of the next spec
+	egress  *sandbox.Egress
 }
 
 func newChoosing(t *testing.T) *choosing {
@@ -55,9 +57,7 @@ func (c *choosing) must(err error) {
 	}
 }
 
-func (c *choosing) name() string {
-	return cloudflare.DeploymentName(c.ref.LedgerID, c.ref.EnvironmentID)
-}
+func (c *choosing) name() string { return cloudflare.SharedName(c.ref.LedgerID) }
 
 // provision gives the environment an image that says so, and a size.
 func (c *choosing) provision(says, size string) {
@@ -66,7 +66,8 @@ func (c *choosing) provision(says, size string) {
 	resources, _ := sandbox.ResourcesOf(size)
 	c.spec = sandbox.EnvironmentSpec{
 		Type: sandbox.TypeCustom, Backend: sandbox.Cloudflare, Resources: resources,
-		Image: cloudflaretest.ImageID(c.T, dockertest.Keep(c.T, files, "ENV PATH=/bin")),
+		Image:   cloudflaretest.ImageID(c.T, dockertest.Keep(c.T, files, "ENV PATH=/bin")),
+		Network: c.network, Egress: c.egress,
 	}.WithDefaults()
 	c.must(c.x.Provision(c.Context(), c.ref, c.spec))
 }

@@ -9,9 +9,11 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -34,6 +36,8 @@ type simulated struct {
 	mu    sync.Mutex                       // guards what follows
 	boxes map[string]map[string]*simulatee // by host of the Worker, and id
 	asked map[string]int                   // by what
+	// environments are those that share a Worker, by its host.
+	environments map[string][]cloudflare.Environment
 }
 
 // simulatee is a sandbox.
@@ -45,7 +49,10 @@ type simulatee struct {
 }
 
 func newSimulated() *simulated {
-	return &simulated{boxes: map[string]map[string]*simulatee{}, asked: map[string]int{}}
+	return &simulated{
+		boxes: map[string]map[string]*simulatee{}, asked: map[string]int{},
+		environments: map[string][]cloudflare.Environment{},
+	}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -77,6 +84,9 @@ func (s *simulated) answer(r *http.Request, body []byte) (int, any) {
 		s.asked["who it is"]++
 		image := scaleSpec().Image
 		return http.StatusOK, map[string]any{"instance": scaleAccount, "image": image, "prepared": image}
+	}
+	if _, id, is := strings.Cut(r.URL.Path, "/environments"); is {
+		return s.answerOfEnvironments(r, strings.TrimPrefix(id, "/"), body)
 	}
 	found := ofSandbox.FindStringSubmatch(r.URL.Path)
 	if found == nil {
@@ -110,6 +120,18 @@ func (s *simulated) answer(r *http.Request, body []byte) (int, any) {
 		return http.StatusOK, map[string]any{"periods": []any{box.period()}}
 	}
 	return http.StatusOK, box.view()
+}
+
+func (s *simulated) answerOfEnvironments(r *http.Request, id string, body []byte) (int, any) {
+	s.asked["environments"]++
+	if r.Method == http.MethodPut {
+		env := cloudflare.Environment{ID: id}
+		if json.Unmarshal(body, &env) != nil {
+			return http.StatusBadRequest, nil
+		}
+		s.environments[r.URL.Host] = append(s.environments[r.URL.Host], env)
+	}
+	return http.StatusOK, map[string]any{"environments": s.environments[r.URL.Host], "closed": false, "since": 1}
 }
 
 func (s *simulated) answerForAll(r *http.Request, all map[string]*simulatee) (int, any) {

@@ -28,7 +28,7 @@ const (
 	maxAnswer = 4 << 20
 )
 
-// WorkerConfig says where an environment's Worker is.
+// WorkerConfig says where a Worker is.
 type WorkerConfig struct {
 	// URL is the Worker's address, such as https://catan-7.example.workers.dev.
 	URL string
@@ -42,7 +42,7 @@ type WorkerConfig struct {
 	Now func() time.Time
 }
 
-// Worker speaks to the Worker of one environment. It is safe for concurrent use.
+// Worker speaks to the Worker of one environment, or of those that share it. It is safe for concurrent use.
 type Worker struct {
 	helper.Guests
 	base     string
@@ -104,6 +104,8 @@ type instance struct {
 	Prepared string `json:"prepared"`
 	// Policy is "" under PolicyDefault.
 	Policy SchedulingPolicy `json:"policy"`
+	// Images are the names of those that starts may choose (Deployment.Images).
+	Images []string `json:"images"`
 }
 
 // Instance returns the id of the deployment that answers. Errors: Unavailable.

@@ -114,6 +114,11 @@ func (d *Deployer) Query(name, statement string) []map[string]any {
 	return s.server.Query(statement)
 }
 
+// Route implements cloudflare.Deployer: all have one.
+func (d *Deployer) Route(ctx context.Context, name string) (cloudflare.Site, error) {
+	return d.Find(ctx, name)
+}
+
 // Find implements cloudflare.Deployer.
 func (d *Deployer) Find(_ context.Context, name string) (cloudflare.Site, error) {
 	d.mu.Lock()
@@ -146,6 +151,9 @@ func (d *Deployer) Metered(
 ) (map[string][]driver.Metered, error) {
 	return nil, sandbox.Errorf(sandbox.Forbidden, "this machine meters nothing")
 }
+
+// RemoveImages implements cloudflare.Deployer: none are made.
+func (d *Deployer) RemoveImages(context.Context, string) error { return nil }
 
 // Delete implements cloudflare.Deployer.
 func (d *Deployer) Delete(_ context.Context, name string) error {

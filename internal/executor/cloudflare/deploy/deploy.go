@@ -201,18 +201,38 @@ func (d *Deployer) Deploy(ctx context.Context, want cloudflare.Deployment) (clou
 
 // Find implements cloudflare.Deployer.
 func (d *Deployer) Find(ctx context.Context, name string) (cloudflare.Site, error) {
-	if err := cloudflare.CheckDeploymentName(name); err != nil {
-		return cloudflare.Site{}, err
-	}
-	s, err := d.inspect(ctx, name)
+	s, err := d.find(ctx, name)
 	if err != nil {
 		return cloudflare.Site{}, err
 	}
-	if s.empty() {
-		return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: nothing is deployed as %s",
-			d.account, name)
+	return s.site(), nil
+}
+
+// Route implements cloudflare.Deployer.
+func (d *Deployer) Route(ctx context.Context, name string) (cloudflare.Site, error) {
+	s, err := d.find(ctx, name)
+	if err == nil && s.worker == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: there is no Worker %s", d.account, name)
+	}
+	if err == nil {
+		err = d.ensureRoute(ctx, cloudflare.Deployment{Name: name}, s)
+	}
+	if err != nil {
+		return cloudflare.Site{}, err
 	}
 	return s.site(), nil
+}
+
+// find returns what there is of a deployment. Errors: NotFound, when it is nothing.
+func (d *Deployer) find(ctx context.Context, name string) (*inventory, error) {
+	if err := cloudflare.CheckDeploymentName(name); err != nil {
+		return nil, err
+	}
+	s, err := d.inspect(ctx, name)
+	if err == nil && s.empty() {
+		err = sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: nothing is deployed as %s", d.account, name)
+	}
+	return s, err
 }
 
 // Delete implements cloudflare.Deployer.
@@ -231,7 +251,7 @@ func (d *Deployer) Delete(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return d.removeImages(ctx, name)
+	return d.RemoveImages(ctx, name)
 }
 
 // isAbsent reports that Cloudflare has answered that something is not there.

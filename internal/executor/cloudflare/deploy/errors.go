@@ -127,7 +127,8 @@ func (r *refusal) coded(was string, s step) error {
 	denied := r.status == http.StatusUnauthorized || r.status == http.StatusForbidden
 	switch {
 	case r.has(codeManyWorkers):
-		code, advice = sandbox.CapacityExceeded, ": each environment has one: remove some, or have the limit raised"
+		code, advice = sandbox.CapacityExceeded, ": each environment of the scheduling policy default has one: "+
+			"remove some, have the limit raised, or configure durable_object, whose environments share one"
 	case r.has(codeHeaders), denied && r.has(codeTokenInvalid, codeTokenUnknown, codeAccessToken):
 		code, advice = sandbox.Unauthenticated, ": is CLOUDFLARE_API_TOKEN a token that has not expired?"
 	case denied:

@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -189,17 +190,104 @@ func TestMoreThanAHundredImagesAreSentNowhere(t *testing.T) {
 	}
 }
 
-// crowd answers in place of every Worker: these sandboxes are there.
+// crowd answers in place of every Worker: these sandboxes and environments are there.
 type crowd struct {
-	mu        sync.Mutex // guards what follows
-	sandboxes []map[string]any
-	down      bool
+	images func() []string // those that starts of the shared Worker choose from
+
+	mu           sync.Mutex // guards what follows
+	sandboxes    []map[string]any
+	environments []cloudflare.Environment
+	since        time.Time // is told of all environments
+	asked        int
+	fails        func(n int) bool // the n-th request; nil for none
+	closed, down bool
+	put          func() // is called before each environment that is put; nil for none
+}
+
+// living are the environments that were not removed. The caller holds mu.
+func (c *crowd) living() []cloudflare.Environment {
+	return slices.DeleteFunc(slices.Clone(c.environments), func(env cloudflare.Environment) bool { return env.RemovedAt != 0 })
+}
+
+// onPut has something happen before each environment that is put.
+func (c *crowd) onPut(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put = f
+}
+
+// closes closes the shared Worker's ledger, after its last environment has gone.
+func (c *crowd) closes(last string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.environments = slices.DeleteFunc(c.environments, func(env cloudflare.Environment) bool { return env.ID == last })
+}
+
+// opens has the shared Worker be a new one, with a database of its own.
+func (c *crowd) opens() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed, c.environments = false, nil
+}
+
+// forget counts requests anew, and has some of them break off; nil means none.
+func (c *crowd) forget(fails func(n int) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked, c.fails = 0, fails
+}
+
+func (c *crowd) requests() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+// shared answers what worker/src/index.ts says of environments. The caller holds mu.
+func (c *crowd) shared(method, id string, body io.Reader) map[string]any {
+	is := func(env cloudflare.Environment) bool { return env.ID == id }
+	switch {
+	case method == http.MethodPut && !c.closed:
+		c.environments = slices.DeleteFunc(c.environments, is)
+		env := cloudflare.Environment{ID: id}
+		_ = json.NewDecoder(body).Decode(&env) // what has no image is found by the test
+		c.environments = append(c.environments, env)
+	case method == http.MethodDelete && id != "":
+		for i := range c.environments {
+			if is(c.environments[i]) {
+				c.environments[i].RemovedAt = c.since.UnixMilli()
+			}
+		}
+	case method == http.MethodDelete:
+		c.closed = c.closed || len(c.living())+len(c.sandboxes) == 0
+	}
+	return map[string]any{"environments": c.environments, "closed": c.closed, "since": c.since.UnixMilli()}
 }
 
 func (c *crowd) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/environments/") {
+		c.mu.Lock()
+		put := c.put
+		c.mu.Unlock()
+		if put != nil {
+			put()
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	said, err := json.Marshal(map[string]any{"instance": account, "sandboxes": c.sandboxes, "more": false})
+	c.asked++
+	if c.fails != nil && c.fails(c.asked) {
+		return nil, errors.New("the connection broke off")
+	}
+	say := map[string]any{"instance": account, "sandboxes": c.sandboxes, "more": false}
+	if r.URL.Path == "/v1/instance" && strings.Contains(r.URL.Host, "-shared.") {
+		say["images"] = c.images()
+	}
+	if _, id, ok := strings.Cut(r.URL.Path, "/environments"); ok && !c.down {
+		say = c.shared(r.Method, strings.TrimPrefix(id, "/"), r.Body)
+	}
+	said, err := json.Marshal(say)
 	status := http.StatusOK
 	if c.down {
 		status = http.StatusInternalServerError
@@ -225,21 +313,38 @@ type ground struct {
 	origin  *origin
 	workers *crowd
 	ref     driver.EnvironmentRef
-	name    string
+	name    string // of the shared Worker
 }
 
 func newGround(t *testing.T) *ground {
 	t.Helper()
 	cloudflaretest.Need(t) // the built Worker is deployed
 	ref := driver.EnvironmentRef{LedgerID: "ledgerofdeploy22", EnvironmentID: "catan-7", Instance: account}
-	return &ground{newWorld(t), newOrigin(t), &crowd{}, ref, cloudflare.DeploymentName(ref.LedgerID, ref.EnvironmentID)}
+	g := &ground{newWorld(t), newOrigin(t), &crowd{since: time.UnixMilli(1_795_000_000_000)}, ref, cloudflare.SharedName(ref.LedgerID)}
+	g.workers.images = func() []string { return g.api.StartImages(g.name) }
+	return g
 }
 
+// executor is a process of its own.
 func (g *ground) executor(p cloudflare.SchedulingPolicy) *cloudflare.Executor {
 	g.Helper()
-	x, err := cloudflare.New(cloudflare.Config{
-		Deployer: g.deployer, MasterKey: "the key of keys", HTTP: &http.Client{Transport: g.workers}, SchedulingPolicy: p,
+	return g.executorWith(cloudflare.Config{SchedulingPolicy: p})
+}
+
+// hurried is a process whose clock is fast, so that it does not wait for long for one that has died.
+func (g *ground) hurried() *cloudflare.Executor {
+	g.Helper()
+	began := time.Now()
+	return g.executorWith(cloudflare.Config{
+		SchedulingPolicy: cloudflare.PolicyDurableObject, Poll: 50 * time.Millisecond,
+		Now: func() time.Time { return began.Add(1000 * time.Since(began)) },
 	})
+}
+
+func (g *ground) executorWith(cfg cloudflare.Config) *cloudflare.Executor {
+	g.Helper()
+	cfg.Deployer, cfg.MasterKey, cfg.HTTP = g.deployer, "the key of keys", &http.Client{Transport: g.workers}
+	x, err := cloudflare.New(cfg)
 	g.must(err)
 	g.Cleanup(func() { g.must(x.Close()) })
 	return x
@@ -251,10 +356,24 @@ func spec(image, size string) sandbox.EnvironmentSpec {
 	return of.WithDefaults()
 }
 
+// noted is what the shared Worker has of the environment.
+func (g *ground) noted() cloudflare.Environment {
+	g.Helper()
+	g.workers.mu.Lock()
+	defer g.workers.mu.Unlock()
+	for _, env := range g.workers.environments {
+		if env.ID == g.ref.EnvironmentID {
+			return env
+		}
+	}
+	g.Fatalf("the shared Worker has no environment %s", g.ref.EnvironmentID)
+	return cloudflare.Environment{}
+}
+
 // prepared is the image that the environment's starts choose now.
 func (g *ground) prepared() string {
 	g.Helper()
-	return g.find(g.name).Variables["IMAGE_PREPARED"]
+	return g.noted().Prepared
 }
 
 // TestImagesThatSandboxesNeedStayAndOthersAreCollected: in the map of images, and in the registry.
@@ -293,7 +412,7 @@ func TestImagesThatSandboxesNeedStayAndOthersAreCollected(t *testing.T) {
 		t.Error("the registry keeps an image that no sandbox needs")
 	}
 	g.workers.sleeps(all[3], all[3])
-	now := spec(g.find(g.name).Variables["IMAGE"], "standard-1")
+	now := spec(g.noted().Image, "standard-1")
 	if found, err := x.Differences(t.Context(), g.ref, now); err != nil || !slices.ContainsFunc(found, isImages) {
 		t.Errorf("an image that a sandbox needs is not there, and the differences are %v: %v", found, err)
 	}
@@ -357,7 +476,8 @@ func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 	byObject, byDefault := g.executor(cloudflare.PolicyDurableObject), g.executor(cloudflare.PolicyDefault)
 	game := g.origin.putGame("game")
 	g.must(byObject.Provision(t.Context(), g.ref, spec(game, "basic")))
-	site := g.find(g.name)
+	own := cloudflare.DeploymentName(g.ref.LedgerID, g.ref.EnvironmentID)
+	site := g.find(own)
 	if site.Policy != cloudflare.PolicyDefault {
 		t.Errorf("an environment of size basic has the policy %q", site.Policy)
 	}
@@ -365,7 +485,7 @@ func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 		t.Errorf("the size basic differs: %v, %v", found, err)
 	}
 	g.must(byObject.Provision(t.Context(), g.ref, spec(game, "lite")))
-	if now := g.find(g.name); now.ApplicationID != site.ApplicationID || now.Policy != cloudflare.PolicyDefault {
+	if now := g.find(own); now.ApplicationID != site.ApplicationID || now.Policy != cloudflare.PolicyDefault {
 		t.Errorf("another size has moved application %s to %s, of %s", site.ApplicationID, now.ApplicationID, now.Policy)
 	}
 	found, err := byObject.Differences(t.Context(), g.ref, spec(game, "lite"))
@@ -377,9 +497,8 @@ func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 	g.ref.EnvironmentID = "rpg-5"
 	g.must(byObject.Provision(t.Context(), g.ref, spec(game, "lite")))
 	g.must(byDefault.Provision(t.Context(), g.ref, spec(game, "standard-1")))
-	kept := g.find(cloudflare.DeploymentName(g.ref.LedgerID, g.ref.EnvironmentID))
-	if kept.Policy != cloudflare.PolicyDurableObject {
-		t.Errorf("it was made with durable_object and has %s", kept.Policy)
+	if kept := g.find(g.name); kept.Policy != cloudflare.PolicyDurableObject || g.noted().Image != game {
+		t.Errorf("it was made with durable_object and has %s, with %+v", kept.Policy, g.noted())
 	}
 	for _, refuse := range []func() error{
 		func() error { return byDefault.Check(t.Context(), g.ref, spec(game, "basic")) },

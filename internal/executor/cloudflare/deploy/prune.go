@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,7 +20,7 @@ func (d *Deployer) prune(ctx context.Context, name, tag string, keep func(digest
 	for _, a := range all {
 		used = append(used, digestOf(a.Configuration.Image))
 	}
-	return d.dropTags(ctx, name, func(s *shelf, t string) (bool, error) {
+	return d.dropTags(ctx, name, false, func(s *shelf, t string) (bool, error) {
 		if t == tag {
 			return true, nil
 		}
@@ -31,14 +32,20 @@ func (d *Deployer) prune(ctx context.Context, name, tag string, keep func(digest
 	})
 }
 
-// removeImages removes all images of a deployment.
-func (d *Deployer) removeImages(ctx context.Context, name string) error {
-	return d.dropTags(ctx, name, func(*shelf, string) (bool, error) { return false, nil })
+// RemoveImages implements cloudflare.Deployer.
+func (d *Deployer) RemoveImages(ctx context.Context, name string) error {
+	if err := cloudflare.CheckDeploymentName(name); err != nil {
+		return err
+	}
+	return d.dropTags(ctx, name, true, func(*shelf, string) (bool, error) { return false, nil })
 }
 
 // dropTags removes the tags of a deployment that are not to stay. An image without tags goes when the registry
-// collects, and with it the layers that no other has.
-func (d *Deployer) dropTags(ctx context.Context, name string, stays func(*shelf, string) (bool, error)) error {
+// collects, and with it the layers that no other has. always has it collect although no tag was there: an earlier call
+// may have broken off before that.
+func (d *Deployer) dropTags(
+	ctx context.Context, name string, always bool, stays func(*shelf, string) (bool, error),
+) error {
 	return d.onShelf(ctx, "remove images of "+name, func(s *shelf) error {
 		tags, err := s.client.Tags(ctx, s.name)
 		if sandbox.CodeOf(err) == sandbox.NotFound { // nothing was ever prepared
@@ -47,7 +54,7 @@ func (d *Deployer) dropTags(ctx context.Context, name string, stays func(*shelf,
 		if err != nil {
 			return err
 		}
-		dropped := false
+		dropped := always
 		for _, tag := range tags {
 			if !strings.HasPrefix(tag, tagOf(name, "")) {
 				continue

@@ -16,8 +16,9 @@ import (
 // script is a Worker that is deployed.
 type script struct {
 	name       string
-	version    string // 32 hexadecimal digits
-	module     string // the main module's name
+	version    string            // 32 hexadecimal digits
+	versions   map[string]answer // how each version is read, by its id as a UUID
+	module     string            // the main module's name
 	content    []byte
 	metadata   metadata
 	namespaces map[string]string // ids by class
@@ -136,11 +137,21 @@ func deploymentsOf(w *script, _ *http.Request, _ []byte) answer {
 	}}})
 }
 
+// versionOf answers for older versions, too: Cloudflare keeps them.
 func versionOf(w *script, r *http.Request, _ []byte) answer {
-	if r.PathValue("version") != asUUID(w.version) {
-		return failed(http.StatusNotFound, 100146, "The requested Worker version could not be found.")
+	if found, there := w.versions[r.PathValue("version")]; there {
+		return found
 	}
-	return ok(map[string]any{
+	return failed(http.StatusNotFound, 100146, "The requested Worker version could not be found.")
+}
+
+// renew makes a version of what a Worker is now.
+func (w *script) renew() {
+	w.version = newID()
+	if w.versions == nil {
+		w.versions = map[string]answer{}
+	}
+	w.versions[asUUID(w.version)] = ok(map[string]any{
 		"id":       asUUID(w.version),
 		"number":   1,
 		"metadata": map[string]any{},
@@ -190,7 +201,7 @@ func (s *Server) putSecret(w *script, r *http.Request, body []byte) answer {
 	}
 	w.metadata.Bindings = append(slices.DeleteFunc(w.metadata.Bindings,
 		func(b map[string]any) bool { return b["name"] == secret["name"] }), secret)
-	w.version = newID()
+	w.renew()
 	if a := s.run(r, w); a != nil {
 		return *a
 	}
@@ -252,10 +263,11 @@ func (s *Server) putScript(r *http.Request, body []byte) answer {
 			m.Bindings = append(m.Bindings, b)
 		}
 	}
-	w.namespaces, w.metadata, w.content, w.module, w.version = namespaces, m, content, m.MainModule, newID()
+	w.namespaces, w.metadata, w.content, w.module = namespaces, m, content, m.MainModule
 	if m.Migrations != nil {
 		w.tag = m.Migrations.NewTag
 	}
+	w.renew()
 	if a := s.run(r, w); a != nil {
 		return *a
 	}

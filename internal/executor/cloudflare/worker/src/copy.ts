@@ -72,6 +72,21 @@ export class Copy {
     return { sandboxes, more: results.length > page };
   }
 
+  // one returns the id of a sandbox of an environment, null if there is none.
+  async one(ledger: string, environment: string): Promise<string | null> {
+    await this.prepare();
+    return await this.db
+      .prepare(`SELECT id FROM sandboxes WHERE ledger = ? AND view ->> '$.settings.environment_id' = ? LIMIT 1`)
+      .bind(ledger, environment)
+      .first<string>("id");
+  }
+
+  // remove deletes the leases of an environment.
+  async remove(ledger: string, environment: string): Promise<void> {
+    await this.prepare();
+    await this.db.prepare(`DELETE FROM sandbox_leases WHERE ledger = ? AND environment_id = ?`).bind(ledger, environment).run();
+  }
+
   // lease writes a lease, unless D1 has a later generation of the same ledger.
   private lease(ledger: string, sandbox: string, l: Lease): D1PreparedStatement {
     return this.db

@@ -1,4 +1,4 @@
-// The Worker of one environment. It authenticates each request with its key, and passes it to the Durable Object of the
+// The Worker of one environment, or of all those of a ledger that share one. It authenticates each request with its key, and passes it to the Durable Object of the
 // sandbox:
 //
 //   GET    /v1/instance                                   names this instance and its image
@@ -16,6 +16,10 @@
 //   PUT    /v1/instances/I/ledgers/L/networks/E           sets its rules, which take effect within seconds
 //   GET    …                                              returns its rules
 //   GET    …/attempts?run=R&line=N                        returns what its sandboxes tried to reach, after a log line
+//   GET    /v1/instances/I/ledgers/L/environments         lists the environments that share this Worker
+//   PUT    /v1/instances/I/ledgers/L/environments/E       adds one, or changes its image
+//   DELETE …                                              removes one that has no sandboxes
+//   DELETE /v1/instances/I/ledgers/L/environments         closes the ledger if it has none, before this Worker's end
 //   PUT    /v1/instances/I/ledgers/L/llm/E                sets its LLM routes with their keys, and what calls may cost
 //   GET    …/calls?run=R&line=N                           returns its LLM calls after a line, which the ledger has
 //
@@ -23,11 +27,15 @@
 
 import { Copy } from "./copy";
 import type { Env } from "./env";
+import { Environments, parseImage } from "./environments";
 import { asFailure, Failure, readOff } from "./errors";
 import { Book } from "./llm/book";
 import { parseLLMSettings } from "./llm/settings";
 import { Networks, parseEgress } from "./networks";
-import { type LLMPath, type NetworkPath, parseLedger, parseLLM, parseNetwork, parsePath } from "./path";
+import {
+  type EnvironmentPath, type LLMPath, type NetworkPath,
+  parseEnvironment, parseLedger, parseLLM, parseNetwork, parsePath,
+} from "./path";
 import { authenticate, keysOf, type Signed, wholeBody } from "./signature";
 
 export { Outbound } from "./outbound";
@@ -44,8 +52,11 @@ export default {
           image: env.IMAGE,
           prepared: env.IMAGE_PREPARED,
           policy: env.SCHEDULING_POLICY,
+          images: imagesOf(env),
         });
       }
+      const environment = parseEnvironment(request);
+      if (environment !== null) return await serveEnvironment(request, environment, signed, env);
       const llm = parseLLM(request);
       if (llm !== null) return await serveLLM(request, llm, signed, env);
       const network = parseNetwork(request);
@@ -74,6 +85,39 @@ async function forward(request: Request, env: Env): Promise<Response> {
     const why = `its Durable Object failed or was reset: ${asFailure(error).message}`;
     throw new Failure("unknown_outcome", `sandbox ${path.sandbox}: ${why} (retry)`);
   }
+}
+
+// serveEnvironment answers requests about the environments that share this Worker.
+async function serveEnvironment(request: Request, path: EnvironmentPath, signed: Signed, env: Env): Promise<Response> {
+  checkInstance(path, env);
+  const environments = new Environments(env.DB);
+  const { ledger, environment } = path;
+  switch (`${request.method} ${environment === "" ? "all" : "one"}`) {
+    case "GET all":
+      return Response.json(await environments.list(ledger));
+    case "DELETE all":
+      await new Copy(env.DB).list(ledger, ""); // it makes the table that close asks
+      return Response.json({ closed: await environments.close(ledger) });
+    case "PUT one": {
+      const image = parseImage(await wholeBody(request, signed));
+      return Response.json({ closed: !(await environments.put(ledger, environment, image, Date.now())) });
+    }
+    case "DELETE one": {
+      const sandbox = await new Copy(env.DB).one(ledger, environment);
+      if (sandbox !== null) throw new Failure("conflict", `the environment still has sandboxes, such as ${sandbox}: kill them first`);
+      for (const table of [new Networks(env.DB), new Book(env.DB), new Copy(env.DB)]) await table.remove(ledger, environment);
+      await environments.remove(ledger, environment, Date.now());
+      return Response.json({});
+    }
+    default:
+      throw new Failure("invalid", `environments do not support ${request.method}`);
+  }
+}
+
+// imagesOf returns the names of the images that starts may choose from.
+function imagesOf(env: Env): string[] {
+  const prefix = "START_IMAGE_";
+  return Object.keys(env).filter((name) => name.startsWith(prefix)).map((name) => name.slice(prefix.length));
 }
 
 // serveNetwork answers requests about restricted networks. It wakes no Durable Object.

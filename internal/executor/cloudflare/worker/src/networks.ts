@@ -121,6 +121,13 @@ export class Networks {
     });
   }
 
+  // remove deletes the rules and the log of an environment.
+  async remove(ledger: string, environment: string): Promise<void> {
+    await this.prepare();
+    const from = (table: string) => `DELETE FROM ${table} WHERE ledger = ? AND environment = ?`;
+    await this.db.batch(["networks", "egress_lines"].map((t) => this.db.prepare(from(t)).bind(ledger, environment)));
+  }
+
   private async prepare(): Promise<void> {
     if (prepared.has(this.db)) return;
     await this.db.batch(schema.map((statement) => this.db.prepare(statement)));

@@ -41,6 +41,23 @@ export function parseNetwork(request: Request): NetworkPath | null {
   return { instance: decodeURIComponent(instance), ledger, environment, verb };
 }
 
+// EnvironmentPath names an environment of a ledger or, without one, all of them.
+export interface EnvironmentPath {
+  instance: string;
+  ledger: string;
+  environment: string;
+}
+
+const ofEnvironment = /^\/v1\/instances\/([^/]+)\/ledgers\/([a-z2-7]{16})\/environments(?:\/([a-z0-9][a-z0-9._-]{0,62}))?$/;
+
+// parseEnvironment returns null unless the path names environments.
+export function parseEnvironment(request: Request): EnvironmentPath | null {
+  const match = ofEnvironment.exec(new URL(request.url).pathname);
+  if (match === null) return null;
+  const [, instance = "", ledger = "", environment = ""] = match;
+  return { instance: decodeURIComponent(instance), ledger, environment };
+}
+
 // LLMPath names the LLM routes of an environment.
 export interface LLMPath {
   instance: string;

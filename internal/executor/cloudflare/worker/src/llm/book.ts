@@ -236,6 +236,13 @@ export class Book {
     };
   }
 
+  // remove deletes the settings, the journal and the sums of an environment.
+  async remove(ledger: string, environment: string): Promise<void> {
+    await this.prepare();
+    const from = (table: string) => `DELETE FROM ${table} WHERE ledger = ? AND environment = ?`;
+    await this.db.batch(["llm", "llm_calls", "llm_sums"].map((t) => this.db.prepare(from(t)).bind(ledger, environment)));
+  }
+
   private async prepare(): Promise<void> {
     if (prepared.has(this.db)) return;
     await this.db.batch(schema.map((statement) => this.db.prepare(statement)));

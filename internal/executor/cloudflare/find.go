@@ -1,0 +1,197 @@
+package cloudflare
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// line returns a line to the Worker of a site. All lines to one share their keyring, which has the keys that hold now.
+func (e *Executor) line(s Site) (*Worker, error) {
+	keys, err := e.keysOf(s.Name)
+	e.mu.Lock()
+	ring := e.rings[s.Name]
+	switch {
+	case ring == nil && err != nil:
+		e.mu.Unlock()
+		return nil, err
+	case ring == nil:
+		ring = newKeyring(keys)
+		e.rings[s.Name] = ring
+	case err == nil: // else those that held before
+		ring.set(keys)
+	}
+	e.mu.Unlock()
+	ring.prefer(s.SigningKeyDigest)
+	return NewWorker(WorkerConfig{URL: s.URL, keys: ring, HTTP: e.cfg.HTTP, Now: e.cfg.Now})
+}
+
+// learn notes a site that the lists of now may lack. One without a Worker that answers gives NotFound.
+func (e *Executor) learn(s Site) (*deployed, error) {
+	d, err := e.deployedAs(s)
+	if err == nil {
+		e.replace(s.Name, d)
+	}
+	return d, err
+}
+
+// deployedAs is a site as it is noted.
+func (e *Executor) deployedAs(s Site) (*deployed, error) {
+	if s.URL == "" {
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is half made: it lacks %v", s.Name, s.Missing)
+	}
+	w, err := e.line(s)
+	if err != nil {
+		return nil, err
+	}
+	d := &deployed{Worker: w, image: imageOf(s)}
+	if s.Policy == PolicyDurableObject {
+		d.prepared = s.Variables[variablePrepared]
+	}
+	return d, nil
+}
+
+// forget asks for a deployment anew the next time. What is under way in its sandboxes goes on until Close.
+func (e *Executor) forget(name string) { e.replace(name, nil) }
+
+// replace takes a deployment for another, or for none. Lists of deployments are asked for anew.
+func (e *Executor) replace(name string, by *deployed) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note(name, by)
+	clear(e.networks)
+	delete(e.journals, name)
+	clear(e.sites)
+	e.deployed++
+}
+
+// note notes a deployment, or none. The caller holds mu.
+func (e *Executor) note(name string, by *deployed) {
+	e.former = slices.DeleteFunc(e.former, func(d *deployed) bool { return d.sessions.none() })
+	if d := e.workers[name]; d != nil && !d.shared {
+		e.former = append(e.former, d)
+	}
+	delete(e.workers, name)
+	if by != nil {
+		e.workers[name] = by
+	}
+}
+
+// find returns the deployment of an environment. Errors: NotFound where there is none.
+func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance string) (*deployed, error) {
+	if err := e.confirm(ctx, instance); err != nil {
+		return nil, err
+	}
+	name := DeploymentName(ledgerID, environmentID)
+	if d := e.known(name); d != nil {
+		return d, nil
+	}
+	if d, err := e.ask(ctx, ledgerID, name, instance); d != nil || err != nil {
+		return d, err
+	}
+	ref := driver.EnvironmentRef{LedgerID: ledgerID, EnvironmentID: environmentID, Instance: instance}
+	p, err := e.locate(ctx, ref, true)
+	switch {
+	case err != nil:
+		return nil, unavailable(err)
+	case !p.shared:
+		return e.learn(p.site)
+	case p.unanswered != nil:
+		return nil, unavailable(p.unanswered)
+	}
+	if p.site.URL != "" {
+		if err := e.learnShared(ledgerID, p); err != nil {
+			return nil, err
+		}
+	}
+	if d := e.known(name); d != nil {
+		e.changed() // the list lacks it
+		return d, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: nothing is deployed of environment %s", instance,
+		environmentID)
+}
+
+// known returns a deployment that was seen before, nil for none.
+func (e *Executor) known(name string) *deployed {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.workers[name]
+}
+
+// ask asks a Worker of the ledger's list what it was deployed with: a request to it is no call of Cloudflare's API, of
+// which Find makes ten. It returns nil where that does not tell: then the deployment is to be found.
+func (e *Executor) ask(ctx context.Context, ledgerID, name, instance string) (*deployed, error) {
+	sites, err := e.sitesOf(ctx, ledgerID)
+	if err != nil {
+		return nil, nil //nolint:nilerr // locate says why
+	}
+	if s, ok := answering(sites, name); ok {
+		if s, ok = e.introduced(ctx, s); !ok {
+			return nil, nil
+		}
+		d, err := e.deployedAs(s)
+		if err == nil {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.note(name, d)
+		}
+		return d, err
+	}
+	s, ok := answering(sites, SharedName(ledgerID))
+	if !ok {
+		return nil, nil // another process may have made it
+	}
+	p := place{name: s.Name, shared: true, site: s}
+	w, err := e.sharedLine(s)
+	if err != nil {
+		return nil, err
+	}
+	ref := driver.EnvironmentRef{LedgerID: ledgerID, Instance: instance}
+	if p.environments, err = environmentsOf(ctx, w, ref); err != nil {
+		return nil, nil //nolint:nilerr // locate asks again
+	}
+	if err := e.learnShared(ledgerID, p); err != nil {
+		return nil, err
+	}
+	return e.known(name), nil
+}
+
+// answering returns the site of a name that has a URL.
+func answering(sites []Site, name string) (Site, bool) {
+	i := slices.IndexFunc(sites, func(s Site) bool { return s.Name == name && s.URL != "" })
+	if i < 0 {
+		return Site{}, false
+	}
+	return sites[i], true
+}
+
+// introduced is a site of a list with what its Worker says of itself.
+func (e *Executor) introduced(ctx context.Context, s Site) (_ Site, told bool) {
+	w, err := e.line(s)
+	if err != nil {
+		return s, false
+	}
+	answer, err := w.introduce(ctx)
+	s.Variables = map[string]string{variableImage: answer.Image, variablePrepared: answer.Prepared}
+	if answer.Policy == PolicyDurableObject {
+		s.Policy, s.Image = answer.Policy, ""
+	}
+	return s, err == nil && answer.Prepared != ""
+}
+
+// worker returns the Worker of a sandbox. Errors: NotFound where its environment has none: then it has no
+// sandboxes either.
+func (e *Executor) worker(ctx context.Context, h driver.Handle) (*Worker, error) {
+	d, err := e.find(ctx, h.LedgerID, h.EnvironmentID, h.Instance)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: sandbox %s does not exist: %w", h.SandboxID, err).
+			WithReason(sandbox.ReasonSandboxNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.Worker, nil
+}

@@ -1,0 +1,309 @@
+package cloudflare
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// The images that starts may name come with the Worker, so that a new image is a new version of a shared Worker. Images
+// of environments that come at the same time come with one version (queue). Another process may upload the Worker
+// without an image that was added just now: so each process notes its environment in the Worker's database once its
+// image is there, and then looks whether the Worker has the images of all that are noted.
+
+const (
+	// shareRounds is how often an environment is brought to a shared Worker whose other environments come and go.
+	shareRounds = 3
+	// closedWait is for how long another process may take to delete a Worker that it has closed. One that takes longer is
+	// taken to have died.
+	closedWait = 30 * time.Second
+)
+
+// queue has the environments that are on their way to a shared Worker, and lets one of them deploy it for all.
+type queue struct {
+	turn chan struct{} // holds one value while the Worker is deployed or deleted
+
+	mu      sync.Mutex // guards what follows
+	waiting []*arrival
+}
+
+// arrival is an environment on its way.
+type arrival struct {
+	image    string
+	deployed *Site // nil before the Worker has its image
+}
+
+func (q *queue) add(a *arrival) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a.deployed = nil
+	if !slices.Contains(q.waiting, a) {
+		q.waiting = append(q.waiting, a)
+	}
+}
+
+func (q *queue) remove(a *arrival) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = slices.DeleteFunc(q.waiting, func(b *arrival) bool { return a == b })
+}
+
+// all returns those that wait now, and whether another one has deployed what a waits for.
+func (q *queue) all(a *arrival) (waiting []*arrival, done *Site) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.waiting), a.deployed
+}
+
+func (q *queue) settle(with []*arrival, site Site) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, a := range with {
+		a.deployed = &site
+	}
+}
+
+// begin waits for a turn. Errors: Unavailable.
+func (q *queue) begin(ctx context.Context) (end func(), err error) {
+	select {
+	case q.turn <- struct{}{}:
+		return func() { <-q.turn }, nil
+	case <-ctx.Done():
+		return nil, unavailable(ctx.Err())
+	}
+}
+
+// queueOf returns the queue of a shared Worker.
+func (e *Executor) queueOf(name string) *queue {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.queues[name] == nil {
+		e.queues[name] = &queue{turn: make(chan struct{}, 1)}
+	}
+	return e.queues[name]
+}
+
+// share brings an environment to the Worker of its ledger, and returns the line to it. image is what the environment
+// calls the image of d.
+func (e *Executor) share(ctx context.Context, ref driver.EnvironmentRef, image string, d Deployment) (*Worker, error) {
+	q, mine := e.queueOf(d.Name), &arrival{image: d.Image}
+	defer q.remove(mine)
+	for round, closedSince := 0, (time.Time{}); round < shareRounds; {
+		q.add(mine)
+		site, err := e.arrive(ctx, ref, d, q, mine)
+		if err != nil {
+			return nil, err
+		}
+		w, err := e.sharedLine(site)
+		if err == nil {
+			err = e.awaitAnswer(ctx, w, ref)
+		}
+		if err != nil {
+			return nil, err
+		}
+		closed, err := w.PutEnvironment(ctx, ref, image, d.Image)
+		if err != nil {
+			return nil, err
+		}
+		if closed {
+			now := e.cfg.Now()
+			if closedSince.IsZero() {
+				closedSince = now
+			}
+			if err := e.outlast(ctx, d.Name, q, now.Sub(closedSince)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		complete, err := hasAll(ctx, w, ref, site, round == 0)
+		if err != nil || complete {
+			return w, err
+		}
+		round++
+	}
+	return nil, sandbox.Errorf(sandbox.Unavailable, "cloudflare: environment %s: other processes deploy Worker %s again "+
+		"and again, without all images of its environments (repeat it)", ref.EnvironmentID, d.Name)
+}
+
+// outlast waits while another process deletes a Worker, or deletes it where that has taken too long.
+func (e *Executor) outlast(ctx context.Context, name string, q *queue, waited time.Duration) error {
+	if waited < closedWait {
+		select {
+		case <-time.After(e.cfg.Poll / 5):
+			return nil
+		case <-ctx.Done():
+			return unavailable(ctx.Err())
+		}
+	}
+	end, err := q.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return e.deleteShared(ctx, name)
+}
+
+// hasAll reports whether a Worker has the images of all environments that are noted there: as it was deployed, and, if
+// asked, by what it says now.
+func hasAll(ctx context.Context, w *Worker, ref driver.EnvironmentRef, site Site, ask bool) (bool, error) {
+	all, err := environmentsOf(ctx, w, ref)
+	if err != nil {
+		return false, err
+	}
+	lacks := func(has func(name string) bool) bool {
+		return slices.ContainsFunc(all, func(env Environment) bool { return !has(ImageName(env.Prepared)) })
+	}
+	if lacks(func(name string) bool { return site.Images[name] != "" }) {
+		return false, nil
+	}
+	if !ask { // it was found so after the environment was noted
+		return true, nil
+	}
+	answer, err := w.introduce(ctx)
+	return !lacks(func(name string) bool { return slices.Contains(answer.Images, name) }), err
+}
+
+// arrive deploys a shared Worker with the images of all that wait, unless another one does that.
+func (e *Executor) arrive(
+	ctx context.Context, ref driver.EnvironmentRef, d Deployment, q *queue, mine *arrival,
+) (Site, error) {
+	end, err := q.begin(ctx)
+	if err != nil {
+		return Site{}, err
+	}
+	defer end()
+	waiting, done := q.all(mine)
+	if done != nil {
+		return *done, nil
+	}
+	site, err := e.deployShared(ctx, ref, d, waiting)
+	if err != nil && len(waiting) > 1 { // perhaps for an image of another one
+		waiting = []*arrival{mine}
+		site, err = e.deployShared(ctx, ref, d, waiting)
+	}
+	if err == nil {
+		q.settle(waiting, site)
+	}
+	return site, err
+}
+
+// deployShared deploys a shared Worker where it differs, with images of environments that are on their way. The caller
+// has the turn.
+func (e *Executor) deployShared(
+	ctx context.Context, ref driver.EnvironmentRef, d Deployment, arriving []*arrival,
+) (Site, error) {
+	p, err := e.sharedPlace(ctx, ref, true)
+	if err != nil {
+		return Site{}, err
+	}
+	pinned := e.pinsOf(ctx, ref, p)
+	d.Images = pinned.needed
+	for _, a := range arriving {
+		maps.Copy(d.Images, byName(a.image))
+	}
+	if len(d.Images) > MaxImages {
+		return Site{}, pinned.full(ref.EnvironmentID)
+	}
+	if p.site.Name != "" && len(d.Differences(p.site)) == 0 {
+		return p.site, nil // an upload would only drop images, and resets the Durable Objects
+	}
+	site, err := e.deployer.Deploy(ctx, d)
+	e.changed()
+	return site, err
+}
+
+// leave takes an environment from a shared Worker, and deletes that after the last one.
+func (e *Executor) leave(ctx context.Context, ref driver.EnvironmentRef, p place) error {
+	own := DeploymentName(ref.LedgerID, ref.EnvironmentID)
+	w, err := e.lineForRemoval(ctx, ref, p)
+	if err != nil {
+		return err
+	}
+	if w != nil {
+		if err := w.RemoveEnvironment(ctx, ref); err != nil {
+			return err
+		}
+	}
+	e.forget(own)
+	if err := e.deployer.RemoveImages(ctx, own); err != nil || p.site.Name == "" {
+		return err
+	}
+	q := e.queueOf(p.name)
+	end, err := q.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if waiting, _ := q.all(&arrival{}); len(waiting) > 0 {
+		return nil
+	}
+	if w != nil { // else its sandboxes have gone with their Durable Objects
+		closed, err := w.CloseLedger(ctx, ref.Instance, ref.LedgerID)
+		if err != nil || !closed {
+			return err
+		}
+	}
+	return e.deleteShared(ctx, p.name)
+}
+
+// lineForRemoval returns the line to a shared Worker, nil where there is none. One that is half made gets its route, so
+// that it can tell which environments it has.
+func (e *Executor) lineForRemoval(ctx context.Context, ref driver.EnvironmentRef, p place) (*Worker, error) {
+	switch {
+	case p.site.Name == "" || slices.Contains(p.site.Missing, PartWorker):
+		return nil, nil
+	case p.site.URL != "":
+		return e.sharedLine(p.site)
+	}
+	site, err := e.deployer.Route(ctx, p.name)
+	if err != nil {
+		return nil, err
+	}
+	w, err := e.sharedLine(site)
+	if err != nil {
+		return nil, err
+	}
+	return w, e.awaitAnswer(ctx, w, ref)
+}
+
+// deleteShared deletes a shared Worker. The caller has the turn.
+func (e *Executor) deleteShared(ctx context.Context, name string) error {
+	err := e.deployer.Delete(ctx, name)
+	e.mu.Lock()
+	if w := e.lines[name]; w != nil {
+		e.former = append(e.former, &deployed{Worker: w})
+		delete(e.lines, name)
+	}
+	e.mu.Unlock()
+	e.changed()
+	return err
+}
+
+// changed says that lists of deployments, and what was seen of shared ones, are older than the last change.
+func (e *Executor) changed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.sites)
+	e.deployed++
+}
+
+// learnShared notes the environments of a shared place.
+func (e *Executor) learnShared(ledgerID string, p place) error {
+	w, err := e.sharedLine(p.site)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, env := range p.environments {
+		e.note(DeploymentName(ledgerID, env.ID),
+			&deployed{Worker: w, image: env.Image, prepared: cmp.Or(env.Prepared, env.Image), shared: true})
+	}
+	return nil
+}
