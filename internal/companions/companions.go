@@ -187,9 +187,10 @@ func (v *Service) Failed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 	return fail(tx, s, f.CompanionFailure)
 }
 
-// Started implements lifecycle.Starter: the sandbox has another network than before, and its companions are not on it.
-func (v *Service) Started(_ *ledger.Tx, s *ledger.Sandbox) error {
-	if len(s.Companions) > 0 && !s.Pooled() && s.Status.State == sandbox.SandboxStopped {
+// Started implements lifecycle.Starter: a sandbox that was started anew has another network than before, and its
+// companions are not on it.
+func (v *Service) Started(_ *ledger.Tx, s *ledger.Sandbox, anew bool) error {
+	if anew && len(s.Companions) > 0 && !s.Pooled() {
 		s.CompanionsStartAgain(ledger.At(v.Store.Now()))
 		s.Schedule.DueAt = 0
 	}

@@ -111,10 +111,11 @@ type Watcher interface {
 	Observed(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error
 }
 
-// Starter is called for sandboxes that were started outside of a step.
+// Starter is called for sandboxes that were started or thawed outside of a step, or by a step that took them for paused.
 type Starter interface {
-	// Started records, inside a transaction, what the sandbox may now lack. The caller stores the row.
-	Started(tx *ledger.Tx, s *ledger.Sandbox) error
+	// Started records, inside a transaction, what the sandbox may now lack. anew: it had stopped, so that nothing in it
+	// ran on. The caller stores the row.
+	Started(tx *ledger.Tx, s *ledger.Sandbox, anew bool) error
 }
 
 // Settler is called for steps that succeed.
@@ -257,9 +258,9 @@ func FillAll(ctx context.Context, t *Step, fills []Fill) ([]Settle, error) {
 	return settles, nil
 }
 
-// Started calls the hooks for a sandbox that was started outside of a step, inside a transaction.
-func (h *Hooks) Started(tx *ledger.Tx, s *ledger.Sandbox) error {
-	return each(h.Starters, func(hook Starter) error { return hook.Started(tx, s) })
+// Started calls the hooks for a sandbox that was started or thawed unseen, inside a transaction.
+func (h *Hooks) Started(tx *ledger.Tx, s *ledger.Sandbox, anew bool) error {
+	return each(h.Starters, func(hook Starter) error { return hook.Started(tx, s, anew) })
 }
 
 // Differs reports whether an observation shows what a hook has not recorded.

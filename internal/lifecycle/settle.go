@@ -57,6 +57,11 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 	}
 	if out.started {
 		s.Meter.Restart()
+		if t.Action != Assign && t.Row.Status.State != sandbox.SandboxStopped { // it was taken for paused
+			if err := c.restartedUnseen(tx, s); err != nil {
+				return err
+			}
+		}
 	}
 	if err := c.followHistory(tx, s, out.ran); err != nil {
 		return err

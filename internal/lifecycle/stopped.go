@@ -38,13 +38,13 @@ func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) e
 	return nil
 }
 
-// restartedUnseen records that a sandbox which is awake has stopped and was started again meanwhile: its processes
-// are lost, and on some backends its disk; what it is given at a start it is given again.
+// restartedUnseen records that a sandbox which is awake, or was to wake, has stopped unseen and was started again: its
+// processes are lost, and on some backends its disk; what it is given at a start it is given again.
 func (c *Core) restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := c.hooks.Stopped(tx, s, "its sandbox stopped and was started again"); err != nil {
 		return err
 	}
-	return c.hooks.Started(tx, s)
+	return c.hooks.Started(tx, s, true)
 }
 
 // whyStopped says what ended a sandbox that no request ended.

@@ -212,7 +212,7 @@ func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []ledger.En
 }
 
 // Started implements lifecycle.Starter: a sandbox that was started outside of a step may lack its secrets.
-func (v *Service) Started(tx *ledger.Tx, s *ledger.Sandbox) error {
+func (v *Service) Started(tx *ledger.Tx, s *ledger.Sandbox, _ bool) error {
 	if s.Pooled() {
 		return nil
 	}

@@ -323,6 +323,31 @@ func TestCompanionsFollowASandboxThatWasRestartedByHand(t *testing.T) {
 	w.release(l)
 }
 
+// An engine that is restarted ends paused containers. Nobody looks before the lease is used again.
+func TestCompanionsStartWithASandboxThatStoppedUnseenInItsSleep(t *testing.T) {
+	t.Parallel()
+	w := newCompanionWorld(t, func(*sandbox.Companion, *sandbox.EnvironmentSpec) {})
+	l := w.leased()
+	_, err := w.Sleep(t.Context(), sandbox.LeaseRef{ID: l.ID})
+	must(t, err)
+	for _, container := range []string{strings.TrimSuffix(w.container(l), ".db"), w.container(l)} {
+		must(t, w.api.ContainerKill(t.Context(), container, "KILL"))
+	}
+	_, err = w.Wake(t.Context(), sandbox.LeaseRef{ID: l.ID})
+	must(t, err)
+	eventually(t, "the companion answers", func() bool {
+		must(t, w.Work(t.Context(), l.SandboxID))
+		res, err := w.Exec(t.Context(), sandbox.LeaseRef{ID: l.ID},
+			sandbox.ExecRequest{Command: []string{"wget", "-q", "-O", "-", "http://127.0.0.1:8800/"}})
+		must(t, err)
+		return string(res.Stdout) == companionToken
+	})
+	if c := w.of(l); c.State != sandbox.CompanionReady || c.Restarts != 0 {
+		t.Errorf("the companion is %+v", c)
+	}
+	w.release(l)
+}
+
 // findings returns the rules that an audit finds broken in an object.
 func (w *companionWorld) findings(object string) (rules []string) {
 	w.Helper()
