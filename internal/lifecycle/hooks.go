@@ -111,7 +111,8 @@ type Watcher interface {
 	Observed(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error
 }
 
-// Starter is called for sandboxes that were started or thawed outside of a step, or by a step that took them for paused.
+// Starter is called for sandboxes that were started or thawed outside of a step, or started by one that took them for
+// paused.
 type Starter interface {
 	// Started records, inside a transaction, what the sandbox may now lack. anew: it had stopped, so that nothing in it
 	// ran on. The caller stores the row.

@@ -107,6 +107,13 @@
 // pending while an object waits: it would be billed for that. So a container that ends by itself is found by the next
 // request or alarm, and its period ends at the last proof of life.
 //
+// # Lists instead of messages
+//
+// A reconciler learns of starts, stops and usage from the list of the copy, every Config.Poll. No message can be lost,
+// and no address of the reconciler is needed: what one list misses the next one has. Environments that share a Worker
+// have one list. 10,000 sandboxes are 20 requests and 10,000 rows each time, which costs $4.20 a month at the prices of
+// the guide. A Durable Object that pushes would need a request for each of these changes, and its own time in memory.
+//
 // # Calls of the API
 //
 // Few calls of List, and requests of Workers, are all a reconciler needs but for deployments: their number does not

@@ -22,20 +22,7 @@ type Listed struct {
 func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed, error) {
 	var all []Listed
 	for after, more := "", true; more; {
-		var page struct {
-			Sandboxes []struct {
-				ID   string        `json:"id"`
-				View sandboxStatus `json:"view"`
-			} `json:"sandboxes"`
-			More bool   `json:"more"`
-			Keys string `json:"keys"`
-		}
-		err := w.call(ctx, request{
-			method: http.MethodGet,
-			path: "/v1/instances/" + url.PathEscape(instance) + "/ledgers/" + url.PathEscape(ledgerID) +
-				"/sandboxes?after=" + after,
-			what: "list the sandboxes of ledger " + ledgerID,
-		}, &page)
+		page, err := w.page(ctx, instance, ledgerID, after)
 		if err != nil {
 			return nil, err
 		}
@@ -47,6 +34,45 @@ func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed,
 		more = page.More
 	}
 	return all, nil
+}
+
+// listed is a page of a list, as worker/src/copy.ts has it.
+type listed struct {
+	Sandboxes []struct {
+		ID   string        `json:"id"`
+		View sandboxStatus `json:"view"`
+	} `json:"sandboxes"`
+	More bool   `json:"more"`
+	Keys string `json:"keys"`
+}
+
+// A page is asked for so often at most, because one that is lost costs the whole list.
+const (
+	pageAttempts = 3
+	pagePause    = 100 * time.Millisecond
+)
+
+// page returns the sandboxes after an id.
+func (w *Worker) page(ctx context.Context, instance, ledgerID, after string) (page listed, err error) {
+	r := request{
+		method: http.MethodGet,
+		path: "/v1/instances/" + url.PathEscape(instance) + "/ledgers/" + url.PathEscape(ledgerID) +
+			"/sandboxes?after=" + after,
+		what: "list the sandboxes of ledger " + ledgerID,
+	}
+	ctx, cancel := context.WithTimeout(ctx, readLimit) // of all attempts
+	defer cancel()
+	for left := pageAttempts; ; left-- {
+		page = listed{}
+		if err = w.call(ctx, r, &page); sandbox.CodeOf(err) != sandbox.Unavailable || left == 1 {
+			return page, err
+		}
+		select {
+		case <-time.After(pagePause):
+		case <-ctx.Done():
+			return page, err
+		}
+	}
 }
 
 // Usage samples a sandbox that is awake, by what the guest reads of its cgroup. It is no use of the sandbox.

@@ -1,0 +1,221 @@
+package cloudflare_test
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// keyOfKeys is what the signing keys of Workers are derived from.
+const keyOfKeys = "the key of keys"
+
+// manySandboxes has the copies of so many sandboxes in the database of a real Worker, which environments of a ledger
+// share. Each has the status of a real one.
+func manySandboxes(t *testing.T, number int) (*cloudflaretest.Server, string) {
+	t.Helper()
+	derived := hmac.New(sha256.New, []byte(keyOfKeys))
+	derived.Write([]byte("signing key of " + cloudflare.SharedName("ledgerofworker22")))
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Key: sandbox.Secret(hex.EncodeToString(derived.Sum(nil)))})
+	w := &world{t, server, server.Worker()}
+	h := w.spawn(cloudflare.Limits{})
+	server.Query(fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		INSERT INTO sandboxes (ledger, id, view) SELECT ledger, 'm' || printf('%%025d', i), view FROM sandboxes, n`, number-1))
+	return server, h.LedgerID
+}
+
+// drops loses every 20th request or answer, and counts the requests.
+type drops struct {
+	http.RoundTripper
+	asked atomic.Int64
+}
+
+func (d *drops) RoundTrip(r *http.Request) (*http.Response, error) {
+	d.asked.Add(1)
+	lost := rand.IntN(20) == 0     //nolint:gosec // which one is lost is no secret
+	if lost && rand.IntN(2) == 0 { //nolint:gosec // as above
+		return nil, fmt.Errorf("the request was lost")
+	}
+	answer, err := d.RoundTripper.RoundTrip(r)
+	if lost && err == nil {
+		_ = answer.Body.Close()
+		return nil, fmt.Errorf("the answer was lost")
+	}
+	return answer, err
+}
+
+// TestNoChangeOfTenThousandSandboxesIsMissed: the real Worker lists them, every 20th request or answer is lost, and 500
+// of them change meanwhile. What one list misses the next one has.
+func TestNoChangeOfTenThousandSandboxesIsMissed(t *testing.T) {
+	number, changes := 2000, 100
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		number, changes = 10_000, 500
+	}
+	server, ledgerID := manySandboxes(t, number)
+	lossy := &drops{RoundTripper: http.DefaultTransport}
+	x, err := cloudflare.New(cloudflare.Config{
+		Deployer:  oneWorker{server: server, name: cloudflare.SharedName(ledgerID)},
+		MasterKey: keyOfKeys, HTTP: &http.Client{Transport: lossy}, Poll: 100 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close() }) // it only closes idle connections
+	ctx, cancel := context.WithCancel(t.Context())
+	var (
+		mu    sync.Mutex
+		seen  = map[string]bool{}
+		ready = make(chan struct{})
+		ended = make(chan error, 1)
+	)
+	go func() {
+		var once sync.Once
+		for ctx.Err() == nil { // a reconciler watches again, too
+			err := x.Watch(ctx, ledgerID, func() { once.Do(func() { close(ready) }) }, func(id string) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[id] = true
+			})
+			if ctx.Err() == nil && sandbox.CodeOf(err) != sandbox.Unavailable {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatalf("the watch has ended: %v", err)
+	}
+	began, asked := time.Now(), lossy.asked.Load()
+	var changed []string
+	for i := range changes {
+		id := fmt.Sprintf("m%025d", 1+i*(number/changes))
+		changed = append(changed, id)
+		server.Query(fmt.Sprintf(`UPDATE sandboxes SET view = json_set(view, '$.state', 'stopped') WHERE id = '%s'`, id))
+	}
+	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		mu.Lock()
+		missed := 0
+		for _, id := range changed {
+			if !seen[id] {
+				missed++
+			}
+		}
+		mu.Unlock()
+		if missed == 0 {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("%d of %d changes were missed", missed, changes)
+		}
+	}
+	t.Logf("%d changes of %d sandboxes were seen within %s, with %d requests", changes, number,
+		time.Since(began).Round(time.Millisecond), lossy.asked.Load()-asked)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	began = time.Now()
+	w := server.Worker()
+	list, err := w.List(t.Context(), server.Instance, ledgerID)
+	if err != nil || len(list) != number {
+		t.Fatalf("%d sandboxes are listed, want %d: %v", len(list), number, err)
+	}
+	t.Logf("a list of %d takes %s", number, time.Since(began).Round(time.Millisecond))
+}
+
+// oneWorker is an account with one Worker.
+type oneWorker struct {
+	cloudflare.Deployer
+	server *cloudflaretest.Server
+	name   string
+}
+
+func (o oneWorker) Account(context.Context) (string, error) { return o.server.Instance, nil }
+
+func (o oneWorker) Doubt(string) {}
+
+func (o oneWorker) List(context.Context, string) ([]cloudflare.Site, error) {
+	return []cloudflare.Site{{Name: o.name, URL: o.server.URL}}, nil
+}
+
+// TestFiftySandboxesShareAWorker: fifty containers of two environments at once, on one real Worker.
+func TestFiftySandboxesShareAWorker(t *testing.T) {
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("starts 50 containers: set SANDBOX_TEST_LONG=1")
+	}
+	c := newChoosing(t)
+	const each = 25
+	refs := []driver.EnvironmentRef{c.ref, c.ref}
+	refs[1].EnvironmentID = "choosing-2"
+	var all []driver.Handle
+	for i, ref := range refs {
+		c.ref = ref
+		c.provision(fmt.Sprintf("image %d", i), "lite")
+		numbers := make([]int, each)
+		handles := make([]driver.Handle, each)
+		for n := range numbers {
+			numbers[n] = n
+		}
+		began := time.Now()
+		c.must(parallel.Each(8, numbers, func(n *int) error {
+			handles[*n] = c.spawn(fmt.Sprintf("did:plc:agent%d-%d", i, *n))
+			return nil
+		}))
+		t.Logf("%d sandboxes of %s came within %s", each, ref.EnvironmentID, time.Since(began).Round(time.Millisecond))
+		all = append(all, handles...)
+	}
+	began := time.Now()
+	c.must(parallel.Each(16, all, func(h *driver.Handle) error {
+		want := "image 0"
+		if h.EnvironmentID == refs[1].EnvironmentID {
+			want = "image 1"
+		}
+		r, err := sandbox.ExecRequest{Command: []string{"cat", "/etc/says"}}.Normalize()
+		if err != nil {
+			return err
+		}
+		res, err := c.x.Exec(t.Context(), *h, r)
+		if err == nil && string(res.Stdout) != want {
+			err = fmt.Errorf("sandbox %s says %q, want %q", h.SandboxID, res.Stdout, want)
+		}
+		return err
+	}))
+	t.Logf("a command in each of %d took %s in all", len(all), time.Since(began).Round(time.Millisecond))
+	c.must(parallel.Each(8, all[:10], func(h *driver.Handle) error { return c.x.Sleep(t.Context(), *h, sandbox.SleepStop) }))
+	c.account.API.ForgetCalls()
+	list, err := c.x.List(t.Context(), c.ref.LedgerID)
+	asleep := 0
+	for _, o := range list {
+		if o.State == sandbox.StateStopped {
+			asleep++
+		}
+	}
+	if err != nil || len(list) != len(all) || asleep != 10 || c.account.API.Calls().Most > 3 {
+		t.Errorf("%d sandboxes are listed, %d of them asleep, with %d calls: %v", len(list), asleep,
+			c.account.API.Calls().Most, err)
+	}
+	c.must(parallel.Each(8, all, func(h *driver.Handle) error { return c.x.Kill(t.Context(), *h) }))
+	for _, ref := range refs {
+		c.must(c.x.Deprovision(t.Context(), ref))
+	}
+	if left := c.account.API.Holding(); len(left) > 0 {
+		t.Errorf("the account still has %v", left)
+	}
+}
