@@ -155,7 +155,8 @@ func (o oneWorker) List(context.Context, string) ([]cloudflare.Site, error) {
 	return []cloudflare.Site{{Name: o.name, URL: o.server.URL}}, nil
 }
 
-// TestFiftySandboxesShareAWorker: fifty containers of two environments at once, on one real Worker.
+// TestFiftySandboxesShareAWorker: fifty containers of two environments at once, on one real Worker. One environment gets
+// another image, and so the Worker another version, while a command runs in each.
 func TestFiftySandboxesShareAWorker(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("starts 50 containers: set SANDBOX_TEST_LONG=1")
@@ -181,23 +182,33 @@ func TestFiftySandboxesShareAWorker(t *testing.T) {
 		t.Logf("%d sandboxes of %s came within %s", each, ref.EnvironmentID, time.Since(began).Round(time.Millisecond))
 		all = append(all, handles...)
 	}
-	began := time.Now()
-	c.must(parallel.Each(16, all, func(h *driver.Handle) error {
-		want := "image 0"
-		if h.EnvironmentID == refs[1].EnvironmentID {
-			want = "image 1"
-		}
-		r, err := sandbox.ExecRequest{Command: []string{"cat", "/etc/says"}}.Normalize()
-		if err != nil {
+	each50 := func(script string) error {
+		return parallel.Each(len(all), all, func(h *driver.Handle) error {
+			want := "image 0"
+			if h.EnvironmentID == refs[1].EnvironmentID {
+				want = "image 1"
+			}
+			r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()
+			if err != nil {
+				return err
+			}
+			res, err := c.x.Exec(t.Context(), *h, r)
+			if err == nil && (string(res.Stdout) != want || res.ExitCode != 0) {
+				err = fmt.Errorf("sandbox %s says %q and ends with %d, want %q", h.SandboxID, res.Stdout, res.ExitCode, want)
+			}
 			return err
-		}
-		res, err := c.x.Exec(t.Context(), *h, r)
-		if err == nil && string(res.Stdout) != want {
-			err = fmt.Errorf("sandbox %s says %q, want %q", h.SandboxID, res.Stdout, want)
-		}
-		return err
-	}))
+		})
+	}
+	began := time.Now()
+	c.must(each50("cat /etc/says"))
 	t.Logf("a command in each of %d took %s in all", len(all), time.Since(began).Round(time.Millisecond))
+	commands := make(chan error, 1)
+	go func() { commands <- each50("sleep 20; cat /etc/says") }()
+	time.Sleep(5 * time.Second) // all of them run
+	began = time.Now()
+	c.provision("another image", "lite")
+	t.Logf("meanwhile the Worker got another version within %s", time.Since(began).Round(time.Millisecond))
+	c.must(<-commands)
 	c.must(parallel.Each(8, all[:10], func(h *driver.Handle) error { return c.x.Sleep(t.Context(), *h, sandbox.SleepStop) }))
 	c.account.API.ForgetCalls()
 	list, err := c.x.List(t.Context(), c.ref.LedgerID)

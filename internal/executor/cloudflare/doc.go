@@ -112,8 +112,8 @@
 // A reconciler learns of starts, stops and usage from the list of the copy, every Config.Poll. No message can be lost,
 // and no address of the reconciler is needed: what one list misses the next one has. Environments that share a Worker
 // have one list. 10,000 sandboxes are 20 requests and 10,000 rows each time, which costs $4.20 a month at the list
-// prices of November 2026. A Durable Object that pushes would need a request for each of these changes, and its own time
-// in memory.
+// prices of November 2026. A Durable Object that pushes would need a request for each change, and its own time in
+// memory.
 //
 // # Calls of the API
 //
