@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -323,4 +324,37 @@ func TestTheContractOfRestrictedNetworks(t *testing.T) {
 		},
 		Image: dockertest.Busybox(t),
 	}, executortest.Outside{Host: "good.test", Other: "evil.test", PrivateCIDRs: r.egress.PrivateCIDRs})
+}
+
+// TestAGatewayThatWentWithItsEnvironmentStaysAway: others ask it meanwhile, as a reconciler's passes do.
+func TestAGatewayThatWentWithItsEnvironmentStaysAway(t *testing.T) {
+	t.Parallel()
+	r := newRestricted(t)
+	for round := range 4 {
+		if round > 0 {
+			spec := r.environment()
+			spec.Network = sandbox.NetworkRestricted
+			must(t, r.x.Provision(t.Context(), r.ref, spec))
+		}
+		done := make(chan struct{})
+		var asking sync.WaitGroup
+		for range 4 {
+			asking.Go(func() {
+				for {
+					_ = r.x.ServeCredentials(t.Context(), r.ref, nil) // it goes while it is asked
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			})
+		}
+		must(t, r.x.Deprovision(t.Context(), r.ref))
+		close(done)
+		asking.Wait()
+		if left := objectsOfLedger(t, r.ref.LedgerID); len(left) > 0 {
+			t.Fatalf("in round %d came back: %q", round, left)
+		}
+	}
 }

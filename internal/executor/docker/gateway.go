@@ -86,6 +86,36 @@ func (e *Executor) ensureGateway(ctx context.Context, ref driver.EnvironmentRef,
 		})
 }
 
+// reviveGateway starts a gateway that did not answer. Errors: NotFound if the engine has no guest volume of the
+// environment: its removal, which takes the gateway along, begins with those.
+func (e *Executor) reviveGateway(ctx context.Context, ref driver.EnvironmentRef) error {
+	c, err := e.lookUp(ctx, gatewayName(ref))
+	if err == nil && c.State.Running {
+		return e.startGateway(ctx, ref)
+	}
+	if err := e.checkProvisioned(ctx, ref); err != nil {
+		return err
+	}
+	err = e.startGateway(ctx, ref)
+	// Another caller may have removed the environment meanwhile. What was made since goes even if ctx has ended.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeLimit)
+	defer cancel()
+	gone := e.checkProvisioned(bounded, ref)
+	if !isCode(gone, sandbox.NotFound) {
+		return err
+	}
+	return errors.Join(gone, e.removeGateway(bounded, ref), e.removeRelay(bounded, relayRef{ref.LedgerID, ref.Instance}))
+}
+
+// checkProvisioned checks that an environment was provisioned, and not removed since. Errors: NotFound.
+func (e *Executor) checkProvisioned(ctx context.Context, ref driver.EnvironmentRef) error {
+	found, err := e.guestVolumes(ctx, ref)
+	if err == nil && len(found) == 0 {
+		return sandbox.Errorf(sandbox.NotFound, "docker: the engine has no environment %s", ref.EnvironmentID)
+	}
+	return err
+}
+
 // startGateway only starts the container.
 func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) error {
 	p, err := e.programFor(ctx, "gateway", ref.Instance, gateway.Binary)

@@ -137,10 +137,10 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removeNetworks(ctx, environmentLabels(ref, roleNetwork)); err != nil { // left by a crash
 		return err
 	}
-	if err := e.removeGateway(ctx, ref); err != nil {
+	if err := e.removeGuestVolumes(ctx, ref); err != nil { // first, so that nothing brings the gateway back
 		return err
 	}
-	if err := e.removeGuestVolumes(ctx, ref); err != nil {
+	if err := e.removeGateway(ctx, ref); err != nil {
 		return err
 	}
 	if err := e.removeImages(ctx, ref, roleTemplate); err != nil {
