@@ -155,14 +155,14 @@ func (o oneWorker) List(context.Context, string) ([]cloudflare.Site, error) {
 	return []cloudflare.Site{{Name: o.name, URL: o.server.URL}}, nil
 }
 
-// TestFiftySandboxesShareAWorker: fifty containers of two environments at once, on one real Worker. One environment gets
+// TestTwoHundredSandboxesShareAWorker: two hundred containers of two environments at once, on one real Worker. One environment gets
 // another image, and so the Worker another version, while a command runs in each.
-func TestFiftySandboxesShareAWorker(t *testing.T) {
+func TestTwoHundredSandboxesShareAWorker(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("starts 50 containers: set SANDBOX_TEST_LONG=1")
+		t.Skip("starts 200 containers: set SANDBOX_TEST_LONG=1")
 	}
 	c := newChoosing(t)
-	const each = 25
+	const each = 100
 	refs := []driver.EnvironmentRef{c.ref, c.ref}
 	refs[1].EnvironmentID = "choosing-2"
 	var all []driver.Handle
@@ -182,7 +182,7 @@ func TestFiftySandboxesShareAWorker(t *testing.T) {
 		t.Logf("%d sandboxes of %s came within %s", each, ref.EnvironmentID, time.Since(began).Round(time.Millisecond))
 		all = append(all, handles...)
 	}
-	each50 := func(script string) error {
+	inEach := func(script string) error {
 		return parallel.Each(len(all), all, func(h *driver.Handle) error {
 			want := "image 0"
 			if h.EnvironmentID == refs[1].EnvironmentID {
@@ -200,10 +200,10 @@ func TestFiftySandboxesShareAWorker(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	c.must(each50("cat /etc/says"))
+	c.must(inEach("cat /etc/says"))
 	t.Logf("a command in each of %d took %s in all", len(all), time.Since(began).Round(time.Millisecond))
 	commands := make(chan error, 1)
-	go func() { commands <- each50("sleep 20; cat /etc/says") }()
+	go func() { commands <- inEach("sleep 20; cat /etc/says") }()
 	time.Sleep(5 * time.Second) // all of them run
 	began = time.Now()
 	c.provision("another image", "lite")
