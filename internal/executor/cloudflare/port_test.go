@@ -63,6 +63,9 @@ func TestAnOperationIsAskedForAgainUntilItIsAnswered(t *testing.T) {
 		"with input":        {"same", 2, 1},
 		"without its input": {"it is missing", 0, 0},
 		"cancelled":         {silent, 1, 1},
+		"the last one":      {silent, 1, 1},
+
+		"of a container that has ended": {silent, 1, 1},
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %+v, want %+v", name, got[name], want)

@@ -29,7 +29,7 @@ function guest(closes, bytes) {
       close: async () => {},
     };
   };
-  return { ids, container: { getTcpPort: () => ({ connect }) } };
+  return { ids, container: { running: true, getTcpPort: () => ({ connect }) } };
 }
 
 const key = { bytes: () => new Uint8Array(32) };
@@ -41,8 +41,11 @@ for (const [name, closes, bytes, more] of [
   ["with input", 1, 0, { input: async () => new Blob(["input"]).stream() }],
   ["without its input", 0, 0, { input: () => Promise.reject(new Error("it is missing")) }],
   ["cancelled", 9, 0, { cancel: Promise.resolve() }],
+  ["the last one", 9, 0, { last: true }],
+  ["of a container that has ended", 9, 0, { ended: true }],
 ]) {
   const g = guest(closes, bytes);
+  g.container.running = !more.ended;
   const end = await work(g.container, key, { request: { op: "save" }, ...more }).then(({ data }) => data, (e) => e.message);
   ends[name] = { end, connections: g.ids.length, ids: new Set(g.ids.filter((id) => id !== null)).size };
 }

@@ -43,7 +43,7 @@ export class Data {
     const upload = new Upload(this.bucket, objectOf(name));
     const request = { op: "save", path: base64(directory), save: { unless: this.store.saved(), limit, end } };
     try {
-      const saving = work(this.container, this.key, { request, take: (payload) => upload.write(payload) });
+      const saving = work(this.container, this.key, { request, take: (payload) => upload.write(payload), last: end });
       const result = await inTime(saving, saveLimit, "the guest");
       const { data = "" } = result;
       this.store.used(cpuOf(result), this.now());

@@ -69,6 +69,8 @@ export interface Work {
   take?: (payload: Uint8Array) => Promise<void>;
   // cancel cancels the operation once it resolves.
   cancel?: Promise<void>;
+  // last: the operation ends every program, as the deadline does. A guest that does not answer has ended by itself.
+  last?: boolean;
 }
 
 // OperationFailed is the error of an operation that the guest could not carry out.
@@ -86,9 +88,11 @@ export class OperationFailed extends Error {
 export const problemNotFound = "not_found";
 
 // attempts is how often a connection is made whose guest closes it before it answers, as in a flood of connections or on
-// a busy machine. retryPause is between two, in milliseconds.
+// a busy machine. retryPause is between two, in milliseconds. retryLimit is the timeout for the first byte of the answer
+// to a later one: a guest that has died meanwhile may not even close the connection.
 const attempts = 3;
 const retryPause = 100;
+const retryLimit = 10_000;
 
 // work runs an operation in the guest and returns its result. Errors: OperationFailed.
 export async function work(container: Container, key: Key, w: Work): Promise<Result> {
@@ -96,19 +100,19 @@ export async function work(container: Container, key: Key, w: Work): Promise<Res
   let cancelled = false;
   void w.cancel?.then(() => (cancelled = true)).catch(() => undefined);
   for (let left = attempts; ; left--) {
-    const result = await attempt(container, key, { ...w, request });
+    const result = await attempt(container, key, { ...w, request }, left < attempts && w.input === undefined ? retryLimit : null);
     if (result?.problem) throw new OperationFailed(result.problem, `operation ${request.op}: ${result.message}`);
     if (result !== null) return result;
-    if (left === 1 || cancelled) {
+    if (left > 1 && !cancelled && w.last !== true) await new Promise((resolve) => setTimeout(resolve, retryPause));
+    if (left === 1 || cancelled || w.last === true || !container.running) {
       throw new Error(`operation ${request.op}: the guest closed the connection without a result`);
     }
-    await new Promise((resolve) => setTimeout(resolve, retryPause));
   }
 }
 
 // attempt runs an operation on a connection of its own. It returns null if the guest closed the connection before it
-// answered.
-async function attempt(container: Container, key: Key, w: Work): Promise<Result | null> {
+// answered, or did not answer within a timeout, if there is one.
+async function attempt(container: Container, key: Key, w: Work, limit: number | null): Promise<Result | null> {
   const input = await w.input?.();
   const socket = await open(container, key.bytes(), purposeOperation);
   void w.cancel?.then(() => socket.close()).catch(() => undefined); // the reader below sees the end
@@ -118,7 +122,9 @@ async function attempt(container: Container, key: Key, w: Work): Promise<Result 
     const sending = send(socket.writable, w.request, input);
     sending.catch(() => undefined); // the result shows whether the guest got the input
     const reader = (socket.readable as ReadableStream<Uint8Array>).getReader();
-    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+    const first = reader.read();
+    if (limit !== null && !(await within(first, limit))) return null;
+    for (let piece = await first; !piece.done; piece = await reader.read()) {
       answered = true;
       for (const payload of scanner.scan(piece.value)) await w.take?.(payload);
       const result = scanner.result();
