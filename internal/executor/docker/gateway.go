@@ -86,27 +86,6 @@ func (e *Executor) ensureGateway(ctx context.Context, ref driver.EnvironmentRef,
 		})
 }
 
-// reviveGateway starts a gateway that did not answer. Errors: NotFound if the engine has no guest volume of the
-// environment: its removal, which takes the gateway along, begins with those.
-func (e *Executor) reviveGateway(ctx context.Context, ref driver.EnvironmentRef) error {
-	c, err := e.lookUp(ctx, gatewayName(ref))
-	if err == nil && c.State.Running {
-		return e.startGateway(ctx, ref)
-	}
-	if err := e.checkProvisioned(ctx, ref); err != nil {
-		return err
-	}
-	err = e.startGateway(ctx, ref)
-	// Another caller may have removed the environment meanwhile. What was made since goes even if ctx has ended.
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeLimit)
-	defer cancel()
-	gone := e.checkProvisioned(bounded, ref)
-	if !isCode(gone, sandbox.NotFound) {
-		return err
-	}
-	return errors.Join(gone, e.removeGateway(bounded, ref), e.removeRelay(bounded, relayRef{ref.LedgerID, ref.Instance}))
-}
-
 // checkProvisioned checks that an environment was provisioned, and not removed since. Errors: NotFound.
 func (e *Executor) checkProvisioned(ctx context.Context, ref driver.EnvironmentRef) error {
 	found, err := e.guestVolumes(ctx, ref)
@@ -151,7 +130,26 @@ func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) 
 	})
 }
 
+// createGateway creates the container, with its volume and image. Errors: NotFound if the engine has no guest volume of
+// the environment: its removal, which takes the gateway along, begins with those.
 func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef, reference string, p program) error {
+	if err := e.checkProvisioned(ctx, ref); err != nil {
+		return err
+	}
+	err := e.createGatewayParts(ctx, ref, reference, p)
+	// Another caller may have removed the environment meanwhile. What was made since goes even if ctx has ended.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeLimit)
+	defer cancel()
+	gone := e.checkProvisioned(bounded, ref)
+	if !isCode(gone, sandbox.NotFound) {
+		return err
+	}
+	return errors.Join(gone, e.removeGateway(bounded, ref), e.removeRelay(bounded, relayRef{ref.LedgerID, ref.Instance}))
+}
+
+func (e *Executor) createGatewayParts(
+	ctx context.Context, ref driver.EnvironmentRef, reference string, p program,
+) error {
 	if err := e.ensureVolume(ctx, egressVolume(ref), environmentLabels(ref, roleEgress)); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (e *Executor) closeGatewayClient(ref driver.EnvironmentRef) {
 }
 
 // callGateway calls the gateway. It starts a missing gateway first, and waits for one that has just started.
-// Errors: Failed if the gateway refuses, Unavailable if it does not answer, NotFound as reviveGateway.
+// Errors: Failed if the gateway refuses, Unavailable if it does not answer, NotFound as createGateway.
 func (e *Executor) callGateway(ctx context.Context, ref driver.EnvironmentRef, what string,
 	do func(context.Context, *control.Client) error) error {
 	l := e.gatewayClientOf(ref)
@@ -61,7 +61,7 @@ func (e *Executor) callGateway(ctx context.Context, ref driver.EnvironmentRef, w
 			return false, sandbox.Errorf(sandbox.Failed, "docker: gateway of environment %s: %s: %w",
 				ref.EnvironmentID, what, last)
 		default:
-			return false, e.reviveGateway(ctx, ref)
+			return false, e.startGateway(ctx, ref)
 		}
 	})
 	if isCode(err, sandbox.Timeout) {
