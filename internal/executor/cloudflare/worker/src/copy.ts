@@ -1,6 +1,8 @@
 // A copy in D1 of the state of all Durable Objects. Durable Objects cannot be listed by name, and a request to one
 // wakes it.
 
+import { prepare } from "./tables";
+
 export const schema = [
   // One row for each existing sandbox. view is its status, as its Durable Object returns it.
   `CREATE TABLE IF NOT EXISTS sandboxes (
@@ -45,15 +47,12 @@ export interface Lease {
 // page is the maximum number of sandboxes in one answer: about half a megabyte.
 const page = 500;
 
-// prepared holds the databases in which the schema exists.
-const prepared = new WeakSet<D1Database>();
-
 export class Copy {
   constructor(private readonly db: D1Database) {}
 
   // put writes a sandbox and its lease. If view is null, it deletes the sandbox's row. If lease is null, D1 has it.
   async put(ledger: string, id: string, view: unknown, lease: Lease | null): Promise<void> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const row =
       view === null
         ? this.db.prepare(`DELETE FROM sandboxes WHERE ledger = ? AND id = ?`).bind(ledger, id)
@@ -63,7 +62,7 @@ export class Copy {
 
   // list returns the sandboxes of a ledger whose ids follow the given one, in the order of their ids.
   async list(ledger: string, after: string): Promise<{ sandboxes: { id: string; view: unknown }[]; more: boolean }> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const { results } = await this.db
       .prepare(`SELECT id, view FROM sandboxes WHERE ledger = ? AND id > ? ORDER BY id LIMIT ?`)
       .bind(ledger, after, page + 1)
@@ -74,7 +73,7 @@ export class Copy {
 
   // one returns the id of a sandbox of an environment, null if there is none.
   async one(ledger: string, environment: string): Promise<string | null> {
-    await this.prepare();
+    await prepare(this.db, schema);
     return await this.db
       .prepare(`SELECT id FROM sandboxes WHERE ledger = ? AND view ->> '$.settings.environment_id' = ? LIMIT 1`)
       .bind(ledger, environment)
@@ -83,7 +82,7 @@ export class Copy {
 
   // remove deletes the leases of an environment.
   async remove(ledger: string, environment: string): Promise<void> {
-    await this.prepare();
+    await prepare(this.db, schema);
     await this.db.prepare(`DELETE FROM sandbox_leases WHERE ledger = ? AND environment_id = ?`).bind(ledger, environment).run();
   }
 
@@ -101,11 +100,5 @@ export class Copy {
         l.id, ledger, sandbox, l.generation, l.agent_did, l.environment_id, l.environment_type,
         l.leased_at, l.last_activity, l.ttl_ms, l.sleep_after, l.expiry_conditions, l.status,
       );
-  }
-
-  private async prepare(): Promise<void> {
-    if (prepared.has(this.db)) return;
-    await this.db.batch(schema.map((statement) => this.db.prepare(statement)));
-    prepared.add(this.db);
   }
 }

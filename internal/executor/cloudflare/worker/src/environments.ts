@@ -1,6 +1,8 @@
 // The environments of a ledger that share this Worker, in D1: which image each has now.
 
+import { schema as copySchema } from "./copy";
 import { Failure } from "./errors";
+import { prepare } from "./tables";
 
 const schema = [
   // image is the image as the environment names it, prepared the same image as starts choose it. A removed environment
@@ -24,15 +26,12 @@ export interface Environment {
 // kept is for how long a removed environment stays, in milliseconds: figures are compared for a week.
 const kept = 10 * 24 * 3600 * 1000;
 
-// prepared holds the databases in which the schema exists.
-const prepared = new WeakSet<D1Database>();
-
 export class Environments {
   constructor(private readonly db: D1Database) {}
 
   // put adds or changes an environment. It returns false if the ledger is closed.
   async put(ledger: string, id: string, image: Image, now: number): Promise<boolean> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const [, , open] = await this.db.batch<{ closed: number }>([
       this.db.prepare(`INSERT OR IGNORE INTO ledgers (id, since) VALUES (?1, ?2)`).bind(ledger, now),
       this.db
@@ -47,7 +46,7 @@ export class Environments {
 
   // list returns the environments of a ledger, those that were removed of late among them, and since when it has any.
   async list(ledger: string): Promise<{ since: number; environments: Environment[] }> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const [ledgers, environments] = await this.db.batch([
       this.db.prepare(`SELECT since FROM ledgers WHERE id = ?`).bind(ledger),
       this.db
@@ -61,7 +60,7 @@ export class Environments {
 
   // remove removes an environment, with what it has beside its sandboxes. The caller knows that it has no sandboxes.
   async remove(ledger: string, id: string, now: number): Promise<void> {
-    await this.prepare();
+    await prepare(this.db, schema);
     await this.db.batch([
       this.db
         .prepare(`UPDATE environments SET removed_at = ?3 WHERE ledger = ?1 AND id = ?2 AND removed_at IS NULL`)
@@ -73,7 +72,8 @@ export class Environments {
   // close closes a ledger that has neither environments nor sandboxes, so that this Worker can be deleted. It returns
   // whether the ledger is closed.
   async close(ledger: string): Promise<boolean> {
-    await this.prepare();
+    await prepare(this.db, schema);
+    await prepare(this.db, copySchema); // of sandboxes
     const [, state] = await this.db.batch<{ closed: number }>([
       this.db
         .prepare(`UPDATE ledgers SET closed = 1 WHERE id = ?1
@@ -83,12 +83,6 @@ export class Environments {
       this.db.prepare(`SELECT closed FROM ledgers WHERE id = ?1`).bind(ledger),
     ]);
     return state?.results[0]?.closed !== 0;
-  }
-
-  private async prepare(): Promise<void> {
-    if (prepared.has(this.db)) return;
-    await this.db.batch(schema.map((statement) => this.db.prepare(statement)));
-    prepared.add(this.db);
   }
 }
 

@@ -1,5 +1,5 @@
-// The Worker of one environment, or of all those of a ledger that share one. It authenticates each request with its key, and passes it to the Durable Object of the
-// sandbox:
+// The Worker of one environment, or of all those of a ledger that share one. It authenticates each request with its key,
+// and passes it to the Durable Object of the sandbox:
 //
 //   GET    /v1/instance                                   names this instance and its image
 //   GET    /v1/instances/I/ledgers/L/sandboxes            lists sandboxes after the id in ?after; wakes none
@@ -96,7 +96,6 @@ async function serveEnvironment(request: Request, path: EnvironmentPath, signed:
     case "GET all":
       return Response.json(await environments.list(ledger));
     case "DELETE all":
-      await new Copy(env.DB).list(ledger, ""); // it makes the table that close asks
       return Response.json({ closed: await environments.close(ledger) });
     case "PUT one": {
       const image = parseImage(await wholeBody(request, signed));

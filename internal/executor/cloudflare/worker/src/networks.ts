@@ -3,6 +3,7 @@
 
 import { Failure } from "./errors";
 import type { Egress } from "./policy";
+import { prepare, removeRows } from "./tables";
 
 const schema = [
   // run and line are the position of the log's last line (sandbox.EgressPosition). egress is null until rules are set.
@@ -45,15 +46,12 @@ const kept = 100_000;
 const page = 20;
 export const maxLines = 200;
 
-// prepared holds the databases in which the schema exists.
-const prepared = new WeakSet<D1Database>();
-
 export class Networks {
   constructor(private readonly db: D1Database) {}
 
   // put sets the rules of an environment.
   async put(ledger: string, environment: string, egress: Egress, now: number): Promise<void> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const rules = JSON.stringify(egress);
     await this.db
       .prepare(`INSERT INTO networks (ledger, environment, egress, run) VALUES (?1, ?2, ?3, ?4)
@@ -64,7 +62,7 @@ export class Networks {
 
   // rules returns null for an environment without rules.
   async rules(ledger: string, environment: string): Promise<Egress | null> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const text = await this.db
       .prepare(`SELECT egress FROM networks WHERE ledger = ? AND environment = ?`)
       .bind(ledger, environment)
@@ -74,7 +72,7 @@ export class Networks {
 
   // list returns the environments of a ledger that have rules or a log.
   async list(ledger: string): Promise<string[]> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const { results } = await this.db
       .prepare(`SELECT environment FROM networks WHERE ledger = ? ORDER BY environment`)
       .bind(ledger)
@@ -84,7 +82,7 @@ export class Networks {
 
   // append adds a batch of lines to the log. It is idempotent: a repeated batch is stored once.
   async append(ledger: string, environment: string, batch: string, lines: Line[], now: number): Promise<void> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const where = `ledger = ?1 AND environment = ?2`;
     await this.db.batch([
       this.db
@@ -107,7 +105,7 @@ export class Networks {
 
   // lines returns the oldest lines after a position: one page.
   async lines(ledger: string, environment: string, run: number, line: number): Promise<PlacedLine[]> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const { results } = await this.db
       .prepare(`SELECT run, last_line, records FROM egress_lines
         WHERE ledger = ?1 AND environment = ?2 AND (run > ?3 OR run = ?3 AND last_line > ?4)
@@ -123,15 +121,8 @@ export class Networks {
 
   // remove deletes the rules and the log of an environment.
   async remove(ledger: string, environment: string): Promise<void> {
-    await this.prepare();
-    const from = (table: string) => `DELETE FROM ${table} WHERE ledger = ? AND environment = ?`;
-    await this.db.batch(["networks", "egress_lines"].map((t) => this.db.prepare(from(t)).bind(ledger, environment)));
-  }
-
-  private async prepare(): Promise<void> {
-    if (prepared.has(this.db)) return;
-    await this.db.batch(schema.map((statement) => this.db.prepare(statement)));
-    prepared.add(this.db);
+    await prepare(this.db, schema);
+    await removeRows(this.db, ["networks", "egress_lines"], ledger, environment);
   }
 }
 

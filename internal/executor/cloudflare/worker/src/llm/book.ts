@@ -2,6 +2,7 @@
 // limits and records the call: so sandboxes that race cannot exceed them, and no call is sent without its record. The
 // ledger reads the journal; internal/gateway/llm/book.go keeps the same on Docker.
 
+import { prepare, removeRows } from "../tables";
 import { type Tokens, totalOf } from "./price";
 import { type LLMSettings, type Route, type Use } from "./settings";
 import { seal, unseal } from "./seal";
@@ -63,9 +64,6 @@ export type Total = Use & { scope: "lease" | "month" | "budget"; reserved: numbe
 const pageLines = 500;
 const maxUnread = 200_000;
 
-// prepared holds the databases in which the schema exists.
-const prepared = new WeakSet<D1Database>();
-
 // limited is what counts for the limits of a call: ended calls from the sums, then running ones with what they reserve.
 const limited = `scopes (scope) AS (VALUES ('lease'), ('month'), ('budget')),
   total (scope, reserved, usd, requests, tokens) AS (
@@ -87,7 +85,7 @@ export class Book {
   // put sets the settings of an environment. It raises the sums of the month to what the ledger has recorded, because a
   // new database has none.
   async put(ledger: string, environment: string, digest: string, s: LLMSettings, keys: string[], now: number): Promise<void> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const sealed = await seal(keys[0] ?? "", `${ledger}/${environment}`, JSON.stringify(s));
     const raise = Object.entries(s.recorded).map(([route, { usd, requests, tokens }]) =>
       this.db
@@ -114,7 +112,7 @@ export class Book {
 
   // settings returns null before put.
   async settings(ledger: string, environment: string, keys: string[]): Promise<LLMSettings | null> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const sealed = await this.db
       .prepare(`SELECT sealed FROM llm WHERE ledger = ? AND environment = ?`)
       .bind(ledger, environment)
@@ -186,7 +184,7 @@ export class Book {
 
   // running returns the calls of a sandbox that have not ended by the journal, with the tokens that they reserve.
   async running(ledger: string, environment: string, sandbox: string): Promise<{ call: Call; reserved: number }[]> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const { results } = await this.db
       .prepare(`SELECT record, tokens FROM llm_calls
         WHERE ledger = ? AND environment = ? AND running = 1 AND sandbox = ?`)
@@ -206,7 +204,7 @@ export class Book {
   // page returns the oldest lines after a position, which the ledger has recorded up to there. A position that the
   // journal has not reached is of another journal: a new run follows it.
   async page(ledger: string, environment: string, run: number, line: number): Promise<Page> {
-    await this.prepare();
+    await prepare(this.db, schema);
     const where = `ledger = ?1 AND environment = ?2`;
     const at = [ledger, environment, run, line];
     const all = await this.db.batch<Record<string, unknown>>([
@@ -238,15 +236,8 @@ export class Book {
 
   // remove deletes the settings, the journal and the sums of an environment.
   async remove(ledger: string, environment: string): Promise<void> {
-    await this.prepare();
-    const from = (table: string) => `DELETE FROM ${table} WHERE ledger = ? AND environment = ?`;
-    await this.db.batch(["llm", "llm_calls", "llm_sums"].map((t) => this.db.prepare(from(t)).bind(ledger, environment)));
-  }
-
-  private async prepare(): Promise<void> {
-    if (prepared.has(this.db)) return;
-    await this.db.batch(schema.map((statement) => this.db.prepare(statement)));
-    prepared.add(this.db);
+    await prepare(this.db, schema);
+    await removeRows(this.db, ["llm", "llm_calls", "llm_sums"], ledger, environment);
   }
 }
 
