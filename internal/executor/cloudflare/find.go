@@ -144,14 +144,12 @@ func (e *Executor) ask(ctx context.Context, ledgerID, name, instance string) (*d
 	if !ok {
 		return nil, nil // another process may have made it
 	}
-	p := place{name: s.Name, shared: true, site: s}
-	w, err := e.sharedLine(s)
+	p, err := e.sharedAt(ctx, driver.EnvironmentRef{LedgerID: ledgerID, Instance: instance}, s)
 	if err != nil {
 		return nil, err
 	}
-	ref := driver.EnvironmentRef{LedgerID: ledgerID, Instance: instance}
-	if p.environments, err = environmentsOf(ctx, w, ref); err != nil {
-		return nil, nil //nolint:nilerr // locate asks again
+	if p.unanswered != nil {
+		return nil, nil // locate asks again
 	}
 	if err := e.learnShared(ledgerID, p); err != nil {
 		return nil, err

@@ -83,12 +83,20 @@ func (e *Executor) siteNamed(ctx context.Context, name string) (Site, error) {
 
 // sharedPlace returns the deployment that environments of a ledger share, as it is now, or was a moment ago.
 func (e *Executor) sharedPlace(ctx context.Context, ref driver.EnvironmentRef, fresh bool) (place, error) {
-	p := place{name: SharedName(ref.LedgerID), shared: true}
-	var err error
-	if p.site, err = e.sharedSite(ctx, p.name, fresh); err != nil || p.site.URL == "" {
-		return p, err
+	site, err := e.sharedSite(ctx, SharedName(ref.LedgerID), fresh)
+	if err != nil {
+		return place{}, err
 	}
-	w, err := e.sharedLine(p.site)
+	return e.sharedAt(ctx, ref, site)
+}
+
+// sharedAt is sharedPlace where the site is known.
+func (e *Executor) sharedAt(ctx context.Context, ref driver.EnvironmentRef, site Site) (place, error) {
+	p := place{name: SharedName(ref.LedgerID), shared: true, site: site}
+	if site.URL == "" {
+		return p, nil
+	}
+	w, err := e.sharedLine(site)
 	if err != nil {
 		return p, err
 	}

@@ -109,8 +109,8 @@ func (e *Executor) prepare(ctx context.Context, ref driver.EnvironmentRef,
 
 // pin gives a deployment the images that starts need beside its own. What no sandbox needs leaves the map of images
 // with the next upload, and the registry when the next image is sent. Errors: CapacityExceeded.
-func (d *Deployment) pin(p place, pinned pins, environmentID string) error {
-	d.Images = pinned.with(d.Image)
+func (d *Deployment) pin(p place, pinned pins, environmentID string, others ...string) error {
+	d.Images = pinned.with(append(others, d.Image)...)
 	if len(d.Images) > MaxImages {
 		return pinned.full(environmentID)
 	}

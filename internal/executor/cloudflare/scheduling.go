@@ -211,10 +211,10 @@ func (p pins) keeps(digest string) bool {
 	return needed || recorded
 }
 
-// with returns the map of images that a deployment gets with a new one.
-func (p pins) with(reference string) map[string]string {
+// with returns the map of images that a deployment gets with new ones.
+func (p pins) with(references ...string) map[string]string {
 	all := maps.Clone(p.needed)
-	maps.Copy(all, byName(reference))
+	maps.Copy(all, byName(references...))
 	return all
 }
 

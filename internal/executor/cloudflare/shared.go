@@ -3,7 +3,6 @@ package cloudflare
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -202,16 +201,15 @@ func (e *Executor) deployShared(
 	if err != nil {
 		return Site{}, err
 	}
-	pinned := e.pinsOf(ctx, ref, p)
-	d.Images = pinned.needed
+	var images []string
 	for _, a := range arriving {
-		maps.Copy(d.Images, byName(a.image))
+		images = append(images, a.image)
 	}
-	if len(d.Images) > MaxImages {
-		return Site{}, pinned.full(ref.EnvironmentID)
+	if err := d.pin(p, e.pinsOf(ctx, ref, p), ref.EnvironmentID, images...); err != nil {
+		return Site{}, err
 	}
 	if p.site.Name != "" && len(d.Differences(p.site)) == 0 {
-		return p.site, nil // an upload would only drop images, and resets the Durable Objects
+		return p.site, nil
 	}
 	site, err := e.deployer.Deploy(ctx, d)
 	e.changed()
