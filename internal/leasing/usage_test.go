@@ -135,8 +135,8 @@ func TestACrashLosesNoMoreThanOneHeartbeatOfCPU(t *testing.T) {
 	})
 }
 
-// TestCPUTimeIsCountedFromAnUnseenStart: a sandbox that sleeps stops while nobody looks, and is started again. The
-// backend then counts from zero: what it uses is counted in full, whether that is more or less than before its sleep.
+// TestCPUTimeIsCountedFromAnUnseenStart: a sandbox stops in its sleep, the ledger does not notice, and a wake starts it.
+// The backend then counts from zero: what it uses is counted in full, whether more or less than before its sleep.
 func TestCPUTimeIsCountedFromAnUnseenStart(t *testing.T) {
 	wakeTwice := func(w *world, fails sandbox.Code) {
 		if _, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: annLease}); sandbox.CodeOf(err) != fails {

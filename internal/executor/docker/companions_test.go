@@ -323,7 +323,7 @@ func TestCompanionsFollowASandboxThatWasRestartedByHand(t *testing.T) {
 	w.release(l)
 }
 
-// An engine that is restarted ends paused containers. Nobody looks before the lease is used again.
+// A restarted engine ends paused containers. The ledger notices nothing before the lease is used again.
 func TestCompanionsStartWithASandboxThatStoppedUnseenInItsSleep(t *testing.T) {
 	t.Parallel()
 	w := newCompanionWorld(t, func(*sandbox.Companion, *sandbox.EnvironmentSpec) {})

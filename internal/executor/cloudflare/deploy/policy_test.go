@@ -197,7 +197,7 @@ type crowd struct {
 	mu           sync.Mutex // guards what follows
 	sandboxes    []map[string]any
 	environments []cloudflare.Environment
-	since        time.Time // is told of all environments
+	since        time.Time // when the first environment came, as the Worker says
 	asked        int
 	fails        func(n int) bool // the n-th request; nil for none
 	closed, down bool
