@@ -1,6 +1,7 @@
 package cloudflare_test
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"strings"
@@ -83,6 +84,46 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	// It ended right after its last request. The alarm, or the runtime, tells of it later.
 	if p := w.wantPeriods(crashes, cloudflare.CauseCrash); p[0].StoppedAt.After(crashed.Add(check)) {
 		t.Errorf("it crashed at %s, and is recorded to have ended at %s", crashed, p[0].StoppedAt)
+	}
+}
+
+//go:embed testdata/endinalarm.js
+var endInAlarm string
+
+// TestContainersThatEndDuringAnAlarm: no request and no other alarm tells that they have ended.
+func TestContainersThatEndDuringAnAlarm(t *testing.T) {
+	t.Parallel()
+	cloudflaretest.Need(t)
+	script, err := cloudflare.Script()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const check = 15 * time.Second
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check, Script: string(script) + endInAlarm})
+	w := &world{t, server, server.Worker()}
+	w.each(map[string]func(*world){
+		"by itself": func(w *world) {
+			h := w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) { s.Env = map[string]string{"ENDS": "in an alarm"} })
+			w.wantListed(h, cloudflare.CauseCrash, time.Now().Add(3*check))
+		},
+		"at its deadline": func(w *world) {
+			deadline := time.Now().Add(check * 2 / 3)
+			h := w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) { s.Deadline = deadline })
+			w.wantListed(h, cloudflare.CauseDeadline, deadline.Add(2*check))
+		},
+	})
+}
+
+// wantListed waits until a list has the end of a container. It sends no request to the sandbox's object.
+func (w *world) wantListed(h driver.Handle, want cloudflare.Cause, limit time.Time) {
+	w.Helper()
+	for ; ; time.Sleep(200 * time.Millisecond) {
+		switch s, _ := w.find(h); {
+		case s.Period.Cause == want:
+			return
+		case s.Period.Cause != "" || time.Now().After(limit):
+			w.Fatalf("it is listed with %+v, want it ended by %q", s.Period, want)
+		}
 	}
 }
 

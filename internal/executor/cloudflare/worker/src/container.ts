@@ -11,8 +11,8 @@ import { inTime, within } from "./wait";
 // stopGrace is how long a container may take to end after SIGTERM, in milliseconds. The guest gives its programs 8 s.
 const stopGrace = 10_000;
 
-// destroyLimit is the timeout for the platform to end a container, in milliseconds.
-const destroyLimit = 30_000;
+// platformLimit is the timeout for the platform to end a container, or to take its inactivity timeout, in milliseconds.
+const platformLimit = 30_000;
 
 // endPoll is how often a stop checks whether the container has ended. endLimit is how long the platform may take to
 // report how it ended. Both are in milliseconds.
@@ -87,7 +87,7 @@ export class Box {
     try {
       const settings = this.store.row()?.settings;
       if (!this.intercepted && settings !== undefined) await this.intercept(settings);
-      await this.container.setInactivityTimeout(this.times.inactivity);
+      await inTime(this.container.setInactivityTimeout(this.times.inactivity), platformLimit, "the platform");
     } catch (error) {
       if (this.container.running) console.error(`keep the container alive: ${text(error)}`); // the next alarm retries
     }
@@ -202,7 +202,7 @@ export class Box {
 
   private async destroy(): Promise<void> {
     try {
-      await inTime(this.container.destroy(), destroyLimit, "the platform");
+      await inTime(this.container.destroy(), platformLimit, "the platform");
     } catch (error) {
       throw new Failure("unknown_outcome", `end its container: ${text(error)} (retry)`);
     }

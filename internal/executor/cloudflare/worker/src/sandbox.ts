@@ -166,9 +166,9 @@ export class Sandbox extends DurableObject<Env> {
     try {
       this.uses.flush();
       await this.flushLog();
-      await this.notice();
       await this.measure();
       await this.box.keepAlive();
+      await this.notice();
       await this.inTurn(() => this.endWhatIsDue());
     } catch (error) {
       console.error(`alarm: ${text(error)}`);
@@ -440,20 +440,20 @@ export class Sandbox extends DurableObject<Env> {
     const row = this.store.row();
     if (row === null) return null;
     if (deadline(row.settings) <= now) return "its deadline";
-    return expiry(row) <= now && !(this.box.running && this.uses.busyUntil(now) > now) ? "its ttl" : null;
+    return expiry(row) <= now && !(this.store.open && this.uses.busyUntil(now) > now) ? "its ttl" : null;
   }
 
   // endsAt is when a sleeping sandbox ends for good; null if it has ended or does not sleep.
   private endsAt(): number | null {
     const row = this.store.row();
-    if (row === null || this.box.running || expiry(row) <= Date.now()) return null;
+    if (row === null || this.store.open || expiry(row) <= Date.now()) return null;
     return expiry(row);
   }
 
-  // due says when the container must stop next, and why.
+  // due says when the container must stop next, and why. One that has ended stays due until its end is recorded.
   private due(): { at: number; cause: Cause } | null {
     const row = this.store.row();
-    if (row === null || !this.box.running) return null;
+    if (row === null || !this.store.open) return null;
     const { ttl_ms, sleep_after_ms } = row.settings;
     const used = Math.max(row.used_at, this.uses.busyUntil(Date.now()));
     let next: { at: number; cause: Cause } = { at: deadline(row.settings), cause: "deadline" };
@@ -462,8 +462,8 @@ export class Sandbox extends DurableObject<Env> {
     return next;
   }
 
-  // arm sets the alarm to what is due next. While the container runs, the alarm comes more often: the platform ends a
-  // container after its inactivity timeout, and the end of a command may never be reported.
+  // arm sets the alarm to what is due next. Until the end of the container is recorded, the alarm comes more often: the
+  // platform ends a container after its inactivity timeout, and the end of a command may never be reported.
   private async arm(): Promise<void> {
     const owed = this.store.owes() ? Date.now() + retry : null;
     const at = earliest(this.due()?.at ?? this.endsAt() ?? this.store.purgeAt(), owed);
@@ -474,7 +474,7 @@ export class Sandbox extends DurableObject<Env> {
     }
     const { ttl_ms = 0, sleep_after_ms = 0 } = this.store.row()?.settings ?? {};
     const check = this.busy ? this.pace.busyCheck : this.pace.check;
-    const limits = [ttl_ms, sleep_after_ms, check].filter((ms) => ms > 0 && this.box.running);
+    const limits = [ttl_ms, sleep_after_ms, check].filter((ms) => ms > 0 && this.store.open);
     const next = Math.min(at, ...limits.map((ms) => Date.now() + ms));
     // An earlier alarm sets the next one itself. Setting an alarm costs a row.
     if (this.armed !== null && this.armed <= next && this.armed > Date.now()) return;
@@ -494,7 +494,7 @@ export class Sandbox extends DurableObject<Env> {
     const last = this.store.lastPeriod();
     return {
       settings: withoutSecrets(row.settings),
-      state: last?.stopped_at === null ? "running" : "stopped",
+      state: this.store.open ? "running" : "stopped",
       created_at: row.created_at,
       used_at: row.used_at,
       saved_at: this.store.savedAt(),
@@ -599,12 +599,14 @@ const askLimit = 500;
 // busyShare is the share of one CPU from which on a container counts as busy.
 const busyShare = 0.05;
 
-// soon runs an operation in the guest, and cancels it after askLimit.
+// soon runs an operation in the guest. After askLimit it fails and cancels the operation, without waiting for its end: a
+// connection to a container that has ended may hang, and the alarm has more to do.
 async function soon<T>(ask: (cancel: Promise<void>) => Promise<T>): Promise<T> {
   let giveUp = () => {};
   const asking = ask(new Promise<void>((resolve) => (giveUp = resolve)));
-  if (!(await within(asking, askLimit))) giveUp();
-  return asking;
+  if (await within(asking, askLimit)) return asking;
+  giveUp();
+  throw new Error(`the guest did not answer within ${askLimit} ms`);
 }
 
 // retry is the time until the next attempt after a failed alarm, or a failed update of D1 or R2, in milliseconds.

@@ -191,6 +191,11 @@ export class Store {
     return this.sql.exec<{ [K in keyof Period]: Period[K] }>(`SELECT * FROM periods ORDER BY incarnation DESC LIMIT 1`).toArray()[0] ?? null;
   }
 
+  // open: the end of the last period is not recorded. Its container may have ended.
+  get open(): boolean {
+    return this.lastPeriod()?.stopped_at === null;
+  }
+
   // begin records a start and returns its number.
   begin(now: number): number {
     const incarnation = (this.lastPeriod()?.incarnation ?? 0) + 1;
