@@ -179,10 +179,12 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error) error {
 	if err == nil {
 		var telling sync.WaitGroup
+		told, stop := context.WithCancel(ctx)
 		if listsChannel(c) && c.State == dockerapi.StateRunning {
-			telling.Go(func() { e.endNow(ctx, h) })
+			telling.Go(func() { e.endNow(told, h) })
 		}
 		err = e.removeContainer(ctx, c.ID)
+		stop() // nobody is left to be told: it would dial again
 		telling.Wait()
 	}
 	if err != nil && !isCode(err, sandbox.NotFound) {
