@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -80,4 +81,43 @@ func TestAConditionIsKnownAgainAfterTheClockWasSetBack(t *testing.T) {
 			t.Errorf("one of an hour ahead was answered %v", err)
 		}
 	})
+}
+
+// A lease ends while its backend puts the sandbox to sleep, which may save a large disk, or wakes it. The sandbox is killed
+// at once, and not after that.
+func TestAnEndInterruptsASleepAndAWake(t *testing.T) {
+	steps := map[fake.Op]func(*leasing.Engine, context.Context, sandbox.LeaseRef) (sandbox.Lease, error){
+		fake.OpSleep: (*leasing.Engine).Sleep,
+		fake.OpWake:  (*leasing.Engine).Wake,
+	}
+	for op, step := range steps {
+		t.Run(string(op), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.environment()
+				w.acquire(ann)
+				ref := sandbox.LeaseRef{ID: annLease}
+				if op == fake.OpWake {
+					if _, err := w.engine.Sleep(w.Context(), ref); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.backend.Hang(op)
+				var asking sync.WaitGroup
+				asking.Go(func() {
+					if _, err := step(w.engine, w.Context(), ref); sandbox.CodeOf(err) != sandbox.LeaseEnded {
+						t.Errorf("who waits for the step is told: %v", err)
+					}
+				})
+				later(time.Second)
+				began := time.Now()
+				if _, err := w.engine.Release(w.Context(), ref); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > 100*time.Millisecond {
+					t.Errorf("the sandbox was destroyed %s after the end of its lease", took)
+				}
+				asking.Wait()
+			})
+		})
+	}
 }

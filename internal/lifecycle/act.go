@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -52,18 +53,20 @@ func (c *Core) act(ctx context.Context, t *Task) outcome {
 		out = c.attested(ctx, x, t, func() outcome { return c.assign(ctx, x, t, h) })
 	case Sleep:
 		out = c.sample(ctx, x, &t.Row)
-		ctx, cancel := context.WithTimeout(ctx, restTimeout)
-		defer cancel()
+		ctx, stop := c.resting(ctx, t)
+		defer stop()
 		out.err = x.Sleep(ctx, h, t.Row.SleepMode)
 		out = seeDisk(ctx, t, out)
+		out.err = unlessEnded(ctx, out.err)
 	case Halt:
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
 		out.err = x.Sleep(ctx, h, sandbox.SleepStop)
 	case Wake, Thaw:
-		ctx, cancel := context.WithTimeout(ctx, restTimeout)
-		defer cancel()
+		ctx, stop := c.resting(ctx, t)
+		defer stop()
 		out = c.wake(ctx, t)
+		out.err = unlessEnded(ctx, out.err)
 	case Renew:
 		out = c.renew(ctx, x, t, h)
 	case Kill:
@@ -72,6 +75,31 @@ func (c *Core) act(ctx context.Context, t *Task) outcome {
 		out = c.actOfHook(ctx, t)
 	}
 	return readHistory(ctx, x, t, h, out)
+}
+
+// resting returns the context of a step that puts a sandbox to sleep or wakes it. It ends early when the lease ends: a
+// sandbox that is to be gone does not first save its disk, or start. The returned function ends it too.
+func (c *Core) resting(ctx context.Context, t *Task) (context.Context, func()) {
+	limit := restTimeout
+	if !t.On.Capabilities().Disk {
+		limit = copyTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	if t.Last() {
+		return ctx, cancel
+	}
+	ctx, stop := c.whileWanted(ctx, t.Row.ID, watchAfter, errEnded)
+	return ctx, func() { stop(); cancel() }
+}
+
+var errEnded = sandbox.Errorf(sandbox.LeaseEnded, "the lease has ended meanwhile: acquire it again")
+
+// unlessEnded returns the error of a step, or errEnded if that is why it failed.
+func unlessEnded(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errEnded) {
+		return errEnded
+	}
+	return err
 }
 
 // actOfHook takes a step that a hook proposed. Without an actor it fills the sandbox.

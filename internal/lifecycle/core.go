@@ -132,8 +132,10 @@ const (
 	instanceTimeout = 10 * time.Second
 	SpawnTimeout    = 90 * time.Second
 	KillTimeout     = 60 * time.Second
-	restTimeout     = 30 * time.Second // stop grants 10 s
-	answerTimeout   = 5 * time.Second  // of a sandbox that is awake
+	restTimeout     = 30 * time.Second       // stop grants 10 s
+	copyTimeout     = 3 * time.Minute        // of a rest or a wake where the backend copies the disk
+	watchAfter      = 200 * time.Millisecond // most rests and wakes are over by then
+	answerTimeout   = 5 * time.Second        // of a sandbox that is awake
 	inspectTimeout  = 10 * time.Second
 
 	ClaimTTL       = 8 * time.Second

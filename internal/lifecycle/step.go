@@ -70,7 +70,7 @@ func Sample(ctx context.Context, x driver.Executor, h driver.Handle) (driver.Usa
 	return x.Usage(ctx, h)
 }
 
-// Last reports whether a save is the last one, of a sandbox that will be removed.
+// Last reports whether the lease has ended before the step: the sandbox will be removed, and a save is its last one.
 func (t *Step) Last() bool { return t.Row.Desired == ledger.Gone }
 
 // Ending is the reason why a lease ends.

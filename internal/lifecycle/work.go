@@ -262,10 +262,18 @@ func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, change
 // a lease does not wait for what makes it ready. A nil cause is context.Canceled. The function that it returns ends it
 // too.
 func (c *Core) WhileWanted(ctx context.Context, sandboxID string, cause error) (context.Context, func()) {
+	return c.whileWanted(ctx, sandboxID, 0, cause)
+}
+
+// whileWanted is WhileWanted that looks at the sandbox only after a while: what is over by then costs no reads.
+func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Duration, cause error) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		if after > 0 && c.Pause(ctx, nil, ledger.At(c.now().Add(after))) != nil { // ctx or the service has ended
+			return
+		}
 		for {
 			changed := c.store.Changed()
 			var s *ledger.Sandbox
