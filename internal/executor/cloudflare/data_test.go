@@ -4,9 +4,13 @@ import (
 	"archive/tar"
 	"errors"
 	"io"
+	"os"
 	"strings"
+	"testing"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -114,4 +118,40 @@ func dataLarge(w *world) {
 	}
 	_, err = w.worker.Export(w.Context(), w.spec().Handle)
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+}
+
+// TestDataBeyondTheLimitOfCommandsLive has more in /data than is saved after a command. A sleep saves it.
+func TestDataBeyondTheLimitOfCommandsLive(t *testing.T) {
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		t.Skip("moves some gigabytes: set SANDBOX_TEST_LONG=1")
+	}
+	t.Parallel()
+	server := cloudflaretest.Start(t, cloudflaretest.Config{})
+	w := &world{t, server, server.Worker()}
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "echo small > /data/small")
+	small := w.inspect(h).SavedAt
+	sum := w.sh(h, "head -c 1200000000 /dev/urandom > /data/large; cksum < /data/large")
+	if at := w.inspect(h).SavedAt; at != small {
+		t.Errorf("a command that left 1.2 GB was held up by a save at %s", at)
+	}
+	r, err := w.worker.Export(w.Context(), h)
+	w.must(err)
+	exported, err := io.Copy(io.Discard, r)
+	w.must(err)
+	w.must(r.Close())
+	if exported < 1_200_000_000 {
+		t.Errorf("%d bytes were exported", exported)
+	}
+	w.sh(h, "echo more >> /data/small")
+	for range 2 {
+		began := time.Now()
+		w.must(w.worker.Sleep(w.Context(), h))
+		asleep := time.Now()
+		w.must(w.worker.Wake(w.Context(), h))
+		t.Logf("the sleep took %s, the wake %s", asleep.Sub(began), time.Since(asleep))
+		if got := w.sh(h, "cat /data/small; cksum < /data/large"); got != "small\nmore\n"+sum {
+			t.Errorf("after a sleep there is %q, want %q", got, sum)
+		}
+	}
 }

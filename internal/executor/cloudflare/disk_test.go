@@ -36,6 +36,7 @@ func TestKeptDisk(t *testing.T) {
 		"without room the snapshot waits":              diskWaitsForRoom,
 		"a snapshot that cannot be restored is no end": diskNotRestored,
 		"a kill leaves nothing of it":                  diskKilled,
+		"a kill waits for no snapshot":                 diskKilledAtOnce,
 	})
 }
 
@@ -221,4 +222,25 @@ func TestADiskIsKeptByThePolicyOfTheEnvironmentOnly(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// diskKilledAtOnce kills a sandbox while its disk is saved for a sleep. The platform may take as long as the timeout of a
+// snapshot, which is a minute.
+func diskKilledAtOnce(w *world) {
+	h := w.spawn(cloudflare.Limits{}, on("PLATFORM", "slow"))
+	w.sh(h, writeDisk+"; setsid sh -c 'sleep 1; echo late > /data/late' >/dev/null 2>&1 &")
+	last := w.inspect(h).SavedAt
+	time.Sleep(2 * time.Second)
+	slept := make(chan error, 1)
+	go func() { slept <- w.worker.Sleep(w.Context(), h) }()
+	for !w.inspect(h).SavedAt.After(last) { // /data is saved before the snapshot
+		time.Sleep(20 * time.Millisecond)
+	}
+	began := time.Now()
+	w.must(w.worker.Kill(w.Context(), h))
+	if took := time.Since(began); took > 20*time.Second {
+		w.Errorf("the kill took %s", took)
+	}
+	w.must(<-slept)
+	w.wantPeriods(h, cloudflare.CauseKill)
 }

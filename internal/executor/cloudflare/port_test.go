@@ -61,7 +61,7 @@ func TestAnOperationIsAskedForAgainUntilItIsAnswered(t *testing.T) {
 		"always":            {silent, 3, 1},
 		"in the middle":     {"operation save: the guest closed the connection in the middle of its answer", 1, 1},
 		"with input":        {"same", 2, 1},
-		"without its input": {"it is missing", 0, 0},
+		"without its input": {"it is missing", 1, 1},
 		"cancelled":         {silent, 1, 1},
 		"the last one":      {silent, 1, 1},
 

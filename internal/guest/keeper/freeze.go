@@ -16,8 +16,10 @@ import (
 const (
 	// standLimit is how long programs may take to stop: they may have to finish a system call.
 	standLimit = 5 * time.Second
-	// freezeLimit is the longest time that a sandbox stays frozen.
+	// freezeLimit is the longest time that a sandbox stays frozen. endedLimit is that of one whose programs have ended:
+	// a backend without a disk saves /data before a stop.
 	freezeLimit = 2 * time.Minute
+	endedLimit  = 10 * time.Minute
 	// shutLimit is how long commands that are starting may take to finish that.
 	shutLimit = 100 * time.Millisecond
 	// stopGrace is the time for programs to end, out of the ten seconds that the engine grants.
@@ -60,7 +62,11 @@ func (s *freezer) freeze(end bool) error {
 	}
 	s.freezeLock.Lock()
 	s.on, s.stood = true, map[int]bool{}
-	s.timer = time.AfterFunc(freezeLimit, s.thaw)
+	limit := freezeLimit
+	if end {
+		limit = endedLimit
+	}
+	s.timer = time.AfterFunc(limit, s.thaw)
 	if end {
 		s.end()
 		return nil

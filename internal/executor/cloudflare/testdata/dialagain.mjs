@@ -39,7 +39,7 @@ for (const [name, closes, bytes, more] of [
   ["always", 9, 0, {}],
   ["in the middle", 1, 7, {}],
   ["with input", 1, 0, { input: async () => new Blob(["input"]).stream() }],
-  ["without its input", 0, 0, { input: () => Promise.reject(new Error("it is missing")) }],
+  ["without its input", 9, 0, { input: () => Promise.reject(new Error("it is missing")) }],
   ["cancelled", 9, 0, { cancel: Promise.resolve() }],
   ["the last one", 9, 0, { last: true }],
   ["of a container that has ended", 9, 0, { ended: true }],

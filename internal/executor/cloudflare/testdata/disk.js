@@ -1,6 +1,6 @@
 
 // Appended to the Worker. A sandbox's variable PLATFORM says what the platform does with its snapshots: "no snapshots",
-// "no room" for the first start from one, or "lost" ones. AGE makes a snapshot older by that many milliseconds, and
+// "slow" ones of an hour, "no room" for the first start from one, or "lost" ones. AGE makes a snapshot older by that many milliseconds, and
 // OTHER_IMAGE has it be of another image.
 {
   const answer = Sandbox.prototype.fetch;
@@ -35,7 +35,9 @@
       start.call(this, options);
     };
     container.snapshotContainer = async function (options) {
-      if (objects.get(this).store.row().settings.env.PLATFORM === "no snapshots") throw new Error("out of storage");
+      const { PLATFORM } = objects.get(this).store.row().settings.env;
+      if (PLATFORM === "no snapshots") throw new Error("out of storage");
+      if (PLATFORM === "slow") await scheduler.wait(3600_000);
       return snapshotContainer.call(this, options);
     };
   }

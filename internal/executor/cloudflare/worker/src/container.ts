@@ -53,7 +53,7 @@ export function timesOf(check: string | undefined): Times {
   return { check: ms, busyCheck: ms / 5, inactivity: 3 * ms };
 }
 
-// Box starts and stops the container. Its caller must ensure that only one start or stop runs at a time.
+// Box starts and stops the container. Its caller must ensure that only one start or stop runs at a time, but may cut it.
 //
 // Box leaves no monitor() pending: that would keep the Durable Object in memory, and billed, for 15 minutes. Instead,
 // notice() compares the record with the container at every request and alarm.
@@ -62,6 +62,8 @@ export class Box {
   private ending: Cause | null = null;
   // acting counts the running starts and stops. They record the end themselves, so notice() does not.
   private acting = 0;
+  // wasCut: a kill has ended the last container.
+  private wasCut = false;
   // seen is when this object last saw the container run; 0 if it has not.
   private seen = 0;
   // intercepted: this object has set its handlers on the container. Each new object must set its own.
@@ -153,6 +155,7 @@ export class Box {
   async start(settings: Settings, labels: Record<string, string>, key: Key, snapshot: string | null): Promise<void> {
     const incarnation = this.store.begin(this.now());
     this.ending = null;
+    this.wasCut = false;
     this.acting++;
     try {
       await this.intercept(settings);
@@ -176,6 +179,13 @@ export class Box {
     }
   }
 
+  // cut ends the container at once, even during a start or another stop, which then records the end.
+  async cut(): Promise<void> {
+    this.wasCut = true;
+    if (this.acting === 0) return this.stop("kill");
+    if (this.container.running) await this.destroy();
+  }
+
   // stop returns once the container has ended. If it does not run, stop only records its end.
   async stop(cause: Cause): Promise<void> {
     if (!this.container.running) {
@@ -193,7 +203,7 @@ export class Box {
       await this.destroy();
       await this.gone(stopGrace);
       const { code } = this.container.running ? { code: null } : await this.outcome();
-      if (last !== null) this.store.end(last.incarnation, this.now(), cause, code);
+      if (last !== null) this.store.end(last.incarnation, this.now(), this.wasCut ? "kill" : cause, code);
       this.ending = null;
     } finally {
       this.acting--;

@@ -14,11 +14,15 @@ const directory = "/data";
 // noFiles is an empty tar archive.
 const noFiles = new Uint8Array(1024);
 
-// limit is the maximum size of a saved /data, in bytes. The sandbox is frozen while the guest packs it.
-const limit = 512 << 20;
-
-// saveLimit is the timeout of a save, in milliseconds. The guest freezes the sandbox for at most 2 min.
-const saveLimit = 120_000;
+// Saves are the occasions of a save. limit is the maximum size of /data, in bytes, and timeout is in milliseconds.
+//
+// The sandbox is frozen while the guest packs /data, for at most 2 min. After a command that must be short, so a larger
+// /data waits for the stop. Before a stop all programs have ended, so nothing is frozen.
+const saves = {
+  command: { limit: 512 * 2 ** 20, timeout: 120_000, end: false },
+  read: { limit: 4 * 2 ** 30, timeout: 120_000, end: false },
+  stop: { limit: 4 * 2 ** 30, timeout: 600_000, end: true },
+};
 
 // partSize is how much of an object this Worker buffers, in bytes. R2 requires parts of 5 MiB or more, all of one size.
 const partSize = 8 << 20;
@@ -37,14 +41,15 @@ export class Data {
     return !result.problem && (result.data === undefined || result.data !== this.store.saved());
   }
 
-  // save saves /data while nothing else runs, unless it is unchanged since the last save. With end, the guest ends
-  // every program first, as in a stop.
-  async save(name: string, end: boolean): Promise<void> {
+  // save saves /data while nothing else runs, unless it is unchanged since the last save. At a stop, the guest ends every
+  // program first.
+  async save(name: string, occasion: keyof typeof saves): Promise<void> {
+    const { limit, timeout, end } = saves[occasion];
     const upload = new Upload(this.bucket, objectOf(name));
     const request = { op: "save", path: base64(directory), save: { unless: this.store.saved(), limit, end } };
     try {
       const saving = work(this.container, this.key, { request, take: (payload) => upload.write(payload), last: end });
-      const result = await inTime(saving, saveLimit, "the guest");
+      const result = await inTime(saving, timeout, "the guest");
       const { data = "" } = result;
       this.store.used(cpuOf(result), this.now());
       if (data === "" || data !== this.store.saved()) {

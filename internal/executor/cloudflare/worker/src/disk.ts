@@ -9,6 +9,9 @@ import { inTime } from "./wait";
 // saveLimit is the timeout of a snapshot, in milliseconds. The container runs, and costs, meanwhile.
 const saveLimit = 60_000;
 
+// endPoll is how often gone checks whether the container has ended, in milliseconds.
+const endPoll = 50;
+
 // life is how long the platform keeps a snapshot, in milliseconds: 30 days
 // (developers.cloudflare.com/containers/guides/snapshots, read 2026-11).
 const life = 30 * 24 * 3600_000;
@@ -23,11 +26,19 @@ export class Disk {
   // save takes a snapshot of a container whose programs have ended. A failure costs the disk, not the sleep.
   async save(settings: Settings): Promise<void> {
     if (!settings.keep_disk) return;
+    let waiting = true;
+    // gone rejects once the container has ended: a kill waits for no snapshot.
+    const gone = async (): Promise<never> => {
+      while (waiting && this.container.running) await scheduler.wait(endPoll);
+      throw new Error("the container has ended");
+    };
     try {
-      const { id } = await inTime(this.container.snapshotContainer(), saveLimit, "the platform");
+      const { id } = await inTime(Promise.race([this.container.snapshotContainer(), gone()]), saveLimit, "the platform");
       this.store.keepDisk(id, imageOf(settings), this.now());
     } catch (error) {
       this.store.loseDisk(`its snapshot failed: ${text(error)}`);
+    } finally {
+      waiting = false;
     }
   }
 

@@ -113,11 +113,12 @@ export async function work(container: Container, key: Key, w: Work): Promise<Res
 // attempt runs an operation on a connection of its own. It returns null if the guest closed the connection before it
 // answered, or did not answer within a timeout, if there is one.
 async function attempt(container: Container, key: Key, w: Work, limit: number | null): Promise<Result | null> {
-  const input = await w.input?.();
   const socket = await open(container, key.bytes(), purposeOperation);
   void w.cancel?.then(() => socket.close()).catch(() => undefined); // the reader below sees the end
   const scanner = new Scanner();
   let answered = false;
+  let unopened: unknown = null; // why there is no input
+  const input = async () => w.input?.().catch((error: unknown) => Promise.reject((unopened = error)));
   try {
     const sending = send(socket.writable, w.request, input);
     sending.catch(() => undefined); // the result shows whether the guest got the input
@@ -128,23 +129,26 @@ async function attempt(container: Container, key: Key, w: Work, limit: number | 
       answered = true;
       for (const payload of scanner.scan(piece.value)) await w.take?.(payload);
       const result = scanner.result();
-      if (result !== null) return result;
+      if (result !== null && unopened === null) return result;
     }
   } catch (error) {
-    if (answered) throw error;
+    if (answered && unopened === null) throw error;
   } finally {
     await socket.close().catch(() => undefined); // the guest may have closed it
   }
+  if (unopened !== null) throw unopened;
   if (answered) throw new Error(`operation ${w.request.op}: the guest closed the connection in the middle of its answer`);
   return null;
 }
 
-async function send(writable: WritableStream, request: Work["request"], input?: ReadableStream<Uint8Array>): Promise<void> {
+// send sends a request, and then its input. To open that earlier would keep the guest waiting: a large object of R2 may take
+// all of the CPU from then on.
+async function send(writable: WritableStream, request: Work["request"], input: () => Promise<ReadableStream<Uint8Array> | undefined>): Promise<void> {
   const writer = (writable as WritableStream<Uint8Array>).getWriter();
   const first = new TextEncoder().encode(JSON.stringify(request));
   await writer.write(concat([length(first.length), first]));
-  const reader = input?.getReader();
   try {
+    const reader = (await input())?.getReader();
     for (let piece = await reader?.read(); piece !== undefined && !piece.done; piece = await reader?.read()) {
       for (let rest = piece.value; rest.length > 0; rest = rest.subarray(maxInput)) {
         const taken = rest.subarray(0, maxInput);

@@ -86,6 +86,7 @@ export class Sandbox extends DurableObject<Env> {
       case "GET ":
         return this.view(path);
       case "DELETE ":
+        await this.box.cut(); // a save of its disk or a start may take minutes
         return this.inTurn(() => this.kill());
       case "POST sleep":
         return this.inTurn(() => this.sleep(path));
@@ -295,7 +296,7 @@ export class Sandbox extends DurableObject<Env> {
     if (row !== null && this.box.running && cause !== "deadline") {
       try {
         await this.standing(async () => {
-          await this.data.save(row.name, true);
+          await this.data.save(row.name, "stop");
           if (cause === "ttl" || !row.settings.keep_disk) return;
           this.channels.close(`the container ends: ${cause}`); // a command would change what is being saved
           await this.disk.save(row.settings);
@@ -314,7 +315,7 @@ export class Sandbox extends DurableObject<Env> {
   private async checkpoint(result: Result): Promise<void> {
     const row = this.store.row();
     if (row === null || !this.box.running || !this.data.changed(result)) return;
-    await this.standing(() => this.data.save(row.name, false)).catch((error: unknown) => {
+    await this.standing(() => this.data.save(row.name, "command")).catch((error: unknown) => {
       console.error(`sandbox ${row.name}: ${text(error)}`); // the next command or stop retries
     });
   }
@@ -322,7 +323,7 @@ export class Sandbox extends DurableObject<Env> {
   // read returns /data: the current content if the container runs, else the saved one.
   private async read(path: Path): Promise<Response> {
     const { name } = this.find(path);
-    if (this.box.running) await this.standing(() => this.data.save(name, false));
+    if (this.box.running) await this.standing(() => this.data.save(name, "read"));
     return this.data.read(name);
   }
 
