@@ -266,7 +266,8 @@ func (c *Core) WhileWanted(ctx context.Context, sandboxID string, cause error) (
 }
 
 // whileWanted is WhileWanted that looks at the sandbox only after a while: what is over by then costs no reads.
-func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Duration, cause error) (context.Context, func()) {
+func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Duration,
+	cause error) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
