@@ -43,38 +43,37 @@ func (c *Core) act(ctx context.Context, t *Task) outcome {
 	if err != nil {
 		return outcome{err: err}
 	}
-	h := c.handle(&t.Row)
-	t.On, t.Handle = x.Executor, h
+	t.On, t.Handle = x.Executor, c.handle(&t.Row)
 	var out outcome
 	switch t.Action {
 	case Spawn:
-		out = c.attested(ctx, x, t, func() outcome { return c.spawn(ctx, x, t, h) })
+		out = c.attested(ctx, x, t, func() outcome { return c.spawn(ctx, t) })
 	case Assign:
-		out = c.attested(ctx, x, t, func() outcome { return c.assign(ctx, x, t, h) })
+		out = c.attested(ctx, x, t, func() outcome { return c.assign(ctx, t) })
 	case Sleep:
-		out = c.sample(ctx, x, &t.Row)
+		out = c.sample(ctx, t.On, t.Handle, &t.Row)
 		ctx, stop := c.resting(ctx, t)
 		defer stop()
-		out.err = x.Sleep(ctx, h, t.Row.SleepMode)
+		out.err = t.On.Sleep(ctx, t.Handle, t.Row.SleepMode)
 		out = seeDisk(ctx, t, out)
 		out.err = unlessEnded(ctx, out.err)
 	case Halt:
 		ctx, cancel := context.WithTimeout(ctx, restTimeout)
 		defer cancel()
-		out.err = x.Sleep(ctx, h, sandbox.SleepStop)
+		out.err = t.On.Sleep(ctx, t.Handle, sandbox.SleepStop)
 	case Wake, Thaw:
 		ctx, stop := c.resting(ctx, t)
 		defer stop()
 		out = c.wake(ctx, t)
 		out.err = unlessEnded(ctx, out.err)
 	case Renew:
-		out = c.renew(ctx, x, t, h)
+		out = c.renew(ctx, t)
 	case Kill:
-		out = c.kill(ctx, x, t, h)
+		out = c.kill(ctx, t)
 	default: // a hook's own
 		out = c.actOfHook(ctx, t)
 	}
-	return readHistory(ctx, x, t, h, out)
+	return readHistory(ctx, t, out)
 }
 
 // resting returns the context of a step that puts a sandbox to sleep or wakes it. It ends early when the lease ends: a
@@ -120,28 +119,28 @@ func (c *Core) actOfHook(ctx context.Context, t *Task) (out outcome) {
 	}
 }
 
-func (c *Core) spawn(ctx context.Context, x *Backend, t *Task, h driver.Handle) (out outcome) {
+func (c *Core) spawn(ctx context.Context, t *Task) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
 	defer cancel()
-	spec, err := c.buildSpec(&t.Row)
+	spec, err := c.buildSpec(t)
 	if err == nil {
-		spec.KeepDisk, err = c.keepsDisk(ctx, x, &t.Row)
+		spec.KeepDisk, err = c.keepsDisk(ctx, t)
 	}
 	if err == nil {
-		err = x.Spawn(bounded, spec)
+		err = t.On.Spawn(bounded, spec)
 	}
 	var own filling
 	if err == nil {
 		own, err = c.prepare(ctx, t)
 	}
 	if err == nil && !own.inUse {
-		err = c.copyIn(bounded, x, &t.Row)
+		err = c.copyIn(bounded, t)
 	}
 	if err != nil {
 		return outcome{err: err}
 	}
 	if t.Again || c.hooks.Initializes(&t.Row) { // it did not start just now: usage counts from when it did
-		if obs, err := x.Inspect(bounded, h); err == nil {
+		if obs, err := t.On.Inspect(bounded, t.Handle); err == nil {
 			out.since = obs.StartedAt
 		}
 	}
@@ -150,7 +149,7 @@ func (c *Core) spawn(ctx context.Context, x *Backend, t *Task, h driver.Handle) 
 }
 
 // assign wakes a sandbox from a pool, if it sleeps, and gives it to its lease. What it begins with is read meanwhile.
-func (c *Core) assign(ctx context.Context, x *Backend, t *Task, h driver.Handle) (out outcome) {
+func (c *Core) assign(ctx context.Context, t *Task) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
 	var (
@@ -160,9 +159,9 @@ func (c *Core) assign(ctx context.Context, x *Backend, t *Task, h driver.Handle)
 	)
 	reading.Go(func() { own, readErr = c.prepare(ctx, t) })
 	if t.Awake {
-		out.err = c.assignAwake(bounded, x, t)
-	} else if out.started, out.err = x.Wake(bounded, h); out.err == nil {
-		out.err = x.Assign(bounded, c.spec(&t.Row))
+		out.err = c.assignAwake(bounded, t)
+	} else if out.started, out.err = t.On.Wake(bounded, t.Handle); out.err == nil {
+		out.err = t.On.Assign(bounded, c.spec(t))
 	}
 	reading.Wait()
 	if out.err == nil {
@@ -178,10 +177,10 @@ func (c *Core) assign(ctx context.Context, x *Backend, t *Task, h driver.Handle)
 }
 
 // assignAwake assigns a sandbox that waits awake. One that does not answer is given up: another takes its place sooner.
-func (c *Core) assignAwake(ctx context.Context, x *Backend, t *Task) error {
+func (c *Core) assignAwake(ctx context.Context, t *Task) error {
 	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	err := x.Assign(bounded, c.spec(&t.Row))
+	err := t.On.Assign(bounded, c.spec(t))
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return sandbox.Errorf(sandbox.Failed, "it does not answer: %w", err)
 	}
@@ -242,13 +241,13 @@ func (c *Core) wake(ctx context.Context, t *Task) (out outcome) {
 }
 
 // renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
-func (c *Core) renew(ctx context.Context, x *Backend, t *Task, h driver.Handle) (out outcome) {
-	if !x.Capabilities().KeepsTime {
+func (c *Core) renew(ctx context.Context, t *Task) (out outcome) {
+	if !t.On.Capabilities().KeepsTime {
 		return outcome{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	obs, err := x.Touch(ctx, h, t.Row.Terms.Limits())
+	obs, err := t.On.Touch(ctx, t.Handle, t.Row.Terms.Limits())
 	if err == nil && rests(&t.Row, obs) {
 		out.rest = &obs
 	}
@@ -257,23 +256,23 @@ func (c *Core) renew(ctx context.Context, x *Backend, t *Task, h driver.Handle) 
 }
 
 // kill removes a sandbox, and finds out until when it was there. A backend that records that tells it afterwards.
-func (c *Core) kill(ctx context.Context, x *Backend, t *Task, h driver.Handle) outcome {
+func (c *Core) kill(ctx context.Context, t *Task) outcome {
 	if err := c.hooks.Leaving(ctx, &t.Step); err != nil {
 		return outcome{err: err}
 	}
 	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
 	defer cancel()
-	if x.Capabilities().Records || t.Row.Phase == sandbox.PhasePending {
-		return c.sampleBeside(bounded, x, t, h, x.Kill)
+	if t.On.Capabilities().Records || t.Row.Phase == sandbox.PhasePending {
+		return c.sampleAndKill(bounded, t)
 	}
-	before, unknown := historyOf(bounded, x, h)
-	out := c.sampleBeside(bounded, x, t, h, x.Kill)
+	before, unknown := historyOf(bounded, t.On, t.Handle)
+	out := c.sampleAndKill(bounded, t)
 	out.runtimeHistory = before
 	switch {
 	case out.err == nil && unknown != nil: // whether it has removed anything is not known
 		out.err = errUnknownHistory(unknown)
 	case out.err != nil && unknown == nil && !before.absent: // it may have removed the sandbox, and not all that it had
-		if after, err := historyOf(ctx, x, h); err == nil && after.absent {
+		if after, err := historyOf(ctx, t.On, t.Handle); err == nil && after.absent {
 			if after.removedAt.IsZero() {
 				after.removedAt = c.now()
 			}
@@ -290,25 +289,24 @@ func (c *Core) kill(ctx context.Context, x *Backend, t *Task, h driver.Handle) o
 // of them would hold up what they stand beside.
 const lastSamples = 4
 
-// sampleBeside takes a last reading of CPU time beside the call that ends a sandbox. The call does
+// sampleAndKill takes a last reading of CPU time beside the call that ends a sandbox. The call does
 // not wait for it: an engine may take a second to answer, and the reading of the last command or
 // heartbeat then stands, as it does where many sandboxes end at once.
-func (c *Core) sampleBeside(ctx context.Context, x *Backend, t *Task, h driver.Handle,
-	end func(context.Context, driver.Handle) error) outcome {
+func (c *Core) sampleAndKill(ctx context.Context, t *Task) outcome {
 	if t.Row.Phase != sandbox.PhaseAwake {
-		return outcome{err: end(ctx, h)}
+		return outcome{err: t.On.Kill(ctx, t.Handle)}
 	}
 	select {
 	case c.lastSamples <- struct{}{}:
 		defer func() { <-c.lastSamples }()
 	default:
-		return outcome{err: end(ctx, h)}
+		return outcome{err: t.On.Kill(ctx, t.Handle)}
 	}
 	sampling, stop := context.WithCancel(ctx)
 	defer stop()
 	reading := make(chan outcome, 1)
-	go func() { reading <- c.sample(sampling, x, &t.Row) }()
-	err := end(ctx, h)
+	go func() { reading <- c.sample(sampling, t.On, t.Handle, &t.Row) }()
+	err := t.On.Kill(ctx, t.Handle)
 	stop()
 	out := <-reading
 	out.err = err
@@ -317,8 +315,7 @@ func (c *Core) sampleBeside(ctx context.Context, x *Backend, t *Task, h driver.H
 
 // sample reads what a sandbox and its companions have used before that is lost. Failing to is not an error: the last
 // heartbeat's reading then stands.
-func (c *Core) sample(ctx context.Context, x *Backend, s *ledger.Sandbox) outcome {
-	h := c.handle(s)
+func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s *ledger.Sandbox) outcome {
 	var (
 		reading    sync.WaitGroup
 		mu         sync.Mutex // guards companions
@@ -349,17 +346,17 @@ func (c *Core) sample(ctx context.Context, x *Backend, s *ledger.Sandbox) outcom
 
 // readHistory reads when the sandbox of a step ran, once that step is taken, or found nothing to take. Of one that
 // cannot be killed it is read too: it may have stopped long before.
-func readHistory(ctx context.Context, x *Backend, t *Task, h driver.Handle, out outcome) outcome {
+func readHistory(ctx context.Context, t *Task, out outcome) outcome {
 	switch {
 	case out.err == nil && !t.Action.Runs() && out.rest == nil: // it goes on
 		return out
 	case out.err != nil && sandbox.CodeOf(out.err) != sandbox.NotFound && t.Action != Kill:
 		return out
 	}
-	if !x.Capabilities().Records && (t.Action == Kill || sandbox.CodeOf(out.err) != sandbox.NotFound) {
+	if !t.On.Capabilities().Records && (t.Action == Kill || sandbox.CodeOf(out.err) != sandbox.NotFound) {
 		return out // kill has asked
 	}
-	l, err := historyOf(ctx, x, h)
+	l, err := historyOf(ctx, t.On, t.Handle)
 	if err != nil && out.err == nil {
 		out.err = errUnknownHistory(err)
 	}
@@ -382,7 +379,7 @@ type runtimeHistory struct {
 	removedAt time.Time
 }
 
-func historyOf(ctx context.Context, x *Backend, h driver.Handle) (runtimeHistory, error) {
+func historyOf(ctx context.Context, x driver.Executor, h driver.Handle) (runtimeHistory, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	ran, err := x.Boots(ctx, h)

@@ -11,12 +11,12 @@ import (
 // disk to outlive a sleep. The backend then says what became of it, and the events of the sandbox tell.
 
 // keepsDisk reports whether a sandbox that is made now is to keep its disk.
-func (c *Core) keepsDisk(ctx context.Context, x *Backend, s *ledger.Sandbox) (keep bool, err error) {
-	if !x.Capabilities().KeepsDisk {
+func (c *Core) keepsDisk(ctx context.Context, t *Task) (keep bool, err error) {
+	if !t.On.Capabilities().KeepsDisk {
 		return false, nil
 	}
 	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
-		env, err := tx.KnownEnvironment(s.EnvironmentID)
+		env, err := tx.KnownEnvironment(t.Row.EnvironmentID)
 		if err == nil {
 			keep = env.Spec.KeepDisk
 		}

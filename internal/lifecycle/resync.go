@@ -121,7 +121,7 @@ func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
 
 // read asks a sandbox and its companions what they have used.
 func (c *Core) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading, bool) {
-	out := c.sample(ctx, x, s)
+	out := c.sample(ctx, x, c.handle(s), s)
 	r := readingOf(s.ID, driver.Reading{Usage: out.reading, At: c.now()}, out.companions)
 	r.mark = s.Meter.CPUMark
 	return r, out.sampled

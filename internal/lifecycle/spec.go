@@ -12,27 +12,27 @@ import (
 
 // buildSpec is spec with what the sandbox gets of the host, which the ledger only names: it is read, and
 // must be allowed, when the sandbox is made.
-func (c *Core) buildSpec(s *ledger.Sandbox) (driver.SandboxSpec, error) {
-	spec := c.spec(s)
-	env, err := c.host.Env(s.Host)
+func (c *Core) buildSpec(t *Task) (driver.SandboxSpec, error) {
+	spec := c.spec(t)
+	env, err := c.host.Env(t.Row.Host)
 	if err != nil {
 		return spec, err
 	}
 	maps.Copy(env, spec.Env) // what is set wins
 	spec.Env = env
-	spec.Mounts, err = c.host.Mounts(s.Host)
+	spec.Mounts, err = c.host.Mounts(t.Row.Host)
 	return spec, err
 }
 
 // copyIn copies what its environment gives each sandbox into one that was just made. Copying again,
 // after a crash, does no harm: it is still unused.
-func (c *Core) copyIn(ctx context.Context, x *Backend, s *ledger.Sandbox) error {
-	for _, copied := range s.Host.Copies {
+func (c *Core) copyIn(ctx context.Context, t *Task) error {
+	for _, copied := range t.Row.Host.Copies {
 		dir, stream, err := c.host.Open(copied)
 		if err != nil {
 			return err
 		}
-		err = x.CopyTo(ctx, c.handle(s), dir, stream)
+		err = t.On.CopyTo(ctx, t.Handle, dir, stream)
 		_ = stream.Close() // only read
 		if err != nil {
 			return err
@@ -42,13 +42,14 @@ func (c *Core) copyIn(ctx context.Context, x *Backend, s *ledger.Sandbox) error 
 }
 
 // spec is everything the backend needs to make a sandbox.
-func (c *Core) spec(s *ledger.Sandbox) driver.SandboxSpec {
+func (c *Core) spec(t *Task) driver.SandboxSpec {
+	s := &t.Row
 	var config []byte
 	if !s.Pooled() {
 		config = configFile(s)
 	}
 	return driver.SandboxSpec{
-		Handle: c.handle(s), LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
+		Handle: t.Handle, LeaseID: s.Lease(), Generation: s.Generation, AgentDID: s.AgentDID,
 		EnvironmentType: s.EnvironmentType, Image: s.Image, Resources: s.Resources(), Network: s.Network, Egress: s.Egress,
 		LLM: s.LLM, Companions: s.Companions,
 		SleepMode: s.SleepMode, Env: s.Env, Confinement: s.Confinement, Deadline: s.Deadline().Time(),
