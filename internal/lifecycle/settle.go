@@ -204,7 +204,7 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		c.log.Warn("lifecycle: telling a sandbox that it is used", About(s), "error", cause)
 		return c.settleRenewed(tx, s, t, nil)
 	}
-	if s.Desired == ledger.Gone && !t.Last() {
+	if s.Desired == ledger.Gone && !t.Last() && !out.stuck {
 		// The lease has ended meanwhile, and its kill does not wait for a retry of what failed.
 		s.Schedule.Reset(tx.Now)
 		c.log.Info("lifecycle: step failed, and its lease has ended", About(s), "action", t.Action, "error", cause)

@@ -238,7 +238,7 @@ func (a *attacks) recovers(t *testing.T, h driver.Handle) {
 }
 
 // killRounds is the number of sandboxes that are ended in each way. The median counts.
-const killRounds = 3
+const killRounds = 5
 
 // killsInTime ends quiet and attacked sandboxes alternately, and compares the times.
 func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h driver.Handle)) {

@@ -159,6 +159,7 @@ export class Box {
     this.acting++;
     try {
       await this.intercept(settings);
+      if (this.wasCut) throw new Error("it is killed");
       this.container.start({
         entrypoint: [guest, "keep", "-uid", user, "-gid", user, "-port", String(portNumber), "-deadline", String(settings.deadline_us), "-config", settings.config],
         env: { ...settings.env, [keyVariable]: key.renew() },
