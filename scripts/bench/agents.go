@@ -20,7 +20,7 @@ const (
 
 // agents measures requests to a program in a sandbox that serves HTTP, through the reconciler.
 func agents(ctx context.Context, s *stage, o options) (_ []result, err error) {
-	w, err := s.workplace(ctx, "did:plc:agents")
+	w, err := s.workplace(ctx, environment, "did:plc:agents")
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (s *stage) insideAfter(ctx context.Context, commands int) (bytes int64, err
 	if err != nil {
 		return 0, err
 	}
-	w, err := s.workplace(ctx, "did:plc:memory")
+	w, err := s.workplace(ctx, environment, "did:plc:memory")
 	if err != nil {
 		return 0, err
 	}
