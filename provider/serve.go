@@ -15,8 +15,8 @@ import (
 )
 
 // gcPercent is how much the heap grows before it is collected, unless GOGC says otherwise (runtime/debug.SetGCPercent).
-// A provider's heap is a few megabytes. With Go's default of 100, its collection was 44 % of the CPU time of a plan of 500
-// leases.
+// A provider's heap is a few megabytes. With Go's default of 100, its collection was 44 % of the CPU time of a plan of
+// 500 leases.
 const gcPercent = 400
 
 // Serve answers Terraform until it ends the plugin, then closes what was opened meanwhile. With

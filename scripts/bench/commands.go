@@ -127,8 +127,8 @@ func (w *workplace) plainEcho(ctx context.Context, content []byte) error {
 	return err
 }
 
-// commands measures commands from many clients at once, input and output of a command, and an archive on its way in. Half a
-// core, the default, would be the bound of all of them: the sandbox has the size with which the targets were set.
+// commands measures commands from many clients at once, input and output of a command, and an archive on its way in.
+// Half a core, the default, would be the bound of all: the sandbox has the size that the targets were set with.
 func commands(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	const roomy = "bench-commands"
 	size := sandbox.FormerDefaultResources
