@@ -21,12 +21,7 @@ var changedPlatform string
 // TestKeptDisk is what becomes of the disk of a sandbox that keeps it.
 func TestKeptDisk(t *testing.T) {
 	t.Parallel()
-	cloudflaretest.Need(t)
-	script, err := cloudflare.Script()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := cloudflaretest.Start(t, cloudflaretest.Config{Script: string(script) + changedPlatform})
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: changedPlatform})
 	w := &world{t, server, server.Worker()}
 	w.each(map[string]func(*world){
 		"it survives every sleep":                      diskSurvivesSleeps,

@@ -316,12 +316,7 @@ var noRoom string
 // TestNoRoom: what Cloudflare refuses to start for want of room is to be tried again, and nothing is left of it. The
 // platform's words are those that cloudflare/containers#45 quotes; the local runtime never says them.
 func TestNoRoom(t *testing.T) {
-	cloudflaretest.Need(t)
-	script, err := cloudflare.Script()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := cloudflaretest.Start(t, cloudflaretest.Config{Script: string(script) + noRoom})
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: noRoom})
 	for name, refusal := range map[string]string{
 		"of the application": "Maximum number of running container instances exceeded. Try again later, or try configuring " +
 			"a higher value for max_instances",

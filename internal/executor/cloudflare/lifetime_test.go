@@ -93,13 +93,8 @@ var endInAlarm string
 // TestContainersThatEndDuringAnAlarm: no request and no other alarm tells that they have ended.
 func TestContainersThatEndDuringAnAlarm(t *testing.T) {
 	t.Parallel()
-	cloudflaretest.Need(t)
-	script, err := cloudflare.Script()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const check = 15 * time.Second
-	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check, Script: string(script) + endInAlarm})
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check, Append: endInAlarm})
 	w := &world{t, server, server.Worker()}
 	w.each(map[string]func(*world){
 		"by itself": func(w *world) {

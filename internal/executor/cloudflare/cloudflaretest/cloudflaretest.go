@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,6 +46,8 @@ type Config struct {
 	Image string
 	// Script is a Worker to run in place of the built one; its Durable Object's class is called Sandbox, too.
 	Script string
+	// Append is code that follows the Worker's, such as a change of the platform below it.
+	Append string
 	// Check is how often a sandbox that is awake looks after itself; zero means as deployments do.
 	Check time.Duration
 	// Outside is the address of a server that stands in for the Internet: what the Worker fetches goes there, with the
@@ -103,7 +106,7 @@ func Start(t testing.TB, cfg Config) *Server {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "worker.js")
-	if err := os.WriteFile(path, script, 0o600); err != nil {
+	if err := os.WriteFile(path, slices.Concat(script, []byte(cfg.Append)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	name := "test-" + sandbox.RandomIDs(8)
