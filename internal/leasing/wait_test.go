@@ -105,7 +105,7 @@ func TestAnEndInterruptsASleepAndAWake(t *testing.T) {
 				var asking sync.WaitGroup
 				asking.Go(func() {
 					if _, err := step(w.engine, w.Context(), ref); sandbox.CodeOf(err) != sandbox.LeaseEnded {
-						t.Errorf("who waits for the step is told: %v", err)
+						t.Errorf("the caller of the step got the error %v, want that the lease has ended", err)
 					}
 				})
 				later(time.Second)

@@ -131,10 +131,8 @@ func (w *workplace) plainEcho(ctx context.Context, content []byte) error {
 // Half a core, the default, would be the bound of all: the sandbox has the size that the targets were set with.
 func commands(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	const roomy = "bench-commands"
-	size := sandbox.FormerDefaultResources
-	if err := s.environment(ctx, sandbox.PutEnvironment{
-		ID: roomy, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Resources: size},
-	}); err != nil {
+	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Resources: sandbox.FormerDefaultResources}
+	if err := s.environment(ctx, sandbox.PutEnvironment{ID: roomy, EnvironmentSpec: spec}); err != nil {
 		return nil, err
 	}
 	w, err := s.workplace(ctx, roomy, "did:plc:commands")

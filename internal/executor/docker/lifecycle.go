@@ -184,7 +184,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 			telling.Go(func() { e.endNow(told, h) })
 		}
 		err = e.removeContainer(ctx, c.ID)
-		stop() // nobody is left to be told: it would dial again
+		stop() // process 1 is gone: endNow would dial its channel again
 		telling.Wait()
 	}
 	if err != nil && !isCode(err, sandbox.NotFound) {

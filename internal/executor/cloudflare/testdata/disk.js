@@ -1,7 +1,7 @@
 
 // Appended to the Worker. A sandbox's variable PLATFORM says what the platform does with its snapshots: "no snapshots",
-// "slow" ones of an hour, "no room" for the first start from one, or "lost" ones. AGE makes a snapshot older by that many milliseconds, and
-// OTHER_IMAGE has it be of another image.
+// "slow" ones of an hour, "no room" for the first start from one, or "lost" ones. AGE makes a snapshot older by that many
+// milliseconds, and OTHER_IMAGE has it be of another image.
 {
   const answer = Sandbox.prototype.fetch;
   Sandbox.prototype.fetch = function (request) {

@@ -141,9 +141,13 @@ async function attempt(container: Container, key: Key, w: Work, limit: number | 
   return null;
 }
 
-// send sends a request, and then its input. To open that earlier would keep the guest waiting: a large object of R2 may take
-// all of the CPU from then on.
-async function send(writable: WritableStream, request: Work["request"], input: () => Promise<ReadableStream<Uint8Array> | undefined>): Promise<void> {
+// send sends a request, and then opens and sends its input. If the input were open before, the guest might wait too long for
+// the request: while a large object of R2 streams, no timer of this Worker fires.
+async function send(
+  writable: WritableStream,
+  request: Work["request"],
+  input: () => Promise<ReadableStream<Uint8Array> | undefined>,
+): Promise<void> {
   const writer = (writable as WritableStream<Uint8Array>).getWriter();
   const first = new TextEncoder().encode(JSON.stringify(request));
   await writer.write(concat([length(first.length), first]));
