@@ -24,7 +24,7 @@ var migrationsOf = map[goose.Dialect]string{
 
 // schemaVersion is the newest migration of this program. A ledger with a higher min_reader has been changed
 // in a way that this program would break.
-const schemaVersion = 12
+const schemaVersion = 13
 
 // minReader is the oldest schema version whose program may write to a ledger with this schema.
 const minReader = 11

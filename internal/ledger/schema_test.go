@@ -4,8 +4,10 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -226,4 +228,57 @@ func bracketed(text, word string) (found []string) {
 		}
 	}
 	return found
+}
+
+// beforeLargeRows is the schema of the last program whose SQLite tables had outputs and messages in the keys' tree.
+const beforeLargeRows = 12
+
+// TestLargeRowsMoveOutOfTheTreeOfKeys opens a ledger of an older program: its commands and messages stay as they are.
+func TestLargeRowsMoveOutOfTheTreeOfKeys(t *testing.T) {
+	t.Parallel()
+	newest, old := filepath.Join(t.TempDir(), "ledger.db"), filepath.Join(t.TempDir(), "old.db")
+	store := openStore(t, "sqlite://"+newest, ledger.Options{})
+	makeEnvironment(t, store, "catan-7")
+	leaseFor(t, store, "did:plc:abc")
+	tables := []string{"execs", "deliveries"}
+	for _, table := range tables {
+		for row := range 3 {
+			fillRow(t, newest, table, row)
+		}
+	}
+	copyAsOf(t, newest, old, beforeLargeRows)
+	openStore(t, "sqlite://"+old, ledger.Options{})
+	was, is := query(t, "sqlite", newest), query(t, "sqlite", old)
+	for _, table := range tables {
+		rows := "SELECT * FROM " + table + " ORDER BY id"
+		if d := cmp.Diff(was(rows), is(rows)); d != "" {
+			t.Errorf("%s before (-) and after (+):\n%s", table, d)
+		}
+		if made := is("SELECT sql FROM sqlite_schema WHERE name = ?", table)[0][0]; strings.Contains(made, "WITHOUT ROWID") {
+			t.Errorf("a search in %s reads whole rows:\n%s", table, made)
+		}
+	}
+}
+
+// fillRow adds a row with another value in each column.
+func fillRow(t *testing.T, path, table string, row int) {
+	t.Helper()
+	var names, values []string
+	for i, column := range query(t, "sqlite", path)("SELECT name, type FROM pragma_table_info(?)", table) {
+		name, kind := column[0], column[1]
+		value := strconv.Itoa(100*row + i)
+		switch {
+		case name == "sandbox_id":
+			value = "(SELECT id FROM sandboxes)"
+		case name == "state":
+			value = "'finished'"
+		case name == "status":
+			value = "'applied'"
+		case kind != "INTEGER":
+			value = "'" + name + strings.Repeat(value, 1000) + "'"
+		}
+		names, values = append(names, name), append(values, value)
+	}
+	query(t, "sqlite", path)(fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s)",
+		table, strings.Join(names, ", "), strings.Join(values, ", ")))
 }

@@ -45,8 +45,8 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	dir := t.TempDir()
 	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup.tar"
 	wantCommand(t, cli.ExitFailed, "there is no ledger", "backup", "--ledger", from, file)
-	wantCommand(t, cli.ExitDone, "12, was 0", "migrate", "--ledger", from)
-	wantCommand(t, cli.ExitDone, "12, was 12", "migrate", "--ledger", from)
+	wantCommand(t, cli.ExitDone, "13, was 0", "migrate", "--ledger", from)
+	wantCommand(t, cli.ExitDone, "13, was 13", "migrate", "--ledger", from)
 	sealed, err := seal.InFile(ledger.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
