@@ -258,13 +258,21 @@ func (l *link) watch(ctx context.Context, c *carrier) {
 		if ticking = l.client.active(); !ticking {
 			continue
 		}
-		if heard := l.lastHeard(); time.Since(heard) >= cfg.Silence && time.Since(since) >= cfg.Silence {
+		left := time.Until(later(since, l.lastHeard()).Add(cfg.Silence))
+		if left <= 0 {
 			l.detach(c, fmt.Errorf("the guest gave no sign of life for %s", cfg.Silence))
 			return
 		}
 		l.ping(c)
-		tick.Reset(cfg.Heartbeat)
+		tick.Reset(min(cfg.Heartbeat, left))
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // delay returns how long the next dial waits.

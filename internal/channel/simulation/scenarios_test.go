@@ -112,8 +112,9 @@ func silentGuestGetsAnotherCarrier(s *stage) {
 	if n := s.dials.Load(); n != 1 {
 		s.Errorf("%d dials while the guest answered heartbeats, want 1", n)
 	}
+	time.Sleep(3 * time.Second) // since its last sign of life
 	s.freeze()
-	time.Sleep(21 * time.Second)
+	time.Sleep(13 * time.Second) // 16 s of silence
 	if n := s.dials.Load(); n < 2 {
 		s.Error("a silent guest got no other carrier")
 	}
