@@ -52,7 +52,7 @@ func (in *input) begin(w *os.File) {
 	go in.run(w)
 }
 
-// put accepts bytes from an offset on. It ignores bytes that came before, and refuses bytes after a gap.
+// put accepts bytes from an offset on, and keeps p. It ignores bytes that came before, and refuses bytes after a gap.
 func (in *input) put(offset int64, p []byte, eof bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -63,7 +63,11 @@ func (in *input) put(offset int64, p []byte, eof bool) {
 	if len(in.queue)+len(p) > maxQueued {
 		return
 	}
-	in.queue = append(in.queue, p...)
+	if len(in.queue) == 0 {
+		in.queue = p
+	} else {
+		in.queue = append(in.queue, p...)
+	}
 	in.queued += int64(len(p))
 	in.eof = eof
 	in.more.Signal()

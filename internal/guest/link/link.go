@@ -5,6 +5,8 @@
 package link
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,7 +65,7 @@ type Message struct {
 	Command *Command `json:"command,omitempty"`
 	// Offsets are the reader's positions in stdout and stderr, or the offset of Data in the input.
 	Offsets [2]int64 `json:"offsets,omitzero"`
-	Data    []byte   `json:"data,omitempty"`
+	Data    []byte   `json:"-"` // it follows the JSON
 	EOF     bool     `json:"eof,omitempty"`
 	// Cut: the caller cannot read the rest of the input.
 	Cut bool `json:"cut,omitempty"`
@@ -189,7 +191,7 @@ func (c *Conn) Close() error { return c.conn.Close() }
 
 // Send sends a message. The peer gets its own descriptors.
 func (c *Conn) Send(m Message) error {
-	b, err := json.Marshal(m)
+	b, err := encode(m)
 	if err != nil {
 		return err
 	}
@@ -201,7 +203,9 @@ func (c *Conn) Send(m Message) error {
 		}
 		defer body.Close()
 		files = append(files[:len(files):len(files)], body)
-		b = []byte(`{"body":true}`)
+		if b, err = encode(Message{Body: true}); err != nil {
+			return err
+		}
 	}
 	fds := make([]int, len(files))
 	for i, f := range files {
@@ -223,6 +227,38 @@ func (c *Conn) Send(m Message) error {
 	return err
 }
 
+// headSize is the size of the field that says how long a message's JSON is. The message's data follows the JSON, since
+// in JSON it would cost most of the time that a command's input takes.
+const headSize = 4
+
+func encode(m Message) ([]byte, error) {
+	head, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, 0, headSize+len(head)+len(m.Data))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(head))) //nolint:gosec // no message is that large
+	return append(append(b, head...), m.Data...), nil
+}
+
+// decode returns a message that keeps nothing of b.
+func decode(b []byte) (m Message, err error) {
+	if len(b) < headSize {
+		return m, fmt.Errorf("a message of %d bytes is too short", len(b))
+	}
+	size, rest := binary.BigEndian.Uint32(b), b[headSize:]
+	if uint64(size) > uint64(len(rest)) {
+		return m, fmt.Errorf("a message of %d bytes cannot have %d bytes of JSON", len(b), size)
+	}
+	if err := json.Unmarshal(rest[:size], &m); err != nil {
+		return m, err
+	}
+	if data := rest[size:]; len(data) > 0 {
+		m.Data = bytes.Clone(data)
+	}
+	return m, nil
+}
+
 func inFile(b []byte) (*os.File, error) {
 	if len(b) > maxBody {
 		return nil, fmt.Errorf("a message of %d bytes is too large", len(b))
@@ -238,6 +274,15 @@ func inFile(b []byte) (*os.File, error) {
 	return f, nil
 }
 
+// ofFile returns the message in a file, and closes it.
+func ofFile(f *os.File) (m Message, err error) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxBody))
+	if err == nil {
+		m, err = decode(b)
+	}
+	return m, errors.Join(err, f.Close())
+}
+
 // Receive returns the next message. The caller owns its files. Only one goroutine may receive.
 func (c *Conn) Receive() (m Message, err error) {
 	rights := make([]byte, unix.CmsgSpace(maxFiles*4))
@@ -250,15 +295,12 @@ func (c *Conn) Receive() (m Message, err error) {
 	}
 	files, err := filesOf(rights[:nr])
 	if err == nil {
-		err = json.Unmarshal(c.buf[:n], &m)
+		m, err = decode(c.buf[:n])
 	}
 	if err == nil && m.Body && len(files) > 0 {
 		last := len(files) - 1
-		body := files[last]
+		m, err = ofFile(files[last])
 		files = files[:last]
-		m = Message{}
-		err = json.NewDecoder(io.NewSectionReader(body, 0, maxBody)).Decode(&m)
-		err = errors.Join(err, body.Close())
 	}
 	if err != nil {
 		CloseAll(files)
