@@ -114,7 +114,7 @@ func silentGuestGetsAnotherCarrier(s *stage) {
 	}
 	time.Sleep(3 * time.Second) // since its last sign of life
 	s.freeze()
-	time.Sleep(13 * time.Second) // 16 s of silence
+	time.Sleep(14 * time.Second) // 17 s of silence: more than 15 s, and before the heartbeat at 20 s
 	if n := s.dials.Load(); n < 2 {
 		s.Error("a silent guest got no other carrier")
 	}
