@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -72,14 +71,4 @@ func configFile(s *ledger.Sandbox) []byte {
 		panic(err) // strings, numbers and times always encode
 	}
 	return append(b, '\n')
-}
-
-// handle names a sandbox on its backend.
-func (c *Core) handle(s *ledger.Sandbox) driver.Handle {
-	return driver.Handle{
-		LedgerID:      cmp.Or(s.Origin.LedgerID, c.store.ID()),
-		EnvironmentID: s.EnvironmentID,
-		SandboxID:     s.ID,
-		Instance:      s.Instance,
-	}
 }

@@ -30,6 +30,22 @@ func (c *Core) Work(ctx context.Context, sandboxID string) error {
 	return c.TakeStep(ctx, t)
 }
 
+// Drive takes a sandbox one step toward a wanted action, once no other caller works on it. Its caller
+// looks again: the step may have been another's, or the lease may have ended meanwhile.
+func (c *Core) Drive(ctx context.Context, sandboxID string, want Action) error {
+	if err := c.awaitTurn(ctx, sandboxID, want); err != nil {
+		return err
+	}
+	t, err := c.claim(ctx, sandboxID, want)
+	if err != nil || t == nil {
+		return dropClaimed(err)
+	}
+	if err := c.TakeStep(ctx, t); t.Action != Save || ctx.Err() != nil {
+		return AsError(err)
+	}
+	return nil // no request fails because a state cannot be saved: the lease says so
+}
+
 func dropClaimed(err error) error {
 	if errors.Is(err, errClaimed) {
 		return nil
@@ -194,67 +210,16 @@ func (c *Core) TakeStep(ctx context.Context, t *Task) error {
 	}
 }
 
-// Await works on a sandbox, or waits while others do, until done is satisfied, which may read more in the
-// transaction that it is asked in.
-func (c *Core) Await(ctx context.Context, sandboxID string,
-	done func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)) error {
-	for {
-		changed := c.store.Changed()
-		var s, holder *ledger.Sandbox
-		var now ledger.Time
-		var isDone bool
-		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-			now = tx.Now
-			if s, err = MustSandbox(tx, sandboxID); err != nil {
-				return err
-			}
-			if isDone, err = done(tx, s); err == nil && !isDone {
-				holder, err = c.hooks.Awaited(tx, s)
-			}
-			return err
-		})
-		if err != nil || isDone {
-			return err
-		}
-		if !s.Claim.Holds(now) && s.Schedule.DueAt <= now {
-			if err := c.Work(ctx, sandboxID); err != nil {
-				return err
-			}
-			continue
-		}
-		if holder != nil {
-			if err := c.awaitOther(ctx, s, holder, changed); err != nil {
-				return err
-			}
-			continue
-		}
-		if !s.Claim.Holds(now) && s.Schedule.Attempts > 0 {
-			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s",
-				s.Lease(), s.Schedule.LastError, s.Schedule.DueAt.Time().Format(time.RFC3339))
-		}
-		if err := c.Pause(ctx, changed, max(s.Claim.Until, s.Schedule.DueAt)); err != nil {
-			return err
-		}
+// tell reports a step to the observer, with how it was recorded.
+func (c *Core) tell(t *Task, out outcome, recorded error) {
+	err := out.err
+	if err == nil {
+		err = recorded
 	}
-}
-
-// awaitOther works toward the moment at which a sandbox may begin that waits for another one, whose state it begins
-// with, or waits while others do. Errors: Unavailable once it is known that this takes long.
-func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
-	now := ledger.At(c.now())
-	isFree := !holder.Claim.Holds(now)
-	switch {
-	case isFree && holder.Schedule.DueAt <= now:
-		if err := c.Work(ctx, holder.ID); ctx.Err() != nil {
-			return err
-		}
-		return nil // its failure is on its own row
-	case isFree && holder.Schedule.Attempts > 0:
-		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, "+
-			"is saved, which fails: %s; it is tried again at %s", s.Lease(), holder.Generation, holder.ID,
-			holder.Schedule.LastError, holder.Schedule.DueAt.Time().Format(time.RFC3339))
-	default:
-		return c.Pause(ctx, changed, max(holder.Claim.Until, holder.Schedule.DueAt))
+	now := c.now()
+	c.observer.Stepped(t.Row.Backend, string(t.Action), sandbox.CodeOf(err), now.Sub(t.Began.Time()))
+	if t.Action == Kill && err == nil && t.Row.Ending.At != 0 {
+		c.observer.Destroyed(t.Row.Backend, t.Row.Ending.By, now.Sub(t.Row.Ending.At.Time()))
 	}
 }
 
@@ -292,19 +257,4 @@ func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Dur
 		}
 	}()
 	return ctx, func() { cancel(nil); <-done }
-}
-
-// Pause waits for a commit or a moment.
-func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until ledger.Time) error {
-	timer := time.NewTimer(min(max(until.Time().Sub(c.now()), time.Millisecond), ClaimTTL))
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
-	case <-c.life.Done():
-		return ErrClosing
-	case <-ctx.Done():
-		return sandbox.Errorf(sandbox.Timeout, "waiting for the sandbox: %w", ctx.Err())
-	}
-	return nil
 }
