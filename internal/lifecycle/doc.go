@@ -145,10 +145,10 @@
 //	a late answer             its claim does not hold any more: it is thrown away
 //	a renewal is not told     it is owed, and told before the next use; what its backend has ended meanwhile
 //	                          starts again
-//	a stop is seen late       usage ends when the backend recorded it (runtimehistory.go)
+//	a stop is seen late       usage ends when the backend recorded it (usage.go)
 //	the engine says 500       its executor asks a few times; then it failed for good
 //	a removal not recorded    usage ends when the backend says that the sandbox did, else when it was last seen
-//	                          (runtimehistory.go)
+//	                          (usage.go)
 //	the caller goes away      the step goes on to its end and is recorded
 //	the clock is stepped      the next transaction moves all that the clock timed by as much
 //	                          (internal/ledger): nothing ends early, nothing lives on

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -58,16 +57,6 @@ type Step struct {
 	// On is the backend of the sandbox, Handle its name there. Both are set before the step runs.
 	On     driver.Executor
 	Handle driver.Handle
-}
-
-// sampleTimeout limits a reading of usage.
-const sampleTimeout = 2 * time.Second
-
-// Sample reads a sandbox's usage.
-func Sample(ctx context.Context, x driver.Executor, h driver.Handle) (driver.Usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
-	defer cancel()
-	return x.Usage(ctx, h)
 }
 
 // Last reports whether the lease has ended before the step: the sandbox will be removed, and a save is its last one.

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -221,40 +220,4 @@ func (c *Core) tell(t *Task, out outcome, recorded error) {
 	if t.Action == Kill && err == nil && t.Row.Ending.At != 0 {
 		c.observer.Destroyed(t.Row.Backend, t.Row.Ending.By, now.Sub(t.Row.Ending.At.Time()))
 	}
-}
-
-// WhileWanted returns a context, part of ctx, that ends with the cause when a sandbox is to be gone: a caller that ends
-// a lease does not wait for what makes it ready. A nil cause is context.Canceled. The function that it returns ends it
-// too.
-func (c *Core) WhileWanted(ctx context.Context, sandboxID string, cause error) (context.Context, func()) {
-	return c.whileWanted(ctx, sandboxID, 0, cause)
-}
-
-// whileWanted is WhileWanted that looks at the sandbox only after a while: what is over by then costs no reads.
-func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Duration,
-	cause error) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if after > 0 && c.Pause(ctx, nil, ledger.At(c.now().Add(after))) != nil { // ctx or the service has ended
-			return
-		}
-		for {
-			changed := c.store.Changed()
-			var s *ledger.Sandbox
-			err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-				s, err = MustSandbox(tx, sandboxID)
-				return err
-			})
-			if err == nil && s.Desired == ledger.Gone {
-				cancel(cause)
-				return
-			}
-			if c.Pause(ctx, changed, ledger.At(c.store.Now().Add(ClaimTTL))) != nil { // ctx or the service has ended
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil); <-done }
 }
