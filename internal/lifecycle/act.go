@@ -37,17 +37,12 @@ type outcome struct {
 
 // act does a step's one thing on the backend.
 func (c *Core) act(ctx context.Context, t *Task) outcome {
-	x, err := c.BackendFor(t.Row.Backend)
-	if err != nil {
-		return outcome{err: err}
-	}
-	t.On, t.Handle = x.Executor, c.handle(&t.Row)
 	var out outcome
 	switch t.Action {
 	case Spawn:
-		out = c.attested(ctx, x, t, func() outcome { return c.spawn(ctx, t) })
+		out = c.attested(ctx, t, func() outcome { return c.spawn(ctx, t) })
 	case Assign:
-		out = c.attested(ctx, x, t, func() outcome { return c.assign(ctx, t) })
+		out = c.attested(ctx, t, func() outcome { return c.assign(ctx, t) })
 	case Sleep:
 		out = c.sample(ctx, t.On, t.Handle, &t.Row)
 		ctx, stop := c.resting(ctx, t)

@@ -54,7 +54,7 @@ type Step struct {
 	Again bool
 	// Began is when the step was claimed. For a save it is the time whose state of /data is saved.
 	Began ledger.Time
-	// On is the backend of the sandbox, Handle its name there. Both are set before the step runs.
+	// On is the backend of the sandbox, Handle its name there.
 	On     driver.Executor
 	Handle driver.Handle
 }

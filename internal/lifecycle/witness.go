@@ -199,7 +199,8 @@ func (b *Backend) Attest(ctx context.Context, instance string) (int64, error) {
 }
 
 // attested takes a step that makes a generation usable, and leaves the generation's number on the instance meanwhile.
-func (c *Core) attested(ctx context.Context, x *Backend, t *Task, step func() outcome) outcome {
+func (c *Core) attested(ctx context.Context, t *Task, step func() outcome) outcome {
+	x := c.backends[t.Row.Backend]
 	if t.Row.Pooled() || x.witness == nil {
 		return step()
 	}

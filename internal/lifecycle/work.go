@@ -148,14 +148,19 @@ func (c *Core) ClaimStep(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, err
 
 // reserve puts a claim on a row.
 func (c *Core) reserve(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error) {
+	x, h, err := c.On(s)
+	if err != nil {
+		return nil, err
+	}
 	t := &Task{Step: Step{
 		Action: a,
 		Claim:  c.store.NewClaim(c.ids),
 		Again:  s.Claim.Token != "" || s.Schedule.Attempts > 0,
 		Began:  tx.Now,
+		On:     x,
+		Handle: h,
 	}}
 	s.Claim = ledger.Claim{Token: t.Claim, For: string(a), Until: tx.Now.Add(ledger.SpanOf(ClaimTTL))}
-	var err error
 	if !t.Again {
 		err = emitBeginning(tx, s, a)
 	}
