@@ -11,22 +11,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// A sandbox begins for its lease by a spawn or, where a warm pool had one, by an assignment. A step reads what the
+// ledger has for the sandbox once. It is filled as soon as it runs, before it is ready.
+
+// spawn creates a sandbox and fills it.
 func (c *Core) spawn(ctx context.Context, t *Task) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
 	defer cancel()
-	spec, err := c.buildSpec(t)
+	own, err := c.contents(ctx, t)
 	if err == nil {
-		spec.KeepDisk, err = c.keepsDisk(ctx, t)
-	}
-	if err == nil {
-		err = t.On.Spawn(bounded, spec)
-	}
-	var own filling
-	if err == nil {
-		own, err = c.prepare(ctx, t)
-	}
-	if err == nil && !own.inUse {
-		err = c.copyIn(bounded, t)
+		err = c.create(bounded, t, own)
 	}
 	if err != nil {
 		return outcome{err: err}
@@ -36,8 +30,20 @@ func (c *Core) spawn(ctx context.Context, t *Task) (out outcome) {
 			out.since = obs.StartedAt
 		}
 	}
-	out.settles, out.err = FillAll(ctx, &t.Step, own.fills)
+	out.settles, out.err = own.fill(ctx, &t.Step)
 	return out
+}
+
+// create creates a sandbox with the files that its environment copies from the host.
+func (c *Core) create(ctx context.Context, t *Task, own contents) error {
+	spec, err := c.fullSpec(t, own.Spec)
+	if err == nil {
+		err = t.On.Spawn(ctx, spec)
+	}
+	if err == nil && !own.InUse {
+		err = c.copyIn(ctx, t)
+	}
+	return err
 }
 
 // assign wakes a sandbox from a pool, if it sleeps, and gives it to its lease. What it begins with is read meanwhile.
@@ -45,11 +51,11 @@ func (c *Core) assign(ctx context.Context, t *Task) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
 	var (
-		own     filling
+		own     contents
 		readErr error
 		reading sync.WaitGroup
 	)
-	reading.Go(func() { own, readErr = c.prepare(ctx, t) })
+	reading.Go(func() { own, readErr = c.contents(ctx, t) })
 	if t.Awake {
 		out.err = c.assignAwake(bounded, t)
 	} else if out.started, out.err = t.On.Wake(bounded, t.Handle); out.err == nil {
@@ -63,7 +69,7 @@ func (c *Core) assign(ctx context.Context, t *Task) (out outcome) {
 		if c.hooks.Initializes(&t.Row) {
 			out.since = c.now()
 		}
-		out.settles, out.err = FillAll(ctx, &t.Step, own.fills)
+		out.settles, out.err = own.fill(ctx, &t.Step)
 	}
 	return out
 }
@@ -79,75 +85,75 @@ func (c *Core) assignAwake(ctx context.Context, t *Task) error {
 	return err
 }
 
-// filling is what a sandbox is given once it runs for its lease. One that waits in a pool has none.
-type filling struct {
-	fills []Fill
-	// inUse: an earlier try has begun to run code in the sandbox, so what that found stays as it left it.
-	inUse bool
+// fillAgain fills a sandbox that runs and has begun: it gets what it may have lost in its sleep, or was changed
+// meanwhile.
+func (c *Core) fillAgain(ctx context.Context, t *Task) ([]Settle, error) {
+	own, err := c.contents(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return own.fill(ctx, &t.Step)
 }
 
-// prepare reads what a sandbox begins with.
-func (c *Core) prepare(ctx context.Context, t *Task) (own filling, err error) {
-	s := &t.Row
-	if s.Pooled() {
-		return own, nil
-	}
-	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
-		env, err := tx.KnownEnvironment(s.EnvironmentID)
-		if err != nil {
+// contents is what a step gives a sandbox. One that waits in a pool is not filled.
+type contents struct {
+	Beginning
+	fills []Fill
+}
+
+// contents reads what a step gives its sandbox, in one transaction.
+func (c *Core) contents(ctx context.Context, t *Task) (own contents, err error) {
+	err = c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		if own.Beginning, err = c.beginning(tx, t); err != nil || t.Row.Pooled() {
 			return err
 		}
-		if own.inUse, err = c.hooks.HasBegun(tx, s); err != nil {
-			return err
-		}
-		own.fills, err = c.hooks.Prepare(tx, s, Beginning{Action: t.Action, Spec: env.Spec, InUse: own.inUse})
+		own.fills, err = c.hooks.Prepare(tx, &t.Row, own.Beginning)
 		return err
 	})
 	return own, err
 }
 
-// fillAgain fills a sandbox that runs and has begun: it gets what it may have lost in its sleep, or was changed
-// meanwhile.
-func (c *Core) fillAgain(ctx context.Context, t *Task) ([]Settle, error) {
-	if t.Row.Pooled() {
-		return nil, nil
+// beginning says why a step fills its sandbox.
+func (c *Core) beginning(tx *ledger.Tx, t *Task) (Beginning, error) {
+	b := Beginning{Action: t.Action}
+	if !t.Action.Begins() {
+		return b, nil
 	}
-	var fills []Fill
-	err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		fills, err = c.hooks.Prepare(tx, &t.Row, Beginning{Action: t.Action})
-		return err
-	})
+	env, err := tx.KnownEnvironment(t.Row.EnvironmentID)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
-	return FillAll(ctx, &t.Step, fills)
+	b.Spec = env.Spec
+	b.InUse, err = c.hooks.HasBegun(tx, &t.Row)
+	return b, err
 }
 
-// keepsDisk reports whether a sandbox that is made now is to keep its disk.
-func (c *Core) keepsDisk(ctx context.Context, t *Task) (keep bool, err error) {
-	if !t.On.Capabilities().KeepsDisk {
-		return false, nil
-	}
-	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
-		env, err := tx.KnownEnvironment(t.Row.EnvironmentID)
-		if err == nil {
-			keep = env.Spec.KeepDisk
+// fill fills a sandbox that runs, outside of any transaction, and returns what settles that.
+func (own contents) fill(ctx context.Context, t *Step) ([]Settle, error) {
+	var settles []Settle
+	for _, fill := range own.fills {
+		settle, err := fill(ctx, t)
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	return keep, err
+		if settle != nil {
+			settles = append(settles, settle)
+		}
+	}
+	return settles, nil
 }
 
-// buildSpec is spec with what the sandbox gets of the host, which the ledger only names: it is read, and
-// must be allowed, when the sandbox is made.
-func (c *Core) buildSpec(t *Task) (driver.SandboxSpec, error) {
+// fullSpec is spec with what only a spawn needs: the choices of the environment that its row does not have, and what
+// the sandbox gets of the host. The ledger only names that: it is read, and must be allowed, when the sandbox is made.
+func (c *Core) fullSpec(t *Task, env sandbox.EnvironmentSpec) (driver.SandboxSpec, error) {
 	spec := c.spec(t)
-	env, err := c.host.Env(t.Row.Host)
+	spec.KeepDisk = env.KeepDisk && t.On.Capabilities().KeepsDisk
+	variables, err := c.host.Env(t.Row.Host)
 	if err != nil {
 		return spec, err
 	}
-	maps.Copy(env, spec.Env) // what is set wins
-	spec.Env = env
+	maps.Copy(variables, spec.Env) // what is set wins
+	spec.Env = variables
 	spec.Mounts, err = c.host.Mounts(t.Row.Host)
 	return spec, err
 }

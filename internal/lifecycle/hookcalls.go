@@ -47,21 +47,6 @@ func (h *Hooks) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b Beginning) ([]Fill, 
 	return fills, nil
 }
 
-// FillAll fills a sandbox and returns what settles the fills. It runs outside of any transaction.
-func FillAll(ctx context.Context, t *Step, fills []Fill) ([]Settle, error) {
-	var settles []Settle
-	for _, fill := range fills {
-		settle, err := fill(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		if settle != nil {
-			settles = append(settles, settle)
-		}
-	}
-	return settles, nil
-}
-
 // Started calls the hooks for a sandbox that was started or thawed unseen, inside a transaction.
 func (h *Hooks) Started(tx *ledger.Tx, s *ledger.Sandbox, anew bool) error {
 	return each(h.Starters, func(hook Starter) error { return hook.Started(tx, s, anew) })

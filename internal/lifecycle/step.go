@@ -34,6 +34,9 @@ const (
 	Upload Action = "upload"
 )
 
+// Begins reports whether the step makes a sandbox usable for its lease, or for a pool.
+func (a Action) Begins() bool { return a == Spawn || a == Assign }
+
 // Runs reports whether the step starts or stops the sandbox.
 func (a Action) Runs() bool {
 	switch a {
