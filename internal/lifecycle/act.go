@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -13,11 +12,8 @@ import (
 type outcome struct {
 	err error
 	// since is when the sandbox began to run, where the step did not start it itself.
-	since   time.Time
-	reading driver.Usage
-	// sampled: there is a reading. companions are those of its companions that could be read.
-	sampled    bool
-	companions map[string]ledger.CompanionReading
+	since time.Time
+	usage
 	runtimeHistory
 	// attested is the witness's number that its instance has, 0 where nothing was left.
 	attested int64
@@ -35,54 +31,53 @@ type outcome struct {
 	frozen, stuck bool
 }
 
-// act does a step's one thing on the backend.
+// act takes the one action of a step on its backend.
 func (c *Core) act(ctx context.Context, t *Task) outcome {
+	left := c.attest(ctx, t)
 	var out outcome
 	switch t.Action {
 	case Spawn:
-		out = c.attested(ctx, t, func() outcome { return c.spawn(ctx, t) })
+		out = c.spawn(ctx, t)
 	case Assign:
-		out = c.attested(ctx, t, func() outcome { return c.assign(ctx, t) })
+		out = c.assign(ctx, t)
 	case Sleep:
-		out = c.sample(ctx, t.On, t.Handle, &t.Row)
-		ctx, stop := c.resting(ctx, t)
-		defer stop()
-		out.err = t.On.Sleep(ctx, t.Handle, t.Row.SleepMode)
-		out = seeDisk(ctx, t, out)
-		out.err = unlessEnded(ctx, out.err)
+		out = c.sleep(ctx, t)
 	case Halt:
-		ctx, cancel := context.WithTimeout(ctx, restTimeout)
-		defer cancel()
-		out.err = t.On.Sleep(ctx, t.Handle, sandbox.SleepStop)
+		out = halt(ctx, t)
 	case Wake, Thaw:
-		ctx, stop := c.resting(ctx, t)
-		defer stop()
 		out = c.wake(ctx, t)
-		out.err = unlessEnded(ctx, out.err)
 	case Renew:
-		out = c.renew(ctx, t)
+		out = renew(ctx, t)
 	case Kill:
 		out = c.kill(ctx, t)
-	default: // a hook's own
-		out = c.actOfHook(ctx, t)
+	default:
+		if done, isOwn := c.hooks.Act(ctx, &t.Step); isOwn {
+			out = outcomeOf(done)
+		} else { // the hook only proposes the step, which fills the sandbox
+			out.settles, out.err = c.fillAgain(ctx, t)
+		}
 	}
+	out.attest(<-left)
 	return readHistory(ctx, t, out)
 }
 
-// actOfHook takes a step that a hook proposed. Without an actor it fills the sandbox.
-func (c *Core) actOfHook(ctx context.Context, t *Task) (out outcome) {
-	done, isOwn := c.hooks.Act(ctx, &t.Step)
-	if !isOwn {
-		out.settles, out.err = c.fillAgain(ctx, t)
-		return out
-	}
+// outcomeOf is what a hook found that took its own step.
+func outcomeOf(done Done) outcome {
 	return outcome{
 		err:     done.Err,
 		settles: []Settle{done.Settle},
 		failed:  done.Failed,
-		reading: done.Usage,
-		sampled: done.Sampled,
+		usage:   usage{reading: done.Usage, sampled: done.Sampled},
 		frozen:  done.Frozen,
 		stuck:   done.Stuck,
+	}
+}
+
+// attest adds the number that was left on the instance. A sandbox without it is not usable.
+func (out *outcome) attest(a attestation) {
+	if a.err == nil {
+		out.attested = a.number
+	} else if out.err == nil {
+		out.err = a.err
 	}
 }

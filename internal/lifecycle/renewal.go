@@ -62,7 +62,7 @@ func (c *Core) mayRest(s *ledger.Sandbox, held, now ledger.Time) bool {
 }
 
 // renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
-func (c *Core) renew(ctx context.Context, t *Task) (out outcome) {
+func renew(ctx context.Context, t *Task) (out outcome) {
 	if !t.On.Capabilities().KeepsTime {
 		return outcome{}
 	}

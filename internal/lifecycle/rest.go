@@ -12,12 +12,33 @@ import (
 // On a backend where a sandbox that stops loses its disk (no driver.Capabilities.Disk), the environment may want the
 // disk to outlive a sleep. The backend then says what became of it, and the events of the sandbox tell.
 
+// sleep puts a sandbox to sleep.
+func (c *Core) sleep(ctx context.Context, t *Task) (out outcome) {
+	out.usage = c.sample(ctx, t.On, t.Handle, &t.Row)
+	ctx, stop := c.resting(ctx, t)
+	defer stop()
+	out.err = t.On.Sleep(ctx, t.Handle, t.Row.SleepMode)
+	out = seeDisk(ctx, t, out)
+	out.err = unlessEnded(ctx, out.err)
+	return out
+}
+
+// halt stops a failed sandbox that is kept.
+func halt(ctx context.Context, t *Task) outcome {
+	ctx, cancel := context.WithTimeout(ctx, restTimeout)
+	defer cancel()
+	return outcome{err: t.On.Sleep(ctx, t.Handle, sandbox.SleepStop)}
+}
+
 // wake wakes a sandbox and fills it again.
 func (c *Core) wake(ctx context.Context, t *Task) (out outcome) {
+	ctx, stop := c.resting(ctx, t)
+	defer stop()
 	out.started, out.err = t.On.Wake(ctx, t.Handle)
 	if out = seeDisk(ctx, t, out); out.err == nil {
 		out.settles, out.err = c.fillAgain(ctx, t)
 	}
+	out.err = unlessEnded(ctx, out.err)
 	return out
 }
 

@@ -28,9 +28,17 @@ func Sample(ctx context.Context, x driver.Executor, h driver.Handle) (driver.Usa
 	return x.Usage(ctx, h)
 }
 
+// usage is a reading of what a sandbox has used.
+type usage struct {
+	reading driver.Usage
+	// sampled: there is a reading. companions are those of its companions that could be read.
+	sampled    bool
+	companions map[string]ledger.CompanionReading
+}
+
 // sample reads what a sandbox and its companions have used before that is lost. Failing to is not an error: the last
 // heartbeat's reading then stands.
-func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s *ledger.Sandbox) outcome {
+func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s *ledger.Sandbox) usage {
 	var (
 		reading    sync.WaitGroup
 		mu         sync.Mutex // guards companions
@@ -54,37 +62,36 @@ func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s
 	if err != nil {
 		c.log.DebugContext(ctx, "lifecycle: sampling usage", "environment", h.EnvironmentID,
 			"sandbox", h.SandboxID, "error", err)
-		return outcome{}
+		return usage{}
 	}
-	return outcome{reading: u, sampled: true, companions: companions}
+	return usage{reading: u, sampled: true, companions: companions}
 }
 
 // lastSamples bounds the last readings of CPU time that are taken at once. While a whole game ends, more
 // of them would hold up what they stand beside.
 const lastSamples = 4
 
-// sampleAndKill takes a last reading of CPU time beside the call that ends a sandbox. The call does
-// not wait for it: an engine may take a second to answer, and the reading of the last command or
-// heartbeat then stands, as it does where many sandboxes end at once.
-func (c *Core) sampleAndKill(ctx context.Context, t *Task) outcome {
+// lastSample begins a last reading of CPU time beside the call that ends a sandbox. The returned function ends the
+// reading and returns it. The call does not wait for it: an engine may take a second to answer, and the reading of the
+// last command or heartbeat then stands, as it does where many sandboxes end at once.
+func (c *Core) lastSample(ctx context.Context, t *Task) func() usage {
+	none := func() usage { return usage{} }
 	if t.Row.Phase != sandbox.PhaseAwake {
-		return outcome{err: t.On.Kill(ctx, t.Handle)}
+		return none
 	}
 	select {
 	case c.lastSamples <- struct{}{}:
-		defer func() { <-c.lastSamples }()
 	default:
-		return outcome{err: t.On.Kill(ctx, t.Handle)}
+		return none
 	}
-	sampling, stop := context.WithCancel(ctx)
-	defer stop()
-	reading := make(chan outcome, 1)
-	go func() { reading <- c.sample(sampling, t.On, t.Handle, &t.Row) }()
-	err := t.On.Kill(ctx, t.Handle)
-	stop()
-	out := <-reading
-	out.err = err
-	return out
+	ctx, stop := context.WithCancel(ctx)
+	reading := make(chan usage, 1)
+	go func() { reading <- c.sample(ctx, t.On, t.Handle, &t.Row) }()
+	return func() usage {
+		defer func() { <-c.lastSamples }()
+		stop()
+		return <-reading
+	}
 }
 
 // runtimeHistory is what a backend knows of when a sandbox ran and was there.

@@ -198,30 +198,27 @@ func (b *Backend) Attest(ctx context.Context, instance string) (int64, error) {
 	return known.Issued, w.leave(ctx, instance, known.Issued)
 }
 
-// attested takes a step that makes a generation usable, and leaves the generation's number on the instance meanwhile.
-func (c *Core) attested(ctx context.Context, t *Task, step func() outcome) outcome {
-	x := c.backends[t.Row.Backend]
-	if t.Row.Pooled() || x.witness == nil {
-		return step()
+// attestation is the number that was left on the instance of a generation, 0 where none is.
+type attestation struct {
+	number int64
+	err    error
+}
+
+// attest leaves the number of a generation on its instance, beside the step that makes it usable. It does nothing for
+// other steps.
+func (c *Core) attest(ctx context.Context, t *Task) <-chan attestation {
+	left := make(chan attestation, 1)
+	if !t.Action.Begins() || t.Row.Pooled() {
+		left <- attestation{}
+		return left
 	}
-	bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
-	defer cancel()
-	left := make(chan error, 1)
-	var number int64
 	go func() {
-		var err error
-		number, err = x.Attest(bounded, t.Row.Instance)
-		left <- err
+		bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
+		defer cancel()
+		number, err := c.backends[t.Row.Backend].Attest(bounded, t.Row.Instance)
+		left <- attestation{number, err}
 	}()
-	out := step()
-	if err := <-left; err != nil {
-		if out.err == nil {
-			out.err = err
-		}
-		return out
-	}
-	out.attested = number
-	return out
+	return left
 }
 
 // Withdraw removes the witness from an instance whose last environment is being removed.
