@@ -86,12 +86,12 @@ func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Dur
 		}
 		for {
 			changed := c.store.Changed()
-			var s *ledger.Sandbox
+			var isWanted bool
 			err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-				s, err = MustSandbox(tx, sandboxID)
+				isWanted, err = tx.IsWanted(sandboxID)
 				return err
 			})
-			if err == nil && s.Desired == ledger.Gone {
+			if err == nil && !isWanted {
 				cancel(cause)
 				return
 			}
