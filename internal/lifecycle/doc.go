@@ -89,7 +89,7 @@
 // # Crashes
 //
 // A sandbox that stops under us is asleep (stopped, by crashed) and down since then; its next step is a
-// wake, which starts it in place (stopped.go). What it had under /workspace and /data is there, its
+// wake, which starts it in place (crash.go). What it had under /workspace and /data is there, its
 // processes are not. It is well again once it has run for 30 s, and its lease ends by crashed when it was
 // not for 5 minutes: a restart of the engine, which stops all of them, ends no game. Time in which its
 // instance is away does not count, and what is missing is vanished, never made again. One that slept is
