@@ -16,7 +16,7 @@
 //	Act         to take a step that a hook proposes             outside
 //	Initializes to know whether code runs before it is ready    any; it only looks at the row
 //	HasBegun    to know whether that code has begun             inside one that reads
-//	Prepare     when a sandbox is about to be filled            inside one that reads
+//	Prepare     before a sandbox is filled                      inside one that reads
 //	Fill        once the sandbox runs, before it is used        outside
 //	Settle      when the step is settled that has filled        inside the one that settles the step
 //	Settled     when a step has succeeded                       inside the one that settles the step
@@ -47,6 +47,9 @@
 //	claim   in a transaction: no other caller has the row; decide; put a claim on it
 //	act     one idempotent call to the backend, outside of any transaction, with a deadline
 //	settle  in a transaction: only if the claim still holds: record the outcome, decide again
+//
+// To follow one step, read work.go (claim), decide.go, act.go (the table of actions) and settle.go. Each action is in
+// the file of its subject: begin.go (spawn, assign), rest.go (sleep, halt, wake, thaw), renewal.go and kill.go.
 //
 // # States
 //

@@ -9,6 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// A sandbox sleeps and wakes in place. A step that does so ends early when the lease ends.
+//
 // On a backend where a sandbox that stops loses its disk (no driver.Capabilities.Disk), the environment may want the
 // disk to outlive a sleep. The backend then says what became of it, and the events of the sandbox tell.
 

@@ -10,6 +10,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// What a sandbox has used is known by samples of its CPU time and by when it ran. A sample that a stop would lose is
+// taken before.
+//
 // A backend that records when its sandboxes ran (driver.Capabilities.Records) is what usage is counted by: a
 // sandbox was awake from the start to the stop that were recorded, also while reconcilers were away, and however late a
 // step was settled. What the ledger has counted of them is known by the number of the last one that it has
