@@ -16,6 +16,14 @@ func (tx *Tx) Sandbox(id string) (*Sandbox, error) {
 	return tx.Retention().tombstone(id)
 }
 
+// IsWanted reports whether a sandbox is to be present. It reads no more of the row: those who wait ask after each
+// commit.
+func (tx *Tx) IsWanted(id string) (bool, error) {
+	var n int64
+	err := tx.db.Model(&Sandbox{}).Where("id = ? AND desired = ?", id, Present).Count(&n).Error
+	return n > 0, unavailable("looking for a sandbox", err)
+}
+
 // CreateSandbox stores a new sandbox. Errors: Conflict for an id that was ever used.
 func (tx *Tx) CreateSandbox(s *Sandbox) error {
 	old, err := tx.Retention().tombstone(s.ID)

@@ -1,7 +1,10 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -137,6 +140,30 @@ func (c *Core) BackendFor(b sandbox.Backend) (*Backend, error) {
 	return x, nil
 }
 
+// On returns the backend of a sandbox, and its name there. Errors: Invalid.
+func (c *Core) On(s *ledger.Sandbox) (driver.Executor, driver.Handle, error) {
+	x, err := c.BackendFor(s.Backend)
+	if err != nil {
+		return nil, driver.Handle{}, err
+	}
+	return x.Executor, c.handle(s), nil
+}
+
+// handle names a sandbox on its backend.
+func (c *Core) handle(s *ledger.Sandbox) driver.Handle {
+	return driver.Handle{
+		LedgerID:      cmp.Or(s.Origin.LedgerID, c.store.ID()),
+		EnvironmentID: s.EnvironmentID,
+		SandboxID:     s.ID,
+		Instance:      s.Instance,
+	}
+}
+
+// EnvironmentRef names an environment on its backend.
+func (c *Core) EnvironmentRef(id, instance string) driver.EnvironmentRef {
+	return driver.EnvironmentRef{LedgerID: c.store.ID(), EnvironmentID: id, Instance: instance}
+}
+
 // InReach returns the instances that are connected.
 func (c *Core) InReach() []string {
 	var instances []string
@@ -146,4 +173,58 @@ func (c *Core) InReach() []string {
 		}
 	}
 	return instances
+}
+
+// AwayError says that a sandbox, or an environment, is on an instance that is not known to answer.
+type AwayError struct {
+	Backend  sandbox.Backend
+	Instance string
+}
+
+func (a *AwayError) Error() string {
+	return fmt.Sprintf("%s instance %s is not known to answer here", a.Backend, a.Instance)
+}
+
+// Answers returns an AwayError unless an instance was reached. It never waits: transactions ask it.
+func (c *Core) Answers(b sandbox.Backend, instance string) error {
+	x, err := c.BackendFor(b)
+	if err != nil {
+		return err
+	}
+	if x.Connected() == instance {
+		return nil
+	}
+	return &AwayError{b, instance}
+}
+
+// Reaching runs what needs an instance to answer, and asks the backend where that is not known yet. Nothing is claimed
+// for an instance that this program does not reach: another replica may. Errors: those of fn, and Unavailable.
+func (c *Core) Reaching(ctx context.Context, fn func() error) error {
+	err := fn()
+	var away *AwayError
+	if !errors.As(err, &away) {
+		return err
+	}
+	if err := c.MustReach(ctx, away.Backend, away.Instance); err != nil {
+		return err
+	}
+	if err = fn(); errors.As(err, &away) {
+		return sandbox.Errorf(sandbox.Unavailable, "%w: the connection broke; try again", err)
+	}
+	return err
+}
+
+// MustReach asks a backend which instance answers. Errors: Unavailable, with ReasonOtherInstance where it is not the
+// one.
+func (c *Core) MustReach(ctx context.Context, b sandbox.Backend, instance string) error {
+	x, err := c.BackendFor(b)
+	if err != nil {
+		return err
+	}
+	found, err := x.Reach(ctx)
+	if err != nil || found == instance {
+		return AsError(err)
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "%s instance %s answers here, and %s is meant: nothing was tried; ask a "+
+		"reconciler that reaches that one", b, found, instance).WithReason(sandbox.ReasonOtherInstance)
 }

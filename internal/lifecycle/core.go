@@ -121,11 +121,6 @@ func (c *Core) Background(fn func()) bool {
 	return true
 }
 
-// EnvironmentRef names an environment on its backend.
-func (c *Core) EnvironmentRef(id, instance string) driver.EnvironmentRef {
-	return driver.EnvironmentRef{LedgerID: c.store.ID(), EnvironmentID: id, Instance: instance}
-}
-
 // Deadlines of backend calls, and the pace of claims. A claim outlives three missed heartbeats;
 // another process takes over work within ClaimTTL of a process's death.
 const (
@@ -201,12 +196,3 @@ func (c *Core) Holders(ttl time.Duration) []string {
 
 // Life ends when the service closes.
 func (c *Core) Life() context.Context { return c.life }
-
-// On returns the backend of a sandbox, and its name there. Errors: Invalid.
-func (c *Core) On(s *ledger.Sandbox) (driver.Executor, driver.Handle, error) {
-	x, err := c.BackendFor(s.Backend)
-	if err != nil {
-		return nil, driver.Handle{}, err
-	}
-	return x.Executor, c.handle(s), nil
-}

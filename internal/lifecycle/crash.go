@@ -1,11 +1,17 @@
 package lifecycle
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// A sandbox that stops under us is started again in place: an engine that restarts without live-restore
+// stops every container, and a game does not end by that. Its files are there, its processes and their
+// memory are not. One that cannot be started, or does not stay up, fails (lifecycle.CrashFails).
 
 // A sandbox that stopped on its own is restarted in place, until it is healthy or has failed for too long.
 const (
@@ -43,4 +49,75 @@ func restart(s *ledger.Sandbox, now ledger.Time) (Action, ledger.Time, *Ending) 
 		return None, at, nil
 	}
 	return Wake, now, nil
+}
+
+// stopped records that a sandbox was found stopped that no request had stopped.
+func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
+	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
+	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
+		s.Crash.Add(RanLongEnough(s, at), tx.Now)
+		s.Schedule.DueAt = RestartAt(s, tx.Now)
+	}
+	if err := c.hooks.Stopped(tx, s, "its sandbox stopped"); err != nil {
+		return err
+	}
+	s.Schedule.Succeed()
+	s.Status.StopReason = sandbox.StopCrashed
+	s.Status.Fail(whyStopped(o))
+	err := c.EnterPhase(tx, s, sandbox.PhaseAsleep, at, sandbox.EventStopped, withDisk(map[string]any{
+		"reason": s.Status.StopReason, "error_code": s.Status.ErrorCode, "error_message": s.Status.ErrorMessage}, o.Disk))
+	switch {
+	case err != nil:
+		return err
+	case s.Pooled(): // another one is made as fast
+		return c.End(tx, s, Crashed(s, tx.Now))
+	case s.Crash.Count > 1 && s.Crash.Since.Add(ledger.SpanOf(CrashFails)) <= tx.Now:
+		return c.End(tx, s, Crashed(s, tx.Now))
+	}
+	return nil
+}
+
+// restartedUnseen records that a sandbox which is awake, or was to wake, has stopped unseen and was started again: its
+// processes are lost, and on some backends its disk; what it is given at a start it is given again.
+func (c *Core) restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if err := c.hooks.Stopped(tx, s, "its sandbox stopped and was started again"); err != nil {
+		return err
+	}
+	return c.hooks.Started(tx, s, true)
+}
+
+// whyStopped says what ended a sandbox that no request ended.
+func whyStopped(o driver.Observation) (sandbox.Reason, string) {
+	if o.OOMKilled {
+		return sandbox.ReasonOutOfMemory, "it ran out of memory"
+	}
+	return sandbox.ReasonCrashed, fmt.Sprintf("its process 1 ended with exit code %d without a request to stop",
+		o.ExitCode)
+}
+
+// restartFailed notes that a sandbox which is down could not be started.
+func restartFailed(s *ledger.Sandbox, now ledger.Time, code sandbox.Code) {
+	if !s.Down() {
+		return
+	}
+	if code == sandbox.Unavailable {
+		s.Crash.Since = now
+	}
+	s.Schedule.DueAt = min(s.Schedule.DueAt, max(now, s.Crash.Since.Add(ledger.SpanOf(CrashFails))))
+}
+
+// recovered forgets that a sandbox had stopped.
+func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
+	if s.Crash.Since == 0 && s.Status.ErrorCode == "" {
+		return nil
+	}
+	s.Crash = ledger.Crash{}
+	s.Status.Recover()
+	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
+	for _, f := range open[s.ID] {
+		if err == nil && f.Field == "state" {
+			err = tx.Findings().ResolveFinding(f.ID, "it was started again and runs")
+		}
+	}
+	return err
 }

@@ -16,7 +16,7 @@
 //	Act         to take a step that a hook proposes             outside
 //	Initializes to know whether code runs before it is ready    any; it only looks at the row
 //	HasBegun    to know whether that code has begun             inside one that reads
-//	Prepare     when a sandbox is about to be filled            inside one that reads
+//	Prepare     before a sandbox is filled                      inside one that reads
 //	Fill        once the sandbox runs, before it is used        outside
 //	Settle      when the step is settled that has filled        inside the one that settles the step
 //	Settled     when a step has succeeded                       inside the one that settles the step
@@ -47,6 +47,9 @@
 //	claim   in a transaction: no other caller has the row; decide; put a claim on it
 //	act     one idempotent call to the backend, outside of any transaction, with a deadline
 //	settle  in a transaction: only if the claim still holds: record the outcome, decide again
+//
+// To follow one step, read work.go (claim), decide.go, act.go (the table of actions) and settle.go. Each action is in
+// the file of its subject: begin.go (spawn, assign), rest.go (sleep, halt, wake, thaw), renewal.go and kill.go.
 //
 // # States
 //
@@ -89,7 +92,7 @@
 // # Crashes
 //
 // A sandbox that stops under us is asleep (stopped, by crashed) and down since then; its next step is a
-// wake, which starts it in place (stopped.go). What it had under /workspace and /data is there, its
+// wake, which starts it in place (crash.go). What it had under /workspace and /data is there, its
 // processes are not. It is well again once it has run for 30 s, and its lease ends by crashed when it was
 // not for 5 minutes: a restart of the engine, which stops all of them, ends no game. Time in which its
 // instance is away does not count, and what is missing is vanished, never made again. One that slept is
@@ -145,10 +148,10 @@
 //	a late answer             its claim does not hold any more: it is thrown away
 //	a renewal is not told     it is owed, and told before the next use; what its backend has ended meanwhile
 //	                          starts again
-//	a stop is seen late       usage ends when the backend recorded it (runtimehistory.go)
+//	a stop is seen late       usage ends when the backend recorded it (usage.go)
 //	the engine says 500       its executor asks a few times; then it failed for good
 //	a removal not recorded    usage ends when the backend says that the sandbox did, else when it was last seen
-//	                          (runtimehistory.go)
+//	                          (usage.go)
 //	the caller goes away      the step goes on to its end and is recorded
 //	the clock is stepped      the next transaction moves all that the clock timed by as much
 //	                          (internal/ledger): nothing ends early, nothing lives on

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -76,16 +75,4 @@ func AsError(err error) error {
 		return err
 	}
 	return &sandbox.Error{Code: e.Code, Reason: e.Reason, Fields: e.Fields, Message: err.Error(), Err: err}
-}
-
-// AboutLease is About for a lease's id. sandboxID may be "" if it is not known.
-func AboutLease(id, sandboxID string) slog.Attr {
-	attrs := []any{slog.String("lease", id)}
-	if _, environment, err := sandbox.ParseLeaseID(id); err == nil {
-		attrs = append(attrs, slog.String("environment", environment))
-	}
-	if sandboxID != "" {
-		attrs = append(attrs, slog.String("sandbox", sandboxID))
-	}
-	return slog.Group("", attrs...)
 }

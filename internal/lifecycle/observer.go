@@ -20,16 +20,3 @@ type nopObserver struct{}
 
 func (nopObserver) Stepped(sandbox.Backend, string, sandbox.Code, time.Duration) {}
 func (nopObserver) Destroyed(sandbox.Backend, sandbox.EndedBy, time.Duration)    {}
-
-// tell reports a step to the observer, with how it was recorded.
-func (c *Core) tell(t *Task, out outcome, recorded error) {
-	err := out.err
-	if err == nil {
-		err = recorded
-	}
-	now := c.now()
-	c.observer.Stepped(t.Row.Backend, string(t.Action), sandbox.CodeOf(err), now.Sub(t.Began.Time()))
-	if t.Action == Kill && err == nil && t.Row.Ending.At != 0 {
-		c.observer.Destroyed(t.Row.Backend, t.Row.Ending.By, now.Sub(t.Row.Ending.At.Time()))
-	}
-}

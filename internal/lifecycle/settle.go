@@ -179,14 +179,8 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 	cause := out.err
 	code := sandbox.CodeOf(cause)
 	switch {
-	case t.Action == Spawn && !sandbox.IsRetryable(cause):
+	case !sandbox.IsRetryable(cause) && (t.Action == Spawn || t.Action == Assign && code != sandbox.NotFound):
 		// It will never come up: its lease ends, and what is left of it is killed.
-		s.Schedule.LastError = cause.Error()
-		if err := c.hooks.Failed(tx, s, cause); err != nil {
-			return err
-		}
-		return c.End(tx, s, FailedToBegin(cause, tx.Now))
-	case t.Action == Assign && code != sandbox.NotFound && !sandbox.IsRetryable(cause):
 		s.Schedule.LastError = cause.Error()
 		if err := c.hooks.Failed(tx, s, cause); err != nil {
 			return err

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -35,6 +34,9 @@ const (
 	Upload Action = "upload"
 )
 
+// Begins reports whether the step makes a sandbox usable for its lease, or for a pool.
+func (a Action) Begins() bool { return a == Spawn || a == Assign }
+
 // Runs reports whether the step starts or stops the sandbox.
 func (a Action) Runs() bool {
 	switch a {
@@ -55,19 +57,9 @@ type Step struct {
 	Again bool
 	// Began is when the step was claimed. For a save it is the time whose state of /data is saved.
 	Began ledger.Time
-	// On is the backend of the sandbox, Handle its name there. Both are set before the step runs.
+	// On is the backend of the sandbox, Handle its name there.
 	On     driver.Executor
 	Handle driver.Handle
-}
-
-// sampleTimeout limits a reading of usage.
-const sampleTimeout = 2 * time.Second
-
-// Sample reads a sandbox's usage.
-func Sample(ctx context.Context, x driver.Executor, h driver.Handle) (driver.Usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
-	defer cancel()
-	return x.Usage(ctx, h)
 }
 
 // Last reports whether the lease has ended before the step: the sandbox will be removed, and a save is its last one.

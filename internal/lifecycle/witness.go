@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -199,29 +198,27 @@ func (b *Backend) Attest(ctx context.Context, instance string) (int64, error) {
 	return known.Issued, w.leave(ctx, instance, known.Issued)
 }
 
-// attested takes a step that makes a generation usable, and leaves the generation's number on the instance meanwhile.
-func (c *Core) attested(ctx context.Context, x *Backend, t *Task, step func() outcome) outcome {
-	if t.Row.Pooled() || x.witness == nil {
-		return step()
+// attestation is the number that was left on the instance of a generation, 0 where none is.
+type attestation struct {
+	number int64
+	err    error
+}
+
+// attest leaves the number of a generation on its instance, beside the step that makes it usable. It does nothing for
+// other steps.
+func (c *Core) attest(ctx context.Context, t *Task) <-chan attestation {
+	left := make(chan attestation, 1)
+	if !t.Action.Begins() || t.Row.Pooled() {
+		left <- attestation{}
+		return left
 	}
-	bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
-	defer cancel()
-	left := make(chan error, 1)
-	var number int64
 	go func() {
-		var err error
-		number, err = x.Attest(bounded, t.Row.Instance)
-		left <- err
+		bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
+		defer cancel()
+		number, err := c.backends[t.Row.Backend].Attest(bounded, t.Row.Instance)
+		left <- attestation{number, err}
 	}()
-	out := step()
-	if err := <-left; err != nil {
-		if out.err == nil {
-			out.err = err
-		}
-		return out
-	}
-	out.attested = number
-	return out
+	return left
 }
 
 // Withdraw removes the witness from an instance whose last environment is being removed.
@@ -293,58 +290,4 @@ func (c *Core) AcceptInstance(ctx context.Context, b sandbox.Backend) error {
 		return err
 	}
 	return w.accept(bounded, instance, found)
-}
-
-// AwayError says that a sandbox, or an environment, is on an instance that is not known to answer.
-type AwayError struct {
-	Backend  sandbox.Backend
-	Instance string
-}
-
-func (a *AwayError) Error() string {
-	return fmt.Sprintf("%s instance %s is not known to answer here", a.Backend, a.Instance)
-}
-
-// Answers returns an AwayError unless an instance was reached. It never waits: transactions ask it.
-func (c *Core) Answers(b sandbox.Backend, instance string) error {
-	x, err := c.BackendFor(b)
-	if err != nil {
-		return err
-	}
-	if x.Connected() == instance {
-		return nil
-	}
-	return &AwayError{b, instance}
-}
-
-// Reaching runs what needs an instance to answer, and asks the backend where that is not known yet. Nothing is claimed
-// for an instance that this program does not reach: another replica may. Errors: those of fn, and Unavailable.
-func (c *Core) Reaching(ctx context.Context, fn func() error) error {
-	err := fn()
-	var away *AwayError
-	if !errors.As(err, &away) {
-		return err
-	}
-	if err := c.MustReach(ctx, away.Backend, away.Instance); err != nil {
-		return err
-	}
-	if err = fn(); errors.As(err, &away) {
-		return sandbox.Errorf(sandbox.Unavailable, "%w: the connection broke; try again", err)
-	}
-	return err
-}
-
-// MustReach asks a backend which instance answers. Errors: Unavailable, with ReasonOtherInstance where it is not the
-// one.
-func (c *Core) MustReach(ctx context.Context, b sandbox.Backend, instance string) error {
-	x, err := c.BackendFor(b)
-	if err != nil {
-		return err
-	}
-	found, err := x.Reach(ctx)
-	if err != nil || found == instance {
-		return AsError(err)
-	}
-	return sandbox.Errorf(sandbox.Unavailable, "%s instance %s answers here, and %s is meant: nothing was tried; ask a "+
-		"reconciler that reaches that one", b, found, instance).WithReason(sandbox.ReasonOtherInstance)
 }

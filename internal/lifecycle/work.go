@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -28,6 +27,22 @@ func (c *Core) Work(ctx context.Context, sandboxID string) error {
 		return dropClaimed(err)
 	}
 	return c.TakeStep(ctx, t)
+}
+
+// Drive takes a sandbox one step toward a wanted action, once no other caller works on it. Its caller
+// looks again: the step may have been another's, or the lease may have ended meanwhile.
+func (c *Core) Drive(ctx context.Context, sandboxID string, want Action) error {
+	if err := c.awaitTurn(ctx, sandboxID, want); err != nil {
+		return err
+	}
+	t, err := c.claim(ctx, sandboxID, want)
+	if err != nil || t == nil {
+		return dropClaimed(err)
+	}
+	if err := c.TakeStep(ctx, t); t.Action != Save || ctx.Err() != nil {
+		return AsError(err)
+	}
+	return nil // no request fails because a state cannot be saved: the lease says so
 }
 
 func dropClaimed(err error) error {
@@ -133,14 +148,19 @@ func (c *Core) ClaimStep(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, err
 
 // reserve puts a claim on a row.
 func (c *Core) reserve(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error) {
+	x, h, err := c.On(s)
+	if err != nil {
+		return nil, err
+	}
 	t := &Task{Step: Step{
 		Action: a,
 		Claim:  c.store.NewClaim(c.ids),
 		Again:  s.Claim.Token != "" || s.Schedule.Attempts > 0,
 		Began:  tx.Now,
+		On:     x,
+		Handle: h,
 	}}
 	s.Claim = ledger.Claim{Token: t.Claim, For: string(a), Until: tx.Now.Add(ledger.SpanOf(ClaimTTL))}
-	var err error
 	if !t.Again {
 		err = emitBeginning(tx, s, a)
 	}
@@ -194,117 +214,15 @@ func (c *Core) TakeStep(ctx context.Context, t *Task) error {
 	}
 }
 
-// Await works on a sandbox, or waits while others do, until done is satisfied, which may read more in the
-// transaction that it is asked in.
-func (c *Core) Await(ctx context.Context, sandboxID string,
-	done func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)) error {
-	for {
-		changed := c.store.Changed()
-		var s, holder *ledger.Sandbox
-		var now ledger.Time
-		var isDone bool
-		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-			now = tx.Now
-			if s, err = MustSandbox(tx, sandboxID); err != nil {
-				return err
-			}
-			if isDone, err = done(tx, s); err == nil && !isDone {
-				holder, err = c.hooks.Awaited(tx, s)
-			}
-			return err
-		})
-		if err != nil || isDone {
-			return err
-		}
-		if !s.Claim.Holds(now) && s.Schedule.DueAt <= now {
-			if err := c.Work(ctx, sandboxID); err != nil {
-				return err
-			}
-			continue
-		}
-		if holder != nil {
-			if err := c.awaitOther(ctx, s, holder, changed); err != nil {
-				return err
-			}
-			continue
-		}
-		if !s.Claim.Holds(now) && s.Schedule.Attempts > 0 {
-			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s",
-				s.Lease(), s.Schedule.LastError, s.Schedule.DueAt.Time().Format(time.RFC3339))
-		}
-		if err := c.Pause(ctx, changed, max(s.Claim.Until, s.Schedule.DueAt)); err != nil {
-			return err
-		}
+// tell reports a step to the observer, with how it was recorded.
+func (c *Core) tell(t *Task, out outcome, recorded error) {
+	err := out.err
+	if err == nil {
+		err = recorded
 	}
-}
-
-// awaitOther works toward the moment at which a sandbox may begin that waits for another one, whose state it begins
-// with, or waits while others do. Errors: Unavailable once it is known that this takes long.
-func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
-	now := ledger.At(c.now())
-	isFree := !holder.Claim.Holds(now)
-	switch {
-	case isFree && holder.Schedule.DueAt <= now:
-		if err := c.Work(ctx, holder.ID); ctx.Err() != nil {
-			return err
-		}
-		return nil // its failure is on its own row
-	case isFree && holder.Schedule.Attempts > 0:
-		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, "+
-			"is saved, which fails: %s; it is tried again at %s", s.Lease(), holder.Generation, holder.ID,
-			holder.Schedule.LastError, holder.Schedule.DueAt.Time().Format(time.RFC3339))
-	default:
-		return c.Pause(ctx, changed, max(holder.Claim.Until, holder.Schedule.DueAt))
+	now := c.now()
+	c.observer.Stepped(t.Row.Backend, string(t.Action), sandbox.CodeOf(err), now.Sub(t.Began.Time()))
+	if t.Action == Kill && err == nil && t.Row.Ending.At != 0 {
+		c.observer.Destroyed(t.Row.Backend, t.Row.Ending.By, now.Sub(t.Row.Ending.At.Time()))
 	}
-}
-
-// WhileWanted returns a context, part of ctx, that ends with the cause when a sandbox is to be gone: a caller that ends
-// a lease does not wait for what makes it ready. A nil cause is context.Canceled. The function that it returns ends it
-// too.
-func (c *Core) WhileWanted(ctx context.Context, sandboxID string, cause error) (context.Context, func()) {
-	return c.whileWanted(ctx, sandboxID, 0, cause)
-}
-
-// whileWanted is WhileWanted that looks at the sandbox only after a while: what is over by then costs no reads.
-func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Duration,
-	cause error) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if after > 0 && c.Pause(ctx, nil, ledger.At(c.now().Add(after))) != nil { // ctx or the service has ended
-			return
-		}
-		for {
-			changed := c.store.Changed()
-			var s *ledger.Sandbox
-			err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-				s, err = MustSandbox(tx, sandboxID)
-				return err
-			})
-			if err == nil && s.Desired == ledger.Gone {
-				cancel(cause)
-				return
-			}
-			if c.Pause(ctx, changed, ledger.At(c.store.Now().Add(ClaimTTL))) != nil { // ctx or the service has ended
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil); <-done }
-}
-
-// Pause waits for a commit or a moment.
-func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until ledger.Time) error {
-	timer := time.NewTimer(min(max(until.Time().Sub(c.now()), time.Millisecond), ClaimTTL))
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
-	case <-c.life.Done():
-		return ErrClosing
-	case <-ctx.Done():
-		return sandbox.Errorf(sandbox.Timeout, "waiting for the sandbox: %w", ctx.Err())
-	}
-	return nil
 }

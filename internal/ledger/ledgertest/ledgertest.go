@@ -28,6 +28,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("StatesThatCannotBeAreRefused", s.impossibleStates)
 	t.Run("UsagePeriodsDoNotOverlap", s.periods)
 	t.Run("DueSandboxesAreFoundUntilClaimed", s.due)
+	t.Run("ASandboxIsWantedUntilItsLeaseEnds", s.wanted)
 	t.Run("TheSameDriftIsOneFindingUntilResolved", s.drift)
 	t.Run("PriceBooksAreKeptOnce", s.priceBooks)
 	t.Run("HowFarAGatewaysLogIsRecordedIsKept", s.egressCursor)
@@ -341,6 +342,35 @@ func (s suite) periods(t *testing.T) {
 		}
 		return err
 	})
+}
+
+func (s suite) wanted(t *testing.T) {
+	t.Parallel()
+	store := open(t, s.fresh(t), nil)
+	var row *ledger.Sandbox
+	write(t, store, func(tx *ledger.Tx) error {
+		row = Sandbox(tx, "e", 1)
+		return errors.Join(Environment(tx, "e"), tx.CreateSandbox(row))
+	})
+	look := func(id string, want bool) {
+		t.Helper()
+		read(t, store, func(tx *ledger.Tx) error {
+			is, err := tx.IsWanted(id)
+			if is != want {
+				t.Errorf("that sandbox %q is wanted is %t", id, is)
+			}
+			return err
+		})
+	}
+	look(row.ID, true)
+	look("another", false)
+	write(t, store, func(tx *ledger.Tx) error {
+		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
+			row.End(ledger.Ending{At: tx.Now, By: sandbox.EndedByRelease}, tx.Now)
+			return nil
+		})
+	})
+	look(row.ID, false)
 }
 
 func (s suite) due(t *testing.T) {

@@ -1,0 +1,136 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Await works on a sandbox, or waits while others do, until done is satisfied, which may read more in the
+// transaction that it is asked in.
+func (c *Core) Await(ctx context.Context, sandboxID string,
+	done func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)) error {
+	for {
+		changed := c.store.Changed()
+		var s, holder *ledger.Sandbox
+		var now ledger.Time
+		var isDone bool
+		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			now = tx.Now
+			if s, err = MustSandbox(tx, sandboxID); err != nil {
+				return err
+			}
+			if isDone, err = done(tx, s); err == nil && !isDone {
+				holder, err = c.hooks.Awaited(tx, s)
+			}
+			return err
+		})
+		if err != nil || isDone {
+			return err
+		}
+		if !s.Claim.Holds(now) && s.Schedule.DueAt <= now {
+			if err := c.Work(ctx, sandboxID); err != nil {
+				return err
+			}
+			continue
+		}
+		if holder != nil {
+			if err := c.awaitOther(ctx, s, holder, changed); err != nil {
+				return err
+			}
+			continue
+		}
+		if !s.Claim.Holds(now) && s.Schedule.Attempts > 0 {
+			return sandbox.Errorf(sandbox.Unavailable, "lease %s: %s; it is tried again at %s",
+				s.Lease(), s.Schedule.LastError, s.Schedule.DueAt.Time().Format(time.RFC3339))
+		}
+		if err := c.Pause(ctx, changed, max(s.Claim.Until, s.Schedule.DueAt)); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitTurn waits until a step toward a wanted action could be taken, or is not needed any more. It
+// only reads: a waiter that writes wakes all others, and they wake it.
+func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) error {
+	for {
+		changed := c.store.Changed()
+		var (
+			s, holder *ledger.Sandbox
+			until     ledger.Time
+		)
+		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			var held ledger.Time
+			if s, held, err = sandboxAndHold(tx, sandboxID); err != nil {
+				return err
+			}
+			until = c.turn(s, held, tx.Now, want)
+			holder, err = c.hooks.Awaited(tx, s)
+			return err
+		})
+		if err != nil || until == 0 {
+			return err
+		}
+		if holder != nil {
+			err = c.awaitOther(ctx, s, holder, changed)
+		} else {
+			err = c.Pause(ctx, changed, until)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// turn returns until when to wait before a step toward a wanted action: for the caller that works on the
+// sandbox, or for a retry. 0 is not at all. Pure.
+func (c *Core) turn(s *ledger.Sandbox, held, now ledger.Time, want Action) ledger.Time {
+	if !s.Live(held, now) || want == Wake && c.hooks.Usable(s, now) {
+		return 0
+	}
+	if s.Claim.Holds(now) {
+		return s.Claim.Until
+	}
+	next, _, _ := c.hooks.Decide(s, held, now)
+	if next != None && c.hooks.InsteadOf(next, want, s, held, now) == next && s.Schedule.DueAt > now {
+		return s.Schedule.DueAt
+	}
+	return 0
+}
+
+// awaitOther works toward the moment at which a sandbox may begin that waits for another one, whose state it begins
+// with, or waits while others do. Errors: Unavailable once it is known that this takes long.
+func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
+	now := ledger.At(c.now())
+	isFree := !holder.Claim.Holds(now)
+	switch {
+	case isFree && holder.Schedule.DueAt <= now:
+		if err := c.Work(ctx, holder.ID); ctx.Err() != nil {
+			return err
+		}
+		return nil // its failure is on its own row
+	case isFree && holder.Schedule.Attempts > 0:
+		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, "+
+			"is saved, which fails: %s; it is tried again at %s", s.Lease(), holder.Generation, holder.ID,
+			holder.Schedule.LastError, holder.Schedule.DueAt.Time().Format(time.RFC3339))
+	default:
+		return c.Pause(ctx, changed, max(holder.Claim.Until, holder.Schedule.DueAt))
+	}
+}
+
+// Pause waits for a commit or a moment.
+func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until ledger.Time) error {
+	timer := time.NewTimer(min(max(until.Time().Sub(c.now()), time.Millisecond), ClaimTTL))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-c.life.Done():
+		return ErrClosing
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "waiting for the sandbox: %w", ctx.Err())
+	}
+	return nil
+}
