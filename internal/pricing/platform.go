@@ -73,11 +73,12 @@ const DefaultCommandsPerHour = 60
 // fires every five minutes and is a request to its Durable Object. It writes to D1 what the sandbox uses, and
 // whether there were commands since the last alarm.
 const (
-	rowsPerCommand   = 6
-	alarmsPerHour    = 12
-	rowsPerAlarm     = 4
-	d1RowsPerAlarm   = 5
-	idleRowsPerAlarm = 2 // of each, without commands
+	rowsPerCommand     = 5
+	alarmsPerHour      = 12
+	rowsPerAlarm       = 4
+	d1RowsPerAlarm     = 2
+	idleRowsPerAlarm   = 2 // without commands
+	idleD1RowsPerAlarm = 1
 )
 
 // PlatformEstimate is the expected cost of a month in addition to an Estimate.
@@ -99,7 +100,7 @@ func EstimatePlatformMonth(p Platform, u Usage) PlatformEstimate {
 	alarms := times(hours, product(int64(alarmsPerHour)))
 	perAlarm, d1PerAlarm := int64(rowsPerAlarm), int64(d1RowsPerAlarm)
 	if u.CommandsPerHour == 0 {
-		perAlarm, d1PerAlarm = idleRowsPerAlarm, idleRowsPerAlarm
+		perAlarm, d1PerAlarm = idleRowsPerAlarm, idleD1RowsPerAlarm
 	}
 	rows := times(hours, sum(product(u.CommandsPerHour, rowsPerCommand), product(int64(alarmsPerHour), perAlarm)))
 	e := PlatformEstimate{

@@ -26,22 +26,22 @@ func TestRequestsAndDurableObjectsAreALineOfTheirOwn(t *testing.T) {
 		"a hundred agents, day and night": {
 			pricing.Usage{Leases: 100, HoursPerDay: 24 * time.Hour, CommandsPerHour: pricing.DefaultCommandsPerHour},
 			// 72,000 h x 60 = 4,320,000 requests, which the plan includes, and 72,000 h x 12 = 864,000 alarms: 4,184,000 x
-			// $0.00000015; (259,200,000 s x 0.128 GB - 400,000) x $0.0000125; 72,000 h x 408 rows, which the plan includes
+			// $0.00000015; (259,200,000 s x 0.128 GB - 400,000) x $0.0000125; 72,000 h x 348 rows, which the plan includes
 			pricing.PlatformEstimate{Requests: 627_600_000, Objects: 409_720_000_000, Total: 410_347_600_000},
 		},
 		"a thousand agents, day and night": {
 			pricing.Usage{Leases: 1000, HoursPerDay: 24 * time.Hour, CommandsPerHour: pricing.DefaultCommandsPerHour},
-			// 720,000 h x (60 x 6 + 12 x 4) = 293,760,000 rows of objects, 243,760,000 x $0.000001; 43,200,000 of D1
+			// 720,000 h x (60 x 5 + 12 x 4) = 250,560,000 rows of objects, 200,560,000 x $0.000001; 17,280,000 of D1
 			pricing.PlatformEstimate{
 				Requests: 17_586_000_000,
 				Objects:  4_142_200_000_000,
-				Rows:     243_760_000_000,
-				Total:    4_403_546_000_000,
+				Rows:     200_560_000_000,
+				Total:    4_360_346_000_000,
 			},
 		},
 		"a thousand agents who do nothing, day and night": {
 			pricing.Usage{Leases: 1000, HoursPerDay: 24 * time.Hour},
-			// 8,640,000 alarms, 7,640,000 x $0.00000015; twice as many rows of each kind, which the plan includes
+			// 8,640,000 alarms, 7,640,000 x $0.00000015; twice as many rows of objects and as many of D1, which the plan includes
 			pricing.PlatformEstimate{Requests: 1_146_000_000, Objects: 4_142_200_000_000, Total: 4_143_346_000_000},
 		},
 		"no agent": {pricing.Usage{HoursPerDay: 24 * time.Hour, CommandsPerHour: 1000}, pricing.PlatformEstimate{}},

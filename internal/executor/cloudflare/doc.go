@@ -51,7 +51,8 @@
 //
 // Durable Objects cannot be listed by name, or read without waking them: so each writes the status of its sandbox to
 // D1, and that is listed. It is written before a sandbox is first started, and again at every start, stop and renewal;
-// an alarm tells it of commands, and tries again what has failed. Beside it stands sandbox_leases, a row for each
+// an alarm tells it of commands, and tries again what has failed. Objects that write at the same time share a call of D1
+// (worker/src/writes.ts). A version keeps a late write from replacing a newer one. Beside it stands sandbox_leases, a row for each
 // agent in an environment, which nothing here reads: the ledger decides, and the row is for people who look at
 // leases in Cloudflare.
 //
@@ -72,8 +73,8 @@
 // object sees bytes only: the client tells it in text messages what is under way, for idle sleep, and how it ended,
 // for CPU time and /data.
 //
-// A command costs no request of its own while a WebSocket is open, and no row of D1. A WebSocket costs three rows of
-// the object's storage, and each second of CPU time one.
+// A command costs no request of its own while a WebSocket is open, and no row of D1. A WebSocket costs two rows of the
+// object's storage, and each second of CPU time one.
 //
 // # The way out
 //

@@ -2,11 +2,12 @@
 // wakes it.
 
 import { prepare } from "./tables";
+import { writesTo } from "./writes";
 
 export const schema = [
   // One row for each existing sandbox. view is its status, as its Durable Object returns it.
   `CREATE TABLE IF NOT EXISTS sandboxes (
-    ledger TEXT NOT NULL, id TEXT NOT NULL, view TEXT NOT NULL, PRIMARY KEY (ledger, id))`,
+    ledger TEXT NOT NULL, id TEXT NOT NULL, view TEXT NOT NULL, PRIMARY KEY (ledger, id)) WITHOUT ROWID`,
   // One row for each agent in an environment: its latest generation. Times are in milliseconds of Unix time.
   `CREATE TABLE IF NOT EXISTS sandbox_leases (
     id TEXT PRIMARY KEY,
@@ -50,14 +51,20 @@ const page = 500;
 export class Copy {
   constructor(private readonly db: D1Database) {}
 
-  // put writes a sandbox and its lease. If view is null, it deletes the sandbox's row. If lease is null, D1 has it.
-  async put(ledger: string, id: string, view: unknown, lease: Lease | null): Promise<void> {
-    await prepare(this.db, schema);
+  // put writes a sandbox and its lease. If view is null, it deletes the sandbox's row. If lease is null, D1 has it. A
+  // view with a smaller version than the one in D1 comes late, and changes nothing.
+  async put(ledger: string, id: string, view: { version: number } | null, lease: Lease | null): Promise<void> {
     const row =
       view === null
         ? this.db.prepare(`DELETE FROM sandboxes WHERE ledger = ? AND id = ?`).bind(ledger, id)
-        : this.db.prepare(`INSERT OR REPLACE INTO sandboxes (ledger, id, view) VALUES (?, ?, ?)`).bind(ledger, id, JSON.stringify(view));
-    await this.db.batch(lease === null ? [row] : [row, this.lease(ledger, id, lease)]);
+        : this.db
+            .prepare(
+              `INSERT INTO sandboxes (ledger, id, view) VALUES (?, ?, ?)
+               ON CONFLICT (ledger, id) DO UPDATE SET view = excluded.view
+               WHERE excluded.view ->> '$.version' >= coalesce(sandboxes.view ->> '$.version', 0)`,
+            )
+            .bind(ledger, id, JSON.stringify(view));
+    await writesTo(this.db, schema).put(lease === null ? [row] : [row, ...this.lease(ledger, id, lease)]);
   }
 
   // list returns the sandboxes of a ledger whose ids follow the given one, in the order of their ids.
@@ -86,19 +93,25 @@ export class Copy {
     await this.db.prepare(`DELETE FROM sandbox_leases WHERE ledger = ? AND environment_id = ?`).bind(ledger, environment).run();
   }
 
-  // lease writes a lease, unless D1 has a later generation of the same ledger.
-  private lease(ledger: string, sandbox: string, l: Lease): D1PreparedStatement {
-    return this.db
-      .prepare(
-        `INSERT INTO sandbox_leases (id, ledger, sandbox_id, generation, agent_did, environment_id, environment_type, leased_at, last_activity, ttl_ms, sleep_after, expiry_conditions, status)
+  // lease writes a lease, unless D1 has a later generation of the same ledger. An index that a statement may change
+  // costs a row, even if it does not change. So the first statement writes a use, one row, and the second one the rest.
+  private lease(ledger: string, sandbox: string, l: Lease): D1PreparedStatement[] {
+    const values = [
+      l.id, ledger, sandbox, l.generation, l.agent_did, l.environment_id, l.environment_type,
+      l.leased_at, l.last_activity, l.ttl_ms, l.sleep_after, l.expiry_conditions, l.status,
+    ];
+    const use = `UPDATE sandbox_leases
+         SET leased_at = ?8, last_activity = ?9, ttl_ms = ?10, sleep_after = ?11, expiry_conditions = ?12
+         WHERE id = ?1 AND ledger = ?2 AND sandbox_id = ?3 AND generation = ?4 AND agent_did = ?5 AND environment_id = ?6
+           AND environment_type = ?7 AND status = ?13
+           AND (leased_at, last_activity, ttl_ms, sleep_after, expiry_conditions) IS NOT (?8, ?9, ?10, ?11, ?12)`;
+    // An agent and its environment determine the id.
+    const rest = `INSERT INTO sandbox_leases (id, ledger, sandbox_id, generation, agent_did, environment_id, environment_type, leased_at, last_activity, ttl_ms, sleep_after, expiry_conditions, status)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
-         ON CONFLICT (agent_did, environment_id) DO UPDATE SET id = ?1, ledger = ?2, sandbox_id = ?3, generation = ?4, environment_type = ?7,
+         ON CONFLICT (agent_did, environment_id) DO UPDATE SET ledger = ?2, sandbox_id = ?3, generation = ?4, environment_type = ?7,
            leased_at = ?8, last_activity = ?9, ttl_ms = ?10, sleep_after = ?11, expiry_conditions = ?12, status = ?13
-         WHERE sandbox_leases.ledger <> ?2 OR sandbox_leases.generation <= ?4`,
-      )
-      .bind(
-        l.id, ledger, sandbox, l.generation, l.agent_did, l.environment_id, l.environment_type,
-        l.leased_at, l.last_activity, l.ttl_ms, l.sleep_after, l.expiry_conditions, l.status,
-      );
+         WHERE sandbox_leases.ledger <> ?2 OR sandbox_leases.generation < ?4 OR sandbox_leases.generation = ?4
+           AND (sandbox_leases.sandbox_id, sandbox_leases.environment_type, sandbox_leases.status) IS NOT (?3, ?7, ?13)`;
+    return [use, rest].map((statement) => this.db.prepare(statement).bind(...values));
   }
 }

@@ -274,10 +274,8 @@ export class Sandbox extends DurableObject<Env> {
 
   // forget removes the sandbox, its saved /data and its copy. It fails if one of them remains.
   private async forget(): Promise<void> {
-    if (this.store.row() !== null) {
-      this.store.remove(Date.now());
-      this.store.owe();
-    }
+    if (this.store.row() !== null) this.store.remove(Date.now());
+    if (this.store.killed() !== null) this.store.owe(); // every time: a late write may have restored its row
     await this.arm();
     await this.mustTell();
     await this.arm();
@@ -523,17 +521,24 @@ export class Sandbox extends DurableObject<Env> {
     if (!owes && !this.unread) return;
     const row = this.store.row();
     const told = row ?? this.store.killed();
+    const version = this.store.version();
     this.unread = false;
-    if (owes) this.store.settle(); // a change during the write is owed again
-    if (told === null) return;
+    if (told === null) {
+      this.store.settle(version);
+      return;
+    }
     const [ledger = "", sandbox = ""] = told.name.split("/");
+    const view = row === null ? null : { ...this.standsAs(row), version };
+    const lease = owes ? this.lease(told) : null;
     try {
       if (row === null) await this.data.remove(told.name);
-      await this.copy.put(ledger, sandbox, row === null ? null : this.standsAs(row), owes ? this.lease(told) : null);
+      await this.ctx.storage.sync(); // another object may make the call, so it does not wait for this one's storage
+      await this.copy.put(ledger, sandbox, view, lease);
     } catch (error) {
       this.store.owe();
       throw new Failure("unavailable", `sandbox ${sandbox}: update its copy in D1 and R2: ${text(error)} (retry)`);
     }
+    if (owes) this.store.settle(version);
   }
 
   // lease returns the sandbox's row in sandbox_leases.

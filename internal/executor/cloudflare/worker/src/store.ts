@@ -61,6 +61,9 @@ export interface Row extends Told {
 const retention = 7 * 24 * 3600_000;
 
 export class Store {
+  // counted: the version has grown since it was read last.
+  private counted = false;
+
   constructor(private readonly sql: SqlStorage) {
     sql.exec(`CREATE TABLE IF NOT EXISTS sandbox (
       one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0,
@@ -69,13 +72,15 @@ export class Store {
       incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0,
       alive_at INTEGER NOT NULL DEFAULT 0, memory_bytes INTEGER NOT NULL DEFAULT 0, pids INTEGER NOT NULL DEFAULT 0, read_at INTEGER NOT NULL DEFAULT 0)`);
     for (const column of ["alive_at", "memory_bytes", "pids", "read_at"]) addColumn(sql, "periods", column, "INTEGER NOT NULL DEFAULT 0");
-    sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL)`);
+    sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL) WITHOUT ROWID`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
     // disk has a row if the sandbox's disk outlives its sleep.
     sql.exec(`CREATE TABLE IF NOT EXISTS disk (one INTEGER PRIMARY KEY CHECK (one = 1), snapshot TEXT NOT NULL, image TEXT NOT NULL, saved_at INTEGER NOT NULL, lost TEXT NOT NULL)`);
-    // owed has a row while the copy in D1 is older than this state, and until the saved /data of a killed sandbox is
-    // deleted.
-    sql.exec(`CREATE TABLE IF NOT EXISTS owed (one INTEGER PRIMARY KEY CHECK (one = 1))`);
+    // owes is 1 while the copy in D1 is older than this state, and until the saved /data of a killed sandbox is deleted.
+    // version grows with the state.
+    sql.exec(`CREATE TABLE IF NOT EXISTS owed (one INTEGER PRIMARY KEY CHECK (one = 1), owes INTEGER NOT NULL DEFAULT 1, version INTEGER NOT NULL DEFAULT 0)`);
+    addColumn(sql, "owed", "owes", "INTEGER NOT NULL DEFAULT 1");
+    addColumn(sql, "owed", "version", "INTEGER NOT NULL DEFAULT 0");
   }
 
   // row returns null if the sandbox does not exist.
@@ -137,16 +142,26 @@ export class Store {
     this.sql.exec(`UPDATE sandbox SET saved = ?, saved_at = ?`, fingerprint, at);
   }
 
+  // owe records that the copy does not have this state yet. Changes before its next write have one version.
   owe(): void {
-    this.sql.exec(`INSERT OR IGNORE INTO owed (one) VALUES (1)`);
+    if (this.counted && this.owes()) return;
+    this.sql.exec(`INSERT INTO owed (one, version) VALUES (1, 1) ON CONFLICT (one) DO UPDATE SET owes = 1, version = version + 1`);
+    this.counted = true;
   }
 
   owes(): boolean {
-    return this.sql.exec(`SELECT one FROM owed`).toArray().length > 0;
+    return this.sql.exec(`SELECT one FROM owed WHERE owes = 1`).toArray().length > 0;
   }
 
-  settle(): void {
-    this.sql.exec(`DELETE FROM owed`);
+  // version returns the version of this state, for the copy. A later change has another one.
+  version(): number {
+    this.counted = false;
+    return this.sql.exec<{ version: number }>(`SELECT version FROM owed`).toArray()[0]?.version ?? 0;
+  }
+
+  // settle records that the copy has a version. A change since then is still owed.
+  settle(version: number): void {
+    this.sql.exec(`UPDATE owed SET owes = 0 WHERE version = ?`, version);
   }
 
   // forgetSecrets removes the secrets of a sandbox that never starts again.

@@ -1,0 +1,215 @@
+package cloudflare_test
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+//go:embed testdata/burst.js
+var burstScript string
+
+// burst makes sandboxes of a ledger act at the same time, as burst.js says.
+type burst struct {
+	*world
+	ledger string
+}
+
+// TestBursts: Durable Objects write to D1 together, and each as safely as alone.
+func TestBursts(t *testing.T) {
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: countsScript + burstScript})
+	for name, test := range map[string]func(*burst){
+		"many starts and ends are few calls":             burstIsFewCalls,
+		"a failure of D1 loses no end":                   burstOutlivesFailures,
+		"a write that D1 refuses fails no other":         burstWithRefusedWrite,
+		"an object is reset during the call of others":   burstWithoutItsCaller,
+		"an object is reset while its write waits":       burstWithoutAWaiter,
+		"an older state replaces no newer one":           burstKeepsTheNewest,
+		"what an older Worker owes is written":           burstOfAnOlderWorker,
+		"a sandbox that was killed is deleted once more": burstEndsTwice,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &burst{&world{t, server, server.Worker()}, sandbox.RandomIDs(sandbox.LedgerIDLength)}
+			b.wantListed(0) // it makes the tables
+			b.fault("")
+			test(b)
+		})
+	}
+}
+
+// ask returns why sandboxes failed.
+func (b *burst) ask(act, query string) (failed []string) {
+	b.Helper()
+	answer, err := http.Post(b.server.URL+"/burst/"+act+"?ledger="+b.ledger+"&"+query, "", nil)
+	b.must(err)
+	defer answer.Body.Close()
+	b.must(json.NewDecoder(answer.Body).Decode(&failed))
+	return failed
+}
+
+// fault changes D1 from now on; "" removes the change.
+func (b *burst) fault(query string) { b.ask("fault", query) }
+
+// try makes sandboxes act, those with numbers from one to below another.
+func (b *burst) try(act string, from, to int) (failed []string) {
+	b.Helper()
+	return b.ask(act, fmt.Sprintf("from=%d&to=%d", from, to))
+}
+
+func (b *burst) do(act string, from, to int) {
+	b.Helper()
+	if failed := b.try(act, from, to); len(failed) > 0 {
+		b.Fatalf("%s of %d sandboxes: %d failed, such as %s", act, to-from, len(failed), failed[0])
+	}
+}
+
+func (b *burst) wantListed(want int) {
+	b.Helper()
+	list, err := b.worker.List(b.Context(), b.server.Instance, b.ledger)
+	b.must(err)
+	for _, s := range list {
+		if s.State != sandbox.StateRunning {
+			b.Errorf("sandbox %s is listed as %s", s.SandboxID, s.State)
+		}
+	}
+	if len(list) != want {
+		b.Fatalf("%d sandboxes are listed, want %d", len(list), want)
+	}
+}
+
+// awaitSettled waits until alarms have written what sandboxes owe.
+func (b *burst) awaitSettled(from, to int) {
+	b.Helper()
+	for limit := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		failed := b.try("settled", from, to)
+		if len(failed) == 0 {
+			return
+		}
+		if time.Now().After(limit) {
+			b.Fatalf("after %s: %s", patience, strings.Join(failed, "\n"))
+		}
+	}
+}
+
+// burstIsFewCalls counts rows as well, because joint calls must write no more of them.
+func burstIsFewCalls(b *burst) {
+	const number = 200
+	for _, way := range []struct {
+		fault        string
+		starts, ends int // calls at most
+	}{{"slow=50&alone=1", 2 * number, number}, {"slow=50", 40, 20}} {
+		b := &burst{b.world, sandbox.RandomIDs(sandbox.LedgerIDLength)}
+		b.fault(way.fault)
+		for _, c := range []struct {
+			act               string
+			calls, rows, list int
+		}{{"start", way.starts, 7 * number, number}, {"end", way.ends, 3 * number, 0}} {
+			before, began := b.counts(), time.Now()
+			b.do(c.act, 0, number)
+			got := b.counts().since(before)
+			b.Logf("%s: %d sandboxes %s with %d calls and %d rows in %s", way.fault, number, c.act, got.Calls, got.D1,
+				time.Since(began).Round(time.Millisecond))
+			if got.D1 != c.rows || got.Calls > c.calls {
+				b.Errorf("they wrote %d rows with %d calls, want %d with at most %d", got.D1, got.Calls, c.rows, c.calls)
+			}
+			b.wantListed(c.list)
+		}
+	}
+}
+
+func burstOutlivesFailures(b *burst) {
+	const number = 20
+	b.do("start", 0, number)
+	b.fault("slow=50&fail=1") // the first call, which is repeated
+	b.do("end", 0, number/2)
+	b.wantListed(number / 2)
+	b.fault("slow=50&fail=1000")
+	if failed := b.try("end", number/2, number); len(failed) != number/2 {
+		b.Errorf("without D1 %d ends fail, want %d", len(failed), number/2)
+	}
+	b.fault("")
+	b.wantListed(number / 2)
+	b.awaitSettled(0, number)
+	b.wantListed(0)
+}
+
+func burstWithRefusedWrite(b *burst) {
+	const number = 20
+	b.fault("slow=50")
+	failed := b.ask("start", fmt.Sprintf("bad=1&from=0&to=%d", number))
+	if len(failed) != 1 || !strings.Contains(failed[0], "bad: ") {
+		b.Errorf("these failed: %v", failed)
+	}
+	b.wantListed(number)
+}
+
+// during runs act while D1 carries out nothing: the first sandbox makes the call, and two more wait with their ends.
+func (b *burst) during(act func()) (failed []string) {
+	b.Helper()
+	b.do("start", 0, 3)
+	b.fault("slow=8000")
+	ends := make(chan []string, 2)
+	go func() { ends <- b.try("end", 0, 1) }()
+	time.Sleep(time.Second)
+	go func() { ends <- b.try("end", 1, 3) }()
+	time.Sleep(time.Second)
+	act()
+	return append(<-ends, <-ends...)
+}
+
+func burstWithoutItsCaller(b *burst) {
+	failed := b.during(func() { b.try("abort", 0, 1) })
+	if len(failed) != 1 || !strings.Contains(failed[0], "the test resets this object") {
+		b.Errorf("these ends failed: %v", failed)
+	}
+	b.fault("")
+	b.awaitSettled(0, 3)
+	b.wantListed(0)
+}
+
+func burstWithoutAWaiter(b *burst) {
+	failed := b.during(func() { b.try("abort", 1, 2) })
+	if len(failed) != 1 || !strings.Contains(failed[0], "the test resets this object") {
+		b.Errorf("these ends failed: %v", failed)
+	}
+	b.fault("")
+	b.awaitSettled(0, 3)
+	b.wantListed(0)
+}
+
+func burstKeepsTheNewest(b *burst) {
+	b.do("start", 0, 3)
+	b.do("late", 0, 3)
+	b.wantListed(3)
+}
+
+// burstEndsTwice: a write that was late may have restored the row of a sandbox that was killed since.
+func burstEndsTwice(b *burst) {
+	b.do("start", 0, 1)
+	b.do("end", 0, 1)
+	b.wantListed(0)
+	b.do("restore", 0, 1)
+	b.wantListed(1)
+	b.do("end", 0, 1)
+	b.wantListed(0)
+}
+
+func burstOfAnOlderWorker(b *burst) {
+	b.do("start", 0, 1)
+	b.do("age", 0, 1)
+	b.try("abort", 0, 1)
+	if failed := b.try("settled", 0, 1); len(failed) != 1 || !strings.Contains(failed[0], "older than its state") {
+		b.Errorf("it owes nothing: %v", failed)
+	}
+	b.do("alarm", 0, 1)
+	b.do("settled", 0, 1)
+	b.do("end", 0, 1)
+	b.wantListed(0)
+}
