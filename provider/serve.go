@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	gc "runtime/debug"
 	"sync"
 	"time"
 
@@ -12,23 +11,16 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/tune"
 )
-
-// gcPercent is how much the heap grows before it is collected, unless GOGC says otherwise (runtime/debug.SetGCPercent).
-// A provider's heap is a few megabytes. With Go's default of 100, its collection was 44 % of the CPU time of a plan of
-// 500 leases.
-const gcPercent = 400
 
 // Serve answers Terraform until it ends the plugin, then closes what was opened meanwhile. With
 // debug it prints how to attach Terraform to this process instead.
 func Serve(ctx context.Context, version string, debug bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if os.Getenv("GOGC") == "" {
-		gc.SetGCPercent(gcPercent)
-	}
 	if !debug {
-		if err := quiet(os.Environ(), os.Setenv); err != nil {
+		if err := tune.Process(); err != nil {
 			return err
 		}
 	}

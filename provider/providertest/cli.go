@@ -14,16 +14,24 @@ import (
 	"testing"
 )
 
+const module = "github.com/sandbox-lease/terraform-provider-sandbox"
+
 // Build builds the provider's program into a directory, as make build does, and returns its path.
-func Build(dir string) (string, error) {
-	program := filepath.Join(dir, "terraform-provider-sandbox")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/sandbox-lease/terraform-provider-sandbox")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
+func Build(dir string) (string, error) { return build(dir, module) }
+
+// BuildIdle builds, under the same name, a provider whose resource bare_lease has the schema of sandbox_lease and does
+// nothing.
+func BuildIdle(dir string) (string, error) { return build(dir, module+"/scripts/bench/bareprovider") }
+
+func build(dir, program string) (string, error) {
+	path := filepath.Join(dir, "terraform-provider-sandbox")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, program)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build the provider: %w\n%s", err, out)
+		return "", fmt.Errorf("build %s: %w\n%s", program, err, out)
 	}
-	return program, nil
+	return path, nil
 }
 
 // CLI runs Terraform's command line in a directory of its own, with a provider that was built.

@@ -14,18 +14,19 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/object"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // ValidateConfig applies the rules of the domain to what is known of the configuration.
 func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest,
 	resp *resource.ValidateConfigResponse) {
-	var config Model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	var config Terms
+	resp.Diagnostics.Append(object.Get(ctx, req.Config, &config)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	resp.Diagnostics.Append(validate(ctx, config.Terms)...)
+	resp.Diagnostics.Append(validate(ctx, config)...)
 }
 
 // validate checks the known values; an unknown one is taken to be valid.
@@ -70,10 +71,16 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("status"), string(sandbox.LeaseActive))...)
 		return
 	}
+	// Most leases live: the rest is read of those that have ended only.
+	var status types.String
+	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("status"), &status)...)
+	if resp.Diagnostics.HasError() || !hasEnded(status) {
+		return
+	}
 	var plan, state Model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() || !state.ended() || plan.OnExpiry.ValueString() == onExpiryKeep ||
+	resp.Diagnostics.Append(object.Get(ctx, req.Plan, &plan)...)
+	resp.Diagnostics.Append(object.Get(ctx, req.State, &state)...)
+	if resp.Diagnostics.HasError() || plan.OnExpiry.ValueString() == onExpiryKeep ||
 		!plan.AgentDID.Equal(state.AgentDID) || !plan.EnvironmentID.Equal(state.EnvironmentID) {
 		return
 	}
@@ -87,7 +94,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		plan.Status, plan.EndedAt = types.StringUnknown(), types.StringUnknown()
 		plan.EndedBy, plan.EndReason, plan.Cost = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	resp.Diagnostics.Append(object.Set(ctx, &resp.Plan, plan)...)
 }
 
 // outlook is what becomes of a lease that has ended.

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/object"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -50,7 +51,7 @@ func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, res
 // there was one. What a failed acquire leaves of this owner gets into the state, so that the next apply removes it.
 func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	var m Model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
+	resp.Diagnostics.Append(object.Get(ctx, req.Plan, &m)...)
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
 	resp.Diagnostics.Append(diags...)
 	settings, diags := expand(ctx, m.Terms)
@@ -71,18 +72,18 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 		EnvironmentID: m.EnvironmentID.ValueString(),
 		Settings:      settings,
 	}
-	object := journaled(svc.LedgerID, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID))
-	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, svc.LedgerID, object.ID)...)
+	entry := journaled(svc.LedgerID, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID))
+	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, svc.LedgerID, entry.ID)...)
 	var resumed bool
-	ask.Owner, resumed = r.Provider.Begin(ctx, object)
-	r.Provider.Changed(object.ID)
+	ask.Owner, resumed = r.Provider.Begin(ctx, entry)
+	r.Provider.Changed(entry.ID)
 	lease, err := acquire(ctx, svc, ask, resumed)
 	switch {
 	case err != nil:
 		resp.Diagnostics.Append(acquireFailed(failed, ask, err)...)
 		var ours bool
 		if lease, ours = made(ctx, svc, ask); !ours {
-			r.Provider.Held(ctx, object, ask.Owner)
+			r.Provider.Held(ctx, entry, ask.Owner)
 			return
 		}
 	case lease.Status != sandbox.LeaseActive:
@@ -91,7 +92,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	resp.Diagnostics.Append(news.See(ctx, resp.Private, r.Provider.Now())...)
 	resp.Diagnostics.Append(flatten(ctx, lease, svc.LedgerID, &m)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 }
 
 // acquire acquires the lease. One that an earlier Create made with other settings gets these.
@@ -148,7 +149,7 @@ func made(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox
 // Read refreshes the state from ledger and backend, and changes neither a lease nor a backend.
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
-	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	resp.Diagnostics.Append(object.Get(ctx, req.State, &m)...)
 	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, m.LedgerID.ValueString(), m.ID.ValueString())...)
 	if resp.Diagnostics.HasError() {
 		return
@@ -181,15 +182,15 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if m.ended() {
 		resp.Diagnostics.Append(r.keepEnvironmentEnd(ctx, svc, lease.EnvironmentID, resp.Private)...)
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 }
 
 // Update renews the lease with its new settings. One that has ended is leased again where that is planned, by the
 // same owner; otherwise it keeps the settings for its next generation, and there is nothing to renew.
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m, state Model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	resp.Diagnostics.Append(object.Get(ctx, req.Plan, &m)...)
+	resp.Diagnostics.Append(object.Get(ctx, req.State, &state)...)
 	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, m.LedgerID.ValueString(), m.ID.ValueString())...)
 	settings, diags := expand(ctx, m.Terms)
 	resp.Diagnostics.Append(diags...)
@@ -199,12 +200,12 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	if state.ended() && !m.ended() {
 		resp.Diagnostics.Append(r.leaseAgain(ctx, &m, settings)...)
 		if !resp.Diagnostics.HasError() {
-			resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+			resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 		}
 		return
 	}
 	if m.ended() {
-		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+		resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 		return
 	}
 	const failed = "Renewing Lease Failed"
@@ -221,7 +222,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	// The rest was planned as the state has it; what happens meanwhile is for the next Read to tell.
 	resp.Diagnostics.Append(m.flattenSettings(ctx, lease.Settings)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 }
 
 // leaseAgain acquires the next generation for the owner that the lease has had.
@@ -259,7 +260,7 @@ func (r *Resource) leaseAgain(ctx context.Context, m *Model, settings sandbox.Le
 // gone. A lease that has ended, vanished or gone on to another generation is success.
 func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m Model
-	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	resp.Diagnostics.Append(object.Get(ctx, req.State, &m)...)
 	timeout, diags := m.Timeouts.Delete(ctx, deleteTimeout)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {

@@ -31,7 +31,8 @@ const planRounds = 3
 const runs = 4
 
 // plans measures how long Terraform takes to apply and to plan many leases, next to docker run of as many
-// containers with the same settings and to Terraform's plan of as many resources without a provider of ours.
+// containers with the same settings, to Terraform's plan of as many resources without a provider of ours, and to one of
+// as many with a provider that does nothing.
 func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 	leases, err := workspace(ctx, s, "leases", leaseConfiguration(o.leases))
 	if err != nil {
@@ -41,13 +42,17 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
+	idle, err := idleWorkspace(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
 	bare, err := workspace(ctx, s,
 		"bare", fmt.Sprintf("resource \"terraform_data\" \"bench\" {\n  count = %d\n}\n", o.leases))
 	if err != nil {
 		return nil, err
 	}
 	var plain time.Duration
-	var ours, own, peers cycle
+	var ours, idles, own, peers cycle
 	for range planRounds {
 		took, err := plainRuns(ctx, o.leases, runs)
 		if err != nil {
@@ -57,7 +62,7 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 		for _, way := range []struct {
 			measured *measured
 			best     *cycle
-		}{{leases, &ours}, {peer, &peers}, {bare, &own}} {
+		}{{leases, &ours}, {idle, &idles}, {peer, &peers}, {bare, &own}} {
 			if way.measured == nil {
 				continue
 			}
@@ -78,6 +83,10 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 		atMost(fmt.Sprintf("terraform plan of %d leases / of as many terraform_data", o.leases),
 			ours.plan.Seconds()/own.plan.Seconds(), "ratio", planRatio,
 			fmt.Sprintf("%.2f s against %.2f s", ours.plan.Seconds(), own.plan.Seconds())),
+		compared(fmt.Sprintf("terraform plan of %d leases / of as many of a provider that does nothing", o.leases),
+			ours.plan, idles.plan),
+		compared(fmt.Sprintf("terraform plan of %d of a provider that does nothing / of as many terraform_data", o.leases),
+			idles.plan, own.plan),
 	}
 	if peer == nil {
 		return results, nil
@@ -97,6 +106,12 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 			fmt.Sprintf("%.2f s against %.2f s", step.ours.Seconds(), step.theirs.Seconds())))
 	}
 	return results, nil
+}
+
+// compared is a result without a target.
+func compared(name string, a, b time.Duration) result {
+	return result{name, a.Seconds() / b.Seconds(), "ratio", 0, true,
+		fmt.Sprintf("%.2f s against %.2f s", a.Seconds(), b.Seconds())}
 }
 
 // plainRuns starts containers by docker run, some at once, and removes them; only the start is timed.
@@ -174,6 +189,35 @@ resource "docker_container" "bench" {
   cpus         = %q
 }
 `, peerSource, o.leases, image, r.MemoryMB, r.MemoryMB, cpus))
+}
+
+// idleSource is the address of the provider that does nothing.
+const idleSource = "sandbox-lease/bare"
+
+// idleWorkspace is the workspace of a provider whose resource has the schema of a lease and does nothing. What its plan
+// takes, a plan of leases takes at least.
+func idleWorkspace(ctx context.Context, s *stage, o options) (*measured, error) {
+	program := filepath.Join(s.state, "terraform-provider-bare")
+	build := harness.Command(ctx, "go", "build", "-trimpath", "-o", program, "./scripts/bench/bareprovider")
+	build.Dir, build.Env = s.root, append(os.Environ(), "CGO_ENABLED=0")
+	if _, err := harness.Collect(build); err != nil {
+		return nil, err
+	}
+	if err := (harness.Terraform{State: s.state}).InstallAs(idleSource, program); err != nil {
+		return nil, err
+	}
+	return workspace(ctx, s, "idle", fmt.Sprintf(`terraform {
+  required_providers {
+    bare = { source = %q }
+  }
+}
+
+resource "bare_lease" "bench" {
+  count          = %d
+  environment_id = "bench-terraform"
+  agent_did      = "did:plc:agent${count.index}"
+}
+`, idleSource, o.leases))
 }
 
 // cycle is how long an apply from nothing took, a plan after it that has nothing to do, and the destroy of all.
