@@ -63,10 +63,10 @@ func (b *burst) try(act string, from, to int) (failed []string) {
 	return b.ask(act, fmt.Sprintf("from=%d&to=%d", from, to))
 }
 
-func (b *burst) do(act string, from, to int) {
+func (b *burst) do(act string, number int) {
 	b.Helper()
-	if failed := b.try(act, from, to); len(failed) > 0 {
-		b.Fatalf("%s of %d sandboxes: %d failed, such as %s", act, to-from, len(failed), failed[0])
+	if failed := b.try(act, 0, number); len(failed) > 0 {
+		b.Fatalf("%s of %d sandboxes: %d failed, such as %s", act, number, len(failed), failed[0])
 	}
 }
 
@@ -85,10 +85,10 @@ func (b *burst) wantListed(want int) {
 }
 
 // awaitSettled waits until alarms have written what sandboxes owe.
-func (b *burst) awaitSettled(from, to int) {
+func (b *burst) awaitSettled(number int) {
 	b.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		failed := b.try("settled", from, to)
+		failed := b.try("settled", 0, number)
 		if len(failed) == 0 {
 			return
 		}
@@ -112,7 +112,7 @@ func burstIsFewCalls(b *burst) {
 			calls, rows, list int
 		}{{"start", way.starts, 7 * number, number}, {"end", way.ends, 3 * number, 0}} {
 			before, began := b.counts(), time.Now()
-			b.do(c.act, 0, number)
+			b.do(c.act, number)
 			got := b.counts().since(before)
 			b.Logf("%s: %d sandboxes %s with %d calls and %d rows in %s", way.fault, number, c.act, got.Calls, got.D1,
 				time.Since(began).Round(time.Millisecond))
@@ -126,9 +126,9 @@ func burstIsFewCalls(b *burst) {
 
 func burstOutlivesFailures(b *burst) {
 	const number = 20
-	b.do("start", 0, number)
+	b.do("start", number)
 	b.fault("slow=50&fail=1") // the first call, which is repeated
-	b.do("end", 0, number/2)
+	b.do("end", number/2)
 	b.wantListed(number / 2)
 	b.fault("slow=50&fail=1000")
 	if failed := b.try("end", number/2, number); len(failed) != number/2 {
@@ -136,7 +136,7 @@ func burstOutlivesFailures(b *burst) {
 	}
 	b.fault("")
 	b.wantListed(number / 2)
-	b.awaitSettled(0, number)
+	b.awaitSettled(number)
 	b.wantListed(0)
 }
 
@@ -153,7 +153,7 @@ func burstWithRefusedWrite(b *burst) {
 // during runs act while D1 carries out nothing: the first sandbox makes the call, and two more wait with their ends.
 func (b *burst) during(act func()) (failed []string) {
 	b.Helper()
-	b.do("start", 0, 3)
+	b.do("start", 3)
 	b.fault("slow=8000")
 	ends := make(chan []string, 2)
 	go func() { ends <- b.try("end", 0, 1) }()
@@ -170,7 +170,7 @@ func burstWithoutItsCaller(b *burst) {
 		b.Errorf("these ends failed: %v", failed)
 	}
 	b.fault("")
-	b.awaitSettled(0, 3)
+	b.awaitSettled(3)
 	b.wantListed(0)
 }
 
@@ -180,36 +180,36 @@ func burstWithoutAWaiter(b *burst) {
 		b.Errorf("these ends failed: %v", failed)
 	}
 	b.fault("")
-	b.awaitSettled(0, 3)
+	b.awaitSettled(3)
 	b.wantListed(0)
 }
 
 func burstKeepsTheNewest(b *burst) {
-	b.do("start", 0, 3)
-	b.do("late", 0, 3)
+	b.do("start", 3)
+	b.do("late", 3)
 	b.wantListed(3)
 }
 
 // burstEndsTwice: a write that was late may have restored the row of a sandbox that was killed since.
 func burstEndsTwice(b *burst) {
-	b.do("start", 0, 1)
-	b.do("end", 0, 1)
+	b.do("start", 1)
+	b.do("end", 1)
 	b.wantListed(0)
-	b.do("restore", 0, 1)
+	b.do("restore", 1)
 	b.wantListed(1)
-	b.do("end", 0, 1)
+	b.do("end", 1)
 	b.wantListed(0)
 }
 
 func burstOfAnOlderWorker(b *burst) {
-	b.do("start", 0, 1)
-	b.do("age", 0, 1)
+	b.do("start", 1)
+	b.do("age", 1)
 	b.try("abort", 0, 1)
 	if failed := b.try("settled", 0, 1); len(failed) != 1 || !strings.Contains(failed[0], "older than its state") {
 		b.Errorf("it owes nothing: %v", failed)
 	}
-	b.do("alarm", 0, 1)
-	b.do("settled", 0, 1)
-	b.do("end", 0, 1)
+	b.do("alarm", 1)
+	b.do("settled", 1)
+	b.do("end", 1)
 	b.wantListed(0)
 }

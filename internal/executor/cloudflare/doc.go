@@ -51,10 +51,10 @@
 //
 // Durable Objects cannot be listed by name, or read without waking them: so each writes the status of its sandbox to
 // D1, and that is listed. It is written before a sandbox is first started, and again at every start, stop and renewal;
-// an alarm tells it of commands, and tries again what has failed. Objects that write at the same time share a call of D1
-// (worker/src/writes.ts). A version keeps a late write from replacing a newer one. Beside it stands sandbox_leases, a row for each
-// agent in an environment, which nothing here reads: the ledger decides, and the row is for people who look at
-// leases in Cloudflare.
+// an alarm tells it of commands, and tries again what has failed. Objects that write at the same time share a call of
+// D1 (worker/src/writes.ts). A version keeps a late write from replacing a newer one. Beside it stands
+// sandbox_leases, a row for each agent in an environment, which nothing here reads: the ledger decides, and the row is
+// for people who look at leases in Cloudflare.
 //
 // # One guest on both backends
 //
