@@ -21,11 +21,17 @@ import (
 // startBare starts this program once more, as a process that checks signatures and does nothing else, or stores each
 // message as one row of a new file. It returns the URL of the process, and what ends it.
 func startBare(ctx context.Context, secretFile, rowsFile string) (url string, stop func() error, err error) {
+	return startSelf(ctx, "-bare", secretFile, "-rows", rowsFile)
+}
+
+// startSelf starts this program once more, as a process that prints where it listens. It returns that URL, and what ends
+// the process.
+func startSelf(ctx context.Context, args ...string) (url string, stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", nil, err
 	}
-	command := exec.CommandContext(ctx, self, "-bare", secretFile, "-rows", rowsFile)
+	command := exec.CommandContext(ctx, self, args...)
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
 	if err != nil {
@@ -41,7 +47,7 @@ func startBare(ctx context.Context, secretFile, rowsFile string) (url string, st
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("the bare handler did not say where it listens: %w", err), stop())
+		return "", nil, errors.Join(fmt.Errorf("%v did not say where it listens: %w", args[0], err), stop())
 	}
 	return strings.TrimSpace(line), stop, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
@@ -84,10 +85,14 @@ func (w *workplace) unpack(ctx context.Context, archive []byte) error {
 	return w.s.reconciler.Service.WriteFiles(ctx, w.lease, "/workspace", bytes.NewReader(archive))
 }
 
-// echo sends content through a command, over HTTP.
+// echo sends content through a command in the sandbox, over HTTP.
 func (w *workplace) echo(ctx context.Context, content []byte) error {
-	r := sandbox.ExecRequest{Command: []string{echoPath}, Stdin: bytes.NewReader(content)}
-	res, err := w.s.reconciler.Service.Exec(ctx, w.lease, r)
+	return echo(ctx, w.s.reconciler.Service, w.lease, echoPath, content)
+}
+
+// echo sends content through a program that a service runs.
+func echo(ctx context.Context, of service.Service, lease sandbox.LeaseRef, program string, content []byte) error {
+	res, err := of.Exec(ctx, lease, sandbox.ExecRequest{Command: []string{program}, Stdin: bytes.NewReader(content)})
 	if err != nil {
 		return err
 	}
@@ -140,21 +145,32 @@ func commands(ctx context.Context, s *stage, o options) (_ []result, err error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close(context.WithoutCancel(ctx))) }()
-	results, err := w.flood(ctx)
+	least, stop, err := startFloor(ctx, s, "commands")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	bare := func(ctx context.Context, content []byte) error {
+		return echo(ctx, least, w.lease, filepath.Join(s.state, "echo"), content)
+	}
+	results, err := w.floods(ctx, bare)
 	if err != nil {
 		return nil, err
 	}
 	content := randomBytes(echoed)
-	plain, ours, err := inTurns(o.rounds,
+	took, err := inTurns(o.rounds,
 		func() error { return w.plainEcho(ctx, content) },
-		func() error { return w.echo(ctx, content) })
+		func() error { return w.echo(ctx, content) },
+		func() error { return bare(ctx, content) })
 	if err != nil {
 		return nil, err
 	}
-	results = append(results, atMost("64 KiB in and out of a command over HTTP", milliseconds(ours), "ms, p50", echoTarget,
-		fmt.Sprintf("docker exec takes %.1f ms", milliseconds(plain))))
+	results = append(results,
+		atMost("64 KiB in and out of a command over HTTP", milliseconds(took[1]), "ms, p50", echoTarget,
+			fmt.Sprintf("docker exec takes %.1f ms", milliseconds(took[0]))),
+		result{"64 KiB in and out of a command over HTTP, the least", milliseconds(took[2]), "ms, p50", 0, true, leastDetail})
 	archive := archived("large", randomBytes(unpacked))
-	plain, ours, err = inTurns(unpackRounds,
+	took, err = inTurns(unpackRounds,
 		func() error {
 			return w.api.CopyToContainer(ctx, w.container, "/workspace", bytes.NewReader(archive),
 				dockerapi.CopyToContainerOptions{})
@@ -164,8 +180,11 @@ func commands(ctx context.Context, s *stage, o options) (_ []result, err error) 
 		return nil, err
 	}
 	return append(results,
-		ratio("100 MiB as tar into a sandbox / the engine's own copy", ours, plain, unpackingTarget)), nil
+		ratio("100 MiB as tar into a sandbox / the engine's own copy", took[1], took[0], unpackingTarget)), nil
 }
+
+// leastDetail says what the least is.
+const leastDetail = "the same API, program and commits without a sandbox"
 
 const (
 	// blocks is how often two ways of doing the same take turns.
@@ -175,17 +194,17 @@ const (
 	settleTime = time.Second
 )
 
-// inTurns returns the medians of two ways of doing the same, which take turns in blocks of rounds. The first of each
-// block fills caches.
-func inTurns(rounds int, plain, ours func() error) (_, _ time.Duration, err error) {
-	var took [2][]time.Duration
+// inTurns returns the medians of ways of doing the same, which take turns in blocks of rounds. The first of each block
+// fills caches.
+func inTurns(rounds int, ways ...func() error) ([]time.Duration, error) {
+	took := make([][]time.Duration, len(ways))
 	for range blocks {
-		for i, do := range []func() error{plain, ours} {
+		for i, do := range ways {
 			time.Sleep(settleTime)
 			for round := range (rounds+blocks-1)/blocks + 1 {
 				d, err := timed(do)
 				if err != nil {
-					return 0, 0, err
+					return nil, err
 				}
 				if round > 0 {
 					took[i] = append(took[i], d)
@@ -193,24 +212,20 @@ func inTurns(rounds int, plain, ours func() error) (_, _ time.Duration, err erro
 			}
 		}
 	}
-	return median(took[0]), median(took[1]), nil
+	medians := make([]time.Duration, len(ways))
+	for i := range ways {
+		medians[i] = median(took[i])
+	}
+	return medians, nil
 }
 
-// flood runs commands from many clients at once, as fast as they are answered.
-func (w *workplace) flood(ctx context.Context) ([]result, error) {
-	run := func(ctx context.Context) error { return w.echo(ctx, nil) }
-	if err := run(ctx); err != nil { // fills caches
-		return nil, err
-	}
+// floods runs commands from many clients at once, as fast as they are answered: in the sandbox, and without it.
+func (w *workplace) floods(ctx context.Context, bare func(context.Context, []byte) error) ([]result, error) {
 	own, err := w.s.reconciler.CPU()
 	if err != nil {
 		return nil, err
 	}
-	machine, err := machineCPU()
-	if err != nil {
-		return nil, err
-	}
-	n, took, err := fromClients(ctx, run)
+	ours, err := loadOf(ctx, func(ctx context.Context) error { return w.echo(ctx, nil) })
 	if err != nil {
 		return nil, err
 	}
@@ -218,18 +233,45 @@ func (w *workplace) flood(ctx context.Context) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	machineAfter, err := machineCPU()
+	least, err := loadOf(ctx, func(ctx context.Context) error { return bare(ctx, nil) })
 	if err != nil {
 		return nil, err
 	}
-	each := func(d time.Duration) float64 { return milliseconds(d) / float64(n) }
 	return []result{
-		atLeast(fmt.Sprintf("commands over HTTP, %d clients", commandClients), float64(n)/took.Seconds(), "1/s",
-			commandRate, fmt.Sprintf("%d in %.1f s, in a sandbox with 2 CPUs", n, took.Seconds())),
-		atMost("CPU of a command, the whole machine", each(machineAfter-machine), "ms", commandCPU,
+		atLeast(fmt.Sprintf("commands over HTTP, %d clients", commandClients), ours.rate(), "1/s", commandRate,
+			fmt.Sprintf("%d in %.1f s, in a sandbox with 2 CPUs", ours.n, ours.took.Seconds())),
+		{fmt.Sprintf("commands over HTTP, %d clients, the most", commandClients), least.rate(), "1/s", 0, true, leastDetail},
+		atMost("CPU of a command, the whole machine", ours.each(ours.machine), "ms", commandCPU,
 			"with this program and the engine"),
-		atMost("CPU of a command, the reconciler", each(ownAfter-own), "ms", commandOwnCPU, ""),
+		{"CPU of a command, the whole machine, the least", least.each(least.machine), "ms", 0, true, leastDetail},
+		atMost("CPU of a command, the reconciler", ours.each(ownAfter-own), "ms", commandOwnCPU, ""),
 	}, nil
+}
+
+// load is how often clients did something, in which time, and for how long the machine's processors worked for it.
+type load struct {
+	n             int64
+	took, machine time.Duration
+}
+
+func (l load) rate() float64 { return float64(l.n) / l.took.Seconds() }
+
+func (l load) each(d time.Duration) float64 { return milliseconds(d) / float64(l.n) }
+
+func loadOf(ctx context.Context, run func(context.Context) error) (l load, err error) {
+	if err := run(ctx); err != nil { // fills caches
+		return l, err
+	}
+	before, err := machineCPU()
+	if err != nil {
+		return l, err
+	}
+	if l.n, l.took, err = fromClients(ctx, run); err != nil {
+		return l, err
+	}
+	after, err := machineCPU()
+	l.machine = after - before
+	return l, err
 }
 
 // fromClients repeats an operation from many clients at once, as fast as each ends. It returns how often, in which

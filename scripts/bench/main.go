@@ -31,10 +31,15 @@ func main() {
 	flag.StringVar(&o.peer, "peer", "", "file of the provider kreuzwerker/docker, to compare Terraform's runs with")
 	only := flag.String("only", "", "measure only these, separated by commas: "+strings.Join(names(), ", "))
 	bare := flag.String("bare", "", "answer messages signed with the secrets of this file, and do nothing else")
-	stored := flag.String("rows", "", "with -bare, store each message as one row of this new SQLite file")
+	ground := flag.String("floor", "", "answer commands with this token by running them here, and do nothing else")
+	stored := flag.String("rows", "", "with -bare or -floor, store rows in this new SQLite file")
 	flag.Parse()
 	if *bare != "" {
 		fmt.Fprintln(os.Stderr, "bench:", serveBare(*bare, *stored))
+		os.Exit(1)
+	}
+	if *ground != "" {
+		fmt.Fprintln(os.Stderr, "bench:", serveFloor(*ground, *stored))
 		os.Exit(1)
 	}
 	if *only != "" {

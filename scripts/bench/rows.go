@@ -33,7 +33,7 @@ func openRows(ctx context.Context, file string) (*rows, error) {
 	}
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(ctx,
-		"CREATE TABLE messages (id TEXT PRIMARY KEY, size INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID"); err != nil {
+		"CREATE TABLE messages (id TEXT NOT NULL PRIMARY KEY, size INTEGER NOT NULL, body BLOB NOT NULL)"); err != nil {
 		return nil, err
 	}
 	return &rows{db: db, arrivals: make(chan arrival)}, nil
