@@ -24,8 +24,8 @@ func startBare(ctx context.Context, secretFile, rowsFile string) (url string, st
 	return startSelf(ctx, "-bare", secretFile, "-rows", rowsFile)
 }
 
-// startSelf starts this program once more, as a process that prints where it listens. It returns that URL, and what ends
-// the process.
+// startSelf starts this program once more, as a process that prints where it listens. It returns that URL, and what
+// ends the process.
 func startSelf(ctx context.Context, args ...string) (url string, stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -33,7 +33,8 @@ type floor struct {
 }
 
 // Exec implements service.Leases.
-func (f floor) Exec(ctx context.Context, _ sandbox.LeaseRef, r sandbox.ExecRequest) (res sandbox.ExecResult, err error) {
+func (f floor) Exec(ctx context.Context, _ sandbox.LeaseRef, r sandbox.ExecRequest) (res sandbox.ExecResult,
+	err error) {
 	id := f.ids(sandbox.SandboxIDLength)
 	if err := f.rows.store(id, []byte{}); err != nil {
 		return res, err
@@ -85,7 +86,8 @@ func serveFloor(token, rowsFile string) error {
 	return (&http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: handler}).Serve(listener)
 }
 
-// startFloor serves the floor from another process, with a database of the given name. It returns a client, and what ends the process.
+// startFloor serves the floor from another process, with a database of the given name. It returns a client, and what
+// ends the process.
 func startFloor(ctx context.Context, s *stage, name string) (_ service.Service, stop func() error, err error) {
 	token := access.NewToken()
 	url, stop, err := startSelf(ctx, "-floor", token, "-rows", filepath.Join(s.state, "floor-"+name+".db"))
