@@ -19,6 +19,7 @@ type incoming struct {
 	known   bool       // its sender has shown a valid credential
 	patient bool       // its sender may pause without limit
 	ended   bool       // the body was read or failed, or the response was sent
+	whole   bool       // the body was read to its end
 }
 
 // receive wraps the body of a request, if there is one.
@@ -70,6 +71,16 @@ func (b *incoming) isPendingOfUnknown() bool {
 	return !b.known && !b.ended
 }
 
+// isWhole reports whether the body was read to its end.
+func (b *incoming) isWhole() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.whole
+}
+
 // Read implements io.Reader. The time of a known sender runs only during a read, not while the handler works.
 func (b *incoming) Read(p []byte) (int, error) {
 	b.beginRead()
@@ -95,7 +106,7 @@ func (b *incoming) endRead(err error) {
 	if errors.Is(err, io.EOF) || err == nil && b.known && !b.patient {
 		b.clearDeadline()
 	}
-	b.ended = err != nil
+	b.ended, b.whole = err != nil, errors.Is(err, io.EOF)
 }
 
 // leave is called when the response was sent. The server then drains the rest of the body to reuse the connection, and

@@ -61,6 +61,7 @@ func (x *exchange) note(p *problem) {
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && status >= 200 {
 		x.status = status
+		x.reuse()
 	}
 	x.ResponseWriter.WriteHeader(status)
 }
@@ -68,8 +69,17 @@ func (x *exchange) WriteHeader(status int) {
 func (x *exchange) Write(b []byte) (int, error) {
 	if x.status == 0 {
 		x.status = http.StatusOK
+		x.reuse()
 	}
 	return x.ResponseWriter.Write(b)
+}
+
+// reuse keeps the connection after a response that begins when the request was read to its end: no rest of it can
+// precede the next request.
+func (x *exchange) reuse() {
+	if x.body.isWhole() {
+		x.Header().Del("Connection")
+	}
 }
 
 // Unwrap gives http.ResponseController access to the connection.

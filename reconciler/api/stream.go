@@ -104,8 +104,8 @@ func (st *stream) writeJSON(v any) error {
 	return st.write(append(line, '\n'))
 }
 
-// answerWhileReading lets a handler respond before it has read the whole request. The connection then closes after the
-// response, because the unread rest would precede the next request.
+// answerWhileReading lets a handler respond before it has read the whole request. If it does so, the connection closes
+// after the response, because the unread rest would precede the next request.
 func answerWhileReading(w http.ResponseWriter) error {
 	w.Header().Set("Connection", "close")
 	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {

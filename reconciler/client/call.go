@@ -161,6 +161,15 @@ func closeBody(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
+// endLimit limits the wait for the end of a stream after its last line. The reconciler sends it at once.
+const endLimit = time.Second
+
+// readEnd reads the end of a stream after its last line, so that the connection can be reused.
+func readEnd(resp *http.Response, lines *json.Decoder) {
+	defer time.AfterFunc(endLimit, func() { _ = resp.Body.Close() }).Stop()
+	_, _ = lines.Token() // after an error the connection is not reused
+}
+
 // plainToTLS begins the answer of Go's HTTP server to plain HTTP on a port with TLS.
 const plainToTLS = "Client sent an HTTP request to an HTTPS server"
 

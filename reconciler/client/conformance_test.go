@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,3 +109,51 @@ func (k *keeping) Write(b []byte) (int, error) {
 
 // Unwrap is for http.ResponseController.
 func (k *keeping) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
+// TestCommandsReuseTheirConnection: each new connection would cost a handshake of TLS.
+func TestCommandsReuseTheirConnection(t *testing.T) {
+	t.Parallel()
+	env := inprocess.New(t)
+	text := access.NewToken()
+	token, err := access.MakeToken("suite", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := api.New(api.Config{Service: env.Service, Tokens: []api.Token{token}, Now: env.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connections atomic.Int64
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	c, err := client.New(client.Config{URL: server.URL, Token: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+		ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: "player"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	acquired, err := c.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:abc", EnvironmentID: "catan-7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := connections.Load()
+	for range 5 {
+		req := sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader("hello")}
+		if _, err := c.Exec(t.Context(), sandbox.LeaseRef{ID: acquired.Lease.ID}, req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made := connections.Load() - before; made > 1 {
+		t.Errorf("5 commands made %d connections, want them to share one", made)
+	}
+}

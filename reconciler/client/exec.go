@@ -58,7 +58,12 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 		return sandbox.ExecResult{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // cancels the command if it still runs
-	return c.readOutput(path, json.NewDecoder(resp.Body), req)
+	lines := json.NewDecoder(resp.Body)
+	result, err := c.readOutput(path, lines, req)
+	if err == nil {
+		readEnd(resp, lines)
+	}
+	return result, err
 }
 
 // running returns how long a command may run. Without a timeout, the environment says so, and this program does not

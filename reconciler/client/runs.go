@@ -33,7 +33,12 @@ func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResu
 		return sandbox.RunResult{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // cancels the run if it is not finished
-	return c.readRun(path, json.NewDecoder(resp.Body), r)
+	lines := json.NewDecoder(resp.Body)
+	result, err := c.readRun(path, lines, r)
+	if err == nil {
+		readEnd(resp, lines)
+	}
+	return result, err
 }
 
 // writeRun writes the parts of a request.
