@@ -24,6 +24,7 @@ type burst struct {
 
 // TestBursts: Durable Objects write to D1 together, and each as safely as alone.
 func TestBursts(t *testing.T) {
+	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: countsScript + burstScript})
 	for name, test := range map[string]func(*burst){
 		"many starts and ends are few calls":             burstIsFewCalls,
