@@ -171,7 +171,7 @@ func (v *Service) probe(c check) (f *sandbox.CompanionFailure, known bool) {
 	if err != nil {
 		return nil, false
 	}
-	p := &program{on: x, h: h.Of(c.name), name: c.name, spec: c.row.Companions[c.name]}
+	p := &program{on: x, h: h.Of(c.name), name: c.name, spec: c.row.Companions[c.name], log: v.Log}
 	p.spec.HealthCheck.Timeout = timeoutOf(p.spec.HealthCheck)
 	problem := p.check(v.Core.Life())
 	if problem == nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -35,6 +36,7 @@ type program struct {
 	h    driver.Handle
 	name string
 	spec sandbox.Companion
+	log  *slog.Logger
 	// failed are the words of the last check that failed.
 	mu     sync.Mutex // guards failed
 	failed string
@@ -47,7 +49,7 @@ func (v *Service) start(ctx context.Context, t *lifecycle.Step, name string, val
 	if !ok {
 		return sandbox.Errorf(sandbox.Failed, "%s runs no companions", t.On.Backend())
 	}
-	p := &program{on: t.On, h: t.Handle.Of(name), name: name, spec: t.Row.Companions[name]}
+	p := &program{on: t.On, h: t.Handle.Of(name), name: name, spec: t.Row.Companions[name], log: v.Log}
 	var err error
 	if t.Action == Restart && t.Row.CompanionStates[name].State == sandbox.CompanionUnhealthy { // its program runs
 		err = host.StopCompanion(ctx, p.h)
@@ -150,13 +152,15 @@ func (p *program) explain(ctx context.Context, err error) error {
 	}
 }
 
-// said returns the end of what a running program wrote.
+// said returns the end of what a running program wrote, "" also if that cannot be read.
 func (p *program) said(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	var text tail
 	if _, err := p.on.Follow(ctx, p.h, sandbox.Replay{ID: driver.CompanionMain, Now: true, Stdout: &text}); err != nil {
-		return "" // the reason says the rest
+		p.log.WarnContext(ctx, "companions: reading what a failed companion wrote", "environment", p.h.EnvironmentID,
+			"sandbox", p.h.SandboxID, "companion", p.name, "error", err)
+		return ""
 	}
 	return lastOf(text.String())
 }
@@ -183,6 +187,9 @@ func (p *program) await(ctx context.Context) error {
 	if !h.IsSet() {
 		return p.awaitStart(ctx)
 	}
+	if err := p.awaitBegun(ctx); err != nil { // a check may pass without the program, whose start would be given up
+		return err
+	}
 	for {
 		err := p.check(ctx)
 		if err == nil {
@@ -208,6 +215,11 @@ func (p *program) awaitStart(ctx context.Context) error {
 		return ctx.Err()
 	case <-time.After(settles):
 	}
+	return p.awaitBegun(ctx)
+}
+
+// awaitBegun returns once the program has begun. Errors: of ctx.
+func (p *program) awaitBegun(ctx context.Context) error {
 	for {
 		_, err := p.on.Follow(ctx, p.h, sandbox.Replay{ID: driver.CompanionMain, Now: true})
 		if err == nil {

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -19,13 +21,13 @@ import (
 // checkPause is the pause between two checks of a ready companion in these tests.
 const checkPause = 300 * time.Millisecond
 
-// withMode makes the health of the companion what /data/mode in it says: ok, bad, or flood, which never ends. It counts
-// its checks in /data/checks.
+// withMode makes the health of the companion what /data/mode in it says: ok, bad, or flood, which never ends. Before its
+// program has written that, it is not healthy. It counts its checks in /data/checks.
 func withMode(c *sandbox.Companion) {
-	c.Command = []string{"sh", "-c", "echo ok >/data/mode; echo started; exec sleep 7014"}
+	c.Command = []string{"sh", "-c", "echo started; echo ok >/data/mode; exec sleep 7014"}
 	c.HealthCheck = sandbox.CompanionHealthCheck{Interval: sandbox.Duration(100 * time.Millisecond),
 		Timeout: sandbox.Duration(checkPause), Command: []string{"sh", "-c", "echo >>/data/checks; " +
-			"case $(cat /data/mode) in ok) ;; bad) echo no schema; exit 4;; flood) exec yes;; esac"}}
+			"case $(cat /data/mode) in ok) ;; bad) echo no schema; exit 4;; flood) exec yes;; *) exit 5;; esac"}}
 }
 
 // inCompanion runs a shell line in a lease's companion.
@@ -102,6 +104,35 @@ func TestACompanionThatBecomesUnhealthyIsAnEventAndAState(t *testing.T) {
 		sandbox.EventCompanionReady, sandbox.EventCompanionUnhealthy}; !slices.Equal(types, want) {
 		t.Errorf("events %q, want %q", types, want)
 	}
+	w.release(l)
+}
+
+// lateStarts starts the programs of companions only after a while, as a busy machine does.
+type lateStarts struct{ *docker.Executor }
+
+func (x lateStarts) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
+	select {
+	case <-time.After(time.Second):
+		return x.Executor.RunProcess(ctx, h, p)
+	case <-ctx.Done():
+		return sandbox.ExecResult{}, ctx.Err()
+	}
+}
+
+func TestACheckThatPassesWithoutTheProgramDoesNotGiveUpItsStart(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, dockertest.Busybox(t))
+	e, end := world.engineWith(t, filepath.Join(t.TempDir(), "ledger.db"), 0, lateStarts{world.x})
+	defer end()
+	w := &companionWorld{t, world, e}
+	w.put(func(c *sandbox.Companion, _ *sandbox.EnvironmentSpec) {
+		withMode(c)
+		c.HealthCheck.Command = []string{"true"}
+	})
+	l := w.leased()
+	eventually(t, "the program of the companion has begun", func() bool {
+		return w.inCompanion(l, "cat /data/mode || true") == "ok\n"
+	})
 	w.release(l)
 }
 

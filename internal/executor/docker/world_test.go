@@ -3,6 +3,7 @@ package docker_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"testing"
 	"time"
@@ -134,14 +135,22 @@ func (w *world) engineOn(t *testing.T, path string) (e *leasing.Engine, end func
 // engineAside is engineOn with a ledger whose clock is wrong.
 func (w *world) engineAside(t *testing.T, path string, by time.Duration) (e *leasing.Engine, end func()) {
 	t.Helper()
+	return w.engineWith(t, path, by, w.x)
+}
+
+// engineWith is engineAside on another executor.
+func (w *world) engineWith(t *testing.T, path string, by time.Duration, x driver.Executor) (e *leasing.Engine,
+	end func()) {
+	t.Helper()
 	store, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{
 		IDs: func(int) string { return w.ref.LedgerID }, Now: func() time.Time { return time.Now().Add(by) },
 	})
 	must(t, err)
 	e, err = leasing.New(leasing.Config{
 		Store:     store,
-		Executors: []driver.Executor{w.x},
+		Executors: []driver.Executor{x},
 		Keys:      seal.InFile(path+".key", true),
+		Logger:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	must(t, err)
 	return e, func() { must(t, e.Close()); must(t, store.Close()) }

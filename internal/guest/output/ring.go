@@ -14,7 +14,6 @@ import (
 // header, and the byte at offset n of the output at n modulo the rest. One process writes it and any number
 // read it. A reader may read bytes that are being overwritten. So the writer announces each write before it
 // starts, and readers check after they have read.
-// how far it will get, and readers look after they read.
 //
 //	header: 8 bytes each, little endian
 //	  claimed   how much will have been written after the current write
