@@ -29,20 +29,7 @@ func TestServiceOverHTTP(t *testing.T) {
 	servicetest.Run(t, servicetest.Config{New: func(t *testing.T) servicetest.Env {
 		t.Helper()
 		env := inprocess.New(t)
-		text := access.NewToken()
-		token, err := access.MakeToken("suite", text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		handler, err := api.New(api.Config{
-			Service: env.Service,
-			Tokens:  []api.Token{token},
-			Now:     env.Now,
-			Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		handler, text := handlerOf(t, env)
 		server := httptest.NewServer(withoutNull(t, handler))
 		t.Cleanup(server.Close)
 		c, err := client.New(client.Config{URL: server.URL, Token: text, Attempts: 1})
@@ -57,6 +44,26 @@ func TestServiceOverHTTP(t *testing.T) {
 		env.Service = c
 		return env
 	}})
+}
+
+// handlerOf is the API of a service, with the token that it knows.
+func handlerOf(t *testing.T, env servicetest.Env) (handler http.Handler, token string) {
+	t.Helper()
+	token = access.NewToken()
+	known, err := access.MakeToken("suite", token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err = api.New(api.Config{
+		Service: env.Service,
+		Tokens:  []api.Token{known},
+		Now:     env.Now,
+		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return handler, token
 }
 
 // withoutNull fails the test when an answer in JSON has a null in it: the document says of no field that it may be.
@@ -113,16 +120,7 @@ func (k *keeping) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 // TestCommandsReuseTheirConnection: each new connection would cost a handshake of TLS.
 func TestCommandsReuseTheirConnection(t *testing.T) {
 	t.Parallel()
-	env := inprocess.New(t)
-	text := access.NewToken()
-	token, err := access.MakeToken("suite", text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler, err := api.New(api.Config{Service: env.Service, Tokens: []api.Token{token}, Now: env.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	handler, text := handlerOf(t, inprocess.New(t))
 	var connections atomic.Int64
 	server := httptest.NewUnstartedServer(handler)
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
