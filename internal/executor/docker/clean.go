@@ -45,10 +45,7 @@ func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 
 func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]driver.Dependent, error) {
 	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(r)})
-	found, err := fetch(ctx, e, read("list "+string(r)+"s of ledger", ledgerID),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
-		})
+	found, err := e.listContainers(ctx, string(r)+"s of ledger", ledgerID, f)
 	var list []driver.Dependent
 	for _, c := range found {
 		name := c.ID
@@ -71,12 +68,9 @@ func (e *Executor) dependentNetworks(ctx context.Context, ledgerID string) ([]dr
 }
 
 func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Dependent, error) {
-	found, err := fetch(ctx, e, read("list volumes of ledger", ledgerID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
-		})
+	found, err := e.listVolumes(ctx, "volumes of ledger", ledgerID, f)
 	var list []driver.Dependent
-	for _, v := range found.Volumes {
+	for _, v := range found {
 		if !ofLedger(v.Labels) { // removed with the ledger's last environment
 			list = append(list, dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
 		}
@@ -85,10 +79,7 @@ func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.F
 }
 
 func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Dependent, error) {
-	found, err := fetch(ctx, e, read("list images of ledger", ledgerID),
-		func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-			return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
-		})
+	found, err := e.listImages(ctx, "images of ledger", ledgerID, f)
 	var list []driver.Dependent
 	for _, img := range found {
 		if ofLedger(img.Labels) {
@@ -166,32 +157,18 @@ func (e *Executor) removeDependentContainer(ctx context.Context, l driver.Depend
 }
 
 func (e *Executor) removeDependentVolume(ctx context.Context, l driver.Dependent) error {
-	v, err := fetch(ctx, e, read("find volume", l.Name), func(ctx context.Context) (dockerapi.Volume, error) {
-		return e.api.VolumeInspect(ctx, l.Name)
-	})
-	if err != nil {
+	if _, err := e.findVolume(ctx, l.Name, dependentLabels(l)); err != nil {
 		return err
 	}
-	if err := e.checkLabels("volume", l.Name, v.Labels, dependentLabels(l)); err != nil {
-		return err
-	}
-	return e.do(ctx, change("remove volume", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-		return e.api.VolumeRemove(ctx, l.Name, false)
-	})
+	return e.tryRemoveVolume(ctx, l.Name)
 }
 
 func (e *Executor) removeDependentImage(ctx context.Context, l driver.Dependent) error {
-	img, err := fetch(ctx, e, read("find image", l.Name), func(ctx context.Context) (dockerapi.ImageInspect, error) {
-		return e.api.ImageInspect(ctx, l.Name)
-	})
+	img, err := e.inspectImage(ctx, l.Name)
 	if err != nil {
 		return err
 	}
-	var labels map[string]string
-	if img.Config != nil {
-		labels = img.Config.Labels
-	}
-	if err := e.checkLabels("image", l.Name, labels, dependentLabels(l)); err != nil {
+	if err := e.checkLabels("image", l.Name, labelsOf(img), dependentLabels(l)); err != nil {
 		return err
 	}
 	return e.do(ctx, change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {

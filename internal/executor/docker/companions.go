@@ -273,9 +273,7 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 		if stateOf(c.State) != sandbox.StatePaused {
 			return nil
 		}
-		err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
-			func(ctx context.Context) error { return e.api.ContainerUnpause(ctx, sandboxName(h)) })
-		return e.unless(ctx, h, err, sandbox.StateRunning, sandbox.StateStopped)
+		return e.unless(ctx, h, e.unpause(ctx, sandboxName(h)), sandbox.StateRunning, sandbox.StateStopped)
 	})
 }
 
@@ -321,17 +319,11 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 // created first and removed last.
 func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
 	labels := map[string]string{labelLedger: h.LedgerID, labelSandbox: h.SandboxID}
-	containers, err := fetch(ctx, e, read("list containers of sandbox", h.SandboxID),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: labelFilter(labels)})
-		})
+	containers, err := e.listContainers(ctx, "containers of sandbox", h.SandboxID, labelFilter(labels))
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := fetch(ctx, e, read("list volumes of sandbox", h.SandboxID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(labels)})
-		})
+	volumes, err := e.listVolumes(ctx, "volumes of sandbox", h.SandboxID, labelFilter(labels))
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +331,7 @@ func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]strin
 	for _, c := range containers {
 		names[c.Labels[labelCompanion]] = true
 	}
-	for _, v := range volumes.Volumes {
+	for _, v := range volumes {
 		names[v.Labels[labelCompanion]] = true
 	}
 	delete(names, "") // the sandbox's own

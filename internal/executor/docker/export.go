@@ -175,23 +175,16 @@ func (x *export) goOn() {
 	x.frozen = false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), changeLimit)
 	defer cancel()
-	if x.thaw = x.unpause(ctx); x.thaw == nil {
+	if x.thaw = x.e.unpause(ctx, sandboxName(x.h)); x.thaw == nil {
 		return
 	}
 	s, err := x.look(ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) == sandbox.StatePaused })
 	switch {
 	case err == nil && stateOf(s) == sandbox.StatePaused:
-		x.thaw = x.unpause(ctx)
+		x.thaw = x.e.unpause(ctx, sandboxName(x.h))
 	case err == nil, isCode(err, sandbox.NotFound): // it runs, has ended or was removed
 		x.thaw = nil
 	}
-}
-
-func (x *export) unpause(ctx context.Context) error {
-	return x.e.do(ctx, change("unpause container", sandboxName(x.h), sandbox.ReasonStartFailed),
-		func(ctx context.Context) error {
-			return x.e.api.ContainerUnpause(ctx, sandboxName(x.h))
-		})
 }
 
 // Close implements io.Closer.

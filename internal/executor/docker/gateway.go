@@ -125,9 +125,7 @@ func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) 
 	if err != nil && !isCode(err, sandbox.Conflict) { // another caller creates it
 		return err
 	}
-	return e.do(ctx, change("start container", name, sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return e.api.ContainerStart(ctx, name, dockerapi.StartOptions{})
-	})
+	return e.startContainer(ctx, name)
 }
 
 // createGateway creates the container, with its volume and image. Errors: NotFound if the engine has no guest volume of
@@ -156,12 +154,8 @@ func (e *Executor) createGatewayParts(
 	if err := e.ensureGatewayImage(ctx, ref, reference, p); err != nil {
 		return err
 	}
-	return e.do(ctx, change("create container", gatewayName(ref), sandbox.ReasonCreationFailed),
-		func(ctx context.Context) error {
-			_, err := e.api.ContainerCreate(ctx, gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp), nil,
-				nil, gatewayName(ref))
-			return err
-		})
+	_, err := e.create(ctx, "container", gatewayName(ref), gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp))
+	return err
 }
 
 func gatewayConfig(ref driver.EnvironmentRef, reference string) *dockerapi.ContainerConfig {

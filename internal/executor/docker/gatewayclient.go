@@ -90,13 +90,7 @@ func (e *Executor) dialGateway(ctx context.Context, ref driver.EnvironmentRef) (
 
 // egressDir returns the path of the gateway's volume on the engine's host.
 func (e *Executor) egressDir(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
-	v, err := fetch(ctx, e, read("find volume", egressVolume(ref)),
-		func(ctx context.Context) (dockerapi.Volume, error) {
-			return e.api.VolumeInspect(ctx, egressVolume(ref))
-		})
-	if err == nil {
-		err = e.checkLabels("volume", v.Name, v.Labels, environmentLabels(ref, roleEgress))
-	}
+	v, err := e.findVolume(ctx, egressVolume(ref), environmentLabels(ref, roleEgress))
 	return v.Mountpoint, err
 }
 

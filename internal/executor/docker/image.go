@@ -21,9 +21,7 @@ func LoginsIn(file string) (Logins, error) {
 
 // findImage inspects an image on the engine. Errors: NotFound with ReasonImageNotFound.
 func (e *Executor) findImage(ctx context.Context, ref, instance string) (dockerapi.ImageInspect, error) {
-	img, err := fetch(ctx, e, read("find image", ref), func(ctx context.Context) (dockerapi.ImageInspect, error) {
-		return e.api.ImageInspect(ctx, ref)
-	})
+	img, err := e.inspectImage(ctx, ref)
 	if !isCode(err, sandbox.NotFound) {
 		return img, err
 	}

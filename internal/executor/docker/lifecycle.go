@@ -96,10 +96,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	if err := e.thawCompanions(ctx, h); err != nil {
 		return false, err
 	}
-	err = e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
-		func(ctx context.Context) error {
-			return e.api.ContainerUnpause(ctx, sandboxName(h))
-		})
+	err = e.unpause(ctx, sandboxName(h))
 	e.channels.existing(h, (*channel.Client).Resume)
 	if err == nil {
 		return false, e.ensureEgressPath(ctx, h)
@@ -249,11 +246,7 @@ func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.Contain
 		return dockerapi.ContainerSummary{}, err
 	}
 	name := sandboxName(h)
-	found, err := fetch(ctx, e, read("list container", name),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx,
-				dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$"))})
-		})
+	found, err := e.listContainers(ctx, "container", name, dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$")))
 	if err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}

@@ -151,10 +151,8 @@ func parseTime(s string) time.Time {
 
 // List implements driver.Observer.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
-	found, err := fetch(ctx, e, read("list containers of ledger", ledgerID),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: sandboxesOf(ledgerID)})
-		})
+	found, err := e.listContainers(ctx, "containers of ledger", ledgerID,
+		labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleSandbox)}))
 	if err != nil {
 		return nil, err
 	}
@@ -217,10 +215,6 @@ func listedState(s dockerapi.ContainerStatus) sandbox.State {
 	default:
 		return sandbox.StateStopped
 	}
-}
-
-func sandboxesOf(ledgerID string) dockerapi.Filters {
-	return labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleSandbox)})
 }
 
 // Usage implements driver.Observer.

@@ -153,10 +153,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentRef) error {
 	f := dockerapi.NewFilters(dockerapi.Filter("label", labelLedger+"="+ref.LedgerID),
 		dockerapi.Filter("label", labelEnvironment+"="+ref.EnvironmentID))
-	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
-		})
+	found, err := e.listContainers(ctx, "containers of environment", ref.EnvironmentID, f)
 	if err != nil {
 		return err
 	}
@@ -182,11 +179,7 @@ func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentR
 
 // guestVolumes lists an environment's guest volumes: one for each release that created sandboxes in it.
 func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
-	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
-		})
-	return found.Volumes, err
+	return e.listVolumes(ctx, "volumes of environment", ref.EnvironmentID, labelFilter(environmentLabels(ref, roleGuest)))
 }
 
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.EnvironmentRef) error {
@@ -211,9 +204,7 @@ func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, 
 
 // removeLabelled removes the images with the labels except some.
 func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep ...string) error {
-	found, err := fetch(ctx, e, read("list images of", of), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
-	})
+	found, err := e.listImages(ctx, "images of", of, labelFilter(labels))
 	if err != nil {
 		return err
 	}

@@ -161,16 +161,11 @@ func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
 	if err := e.ensureRelayImage(ctx, r, p); err != nil {
 		return err
 	}
-	err = e.do(ctx, change("create container", r.name(), sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, relayConfig(r, p), relayHost(r, p.seccomp), nil, nil, r.name())
-		return err
-	})
+	_, err = e.create(ctx, "container", r.name(), relayConfig(r, p), relayHost(r, p.seccomp))
 	if err != nil && !isCode(err, sandbox.Conflict) { // it exists, or another caller creates it
 		return err
 	}
-	return e.do(ctx, change("start container", r.name(), sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return e.api.ContainerStart(ctx, r.name(), dockerapi.StartOptions{})
-	})
+	return e.startContainer(ctx, r.name())
 }
 
 func relayConfig(r relayRef, p program) *dockerapi.ContainerConfig {
@@ -262,24 +257,15 @@ func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
 // Environments always have volumes or images there, and sandboxes containers.
 func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: r.ledgerID})
-	containers, err := fetch(ctx, e, read("list containers of ledger", r.ledgerID),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
-		})
+	containers, err := e.listContainers(ctx, "containers of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
-	volumes, err := fetch(ctx, e, read("list volumes of ledger", r.ledgerID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
-		})
+	volumes, err := e.listVolumes(ctx, "volumes of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
-	images, err := fetch(ctx, e, read("list images of ledger", r.ledgerID),
-		func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-			return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: f})
-		})
+	images, err := e.listImages(ctx, "images of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
@@ -287,7 +273,7 @@ func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 	for _, c := range containers {
 		others = others || !ofLedger(c.Labels)
 	}
-	for _, v := range volumes.Volumes {
+	for _, v := range volumes {
 		others = others || !ofLedger(v.Labels)
 	}
 	for _, i := range images {

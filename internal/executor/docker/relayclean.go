@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -54,21 +53,15 @@ func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]driver.De
 	}
 	labels := relayRef{ledgerID: ledgerID}.labels(roleChannels)
 	delete(labels, labelInstance)
-	volumes, err := fetch(ctx, e, read("list channels of ledger", ledgerID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(labels)})
-		})
+	volumes, err := e.listVolumes(ctx, "channels of ledger", ledgerID, labelFilter(labels))
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range volumes.Volumes {
+	for _, v := range volumes {
 		parts = append(parts, dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
 	}
 	labels[labelRole] = string(roleRelayCode)
-	images, err := fetch(ctx, e, read("list relay images of ledger", ledgerID),
-		func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-			return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
-		})
+	images, err := e.listImages(ctx, "relay images of ledger", ledgerID, labelFilter(labels))
 	for _, img := range images {
 		parts = append(parts, dependent(strings.Join(img.RepoTags, " "), img.Labels, time.Unix(img.Created, 0)))
 	}

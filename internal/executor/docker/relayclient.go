@@ -145,12 +145,7 @@ func (e *Executor) channelsDir(ctx context.Context, r relayRef, l *relayClient) 
 	if dir != "" {
 		return dir, nil
 	}
-	v, err := fetch(ctx, e, read("find volume", r.volume()), func(ctx context.Context) (dockerapi.Volume, error) {
-		return e.api.VolumeInspect(ctx, r.volume())
-	})
-	if err == nil {
-		err = e.checkLabels("volume", v.Name, v.Labels, r.labels(roleChannels))
-	}
+	v, err := e.findVolume(ctx, r.volume(), r.labels(roleChannels))
 	if err != nil {
 		return "", err
 	}

@@ -164,17 +164,10 @@ func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kerne
 	config, name := *c.Config, populatorName(h)
 	config.Labels = handleLabels(h, rolePopulator)
 	config.Entrypoint = []string{guest.Path, kernel.Command, "-needs", "-socket", guest.ChannelSocket}
-	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.ContainerCreate(ctx, &config, c.HostConfig, nil, nil, name)
-		return err
-	})
-	if err != nil {
+	if _, err = e.create(ctx, "container", name, &config, c.HostConfig); err != nil {
 		return found, err
 	}
-	err = e.do(ctx, change("start container", name, sandbox.ReasonStartFailed), func(ctx context.Context) error {
-		return e.api.ContainerStart(ctx, name, dockerapi.StartOptions{})
-	})
-	if err != nil {
+	if err = e.startContainer(ctx, name); err != nil {
 		return found, err
 	}
 	var ended dockerapi.ContainerInspect

@@ -122,19 +122,14 @@ func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
 // specification's engine, without the engine's slowest request on every spawn.
 func (e *Executor) findGuest(ctx context.Context, s volumeTemplate) error {
 	labels := environmentLabels(s.ref, roleGuest)
-	v, err := fetch(ctx, e, read("find volume", s.volume()), func(ctx context.Context) (dockerapi.Volume, error) {
-		return e.api.VolumeInspect(ctx, s.volume())
-	})
+	_, err := e.findVolume(ctx, s.volume(), labels)
 	if isCode(err, sandbox.NotFound) { // pruned as unused
 		if err := e.confirm(ctx, s.ref.Instance); err != nil {
 			return err
 		}
 		return e.ensureVolume(ctx, s.volume(), labels)
 	}
-	if err != nil {
-		return err
-	}
-	return e.checkLabels("volume", s.volume(), v.Labels, labels)
+	return err
 }
 
 func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, end time.Time, p parts) error {
@@ -147,19 +142,14 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
 	}
-	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		made, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, p), nil, nil, name)
-		if err == nil {
-			e.rememberContainer(spec.Handle, made.ID)
-		}
-		return err
-	})
+	id, err := e.create(ctx, "container", name, config, hostConfig(spec, p))
 	if isCode(err, sandbox.Conflict) { // another caller creates it
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
 		return err
 	}
+	e.rememberContainer(spec.Handle, id)
 	var discarding sync.WaitGroup
 	discarding.Go(p.discard)
 	defer discarding.Wait()
@@ -217,10 +207,7 @@ func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.Con
 }
 
 func (e *Executor) start(ctx context.Context, h driver.Handle) error {
-	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed),
-		func(ctx context.Context) error {
-			return e.api.ContainerStart(ctx, sandboxName(h), dockerapi.StartOptions{})
-		})
+	err := e.startContainer(ctx, sandboxName(h))
 	if !isCode(err, sandbox.NotFound) {
 		return err
 	}
@@ -284,15 +271,12 @@ func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volum
 		if !isCode(err, sandbox.NotFound) {
 			return false, err
 		}
-		err = e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-			_, err := e.api.ContainerCreate(ctx,
-				&dockerapi.ContainerConfig{
-					Image:      s.reference(),
-					Entrypoint: []string{guest.Path},
-					Labels:     handleLabels(h, rolePopulator),
-				}, &dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
-			return err
-		})
+		_, err = e.create(ctx, "carrier", name,
+			&dockerapi.ContainerConfig{
+				Image:      s.reference(),
+				Entrypoint: []string{guest.Path},
+				Labels:     handleLabels(h, rolePopulator),
+			}, &dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"})
 		if isCode(err, sandbox.Conflict) {
 			return false, e.removeContainer(ctx, name)
 		}

@@ -91,21 +91,14 @@ func (e *Executor) ensureTemplate(ctx context.Context, s volumeTemplate) error {
 
 // findOwnImage reports whether the engine has one of our images. Errors: as checkLabels.
 func (e *Executor) findOwnImage(ctx context.Context, reference string, labels map[string]string) (bool, error) {
-	have, err := fetch(ctx, e, read("find image", reference),
-		func(ctx context.Context) (dockerapi.ImageInspect, error) {
-			return e.api.ImageInspect(ctx, reference)
-		})
+	have, err := e.inspectImage(ctx, reference)
 	if isCode(err, sandbox.NotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	var found map[string]string
-	if have.Config != nil {
-		found = have.Config.Labels
-	}
-	return true, e.checkLabels("image", reference, found, labels)
+	return true, e.checkLabels("image", reference, labelsOf(have), labels)
 }
 
 func (e *Executor) importTemplate(ctx context.Context, s volumeTemplate, content io.ReadSeeker) error {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -80,9 +79,7 @@ func (e *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, 
 func (e *Executor) removeWitnesses(ctx context.Context, of witnessed, numbers []int64) (removed []int64) {
 	for _, n := range numbers {
 		name := witnessVolume(of.ledgerID, n)
-		err := e.do(ctx, change("remove volume", name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-			return e.api.VolumeRemove(ctx, name, false)
-		})
+		err := e.tryRemoveVolume(ctx, name)
 		if err != nil && !isCode(err, sandbox.NotFound) { // NotFound: another replica removed it first
 			e.log.Warn("docker: an older witness of the ledger could not be removed; the next witness retries this",
 				"volume", name, "error", err)
@@ -121,15 +118,12 @@ func (e *Executor) witnesses(ctx context.Context, ledgerID, instance string) ([]
 	if err := checkWitness(ledgerID, instance); err != nil {
 		return nil, err
 	}
-	found, err := fetch(ctx, e, read("list the witness of ledger", ledgerID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(witnessLabels(ledgerID, instance))})
-		})
+	found, err := e.listVolumes(ctx, "the witness of ledger", ledgerID, labelFilter(witnessLabels(ledgerID, instance)))
 	if err != nil {
 		return nil, err
 	}
 	var numbers []int64
-	for _, v := range found.Volumes {
+	for _, v := range found {
 		n, err := strconv.ParseInt(v.Name[strings.LastIndexByte(v.Name, '-')+1:], 10, 64)
 		if err == nil && v.Name == witnessVolume(ledgerID, n) { // foreign volumes may have copies of our labels
 			numbers = append(numbers, n)
