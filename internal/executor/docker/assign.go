@@ -7,6 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -20,7 +21,7 @@ import (
 func pooled(spec driver.SandboxSpec) bool { return spec.AgentDID == "" }
 
 func leaseMount(h driver.Handle) dockerapi.Mount {
-	m := volumeMount(leaseVolume(h), guest.LeaseDir, handleLabels(h, roleLease))
+	m := volumeMount(objects.LeaseVolume(h), guest.LeaseDir, objects.HandleLabels(h, objects.RoleLease))
 	m.VolumeOptions.NoCopy = true
 	return m
 }
@@ -51,7 +52,7 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 
 // assignOne gives the container of a sandbox, or of a companion, to a lease.
 func (e *Executor) assignOne(ctx context.Context, spec driver.SandboxSpec, ends wire.Ends) error {
-	id := "assign " + ownID(spec.Handle)
+	id := "assign " + objects.OwnID(spec.Handle)
 	call := helper.Call{Request: channel.Request{Op: channel.OpAssign, ID: id, Lease: &wire.Lease{
 		ID: fmt.Sprintf("%s#%d", spec.LeaseID, spec.Generation), Env: spec.SystemVariables(), Config: string(spec.Config),
 		Deadline: ends.At, Ends: ends, Sync: spec.SleepMode == sandbox.SleepStop,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,9 +22,9 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	}
 	var checks []sandbox.AuditCheck
 	for _, kind := range []struct {
-		role  role
+		role  objects.Role
 		rules []auditRule
-	}{{roleSandbox, auditRules}, {roleCompanion, auditRules}, {roleGateway, gatewayRules}, {roleRelay, relayRules}} {
+	}{{objects.RoleSandbox, auditRules}, {objects.RoleCompanion, auditRules}, {objects.RoleGateway, gatewayRules}, {objects.RoleRelay, relayRules}} {
 		found, err := e.containersOf(ctx, ledgerID, kind.role)
 		if err != nil {
 			return nil, err
@@ -71,8 +72,8 @@ func judge(a audited, rules []auditRule) []sandbox.AuditCheck {
 	checks := make([]sandbox.AuditCheck, len(rules))
 	for i, r := range rules {
 		checks[i] = sandbox.AuditCheck{
-			Object: strings.TrimPrefix(a.container.Name, "/"), SandboxID: labels[labelSandbox],
-			LeaseID: labels[labelLease], EnvironmentID: labels[labelEnvironment],
+			Object: strings.TrimPrefix(a.container.Name, "/"), SandboxID: labels[objects.LabelSandbox],
+			LeaseID: labels[objects.LabelLease], EnvironmentID: labels[objects.LabelEnvironment],
 			Rule: r.number, Title: r.title, Verdict: sandbox.VerdictPass,
 		}
 		if reason := r.inapplicable(a); reason != "" {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 )
 
@@ -22,7 +23,7 @@ var gatewayRules = append(slices.DeleteFunc(slices.Clone(auditRules),
 
 func notTheGateway(a audited) string {
 	c := a.container
-	if c.Path != gateway.Path || !strings.HasPrefix(c.Config.Image, "sandbox-"+c.Config.Labels[labelLedger]+"-gateway:") {
+	if c.Path != gateway.Path || !strings.HasPrefix(c.Config.Image, "sandbox-"+c.Config.Labels[objects.LabelLedger]+"-gateway:") {
 		return fmt.Sprintf("it runs %s of image %s", c.Path, c.Config.Image)
 	}
 	return ""

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
@@ -69,7 +70,7 @@ func (a audited) keepsItself() bool {
 // mayHold returns the capabilities that a process may have, by the container's configuration. Only its users
 // distinguish process 1 and its helpers from code of the sandbox, which cannot become guest.KeeperID.
 func (a audited) mayHold(p process) uint64 {
-	if role(a.container.Config.Labels[labelRole]) == roleRelay { // its own rules check its program
+	if objects.Role(a.container.Config.Labels[objects.LabelRole]) == objects.RoleRelay { // its own rules check its program
 		return capabilityBits["CHOWN"]
 	}
 	if !a.keepsItself() || slices.ContainsFunc(p.users, func(u uint64) bool { return u != guest.KeeperID }) {

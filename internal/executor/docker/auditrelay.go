@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 )
 
@@ -29,7 +30,7 @@ var relayRules = append(slices.DeleteFunc(slices.Clone(auditRules),
 func notTheRelay(a audited) string {
 	c := a.container
 	if c.Path != relay.Path || !slices.Equal(c.Args, []string{"relay", "serve", "-root", relay.Root}) ||
-		!strings.HasPrefix(c.Config.Image, "sandbox-"+c.Config.Labels[labelLedger]+"-relay:") {
+		!strings.HasPrefix(c.Config.Image, "sandbox-"+c.Config.Labels[objects.LabelLedger]+"-relay:") {
 		return fmt.Sprintf("it runs %s %s of image %s", c.Path, strings.Join(c.Args, " "), c.Config.Image)
 	}
 	return ""
@@ -50,7 +51,7 @@ func moreThanChown(a audited) string {
 
 func moreThanChannels(a audited) string {
 	for _, m := range a.container.Mounts {
-		if m.Name != (relayRef{ledgerID: a.container.Config.Labels[labelLedger]}).volume() || m.Destination != relay.Root {
+		if m.Name != objects.ChannelsVolume(a.container.Config.Labels[objects.LabelLedger]) || m.Destination != relay.Root {
 			return fmt.Sprintf("%s is mounted at %s", m.Source, m.Destination)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
@@ -165,7 +167,7 @@ func dropsAll(h *dockerapi.HostConfig) bool {
 
 func hostMounts(a audited) string {
 	var found, allowed []string
-	if json.Unmarshal([]byte(a.container.Config.Labels[labelMounts]), &allowed) != nil {
+	if json.Unmarshal([]byte(a.container.Config.Labels[objects.LabelMounts]), &allowed) != nil {
 		allowed = nil
 	}
 	for _, m := range a.container.Mounts {
@@ -174,7 +176,7 @@ func hostMounts(a audited) string {
 		}
 		// A bind mount of a part of one of our volumes is not a host directory.
 		if m.Type == dockerapi.MountTypeBind &&
-			!strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[labelLedger]+"-") {
+			!strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[objects.LabelLedger]+"-") {
 			found = append(found, fmt.Sprintf("%s at %s", m.Source, m.Destination))
 		}
 	}
@@ -257,13 +259,13 @@ func propagation(a audited) string {
 }
 
 func noSeccomp(a audited) string {
-	if !hasSeccomp(a.engine) {
+	if !confine.HasSeccomp(a.engine) {
 		return "the engine has no seccomp"
 	}
-	if slices.Contains(a.host().SecurityOpt, seccompOption+"unconfined") {
+	if slices.Contains(a.host().SecurityOpt, confine.SeccompOption+"unconfined") {
 		return "it runs without a seccomp profile"
 	}
-	if !slices.ContainsFunc(a.host().SecurityOpt, func(o string) bool { return strings.HasPrefix(o, seccompOption) }) {
+	if !slices.ContainsFunc(a.host().SecurityOpt, func(o string) bool { return strings.HasPrefix(o, confine.SeccompOption) }) {
 		return "its profile is the engine's default, which allows more than this program's: it was created before this " +
 			"release or by another program"
 	}
@@ -296,9 +298,9 @@ func healthCheck(a audited) string {
 // networks finds every network except "none" and the sandbox's own.
 func networks(a audited) string {
 	var found []string
-	own := networkName(driver.Handle{
-		LedgerID:  a.container.Config.Labels[labelLedger],
-		SandboxID: a.container.Config.Labels[labelSandbox],
+	own := objects.NetworkName(driver.Handle{
+		LedgerID:  a.container.Config.Labels[objects.LabelLedger],
+		SandboxID: a.container.Config.Labels[objects.LabelSandbox],
 	})
 	for name := range a.networks() {
 		if name != dockerapi.NetworkNone && name != own {
@@ -374,7 +376,7 @@ func extras(a audited) string {
 	h := a.host()
 	var found []string
 	settings := maps.Clone(h.Sysctls)
-	for name := range sysctls() {
+	for name := range confine.Sysctls() {
 		delete(settings, name) // rule S.7 checks it
 	}
 	for what, n := range map[string]int{
@@ -395,7 +397,7 @@ func extras(a audited) string {
 }
 
 func pings(a audited) string {
-	for name, want := range sysctls() {
+	for name, want := range confine.Sysctls() {
 		if have := a.host().Sysctls[name]; have != want && hasNetwork(a.container) {
 			return fmt.Sprintf("its kernel setting %s is %q and not %q", name, have, want)
 		}

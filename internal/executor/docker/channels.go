@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -151,7 +152,7 @@ func (c *channels) close() {
 // openChannel returns a session with a sandbox, through its ledger's relay.
 func (e *Executor) openChannel(h driver.Handle) *channel.Client {
 	return channel.NewClient(channel.ClientConfig{
-		Name: providerName, Log: e.log.With("sandbox", h.SandboxID),
+		Name: objects.ProviderName, Log: e.log.With("sandbox", h.SandboxID),
 		Redial: channel.Backoff{Max: maxRedial},
 		Dial:   func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
 	})
@@ -164,14 +165,14 @@ const firstDial = 3 * time.Second
 // once.
 func (e *Executor) dialSandbox(ctx context.Context, h driver.Handle) (net.Conn, error) {
 	r := relayOf(h)
-	conn, err := e.dialFirst(ctx, r, ownID(h))
+	conn, err := e.dialFirst(ctx, r, objects.OwnID(h))
 	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 		return conn, err
 	}
 	if startErr := e.reviveRelay(ctx, r); startErr != nil {
 		return nil, errors.Join(err, startErr)
 	}
-	return e.relayClientOf(r).Dial(ctx, ownID(h))
+	return e.relayClientOf(r).Dial(ctx, objects.OwnID(h))
 }
 
 // dialFirst dials once, with a part of the available time.

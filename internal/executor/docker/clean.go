@@ -8,22 +8,23 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Dependents implements driver.Cleaner: the ledger's populators, gateways, networks, volumes and images, the
 // directories of its relay, and the relay itself if nothing else is left.
 func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
-	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: ledgerID})
-	populators, err := e.containersOf(ctx, ledgerID, rolePopulator)
+	f := objects.Filter(map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: ledgerID})
+	populators, err := e.containersOf(ctx, ledgerID, objects.RolePopulator)
 	if err != nil {
 		return nil, err
 	}
-	companions, err := e.containersOf(ctx, ledgerID, roleCompanion)
+	companions, err := e.containersOf(ctx, ledgerID, objects.RoleCompanion)
 	if err != nil {
 		return nil, err
 	}
-	gateways, err := e.containersOf(ctx, ledgerID, roleGateway)
+	gateways, err := e.containersOf(ctx, ledgerID, objects.RoleGateway)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +44,8 @@ func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 	return slices.Concat(companions, populators, gateways, networks, volumes, images, relayed), err
 }
 
-func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([]driver.Dependent, error) {
-	f := labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(r)})
+func (e *Executor) containersOf(ctx context.Context, ledgerID string, r objects.Role) ([]driver.Dependent, error) {
+	f := objects.Filter(map[string]string{objects.LabelLedger: ledgerID, objects.LabelRole: string(r)})
 	found, err := e.listContainers(ctx, string(r)+"s of ledger", ledgerID, f)
 	var list []driver.Dependent
 	for _, c := range found {
@@ -52,17 +53,17 @@ func (e *Executor) containersOf(ctx context.Context, ledgerID string, r role) ([
 		if len(c.Names) > 0 {
 			name = strings.TrimPrefix(c.Names[0], "/")
 		}
-		list = append(list, dependent(name, c.Labels, time.Unix(c.Created, 0)))
+		list = append(list, objects.Dependent(name, c.Labels, time.Unix(c.Created, 0)))
 	}
 	return list, err
 }
 
 func (e *Executor) dependentNetworks(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
 	found, err := e.networksOf(ctx,
-		map[string]string{labelProvider: providerName, labelLedger: ledgerID, labelRole: string(roleNetwork)})
+		map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleNetwork)})
 	var list []driver.Dependent
 	for _, n := range found {
-		list = append(list, dependent(n.Name, n.Labels, n.Created))
+		list = append(list, objects.Dependent(n.Name, n.Labels, n.Created))
 	}
 	return list, err
 }
@@ -71,8 +72,8 @@ func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.F
 	found, err := e.listVolumes(ctx, "volumes of ledger", ledgerID, f)
 	var list []driver.Dependent
 	for _, v := range found {
-		if !ofLedger(v.Labels) { // removed with the ledger's last environment
-			list = append(list, dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
+		if !objects.OfLedger(v.Labels) { // removed with the ledger's last environment
+			list = append(list, objects.Dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
 		}
 	}
 	return list, err
@@ -82,26 +83,16 @@ func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Fi
 	found, err := e.listImages(ctx, "images of ledger", ledgerID, f)
 	var list []driver.Dependent
 	for _, img := range found {
-		if ofLedger(img.Labels) {
+		if objects.OfLedger(img.Labels) {
 			continue
 		}
 		name := img.ID
 		if len(img.RepoTags) > 0 {
 			name = img.RepoTags[0]
 		}
-		list = append(list, dependent(name, img.Labels, time.Unix(img.Created, 0)))
+		list = append(list, objects.Dependent(name, img.Labels, time.Unix(img.Created, 0)))
 	}
 	return list, err
-}
-
-func dependent(name string, labels map[string]string, created time.Time) driver.Dependent {
-	return driver.Dependent{
-		Handle: driver.Handle{
-			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
-			SandboxID: labels[labelSandbox], Instance: labels[labelInstance], Companion: labels[labelCompanion],
-		},
-		Kind: driver.DependentKind(labels[labelRole]), Name: name, CreatedAt: created.UTC(),
-	}
 }
 
 // RemoveDependent implements driver.Cleaner. It does not wait: an object in use is a Conflict.
@@ -110,7 +101,7 @@ func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 	case driver.DependentRelay, driver.DependentChannels, driver.DependentRelayImage, driver.DependentChannel:
 		return e.removeOfRelay(ctx, l)
 	}
-	if err := checkRef(environmentOf(l.Handle)); err != nil {
+	if err := objects.CheckRef(objects.EnvironmentOf(l.Handle)); err != nil {
 		return err
 	}
 	var err error
@@ -133,31 +124,19 @@ func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 	return err
 }
 
-// dependentLabels are the labels that an object must still have to be removed.
-func dependentLabels(l driver.Dependent) map[string]string {
-	labels := environmentLabels(environmentOf(l.Handle), role(l.Kind))
-	if l.SandboxID != "" {
-		labels[labelSandbox] = l.SandboxID
-	}
-	if l.Companion != "" {
-		labels[labelCompanion] = l.Companion
-	}
-	return labels
-}
-
 func (e *Executor) removeDependentContainer(ctx context.Context, l driver.Dependent) error {
 	c, err := e.lookUp(ctx, l.Name)
 	if err != nil {
 		return err
 	}
-	if err := e.checkLabels("container", l.Name, c.Config.Labels, dependentLabels(l)); err != nil {
+	if err := e.checkLabels("container", l.Name, c.Config.Labels, objects.DependentLabels(l)); err != nil {
 		return err
 	}
 	return e.removeContainer(ctx, c.ID)
 }
 
 func (e *Executor) removeDependentVolume(ctx context.Context, l driver.Dependent) error {
-	if _, err := e.findVolume(ctx, l.Name, dependentLabels(l)); err != nil {
+	if _, err := e.findVolume(ctx, l.Name, objects.DependentLabels(l)); err != nil {
 		return err
 	}
 	return e.tryRemoveVolume(ctx, l.Name)
@@ -168,7 +147,7 @@ func (e *Executor) removeDependentImage(ctx context.Context, l driver.Dependent)
 	if err != nil {
 		return err
 	}
-	if err := e.checkLabels("image", l.Name, labelsOf(img), dependentLabels(l)); err != nil {
+	if err := e.checkLabels("image", l.Name, labelsOf(img), objects.DependentLabels(l)); err != nil {
 		return err
 	}
 	return e.do(ctx, change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
@@ -193,7 +172,7 @@ func (e *Executor) removeDependentNetwork(ctx context.Context, l driver.Dependen
 		return e.confirm(ctx, l.Instance)
 	}
 	for _, n := range found {
-		if err := e.checkLabels("network", n.Name, n.Labels, dependentLabels(l)); err != nil {
+		if err := e.checkLabels("network", n.Name, n.Labels, objects.DependentLabels(l)); err != nil {
 			return err
 		}
 		if err := e.removeNetwork(ctx, n); err != nil {

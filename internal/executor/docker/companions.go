@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -24,29 +25,6 @@ import (
 // proxy that process 1 of the sandbox offers on 127.0.0.1. Its process 1 ends with its program.
 
 var _ driver.CompanionHost = (*Executor)(nil)
-
-// ownID is the part of the names of a sandbox's or a companion's objects that no other one has. Sandbox ids have no
-// dots.
-func ownID(h driver.Handle) string {
-	if h.Companion == "" {
-		return h.SandboxID
-	}
-	return h.SandboxID + "." + h.Companion
-}
-
-// handleOf returns the handle with an own id. Its environment is unknown.
-func handleOf(ledgerID, instance, id string) driver.Handle {
-	sandboxID, companion, _ := strings.Cut(id, ".")
-	return driver.Handle{LedgerID: ledgerID, SandboxID: sandboxID, Instance: instance, Companion: companion}
-}
-
-// roleOf is the role of the container.
-func roleOf(h driver.Handle) role {
-	if h.Companion == "" {
-		return roleSandbox
-	}
-	return roleCompanion
-}
 
 // hostname is empty for a companion, which has that of its sandbox.
 func hostname(spec driver.SandboxSpec) string {
@@ -61,7 +39,7 @@ func ownNetwork(h driver.Handle) dockerapi.NetworkMode {
 	if h.Companion == "" {
 		return dockerapi.NetworkNone
 	}
-	return dockerapi.NetworkMode("container:" + sandboxName(h.Sandbox()))
+	return dockerapi.NetworkMode("container:" + objects.SandboxName(h.Sandbox()))
 }
 
 // companionSpec describes the container of a companion.
@@ -194,23 +172,15 @@ func (e *Executor) companionsOf(ctx context.Context, h driver.Handle) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	names = labelledCompanions(c.Config.Labels)
+	names = objects.CompanionNames(c.Config.Labels)
 	e.rememberCompanions(h, names)
 	return names, nil
-}
-
-// labelledCompanions returns the names of companions in the labels of a sandbox's container.
-func labelledCompanions(labels map[string]string) []string {
-	if labels[labelCompanions] == "" {
-		return nil
-	}
-	return strings.Split(labels[labelCompanions], ",")
 }
 
 // observeCompanions observes the companions of a sandbox that exist.
 func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle, labels map[string]string,
 	withOutput bool) (map[string]driver.CompanionObservation, error) {
-	names := labelledCompanions(labels)
+	names := objects.CompanionNames(labels)
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -249,11 +219,11 @@ func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle, label
 }
 
 func (e *Executor) pauseCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
-	return e.existing(ctx, h, labelledCompanions(labels), e.pauseOne)
+	return e.existing(ctx, h, objects.CompanionNames(labels), e.pauseOne)
 }
 
 func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
-	return e.existing(ctx, h, labelledCompanions(labels),
+	return e.existing(ctx, h, objects.CompanionNames(labels),
 		func(ctx context.Context, h driver.Handle, _ dockerapi.ContainerInspect) error {
 			return e.stopOne(ctx, h)
 		})
@@ -273,14 +243,14 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 		if stateOf(c.State) != sandbox.StatePaused {
 			return nil
 		}
-		return e.unless(ctx, h, e.unpause(ctx, sandboxName(h)), sandbox.StateRunning, sandbox.StateStopped)
+		return e.unless(ctx, h, e.unpause(ctx, objects.SandboxName(h)), sandbox.StateRunning, sandbox.StateStopped)
 	})
 }
 
 // startCompanions starts the companions of a sandbox that was just started. One that still runs has the network of an
 // earlier boot of the sandbox, which does not exist any more.
 func (e *Executor) startCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
-	return e.existing(ctx, h, labelledCompanions(labels),
+	return e.existing(ctx, h, objects.CompanionNames(labels),
 		func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
 			if s := stateOf(c.State); s == sandbox.StateRunning || s == sandbox.StatePaused {
 				if err := e.stopOne(ctx, h); err != nil {
@@ -299,7 +269,7 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 		return nil
 	}
 	e.forgetCompanions(h)
-	names := labelledCompanions(c.Labels)
+	names := objects.CompanionNames(c.Labels)
 	if !found {
 		var err error
 		if names, err = e.leftCompanions(ctx, h); err != nil {
@@ -318,21 +288,21 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 // leftCompanions returns the names of the companions of which the engine has a container or a volume. Their volumes are
 // created first and removed last.
 func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
-	labels := map[string]string{labelLedger: h.LedgerID, labelSandbox: h.SandboxID}
-	containers, err := e.listContainers(ctx, "containers of sandbox", h.SandboxID, labelFilter(labels))
+	labels := map[string]string{objects.LabelLedger: h.LedgerID, objects.LabelSandbox: h.SandboxID}
+	containers, err := e.listContainers(ctx, "containers of sandbox", h.SandboxID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := e.listVolumes(ctx, "volumes of sandbox", h.SandboxID, labelFilter(labels))
+	volumes, err := e.listVolumes(ctx, "volumes of sandbox", h.SandboxID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
 	names := make(map[string]bool)
 	for _, c := range containers {
-		names[c.Labels[labelCompanion]] = true
+		names[c.Labels[objects.LabelCompanion]] = true
 	}
 	for _, v := range volumes {
-		names[v.Labels[labelCompanion]] = true
+		names[v.Labels[objects.LabelCompanion]] = true
 	}
 	delete(names, "") // the sandbox's own
 	return slices.Sorted(maps.Keys(names)), nil
@@ -385,7 +355,7 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 // companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in
 // the container's log.
 func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
-	_, said, err := e.saidBy(ctx, sandboxName(h))
+	_, said, err := e.saidBy(ctx, objects.SandboxName(h))
 	at := strings.LastIndex(string(said), guest.LastWords)
 	if at < 0 { // it was killed
 		return "", err

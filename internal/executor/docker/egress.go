@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/credential"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -48,7 +49,7 @@ func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) 
 // openGateway registers a sandbox at its gateway: the gateway's directory for it exists before the sandbox's
 // container, and the policy before its first program.
 func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (egressPath, error) {
-	ref := environmentOf(spec.Handle)
+	ref := objects.EnvironmentOf(spec.Handle)
 	if err := e.admit(ctx, spec); err != nil {
 		return egressPath{}, err
 	}
@@ -68,7 +69,7 @@ func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (eg
 // admit registers a sandbox and its agent at the gateway. A gateway that lost its volume also gets the
 // policy.
 func (e *Executor) admit(ctx context.Context, spec driver.SandboxSpec) error {
-	return e.callGateway(ctx, environmentOf(spec.Handle), "admit sandbox "+spec.SandboxID,
+	return e.callGateway(ctx, objects.EnvironmentOf(spec.Handle), "admit sandbox "+spec.SandboxID,
 		func(ctx context.Context, c *control.Client) error {
 			s, err := c.Status(ctx)
 			if err == nil && !s.HasPolicy {
@@ -89,14 +90,14 @@ func trusts(spec driver.SandboxSpec) bool { return len(spec.Egress.Credentials) 
 
 // closeEgressPath unregisters a sandbox at the gateway, if its environment has one.
 func (e *Executor) closeEgressPath(ctx context.Context, h driver.Handle) error {
-	_, err := e.egressDir(ctx, environmentOf(h))
+	_, err := e.egressDir(ctx, objects.EnvironmentOf(h))
 	if isCode(err, sandbox.NotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return e.callGateway(ctx, environmentOf(h), "remove sandbox "+h.SandboxID,
+	return e.callGateway(ctx, objects.EnvironmentOf(h), "remove sandbox "+h.SandboxID,
 		func(ctx context.Context, c *control.Client) error {
 			return c.Remove(ctx, h.SandboxID)
 		})
@@ -106,7 +107,7 @@ func (e *Executor) closeEgressPath(ctx context.Context, h driver.Handle) error {
 // the check would cost engine time, and a gateway that crashes restarts anyway.
 func (e *Executor) ensureEgressPath(ctx context.Context, h driver.Handle) error {
 	e.mu.Lock()
-	_, known := e.gatewayClients[environmentOf(h)]
+	_, known := e.gatewayClients[objects.EnvironmentOf(h)]
 	e.mu.Unlock()
 	if !known {
 		return nil
@@ -116,21 +117,16 @@ func (e *Executor) ensureEgressPath(ctx context.Context, h driver.Handle) error 
 
 // askGateway checks that the gateway of a sandbox answers.
 func (e *Executor) askGateway(ctx context.Context, h driver.Handle) error {
-	return e.callGateway(ctx, environmentOf(h), "answer", func(ctx context.Context, c *control.Client) error {
+	return e.callGateway(ctx, objects.EnvironmentOf(h), "answer", func(ctx context.Context, c *control.Client) error {
 		_, err := c.Status(ctx)
 		return err
 	})
 }
 
-// hasEgressPath reports whether a container was created with one.
-func hasEgressPath(c dockerapi.ContainerInspect) bool { return hasMount(c, guest.EgressDir) }
-
 func hasMount(c dockerapi.ContainerInspect, target string) bool {
 	return c.HostConfig != nil &&
 		slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
 }
-
-func listsEgressPath(c dockerapi.ContainerSummary) bool { return lists(c, guest.EgressDir) }
 
 func lists(c dockerapi.ContainerSummary, target string) bool {
 	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == target })

@@ -5,16 +5,17 @@ import (
 	"encoding/json"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // EgressLogs implements driver.EgressLogger.
 func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
-	gateways, err := e.containersOf(ctx, ledgerID, roleGateway)
+	gateways, err := e.containersOf(ctx, ledgerID, objects.RoleGateway)
 	refs := make([]driver.EnvironmentRef, 0, len(gateways))
 	for _, g := range gateways {
-		refs = append(refs, environmentOf(g.Handle))
+		refs = append(refs, objects.EnvironmentOf(g.Handle))
 	}
 	return refs, err
 }
@@ -28,7 +29,7 @@ func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable,
 			"docker: gateway of environment %s: read the egress log: %w (docker logs %s shows it too)",
-			ref.EnvironmentID, err, gatewayName(ref))
+			ref.EnvironmentID, err, objects.GatewayName(ref))
 	}
 	records := make([]sandbox.EgressRecord, len(entries))
 	for i, entry := range entries {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -31,7 +32,7 @@ const (
 // help carries out a call over the channel to a sandbox. If ctx ends first, the call's command ends too.
 // Errors: as Runner.Exec.
 func (e *Executor) help(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
-	if err := checkHandle(h); err != nil {
+	if err := objects.CheckHandle(h); err != nil {
 		return wire.Result{}, err
 	}
 	client, release, err := e.channels.use(h)

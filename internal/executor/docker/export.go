@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -76,12 +77,12 @@ func (x *export) open() error {
 	if stateOf(x.state) == sandbox.StateRunning {
 		return x.torn(sandbox.StateRunning)
 	}
-	r := read("read "+x.what+" of container", sandboxName(x.h))
+	r := read("read "+x.what+" of container", objects.SandboxName(x.h))
 	r.reason = sandbox.ReasonCopyFailed
 	err = x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
 		stop := context.AfterFunc(ctx, x.cancel) // the request's deadline limits the wait, not the stream
 		defer stop()
-		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, sandboxName(x.h), x.what)
+		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, objects.SandboxName(x.h), x.what)
 		return err
 	})
 	if isCode(err, sandbox.NotFound) {
@@ -175,13 +176,13 @@ func (x *export) goOn() {
 	x.frozen = false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), changeLimit)
 	defer cancel()
-	if x.thaw = x.e.unpause(ctx, sandboxName(x.h)); x.thaw == nil {
+	if x.thaw = x.e.unpause(ctx, objects.SandboxName(x.h)); x.thaw == nil {
 		return
 	}
 	s, err := x.look(ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) == sandbox.StatePaused })
 	switch {
 	case err == nil && stateOf(s) == sandbox.StatePaused:
-		x.thaw = x.e.unpause(ctx, sandboxName(x.h))
+		x.thaw = x.e.unpause(ctx, objects.SandboxName(x.h))
 	case err == nil, isCode(err, sandbox.NotFound): // it runs, has ended or was removed
 		x.thaw = nil
 	}

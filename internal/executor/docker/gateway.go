@@ -12,6 +12,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/egress"
@@ -101,9 +103,9 @@ func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) 
 	if err != nil {
 		return err
 	}
-	reference := gatewayImage(ref,
-		shortHash(p.hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.seccomp))
-	name, labels := gatewayName(ref), environmentLabels(ref, roleGateway)
+	reference := objects.GatewayImage(ref,
+		objects.Hash(p.hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.seccomp))
+	name, labels := objects.GatewayName(ref), objects.EnvironmentLabels(ref, objects.RoleGateway)
 	c, err := e.lookUp(ctx, name)
 	if err == nil {
 		if err := e.checkLabels("container", name, c.Config.Labels, labels); err != nil {
@@ -113,7 +115,7 @@ func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) 
 			return nil
 		}
 		if c.Config.Image != reference {
-			err = errors.Join(e.removeContainer(ctx, c.ID), e.removeImages(ctx, ref, roleProgram, reference))
+			err = errors.Join(e.removeContainer(ctx, c.ID), e.removeImages(ctx, ref, objects.RoleProgram, reference))
 			if err != nil {
 				return err
 			}
@@ -148,20 +150,20 @@ func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef,
 func (e *Executor) createGatewayParts(
 	ctx context.Context, ref driver.EnvironmentRef, reference string, p program,
 ) error {
-	if err := e.ensureVolume(ctx, egressVolume(ref), environmentLabels(ref, roleEgress)); err != nil {
+	if err := e.ensureVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
 		return err
 	}
 	if err := e.ensureGatewayImage(ctx, ref, reference, p); err != nil {
 		return err
 	}
-	_, err := e.create(ctx, "container", gatewayName(ref), gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp))
+	_, err := e.create(ctx, "container", objects.GatewayName(ref), gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp))
 	return err
 }
 
 func gatewayConfig(ref driver.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
 	return &dockerapi.ContainerConfig{
 		Image:       reference,
-		Labels:      environmentLabels(ref, roleGateway),
+		Labels:      objects.EnvironmentLabels(ref, objects.RoleGateway),
 		Hostname:    "gateway",
 		User:        fmt.Sprintf("%d:%d", gateway.UserID, gateway.GroupID),
 		Env:         []string{"GOMEMLIMIT=" + gatewayHeap},
@@ -179,15 +181,15 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 	}
 	return &dockerapi.HostConfig{
 		// Not NoCopy: the engine gives the new volume the owner that the image sets, the gateway's user.
-		Mounts:         []dockerapi.Mount{volumeMount(egressVolume(ref), gateway.Root, environmentLabels(ref, roleEgress))},
+		Mounts:         []dockerapi.Mount{volumeMount(objects.EgressVolume(ref), gateway.Root, objects.EnvironmentLabels(ref, objects.RoleEgress))},
 		NetworkMode:    on,
 		DNS:            e.gateway.DNS,
 		ExtraHosts:     e.gateway.Hosts,
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
-		SecurityOpt:    []string{"no-new-privileges", seccompOption + profile},
+		SecurityOpt:    []string{"no-new-privileges", confine.SeccompOption + profile},
 		IpcMode:        dockerapi.IPCModePrivate,
-		Sysctls:        sysctls(),
+		Sysctls:        confine.Sysctls(),
 		// It restarts automatically. Until then its sandboxes have no network.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},
@@ -197,7 +199,7 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 
 func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.EnvironmentRef,
 	reference string, p program) error {
-	labels := environmentLabels(ref, roleProgram)
+	labels := objects.EnvironmentLabels(ref, objects.RoleProgram)
 	there, err := e.findOwnImage(ctx, reference, labels)
 	if there || err != nil {
 		return err
@@ -231,7 +233,7 @@ func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.Environmen
 // removeGateway removes an environment's gateway with its volume and images. Absent is success.
 func (e *Executor) removeGateway(ctx context.Context, ref driver.EnvironmentRef) error {
 	e.closeGatewayClient(ref)
-	name, labels := gatewayName(ref), environmentLabels(ref, roleGateway)
+	name, labels := objects.GatewayName(ref), objects.EnvironmentLabels(ref, objects.RoleGateway)
 	c, err := e.lookUp(ctx, name)
 	if err == nil {
 		if err = e.checkLabels("container", name, c.Config.Labels, labels); err == nil {
@@ -241,8 +243,8 @@ func (e *Executor) removeGateway(ctx context.Context, ref driver.EnvironmentRef)
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
-	if err := e.removeVolume(ctx, egressVolume(ref), environmentLabels(ref, roleEgress)); err != nil {
+	if err := e.removeVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
 		return err
 	}
-	return e.removeImages(ctx, ref, roleProgram, "")
+	return e.removeImages(ctx, ref, objects.RoleProgram, "")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -50,7 +51,7 @@ func (e *Executor) callGateway(ctx context.Context, ref driver.EnvironmentRef, w
 	do func(context.Context, *control.Client) error) error {
 	l := e.gatewayClientOf(ref)
 	var last error
-	err := await(ctx, "gateway "+gatewayName(ref)+" answers", gatewayStart, func(ctx context.Context) (bool, error) {
+	err := await(ctx, "gateway "+objects.GatewayName(ref)+" answers", gatewayStart, func(ctx context.Context) (bool, error) {
 		limited, cancel := context.WithTimeout(ctx, readLimit)
 		defer cancel()
 		last = do(limited, l.client)
@@ -68,7 +69,7 @@ func (e *Executor) callGateway(ctx context.Context, ref driver.EnvironmentRef, w
 		return sandbox.Errorf(sandbox.Unavailable,
 			"docker: gateway of environment %s: %s: it does not answer, so its sandboxes have no network (see docker logs "+
 				"%s): %w",
-			ref.EnvironmentID, what, gatewayName(ref), errors.Join(last, err))
+			ref.EnvironmentID, what, objects.GatewayName(ref), errors.Join(last, err))
 	}
 	return err
 }
@@ -90,7 +91,7 @@ func (e *Executor) dialGateway(ctx context.Context, ref driver.EnvironmentRef) (
 
 // egressDir returns the path of the gateway's volume on the engine's host.
 func (e *Executor) egressDir(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
-	v, err := e.findVolume(ctx, egressVolume(ref), environmentLabels(ref, roleEgress))
+	v, err := e.findVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress))
 	return v.Mountpoint, err
 }
 
@@ -107,7 +108,7 @@ func dialIn(ctx context.Context, dir, name string) (net.Conn, error) {
 
 // relay connects to the control socket through the engine.
 func (e *Executor) relay(ctx context.Context, ref driver.EnvironmentRef) (net.Conn, error) {
-	return e.execIn(ctx, gatewayName(ref), gateway.Path, "relay", "-root", gateway.Root)
+	return e.execIn(ctx, objects.GatewayName(ref), gateway.Path, "relay", "-root", gateway.Root)
 }
 
 // maxDiagnostics limits the retained error output of a program, in bytes.

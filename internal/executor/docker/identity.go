@@ -7,6 +7,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -76,7 +78,7 @@ type program struct {
 
 // identityOf returns the user of a sandbox on the engine.
 func (p program) identityOf(spec driver.SandboxSpec) sandbox.Identity {
-	return spec.Confinement.Identity(ownID(spec.Handle), p.narrow)
+	return spec.Confinement.Identity(objects.OwnID(spec.Handle), p.narrow)
 }
 
 // mapsUsers reports whether containers of the engine have a user namespace.
@@ -114,8 +116,8 @@ func (e *Executor) programFor(ctx context.Context, name, instance string,
 	if p.binary, err = binary(arch); err != nil {
 		return p, sandbox.Errorf(sandbox.Failed, "docker: engine %s: %w", instance, err)
 	}
-	p.hash, p.narrow, p.runtime = shortHash(string(p.binary)), mapsUsers(info), info.DefaultRuntime
-	if p.seccomp, err = ownProfile(choosesErrnos(info.ServerVersion)); err != nil {
+	p.hash, p.narrow, p.runtime = objects.Hash(string(p.binary)), mapsUsers(info), info.DefaultRuntime
+	if p.seccomp, err = confine.ProfileFor(info.ServerVersion); err != nil {
 		return p, sandbox.Errorf(sandbox.Internal, "docker: engine %s: write the seccomp profile: %w", instance, err)
 	}
 	e.mu.Lock()
@@ -131,5 +133,5 @@ func (e *Executor) absent(ctx context.Context, h driver.Handle) error {
 		return err
 	}
 	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: container %s does not exist on engine %s",
-		h.SandboxID, sandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
+		h.SandboxID, objects.SandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -56,8 +57,8 @@ const stubborn = 10 * time.Second
 // and thaws the others (runc 1.1: "unable to freeze").
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 	_ = await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
-		err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
-			return e.api.ContainerPause(ctx, sandboxName(h))
+		err = e.do(ctx, change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
+			return e.api.ContainerPause(ctx, objects.SandboxName(h))
 		})
 		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
 	}) // err is now the engine's last answer
@@ -78,10 +79,10 @@ func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
 // stopOne stops a container.
 func (e *Executor) stopOne(ctx context.Context, h driver.Handle) error {
 	grace := stopGrace
-	r := change("stop container", sandboxName(h), sandbox.ReasonStopFailed)
+	r := change("stop container", objects.SandboxName(h), sandbox.ReasonStopFailed)
 	r.waits = true
 	err := e.do(ctx, r, func(ctx context.Context) error {
-		return e.api.ContainerStop(ctx, sandboxName(h), dockerapi.StopOptions{Timeout: &grace})
+		return e.api.ContainerStop(ctx, objects.SandboxName(h), dockerapi.StopOptions{Timeout: &grace})
 	})
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
@@ -90,13 +91,13 @@ func (e *Executor) stopOne(ctx context.Context, h driver.Handle) error {
 // the container's name contains the ids of its ledger and sandbox, and unpausing a container that is not
 // paused changes nothing.
 func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
-	if err := checkHandle(h); err != nil {
+	if err := objects.CheckHandle(h); err != nil {
 		return false, err
 	}
 	if err := e.thawCompanions(ctx, h); err != nil {
 		return false, err
 	}
-	err = e.unpause(ctx, sandboxName(h))
+	err = e.unpause(ctx, objects.SandboxName(h))
 	e.channels.existing(h, (*channel.Client).Resume)
 	if err == nil {
 		return false, e.ensureEgressPath(ctx, h)
@@ -112,7 +113,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	if state == sandbox.StatePaused {
 		return false, err
 	}
-	if hasEgressPath(c) {
+	if hasMount(c, guest.EgressDir) {
 		if err := e.askGateway(ctx, h); err != nil {
 			return false, err
 		}
@@ -177,7 +178,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err == nil {
 		var telling sync.WaitGroup
 		told, stop := context.WithCancel(ctx)
-		if listsChannel(c) && c.State == dockerapi.StateRunning {
+		if lists(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
 			telling.Go(func() { e.endNow(told, h) })
 		}
 		err = e.removeContainer(ctx, c.ID)
@@ -187,36 +188,36 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
-	if h.Companion == "" && (err != nil || listsEgressPath(c)) { // unknown if the container is already gone
+	if h.Companion == "" && (err != nil || lists(c, guest.EgressDir)) { // unknown if the container is already gone
 		if err := e.closeEgressPath(ctx, h); err != nil {
 			return err
 		}
 	}
-	if err != nil || listsChannel(c) {
+	if err != nil || lists(c, guest.ChannelDir) {
 		if err := e.closeChannel(ctx, h); err != nil {
 			return err
 		}
 	}
 	if h.Companion == "" && (err != nil || !dockerapi.NetworkMode(c.HostConfig.NetworkMode).IsNone()) {
-		if err := e.removeNetworks(ctx, handleLabels(h, roleNetwork)); err != nil {
+		if err := e.removeNetworks(ctx, objects.HandleLabels(h, objects.RoleNetwork)); err != nil {
 			return err
 		}
 	}
 	// The rest stops nothing that runs: if many sandboxes end at once, all of them stop before it.
-	populator := change("remove container", populatorName(h), sandbox.ReasonRemovalFailed)
+	populator := change("remove container", objects.PopulatorName(h), sandbox.ReasonRemovalFailed)
 	populator.late = true
 	if err := e.remove(ctx, populator); err != nil {
 		return err
 	}
-	if err := e.removeVolume(ctx, workspaceVolume(h), handleLabels(h, roleWorkspace)); err != nil {
+	if err := e.removeVolume(ctx, objects.WorkspaceVolume(h), objects.HandleLabels(h, objects.RoleWorkspace)); err != nil {
 		return err
 	}
 	if err != nil || lists(c, guest.LeaseDir) {
-		if err := e.removeVolume(ctx, leaseVolume(h), handleLabels(h, roleLease)); err != nil {
+		if err := e.removeVolume(ctx, objects.LeaseVolume(h), objects.HandleLabels(h, objects.RoleLease)); err != nil {
 			return err
 		}
 	}
-	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
+	return e.removeVolume(ctx, objects.DataVolume(h), objects.HandleLabels(h, objects.RoleData))
 }
 
 // endLimit limits the attempt to end a sandbox without its engine.
@@ -242,17 +243,17 @@ func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 
 // find lists a sandbox's container. Errors: as inspect.
 func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.ContainerSummary, error) {
-	if err := checkHandle(h); err != nil {
+	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}
-	name := sandboxName(h)
+	name := objects.SandboxName(h)
 	found, err := e.listContainers(ctx, "container", name, dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$")))
 	if err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}
 	for _, c := range found {
 		if slices.Contains(c.Names, "/"+name) {
-			return c, e.checkLabels("container", name, c.Labels, handleLabels(h, roleOf(h)))
+			return c, e.checkLabels("container", name, c.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
 		}
 	}
 	return dockerapi.ContainerSummary{}, e.absent(ctx, h)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -68,7 +69,7 @@ func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (st
 		return "", sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: wait for the creation of other networks: %w",
 			h.SandboxID, ctx.Err())
 	}
-	name, labels := networkName(h), withLeaseLabels(handleLabels(h, roleNetwork), spec)
+	name, labels := objects.NetworkName(h), objects.WithLeaseLabels(objects.HandleLabels(h, objects.RoleNetwork), spec)
 	refused := make(map[netip.Prefix]error)
 	for range subnetTries {
 		all, err := fetch(ctx, e, read("list networks for", name),
@@ -179,9 +180,9 @@ func hasNetwork(c dockerapi.ContainerInspect) bool {
 
 // networksOf lists networks by label. Two concurrent programs may have created two for one sandbox.
 func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]dockerapi.NetworkSummary, error) {
-	return fetch(ctx, e, read("list networks of ledger", labels[labelLedger]),
+	return fetch(ctx, e, read("list networks of ledger", labels[objects.LabelLedger]),
 		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-			return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: labelFilter(labels)})
+			return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: objects.Filter(labels)})
 		})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -38,15 +39,15 @@ func hangs(ctx context.Context, err error) bool {
 // inspect returns a sandbox's container. Errors: NotFound only if the engine is the handle's; Unavailable if
 // it is another; Conflict if another object has the container's name.
 func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.ContainerInspect, error) {
-	if err := checkHandle(h); err != nil {
+	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerInspect{}, err
 	}
-	c, err := e.lookUp(ctx, sandboxName(h))
+	c, err := e.lookUp(ctx, objects.SandboxName(h))
 	if isCode(err, sandbox.NotFound) {
 		return c, e.absent(ctx, h)
 	}
 	if err == nil {
-		err = e.checkLabels("container", sandboxName(h), c.Config.Labels, handleLabels(h, roleOf(h)))
+		err = e.checkLabels("container", objects.SandboxName(h), c.Config.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
 	}
 	if err == nil {
 		e.rememberContainer(h, c.ID)
@@ -83,14 +84,11 @@ func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observa
 // labelled returns the part of an observation that is in a container's labels.
 func labelled(labels map[string]string) driver.Observation {
 	return driver.Observation{
-		Handle: driver.Handle{
-			LedgerID: labels[labelLedger], EnvironmentID: labels[labelEnvironment],
-			SandboxID: labels[labelSandbox], Instance: labels[labelInstance], Companion: labels[labelCompanion],
-		},
-		LeaseID:    labels[labelLease],
-		AgentDID:   labels[labelAgent],
+		Handle:     objects.HandleIn(labels),
+		LeaseID:    labels[objects.LabelLease],
+		AgentDID:   labels[objects.LabelAgent],
 		Generation: generationOf(labels),
-		Image:      labels[labelImage],
+		Image:      labels[objects.LabelImage],
 	}
 }
 
@@ -105,7 +103,7 @@ func observe(c dockerapi.ContainerInspect) driver.Observation {
 	if c.HostConfig.PidsLimit != nil {
 		o.Resources.PIDs = *c.HostConfig.PidsLimit
 	}
-	if c.Image != labels[labelImageID] {
+	if c.Image != labels[objects.LabelImageID] {
 		o.Image = c.Image // no longer the image of the specification's reference
 	}
 	return o
@@ -113,7 +111,7 @@ func observe(c dockerapi.ContainerInspect) driver.Observation {
 
 // generationOf returns the generation in a sandbox's labels, 0 if it has none.
 func generationOf(labels map[string]string) int64 {
-	n, err := strconv.ParseInt(labels[labelGeneration], 10, 64)
+	n, err := strconv.ParseInt(labels[objects.LabelGeneration], 10, 64)
 	if err != nil {
 		return 0
 	}
@@ -152,7 +150,7 @@ func parseTime(s string) time.Time {
 // List implements driver.Observer.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
 	found, err := e.listContainers(ctx, "containers of ledger", ledgerID,
-		labelFilter(map[string]string{labelLedger: ledgerID, labelRole: string(roleSandbox)}))
+		objects.Filter(map[string]string{objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleSandbox)}))
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +187,7 @@ func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSumma
 		return driver.Observation{}, nil
 	case hangs(ctx, err):
 		e.log.Warn("docker: the engine does not answer about one container", "container", s.ID,
-			"sandbox", s.Labels[labelSandbox])
+			"sandbox", s.Labels[objects.LabelSandbox])
 		o := labelled(s.Labels)
 		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
 		return o, nil
@@ -226,7 +224,7 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 	if s := stateOf(c.State); s != sandbox.StateRunning && s != sandbox.StatePaused {
 		return driver.Usage{}, e.wrongState(h, s)
 	}
-	r := read("sample container", sandboxName(h))
+	r := read("sample container", objects.SandboxName(h))
 	r.reason = sandbox.ReasonStatsFailed
 	r.waits = true // Engine 20.10 answers with its next sample, up to 1 s later
 	stats, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.StatsResponse, error) {
@@ -278,7 +276,7 @@ func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Bo
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
 	f := dockerapi.NewFilters(dockerapi.Filter("type", string(dockerapi.ContainerEventType)),
-		dockerapi.Filter("container", sandboxName(h)))
+		dockerapi.Filter("container", objects.SandboxName(h)))
 	messages, ended := e.api.Events(ctx, dockerapi.EventListOptions{
 		Filters: f, Since: "1", Until: strconv.FormatInt(time.Now().Unix()+1, 10),
 	})
@@ -328,7 +326,7 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	if err != nil {
 		return err
 	}
-	f := labelFilter(map[string]string{labelLedger: ledgerID})
+	f := objects.Filter(map[string]string{objects.LabelLedger: ledgerID})
 	f.Add("type", string(dockerapi.ContainerEventType))
 	for _, a := range watched {
 		f.Add("event", string(a))
@@ -347,9 +345,9 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	for {
 		select {
 		case m := <-messages:
-			switch role(m.Actor.Attributes[labelRole]) {
-			case roleSandbox, roleCompanion:
-				changed(m.Actor.Attributes[labelSandbox])
+			switch objects.Role(m.Actor.Attributes[objects.LabelRole]) {
+			case objects.RoleSandbox, objects.RoleCompanion:
+				changed(m.Actor.Attributes[objects.LabelSandbox])
 			}
 		case err := <-failed:
 			return read("watch", "the engine").classify(err)

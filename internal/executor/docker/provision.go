@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -27,7 +28,7 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 
 // check is Check without the images.
 func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := checkRef(ref); err != nil {
+	if err := objects.CheckRef(ref); err != nil {
 		return err
 	}
 	if err := checkNetwork(spec.Network); err != nil {
@@ -69,12 +70,12 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleTemplate, append(keep, s.reference())...); err != nil {
+	if err := e.removeImages(ctx, ref, objects.RoleTemplate, append(keep, s.reference())...); err != nil {
 		e.log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
 			"environment",
 			"environment", ref.EnvironmentID, "error", err)
 	}
-	if err := e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest)); err != nil {
+	if err := e.ensureVolume(ctx, s.volume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
 	}
 	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {
@@ -125,7 +126,7 @@ func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels ma
 // Deprovision implements driver.Provisioner. Without other environments of the ledger on the engine, it
 // removes the relay too.
 func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
-	if err := checkRef(ref); err != nil {
+	if err := objects.CheckRef(ref); err != nil {
 		return err
 	}
 	if err := e.confirm(ctx, ref.Instance); err != nil {
@@ -134,7 +135,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removePopulators(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeNetworks(ctx, environmentLabels(ref, roleNetwork)); err != nil { // left by a crash
+	if err := e.removeNetworks(ctx, objects.EnvironmentLabels(ref, objects.RoleNetwork)); err != nil { // left by a crash
 		return err
 	}
 	if err := e.removeGuestVolumes(ctx, ref); err != nil { // first, so that nothing brings the gateway back
@@ -143,7 +144,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removeGateway(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleTemplate); err != nil {
+	if err := e.removeImages(ctx, ref, objects.RoleTemplate); err != nil {
 		return err
 	}
 	return e.removeRelay(ctx, relayRef{ref.LedgerID, ref.Instance})
@@ -151,22 +152,22 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 
 // removePopulators removes populators that a crash left behind. Errors: Conflict while sandboxes exist.
 func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentRef) error {
-	f := dockerapi.NewFilters(dockerapi.Filter("label", labelLedger+"="+ref.LedgerID),
-		dockerapi.Filter("label", labelEnvironment+"="+ref.EnvironmentID))
+	f := dockerapi.NewFilters(dockerapi.Filter("label", objects.LabelLedger+"="+ref.LedgerID),
+		dockerapi.Filter("label", objects.LabelEnvironment+"="+ref.EnvironmentID))
 	found, err := e.listContainers(ctx, "containers of environment", ref.EnvironmentID, f)
 	if err != nil {
 		return err
 	}
 	var inUse []string
 	for _, c := range found {
-		switch role(c.Labels[labelRole]) {
-		case rolePopulator:
+		switch objects.Role(c.Labels[objects.LabelRole]) {
+		case objects.RolePopulator:
 			if err := e.removeContainer(ctx, c.ID); err != nil {
 				return err
 			}
-		case roleGateway: // removed with the environment
+		case objects.RoleGateway: // removed with the environment
 		default:
-			inUse = append(inUse, c.Labels[labelSandbox])
+			inUse = append(inUse, c.Labels[objects.LabelSandbox])
 		}
 	}
 	if len(inUse) > 0 {
@@ -179,7 +180,7 @@ func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentR
 
 // guestVolumes lists an environment's guest volumes: one for each release that created sandboxes in it.
 func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
-	return e.listVolumes(ctx, "volumes of environment", ref.EnvironmentID, labelFilter(environmentLabels(ref, roleGuest)))
+	return e.listVolumes(ctx, "volumes of environment", ref.EnvironmentID, objects.Filter(objects.EnvironmentLabels(ref, objects.RoleGuest)))
 }
 
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.EnvironmentRef) error {
@@ -188,7 +189,7 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.Environmen
 		return err
 	}
 	for _, v := range found {
-		if err := e.removeVolume(ctx, v.Name, environmentLabels(ref, roleGuest)); err != nil {
+		if err := e.removeVolume(ctx, v.Name, objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 			return err
 		}
 	}
@@ -197,14 +198,14 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.Environmen
 
 // removeImages removes the environment's images of a role except some. A template that is still needed is
 // created again.
-func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r role,
+func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r objects.Role,
 	keep ...string) error {
-	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, environmentLabels(ref, r), keep...)
+	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, objects.EnvironmentLabels(ref, r), keep...)
 }
 
 // removeLabelled removes the images with the labels except some.
 func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep ...string) error {
-	found, err := e.listImages(ctx, "images of", of, labelFilter(labels))
+	found, err := e.listImages(ctx, "images of", of, objects.Filter(labels))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -33,24 +35,20 @@ type relayRef struct{ ledgerID, instance string }
 
 func relayOf(h driver.Handle) relayRef { return relayRef{h.LedgerID, h.Instance} }
 
-func (r relayRef) name() string   { return "sandbox-" + r.ledgerID + "-relay" }
-func (r relayRef) volume() string { return "sandbox-" + r.ledgerID + "-channels" }
+func (r relayRef) name() string { return objects.RelayName(r.ledgerID) }
+
+func (r relayRef) volume() string { return objects.ChannelsVolume(r.ledgerID) }
 
 // image is named by content, like a template.
 func (r relayRef) image(p program) string { return r.name() + ":" + p.hash }
 
-func (r relayRef) labels(of role) map[string]string {
-	return map[string]string{
-		labelProvider: providerName,
-		labelLedger:   r.ledgerID,
-		labelInstance: r.instance,
-		labelRole:     string(of),
-	}
+func (r relayRef) labels(of objects.Role) map[string]string {
+	return objects.LedgerLabels(r.ledgerID, r.instance, of)
 }
 
 // check rejects ids that cannot be part of a name.
 func (r relayRef) check() error {
-	return checkRef(driver.EnvironmentRef{LedgerID: r.ledgerID, EnvironmentID: "any", Instance: r.instance})
+	return objects.CheckLedger(r.ledgerID, r.instance)
 }
 
 // ensureRelay starts a ledger's relay. It keeps a running one: otherwise reconcilers of two releases would
@@ -127,7 +125,7 @@ func (e *Executor) lookUpRelay(ctx context.Context, r relayRef) (dockerapi.Conta
 	}
 	c, err := e.lookUp(ctx, r.name())
 	if err == nil {
-		err = e.checkLabels("container", r.name(), c.Config.Labels, r.labels(roleRelay))
+		err = e.checkLabels("container", r.name(), c.Config.Labels, r.labels(objects.RoleRelay))
 	}
 	return c, err
 }
@@ -155,7 +153,7 @@ func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
 	if err := e.confirm(ctx, r.instance); err != nil { // never create objects on another engine
 		return err
 	}
-	if err := e.ensureVolume(ctx, r.volume(), r.labels(roleChannels)); err != nil {
+	if err := e.ensureVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
 		return err
 	}
 	if err := e.ensureRelayImage(ctx, r, p); err != nil {
@@ -171,7 +169,7 @@ func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
 func relayConfig(r relayRef, p program) *dockerapi.ContainerConfig {
 	return &dockerapi.ContainerConfig{
 		Image:       r.image(p),
-		Labels:      r.labels(roleRelay),
+		Labels:      r.labels(objects.RoleRelay),
 		Hostname:    "relay",
 		User:        "0:0",
 		Env:         []string{"GOMEMLIMIT=" + relayHeap},
@@ -183,7 +181,7 @@ func relayConfig(r relayRef, p program) *dockerapi.ContainerConfig {
 
 func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 	pids, noInit := relayPIDs, false
-	channels := volumeMount(r.volume(), relay.Root, r.labels(roleChannels))
+	channels := volumeMount(r.volume(), relay.Root, r.labels(objects.RoleChannels))
 	channels.VolumeOptions.NoCopy = true // its directories belong to the relay, whatever the image contains there
 	return &dockerapi.HostConfig{
 		Mounts:         []dockerapi.Mount{channels},
@@ -192,9 +190,9 @@ func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		CapAdd:         []string{"CHOWN"},
-		SecurityOpt:    []string{"no-new-privileges", seccompOption + profile},
+		SecurityOpt:    []string{"no-new-privileges", confine.SeccompOption + profile},
 		IpcMode:        dockerapi.IPCModePrivate,
-		Sysctls:        sysctls(),
+		Sysctls:        confine.Sysctls(),
 		// It restarts with the engine. Until then no sandbox can be reached, but sandboxes keep running. The
 		// first use starts a relay that ended otherwise.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
@@ -206,7 +204,7 @@ func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 
 // ensureRelayImage creates the image unless the engine has it.
 func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p program) error {
-	labels := r.labels(roleRelayCode)
+	labels := r.labels(objects.RoleRelayCode)
 	there, err := e.findOwnImage(ctx, r.image(p), labels)
 	if there || err != nil {
 		return err
@@ -247,7 +245,7 @@ func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
 	if err != nil && !isCode(err, sandbox.NotFound) {
 		return err
 	}
-	if err := e.removeVolume(ctx, r.volume(), r.labels(roleChannels)); err != nil {
+	if err := e.removeVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
 		return err
 	}
 	return e.removeRelayImages(ctx, r, "")
@@ -256,7 +254,7 @@ func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
 // hasOthers reports whether the engine has anything of a ledger besides its relay and its witness.
 // Environments always have volumes or images there, and sandboxes containers.
 func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
-	f := labelFilter(map[string]string{labelProvider: providerName, labelLedger: r.ledgerID})
+	f := objects.Filter(map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: r.ledgerID})
 	containers, err := e.listContainers(ctx, "containers of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
@@ -271,27 +269,18 @@ func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 	}
 	others := false
 	for _, c := range containers {
-		others = others || !ofLedger(c.Labels)
+		others = others || !objects.OfLedger(c.Labels)
 	}
 	for _, v := range volumes {
-		others = others || !ofLedger(v.Labels)
+		others = others || !objects.OfLedger(v.Labels)
 	}
 	for _, i := range images {
-		others = others || !ofLedger(i.Labels)
+		others = others || !objects.OfLedger(i.Labels)
 	}
 	return others, nil
 }
 
-// ofLedger reports whether an object belongs to the ledger and not to an environment.
-func ofLedger(labels map[string]string) bool {
-	switch role(labels[labelRole]) {
-	case roleRelay, roleChannels, roleRelayCode, roleWitness:
-		return true
-	}
-	return false
-}
-
 // removeRelayImages removes the images of a ledger's relay except one.
 func (e *Executor) removeRelayImages(ctx context.Context, r relayRef, keep string) error {
-	return e.removeLabelled(ctx, "the relay of ledger "+r.ledgerID, r.labels(roleRelayCode), keep)
+	return e.removeLabelled(ctx, "the relay of ledger "+r.ledgerID, r.labels(objects.RoleRelayCode), keep)
 }

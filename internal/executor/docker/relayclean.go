@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -40,30 +41,30 @@ func (e *Executor) relayDependents(ctx context.Context, ledgerID string) ([]driv
 	var list []driver.Dependent
 	for _, id := range ids {
 		list = append(list, driver.Dependent{Kind: driver.DependentChannel, Name: relay.SandboxDir(id),
-			Handle: handleOf(ledgerID, r.instance, id)})
+			Handle: objects.HandleOf(ledgerID, r.instance, id)})
 	}
 	return list, err
 }
 
 // relayParts lists the objects of a ledger's relay.
 func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
-	parts, err := e.containersOf(ctx, ledgerID, roleRelay)
+	parts, err := e.containersOf(ctx, ledgerID, objects.RoleRelay)
 	if err != nil {
 		return nil, err
 	}
-	labels := relayRef{ledgerID: ledgerID}.labels(roleChannels)
-	delete(labels, labelInstance)
-	volumes, err := e.listVolumes(ctx, "channels of ledger", ledgerID, labelFilter(labels))
+	labels := relayRef{ledgerID: ledgerID}.labels(objects.RoleChannels)
+	delete(labels, objects.LabelInstance)
+	volumes, err := e.listVolumes(ctx, "channels of ledger", ledgerID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range volumes {
-		parts = append(parts, dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
+		parts = append(parts, objects.Dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
 	}
-	labels[labelRole] = string(roleRelayCode)
-	images, err := e.listImages(ctx, "relay images of ledger", ledgerID, labelFilter(labels))
+	labels[objects.LabelRole] = string(objects.RoleRelayCode)
+	images, err := e.listImages(ctx, "relay images of ledger", ledgerID, objects.Filter(labels))
 	for _, img := range images {
-		parts = append(parts, dependent(strings.Join(img.RepoTags, " "), img.Labels, time.Unix(img.Created, 0)))
+		parts = append(parts, objects.Dependent(strings.Join(img.RepoTags, " "), img.Labels, time.Unix(img.Created, 0)))
 	}
 	return parts, err
 }
@@ -89,13 +90,13 @@ func (e *Executor) removeOfRelay(ctx context.Context, l driver.Dependent) error 
 		}
 		return e.removeRelay(ctx, r)
 	}
-	if !idPattern.MatchString(l.SandboxID) {
+	if !objects.ValidID(l.SandboxID) {
 		return sandbox.Errorf(sandbox.Invalid, "docker: %s: %q is not a valid sandbox id", l.Name, l.SandboxID)
 	}
-	_, err := e.lookUp(ctx, sandboxName(l.Handle))
+	_, err := e.lookUp(ctx, objects.SandboxName(l.Handle))
 	switch {
 	case err == nil:
-		return sandbox.Errorf(sandbox.Conflict, "docker: %s: container %s uses it", l.Name, sandboxName(l.Handle))
+		return sandbox.Errorf(sandbox.Conflict, "docker: %s: container %s uses it", l.Name, objects.SandboxName(l.Handle))
 	case !isCode(err, sandbox.NotFound):
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -90,7 +91,7 @@ func (e *Executor) admitChannel(ctx context.Context, h driver.Handle, files rela
 	r := relayOf(h)
 	err := e.callRelay(ctx, r, "make the channel of sandbox "+h.SandboxID,
 		func(ctx context.Context, c *relay.Client) error {
-			return c.Add(ctx, ownID(h), files)
+			return c.Add(ctx, objects.OwnID(h), files)
 		})
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (e *Executor) admitChannel(ctx context.Context, h driver.Handle, files rela
 	if err != nil {
 		return nil, err
 	}
-	dir := path.Join(volume, relay.SandboxDir(ownID(h)))
+	dir := path.Join(volume, relay.SandboxDir(objects.OwnID(h)))
 	return append(accountMounts(dir, files), channelMount(dir)), nil
 }
 
@@ -116,7 +117,7 @@ func (e *Executor) closeChannel(ctx context.Context, h driver.Handle) error {
 	}
 	err = e.callRelay(ctx, r, "close the channel of sandbox "+h.SandboxID,
 		func(ctx context.Context, c *relay.Client) error {
-			return c.Remove(ctx, ownID(h))
+			return c.Remove(ctx, objects.OwnID(h))
 		})
 	if isCode(err, sandbox.NotFound) { // the ledger's last environment went meanwhile
 		return nil
@@ -126,7 +127,7 @@ func (e *Executor) closeChannel(ctx context.Context, h driver.Handle) error {
 
 // endByChannel ends process 1 of a sandbox without the engine.
 func (e *Executor) endByChannel(ctx context.Context, h driver.Handle) error {
-	return e.relayClientOf(relayOf(h)).End(ctx, ownID(h))
+	return e.relayClientOf(relayOf(h)).End(ctx, objects.OwnID(h))
 }
 
 // channelMount mounts the channel in a sandbox. With this kind of mount, a missing directory is an error and
@@ -134,8 +135,6 @@ func (e *Executor) endByChannel(ctx context.Context, h driver.Handle) error {
 func channelMount(dir string) dockerapi.Mount {
 	return dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: dir, Target: guest.ChannelDir, ReadOnly: true}
 }
-
-func listsChannel(c dockerapi.ContainerSummary) bool { return lists(c, guest.ChannelDir) }
 
 // channelsDir returns the path of the relay's volume on the engine's host. It reads it once.
 func (e *Executor) channelsDir(ctx context.Context, r relayRef, l *relayClient) (string, error) {
@@ -145,7 +144,7 @@ func (e *Executor) channelsDir(ctx context.Context, r relayRef, l *relayClient) 
 	if dir != "" {
 		return dir, nil
 	}
-	v, err := e.findVolume(ctx, r.volume(), r.labels(roleChannels))
+	v, err := e.findVolume(ctx, r.volume(), r.labels(objects.RoleChannels))
 	if err != nil {
 		return "", err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -13,7 +14,7 @@ import (
 // replace it in turn.
 func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
 	spec sandbox.EnvironmentSpec) (string, error) {
-	if err := checkRef(ref); err != nil || !spec.UsesGateway() {
+	if err := objects.CheckRef(ref); err != nil || !spec.UsesGateway() {
 		return "", err
 	}
 	found, err := e.examineGateway(ctx, ref)
@@ -33,13 +34,13 @@ func (e *Executor) Differences(context.Context, driver.EnvironmentRef,
 // examineGateway returns the problem of an environment's gateway, "" if it works. It removes a gateway that
 // hangs; the gateway's configuration is in its volume.
 func (e *Executor) examineGateway(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
-	name := gatewayName(ref)
+	name := objects.GatewayName(ref)
 	c, err := e.lookUp(ctx, name)
 	if isCode(err, sandbox.NotFound) {
 		return "gone", e.confirm(ctx, ref.Instance)
 	}
 	if err == nil {
-		err = e.checkLabels("container", name, c.Config.Labels, environmentLabels(ref, roleGateway))
+		err = e.checkLabels("container", name, c.Config.Labels, objects.EnvironmentLabels(ref, objects.RoleGateway))
 	}
 	if err != nil {
 		return "", err

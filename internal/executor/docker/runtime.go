@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/kernel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -161,8 +162,8 @@ func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kerne
 	if err != nil {
 		return found, err
 	}
-	config, name := *c.Config, populatorName(h)
-	config.Labels = handleLabels(h, rolePopulator)
+	config, name := *c.Config, objects.PopulatorName(h)
+	config.Labels = objects.HandleLabels(h, objects.RolePopulator)
 	config.Entrypoint = []string{guest.Path, kernel.Command, "-needs", "-socket", guest.ChannelSocket}
 	if _, err = e.create(ctx, "container", name, &config, c.HostConfig); err != nil {
 		return found, err

@@ -14,6 +14,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -84,11 +86,11 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 	var made, noImage, noGuest error
 	var img dockerapi.ImageInspect
 	var looks sync.WaitGroup
-	looks.Go(func() { _, made = e.lookUp(ctx, sandboxName(spec.Handle)) })
+	looks.Go(func() { _, made = e.lookUp(ctx, objects.SandboxName(spec.Handle)) })
 	looks.Go(func() { img, noImage = e.findImage(ctx, spec.Image, spec.Instance) })
 	looks.Go(func() {
 		noGuest = e.findGuest(ctx,
-			newVolumeTemplate(environmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
+			newVolumeTemplate(objects.EnvironmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
 	})
 	looks.Wait()
 	switch {
@@ -97,7 +99,7 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 	case !isCode(made, sandbox.NotFound):
 		return s, p, made
 	}
-	return newVolumeTemplate(environmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
+	return newVolumeTemplate(objects.EnvironmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
 }
 
 // parts are the inputs of a container besides its specification.
@@ -112,7 +114,7 @@ type parts struct {
 
 // discardPopulator removes a used populator. If that fails, Kill removes it.
 func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
-	if err := e.removeContainer(ctx, populatorName(h)); err != nil {
+	if err := e.removeContainer(ctx, objects.PopulatorName(h)); err != nil {
 		e.log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its sandbox",
 			"sandbox", h.SandboxID, "error", err)
 	}
@@ -121,7 +123,7 @@ func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
 // findGuest finds the guest volume that Provision created. Its label also proves that this is the
 // specification's engine, without the engine's slowest request on every spawn.
 func (e *Executor) findGuest(ctx context.Context, s volumeTemplate) error {
-	labels := environmentLabels(s.ref, roleGuest)
+	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
 	_, err := e.findVolume(ctx, s.volume(), labels)
 	if isCode(err, sandbox.NotFound) { // pruned as unused
 		if err := e.confirm(ctx, s.ref.Instance); err != nil {
@@ -133,7 +135,7 @@ func (e *Executor) findGuest(ctx context.Context, s volumeTemplate) error {
 }
 
 func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, end time.Time, p parts) error {
-	name := sandboxName(spec.Handle)
+	name := objects.SandboxName(spec.Handle)
 	ends, err := e.endsAt(ctx, spec.Instance, end)
 	if err != nil {
 		return err
@@ -158,7 +160,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 
 // join waits for and starts the container that another caller creates: its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
-	return await(ctx, "container "+sandboxName(h)+" is made", changeLimit, func(ctx context.Context) (bool, error) {
+	return await(ctx, "container "+objects.SandboxName(h)+" is made", changeLimit, func(ctx context.Context) (bool, error) {
 		c, err := e.inspect(ctx, h)
 		if isCode(err, sandbox.NotFound) {
 			return false, nil
@@ -171,7 +173,7 @@ func (e *Executor) join(ctx context.Context, h driver.Handle) error {
 }
 
 func checkSpec(spec driver.SandboxSpec) error {
-	if err := checkHandle(spec.Handle); err != nil {
+	if err := objects.CheckHandle(spec.Handle); err != nil {
 		return err
 	}
 	if err := checkNetwork(spec.Network); err != nil {
@@ -207,7 +209,7 @@ func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.Con
 }
 
 func (e *Executor) start(ctx context.Context, h driver.Handle) error {
-	err := e.startContainer(ctx, sandboxName(h))
+	err := e.startContainer(ctx, objects.SandboxName(h))
 	if !isCode(err, sandbox.NotFound) {
 		return err
 	}
@@ -243,12 +245,12 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	failed := make([]error, len(own)+1)
 	var making sync.WaitGroup
 	for i, m := range own {
-		labels := withLeaseLabels(m.VolumeOptions.Labels, spec)
-		making.Go(func() { failed[i] = e.ensureSizedVolume(ctx, m.Source, labels, volumeSize(spec)) })
+		labels := objects.WithLeaseLabels(m.VolumeOptions.Labels, spec)
+		making.Go(func() { failed[i] = e.ensureSizedVolume(ctx, m.Source, labels, confine.VolumeSize(spec)) })
 	}
 	if pooled(spec) {
 		making.Go(func() {
-			failed[len(own)] = e.ensureVolume(ctx, leaseVolume(spec.Handle), handleLabels(spec.Handle, roleLease))
+			failed[len(own)] = e.ensureVolume(ctx, objects.LeaseVolume(spec.Handle), objects.HandleLabels(spec.Handle, objects.RoleLease))
 		})
 	}
 	making.Wait()
@@ -262,9 +264,9 @@ var errMade = errors.New("the container was created meanwhile")
 // existing one, from another caller or a crash, has done its work.
 func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volumeTemplate,
 	mounts []dockerapi.Mount) error {
-	name := populatorName(h)
+	name := objects.PopulatorName(h)
 	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
-		_, err := e.lookUp(ctx, sandboxName(h))
+		_, err := e.lookUp(ctx, objects.SandboxName(h))
 		if err == nil {
 			return false, errMade
 		}
@@ -275,7 +277,7 @@ func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volum
 			&dockerapi.ContainerConfig{
 				Image:      s.reference(),
 				Entrypoint: []string{guest.Path},
-				Labels:     handleLabels(h, rolePopulator),
+				Labels:     objects.HandleLabels(h, objects.RolePopulator),
 			}, &dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"})
 		if isCode(err, sandbox.Conflict) {
 			return false, e.removeContainer(ctx, name)
@@ -287,9 +289,9 @@ func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volum
 // sandboxMounts are the volumes of a sandbox: the shared guest volume, and its own two.
 func sandboxMounts(h driver.Handle, s volumeTemplate) []dockerapi.Mount {
 	return []dockerapi.Mount{
-		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
-		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
-		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
+		volumeMount(s.volume(), guest.Dir, objects.EnvironmentLabels(s.ref, objects.RoleGuest)),
+		volumeMount(objects.WorkspaceVolume(h), "/workspace", objects.HandleLabels(h, objects.RoleWorkspace)),
+		volumeMount(objects.DataVolume(h), "/data", objects.HandleLabels(h, objects.RoleData)),
 	}
 }
 
@@ -324,7 +326,7 @@ func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockera
 	}
 	return &dockerapi.ContainerConfig{
 		Image:       p.template.image.ID,
-		Labels:      sandboxLabels(spec, p.template.image.ID),
+		Labels:      objects.SandboxLabels(spec, p.template.image.ID),
 		Hostname:    hostname(spec),
 		User:        "0:0", // process 1 switches to another user
 		Env:         assignments(p.env),
@@ -355,7 +357,7 @@ func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) (
 	if spec.Confinement.AllowRoot {
 		command = append(command, "-allow-root")
 	}
-	if size := diskBytes(spec); size > 0 {
+	if size := confine.DiskBytes(spec); size > 0 {
 		command = append(command, "-disk", strconv.FormatInt(size, 10))
 	}
 	if pooled(spec) {
@@ -389,10 +391,10 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyDisabled},
 	}
 	for _, m := range spec.Mounts {
-		h.Mounts = append(h.Mounts, bind(m))
+		h.Mounts = append(h.Mounts, confine.BindMount(m))
 	}
 	h.Mounts = append(h.Mounts, p.shown...)
 	p.out.apply(h)
-	confine(h, spec, p.template.guest.identityOf(spec), p.template.guest.seccomp)
+	confine.Apply(h, spec, p.template.guest.identityOf(spec), p.template.guest.seccomp)
 	return h
 }

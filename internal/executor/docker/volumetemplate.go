@@ -3,8 +3,6 @@ package docker
 import (
 	"archive/tar"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -45,20 +44,12 @@ func newVolumeTemplate(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p 
 	if !usual(p.runtimeOf(c)) {
 		s.mode = readableMode
 	}
-	s.hash = shortHash(p.hash, img.ID, fmt.Sprintf("root:%o", s.mode))
+	s.hash = objects.Hash(p.hash, img.ID, fmt.Sprintf("root:%o", s.mode))
 	return s
 }
 
-func shortHash(parts ...string) string {
-	h := sha256.New()
-	for _, p := range parts {
-		_, _ = io.WriteString(h, p) // writing to a hash never fails
-	}
-	return hex.EncodeToString(h.Sum(nil))[:12]
-}
-
 func (s volumeTemplate) reference() string {
-	repository, tag := templateImage(s.ref, s.hash)
+	repository, tag := objects.TemplateImage(s.ref, s.hash)
 	return repository + ":" + tag
 }
 
@@ -66,14 +57,14 @@ func (s volumeTemplate) reference() string {
 func (s volumeTemplate) volume() string {
 	hash := s.guest.hash
 	if s.mode != guestMode {
-		hash = shortHash(hash, strconv.FormatInt(s.mode, 8))
+		hash = objects.Hash(hash, strconv.FormatInt(s.mode, 8))
 	}
-	return guestVolume(s.ref, hash)
+	return objects.GuestVolume(s.ref, hash)
 }
 
 // ensureTemplate creates the template image unless the engine has it.
 func (e *Executor) ensureTemplate(ctx context.Context, s volumeTemplate) error {
-	there, err := e.findOwnImage(ctx, s.reference(), environmentLabels(s.ref, roleTemplate))
+	there, err := e.findOwnImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate))
 	if there || err != nil {
 		return err
 	}
@@ -102,13 +93,13 @@ func (e *Executor) findOwnImage(ctx context.Context, reference string, labels ma
 }
 
 func (e *Executor) importTemplate(ctx context.Context, s volumeTemplate, content io.ReadSeeker) error {
-	return e.importImage(ctx, s.reference(), environmentLabels(s.ref, roleTemplate), content)
+	return e.importImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate), content)
 }
 
 // importImage creates an image with one layer, a tar stream.
 func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string,
 	content io.ReadSeeker) error {
-	opts := dockerapi.ImageImportOptions{Message: labels[labelRole] + " of ledger " + labels[labelLedger]}
+	opts := dockerapi.ImageImportOptions{Message: labels[objects.LabelRole] + " of ledger " + labels[objects.LabelLedger]}
 	for k, v := range labels {
 		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
 	}
@@ -172,7 +163,7 @@ func (e *Executor) withImage(ctx context.Context, s volumeTemplate, read func(co
 	made, err := fetch(ctx, e, change("create", object, sandbox.ReasonCreationFailed),
 		func(ctx context.Context) (dockerapi.ContainerCreateResponse, error) {
 			return e.api.ContainerCreate(ctx, &dockerapi.ContainerConfig{
-				Image: s.image.ID, Entrypoint: []string{guest.Path}, Labels: environmentLabels(s.ref, rolePopulator),
+				Image: s.image.ID, Entrypoint: []string{guest.Path}, Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
 			}, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, "")
 		})
 	if err != nil {

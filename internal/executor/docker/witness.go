@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,12 +24,7 @@ func witnessVolume(ledgerID string, n int64) string {
 }
 
 func witnessLabels(ledgerID, instance string) map[string]string {
-	return map[string]string{
-		labelProvider: providerName,
-		labelLedger:   ledgerID,
-		labelInstance: instance,
-		labelRole:     string(roleWitness),
-	}
+	return objects.LedgerLabels(ledgerID, instance, objects.RoleWitness)
 }
 
 // witnessed identifies the witnesses of a ledger on an engine.
@@ -50,7 +46,7 @@ func (e *Executor) Witness(ctx context.Context, ledgerID, instance string) (int6
 // LeaveWitness implements driver.Witnesser. It keeps the previous number, so that no caller waits for its
 // removal. The next call removes it, and retries failed removals.
 func (e *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
-	if err := checkWitness(ledgerID, instance); err != nil {
+	if err := objects.CheckLedger(ledgerID, instance); err != nil {
 		return err
 	}
 	of := witnessed{ledgerID, instance}
@@ -109,16 +105,12 @@ func (e *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string,
 	return nil
 }
 
-func checkWitness(ledgerID, instance string) error {
-	return checkRef(driver.EnvironmentRef{LedgerID: ledgerID, EnvironmentID: "any", Instance: instance})
-}
-
 // witnesses returns the numbers of a ledger that an engine has.
 func (e *Executor) witnesses(ctx context.Context, ledgerID, instance string) ([]int64, error) {
-	if err := checkWitness(ledgerID, instance); err != nil {
+	if err := objects.CheckLedger(ledgerID, instance); err != nil {
 		return nil, err
 	}
-	found, err := e.listVolumes(ctx, "the witness of ledger", ledgerID, labelFilter(witnessLabels(ledgerID, instance)))
+	found, err := e.listVolumes(ctx, "the witness of ledger", ledgerID, objects.Filter(witnessLabels(ledgerID, instance)))
 	if err != nil {
 		return nil, err
 	}

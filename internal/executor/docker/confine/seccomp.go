@@ -1,9 +1,11 @@
-package docker
+package confine
 
 import (
 	"encoding/json"
 	"fmt"
 )
+
+const SeccompOption = "seccomp="
 
 // seccompProfile is in the engine's format, as `docker run --security-opt seccomp=<file>` takes it.
 type seccompProfile struct {
@@ -49,6 +51,9 @@ const (
 	opAtLeast  = "SCMP_CMP_GE"
 	opMaskedEq = "SCMP_CMP_MASKED_EQ"
 )
+
+// ProfileFor returns the default profile of sandboxes on an engine of a version.
+func ProfileFor(version string) (string, error) { return ownProfile(choosesErrnos(version)) }
 
 // ownProfile is the default profile of sandboxes. It allows what the engine's default allows to a container
 // without capabilities, minus what no sandbox needs (seccompcalls.go). It names only native entry points: the

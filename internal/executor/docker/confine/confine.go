@@ -1,10 +1,10 @@
-package docker
+// Package confine confines the containers of sandboxes: capabilities, system calls, limits, mounts and temporary
+// directories.
+package confine
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,16 +23,16 @@ const oomScore = 300
 // them. Commands have none.
 var keeperCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}
 
-// confine confines a container: by the settings of every sandbox, and those of its environment. profile is
+// Apply confines a container: by the settings of every sandbox, and those of its environment. profile is
 // the default seccomp profile.
-func confine(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identity, profile string) {
+func Apply(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identity, profile string) {
 	c := spec.Confinement.WithDefaults()
 	h.ReadonlyRootfs = true
 	h.CapDrop, h.CapAdd = []string{"ALL"}, keeperCapabilities
-	h.SecurityOpt = []string{"no-new-privileges", seccompOption + cmp.Or(c.SeccompProfile, profile)}
+	h.SecurityOpt = []string{"no-new-privileges", SeccompOption + cmp.Or(c.SeccompProfile, profile)}
 	h.Runtime = c.Runtime
 	h.IpcMode = dockerapi.IPCModePrivate
-	h.Sysctls = sysctls()
+	h.Sysctls = Sysctls()
 	h.OomScoreAdj = oomScore
 	h.LogConfig = dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}}
 	h.Tmpfs = tmpfs(spec, c, is)
@@ -46,14 +46,12 @@ func confine(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identi
 	}
 }
 
-// sysctls are the kernel settings of a container's network. Engines let every process ping; an empty range of
+// Sysctls are the kernel settings of a container's network. Engines let every process ping; an empty range of
 // groups forbids it.
-func sysctls() map[string]string { return map[string]string{"net.ipv4.ping_group_range": "1 0"} }
+func Sysctls() map[string]string { return map[string]string{"net.ipv4.ping_group_range": "1 0"} }
 
 // pageSize is the most that the last page of a file in memory can waste.
 const pageSize = 4096
-
-const seccompOption = "seccomp="
 
 // tmpfs returns the writable directories in memory. No program can run from them. Killing the writer does not
 // free their content, so their sizes must always leave the sandbox some memory. Runtimes (runc 1.1) replace
@@ -82,82 +80,32 @@ func ulimits(spec driver.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit
 		{Name: "nofile", Soft: c.OpenFiles, Hard: c.OpenFiles},
 		{Name: "sigpending", Soft: pendingSignals, Hard: pendingSignals},
 	}
-	if size := diskBytes(spec); size > 0 {
+	if size := DiskBytes(spec); size > 0 {
 		limits = append(limits, &dockerapi.Ulimit{Name: "fsize", Soft: size, Hard: size})
 	}
 	return limits
 }
 
-// bind mounts a host directory, without its submounts and without mount propagation in either direction.
-func bind(m sandbox.Mount) dockerapi.Mount {
+// BindMount mounts a host directory, without its submounts and without mount propagation in either direction.
+func BindMount(m sandbox.Mount) dockerapi.Mount {
 	return dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: m.Source, Target: m.Target, ReadOnly: !m.Writable,
 		BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRPrivate, NonRecursive: true}}
 }
 
-// diskBytes is what a sandbox may keep on disk, 0 for no limit.
-func diskBytes(spec driver.SandboxSpec) int64 { return spec.Resources.DiskMB * 1e6 }
+// DiskBytes is what a sandbox may keep on disk, 0 for no limit.
+func DiskBytes(spec driver.SandboxSpec) int64 { return spec.Resources.DiskMB * 1e6 }
 
-// volumeSize is the size of a sandbox's volumes in the form of the engine's volume driver, "" for no limit.
-func volumeSize(spec driver.SandboxSpec) string {
+// VolumeSize is the size of a sandbox's volumes in the form of the engine's volume driver, "" for no limit.
+func VolumeSize(spec driver.SandboxSpec) string {
 	if spec.Confinement.DiskLimit != sandbox.DiskEnforced {
 		return ""
 	}
-	return strconv.FormatInt(diskBytes(spec), 10)
+	return strconv.FormatInt(DiskBytes(spec), 10)
 }
 
-// checkConfinement rejects what the engine cannot enforce. Errors: Invalid, naming the field.
-func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
-	info dockerapi.Info) error {
-	var f []sandbox.Field
-	bad := func(name, problem string, args ...any) {
-		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
-	}
-	if cpus := int64(info.NCPU) * 1000; spec.Resources.CPUMillis > cpus {
-		bad("resources.cpu_millis", "must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)
-	}
-	if runtime := spec.Confinement.Runtime; runtime != "" {
-		if _, ok := info.Runtimes[runtime]; !ok {
-			bad("confinement.runtime",
-				"engine %s has no runtime %q, only %s: install it there and add it to the engine's daemon.json",
-				info.ID, runtime, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
-		}
-	}
-	if len(spec.Mounts) > 0 && !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
-		bad("mounts",
-			"engine %s at %s may be on another machine: mounts require the engine's unix socket; use copies instead",
-			info.ID, e.api.DaemonHost())
-	}
-	if !hasSeccomp(info) {
-		bad("confinement.seccomp_profile",
-			"engine %s does not filter system calls (it reports no seccomp): use another engine for untrusted code", info.ID)
-	}
-	if spec.Confinement.DiskLimit == sandbox.DiskEnforced {
-		err := e.probeQuota(ctx, ref)
-		if err != nil && !isCode(err, sandbox.Failed) && !isCode(err, sandbox.Invalid) {
-			return err
-		}
-		if err != nil {
-			bad("confinement.disk_limit", "engine %s cannot enforce a disk limit: its volumes must be on XFS mounted "+
-				"with prjquota; set disk_limit to billed, or move the engine's data (%v)", info.ID, err)
-		}
-	}
-	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
-}
-
-// hasSeccomp reports whether an engine filters system calls.
-func hasSeccomp(info dockerapi.Info) bool {
+// HasSeccomp reports whether an engine filters system calls.
+func HasSeccomp(info dockerapi.Info) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(o string) bool {
 		return strings.HasPrefix(o, "name=seccomp") && !strings.Contains(o, "profile=unconfined")
 	})
-}
-
-// probeQuota creates and removes a volume with a size. An engine without quotas refuses it.
-func (e *Executor) probeQuota(ctx context.Context, ref driver.EnvironmentRef) error {
-	h := driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
-		SandboxID: "quota-" + sandbox.RandomIDs(sandbox.LedgerIDLength)}
-	labels := handleLabels(h, roleData)
-	if err := e.ensureSizedVolume(ctx, dataVolume(h), labels, "1048576"); err != nil {
-		return err
-	}
-	return e.removeVolume(ctx, dataVolume(h), labels)
 }
