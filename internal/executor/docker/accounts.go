@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/accounts"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -72,11 +73,11 @@ func (e *Executor) accountsOf(ctx context.Context, s volumeTemplate) (imageAccou
 
 // readAccounts reads a file of a container that was not started. A missing file is empty.
 func (e *Executor) readAccounts(ctx context.Context, container, object, file string, into *accountFile) error {
-	err := e.do(ctx, read("copy "+file+" of", object), func(ctx context.Context) error {
-		content, stat, err := e.api.CopyFromContainer(ctx, container, file)
+	err := e.engine.Do(ctx, engine.Read("copy "+file+" of", object), func(ctx context.Context) error {
+		content, stat, err := e.engine.API.CopyFromContainer(ctx, container, file)
 		if err == nil && stat.Mode&fs.ModeSymlink != 0 && stat.LinkTarget != "" {
 			if err = content.Close(); err == nil {
-				content, stat, err = e.api.CopyFromContainer(ctx, container, stat.LinkTarget)
+				content, stat, err = e.engine.API.CopyFromContainer(ctx, container, stat.LinkTarget)
 			}
 		}
 		if err != nil {
@@ -99,7 +100,7 @@ func (e *Executor) readAccounts(ctx context.Context, container, object, file str
 		*into = accountFile{content: b}
 		return err
 	})
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
 	return err

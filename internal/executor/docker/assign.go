@@ -3,10 +3,12 @@ package docker
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
@@ -21,7 +23,7 @@ import (
 func pooled(spec driver.SandboxSpec) bool { return spec.AgentDID == "" }
 
 func leaseMount(h driver.Handle) dockerapi.Mount {
-	m := volumeMount(objects.LeaseVolume(h), guest.LeaseDir, objects.HandleLabels(h, objects.RoleLease))
+	m := engine.VolumeMount(objects.LeaseVolume(h), guest.LeaseDir, objects.HandleLabels(h, objects.RoleLease))
 	m.VolumeOptions.NoCopy = true
 	return m
 }
@@ -40,7 +42,7 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 			return err
 		}
 	}
-	ends, err := e.endsAt(ctx, spec.Instance, end)
+	ends, err := e.engine.EndsAt(ctx, spec.Instance, end)
 	if err != nil {
 		return err
 	}
@@ -48,6 +50,15 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 		return err
 	}
 	return e.assignCompanions(ctx, spec, ends)
+}
+
+// endOf returns the deadline of a specification on this machine's clock. Call it as soon as the specification
+// arrives.
+func endOf(spec driver.SandboxSpec) time.Time {
+	if spec.AsOf.IsZero() {
+		return spec.Deadline
+	}
+	return time.Now().Add(spec.Deadline.Sub(spec.AsOf))
 }
 
 // assignOne gives the container of a sandbox, or of a companion, to a lease.
@@ -60,7 +71,7 @@ func (e *Executor) assignOne(ctx context.Context, spec driver.SandboxSpec, ends 
 	for try := 1; ; try++ {
 		res, err := e.help(ctx, spec.Handle, call)
 		switch {
-		case isCode(err, sandbox.UnknownOutcome) && try < assignTries:
+		case sandbox.CodeOf(err) == sandbox.UnknownOutcome && try < assignTries:
 			continue
 		case err != nil:
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -16,7 +17,7 @@ import (
 // Audit implements driver.Auditor with auditRules. Gateways and relays have their own rules. processRules
 // apply to all.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
-	info, err := e.engine(ctx)
+	info, err := e.engine.Info(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +26,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 		role  objects.Role
 		rules []auditRule
 	}{{objects.RoleSandbox, auditRules}, {objects.RoleCompanion, auditRules}, {objects.RoleGateway, gatewayRules}, {objects.RoleRelay, relayRules}} {
-		found, err := e.containersOf(ctx, ledgerID, kind.role)
+		found, err := e.engine.ContainersOf(ctx, ledgerID, kind.role)
 		if err != nil {
 			return nil, err
 		}
@@ -49,11 +50,11 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 // auditOne checks one container against rules. It returns no checks for a container that is gone.
 func (e *Executor) auditOne(ctx context.Context, l driver.Dependent, info dockerapi.Info,
 	rules []auditRule) ([]sandbox.AuditCheck, error) {
-	c, err := e.lookWithin(ctx, l.Name, listedLimit)
+	c, err := e.engine.ContainerWithin(ctx, l.Name, engine.ListedLimit)
 	switch {
-	case isCode(err, sandbox.NotFound):
+	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return nil, nil
-	case hangs(ctx, err):
+	case engine.Hangs(ctx, err):
 		return []sandbox.AuditCheck{{
 			Object: l.Name, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID, Verdict: sandbox.VerdictFinding,
 			Rule: "S.11", Title: "the engine answers requests about it",

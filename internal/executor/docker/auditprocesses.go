@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
@@ -146,7 +147,7 @@ func (e *Executor) watchProcesses(ctx context.Context, a audited) audited {
 		return a
 	}
 	var first []process
-	_ = await(ctx, "its processes are settled", settling, func(ctx context.Context) (bool, error) {
+	_ = engine.Await(ctx, "its processes are settled", settling, func(ctx context.Context) (bool, error) {
 		found, err := e.processesOf(ctx, a)
 		if err != nil {
 			if first == nil { // otherwise time is up, or the container has ended
@@ -178,15 +179,15 @@ const psColumns = "-eo pid,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm"
 
 // processesOf lists the processes of a container.
 func (e *Executor) processesOf(ctx context.Context, a audited) ([]process, error) {
-	r := read("list processes of container", a.container.ID)
-	r.limit = listedLimit
-	top, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.TopResponse, error) {
-		return e.api.ContainerTop(ctx, a.container.ID, []string{psColumns})
+	r := engine.Read("list processes of container", a.container.ID)
+	r.Limit = engine.ListedLimit
+	top, err := engine.Fetch(ctx, e.engine, r, func(ctx context.Context) (dockerapi.TopResponse, error) {
+		return e.engine.API.ContainerTop(ctx, a.container.ID, []string{psColumns})
 	})
 	if err != nil {
 		return nil, err
 	}
-	local := strings.HasPrefix(e.api.DaemonHost(), "unix://") && isOf(a.container.State.Pid, a.container.ID)
+	local := e.engine.IsLocal() && isOf(a.container.State.Pid, a.container.ID)
 	var list []process
 	for _, row := range top.Processes {
 		p, err := readRow(row)
@@ -201,7 +202,7 @@ func (e *Executor) processesOf(ctx context.Context, a audited) ([]process, error
 			if gone {
 				continue
 			}
-		} else if mapsUsers(a.engine) {
+		} else if engine.MapsUsers(a.engine) {
 			return nil, fmt.Errorf("it shows users of its machine instead of those of the container")
 		}
 		list = append(list, p)

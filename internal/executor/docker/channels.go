@@ -152,7 +152,7 @@ func (c *channels) close() {
 // openChannel returns a session with a sandbox, through its ledger's relay.
 func (e *Executor) openChannel(h driver.Handle) *channel.Client {
 	return channel.NewClient(channel.ClientConfig{
-		Name: objects.ProviderName, Log: e.log.With("sandbox", h.SandboxID),
+		Name: objects.ProviderName, Log: e.engine.Log.With("sandbox", h.SandboxID),
 		Redial: channel.Backoff{Max: maxRedial},
 		Dial:   func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
 	})

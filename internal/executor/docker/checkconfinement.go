@@ -31,10 +31,10 @@ func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentR
 				info.ID, runtime, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
 		}
 	}
-	if len(spec.Mounts) > 0 && !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
+	if len(spec.Mounts) > 0 && !e.engine.IsLocal() {
 		bad("mounts",
 			"engine %s at %s may be on another machine: mounts require the engine's unix socket; use copies instead",
-			info.ID, e.api.DaemonHost())
+			info.ID, e.engine.API.DaemonHost())
 	}
 	if !confine.HasSeccomp(info) {
 		bad("confinement.seccomp_profile",
@@ -42,7 +42,7 @@ func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentR
 	}
 	if spec.Confinement.DiskLimit == sandbox.DiskEnforced {
 		err := e.probeQuota(ctx, ref)
-		if err != nil && !isCode(err, sandbox.Failed) && !isCode(err, sandbox.Invalid) {
+		if err != nil && sandbox.CodeOf(err) != sandbox.Failed && sandbox.CodeOf(err) != sandbox.Invalid {
 			return err
 		}
 		if err != nil {
@@ -58,8 +58,8 @@ func (e *Executor) probeQuota(ctx context.Context, ref driver.EnvironmentRef) er
 	h := driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance,
 		SandboxID: "quota-" + sandbox.RandomIDs(sandbox.LedgerIDLength)}
 	labels := objects.HandleLabels(h, objects.RoleData)
-	if err := e.ensureSizedVolume(ctx, objects.DataVolume(h), labels, "1048576"); err != nil {
+	if err := e.engine.EnsureSizedVolume(ctx, objects.DataVolume(h), labels, "1048576"); err != nil {
 		return err
 	}
-	return e.removeVolume(ctx, objects.DataVolume(h), labels)
+	return e.engine.RemoveVolume(ctx, objects.DataVolume(h), labels)
 }

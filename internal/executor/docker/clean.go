@@ -3,11 +3,11 @@ package docker
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -16,15 +16,15 @@ import (
 // directories of its relay, and the relay itself if nothing else is left.
 func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
 	f := objects.Filter(map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: ledgerID})
-	populators, err := e.containersOf(ctx, ledgerID, objects.RolePopulator)
+	populators, err := e.engine.ContainersOf(ctx, ledgerID, objects.RolePopulator)
 	if err != nil {
 		return nil, err
 	}
-	companions, err := e.containersOf(ctx, ledgerID, objects.RoleCompanion)
+	companions, err := e.engine.ContainersOf(ctx, ledgerID, objects.RoleCompanion)
 	if err != nil {
 		return nil, err
 	}
-	gateways, err := e.containersOf(ctx, ledgerID, objects.RoleGateway)
+	gateways, err := e.engine.ContainersOf(ctx, ledgerID, objects.RoleGateway)
 	if err != nil {
 		return nil, err
 	}
@@ -44,20 +44,6 @@ func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 	return slices.Concat(companions, populators, gateways, networks, volumes, images, relayed), err
 }
 
-func (e *Executor) containersOf(ctx context.Context, ledgerID string, r objects.Role) ([]driver.Dependent, error) {
-	f := objects.Filter(map[string]string{objects.LabelLedger: ledgerID, objects.LabelRole: string(r)})
-	found, err := e.listContainers(ctx, string(r)+"s of ledger", ledgerID, f)
-	var list []driver.Dependent
-	for _, c := range found {
-		name := c.ID
-		if len(c.Names) > 0 {
-			name = strings.TrimPrefix(c.Names[0], "/")
-		}
-		list = append(list, objects.Dependent(name, c.Labels, time.Unix(c.Created, 0)))
-	}
-	return list, err
-}
-
 func (e *Executor) dependentNetworks(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
 	found, err := e.networksOf(ctx,
 		map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleNetwork)})
@@ -69,18 +55,18 @@ func (e *Executor) dependentNetworks(ctx context.Context, ledgerID string) ([]dr
 }
 
 func (e *Executor) volumesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Dependent, error) {
-	found, err := e.listVolumes(ctx, "volumes of ledger", ledgerID, f)
+	found, err := e.engine.ListVolumes(ctx, "volumes of ledger", ledgerID, f)
 	var list []driver.Dependent
 	for _, v := range found {
 		if !objects.OfLedger(v.Labels) { // removed with the ledger's last environment
-			list = append(list, objects.Dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
+			list = append(list, objects.Dependent(v.Name, v.Labels, engine.ParseTime(v.CreatedAt)))
 		}
 	}
 	return list, err
 }
 
 func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Filters) ([]driver.Dependent, error) {
-	found, err := e.listImages(ctx, "images of ledger", ledgerID, f)
+	found, err := e.engine.ListImages(ctx, "images of ledger", ledgerID, f)
 	var list []driver.Dependent
 	for _, img := range found {
 		if objects.OfLedger(img.Labels) {
@@ -118,49 +104,49 @@ func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 	default:
 		return sandbox.Errorf(sandbox.Invalid, "docker: %s: unknown kind of object %q", l.Name, l.Kind)
 	}
-	if isCode(err, sandbox.NotFound) {
-		return e.confirm(ctx, l.Instance)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return e.engine.Confirm(ctx, l.Instance)
 	}
 	return err
 }
 
 func (e *Executor) removeDependentContainer(ctx context.Context, l driver.Dependent) error {
-	c, err := e.lookUp(ctx, l.Name)
+	c, err := e.engine.Container(ctx, l.Name)
 	if err != nil {
 		return err
 	}
-	if err := e.checkLabels("container", l.Name, c.Config.Labels, objects.DependentLabels(l)); err != nil {
+	if err := e.engine.CheckLabels("container", l.Name, c.Config.Labels, objects.DependentLabels(l)); err != nil {
 		return err
 	}
-	return e.removeContainer(ctx, c.ID)
+	return e.engine.RemoveContainer(ctx, c.ID)
 }
 
 func (e *Executor) removeDependentVolume(ctx context.Context, l driver.Dependent) error {
-	if _, err := e.findVolume(ctx, l.Name, objects.DependentLabels(l)); err != nil {
+	if _, err := e.engine.Volume(ctx, l.Name, objects.DependentLabels(l)); err != nil {
 		return err
 	}
-	return e.tryRemoveVolume(ctx, l.Name)
+	return e.engine.TryRemoveVolume(ctx, l.Name)
 }
 
 func (e *Executor) removeDependentImage(ctx context.Context, l driver.Dependent) error {
-	img, err := e.inspectImage(ctx, l.Name)
+	img, err := e.engine.Image(ctx, l.Name)
 	if err != nil {
 		return err
 	}
-	if err := e.checkLabels("image", l.Name, labelsOf(img), objects.DependentLabels(l)); err != nil {
+	if err := e.engine.CheckLabels("image", l.Name, engine.LabelsOf(img), objects.DependentLabels(l)); err != nil {
 		return err
 	}
-	return e.do(ctx, change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-		_, err := e.api.ImageRemove(ctx, l.Name, dockerapi.ImageRemoveOptions{PruneChildren: true})
+	return e.engine.Do(ctx, engine.Change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+		_, err := e.engine.API.ImageRemove(ctx, l.Name, dockerapi.ImageRemoveOptions{PruneChildren: true})
 		return err
 	})
 }
 
 // removeDependentNetwork removes every network of the name: two concurrent programs may have created two.
 func (e *Executor) removeDependentNetwork(ctx context.Context, l driver.Dependent) error {
-	found, err := fetch(ctx, e, read("find network", l.Name),
+	found, err := engine.Fetch(ctx, e.engine, engine.Read("find network", l.Name),
 		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-			return e.api.NetworkList(ctx,
+			return e.engine.API.NetworkList(ctx,
 				dockerapi.NetworkListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", l.Name))})
 		})
 	if err != nil {
@@ -169,10 +155,10 @@ func (e *Executor) removeDependentNetwork(ctx context.Context, l driver.Dependen
 	// The filter also matches parts of names.
 	found = slices.DeleteFunc(found, func(n dockerapi.NetworkSummary) bool { return n.Name != l.Name })
 	if len(found) == 0 {
-		return e.confirm(ctx, l.Instance)
+		return e.engine.Confirm(ctx, l.Instance)
 	}
 	for _, n := range found {
-		if err := e.checkLabels("network", n.Name, n.Labels, objects.DependentLabels(l)); err != nil {
+		if err := e.engine.CheckLabels("network", n.Name, n.Labels, objects.DependentLabels(l)); err != nil {
 			return err
 		}
 		if err := e.removeNetwork(ctx, n); err != nil {

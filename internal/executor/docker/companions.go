@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -62,8 +63,8 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 // checkCompanions rejects companions that the engine cannot run. Errors: as Check.
 func (e *Executor) checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
 	var f []sandbox.Field
-	runtime := program{runtime: info.DefaultRuntime}.runtimeOf(spec.Confinement)
-	if len(spec.Companions) > 0 && !usual(runtime) {
+	runtime := engine.Program{Runtime: info.DefaultRuntime}.RuntimeOf(spec.Confinement)
+	if len(spec.Companions) > 0 && !engine.UsualRuntime(runtime) {
 		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: "+
 			"containers with a kernel of their own share no network", runtime)})
 	}
@@ -78,9 +79,9 @@ func (e *Executor) checkCompanions(ref driver.EnvironmentRef, spec sandbox.Envir
 
 // provisionCompanions creates the templates of companions, and returns their references.
 func (e *Executor) provisionCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
-	p program) (references []string, err error) {
+	p engine.Program) (references []string, err error) {
 	for _, name := range spec.Companions.Names() {
-		img, err := e.getImage(ctx, spec.Companions[name].Image, ref.Instance, spec.ImagePull)
+		img, err := e.engine.GetImage(ctx, spec.Companions[name].Image, ref.Instance, spec.ImagePull)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +133,7 @@ func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string
 		if err == nil {
 			err = do(ctx, h.Of(name), c)
 		}
-		if isCode(err, sandbox.NotFound) { // removed by others: an observation shows it
+		if sandbox.CodeOf(err) == sandbox.NotFound { // removed by others: an observation shows it
 			return nil
 		}
 		return err
@@ -189,7 +190,7 @@ func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle, label
 	for i, name := range names {
 		looks.Go(func() error {
 			c, err := e.inspect(looking, h.Of(name))
-			if isCode(err, sandbox.NotFound) {
+			if sandbox.CodeOf(err) == sandbox.NotFound {
 				return nil
 			}
 			if err != nil {
@@ -232,7 +233,7 @@ func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels m
 // thawCompanions unpauses the companions of a sandbox.
 func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 	names, err := e.companionsOf(ctx, h)
-	if isCode(err, sandbox.NotFound) { // Wake says so
+	if sandbox.CodeOf(err) == sandbox.NotFound { // Wake says so
 		return nil
 	}
 	if err != nil {
@@ -240,10 +241,10 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 	}
 	return e.existing(ctx, h, names, func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
 		defer e.channels.existing(h, (*channel.Client).Resume)
-		if stateOf(c.State) != sandbox.StatePaused {
+		if engine.StateOf(c.State) != sandbox.StatePaused {
 			return nil
 		}
-		return e.unless(ctx, h, e.unpause(ctx, objects.SandboxName(h)), sandbox.StateRunning, sandbox.StateStopped)
+		return e.unless(ctx, h, e.engine.UnpauseContainer(ctx, objects.SandboxName(h)), sandbox.StateRunning, sandbox.StateStopped)
 	})
 }
 
@@ -252,7 +253,7 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 func (e *Executor) startCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
 	return e.existing(ctx, h, objects.CompanionNames(labels),
 		func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-			if s := stateOf(c.State); s == sandbox.StateRunning || s == sandbox.StatePaused {
+			if s := engine.StateOf(c.State); s == sandbox.StateRunning || s == sandbox.StatePaused {
 				if err := e.stopOne(ctx, h); err != nil {
 					return err
 				}
@@ -278,7 +279,7 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 	}
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
 		c, err := e.find(ctx, h.Of(name))
-		if err != nil && !isCode(err, sandbox.NotFound) {
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
 		return e.killFound(ctx, h.Of(name), c, err)
@@ -289,11 +290,11 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 // created first and removed last.
 func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
 	labels := map[string]string{objects.LabelLedger: h.LedgerID, objects.LabelSandbox: h.SandboxID}
-	containers, err := e.listContainers(ctx, "containers of sandbox", h.SandboxID, objects.Filter(labels))
+	containers, err := e.engine.ListContainers(ctx, "containers of sandbox", h.SandboxID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := e.listVolumes(ctx, "volumes of sandbox", h.SandboxID, objects.Filter(labels))
+	volumes, err := e.engine.ListVolumes(ctx, "volumes of sandbox", h.SandboxID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
@@ -315,15 +316,15 @@ func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
 		return err
 	}
 	c, err := e.inspect(ctx, h)
-	runs := err == nil && stateOf(c.State) == sandbox.StateRunning
-	if runs && parseTime(c.State.StartedAt).Before(parseTime(of.State.StartedAt)) {
+	runs := err == nil && engine.StateOf(c.State) == sandbox.StateRunning
+	if runs && engine.ParseTime(c.State.StartedAt).Before(engine.ParseTime(of.State.StartedAt)) {
 		runs, err = false, e.stopOne(ctx, h)
 	}
 	if err == nil && !runs {
 		e.channels.leave(h) // its process 1 is another one
 		err = e.start(ctx, h)
 	}
-	if isCode(err, sandbox.NotFound) && !errors.Is(err, context.Canceled) {
+	if sandbox.CodeOf(err) == sandbox.NotFound && !errors.Is(err, context.Canceled) {
 		return sandbox.Errorf(sandbox.NotFound, "docker: companion %s of sandbox %s was removed and is not created again: %w",
 			h.Companion, h.SandboxID, err).WithReason(sandbox.ReasonPartMissing)
 	}
@@ -333,7 +334,7 @@ func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
 // StopCompanion implements driver.CompanionHost.
 func (e *Executor) StopCompanion(ctx context.Context, h driver.Handle) error {
 	err := e.stopOne(ctx, h)
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
 	return err
@@ -345,7 +346,7 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 	if err != nil {
 		return nil, err
 	}
-	img, err := e.findImage(ctx, c.Image, h.Instance)
+	img, err := e.engine.FindImage(ctx, c.Image, h.Instance)
 	if err != nil || img.Config == nil {
 		return nil, err
 	}
@@ -355,7 +356,7 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 // companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in
 // the container's log.
 func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
-	_, said, err := e.saidBy(ctx, objects.SandboxName(h))
+	_, said, err := e.engine.Output(ctx, objects.SandboxName(h))
 	at := strings.LastIndex(string(said), guest.LastWords)
 	if at < 0 { // it was killed
 		return "", err

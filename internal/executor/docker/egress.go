@@ -91,7 +91,7 @@ func trusts(spec driver.SandboxSpec) bool { return len(spec.Egress.Credentials) 
 // closeEgressPath unregisters a sandbox at the gateway, if its environment has one.
 func (e *Executor) closeEgressPath(ctx context.Context, h driver.Handle) error {
 	_, err := e.egressDir(ctx, objects.EnvironmentOf(h))
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
 	if err != nil {

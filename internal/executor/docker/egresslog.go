@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -12,7 +13,7 @@ import (
 
 // EgressLogs implements driver.EgressLogger.
 func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
-	gateways, err := e.containersOf(ctx, ledgerID, objects.RoleGateway)
+	gateways, err := e.engine.ContainersOf(ctx, ledgerID, objects.RoleGateway)
 	refs := make([]driver.EnvironmentRef, 0, len(gateways))
 	for _, g := range gateways {
 		refs = append(refs, objects.EnvironmentOf(g.Handle))
@@ -23,7 +24,7 @@ func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.En
 // EgressLog implements driver.EgressLogger.
 func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
 	after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error) {
-	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	ctx, cancel := context.WithTimeout(ctx, engine.ReadLimit)
 	defer cancel()
 	entries, err := e.gatewayClientOf(ref).client.Attempts(ctx, audit.Position(after))
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 )
 
 // Engine is an engine's description of itself.
@@ -33,11 +35,11 @@ func Examine(ctx context.Context, cfg Config) (x Engine, err error) {
 		}
 	}()
 	asked := time.Now()
-	info, err := e.engine(ctx)
+	info, err := e.engine.Info(ctx)
 	if err != nil {
 		return x, err
 	}
-	x = Engine{Host: e.api.DaemonHost(), ID: info.ID, Version: info.ServerVersion, Architecture: info.Architecture,
+	x = Engine{Host: e.engine.API.DaemonHost(), ID: info.ID, Version: info.ServerVersion, Architecture: info.Architecture,
 		LiveRestore: info.LiveRestoreEnabled, CgroupVersion: info.CgroupVersion}
 	for _, option := range info.SecurityOptions {
 		x.Rootless = x.Rootless || strings.Contains(option, "name=rootless")
@@ -51,14 +53,14 @@ func Examine(ctx context.Context, cfg Config) (x Engine, err error) {
 			x.Unlimited = append(x.Unlimited, limit.name)
 		}
 	}
-	if now := parseTime(info.SystemTime); !now.IsZero() {
+	if now := engine.ParseTime(info.SystemTime); !now.IsZero() {
 		x.Ahead = now.Sub(asked.Add(time.Since(asked) / 2))
 	}
-	version, err := fetch(ctx, e, read("ask for the version of", "the engine"), e.api.ServerVersion)
+	version, err := engine.Fetch(ctx, e.engine, engine.Read("ask for the version of", "the engine"), e.engine.API.ServerVersion)
 	if err != nil {
 		return x, err
 	}
 	x.API = version.APIVersion
-	_, err = e.guestFor(ctx, info.ID)
+	_, err = e.engine.GuestFor(ctx, info.ID)
 	return x, err
 }

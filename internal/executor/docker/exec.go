@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
@@ -80,7 +81,7 @@ func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.C
 	case c.Connected && time.Since(c.Heard) < fresh:
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, changeLimit, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, engine.ChangeLimit, errSilent)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() { // it ends with ctx
@@ -91,7 +92,7 @@ func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.C
 		answered <- err
 	}()
 	refused := 0
-	for pause := answerLimit; ; pause = min(2*pause, readLimit) {
+	for pause := answerLimit; ; pause = min(2*pause, engine.ReadLimit) {
 		select {
 		case err := <-answered:
 			if err == nil {
@@ -101,7 +102,7 @@ func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.C
 		case <-time.After(pause):
 		}
 		err := e.running(ctx, h)
-		if refused++; err != nil && (refused == refusals || !isCode(err, sandbox.Conflict)) {
+		if refused++; err != nil && (refused == refusals || sandbox.CodeOf(err) != sandbox.Conflict) {
 			return err
 		}
 	}
@@ -129,7 +130,7 @@ func (e *Executor) running(ctx context.Context, h driver.Handle) error {
 	if err != nil {
 		return err
 	}
-	if s := stateOf(c.State); s != sandbox.StateRunning {
+	if s := engine.StateOf(c.State); s != sandbox.StateRunning {
 		return e.wrongState(h, s)
 	}
 	if !hasMount(c, guest.ChannelDir) {
@@ -158,13 +159,13 @@ func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *ch
 		}
 		pause = min(2*pause, silentFor)
 		c, err := e.inspect(ctx, h)
-		if isCode(err, sandbox.NotFound) {
+		if sandbox.CodeOf(err) == sandbox.NotFound {
 			giveUp(errors.Join(errEnded, err))
 		}
 		if err != nil {
 			continue
 		}
-		switch stateOf(c.State) {
+		switch engine.StateOf(c.State) {
 		case sandbox.StateStopped:
 			giveUp(sandbox.Errorf(sandbox.UnknownOutcome, "%w and is stopped (exit code %d)", errEnded, c.State.ExitCode))
 		case sandbox.StatePaused:

@@ -15,15 +15,15 @@
 package docker
 
 import (
-	"errors"
+	"context"
 	"log/slog"
 	"maps"
 	"net/netip"
-	"runtime"
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -43,7 +43,7 @@ type Config struct {
 	// Gateway configures the gateways of restricted networks.
 	Gateway Gateway
 	// Logins has the credentials for registries that images are pulled from; nil: none.
-	Logins Logins
+	Logins engine.Logins
 	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
 	// DefaultNetworkPool. The range must not be in use on the engine's host or on networks that the host can
 	// reach.
@@ -53,23 +53,17 @@ type Config struct {
 // Executor drives one Docker Engine.
 type Executor struct {
 	helper.Guests
-	api    *dockerapi.Client
-	log    *slog.Logger
-	lanes  *lanes
-	warned sync.Once
-
+	*engine.Witnesses
+	engine   *engine.Engine
 	channels *channels
 	gateway  Gateway
-	logins   Logins
 	pool     netip.Prefix // of subnets
 	// networking holds an element while a network is being created.
 	networking chan struct{}
 
 	mu             sync.Mutex                               // guards what follows
-	programs       map[string]program                       // by engine
 	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
 	relays         map[relayRef]*relayClient
-	clocks         map[string]engineClock   // by engine
 	accounts       map[string]imageAccounts // by image id
 	// proved are the container runtimes that have run a sandbox's command.
 	proved map[provedRuntime]bool
@@ -77,8 +71,6 @@ type Executor struct {
 	companions map[driver.Handle][]string
 	// containers are the ids of the containers of sandboxes that this program has seen.
 	containers map[driver.Handle]string
-	// numbers are the known witnesses of engines, in order. The last one must exist.
-	numbers map[witnessed][]int64
 }
 
 var _ driver.Executor = (*Executor)(nil)
@@ -106,25 +98,15 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Calls == 0 {
-		cfg.Calls = 2 * runtime.NumCPU()
-	}
+	eng := engine.New(api, engine.Config{Logger: cfg.Logger, Calls: cfg.Calls, Logins: cfg.Logins})
 	e := &Executor{
-		api:            api,
-		log:            cfg.Logger,
-		lanes:          newLanes(cfg.Calls),
+		Witnesses:      eng.Witnesses,
+		engine:         eng,
 		gateway:        cfg.Gateway,
-		logins:         cfg.Logins,
 		pool:           pool,
 		networking:     make(chan struct{}, 1),
-		programs:       make(map[string]program),
 		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
 		relays:         make(map[relayRef]*relayClient),
-		clocks:         make(map[string]engineClock),
-		numbers:        make(map[witnessed][]int64),
 		accounts:       make(map[string]imageAccounts),
 		proved:         make(map[provedRuntime]bool),
 		companions:     make(map[driver.Handle][]string),
@@ -147,11 +129,17 @@ func (e *Executor) Close() error {
 	for ref := range links {
 		e.closeGatewayClient(ref)
 	}
-	return e.api.Close()
+	return e.engine.API.Close()
 }
 
 // Backend implements driver.Executor.
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
+
+// Instance implements driver.Executor: it returns the engine's own id.
+func (e *Executor) Instance(ctx context.Context) (string, error) {
+	info, err := e.engine.Info(ctx)
+	return info.ID, err
+}
 
 // Capabilities implements driver.Executor. Disk limits need a storage driver that few engines have, so they
 // are not promised.
@@ -170,9 +158,4 @@ func (e *Executor) Capabilities() driver.Capabilities {
 		Disk:        true,
 		Companions:  true,
 	}
-}
-
-func isCode(err error, code sandbox.Code) bool {
-	var e *sandbox.Error
-	return errors.As(err, &e) && e.Code == code
 }

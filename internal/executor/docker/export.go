@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -24,7 +25,7 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	if err != nil {
 		return nil, err
 	}
-	x := &export{e: e, h: h, what: dataContent, frozen: stateOf(c.State) == sandbox.StateRunning}
+	x := &export{e: e, h: h, what: dataContent, frozen: engine.StateOf(c.State) == sandbox.StateRunning}
 	x.ctx, x.cancel = context.WithCancel(ctx)
 	if err := x.open(); err != nil {
 		return nil, errors.Join(err, x.Close())
@@ -70,22 +71,22 @@ func (x *export) open() error {
 		}
 	}
 	var err error
-	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) != sandbox.StateRunning })
+	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool { return engine.StateOf(s) != sandbox.StateRunning })
 	if err != nil {
 		return err
 	}
-	if stateOf(x.state) == sandbox.StateRunning {
+	if engine.StateOf(x.state) == sandbox.StateRunning {
 		return x.torn(sandbox.StateRunning)
 	}
-	r := read("read "+x.what+" of container", objects.SandboxName(x.h))
-	r.reason = sandbox.ReasonCopyFailed
-	err = x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
+	r := engine.Read("read "+x.what+" of container", objects.SandboxName(x.h))
+	r.Reason = sandbox.ReasonCopyFailed
+	err = x.e.engine.Do(x.ctx, r, func(ctx context.Context) (err error) {
 		stop := context.AfterFunc(ctx, x.cancel) // the request's deadline limits the wait, not the stream
 		defer stop()
-		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, objects.SandboxName(x.h), x.what)
+		x.body, _, err = x.e.engine.API.CopyFromContainer(x.ctx, objects.SandboxName(x.h), x.what)
 		return err
 	})
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		if _, lookErr := x.e.inspect(x.ctx, x.h); lookErr == nil {
 			return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s has no %s", x.h.SandboxID, x.what).
 				WithReason(sandbox.ReasonFileNotFound)
@@ -152,13 +153,13 @@ func (x *export) Read(p []byte) (int, error) {
 // unchanged checks that nothing in the sandbox ran while the stream was read.
 func (x *export) unchanged() error {
 	same := func(s *dockerapi.ContainerState) bool {
-		return stateOf(s) == stateOf(x.state) && s.StartedAt == x.state.StartedAt
+		return engine.StateOf(s) == engine.StateOf(x.state) && s.StartedAt == x.state.StartedAt
 	}
 	s, err := x.look(x.ctx, same)
 	if err != nil || same(s) {
 		return err
 	}
-	return x.torn(stateOf(s))
+	return x.torn(engine.StateOf(s))
 }
 
 // release ends the request. The engine handles the next request for the container only after that.
@@ -174,16 +175,16 @@ func (x *export) goOn() {
 		return
 	}
 	x.frozen = false
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), changeLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), engine.ChangeLimit)
 	defer cancel()
-	if x.thaw = x.e.unpause(ctx, objects.SandboxName(x.h)); x.thaw == nil {
+	if x.thaw = x.e.engine.UnpauseContainer(ctx, objects.SandboxName(x.h)); x.thaw == nil {
 		return
 	}
-	s, err := x.look(ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) == sandbox.StatePaused })
+	s, err := x.look(ctx, func(s *dockerapi.ContainerState) bool { return engine.StateOf(s) == sandbox.StatePaused })
 	switch {
-	case err == nil && stateOf(s) == sandbox.StatePaused:
-		x.thaw = x.e.unpause(ctx, objects.SandboxName(x.h))
-	case err == nil, isCode(err, sandbox.NotFound): // it runs, has ended or was removed
+	case err == nil && engine.StateOf(s) == sandbox.StatePaused:
+		x.thaw = x.e.engine.UnpauseContainer(ctx, objects.SandboxName(x.h))
+	case err == nil, sandbox.CodeOf(err) == sandbox.NotFound: // it runs, has ended or was removed
 		x.thaw = nil
 	}
 }

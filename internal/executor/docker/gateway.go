@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
@@ -33,7 +34,7 @@ const (
 )
 
 // gatewayStart limits the wait for a started gateway to answer.
-const gatewayStart = changeLimit
+const gatewayStart = engine.ChangeLimit
 
 // Gateway configures how the gateways of an engine reach the Internet.
 type Gateway struct {
@@ -99,64 +100,64 @@ func (e *Executor) checkProvisioned(ctx context.Context, ref driver.EnvironmentR
 
 // startGateway only starts the container.
 func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) error {
-	p, err := e.programFor(ctx, "gateway", ref.Instance, gateway.Binary)
+	p, err := e.engine.ProgramFor(ctx, "gateway", ref.Instance, gateway.Binary)
 	if err != nil {
 		return err
 	}
 	reference := objects.GatewayImage(ref,
-		objects.Hash(p.hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.seccomp))
+		objects.Hash(p.Hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.Seccomp))
 	name, labels := objects.GatewayName(ref), objects.EnvironmentLabels(ref, objects.RoleGateway)
-	c, err := e.lookUp(ctx, name)
+	c, err := e.engine.Container(ctx, name)
 	if err == nil {
-		if err := e.checkLabels("container", name, c.Config.Labels, labels); err != nil {
+		if err := e.engine.CheckLabels("container", name, c.Config.Labels, labels); err != nil {
 			return err
 		}
 		if c.State.Running && c.Config.Image == reference {
 			return nil
 		}
 		if c.Config.Image != reference {
-			err = errors.Join(e.removeContainer(ctx, c.ID), e.removeImages(ctx, ref, objects.RoleProgram, reference))
+			err = errors.Join(e.engine.RemoveContainer(ctx, c.ID), e.engine.RemoveImages(ctx, ref, objects.RoleProgram, reference))
 			if err != nil {
 				return err
 			}
 			err = e.createGateway(ctx, ref, reference, p)
 		}
-	} else if isCode(err, sandbox.NotFound) {
+	} else if sandbox.CodeOf(err) == sandbox.NotFound {
 		err = e.createGateway(ctx, ref, reference, p)
 	}
-	if err != nil && !isCode(err, sandbox.Conflict) { // another caller creates it
+	if err != nil && sandbox.CodeOf(err) != sandbox.Conflict { // another caller creates it
 		return err
 	}
-	return e.startContainer(ctx, name)
+	return e.engine.StartContainer(ctx, name)
 }
 
 // createGateway creates the container, with its volume and image. Errors: NotFound if the engine has no guest volume of
 // the environment: its removal, which takes the gateway along, begins with those.
-func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef, reference string, p program) error {
+func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef, reference string, p engine.Program) error {
 	if err := e.checkProvisioned(ctx, ref); err != nil {
 		return err
 	}
 	err := e.createGatewayParts(ctx, ref, reference, p)
 	// Another caller may have removed the environment meanwhile. What was made since goes even if ctx has ended.
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeLimit)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.ChangeLimit)
 	defer cancel()
 	gone := e.checkProvisioned(bounded, ref)
-	if !isCode(gone, sandbox.NotFound) {
+	if sandbox.CodeOf(gone) != sandbox.NotFound {
 		return err
 	}
 	return errors.Join(gone, e.removeGateway(bounded, ref), e.removeRelay(bounded, relayRef{ref.LedgerID, ref.Instance}))
 }
 
 func (e *Executor) createGatewayParts(
-	ctx context.Context, ref driver.EnvironmentRef, reference string, p program,
+	ctx context.Context, ref driver.EnvironmentRef, reference string, p engine.Program,
 ) error {
-	if err := e.ensureVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
+	if err := e.engine.EnsureVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
 		return err
 	}
 	if err := e.ensureGatewayImage(ctx, ref, reference, p); err != nil {
 		return err
 	}
-	_, err := e.create(ctx, "container", objects.GatewayName(ref), gatewayConfig(ref, reference), e.gatewayHost(ref, p.seccomp))
+	_, err := e.engine.CreateContainer(ctx, "container", objects.GatewayName(ref), gatewayConfig(ref, reference), e.gatewayHost(ref, p.Seccomp))
 	return err
 }
 
@@ -181,7 +182,7 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 	}
 	return &dockerapi.HostConfig{
 		// Not NoCopy: the engine gives the new volume the owner that the image sets, the gateway's user.
-		Mounts:         []dockerapi.Mount{volumeMount(objects.EgressVolume(ref), gateway.Root, objects.EnvironmentLabels(ref, objects.RoleEgress))},
+		Mounts:         []dockerapi.Mount{engine.VolumeMount(objects.EgressVolume(ref), gateway.Root, objects.EnvironmentLabels(ref, objects.RoleEgress))},
 		NetworkMode:    on,
 		DNS:            e.gateway.DNS,
 		ExtraHosts:     e.gateway.Hosts,
@@ -198,9 +199,9 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 }
 
 func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.EnvironmentRef,
-	reference string, p program) error {
+	reference string, p engine.Program) error {
 	labels := objects.EnvironmentLabels(ref, objects.RoleProgram)
-	there, err := e.findOwnImage(ctx, reference, labels)
+	there, err := e.engine.FindOwnImage(ctx, reference, labels)
 	if there || err != nil {
 		return err
 	}
@@ -218,33 +219,33 @@ func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.Environmen
 			Typeflag: tar.TypeReg,
 			Name:     strings.TrimPrefix(gateway.Path, "/"),
 			Mode:     0o755,
-			Size:     int64(len(p.binary)),
+			Size:     int64(len(p.Binary)),
 		})
 	}
 	if err == nil {
-		_, err = tw.Write(p.binary)
+		_, err = tw.Write(p.Binary)
 	}
 	if err = errors.Join(err, tw.Close()); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "docker: pack the gateway of environment %s: %w", ref.EnvironmentID, err)
 	}
-	return e.importImage(ctx, reference, labels, bytes.NewReader(layer.Bytes()))
+	return e.engine.ImportImage(ctx, reference, labels, bytes.NewReader(layer.Bytes()))
 }
 
 // removeGateway removes an environment's gateway with its volume and images. Absent is success.
 func (e *Executor) removeGateway(ctx context.Context, ref driver.EnvironmentRef) error {
 	e.closeGatewayClient(ref)
 	name, labels := objects.GatewayName(ref), objects.EnvironmentLabels(ref, objects.RoleGateway)
-	c, err := e.lookUp(ctx, name)
+	c, err := e.engine.Container(ctx, name)
 	if err == nil {
-		if err = e.checkLabels("container", name, c.Config.Labels, labels); err == nil {
-			err = e.removeContainer(ctx, c.ID)
+		if err = e.engine.CheckLabels("container", name, c.Config.Labels, labels); err == nil {
+			err = e.engine.RemoveContainer(ctx, c.ID)
 		}
 	}
-	if err != nil && !isCode(err, sandbox.NotFound) {
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if err := e.removeVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
+	if err := e.engine.RemoveVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
 		return err
 	}
-	return e.removeImages(ctx, ref, objects.RoleProgram, "")
+	return e.engine.RemoveImages(ctx, ref, objects.RoleProgram, "")
 }

@@ -2,17 +2,12 @@ package docker
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"net"
-	"os"
 	"path/filepath"
-	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
@@ -51,8 +46,8 @@ func (e *Executor) callGateway(ctx context.Context, ref driver.EnvironmentRef, w
 	do func(context.Context, *control.Client) error) error {
 	l := e.gatewayClientOf(ref)
 	var last error
-	err := await(ctx, "gateway "+objects.GatewayName(ref)+" answers", gatewayStart, func(ctx context.Context) (bool, error) {
-		limited, cancel := context.WithTimeout(ctx, readLimit)
+	err := engine.Await(ctx, "gateway "+objects.GatewayName(ref)+" answers", gatewayStart, func(ctx context.Context) (bool, error) {
+		limited, cancel := context.WithTimeout(ctx, engine.ReadLimit)
 		defer cancel()
 		last = do(limited, l.client)
 		switch {
@@ -65,7 +60,7 @@ func (e *Executor) callGateway(ctx context.Context, ref driver.EnvironmentRef, w
 			return false, e.startGateway(ctx, ref)
 		}
 	})
-	if isCode(err, sandbox.Timeout) {
+	if sandbox.CodeOf(err) == sandbox.Timeout {
 		return sandbox.Errorf(sandbox.Unavailable,
 			"docker: gateway of environment %s: %s: it does not answer, so its sandboxes have no network (see docker logs "+
 				"%s): %w",
@@ -81,8 +76,8 @@ func (e *Executor) dialGateway(ctx context.Context, ref driver.EnvironmentRef) (
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(e.api.DaemonHost(), "unix://") {
-		if conn, err := dialIn(ctx, filepath.Join(dir, control.Dir), control.Socket); err == nil {
+	if e.engine.IsLocal() {
+		if conn, err := engine.DialIn(ctx, filepath.Join(dir, control.Dir), control.Socket); err == nil {
 			return conn, nil
 		}
 	}
@@ -91,101 +86,11 @@ func (e *Executor) dialGateway(ctx context.Context, ref driver.EnvironmentRef) (
 
 // egressDir returns the path of the gateway's volume on the engine's host.
 func (e *Executor) egressDir(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
-	v, err := e.findVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress))
+	v, err := e.engine.Volume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress))
 	return v.Mountpoint, err
-}
-
-// dialIn connects to a socket in a directory whose path may exceed the 108 bytes of a socket address.
-func dialIn(ctx context.Context, dir, name string) (net.Conn, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name))
 }
 
 // relay connects to the control socket through the engine.
 func (e *Executor) relay(ctx context.Context, ref driver.EnvironmentRef) (net.Conn, error) {
-	return e.execIn(ctx, objects.GatewayName(ref), gateway.Path, "relay", "-root", gateway.Root)
-}
-
-// maxDiagnostics limits the retained error output of a program, in bytes.
-const maxDiagnostics = 4 << 10
-
-// hijack opens the streams of an exec. The client ignores ctx after it has connected, so a call to a hanging
-// engine is abandoned.
-func (e *Executor) hijack(ctx context.Context, execID string) (dockerapi.HijackedResponse, error) {
-	type answer struct {
-		conn dockerapi.HijackedResponse
-		err  error
-	}
-	answers := make(chan answer)
-	go func() { // it ends when the engine answers or closes the connection
-		conn, err := e.api.ContainerExecAttach(ctx, execID, dockerapi.ExecAttachOptions{})
-		select {
-		case answers <- answer{conn, err}:
-		case <-ctx.Done():
-			if err == nil {
-				conn.Close()
-			}
-		}
-	}()
-	select {
-	case a := <-answers:
-		return a.conn, a.err
-	case <-ctx.Done():
-		return dockerapi.HijackedResponse{}, ctx.Err()
-	}
-}
-
-// execIn runs a command in one of our containers and returns its standard input and output.
-func (e *Executor) execIn(ctx context.Context, container string, command ...string) (net.Conn, error) {
-	r := change("run "+command[0]+" in", container, sandbox.ReasonExecFailed)
-	made, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ExecCreateResponse, error) {
-		return e.api.ContainerExecCreate(ctx, container, dockerapi.ExecOptions{
-			Cmd: command, AttachStdin: true, AttachStdout: true, AttachStderr: true,
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.once = true
-	conn, err := fetch(ctx, e, r,
-		func(ctx context.Context) (dockerapi.HijackedResponse, error) { return e.hijack(ctx, made.ID) })
-	if err != nil {
-		return nil, err
-	}
-	return &relayed{Conn: conn.Conn, in: conn.Reader}, nil
-}
-
-// relayed is a connection through a command's standard input and output. The engine sends frames with a
-// header of 8 bytes (stdcopy).
-type relayed struct {
-	net.Conn
-	in   io.Reader
-	left int // bytes left in the frame
-}
-
-func (r *relayed) Read(p []byte) (int, error) {
-	for r.left == 0 {
-		var header [8]byte
-		if _, err := io.ReadFull(r.in, header[:]); err != nil {
-			return 0, err
-		}
-		n := int(binary.BigEndian.Uint32(header[4:]))
-		if dockerapi.StdType(header[0]) == dockerapi.Stdout {
-			r.left = n
-			continue
-		}
-		complaint, err := io.ReadAll(io.LimitReader(r.in, int64(min(n, maxDiagnostics))))
-		if err == nil {
-			err = fmt.Errorf("the command ended: %s", strings.TrimSpace(string(complaint)))
-		}
-		return 0, err
-	}
-	n, err := r.in.Read(p[:min(len(p), r.left)])
-	r.left -= n
-	return n, err
+	return e.engine.ExecIn(ctx, objects.GatewayName(ref), gateway.Path, "relay", "-root", gateway.Root)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -18,9 +19,6 @@ import (
 
 // stopGrace is the time for a sandbox to stop, in seconds. The guest gives 8 of them to its programs.
 const stopGrace = 10
-
-// removalLimit limits the wait for a removal that the engine is already working on.
-const removalLimit = 2 * time.Minute
 
 // Sleep implements driver.Lifecycle.
 func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.SleepMode) error {
@@ -39,7 +37,7 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 
 // pauseOne pauses a container. Already paused or stopped is success.
 func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-	if s := stateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
+	if s := engine.StateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
 	}
 	e.channels.existing(h, (*channel.Client).Suspend)
@@ -56,9 +54,9 @@ const stubborn = 10 * time.Second
 // pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that is slow to freeze,
 // and thaws the others (runc 1.1: "unable to freeze").
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
-	_ = await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
-		err = e.do(ctx, change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
-			return e.api.ContainerPause(ctx, objects.SandboxName(h))
+	_ = engine.Await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
+		err = e.engine.Do(ctx, engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
+			return e.engine.API.ContainerPause(ctx, objects.SandboxName(h))
 		})
 		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
 	}) // err is now the engine's last answer
@@ -79,10 +77,10 @@ func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
 // stopOne stops a container.
 func (e *Executor) stopOne(ctx context.Context, h driver.Handle) error {
 	grace := stopGrace
-	r := change("stop container", objects.SandboxName(h), sandbox.ReasonStopFailed)
-	r.waits = true
-	err := e.do(ctx, r, func(ctx context.Context) error {
-		return e.api.ContainerStop(ctx, objects.SandboxName(h), dockerapi.StopOptions{Timeout: &grace})
+	r := engine.Change("stop container", objects.SandboxName(h), sandbox.ReasonStopFailed)
+	r.Waits = true
+	err := e.engine.Do(ctx, r, func(ctx context.Context) error {
+		return e.engine.API.ContainerStop(ctx, objects.SandboxName(h), dockerapi.StopOptions{Timeout: &grace})
 	})
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
@@ -97,19 +95,19 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	if err := e.thawCompanions(ctx, h); err != nil {
 		return false, err
 	}
-	err = e.unpause(ctx, objects.SandboxName(h))
+	err = e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
 	e.channels.existing(h, (*channel.Client).Resume)
 	if err == nil {
 		return false, e.ensureEgressPath(ctx, h)
 	}
 	c, lookErr := e.inspect(ctx, h)
 	switch {
-	case lookErr != nil && isCode(err, sandbox.UnknownOutcome) && !isCode(lookErr, sandbox.NotFound):
+	case lookErr != nil && sandbox.CodeOf(err) == sandbox.UnknownOutcome && sandbox.CodeOf(lookErr) != sandbox.NotFound:
 		return false, err
 	case lookErr != nil: // lookErr says whether this is the sandbox's engine
 		return false, lookErr
 	}
-	state := stateOf(c.State)
+	state := engine.StateOf(c.State)
 	if state == sandbox.StatePaused {
 		return false, err
 	}
@@ -135,13 +133,13 @@ func (e *Executor) unless(ctx context.Context, h driver.Handle, err error, wante
 	}
 	c, lookErr := e.inspect(ctx, h)
 	if lookErr != nil {
-		if isCode(lookErr, sandbox.NotFound) {
+		if sandbox.CodeOf(lookErr) == sandbox.NotFound {
 			return lookErr
 		}
 		return err
 	}
 	for _, s := range wanted {
-		if stateOf(c.State) == s {
+		if engine.StateOf(c.State) == s {
 			return nil
 		}
 	}
@@ -158,7 +156,7 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) 
 // engine is slow.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	c, err := e.find(ctx, h) // only the sandbox's own engine returns NotFound
-	if err != nil && !isCode(err, sandbox.NotFound) {
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
 	found := err == nil
@@ -181,11 +179,11 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		if lists(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
 			telling.Go(func() { e.endNow(told, h) })
 		}
-		err = e.removeContainer(ctx, c.ID)
+		err = e.engine.RemoveContainer(ctx, c.ID)
 		stop() // process 1 is gone: endNow would dial its channel again
 		telling.Wait()
 	}
-	if err != nil && !isCode(err, sandbox.NotFound) {
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
 	if h.Companion == "" && (err != nil || lists(c, guest.EgressDir)) { // unknown if the container is already gone
@@ -204,20 +202,18 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		}
 	}
 	// The rest stops nothing that runs: if many sandboxes end at once, all of them stop before it.
-	populator := change("remove container", objects.PopulatorName(h), sandbox.ReasonRemovalFailed)
-	populator.late = true
-	if err := e.remove(ctx, populator); err != nil {
+	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err
 	}
-	if err := e.removeVolume(ctx, objects.WorkspaceVolume(h), objects.HandleLabels(h, objects.RoleWorkspace)); err != nil {
+	if err := e.engine.RemoveVolume(ctx, objects.WorkspaceVolume(h), objects.HandleLabels(h, objects.RoleWorkspace)); err != nil {
 		return err
 	}
 	if err != nil || lists(c, guest.LeaseDir) {
-		if err := e.removeVolume(ctx, objects.LeaseVolume(h), objects.HandleLabels(h, objects.RoleLease)); err != nil {
+		if err := e.engine.RemoveVolume(ctx, objects.LeaseVolume(h), objects.HandleLabels(h, objects.RoleLease)); err != nil {
 			return err
 		}
 	}
-	return e.removeVolume(ctx, objects.DataVolume(h), objects.HandleLabels(h, objects.RoleData))
+	return e.engine.RemoveVolume(ctx, objects.DataVolume(h), objects.HandleLabels(h, objects.RoleData))
 }
 
 // endLimit limits the attempt to end a sandbox without its engine.
@@ -229,7 +225,7 @@ func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	if err := e.endByChannel(ctx, h); err != nil {
-		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
+		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
 	}
 	client, done, err := e.channels.use(h)
 	if err != nil {
@@ -237,7 +233,7 @@ func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 	}
 	defer done()
 	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
-		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
+		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
 	}
 }
 
@@ -247,75 +243,14 @@ func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.Contain
 		return dockerapi.ContainerSummary{}, err
 	}
 	name := objects.SandboxName(h)
-	found, err := e.listContainers(ctx, "container", name, dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$")))
+	found, err := e.engine.ListContainers(ctx, "container", name, dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$")))
 	if err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}
 	for _, c := range found {
 		if slices.Contains(c.Names, "/"+name) {
-			return c, e.checkLabels("container", name, c.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
+			return c, e.engine.CheckLabels("container", name, c.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
 		}
 	}
 	return dockerapi.ContainerSummary{}, e.absent(ctx, h)
-}
-
-// removeContainer removes a container and its anonymous volumes, and returns nil once it is gone.
-func (e *Executor) removeContainer(ctx context.Context, id string) error {
-	return e.remove(ctx, change("remove container", id, sandbox.ReasonRemovalFailed))
-}
-
-// remove is removeContainer for the request's object.
-func (e *Executor) remove(ctx context.Context, r request) error {
-	id := r.object
-	err := e.do(ctx, r, func(ctx context.Context) error {
-		return e.api.ContainerRemove(ctx, id, dockerapi.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	})
-	switch {
-	case isCode(err, sandbox.NotFound):
-		return nil
-	case isCode(err, sandbox.Conflict): // its removal is in progress
-		return await(ctx, "container "+id+" is removed", removalLimit, func(ctx context.Context) (bool, error) {
-			_, err := e.lookUp(ctx, id)
-			if isCode(err, sandbox.NotFound) {
-				return true, nil
-			}
-			return false, err
-		})
-	default:
-		return err
-	}
-}
-
-// removeVolume removes a volume if it is ours, and returns nil once it is gone. No running container may use
-// it.
-func (e *Executor) removeVolume(ctx context.Context, name string, labels map[string]string) error {
-	look := read("find volume", name)
-	look.late = true
-	v, err := fetch(ctx, e, look, func(ctx context.Context) (dockerapi.Volume, error) {
-		return e.api.VolumeInspect(ctx, name)
-	})
-	if isCode(err, sandbox.NotFound) {
-		return nil
-	}
-	if err == nil {
-		err = e.checkLabels("volume", name, v.Labels, labels)
-	}
-	if err != nil {
-		return err
-	}
-	remove := change("remove volume", name, sandbox.ReasonRemovalFailed)
-	remove.late = true
-	// A volume stays in use for a moment after its container is gone.
-	return await(ctx, "nothing uses volume "+name, removalLimit, func(ctx context.Context) (bool, error) {
-		err := e.do(ctx, remove, func(ctx context.Context) error {
-			return e.api.VolumeRemove(ctx, name, false)
-		})
-		if isCode(err, sandbox.Conflict) {
-			return false, nil
-		}
-		if isCode(err, sandbox.NotFound) {
-			err = nil
-		}
-		return err == nil, err
-	})
 }

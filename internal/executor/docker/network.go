@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -72,16 +73,16 @@ func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (st
 	name, labels := objects.NetworkName(h), objects.WithLeaseLabels(objects.HandleLabels(h, objects.RoleNetwork), spec)
 	refused := make(map[netip.Prefix]error)
 	for range subnetTries {
-		all, err := fetch(ctx, e, read("list networks for", name),
+		all, err := engine.Fetch(ctx, e.engine, engine.Read("list networks for", name),
 			func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-				return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{})
+				return e.engine.API.NetworkList(ctx, dockerapi.NetworkListOptions{})
 			})
 		if err != nil {
 			return "", err
 		}
 		for _, n := range all {
 			if n.Name == name {
-				return name, e.checkLabels("network", name, n.Labels, labels)
+				return name, e.engine.CheckLabels("network", name, n.Labels, labels)
 			}
 		}
 		subnet, ok := freeSubnet(e.pool, taken(all, refused))
@@ -94,7 +95,7 @@ func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (st
 			return name, nil
 		case cerrdefs.IsPermissionDenied(err): // another caller was faster, or the engine uses the subnet otherwise
 			refused[subnet] = err
-		case !isCode(err, sandbox.Conflict): // Conflict: another caller creates this network
+		case sandbox.CodeOf(err) != sandbox.Conflict: // Conflict: another caller creates this network
 			return "", err
 		}
 	}
@@ -110,8 +111,8 @@ func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (st
 func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix,
 	labels map[string]string) error {
 	noIPv6 := false // a public address would be reachable from the sandbox
-	return e.do(ctx, change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.api.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
+	return e.engine.Do(ctx, engine.Change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
+		_, err := e.engine.API.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
 			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
 			IPAM: &dockerapi.IPAM{Driver: "default", Config: []dockerapi.IPAMConfig{{Subnet: subnet.String()}}},
 			// No other container belongs on this network. One that is attached anyway cannot be reached
@@ -180,9 +181,9 @@ func hasNetwork(c dockerapi.ContainerInspect) bool {
 
 // networksOf lists networks by label. Two concurrent programs may have created two for one sandbox.
 func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]dockerapi.NetworkSummary, error) {
-	return fetch(ctx, e, read("list networks of ledger", labels[objects.LabelLedger]),
+	return engine.Fetch(ctx, e.engine, engine.Read("list networks of ledger", labels[objects.LabelLedger]),
 		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-			return e.api.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: objects.Filter(labels)})
+			return e.engine.API.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: objects.Filter(labels)})
 		})
 }
 
@@ -194,9 +195,9 @@ func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string)
 	}
 	for _, n := range found {
 		// A network stays in use for a moment after its container is gone.
-		err := await(ctx, "nothing uses network "+n.Name, removalLimit, func(ctx context.Context) (bool, error) {
+		err := engine.Await(ctx, "nothing uses network "+n.Name, engine.RemovalLimit, func(ctx context.Context) (bool, error) {
 			err := e.removeNetwork(ctx, n)
-			if isCode(err, sandbox.Conflict) {
+			if sandbox.CodeOf(err) == sandbox.Conflict {
 				return false, nil
 			}
 			return err == nil, err
@@ -210,11 +211,11 @@ func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string)
 
 // removeNetwork removes a network. Absent is success. Errors: Conflict while it is in use.
 func (e *Executor) removeNetwork(ctx context.Context, n dockerapi.NetworkSummary) error {
-	r := change("remove network", n.Name, sandbox.ReasonRemovalFailed)
-	r.late = true
-	err := e.do(ctx, r, func(ctx context.Context) error { return e.api.NetworkRemove(ctx, n.ID) })
+	r := engine.Change("remove network", n.Name, sandbox.ReasonRemovalFailed)
+	r.Late = true
+	err := e.engine.Do(ctx, r, func(ctx context.Context) error { return e.engine.API.NetworkRemove(ctx, n.ID) })
 	switch {
-	case isCode(err, sandbox.NotFound):
+	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return nil
 	case cerrdefs.IsPermissionDenied(err): // the engine's code for a network in use
 		return sandbox.Errorf(sandbox.Conflict, "docker: network %s is in use: %w", n.Name, err)

@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -12,29 +11,10 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// lookUp inspects a container by name or id.
-func (e *Executor) lookUp(ctx context.Context, name string) (dockerapi.ContainerInspect, error) {
-	return e.lookWithin(ctx, name, readLimit)
-}
-
-// lookWithin inspects a container by name or id with a deadline.
-func (e *Executor) lookWithin(ctx context.Context, id string,
-	limit time.Duration) (c dockerapi.ContainerInspect, err error) {
-	r := read("inspect container", id)
-	r.limit = limit
-	return fetch(ctx, e, r, func(ctx context.Context) (dockerapi.ContainerInspect, error) {
-		return e.api.ContainerInspect(ctx, id)
-	})
-}
-
-// hangs reports whether the engine did not answer about a container, as opposed to a caller that gave up.
-func hangs(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
-}
 
 // inspect returns a sandbox's container. Errors: NotFound only if the engine is the handle's; Unavailable if
 // it is another; Conflict if another object has the container's name.
@@ -42,12 +22,12 @@ func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.Cont
 	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerInspect{}, err
 	}
-	c, err := e.lookUp(ctx, objects.SandboxName(h))
-	if isCode(err, sandbox.NotFound) {
+	c, err := e.engine.Container(ctx, objects.SandboxName(h))
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return c, e.absent(ctx, h)
 	}
 	if err == nil {
-		err = e.checkLabels("container", objects.SandboxName(h), c.Config.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
+		err = e.engine.CheckLabels("container", objects.SandboxName(h), c.Config.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
 	}
 	if err == nil {
 		e.rememberContainer(h, c.ID)
@@ -55,19 +35,14 @@ func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.Cont
 	return c, err
 }
 
-func stateOf(s *dockerapi.ContainerState) sandbox.State {
-	switch {
-	case s.Paused:
-		return sandbox.StatePaused
-	case s.Running:
-		return sandbox.StateRunning
-	case s.Status == dockerapi.StateCreated:
-		return sandbox.StateCreated
-	case s.Status == dockerapi.StateRemoving:
-		return sandbox.StateRemoving
-	default:
-		return sandbox.StateStopped
+// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the handle's,
+// Unavailable if that cannot be confirmed.
+func (e *Executor) absent(ctx context.Context, h driver.Handle) error {
+	if err := e.engine.Confirm(ctx, h.Instance); err != nil {
+		return err
 	}
+	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: container %s does not exist on engine %s",
+		h.SandboxID, objects.SandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
 }
 
 // Inspect implements driver.Observer.
@@ -95,11 +70,11 @@ func labelled(labels map[string]string) driver.Observation {
 func observe(c dockerapi.ContainerInspect) driver.Observation {
 	labels := c.Config.Labels
 	o := labelled(labels)
-	o.Deadline, o.State = deadlineOf(c.Config.Entrypoint), stateOf(c.State)
+	o.Deadline, o.State = deadlineOf(c.Config.Entrypoint), engine.StateOf(c.State)
 	o.Resources = sandbox.Resources{MemoryMB: c.HostConfig.Memory >> 20, CPUMillis: c.HostConfig.NanoCPUs / 1e6}
 	o.ExitCode, o.OOMKilled = c.State.ExitCode, diedOfMemory(c.State)
-	o.CreatedAt, o.StartedAt, o.StoppedAt = parseTime(c.Created), parseTime(c.State.StartedAt),
-		parseTime(c.State.FinishedAt)
+	o.CreatedAt, o.StartedAt, o.StoppedAt = engine.ParseTime(c.Created), engine.ParseTime(c.State.StartedAt),
+		engine.ParseTime(c.State.FinishedAt)
 	if c.HostConfig.PidsLimit != nil {
 		o.Resources.PIDs = *c.HostConfig.PidsLimit
 	}
@@ -135,21 +110,12 @@ func deadlineOf(entrypoint []string) time.Time {
 // a command did, and survives later starts.
 func diedOfMemory(s *dockerapi.ContainerState) bool {
 	const killed = 128 + 9
-	return stateOf(s) == sandbox.StateStopped && s.OOMKilled && s.ExitCode == killed
-}
-
-// parseTime parses a time of the engine. Its zero is the year 1.
-func parseTime(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil || t.Year() <= 1 {
-		return time.Time{}
-	}
-	return t.UTC()
+	return engine.StateOf(s) == sandbox.StateStopped && s.OOMKilled && s.ExitCode == killed
 }
 
 // List implements driver.Observer.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
-	found, err := e.listContainers(ctx, "containers of ledger", ledgerID,
+	found, err := e.engine.ListContainers(ctx, "containers of ledger", ledgerID,
 		objects.Filter(map[string]string{objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleSandbox)}))
 	if err != nil {
 		return nil, err
@@ -168,7 +134,7 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observat
 	}
 	list = slices.DeleteFunc(list, func(o driver.Observation) bool { return o.SandboxID == "" })
 	if slices.ContainsFunc(list, func(o driver.Observation) bool { return o.Hangs }) {
-		if _, err := e.engine(ctx); err != nil { // the engine hangs, not a container
+		if _, err := e.engine.Info(ctx); err != nil { // the engine hangs, not a container
 			return nil, err
 		}
 	}
@@ -181,12 +147,12 @@ const lookers = 16
 // lookAtListed adds what a list lacks: limits and exit codes. It returns the zero value for a container that
 // is gone.
 func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (driver.Observation, error) {
-	c, err := e.lookWithin(ctx, s.ID, listedLimit)
+	c, err := e.engine.ContainerWithin(ctx, s.ID, engine.ListedLimit)
 	switch {
-	case isCode(err, sandbox.NotFound):
+	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return driver.Observation{}, nil
-	case hangs(ctx, err):
-		e.log.Warn("docker: the engine does not answer about one container", "container", s.ID,
+	case engine.Hangs(ctx, err):
+		e.engine.Log.Warn("docker: the engine does not answer about one container", "container", s.ID,
 			"sandbox", s.Labels[objects.LabelSandbox])
 		o := labelled(s.Labels)
 		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
@@ -221,22 +187,22 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 	if err != nil {
 		return driver.Usage{}, err
 	}
-	if s := stateOf(c.State); s != sandbox.StateRunning && s != sandbox.StatePaused {
+	if s := engine.StateOf(c.State); s != sandbox.StateRunning && s != sandbox.StatePaused {
 		return driver.Usage{}, e.wrongState(h, s)
 	}
-	r := read("sample container", objects.SandboxName(h))
-	r.reason = sandbox.ReasonStatsFailed
-	r.waits = true // Engine 20.10 answers with its next sample, up to 1 s later
-	stats, err := fetch(ctx, e, r, func(ctx context.Context) (dockerapi.StatsResponse, error) {
+	r := engine.Read("sample container", objects.SandboxName(h))
+	r.Reason = sandbox.ReasonStatsFailed
+	r.Waits = true // Engine 20.10 answers with its next sample, up to 1 s later
+	stats, err := engine.Fetch(ctx, e.engine, r, func(ctx context.Context) (dockerapi.StatsResponse, error) {
 		var stats dockerapi.StatsResponse
-		answer, err := e.api.ContainerStatsOneShot(ctx, c.ID)
+		answer, err := e.engine.API.ContainerStatsOneShot(ctx, c.ID)
 		if err != nil {
 			return stats, err
 		}
 		defer answer.Body.Close()
 		return stats, json.NewDecoder(answer.Body).Decode(&stats)
 	})
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return driver.Usage{}, e.absent(ctx, h)
 	}
 	if err != nil {
@@ -252,7 +218,7 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 // Boots implements driver.Observer: the engine knows the latest start and stop.
 func (e *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, error) {
 	o, err := e.Inspect(ctx, h)
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		if i := e.remembered(ctx, h); !i.RemovedAt.IsZero() {
 			return []driver.Boot{i}, nil
 		}
@@ -277,7 +243,7 @@ func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Bo
 	defer cancel()
 	f := dockerapi.NewFilters(dockerapi.Filter("type", string(dockerapi.ContainerEventType)),
 		dockerapi.Filter("container", objects.SandboxName(h)))
-	messages, ended := e.api.Events(ctx, dockerapi.EventListOptions{
+	messages, ended := e.engine.API.Events(ctx, dockerapi.EventListOptions{
 		Filters: f, Since: "1", Until: strconv.FormatInt(time.Now().Unix()+1, 10),
 	})
 	for {
@@ -292,7 +258,7 @@ func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Bo
 				i.RemovedAt = at
 			}
 		case err := <-ended: // usually the end of the log; the received events are valid in any case
-			e.log.DebugContext(ctx, "docker: reading past events failed", "sandbox", h.SandboxID, "error", err)
+			e.engine.Log.DebugContext(ctx, "docker: reading past events failed", "sandbox", h.SandboxID, "error", err)
 			return i
 		}
 	}
@@ -322,7 +288,7 @@ var watched = []dockerapi.Action{
 
 // Watch implements driver.Observer.
 func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
-	info, err := e.engine(ctx)
+	info, err := e.engine.Info(ctx)
 	if err != nil {
 		return err
 	}
@@ -335,10 +301,10 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	defer cancel()
 	// Some engines answer before they subscribe. Starting slightly in the past, by the engine's clock, closes
 	// that gap.
-	messages, failed := e.api.Events(ctx, dockerapi.EventListOptions{Filters: f, Since: info.SystemTime})
+	messages, failed := e.engine.API.Events(ctx, dockerapi.EventListOptions{Filters: f, Since: info.SystemTime})
 	select {
 	case err := <-failed:
-		return read("watch", "the engine").classify(err)
+		return engine.Read("watch", "the engine").Classify(err)
 	default:
 		ready()
 	}
@@ -350,7 +316,7 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 				changed(m.Actor.Attributes[objects.LabelSandbox])
 			}
 		case err := <-failed:
-			return read("watch", "the engine").classify(err)
+			return engine.Read("watch", "the engine").Classify(err)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -19,7 +18,7 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 		return err
 	}
 	for _, image := range spec.Images() {
-		if _, err := e.findImage(ctx, image, ref.Instance); err != nil {
+		if _, err := e.engine.FindImage(ctx, image, ref.Instance); err != nil {
 			return err
 		}
 	}
@@ -34,7 +33,7 @@ func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 	if err := checkNetwork(spec.Network); err != nil {
 		return err
 	}
-	info, err := e.engineOf(ctx, ref.Instance)
+	info, err := e.engine.InfoOf(ctx, ref.Instance)
 	if err != nil {
 		return err
 	}
@@ -51,11 +50,11 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err := e.check(ctx, ref, spec); err != nil {
 		return err
 	}
-	img, err := e.getImage(ctx, spec.Image, ref.Instance, spec.ImagePull)
+	img, err := e.engine.GetImage(ctx, spec.Image, ref.Instance, spec.ImagePull)
 	if err != nil {
 		return err
 	}
-	program, err := e.guestFor(ctx, ref.Instance)
+	program, err := e.engine.GuestFor(ctx, ref.Instance)
 	if err != nil {
 		return err
 	}
@@ -70,12 +69,12 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, objects.RoleTemplate, append(keep, s.reference())...); err != nil {
-		e.log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
+	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.reference())...); err != nil {
+		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
 			"environment",
 			"environment", ref.EnvironmentID, "error", err)
 	}
-	if err := e.ensureVolume(ctx, s.volume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
+	if err := e.engine.EnsureVolume(ctx, s.volume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
 	}
 	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {
@@ -102,34 +101,13 @@ func checkNetwork(mode sandbox.NetworkMode) error {
 	}})
 }
 
-// ensureVolume creates a volume, or finds ours: the engine answers alike to both.
-func (e *Executor) ensureVolume(ctx context.Context, name string, labels map[string]string) error {
-	return e.ensureSizedVolume(ctx, name, labels, "")
-}
-
-// ensureSizedVolume is ensureVolume with a size limit in bytes, unless size is "".
-func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels map[string]string, size string) error {
-	var options map[string]string
-	if size != "" {
-		options = map[string]string{"size": size}
-	}
-	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed),
-		func(ctx context.Context) (dockerapi.Volume, error) {
-			return e.api.VolumeCreate(ctx, dockerapi.VolumeCreateOptions{Name: name, Labels: labels, DriverOpts: options})
-		})
-	if err != nil {
-		return err
-	}
-	return e.checkLabels("volume", name, v.Labels, labels)
-}
-
 // Deprovision implements driver.Provisioner. Without other environments of the ledger on the engine, it
 // removes the relay too.
 func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
 	if err := objects.CheckRef(ref); err != nil {
 		return err
 	}
-	if err := e.confirm(ctx, ref.Instance); err != nil {
+	if err := e.engine.Confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
 	if err := e.removePopulators(ctx, ref); err != nil {
@@ -144,7 +122,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removeGateway(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, objects.RoleTemplate); err != nil {
+	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate); err != nil {
 		return err
 	}
 	return e.removeRelay(ctx, relayRef{ref.LedgerID, ref.Instance})
@@ -154,7 +132,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentRef) error {
 	f := dockerapi.NewFilters(dockerapi.Filter("label", objects.LabelLedger+"="+ref.LedgerID),
 		dockerapi.Filter("label", objects.LabelEnvironment+"="+ref.EnvironmentID))
-	found, err := e.listContainers(ctx, "containers of environment", ref.EnvironmentID, f)
+	found, err := e.engine.ListContainers(ctx, "containers of environment", ref.EnvironmentID, f)
 	if err != nil {
 		return err
 	}
@@ -162,7 +140,7 @@ func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentR
 	for _, c := range found {
 		switch objects.Role(c.Labels[objects.LabelRole]) {
 		case objects.RolePopulator:
-			if err := e.removeContainer(ctx, c.ID); err != nil {
+			if err := e.engine.RemoveContainer(ctx, c.ID); err != nil {
 				return err
 			}
 		case objects.RoleGateway: // removed with the environment
@@ -180,7 +158,7 @@ func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentR
 
 // guestVolumes lists an environment's guest volumes: one for each release that created sandboxes in it.
 func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
-	return e.listVolumes(ctx, "volumes of environment", ref.EnvironmentID, objects.Filter(objects.EnvironmentLabels(ref, objects.RoleGuest)))
+	return e.engine.ListVolumes(ctx, "volumes of environment", ref.EnvironmentID, objects.Filter(objects.EnvironmentLabels(ref, objects.RoleGuest)))
 }
 
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.EnvironmentRef) error {
@@ -189,35 +167,7 @@ func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.Environmen
 		return err
 	}
 	for _, v := range found {
-		if err := e.removeVolume(ctx, v.Name, objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeImages removes the environment's images of a role except some. A template that is still needed is
-// created again.
-func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r objects.Role,
-	keep ...string) error {
-	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, objects.EnvironmentLabels(ref, r), keep...)
-}
-
-// removeLabelled removes the images with the labels except some.
-func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep ...string) error {
-	found, err := e.listImages(ctx, "images of", of, objects.Filter(labels))
-	if err != nil {
-		return err
-	}
-	for _, img := range found {
-		if slices.ContainsFunc(img.RepoTags, func(tag string) bool { return slices.Contains(keep, tag) }) {
-			continue
-		}
-		err := e.do(ctx, change("remove image", img.ID, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-			_, err := e.api.ImageRemove(ctx, img.ID, dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
-			return err
-		})
-		if err != nil && !isCode(err, sandbox.NotFound) {
+		if err := e.engine.RemoveVolume(ctx, v.Name, objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -40,7 +41,7 @@ func (r relayRef) name() string { return objects.RelayName(r.ledgerID) }
 func (r relayRef) volume() string { return objects.ChannelsVolume(r.ledgerID) }
 
 // image is named by content, like a template.
-func (r relayRef) image(p program) string { return r.name() + ":" + p.hash }
+func (r relayRef) image(p engine.Program) string { return r.name() + ":" + p.Hash }
 
 func (r relayRef) labels(of objects.Role) map[string]string {
 	return objects.LedgerLabels(r.ledgerID, r.instance, of)
@@ -57,10 +58,10 @@ func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
 	c, err := e.lookUpRelay(ctx, r)
 	switch {
 	case err == nil && (c.State.Paused || c.State.Restarting): // the engine may wait for a minute before it restarts one
-		err = e.removeContainer(ctx, c.ID) // its state is kept in its volume
+		err = e.engine.RemoveContainer(ctx, c.ID) // its state is kept in its volume
 	case err == nil && c.State.Running:
 		return nil
-	case isCode(err, sandbox.NotFound):
+	case sandbox.CodeOf(err) == sandbox.NotFound:
 		err = nil
 	}
 	if err != nil {
@@ -81,8 +82,8 @@ func (e *Executor) reviveRelay(ctx context.Context, r relayRef) error {
 		if err := e.relayClientOf(r).Probe(ctx, relayAnswer); !errors.Is(err, relay.ErrSilent) {
 			return nil // it answers, has just started, or its engine does not answer
 		}
-		e.log.Warn("docker: replacing a relay that runs but does not answer", "ledger", r.ledgerID, "container", c.ID)
-		if err := e.removeContainer(ctx, c.ID); err != nil && !isCode(err, sandbox.NotFound) {
+		e.engine.Log.Warn("docker: replacing a relay that runs but does not answer", "ledger", r.ledgerID, "container", c.ID)
+		if err := e.engine.RemoveContainer(ctx, c.ID); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
 	}
@@ -102,17 +103,17 @@ func (e *Executor) reviveRelay(ctx context.Context, r relayRef) error {
 // renewRelay makes this release's relay run for a ledger. If it replaces another one, carriers break and
 // their sessions continue.
 func (e *Executor) renewRelay(ctx context.Context, r relayRef) error {
-	p, err := e.guestFor(ctx, r.instance)
+	p, err := e.engine.GuestFor(ctx, r.instance)
 	if err != nil {
 		return err
 	}
 	c, err := e.lookUpRelay(ctx, r)
 	if err == nil && c.Config.Image != r.image(p) {
-		if err = e.removeContainer(ctx, c.ID); err == nil {
+		if err = e.engine.RemoveContainer(ctx, c.ID); err == nil {
 			err = e.removeRelayImages(ctx, r, r.image(p))
 		}
 	}
-	if err != nil && !isCode(err, sandbox.NotFound) {
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
 	return e.ensureRelay(ctx, r)
@@ -123,18 +124,18 @@ func (e *Executor) lookUpRelay(ctx context.Context, r relayRef) (dockerapi.Conta
 	if err := r.check(); err != nil {
 		return dockerapi.ContainerInspect{}, err
 	}
-	c, err := e.lookUp(ctx, r.name())
+	c, err := e.engine.Container(ctx, r.name())
 	if err == nil {
-		err = e.checkLabels("container", r.name(), c.Config.Labels, r.labels(objects.RoleRelay))
+		err = e.engine.CheckLabels("container", r.name(), c.Config.Labels, r.labels(objects.RoleRelay))
 	}
 	return c, err
 }
 
 // startRelay creates the container if needed, and starts it.
 func (e *Executor) startRelay(ctx context.Context, r relayRef) error {
-	return await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
+	return engine.Await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
 		err := e.tryRelay(ctx, r)
-		if isCode(err, sandbox.NotFound) { // another caller removed it, or reserved the name without a container yet
+		if sandbox.CodeOf(err) == sandbox.NotFound { // another caller removed it, or reserved the name without a container yet
 			return false, nil
 		}
 		return err == nil, err
@@ -146,27 +147,27 @@ const sharedLimit = 30 * time.Second
 
 // tryRelay is one attempt of startRelay. Errors: NotFound if it ran between two steps of another caller.
 func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
-	p, err := e.guestFor(ctx, r.instance)
+	p, err := e.engine.GuestFor(ctx, r.instance)
 	if err != nil {
 		return err
 	}
-	if err := e.confirm(ctx, r.instance); err != nil { // never create objects on another engine
+	if err := e.engine.Confirm(ctx, r.instance); err != nil { // never create objects on another engine
 		return err
 	}
-	if err := e.ensureVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
+	if err := e.engine.EnsureVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
 		return err
 	}
 	if err := e.ensureRelayImage(ctx, r, p); err != nil {
 		return err
 	}
-	_, err = e.create(ctx, "container", r.name(), relayConfig(r, p), relayHost(r, p.seccomp))
-	if err != nil && !isCode(err, sandbox.Conflict) { // it exists, or another caller creates it
+	_, err = e.engine.CreateContainer(ctx, "container", r.name(), relayConfig(r, p), relayHost(r, p.Seccomp))
+	if err != nil && sandbox.CodeOf(err) != sandbox.Conflict { // it exists, or another caller creates it
 		return err
 	}
-	return e.startContainer(ctx, r.name())
+	return e.engine.StartContainer(ctx, r.name())
 }
 
-func relayConfig(r relayRef, p program) *dockerapi.ContainerConfig {
+func relayConfig(r relayRef, p engine.Program) *dockerapi.ContainerConfig {
 	return &dockerapi.ContainerConfig{
 		Image:       r.image(p),
 		Labels:      r.labels(objects.RoleRelay),
@@ -181,7 +182,7 @@ func relayConfig(r relayRef, p program) *dockerapi.ContainerConfig {
 
 func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 	pids, noInit := relayPIDs, false
-	channels := volumeMount(r.volume(), relay.Root, r.labels(objects.RoleChannels))
+	channels := engine.VolumeMount(r.volume(), relay.Root, r.labels(objects.RoleChannels))
 	channels.VolumeOptions.NoCopy = true // its directories belong to the relay, whatever the image contains there
 	return &dockerapi.HostConfig{
 		Mounts:         []dockerapi.Mount{channels},
@@ -203,9 +204,9 @@ func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 }
 
 // ensureRelayImage creates the image unless the engine has it.
-func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p program) error {
+func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p engine.Program) error {
 	labels := r.labels(objects.RoleRelayCode)
-	there, err := e.findOwnImage(ctx, r.image(p), labels)
+	there, err := e.engine.FindOwnImage(ctx, r.image(p), labels)
 	if there || err != nil {
 		return err
 	}
@@ -218,17 +219,17 @@ func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p program) 
 		err = tw.WriteHeader(&tar.Header{
 			Typeflag: tar.TypeReg,
 			Name:     strings.TrimPrefix(relay.Path, "/"),
-			Mode:     guestMode,
-			Size:     int64(len(p.binary)),
+			Mode:     engine.GuestMode,
+			Size:     int64(len(p.Binary)),
 		})
 	}
 	if err == nil {
-		_, err = tw.Write(p.binary)
+		_, err = tw.Write(p.Binary)
 	}
 	if err = errors.Join(err, tw.Close()); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "docker: pack the relay of ledger %s: %w", r.ledgerID, err)
 	}
-	return e.importImage(ctx, r.image(p), labels, bytes.NewReader(layer.Bytes()))
+	return e.engine.ImportImage(ctx, r.image(p), labels, bytes.NewReader(layer.Bytes()))
 }
 
 // removeRelay removes a ledger's relay with its volume and images, unless the engine still has anything else
@@ -240,12 +241,12 @@ func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
 	e.leaveRelay(r)
 	c, err := e.lookUpRelay(ctx, r)
 	if err == nil {
-		err = e.removeContainer(ctx, c.ID)
+		err = e.engine.RemoveContainer(ctx, c.ID)
 	}
-	if err != nil && !isCode(err, sandbox.NotFound) {
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if err := e.removeVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
+	if err := e.engine.RemoveVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
 		return err
 	}
 	return e.removeRelayImages(ctx, r, "")
@@ -255,15 +256,15 @@ func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
 // Environments always have volumes or images there, and sandboxes containers.
 func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 	f := objects.Filter(map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: r.ledgerID})
-	containers, err := e.listContainers(ctx, "containers of ledger", r.ledgerID, f)
+	containers, err := e.engine.ListContainers(ctx, "containers of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
-	volumes, err := e.listVolumes(ctx, "volumes of ledger", r.ledgerID, f)
+	volumes, err := e.engine.ListVolumes(ctx, "volumes of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
-	images, err := e.listImages(ctx, "images of ledger", r.ledgerID, f)
+	images, err := e.engine.ListImages(ctx, "images of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
@@ -282,5 +283,5 @@ func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 
 // removeRelayImages removes the images of a ledger's relay except one.
 func (e *Executor) removeRelayImages(ctx context.Context, r relayRef, keep string) error {
-	return e.removeLabelled(ctx, "the relay of ledger "+r.ledgerID, r.labels(objects.RoleRelayCode), keep)
+	return e.engine.RemoveLabelled(ctx, "the relay of ledger "+r.ledgerID, r.labels(objects.RoleRelayCode), keep)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,7 +24,7 @@ func (e *Executor) relayDependents(ctx context.Context, ledgerID string) ([]driv
 		return parts, err
 	}
 	c, err := e.lookUpRelay(ctx, r)
-	if isCode(err, sandbox.NotFound) || err == nil && !c.State.Running {
+	if sandbox.CodeOf(err) == sandbox.NotFound || err == nil && !c.State.Running {
 		return nil, nil
 	}
 	if err != nil {
@@ -35,7 +36,7 @@ func (e *Executor) relayDependents(ctx context.Context, ledgerID string) ([]driv
 			ids, err = c.List(ctx)
 			return err
 		})
-	if isCode(err, sandbox.NotFound) { // the ledger's last environment went meanwhile
+	if sandbox.CodeOf(err) == sandbox.NotFound { // the ledger's last environment went meanwhile
 		return nil, nil
 	}
 	var list []driver.Dependent
@@ -48,21 +49,21 @@ func (e *Executor) relayDependents(ctx context.Context, ledgerID string) ([]driv
 
 // relayParts lists the objects of a ledger's relay.
 func (e *Executor) relayParts(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
-	parts, err := e.containersOf(ctx, ledgerID, objects.RoleRelay)
+	parts, err := e.engine.ContainersOf(ctx, ledgerID, objects.RoleRelay)
 	if err != nil {
 		return nil, err
 	}
 	labels := relayRef{ledgerID: ledgerID}.labels(objects.RoleChannels)
 	delete(labels, objects.LabelInstance)
-	volumes, err := e.listVolumes(ctx, "channels of ledger", ledgerID, objects.Filter(labels))
+	volumes, err := e.engine.ListVolumes(ctx, "channels of ledger", ledgerID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range volumes {
-		parts = append(parts, objects.Dependent(v.Name, v.Labels, parseTime(v.CreatedAt)))
+		parts = append(parts, objects.Dependent(v.Name, v.Labels, engine.ParseTime(v.CreatedAt)))
 	}
 	labels[objects.LabelRole] = string(objects.RoleRelayCode)
-	images, err := e.listImages(ctx, "relay images of ledger", ledgerID, objects.Filter(labels))
+	images, err := e.engine.ListImages(ctx, "relay images of ledger", ledgerID, objects.Filter(labels))
 	for _, img := range images {
 		parts = append(parts, objects.Dependent(strings.Join(img.RepoTags, " "), img.Labels, time.Unix(img.Created, 0)))
 	}
@@ -76,7 +77,7 @@ func (e *Executor) removeOfRelay(ctx context.Context, l driver.Dependent) error 
 	if err := r.check(); err != nil {
 		return err
 	}
-	if err := e.confirm(ctx, r.instance); err != nil {
+	if err := e.engine.Confirm(ctx, r.instance); err != nil {
 		return err
 	}
 	if l.Kind != driver.DependentChannel {
@@ -93,11 +94,11 @@ func (e *Executor) removeOfRelay(ctx context.Context, l driver.Dependent) error 
 	if !objects.ValidID(l.SandboxID) {
 		return sandbox.Errorf(sandbox.Invalid, "docker: %s: %q is not a valid sandbox id", l.Name, l.SandboxID)
 	}
-	_, err := e.lookUp(ctx, objects.SandboxName(l.Handle))
+	_, err := e.engine.Container(ctx, objects.SandboxName(l.Handle))
 	switch {
 	case err == nil:
 		return sandbox.Errorf(sandbox.Conflict, "docker: %s: container %s uses it", l.Name, objects.SandboxName(l.Handle))
-	case !isCode(err, sandbox.NotFound):
+	case sandbox.CodeOf(err) != sandbox.NotFound:
 		return err
 	}
 	return e.closeChannel(ctx, l.Handle)

@@ -6,12 +6,12 @@ import (
 	"net"
 	"path"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
@@ -19,7 +19,7 @@ import (
 )
 
 // relayStart limits the wait for a started relay to answer.
-const relayStart = changeLimit
+const relayStart = engine.ChangeLimit
 
 // relayLimit limits one request to a relay. A relay answers at once, so a slow one is inspected.
 const relayLimit = 5 * time.Second
@@ -64,7 +64,7 @@ func (e *Executor) callRelay(ctx context.Context, r relayRef, what string,
 	do func(context.Context, *relay.Client) error) error {
 	l := e.relayClientOf(r)
 	var last error
-	err := await(ctx, "relay "+r.name()+" answers", relayStart, func(ctx context.Context) (bool, error) {
+	err := engine.Await(ctx, "relay "+r.name()+" answers", relayStart, func(ctx context.Context) (bool, error) {
 		limited, cancel := context.WithTimeout(ctx, relayLimit)
 		defer cancel()
 		last = do(limited, l.Client)
@@ -77,7 +77,7 @@ func (e *Executor) callRelay(ctx context.Context, r relayRef, what string,
 			return false, e.reviveRelay(ctx, r)
 		}
 	})
-	if isCode(err, sandbox.Timeout) {
+	if sandbox.CodeOf(err) == sandbox.Timeout {
 		return sandbox.Errorf(sandbox.Unavailable,
 			"docker: %s: the relay does not answer, so no sandbox of ledger %s can be reached (see docker logs %s): %w",
 			what, r.ledgerID, r.name(), errors.Join(last, err))
@@ -109,7 +109,7 @@ func (e *Executor) closeChannel(ctx context.Context, h driver.Handle) error {
 	e.channels.leave(h)
 	r := relayOf(h)
 	_, err := e.channelsDir(ctx, r, &relayClient{}) // not the cached one: the volume may be gone
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (e *Executor) closeChannel(ctx context.Context, h driver.Handle) error {
 		func(ctx context.Context, c *relay.Client) error {
 			return c.Remove(ctx, objects.OwnID(h))
 		})
-	if isCode(err, sandbox.NotFound) { // the ledger's last environment went meanwhile
+	if sandbox.CodeOf(err) == sandbox.NotFound { // the ledger's last environment went meanwhile
 		return nil
 	}
 	return err
@@ -144,7 +144,7 @@ func (e *Executor) channelsDir(ctx context.Context, r relayRef, l *relayClient) 
 	if dir != "" {
 		return dir, nil
 	}
-	v, err := e.findVolume(ctx, r.volume(), r.labels(objects.RoleChannels))
+	v, err := e.engine.Volume(ctx, r.volume(), r.labels(objects.RoleChannels))
 	if err != nil {
 		return "", err
 	}
@@ -157,14 +157,14 @@ func (e *Executor) channelsDir(ctx context.Context, r relayRef, l *relayClient) 
 // dialRelay connects to the control socket directly, if the engine's volumes are on this machine and
 // readable.
 func (e *Executor) dialRelay(ctx context.Context, r relayRef, l *relayClient) (net.Conn, error) {
-	if !strings.HasPrefix(e.api.DaemonHost(), "unix://") {
+	if !e.engine.IsLocal() {
 		return nil, errors.New("the engine may be on another machine")
 	}
 	dir, err := e.channelsDir(ctx, r, l)
 	if err != nil {
 		return nil, err
 	}
-	return dialIn(ctx, filepath.Join(dir, relay.ControlDir), relay.ControlSocket)
+	return engine.DialIn(ctx, filepath.Join(dir, relay.ControlDir), relay.ControlSocket)
 }
 
 // execRelay connects to the control socket through a command that the engine runs in the relay's container.
@@ -172,5 +172,5 @@ func (e *Executor) execRelay(ctx context.Context, r relayRef) (net.Conn, error) 
 	if _, err := e.lookUpRelay(ctx, r); err != nil {
 		return nil, err
 	}
-	return e.execIn(ctx, r.name(), relay.Path, "relay", "connect", "-root", relay.Root)
+	return e.engine.ExecIn(ctx, r.name(), relay.Path, "relay", "connect", "-root", relay.Root)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -35,26 +36,26 @@ func (e *Executor) Differences(context.Context, driver.EnvironmentRef,
 // hangs; the gateway's configuration is in its volume.
 func (e *Executor) examineGateway(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
 	name := objects.GatewayName(ref)
-	c, err := e.lookUp(ctx, name)
-	if isCode(err, sandbox.NotFound) {
-		return "gone", e.confirm(ctx, ref.Instance)
+	c, err := e.engine.Container(ctx, name)
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return "gone", e.engine.Confirm(ctx, ref.Instance)
 	}
 	if err == nil {
-		err = e.checkLabels("container", name, c.Config.Labels, objects.EnvironmentLabels(ref, objects.RoleGateway))
+		err = e.engine.CheckLabels("container", name, c.Config.Labels, objects.EnvironmentLabels(ref, objects.RoleGateway))
 	}
 	if err != nil {
 		return "", err
 	}
-	switch state := stateOf(c.State); state {
+	switch state := engine.StateOf(c.State); state {
 	case sandbox.StateRunning:
 	case sandbox.StatePaused:
-		return string(state), e.removeContainer(ctx, c.ID)
+		return string(state), e.engine.RemoveContainer(ctx, c.ID)
 	case sandbox.StateStopped:
 		return fmt.Sprintf("stopped with exit code %d", c.State.ExitCode), nil
 	default:
 		return string(state), nil
 	}
-	limited, cancel := context.WithTimeout(ctx, readLimit)
+	limited, cancel := context.WithTimeout(ctx, engine.ReadLimit)
 	defer cancel()
 	status, err := e.gatewayClientOf(ref).client.Status(limited)
 	switch {
@@ -62,7 +63,7 @@ func (e *Executor) examineGateway(ctx context.Context, ref driver.EnvironmentRef
 		return "", sandbox.Errorf(sandbox.Unavailable, "docker: gateway of environment %s: check its state: %w",
 			ref.EnvironmentID, ctx.Err())
 	case err != nil:
-		return "does not answer", e.removeContainer(ctx, c.ID)
+		return "does not answer", e.engine.RemoveContainer(ctx, c.ID)
 	case !status.HasPolicy:
 		return "has no rules", nil
 	}

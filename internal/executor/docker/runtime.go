@@ -2,7 +2,6 @@ package docker
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/kernel"
@@ -40,23 +40,15 @@ type provedRuntime struct {
 	guest            string
 }
 
-// usual reports whether a runtime is the engines' default one, which every sandbox proves.
-func usual(runtime string) bool {
-	return runtime == "" || runtime == "runc" || runtime == "io.containerd.runc.v2"
-}
-
-// runtimeOf is the runtime of sandboxes with a confinement.
-func (p program) runtimeOf(c sandbox.Confinement) string { return cmp.Or(c.Runtime, p.runtime) }
-
 // proveRuntime runs a command on the environment's runtime, once. The environment must be provisioned.
 // Errors: Invalid, naming confinement.runtime, if it fails.
 func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
-	spec sandbox.EnvironmentSpec, p program) error {
-	name := p.runtimeOf(spec.Confinement)
-	if usual(name) {
+	spec sandbox.EnvironmentSpec, p engine.Program) error {
+	name := p.RuntimeOf(spec.Confinement)
+	if engine.UsualRuntime(name) {
 		return nil
 	}
-	info, err := e.engineOf(ctx, ref.Instance)
+	info, err := e.engine.InfoOf(ctx, ref.Instance)
 	if err != nil {
 		return err
 	}
@@ -71,7 +63,7 @@ func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
 		name:     name,
 		settings: strings.Join(append([]string{r.Path}, r.Args...), "\x00"),
 		network:  spec.Network,
-		guest:    p.hash,
+		guest:    p.Hash,
 	}
 	e.mu.Lock()
 	proved := e.proved[of]
@@ -87,7 +79,7 @@ func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
 		}
 		return err
 	}
-	e.log.InfoContext(ctx, "docker: a container runtime has run a command", "runtime", name, "engine", info.ID,
+	e.engine.Log.InfoContext(ctx, "docker: a container runtime has run a command", "runtime", name, "engine", info.ID,
 		"kernel", found.Release)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,12 +114,12 @@ func proofSpec(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) driver.S
 // tryRuntime creates a sandbox, runs a command in it, and removes it.
 func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (found wire.Kernel, err error) {
 	defer func() {
-		if killErr := e.Kill(context.WithoutCancel(ctx), spec.Handle); killErr != nil && !isCode(killErr, sandbox.NotFound) {
+		if killErr := e.Kill(context.WithoutCancel(ctx), spec.Handle); killErr != nil && sandbox.CodeOf(killErr) != sandbox.NotFound {
 			err = errors.Join(err, killErr)
 		}
 	}()
 	if err := e.Spawn(ctx, spec); err != nil {
-		if isCode(err, sandbox.Failed) || isCode(err, sandbox.Invalid) { // the engine's codes for a runtime that failed
+		if sandbox.CodeOf(err) == sandbox.Failed || sandbox.CodeOf(err) == sandbox.Invalid { // the engine's codes for a runtime that failed
 			return found, &wontRun{cause: err}
 		}
 		return found, err
@@ -165,42 +157,25 @@ func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kerne
 	config, name := *c.Config, objects.PopulatorName(h)
 	config.Labels = objects.HandleLabels(h, objects.RolePopulator)
 	config.Entrypoint = []string{guest.Path, kernel.Command, "-needs", "-socket", guest.ChannelSocket}
-	if _, err = e.create(ctx, "container", name, &config, c.HostConfig); err != nil {
+	if _, err = e.engine.CreateContainer(ctx, "container", name, &config, c.HostConfig); err != nil {
 		return found, err
 	}
-	if err = e.startContainer(ctx, name); err != nil {
+	if err = e.engine.StartContainer(ctx, name); err != nil {
 		return found, err
 	}
 	var ended dockerapi.ContainerInspect
-	err = await(ctx, "container "+name+" ends", proofLimit, func(ctx context.Context) (_ bool, err error) {
-		ended, err = e.lookUp(ctx, name)
+	err = engine.Await(ctx, "container "+name+" ends", proofLimit, func(ctx context.Context) (_ bool, err error) {
+		ended, err = e.engine.Container(ctx, name)
 		return err == nil && !ended.State.Running, err
 	})
 	if err != nil {
 		return found, err
 	}
-	said, complaints, err := e.saidBy(ctx, name)
+	said, complaints, err := e.engine.Output(ctx, name)
 	if err == nil && json.Unmarshal(said, &found) != nil {
 		err = fmt.Errorf("the diagnostic program ended with exit code %d, out of memory %t, and said %q: "+
 			"a runtime with its own kernel may need more memory_mb and pids_limit", ended.State.ExitCode,
 			ended.State.OOMKilled, bytes.TrimSpace(append(said, complaints...)))
 	}
 	return found, err
-}
-
-// saidBy returns the output of a container.
-func (e *Executor) saidBy(ctx context.Context, name string) (stdout, stderr []byte, err error) {
-	var out, problems bytes.Buffer
-	err = e.do(ctx, read("read the output of", name), func(ctx context.Context) error {
-		logs, err := e.api.ContainerLogs(ctx, name, dockerapi.LogsOptions{ShowStdout: true, ShowStderr: true})
-		if err != nil {
-			return err
-		}
-		defer logs.Close()
-		out.Reset()
-		problems.Reset()
-		_, err = dockerapi.StdCopy(&out, &problems, logs)
-		return err
-	})
-	return out.Bytes(), problems.Bytes(), err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -69,8 +70,8 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 	if err != nil {
 		return err
 	}
-	env := environ(spec, out, names.nameOf(program.identityOf(spec)))
-	shown, err := e.admitChannel(ctx, spec.Handle, names.with(program.identityOf(spec), env["HOME"]))
+	env := environ(spec, out, names.nameOf(program.IdentityOf(spec)))
+	shown, err := e.admitChannel(ctx, spec.Handle, names.with(program.IdentityOf(spec), env["HOME"]))
 	if err != nil {
 		return err
 	}
@@ -79,15 +80,15 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 
 // prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: errMade if the container
 // exists.
-func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s volumeTemplate, p program, err error) {
-	if p, err = e.guestFor(ctx, spec.Instance); err != nil { // cached after the first call
+func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s volumeTemplate, p engine.Program, err error) {
+	if p, err = e.engine.GuestFor(ctx, spec.Instance); err != nil { // cached after the first call
 		return s, p, err
 	}
 	var made, noImage, noGuest error
 	var img dockerapi.ImageInspect
 	var looks sync.WaitGroup
-	looks.Go(func() { _, made = e.lookUp(ctx, objects.SandboxName(spec.Handle)) })
-	looks.Go(func() { img, noImage = e.findImage(ctx, spec.Image, spec.Instance) })
+	looks.Go(func() { _, made = e.engine.Container(ctx, objects.SandboxName(spec.Handle)) })
+	looks.Go(func() { img, noImage = e.engine.FindImage(ctx, spec.Image, spec.Instance) })
 	looks.Go(func() {
 		noGuest = e.findGuest(ctx,
 			newVolumeTemplate(objects.EnvironmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
@@ -96,7 +97,7 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 	switch {
 	case made == nil:
 		return s, p, errMade
-	case !isCode(made, sandbox.NotFound):
+	case sandbox.CodeOf(made) != sandbox.NotFound:
 		return s, p, made
 	}
 	return newVolumeTemplate(objects.EnvironmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
@@ -114,8 +115,8 @@ type parts struct {
 
 // discardPopulator removes a used populator. If that fails, Kill removes it.
 func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
-	if err := e.removeContainer(ctx, objects.PopulatorName(h)); err != nil {
-		e.log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its sandbox",
+	if err := e.engine.RemoveContainer(ctx, objects.PopulatorName(h)); err != nil {
+		e.engine.Log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its sandbox",
 			"sandbox", h.SandboxID, "error", err)
 	}
 }
@@ -124,19 +125,19 @@ func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
 // specification's engine, without the engine's slowest request on every spawn.
 func (e *Executor) findGuest(ctx context.Context, s volumeTemplate) error {
 	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
-	_, err := e.findVolume(ctx, s.volume(), labels)
-	if isCode(err, sandbox.NotFound) { // pruned as unused
-		if err := e.confirm(ctx, s.ref.Instance); err != nil {
+	_, err := e.engine.Volume(ctx, s.volume(), labels)
+	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
+		if err := e.engine.Confirm(ctx, s.ref.Instance); err != nil {
 			return err
 		}
-		return e.ensureVolume(ctx, s.volume(), labels)
+		return e.engine.EnsureVolume(ctx, s.volume(), labels)
 	}
 	return err
 }
 
 func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, end time.Time, p parts) error {
 	name := objects.SandboxName(spec.Handle)
-	ends, err := e.endsAt(ctx, spec.Instance, end)
+	ends, err := e.engine.EndsAt(ctx, spec.Instance, end)
 	if err != nil {
 		return err
 	}
@@ -144,8 +145,8 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
 	}
-	id, err := e.create(ctx, "container", name, config, hostConfig(spec, p))
-	if isCode(err, sandbox.Conflict) { // another caller creates it
+	id, err := e.engine.CreateContainer(ctx, "container", name, config, hostConfig(spec, p))
+	if sandbox.CodeOf(err) == sandbox.Conflict { // another caller creates it
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
@@ -160,9 +161,9 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 
 // join waits for and starts the container that another caller creates: its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
-	return await(ctx, "container "+objects.SandboxName(h)+" is made", changeLimit, func(ctx context.Context) (bool, error) {
+	return engine.Await(ctx, "container "+objects.SandboxName(h)+" is made", engine.ChangeLimit, func(ctx context.Context) (bool, error) {
 		c, err := e.inspect(ctx, h)
-		if isCode(err, sandbox.NotFound) {
+		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
 		if err == nil {
@@ -192,7 +193,7 @@ func checkSpec(spec driver.SandboxSpec) error {
 
 // bringUp makes an existing sandbox accept commands, whatever state an earlier call left.
 func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-	switch stateOf(c.State) {
+	switch engine.StateOf(c.State) {
 	case sandbox.StateRunning:
 		return nil
 	case sandbox.StateStopped:
@@ -209,8 +210,8 @@ func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.Con
 }
 
 func (e *Executor) start(ctx context.Context, h driver.Handle) error {
-	err := e.startContainer(ctx, objects.SandboxName(h))
-	if !isCode(err, sandbox.NotFound) {
+	err := e.engine.StartContainer(ctx, objects.SandboxName(h))
+	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
 	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
@@ -232,7 +233,7 @@ func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s v
 		return err
 	}
 	err := e.createPopulator(ctx, h, s, mounts)
-	if isCode(err, sandbox.NotFound) { // the template was removed, or the image changed after Provision
+	if sandbox.CodeOf(err) == sandbox.NotFound { // the template was removed, or the image changed after Provision
 		if err = e.ensureTemplate(ctx, s); err == nil {
 			err = e.createPopulator(ctx, h, s, mounts)
 		}
@@ -246,11 +247,11 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	var making sync.WaitGroup
 	for i, m := range own {
 		labels := objects.WithLeaseLabels(m.VolumeOptions.Labels, spec)
-		making.Go(func() { failed[i] = e.ensureSizedVolume(ctx, m.Source, labels, confine.VolumeSize(spec)) })
+		making.Go(func() { failed[i] = e.engine.EnsureSizedVolume(ctx, m.Source, labels, confine.VolumeSize(spec)) })
 	}
 	if pooled(spec) {
 		making.Go(func() {
-			failed[len(own)] = e.ensureVolume(ctx, objects.LeaseVolume(spec.Handle), objects.HandleLabels(spec.Handle, objects.RoleLease))
+			failed[len(own)] = e.engine.EnsureVolume(ctx, objects.LeaseVolume(spec.Handle), objects.HandleLabels(spec.Handle, objects.RoleLease))
 		})
 	}
 	making.Wait()
@@ -265,22 +266,22 @@ var errMade = errors.New("the container was created meanwhile")
 func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volumeTemplate,
 	mounts []dockerapi.Mount) error {
 	name := objects.PopulatorName(h)
-	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
-		_, err := e.lookUp(ctx, objects.SandboxName(h))
+	return engine.Await(ctx, "carrier "+name+" is gone", engine.ChangeLimit, func(ctx context.Context) (bool, error) {
+		_, err := e.engine.Container(ctx, objects.SandboxName(h))
 		if err == nil {
 			return false, errMade
 		}
-		if !isCode(err, sandbox.NotFound) {
+		if sandbox.CodeOf(err) != sandbox.NotFound {
 			return false, err
 		}
-		_, err = e.create(ctx, "carrier", name,
+		_, err = e.engine.CreateContainer(ctx, "carrier", name,
 			&dockerapi.ContainerConfig{
 				Image:      s.reference(),
 				Entrypoint: []string{guest.Path},
 				Labels:     objects.HandleLabels(h, objects.RolePopulator),
 			}, &dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"})
-		if isCode(err, sandbox.Conflict) {
-			return false, e.removeContainer(ctx, name)
+		if sandbox.CodeOf(err) == sandbox.Conflict {
+			return false, e.engine.RemoveContainer(ctx, name)
 		}
 		return err == nil, err
 	})
@@ -289,18 +290,9 @@ func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volum
 // sandboxMounts are the volumes of a sandbox: the shared guest volume, and its own two.
 func sandboxMounts(h driver.Handle, s volumeTemplate) []dockerapi.Mount {
 	return []dockerapi.Mount{
-		volumeMount(s.volume(), guest.Dir, objects.EnvironmentLabels(s.ref, objects.RoleGuest)),
-		volumeMount(objects.WorkspaceVolume(h), "/workspace", objects.HandleLabels(h, objects.RoleWorkspace)),
-		volumeMount(objects.DataVolume(h), "/data", objects.HandleLabels(h, objects.RoleData)),
-	}
-}
-
-func volumeMount(name, target string, labels map[string]string) dockerapi.Mount {
-	return dockerapi.Mount{
-		Type:          dockerapi.MountTypeVolume,
-		Source:        name,
-		Target:        target,
-		VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels},
+		engine.VolumeMount(s.volume(), guest.Dir, objects.EnvironmentLabels(s.ref, objects.RoleGuest)),
+		engine.VolumeMount(objects.WorkspaceVolume(h), "/workspace", objects.HandleLabels(h, objects.RoleWorkspace)),
+		engine.VolumeMount(objects.DataVolume(h), "/data", objects.HandleLabels(h, objects.RoleData)),
 	}
 }
 
@@ -320,7 +312,7 @@ func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockera
 	if err != nil {
 		return nil, err
 	}
-	command, err := keepCommand(spec, ends, p.template.guest.identityOf(spec))
+	command, err := keepCommand(spec, ends, p.template.guest.IdentityOf(spec))
 	if err != nil {
 		return nil, err
 	}
@@ -395,6 +387,6 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	}
 	h.Mounts = append(h.Mounts, p.shown...)
 	p.out.apply(h)
-	confine.Apply(h, spec, p.template.guest.identityOf(spec), p.template.guest.seccomp)
+	confine.Apply(h, spec, p.template.guest.IdentityOf(spec), p.template.guest.Seccomp)
 	return h
 }

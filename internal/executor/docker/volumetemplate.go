@@ -11,10 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	cerrdefs "github.com/containerd/errdefs"
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -25,26 +24,22 @@ import (
 type volumeTemplate struct {
 	ref   driver.EnvironmentRef
 	image dockerapi.ImageInspect // the image of the sandboxes
-	guest program
+	guest engine.Program
 	mode  int64 // of the guest
 	hash  string
 }
 
-// guestMode lets a sandbox execute the guest but not read it; its shells execute it to report their state.
-// Runtimes with their own kernel (gVisor) can only execute readable files: readableMode.
-const (
-	guestMode    = 0o711
-	readableMode = 0o755
-)
+// readableMode is the guest's mode for runtimes with their own kernel (gVisor), which execute readable files only.
+const readableMode = 0o755
 
 // newVolumeTemplate returns the template for sandboxes with a confinement.
-func newVolumeTemplate(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p program,
+func newVolumeTemplate(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p engine.Program,
 	c sandbox.Confinement) volumeTemplate {
-	s := volumeTemplate{ref: ref, image: img, guest: p, mode: guestMode}
-	if !usual(p.runtimeOf(c)) {
+	s := volumeTemplate{ref: ref, image: img, guest: p, mode: engine.GuestMode}
+	if !engine.UsualRuntime(p.RuntimeOf(c)) {
 		s.mode = readableMode
 	}
-	s.hash = objects.Hash(p.hash, img.ID, fmt.Sprintf("root:%o", s.mode))
+	s.hash = objects.Hash(p.Hash, img.ID, fmt.Sprintf("root:%o", s.mode))
 	return s
 }
 
@@ -55,8 +50,8 @@ func (s volumeTemplate) reference() string {
 
 // volume is named by content.
 func (s volumeTemplate) volume() string {
-	hash := s.guest.hash
-	if s.mode != guestMode {
+	hash := s.guest.Hash
+	if s.mode != engine.GuestMode {
 		hash = objects.Hash(hash, strconv.FormatInt(s.mode, 8))
 	}
 	return objects.GuestVolume(s.ref, hash)
@@ -64,7 +59,7 @@ func (s volumeTemplate) volume() string {
 
 // ensureTemplate creates the template image unless the engine has it.
 func (e *Executor) ensureTemplate(ctx context.Context, s volumeTemplate) error {
-	there, err := e.findOwnImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate))
+	there, err := e.engine.FindOwnImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate))
 	if there || err != nil {
 		return err
 	}
@@ -77,49 +72,7 @@ func (e *Executor) ensureTemplate(ctx context.Context, s volumeTemplate) error {
 	if err := e.writeTemplate(ctx, s, spool); err != nil {
 		return err
 	}
-	return e.importTemplate(ctx, s, spool)
-}
-
-// findOwnImage reports whether the engine has one of our images. Errors: as checkLabels.
-func (e *Executor) findOwnImage(ctx context.Context, reference string, labels map[string]string) (bool, error) {
-	have, err := e.inspectImage(ctx, reference)
-	if isCode(err, sandbox.NotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, e.checkLabels("image", reference, labelsOf(have), labels)
-}
-
-func (e *Executor) importTemplate(ctx context.Context, s volumeTemplate, content io.ReadSeeker) error {
-	return e.importImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate), content)
-}
-
-// importImage creates an image with one layer, a tar stream.
-func (e *Executor) importImage(ctx context.Context, reference string, labels map[string]string,
-	content io.ReadSeeker) error {
-	opts := dockerapi.ImageImportOptions{Message: labels[objects.LabelRole] + " of ledger " + labels[objects.LabelLedger]}
-	for k, v := range labels {
-		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
-	}
-	r := change("import image", reference, sandbox.ReasonCreationFailed)
-	r.limit = importLimit
-	return e.do(ctx, r, func(ctx context.Context) error {
-		if _, err := content.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		answer, err := e.api.ImageImport(ctx, dockerapi.ImageImportSource{Source: content, SourceName: "-"}, reference, opts)
-		if err != nil {
-			return err
-		}
-		defer answer.Close()
-		// A failed import returns its error in the answer, after the status.
-		if err := dockerapi.Finish(answer); err != nil {
-			return fmt.Errorf("%w: %w", cerrdefs.ErrInternal, err)
-		}
-		return nil
-	})
+	return e.engine.ImportImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate), spool)
 }
 
 // writeTemplate writes the content of the template image as a tar stream.
@@ -127,7 +80,7 @@ func (e *Executor) writeTemplate(ctx context.Context, s volumeTemplate, out io.W
 	tw := tar.NewWriter(out)
 	headers := []tar.Header{
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(guest.Dir, "/") + "/", Mode: 0o755},
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: s.mode, Size: int64(len(s.guest.binary))},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: s.mode, Size: int64(len(s.guest.Binary))},
 	}
 	for _, root := range sandbox.Roots {
 		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755})
@@ -137,7 +90,7 @@ func (e *Executor) writeTemplate(ctx context.Context, s volumeTemplate, out io.W
 			return spoolError(s, err)
 		}
 		if h.Typeflag == tar.TypeReg {
-			if _, err := tw.Write(s.guest.binary); err != nil {
+			if _, err := tw.Write(s.guest.Binary); err != nil {
 				return spoolError(s, err)
 			}
 		}
@@ -160,9 +113,9 @@ func spoolError(s volumeTemplate, err error) error {
 // change.
 func (e *Executor) withImage(ctx context.Context, s volumeTemplate, read func(container, object string) error) error {
 	object := "a container of " + s.image.ID
-	made, err := fetch(ctx, e, change("create", object, sandbox.ReasonCreationFailed),
+	made, err := engine.Fetch(ctx, e.engine, engine.Change("create", object, sandbox.ReasonCreationFailed),
 		func(ctx context.Context) (dockerapi.ContainerCreateResponse, error) {
-			return e.api.ContainerCreate(ctx, &dockerapi.ContainerConfig{
+			return e.engine.API.ContainerCreate(ctx, &dockerapi.ContainerConfig{
 				Image: s.image.ID, Entrypoint: []string{guest.Path}, Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
 			}, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, "")
 		})
@@ -170,8 +123,8 @@ func (e *Executor) withImage(ctx context.Context, s volumeTemplate, read func(co
 		return err
 	}
 	defer func() {
-		if err := e.removeContainer(context.WithoutCancel(ctx), made.ID); err != nil {
-			e.log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its environment",
+		if err := e.engine.RemoveContainer(context.WithoutCancel(ctx), made.ID); err != nil {
+			e.engine.Log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its environment",
 				"environment", s.ref.EnvironmentID, "container", made.ID, "error", err)
 		}
 	}()
@@ -182,17 +135,17 @@ func (e *Executor) withImage(ctx context.Context, s volumeTemplate, read func(co
 func (e *Executor) copyRoots(ctx context.Context, s volumeTemplate, tw *tar.Writer) error {
 	return e.withImage(ctx, s, func(container, object string) error {
 		for _, root := range sandbox.Roots {
-			r := read("copy "+root+" of", object)
-			r.limit = importLimit
-			err := e.do(ctx, r, func(ctx context.Context) error {
-				content, _, err := e.api.CopyFromContainer(ctx, container, root+"/.")
+			r := engine.Read("copy "+root+" of", object)
+			r.Limit = engine.ImportLimit
+			err := e.engine.Do(ctx, r, func(ctx context.Context) error {
+				content, _, err := e.engine.API.CopyFromContainer(ctx, container, root+"/.")
 				if err != nil {
 					return err
 				}
 				defer content.Close()
 				return s.reown(content, tw, root[1:])
 			})
-			if err != nil && !isCode(err, sandbox.NotFound) {
+			if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 				return err
 			}
 		}

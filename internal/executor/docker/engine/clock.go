@@ -1,4 +1,4 @@
-package docker
+package engine
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
@@ -27,8 +26,8 @@ const (
 type engineClock struct{ said, at time.Time }
 
 // noteClock stores the engine's clock from its answer. asked is when the request was sent.
-func (e *Executor) noteClock(info dockerapi.Info, asked time.Time) {
-	said := parseTime(info.SystemTime)
+func (e *Engine) noteClock(info dockerapi.Info, asked time.Time) {
+	said := ParseTime(info.SystemTime)
 	if said.IsZero() {
 		return
 	}
@@ -38,12 +37,12 @@ func (e *Executor) noteClock(info dockerapi.Info, asked time.Time) {
 }
 
 // engineTime returns the time by an engine's clock.
-func (e *Executor) engineTime(ctx context.Context, instance string) (time.Time, error) {
+func (e *Engine) engineTime(ctx context.Context, instance string) (time.Time, error) {
 	now, ok := e.knownTime(instance)
 	if ok {
 		return now, nil
 	}
-	if err := e.confirm(ctx, instance); err != nil {
+	if err := e.Confirm(ctx, instance); err != nil {
 		return now, err
 	}
 	if now, ok = e.knownTime(instance); !ok {
@@ -52,7 +51,7 @@ func (e *Executor) engineTime(ctx context.Context, instance string) (time.Time, 
 	return now, nil
 }
 
-func (e *Executor) knownTime(instance string) (time.Time, bool) {
+func (e *Engine) knownTime(instance string) (time.Time, bool) {
 	e.mu.Lock()
 	c, ok := e.clocks[instance]
 	e.mu.Unlock()
@@ -60,34 +59,34 @@ func (e *Executor) knownTime(instance string) (time.Time, bool) {
 	passed := now.Sub(c.at)                             // by a monotonic clock
 	stepped := now.Round(0).Sub(c.at.Round(0)) - passed // by the wall clock
 	limit := clockAge
-	if e.isLocal() {
+	if e.IsLocal() {
 		limit = localClockAge
 	}
 	return c.said.Add(passed), ok && passed < limit && stepped.Abs() < clockStep
 }
 
-// isLocal reports whether the engine's socket is a file on this machine.
-func (e *Executor) isLocal() bool { return strings.HasPrefix(e.api.DaemonHost(), "unix://") }
+// IsLocal reports whether the engine's socket is a file on this machine.
+func (e *Engine) IsLocal() bool { return strings.HasPrefix(e.API.DaemonHost(), "unix://") }
 
-// endOf returns the deadline of a specification on this machine's clock. Call it as soon as the specification
-// arrives.
-func endOf(spec driver.SandboxSpec) time.Time {
-	if spec.AsOf.IsZero() {
-		return spec.Deadline
-	}
-	return time.Now().Add(spec.Deadline.Sub(spec.AsOf))
-}
-
-// endsAt encodes for process 1 when its sandbox ends: at end, by this machine's clock.
-func (e *Executor) endsAt(ctx context.Context, instance string, end time.Time) (wire.Ends, error) {
+// EndsAt encodes for process 1 when its sandbox ends: at end, by this machine's clock.
+func (e *Engine) EndsAt(ctx context.Context, instance string, end time.Time) (wire.Ends, error) {
 	now, err := e.engineTime(ctx, instance)
 	if err != nil {
 		return wire.Ends{}, err
 	}
 	left := time.Until(end)
 	ends := wire.Ends{At: now.Add(left).UTC(), Left: left}
-	if e.isLocal() {
+	if e.IsLocal() {
 		ends.Boot, ends.SinceBoot = bootOfHost(left)
 	}
 	return ends, nil
+}
+
+// ParseTime parses a time of the engine. Its zero is the year 1.
+func ParseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || t.Year() <= 1 {
+		return time.Time{}
+	}
+	return t.UTC()
 }

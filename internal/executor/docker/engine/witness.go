@@ -1,4 +1,4 @@
-package docker
+package engine
 
 import (
 	"context"
@@ -17,7 +17,16 @@ import (
 // change labels of volumes, and can list volumes by label. A higher one is created before the lower ones are
 // removed.
 
-var _ driver.Witnesser = (*Executor)(nil)
+// Witnesses are the witnesses of ledgers on an engine. They implement driver.Witnesser.
+type Witnesses struct {
+	engine *Engine
+
+	mu sync.Mutex // guards what follows
+	// numbers are the known witnesses of engines, in order. The last one must exist.
+	numbers map[witnessed][]int64
+}
+
+var _ driver.Witnesser = (*Witnesses)(nil)
 
 func witnessVolume(ledgerID string, n int64) string {
 	return "sandbox-" + ledgerID + "-witness-" + strconv.FormatInt(n, 10)
@@ -31,53 +40,53 @@ func witnessLabels(ledgerID, instance string) map[string]string {
 type witnessed struct{ ledgerID, instance string }
 
 // Witness implements driver.Witnesser.
-func (e *Executor) Witness(ctx context.Context, ledgerID, instance string) (int64, error) {
-	numbers, err := e.witnesses(ctx, ledgerID, instance)
+func (w *Witnesses) Witness(ctx context.Context, ledgerID, instance string) (int64, error) {
+	numbers, err := w.witnesses(ctx, ledgerID, instance)
 	if err != nil || len(numbers) == 0 {
 		return 0, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	of := witnessed{ledgerID, instance}
-	e.numbers[of] = slices.Compact(slices.Sorted(slices.Values(append(numbers, e.numbers[of]...))))
+	w.numbers[of] = slices.Compact(slices.Sorted(slices.Values(append(numbers, w.numbers[of]...))))
 	return slices.Max(numbers), nil
 }
 
 // LeaveWitness implements driver.Witnesser. It keeps the previous number, so that no caller waits for its
 // removal. The next call removes it, and retries failed removals.
-func (e *Executor) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
+func (w *Witnesses) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	if err := objects.CheckLedger(ledgerID, instance); err != nil {
 		return err
 	}
 	of := witnessed{ledgerID, instance}
-	e.mu.Lock()
-	known := slices.Clone(e.numbers[of])
-	e.mu.Unlock()
+	w.mu.Lock()
+	known := slices.Clone(w.numbers[of])
+	w.mu.Unlock()
 	var removed []int64
 	var removing sync.WaitGroup
 	if len(known) > 1 {
-		removing.Go(func() { removed = e.removeWitnesses(ctx, of, known[:len(known)-1]) })
+		removing.Go(func() { removed = w.removeWitnesses(ctx, of, known[:len(known)-1]) })
 	}
-	err := e.ensureVolume(ctx, witnessVolume(ledgerID, n), witnessLabels(ledgerID, instance))
+	err := w.engine.EnsureVolume(ctx, witnessVolume(ledgerID, n), witnessLabels(ledgerID, instance))
 	removing.Wait()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	left := slices.DeleteFunc(slices.Clone(e.numbers[of]), func(n int64) bool { return slices.Contains(removed, n) })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(w.numbers[of]), func(n int64) bool { return slices.Contains(removed, n) })
 	if err == nil {
 		left = append(left, n)
 	}
-	e.numbers[of] = slices.Compact(slices.Sorted(slices.Values(left)))
+	w.numbers[of] = slices.Compact(slices.Sorted(slices.Values(left)))
 	return err
 }
 
 // removeWitnesses removes numbers and returns those that are gone. The caller knows that they are the
 // ledger's: it created them or found them by label.
-func (e *Executor) removeWitnesses(ctx context.Context, of witnessed, numbers []int64) (removed []int64) {
+func (w *Witnesses) removeWitnesses(ctx context.Context, of witnessed, numbers []int64) (removed []int64) {
 	for _, n := range numbers {
 		name := witnessVolume(of.ledgerID, n)
-		err := e.tryRemoveVolume(ctx, name)
-		if err != nil && !isCode(err, sandbox.NotFound) { // NotFound: another replica removed it first
-			e.log.Warn("docker: an older witness of the ledger could not be removed; the next witness retries this",
+		err := w.engine.TryRemoveVolume(ctx, name)
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound { // NotFound: another replica removed it first
+			w.engine.Log.Warn("docker: an older witness of the ledger could not be removed; the next witness retries this",
 				"volume", name, "error", err)
 			continue
 		}
@@ -87,18 +96,18 @@ func (e *Executor) removeWitnesses(ctx context.Context, of witnessed, numbers []
 }
 
 // RemoveWitness implements driver.Witnesser.
-func (e *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
-	numbers, err := e.witnesses(ctx, ledgerID, instance)
+func (w *Witnesses) RemoveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
+	numbers, err := w.witnesses(ctx, ledgerID, instance)
 	if err != nil {
 		return err
 	}
 	above := func(m int64) bool { return m > n }
 	of := witnessed{ledgerID, instance}
-	e.mu.Lock()
-	e.numbers[of] = slices.DeleteFunc(e.numbers[of], func(m int64) bool { return !above(m) })
-	e.mu.Unlock()
+	w.mu.Lock()
+	w.numbers[of] = slices.DeleteFunc(w.numbers[of], func(m int64) bool { return !above(m) })
+	w.mu.Unlock()
 	for _, m := range slices.DeleteFunc(numbers, above) {
-		if err := e.removeVolume(ctx, witnessVolume(ledgerID, m), witnessLabels(ledgerID, instance)); err != nil {
+		if err := w.engine.RemoveVolume(ctx, witnessVolume(ledgerID, m), witnessLabels(ledgerID, instance)); err != nil {
 			return err
 		}
 	}
@@ -106,11 +115,11 @@ func (e *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string,
 }
 
 // witnesses returns the numbers of a ledger that an engine has.
-func (e *Executor) witnesses(ctx context.Context, ledgerID, instance string) ([]int64, error) {
+func (w *Witnesses) witnesses(ctx context.Context, ledgerID, instance string) ([]int64, error) {
 	if err := objects.CheckLedger(ledgerID, instance); err != nil {
 		return nil, err
 	}
-	found, err := e.listVolumes(ctx, "the witness of ledger", ledgerID, objects.Filter(witnessLabels(ledgerID, instance)))
+	found, err := w.engine.ListVolumes(ctx, "the witness of ledger", ledgerID, objects.Filter(witnessLabels(ledgerID, instance)))
 	if err != nil {
 		return nil, err
 	}
@@ -126,17 +135,17 @@ func (e *Executor) witnesses(ctx context.Context, ledgerID, instance string) ([]
 
 // recognize returns an error if the engine has the right id but lacks the latest number that it must have.
 // Errors: Unavailable, with ReasonOtherInstance.
-func (e *Executor) recognize(ctx context.Context, instance string) error {
-	e.mu.Lock()
+func (w *Witnesses) recognize(ctx context.Context, instance string) error {
+	w.mu.Lock()
 	wanted := make(map[string]int64, 1)
-	for of, numbers := range e.numbers {
+	for of, numbers := range w.numbers {
 		if of.instance == instance && len(numbers) > 0 {
 			wanted[of.ledgerID] = slices.Max(numbers)
 		}
 	}
-	e.mu.Unlock()
+	w.mu.Unlock()
 	for ledgerID, n := range wanted {
-		numbers, err := e.witnesses(ctx, ledgerID, instance)
+		numbers, err := w.witnesses(ctx, ledgerID, instance)
 		if err != nil {
 			return err
 		}
@@ -144,7 +153,7 @@ func (e *Executor) recognize(ctx context.Context, instance string) error {
 			return sandbox.Errorf(sandbox.Unavailable, "docker: the engine at %s has the id %s but not the volume %s, which "+
 				"this "+
 				"ledger created there: it is a clone or an older copy, or its volumes were removed; connect to the right engine",
-				e.api.DaemonHost(), instance, witnessVolume(ledgerID, n)).WithReason(sandbox.ReasonOtherInstance)
+				w.engine.API.DaemonHost(), instance, witnessVolume(ledgerID, n)).WithReason(sandbox.ReasonOtherInstance)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package docker
+package engine
 
 import (
 	"context"
@@ -16,35 +16,35 @@ import (
 // Deadlines of one request to the engine. They only matter for an engine that hangs: under load a start takes
 // seconds.
 const (
-	readLimit = 15 * time.Second
-	// listedLimit limits the inspection of each container of a list, which takes under a millisecond.
-	listedLimit = 5 * time.Second
-	changeLimit = 60 * time.Second
-	importLimit = 10 * time.Minute
+	ReadLimit = 15 * time.Second
+	// ListedLimit limits the inspection of each container of a list, which takes under a millisecond.
+	ListedLimit = 5 * time.Second
+	ChangeLimit = 60 * time.Second
+	ImportLimit = 10 * time.Minute
 )
 
-// request describes one request to the engine, for its deadline and its errors.
-type request struct {
+// Request describes one request to the engine, for its deadline and its errors.
+type Request struct {
 	verb, object string
-	limit        time.Duration
+	Limit        time.Duration
 	// changes: if the answer is lost, the outcome is unknown.
 	changes bool
 	// reason is the reason of errors that the engine itself returns.
-	reason sandbox.Reason
+	Reason sandbox.Reason
 	// waits: the engine mainly waits for the sandbox, so the request needs no slot.
-	waits bool
+	Waits bool
 	// once: do not repeat it after an internal error of the engine, which may have carried it out.
 	once bool
 	// late: no caller waits for it, so it comes after others.
-	late bool
+	Late bool
 }
 
-func read(verb, object string) request {
-	return request{verb: verb, object: object, limit: readLimit}
+func Read(verb, object string) Request {
+	return Request{verb: verb, object: object, Limit: ReadLimit}
 }
 
-func change(verb, object string, reason sandbox.Reason) request {
-	return request{verb: verb, object: object, limit: changeLimit, changes: true, reason: reason}
+func Change(verb, object string, reason sandbox.Reason) Request {
+	return Request{verb: verb, object: object, Limit: ChangeLimit, changes: true, Reason: reason}
 }
 
 // An engine answers 500 both for transient and for permanent failures. So such a request is repeated a few
@@ -55,9 +55,9 @@ const (
 	pauseGrows = 5 // factor after each attempt
 )
 
-// do makes one request, repeats it after internal errors of the engine, and classifies its error. call must
+// Do makes one request, repeats it after internal errors of the engine, and classifies its error. call must
 // be idempotent unless r.once.
-func (e *Executor) do(ctx context.Context, r request, call func(context.Context) error) error {
+func (e *Engine) Do(ctx context.Context, r Request, call func(context.Context) error) error {
 	var first error
 	pause := firstPause
 	for n := 1; ; n++ {
@@ -87,37 +87,37 @@ func withFirst(err, first error) error {
 }
 
 // try makes a request once, within a slot and its deadline.
-func (e *Executor) try(ctx context.Context, r request, call func(context.Context) error) error {
+func (e *Engine) try(ctx context.Context, r Request, call func(context.Context) error) error {
 	leave := func(bool) {}
-	if !r.waits {
+	if !r.Waits {
 		var err error
-		if leave, err = e.lanes.enter(ctx, r.object, r.late); err != nil {
+		if leave, err = e.lanes.enter(ctx, r.object, r.Late); err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not sent, because too many requests are in progress: %w",
 				r.verb, r.object, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.limit)
+	ctx, cancel := context.WithTimeout(ctx, r.Limit)
 	defer cancel()
 	err := call(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		_ = e.api.Close() // closes idle connections only: they may be as dead as the one that was used
+		_ = e.API.Close() // closes idle connections only: they may be as dead as the one that was used
 	}
 	leave(ctx.Err() == nil)
-	return r.classify(err)
+	return r.Classify(err)
 }
 
-// fetch is do for requests with an answer.
-func fetch[T any](ctx context.Context, e *Executor, r request, call func(context.Context) (T, error)) (T, error) {
+// Fetch is do for requests with an answer.
+func Fetch[T any](ctx context.Context, e *Engine, r Request, call func(context.Context) (T, error)) (T, error) {
 	var answer T
-	err := e.do(ctx, r, func(ctx context.Context) (err error) {
+	err := e.Do(ctx, r, func(ctx context.Context) (err error) {
 		answer, err = call(ctx)
 		return err
 	})
 	return answer, err
 }
 
-// classify gives an error of the client a code. errors.Is still finds the cause.
-func (r request) classify(err error) error {
+// Classify gives an error of the client a code. errors.Is still finds the cause.
+func (r Request) Classify(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (r request) classify(err error) error {
 		return fail(sandbox.Unavailable, "")
 	case cerrdefs.IsInternal(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err),
 		cerrdefs.IsNotImplemented(err):
-		return sandbox.Errorf(sandbox.Failed, "docker: %s %s: %w", r.verb, r.object, err).WithReason(r.reason)
+		return sandbox.Errorf(sandbox.Failed, "docker: %s %s: %w", r.verb, r.object, err).WithReason(r.Reason)
 	case r.changes && wasSent(err):
 		return fail(sandbox.UnknownOutcome, " (the answer was lost; retry)")
 	default:
@@ -154,9 +154,9 @@ func wasSent(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// await polls until a condition holds, for work of the engine that has no notification. Errors: those of
+// Await polls until a condition holds, for work of the engine that has no notification. Errors: those of
 // done, and Timeout.
-func await(ctx context.Context, what string, limit time.Duration, done func(context.Context) (bool, error)) error {
+func Await(ctx context.Context, what string, limit time.Duration, done func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	const first, last = 5 * time.Millisecond, 200 * time.Millisecond
