@@ -82,7 +82,7 @@ var auditRules = []auditRule{
 		finding: when(func(a audited) bool { return a.host().PidsLimit == nil || *a.host().PidsLimit <= 0 },
 			"it may have any number of processes"),
 	},
-	{number: "5.30", title: "on no network, or only on its own", finding: networks},
+	{number: "5.30", title: "on no network, or only on its own", finding: otherNetworks},
 	{
 		number: "5.31",
 		title:  "not in the host's user namespace by exception",
@@ -295,8 +295,8 @@ func healthCheck(a audited) string {
 	return ""
 }
 
-// networks finds every network except "none" and the sandbox's own.
-func networks(a audited) string {
+// otherNetworks finds every network except "none" and the sandbox's own.
+func otherNetworks(a audited) string {
 	var found []string
 	own := objects.NetworkName(driver.Handle{
 		LedgerID:  a.container.Config.Labels[objects.LabelLedger],
@@ -403,4 +403,9 @@ func pings(a audited) string {
 		}
 	}
 	return ""
+}
+
+// hasNetwork reports whether a sandbox's container was created with its own network.
+func hasNetwork(c dockerapi.ContainerInspect) bool {
+	return c.HostConfig != nil && !c.HostConfig.NetworkMode.IsNone()
 }

@@ -45,7 +45,7 @@ func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 }
 
 func (e *Executor) dependentNetworks(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
-	found, err := e.networksOf(ctx,
+	found, err := e.networks.List(ctx,
 		map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleNetwork)})
 	var list []driver.Dependent
 	for _, n := range found {
@@ -161,7 +161,7 @@ func (e *Executor) removeDependentNetwork(ctx context.Context, l driver.Dependen
 		if err := e.engine.CheckLabels("network", n.Name, n.Labels, objects.DependentLabels(l)); err != nil {
 			return err
 		}
-		if err := e.removeNetwork(ctx, n); err != nil {
+		if err := e.networks.TryRemove(ctx, n); err != nil {
 			return err
 		}
 	}

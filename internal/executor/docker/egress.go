@@ -39,7 +39,7 @@ func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) 
 	case spec.UsesGateway():
 		return e.openGateway(ctx, spec)
 	case spec.Network == sandbox.NetworkFull:
-		name, err := e.openNetwork(ctx, spec)
+		name, err := e.networks.Open(ctx, spec)
 		return egressPath{network: name}, err
 	default:
 		return egressPath{}, nil

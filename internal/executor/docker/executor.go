@@ -24,6 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -45,7 +46,7 @@ type Config struct {
 	// Logins has the credentials for registries that images are pulled from; nil: none.
 	Logins engine.Logins
 	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
-	// DefaultNetworkPool. The range must not be in use on the engine's host or on networks that the host can
+	// networks.DefaultPool. The range must not be in use on the engine's host or on networks that the host can
 	// reach.
 	NetworkPool netip.Prefix
 }
@@ -57,9 +58,7 @@ type Executor struct {
 	engine   *engine.Engine
 	channels *channels
 	gateway  Gateway
-	pool     netip.Prefix // of subnets
-	// networking holds an element while a network is being created.
-	networking chan struct{}
+	networks *networks.Networks
 
 	mu             sync.Mutex                               // guards what follows
 	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
@@ -87,7 +86,7 @@ func Address(cfg Config) (string, error) { return dockerapi.Address(cfg.Host, cf
 // New returns an executor for the engine that cfg names. It does not connect. Errors: Invalid, if the
 // address, the context, the pool or a setting of gateways is not valid.
 func New(cfg Config) (*Executor, error) {
-	pool, err := checkPool(cfg.NetworkPool)
+	pool, err := networks.CheckPool(cfg.NetworkPool)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +102,7 @@ func New(cfg Config) (*Executor, error) {
 		Witnesses:      eng.Witnesses,
 		engine:         eng,
 		gateway:        cfg.Gateway,
-		pool:           pool,
-		networking:     make(chan struct{}, 1),
+		networks:       networks.New(eng, pool),
 		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
 		relays:         make(map[relayRef]*relayClient),
 		accounts:       make(map[string]imageAccounts),

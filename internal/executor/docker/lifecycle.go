@@ -197,7 +197,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		}
 	}
 	if h.Companion == "" && (err != nil || !dockerapi.NetworkMode(c.HostConfig.NetworkMode).IsNone()) {
-		if err := e.removeNetworks(ctx, objects.HandleLabels(h, objects.RoleNetwork)); err != nil {
+		if err := e.networks.Remove(ctx, objects.HandleLabels(h, objects.RoleNetwork)); err != nil {
 			return err
 		}
 	}

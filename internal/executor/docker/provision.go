@@ -113,7 +113,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removePopulators(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeNetworks(ctx, objects.EnvironmentLabels(ref, objects.RoleNetwork)); err != nil { // left by a crash
+	if err := e.networks.Remove(ctx, objects.EnvironmentLabels(ref, objects.RoleNetwork)); err != nil { // left by a crash
 		return err
 	}
 	if err := e.removeGuestVolumes(ctx, ref); err != nil { // first, so that nothing brings the gateway back

@@ -1,4 +1,5 @@
-package docker
+// Package networks gives each sandbox with network full a bridge of its own, and removes it.
+package networks
 
 import (
 	"context"
@@ -20,9 +21,9 @@ import (
 // pools end after some thirty networks. With one prefix for all subnets, the host's operator writes firewall
 // rules once. Engines isolate their bridges from each other.
 
-// DefaultNetworkPool provides the subnets of sandboxes with network full: 4096, in a part of 10.0.0.0/8 that
+// DefaultPool provides the subnets of sandboxes with network full: 4096, in a part of 10.0.0.0/8 that
 // neither engines nor common routers assign by default.
-var DefaultNetworkPool = netip.MustParsePrefix("10.213.0.0/16")
+var DefaultPool = netip.MustParsePrefix("10.213.0.0/16")
 
 // The size of one subnet, and the largest pool.
 const (
@@ -31,41 +32,54 @@ const (
 	maxPoolBits = 12 // 65,536 subnets
 )
 
+// Networks are the networks of sandboxes on an engine.
+type Networks struct {
+	engine *engine.Engine
+	pool   netip.Prefix // of subnets
+	// creating holds an element while a network is being created.
+	creating chan struct{}
+}
+
+// New returns the networks of an engine, with subnets from pool, as CheckPool returned it.
+func New(e *engine.Engine, pool netip.Prefix) *Networks {
+	return &Networks{engine: e, pool: pool, creating: make(chan struct{}, 1)}
+}
+
 // subnetTries limits the attempts if another caller, or a network that the engine does not list, took a
 // subnet first.
 const subnetTries = 64
 
-// ParseNetworkPool parses a pool for Config. Errors: Invalid.
-func ParseNetworkPool(text string) (netip.Prefix, error) {
+// ParsePool parses a pool for Config. Errors: Invalid.
+func ParsePool(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range, such as %s, not %q",
-			DefaultNetworkPool, text)
+			DefaultPool, text)
 	}
-	return checkPool(p)
+	return CheckPool(p)
 }
 
-// checkPool returns the pool to use. Errors: Invalid.
-func checkPool(p netip.Prefix) (netip.Prefix, error) {
+// CheckPool returns the pool to use: DefaultPool for the zero value. Errors: Invalid.
+func CheckPool(p netip.Prefix) (netip.Prefix, error) {
 	if p == (netip.Prefix{}) {
-		return DefaultNetworkPool, nil
+		return DefaultPool, nil
 	}
 	if !p.IsValid() || !p.Addr().Is4() || p.Bits() < maxPoolBits || p.Bits() > subnetBits {
 		return p, sandbox.Errorf(sandbox.Invalid, "the network pool must be an IPv4 range of /%d to /%d, such as %s, not %s",
-			maxPoolBits, subnetBits, DefaultNetworkPool, p)
+			maxPoolBits, subnetBits, DefaultPool, p)
 	}
 	return p.Masked(), nil
 }
 
-// openNetwork creates the network of a sandbox, or finds it, and returns its name. The engine refuses a
+// Open creates the network of a sandbox, or finds it, and returns its name. The engine refuses a
 // subnet that overlaps another, so callers on any machine may try concurrently. It creates networks one by
 // one anyway, and before 25.0 it can give one name to two concurrent callers. So this program creates one at
 // a time. Errors: CapacityExceeded if the pool is used up.
-func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (string, error) {
+func (ns *Networks) Open(ctx context.Context, spec driver.SandboxSpec) (string, error) {
 	h := spec.Handle
 	select {
-	case e.networking <- struct{}{}:
-		defer func() { <-e.networking }()
+	case ns.creating <- struct{}{}:
+		defer func() { <-ns.creating }()
 	case <-ctx.Done():
 		return "", sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: wait for the creation of other networks: %w",
 			h.SandboxID, ctx.Err())
@@ -73,23 +87,23 @@ func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (st
 	name, labels := objects.NetworkName(h), objects.WithLeaseLabels(objects.HandleLabels(h, objects.RoleNetwork), spec)
 	refused := make(map[netip.Prefix]error)
 	for range subnetTries {
-		all, err := engine.Fetch(ctx, e.engine, engine.Read("list networks for", name),
+		all, err := engine.Fetch(ctx, ns.engine, engine.Read("list networks for", name),
 			func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-				return e.engine.API.NetworkList(ctx, dockerapi.NetworkListOptions{})
+				return ns.engine.API.NetworkList(ctx, dockerapi.NetworkListOptions{})
 			})
 		if err != nil {
 			return "", err
 		}
 		for _, n := range all {
 			if n.Name == name {
-				return name, e.engine.CheckLabels("network", name, n.Labels, labels)
+				return name, ns.engine.CheckLabels("network", name, n.Labels, labels)
 			}
 		}
-		subnet, ok := freeSubnet(e.pool, taken(all, refused))
+		subnet, ok := freeSubnet(ns.pool, taken(all, refused))
 		if !ok {
 			break
 		}
-		err = e.createNetwork(ctx, name, subnet, labels)
+		err = ns.create(ctx, name, subnet, labels)
 		switch {
 		case err == nil:
 			return name, nil
@@ -105,14 +119,15 @@ func (e *Executor) openNetwork(ctx context.Context, spec driver.SandboxSpec) (st
 	}
 	return "", sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: the pool %s has no free subnet on engine "+
 		"%s; it has room for %d sandboxes with network full; end some, or set a larger --network-pool: %w",
-		h.SandboxID, e.pool, h.Instance, subnetsOf(e.pool), errors.Join(why...))
+		h.SandboxID, ns.pool, h.Instance, subnetsOf(ns.pool), errors.Join(why...))
 }
 
-func (e *Executor) createNetwork(ctx context.Context, name string, subnet netip.Prefix,
+func (ns *Networks) create(ctx context.Context, name string, subnet netip.Prefix,
 	labels map[string]string) error {
 	noIPv6 := false // a public address would be reachable from the sandbox
-	return e.engine.Do(ctx, engine.Change("create network", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		_, err := e.engine.API.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
+	r := engine.Change("create network", name, sandbox.ReasonCreationFailed)
+	return ns.engine.Do(ctx, r, func(ctx context.Context) error {
+		_, err := ns.engine.API.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
 			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
 			IPAM: &dockerapi.IPAM{Driver: "default", Config: []dockerapi.IPAMConfig{{Subnet: subnet.String()}}},
 			// No other container belongs on this network. One that is attached anyway cannot be reached
@@ -174,29 +189,24 @@ func number(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// hasNetwork reports whether a sandbox's container was created with its own network.
-func hasNetwork(c dockerapi.ContainerInspect) bool {
-	return c.HostConfig != nil && !c.HostConfig.NetworkMode.IsNone()
-}
-
-// networksOf lists networks by label. Two concurrent programs may have created two for one sandbox.
-func (e *Executor) networksOf(ctx context.Context, labels map[string]string) ([]dockerapi.NetworkSummary, error) {
-	return engine.Fetch(ctx, e.engine, engine.Read("list networks of ledger", labels[objects.LabelLedger]),
+// List lists networks by label. Two concurrent programs may have created two for one sandbox.
+func (ns *Networks) List(ctx context.Context, labels map[string]string) ([]dockerapi.NetworkSummary, error) {
+	return engine.Fetch(ctx, ns.engine, engine.Read("list networks of ledger", labels[objects.LabelLedger]),
 		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
-			return e.engine.API.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: objects.Filter(labels)})
+			return ns.engine.API.NetworkList(ctx, dockerapi.NetworkListOptions{Filters: objects.Filter(labels)})
 		})
 }
 
-// removeNetworks removes the networks with all of these labels, and returns nil once they are gone.
-func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string) error {
-	found, err := e.networksOf(ctx, labels)
+// Remove removes the networks with all of these labels, and returns nil once they are gone.
+func (ns *Networks) Remove(ctx context.Context, labels map[string]string) error {
+	found, err := ns.List(ctx, labels)
 	if err != nil {
 		return err
 	}
 	for _, n := range found {
 		// A network stays in use for a moment after its container is gone.
 		err := engine.Await(ctx, "nothing uses network "+n.Name, engine.RemovalLimit, func(ctx context.Context) (bool, error) {
-			err := e.removeNetwork(ctx, n)
+			err := ns.TryRemove(ctx, n)
 			if sandbox.CodeOf(err) == sandbox.Conflict {
 				return false, nil
 			}
@@ -209,11 +219,11 @@ func (e *Executor) removeNetworks(ctx context.Context, labels map[string]string)
 	return nil
 }
 
-// removeNetwork removes a network. Absent is success. Errors: Conflict while it is in use.
-func (e *Executor) removeNetwork(ctx context.Context, n dockerapi.NetworkSummary) error {
+// TryRemove removes a network. Absent is success. Errors: Conflict while it is in use.
+func (ns *Networks) TryRemove(ctx context.Context, n dockerapi.NetworkSummary) error {
 	r := engine.Change("remove network", n.Name, sandbox.ReasonRemovalFailed)
 	r.Late = true
-	err := e.engine.Do(ctx, r, func(ctx context.Context) error { return e.engine.API.NetworkRemove(ctx, n.ID) })
+	err := ns.engine.Do(ctx, r, func(ctx context.Context) error { return ns.engine.API.NetworkRemove(ctx, n.ID) })
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return nil
