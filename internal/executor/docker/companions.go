@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -85,14 +86,14 @@ func (e *Executor) provisionCompanions(ctx context.Context, ref driver.Environme
 		if err != nil {
 			return nil, err
 		}
-		s := newVolumeTemplate(ref, img, p, spec.Confinement)
-		if err := e.ensureTemplate(ctx, s); err != nil {
+		s := templates.Of(ref, img, p, spec.Confinement)
+		if err := e.templates.Ensure(ctx, s); err != nil {
 			return nil, err
 		}
-		if _, err := e.accountsOf(ctx, s); err != nil {
+		if _, err := e.templates.AccountsOf(ctx, s); err != nil {
 			return nil, err
 		}
-		references = append(references, s.reference())
+		references = append(references, s.Reference())
 	}
 	return references, nil
 }

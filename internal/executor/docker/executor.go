@@ -25,6 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -55,15 +56,15 @@ type Config struct {
 type Executor struct {
 	helper.Guests
 	*engine.Witnesses
-	engine   *engine.Engine
-	channels *channels
-	gateway  Gateway
-	networks *networks.Networks
+	engine    *engine.Engine
+	channels  *channels
+	gateway   Gateway
+	networks  *networks.Networks
+	templates *templates.Templates
 
 	mu             sync.Mutex                               // guards what follows
 	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
 	relays         map[relayRef]*relayClient
-	accounts       map[string]imageAccounts // by image id
 	// proved are the container runtimes that have run a sandbox's command.
 	proved map[provedRuntime]bool
 	// companions are the names of the companions of sandboxes that this program has seen.
@@ -105,7 +106,7 @@ func New(cfg Config) (*Executor, error) {
 		networks:       networks.New(eng, pool),
 		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
 		relays:         make(map[relayRef]*relayClient),
-		accounts:       make(map[string]imageAccounts),
+		templates:      templates.New(eng),
 		proved:         make(map[provedRuntime]bool),
 		companions:     make(map[driver.Handle][]string),
 		containers:     make(map[driver.Handle]string),

@@ -8,6 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -58,23 +59,23 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err != nil {
 		return err
 	}
-	s := newVolumeTemplate(ref, img, program, spec.Confinement)
-	if err := e.ensureTemplate(ctx, s); err != nil {
+	s := templates.Of(ref, img, program, spec.Confinement)
+	if err := e.templates.Ensure(ctx, s); err != nil {
 		return err
 	}
-	if _, err := e.accountsOf(ctx, s); err != nil { // so that no spawn has to read them
+	if _, err := e.templates.AccountsOf(ctx, s); err != nil { // so that no spawn has to read them
 		return err
 	}
 	keep, err := e.provisionCompanions(ctx, ref, spec, program)
 	if err != nil {
 		return err
 	}
-	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.reference())...); err != nil {
+	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.Reference())...); err != nil {
 		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
 			"environment",
 			"environment", ref.EnvironmentID, "error", err)
 	}
-	if err := e.engine.EnsureVolume(ctx, s.volume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
+	if err := e.engine.EnsureVolume(ctx, s.GuestVolume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
 	}
 	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/accounts"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -173,4 +174,19 @@ func (e *Executor) execRelay(ctx context.Context, r relayRef) (net.Conn, error) 
 		return nil, err
 	}
 	return e.engine.ExecIn(ctx, r.name(), relay.Path, "relay", "connect", "-root", relay.Root)
+}
+
+// accountMounts mounts the files in a sandbox's directory, by their path on the engine's host, over the
+// image's.
+func accountMounts(dir string, files relay.Accounts) (mounts []dockerapi.Mount) {
+	for _, f := range []struct {
+		name, target string
+		content      []byte
+	}{{relay.PasswdFile, accounts.PasswdPath, files.Passwd}, {relay.GroupFile, accounts.GroupPath, files.Group}} {
+		if f.content != nil {
+			mounts = append(mounts,
+				dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: path.Join(dir, f.name), Target: f.target, ReadOnly: true})
+		}
+	}
+	return mounts
 }

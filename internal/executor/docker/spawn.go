@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -45,14 +46,14 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error {
 	end := endOf(spec)
 	s, program, err := e.prepareSpawn(ctx, spec)
-	if errors.Is(err, errMade) {
+	if errors.Is(err, templates.ErrMade) {
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
 		return err
 	}
 	err = e.fillVolumes(ctx, spec, s)
-	if errors.Is(err, errMade) {
+	if errors.Is(err, templates.ErrMade) {
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
@@ -60,18 +61,18 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 	}
 	// The populator keeps other callers from filling the volumes again, which process 1 is about to hand
 	// over. It is removed while the container starts.
-	discard := sync.OnceFunc(func() { e.discardPopulator(ctx, spec.Handle) })
+	discard := sync.OnceFunc(func() { e.templates.Discard(ctx, spec.Handle) })
 	defer discard()
 	out, err := e.openEgressPath(ctx, spec)
 	if err != nil {
 		return err
 	}
-	names, err := e.accountsOf(ctx, s)
+	names, err := e.templates.AccountsOf(ctx, s)
 	if err != nil {
 		return err
 	}
-	env := environ(spec, out, names.nameOf(program.IdentityOf(spec)))
-	shown, err := e.admitChannel(ctx, spec.Handle, names.with(program.IdentityOf(spec), env["HOME"]))
+	env := environ(spec, out, names.NameOf(program.IdentityOf(spec)))
+	shown, err := e.admitChannel(ctx, spec.Handle, names.With(program.IdentityOf(spec), env["HOME"]))
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 
 // prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: errMade if the container
 // exists.
-func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s volumeTemplate, p engine.Program, err error) {
+func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s templates.Template, p engine.Program, err error) {
 	if p, err = e.engine.GuestFor(ctx, spec.Instance); err != nil { // cached after the first call
 		return s, p, err
 	}
@@ -90,49 +91,27 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 	looks.Go(func() { _, made = e.engine.Container(ctx, objects.SandboxName(spec.Handle)) })
 	looks.Go(func() { img, noImage = e.engine.FindImage(ctx, spec.Image, spec.Instance) })
 	looks.Go(func() {
-		noGuest = e.findGuest(ctx,
-			newVolumeTemplate(objects.EnvironmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
+		noGuest = e.templates.FindGuest(ctx,
+			templates.Of(objects.EnvironmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
 	})
 	looks.Wait()
 	switch {
 	case made == nil:
-		return s, p, errMade
+		return s, p, templates.ErrMade
 	case sandbox.CodeOf(made) != sandbox.NotFound:
 		return s, p, made
 	}
-	return newVolumeTemplate(objects.EnvironmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
+	return templates.Of(objects.EnvironmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
 }
 
 // parts are the inputs of a container besides its specification.
 type parts struct {
-	template volumeTemplate
+	template templates.Template
 	out      egressPath
 	env      map[string]string
 	shown    []dockerapi.Mount // mounts of its directory at the relay
 	// discard removes the populator.
 	discard func()
-}
-
-// discardPopulator removes a used populator. If that fails, Kill removes it.
-func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
-	if err := e.engine.RemoveContainer(ctx, objects.PopulatorName(h)); err != nil {
-		e.engine.Log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its sandbox",
-			"sandbox", h.SandboxID, "error", err)
-	}
-}
-
-// findGuest finds the guest volume that Provision created. Its label also proves that this is the
-// specification's engine, without the engine's slowest request on every spawn.
-func (e *Executor) findGuest(ctx context.Context, s volumeTemplate) error {
-	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
-	_, err := e.engine.Volume(ctx, s.volume(), labels)
-	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
-		if err := e.engine.Confirm(ctx, s.ref.Instance); err != nil {
-			return err
-		}
-		return e.engine.EnsureVolume(ctx, s.volume(), labels)
-	}
-	return err
 }
 
 func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, end time.Time, p parts) error {
@@ -223,22 +202,14 @@ func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 		WithReason(sandbox.ReasonPartMissing)
 }
 
-// fillVolumes creates the sandbox's volumes. The engine fills them from the template when a populator is
-// created; the caller removes the populator. The engine only fills empty volumes, so a repetition is
-// harmless.
-func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s volumeTemplate) error {
+// fillVolumes creates and fills the sandbox's volumes. Errors: as fill.
+func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s templates.Template) error {
 	h := spec.Handle
-	mounts := sandboxMounts(h, s)
+	mounts := templates.Mounts(h, s)
 	if err := e.ensureOwnVolumes(ctx, spec, mounts[1:]); err != nil {
 		return err
 	}
-	err := e.createPopulator(ctx, h, s, mounts)
-	if sandbox.CodeOf(err) == sandbox.NotFound { // the template was removed, or the image changed after Provision
-		if err = e.ensureTemplate(ctx, s); err == nil {
-			err = e.createPopulator(ctx, h, s, mounts)
-		}
-	}
-	return err
+	return e.templates.Fill(ctx, h, s, mounts)
 }
 
 // ensureOwnVolumes creates the volumes that a sandbox does not share, concurrently.
@@ -258,44 +229,6 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	return cmp.Or(failed...)
 }
 
-// errMade: another caller has created the container, and so the volumes.
-var errMade = errors.New("the container was created meanwhile")
-
-// createPopulator creates a populator. Its name ensures that only one caller fills the volumes at a time. An
-// existing one, from another caller or a crash, has done its work.
-func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volumeTemplate,
-	mounts []dockerapi.Mount) error {
-	name := objects.PopulatorName(h)
-	return engine.Await(ctx, "carrier "+name+" is gone", engine.ChangeLimit, func(ctx context.Context) (bool, error) {
-		_, err := e.engine.Container(ctx, objects.SandboxName(h))
-		if err == nil {
-			return false, errMade
-		}
-		if sandbox.CodeOf(err) != sandbox.NotFound {
-			return false, err
-		}
-		_, err = e.engine.CreateContainer(ctx, "carrier", name,
-			&dockerapi.ContainerConfig{
-				Image:      s.reference(),
-				Entrypoint: []string{guest.Path},
-				Labels:     objects.HandleLabels(h, objects.RolePopulator),
-			}, &dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"})
-		if sandbox.CodeOf(err) == sandbox.Conflict {
-			return false, e.engine.RemoveContainer(ctx, name)
-		}
-		return err == nil, err
-	})
-}
-
-// sandboxMounts are the volumes of a sandbox: the shared guest volume, and its own two.
-func sandboxMounts(h driver.Handle, s volumeTemplate) []dockerapi.Mount {
-	return []dockerapi.Mount{
-		engine.VolumeMount(s.volume(), guest.Dir, objects.EnvironmentLabels(s.ref, objects.RoleGuest)),
-		engine.VolumeMount(objects.WorkspaceVolume(h), "/workspace", objects.HandleLabels(h, objects.RoleWorkspace)),
-		engine.VolumeMount(objects.DataVolume(h), "/data", objects.HandleLabels(h, objects.RoleData)),
-	}
-}
-
 // environ returns the variables of every process of a sandbox. name is the name of the sandbox's user.
 func environ(spec driver.SandboxSpec, out egressPath, name string) map[string]string {
 	// The image's home is read-only, and its users differ.
@@ -312,13 +245,13 @@ func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockera
 	if err != nil {
 		return nil, err
 	}
-	command, err := keepCommand(spec, ends, p.template.guest.IdentityOf(spec))
+	command, err := keepCommand(spec, ends, p.template.Guest.IdentityOf(spec))
 	if err != nil {
 		return nil, err
 	}
 	return &dockerapi.ContainerConfig{
-		Image:       p.template.image.ID,
-		Labels:      objects.SandboxLabels(spec, p.template.image.ID),
+		Image:       p.template.Image.ID,
+		Labels:      objects.SandboxLabels(spec, p.template.Image.ID),
 		Hostname:    hostname(spec),
 		User:        "0:0", // process 1 switches to another user
 		Env:         assignments(p.env),
@@ -368,7 +301,7 @@ func assignments(env map[string]string) []string {
 
 func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	noInit := false
-	mounts := sandboxMounts(spec.Handle, p.template)
+	mounts := templates.Mounts(spec.Handle, p.template)
 	mounts[0].ReadOnly = true // the guest volume
 	for _, m := range mounts {
 		m.VolumeOptions.NoCopy = true // the template filled them; the image's owner must not return
@@ -387,6 +320,6 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	}
 	h.Mounts = append(h.Mounts, p.shown...)
 	p.out.apply(h)
-	confine.Apply(h, spec, p.template.guest.IdentityOf(spec), p.template.guest.Seccomp)
+	confine.Apply(h, spec, p.template.Guest.IdentityOf(spec), p.template.Guest.Seccomp)
 	return h
 }

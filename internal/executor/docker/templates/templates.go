@@ -1,4 +1,6 @@
-package docker
+// Package templates fills the volumes of sandboxes: from a template image, with the guest and the content that the
+// environment's image has in /workspace and /data. It also reads the accounts of images.
+package templates
 
 import (
 	"archive/tar"
@@ -10,6 +12,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -19,23 +22,50 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// volumeTemplate is the initial content of an environment's volumes: the guest, and for /workspace and /data
+// FindGuest finds the guest volume that Provision created. Its label also proves that this is the
+// specification's engine, without the engine's slowest request on every spawn.
+func (ts *Templates) FindGuest(ctx context.Context, s Template) error {
+	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
+	_, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
+	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
+		if err := ts.engine.Confirm(ctx, s.ref.Instance); err != nil {
+			return err
+		}
+		return ts.engine.EnsureVolume(ctx, s.GuestVolume(), labels)
+	}
+	return err
+}
+
+// Template is the initial content of an environment's volumes: the guest, and for /workspace and /data
 // the image's content there, owned by root. Process 1 hands it over to the sandbox's user.
-type volumeTemplate struct {
+type Template struct {
 	ref   driver.EnvironmentRef
-	image dockerapi.ImageInspect // the image of the sandboxes
-	guest engine.Program
+	Image dockerapi.ImageInspect // the image of the sandboxes
+	Guest engine.Program
 	mode  int64 // of the guest
 	hash  string
+}
+
+// Templates are the template images on an engine.
+type Templates struct {
+	engine *engine.Engine
+
+	mu       sync.Mutex               // guards what follows
+	accounts map[string]ImageAccounts // by image id
+}
+
+// New returns the templates on an engine.
+func New(e *engine.Engine) *Templates {
+	return &Templates{engine: e, accounts: make(map[string]ImageAccounts)}
 }
 
 // readableMode is the guest's mode for runtimes with their own kernel (gVisor), which execute readable files only.
 const readableMode = 0o755
 
-// newVolumeTemplate returns the template for sandboxes with a confinement.
-func newVolumeTemplate(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p engine.Program,
-	c sandbox.Confinement) volumeTemplate {
-	s := volumeTemplate{ref: ref, image: img, guest: p, mode: engine.GuestMode}
+// Of returns the template for sandboxes with a confinement.
+func Of(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p engine.Program,
+	c sandbox.Confinement) Template {
+	s := Template{ref: ref, Image: img, Guest: p, mode: engine.GuestMode}
 	if !engine.UsualRuntime(p.RuntimeOf(c)) {
 		s.mode = readableMode
 	}
@@ -43,23 +73,23 @@ func newVolumeTemplate(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p 
 	return s
 }
 
-func (s volumeTemplate) reference() string {
+func (s Template) Reference() string {
 	repository, tag := objects.TemplateImage(s.ref, s.hash)
 	return repository + ":" + tag
 }
 
-// volume is named by content.
-func (s volumeTemplate) volume() string {
-	hash := s.guest.Hash
+// GuestVolume is named by content.
+func (s Template) GuestVolume() string {
+	hash := s.Guest.Hash
 	if s.mode != engine.GuestMode {
 		hash = objects.Hash(hash, strconv.FormatInt(s.mode, 8))
 	}
 	return objects.GuestVolume(s.ref, hash)
 }
 
-// ensureTemplate creates the template image unless the engine has it.
-func (e *Executor) ensureTemplate(ctx context.Context, s volumeTemplate) error {
-	there, err := e.engine.FindOwnImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate))
+// Ensure creates the template image unless the engine has it.
+func (ts *Templates) Ensure(ctx context.Context, s Template) error {
+	there, err := ts.engine.FindOwnImage(ctx, s.Reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate))
 	if there || err != nil {
 		return err
 	}
@@ -69,18 +99,18 @@ func (e *Executor) ensureTemplate(ctx context.Context, s volumeTemplate) error {
 			"%w", s.ref.EnvironmentID, err)
 	}
 	defer func() { _, _ = spool.Close(), os.Remove(spool.Name()) }()
-	if err := e.writeTemplate(ctx, s, spool); err != nil {
+	if err := ts.write(ctx, s, spool); err != nil {
 		return err
 	}
-	return e.engine.ImportImage(ctx, s.reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate), spool)
+	return ts.engine.ImportImage(ctx, s.Reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate), spool)
 }
 
-// writeTemplate writes the content of the template image as a tar stream.
-func (e *Executor) writeTemplate(ctx context.Context, s volumeTemplate, out io.Writer) error {
+// write writes the content of the template image as a tar stream.
+func (ts *Templates) write(ctx context.Context, s Template, out io.Writer) error {
 	tw := tar.NewWriter(out)
 	headers := []tar.Header{
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(guest.Dir, "/") + "/", Mode: 0o755},
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: s.mode, Size: int64(len(s.guest.Binary))},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(guest.Path, "/"), Mode: s.mode, Size: int64(len(s.Guest.Binary))},
 	}
 	for _, root := range sandbox.Roots {
 		headers = append(headers, tar.Header{Typeflag: tar.TypeDir, Name: root[1:] + "/", Mode: 0o755})
@@ -90,12 +120,12 @@ func (e *Executor) writeTemplate(ctx context.Context, s volumeTemplate, out io.W
 			return spoolError(s, err)
 		}
 		if h.Typeflag == tar.TypeReg {
-			if _, err := tw.Write(s.guest.Binary); err != nil {
+			if _, err := tw.Write(s.Guest.Binary); err != nil {
 				return spoolError(s, err)
 			}
 		}
 	}
-	if err := e.copyRoots(ctx, s, tw); err != nil {
+	if err := ts.copyRoots(ctx, s, tw); err != nil {
 		return err
 	}
 	if err := tw.Close(); err != nil {
@@ -104,27 +134,27 @@ func (e *Executor) writeTemplate(ctx context.Context, s volumeTemplate, out io.W
 	return nil
 }
 
-func spoolError(s volumeTemplate, err error) error {
+func spoolError(s Template, err error) error {
 	return sandbox.Errorf(sandbox.Failed, "docker: write the volume template of environment %s: "+
 		"%w", s.ref.EnvironmentID, err)
 }
 
 // withImage calls read with a container of the image that is never started, so that its content cannot
 // change.
-func (e *Executor) withImage(ctx context.Context, s volumeTemplate, read func(container, object string) error) error {
-	object := "a container of " + s.image.ID
-	made, err := engine.Fetch(ctx, e.engine, engine.Change("create", object, sandbox.ReasonCreationFailed),
+func (ts *Templates) withImage(ctx context.Context, s Template, read func(container, object string) error) error {
+	object := "a container of " + s.Image.ID
+	made, err := engine.Fetch(ctx, ts.engine, engine.Change("create", object, sandbox.ReasonCreationFailed),
 		func(ctx context.Context) (dockerapi.ContainerCreateResponse, error) {
-			return e.engine.API.ContainerCreate(ctx, &dockerapi.ContainerConfig{
-				Image: s.image.ID, Entrypoint: []string{guest.Path}, Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
+			return ts.engine.API.ContainerCreate(ctx, &dockerapi.ContainerConfig{
+				Image: s.Image.ID, Entrypoint: []string{guest.Path}, Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
 			}, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, "")
 		})
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err := e.engine.RemoveContainer(context.WithoutCancel(ctx), made.ID); err != nil {
-			e.engine.Log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its environment",
+		if err := ts.engine.RemoveContainer(context.WithoutCancel(ctx), made.ID); err != nil {
+			ts.engine.Log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its environment",
 				"environment", s.ref.EnvironmentID, "container", made.ID, "error", err)
 		}
 	}()
@@ -132,13 +162,13 @@ func (e *Executor) withImage(ctx context.Context, s volumeTemplate, read func(co
 }
 
 // copyRoots copies the image's content of /workspace and /data.
-func (e *Executor) copyRoots(ctx context.Context, s volumeTemplate, tw *tar.Writer) error {
-	return e.withImage(ctx, s, func(container, object string) error {
+func (ts *Templates) copyRoots(ctx context.Context, s Template, tw *tar.Writer) error {
+	return ts.withImage(ctx, s, func(container, object string) error {
 		for _, root := range sandbox.Roots {
 			r := engine.Read("copy "+root+" of", object)
 			r.Limit = engine.ImportLimit
-			err := e.engine.Do(ctx, r, func(ctx context.Context) error {
-				content, _, err := e.engine.API.CopyFromContainer(ctx, container, root+"/.")
+			err := ts.engine.Do(ctx, r, func(ctx context.Context) error {
+				content, _, err := ts.engine.API.CopyFromContainer(ctx, container, root+"/.")
 				if err != nil {
 					return err
 				}
@@ -154,7 +184,7 @@ func (e *Executor) copyRoots(ctx context.Context, s volumeTemplate, tw *tar.Writ
 }
 
 // reown copies a tar stream to dir and makes root the owner of its entries.
-func (s volumeTemplate) reown(in io.Reader, tw *tar.Writer, dir string) error {
+func (s Template) reown(in io.Reader, tw *tar.Writer, dir string) error {
 	entries := tar.NewReader(in)
 	for {
 		h, err := entries.Next()

@@ -1,4 +1,4 @@
-package docker
+package templates
 
 import (
 	"archive/tar"
@@ -6,9 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/accounts"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
@@ -26,13 +24,8 @@ const (
 	verifierName = "verifier"
 )
 
-const (
-	passwdPath = "/etc/passwd"
-	groupPath  = "/etc/group"
-)
-
-// imageAccounts are the files of an image that name users.
-type imageAccounts struct{ passwd, group accountFile }
+// ImageAccounts are the files of an image that name users.
+type ImageAccounts struct{ passwd, group accountFile }
 
 // accountFile is one of these files. fixed: it is not a regular file, or too large for the relay, and stays
 // unchanged. If not all users of the image may read a file, its content is omitted.
@@ -47,37 +40,37 @@ const maxLineBytes = 5 << 10
 // maxKnownImages limits the images whose accounts are cached.
 const maxKnownImages = 128
 
-// accountsOf returns the accounts of an environment's image. It reads each image once.
-func (e *Executor) accountsOf(ctx context.Context, s volumeTemplate) (imageAccounts, error) {
-	e.mu.Lock()
-	a, ok := e.accounts[s.image.ID]
-	e.mu.Unlock()
+// AccountsOf returns the accounts of an environment's image. It reads each image once.
+func (ts *Templates) AccountsOf(ctx context.Context, s Template) (ImageAccounts, error) {
+	ts.mu.Lock()
+	a, ok := ts.accounts[s.Image.ID]
+	ts.mu.Unlock()
 	if ok {
 		return a, nil
 	}
-	err := e.withImage(ctx, s, func(container, object string) error {
-		return errors.Join(e.readAccounts(ctx, container, object, passwdPath, &a.passwd),
-			e.readAccounts(ctx, container, object, groupPath, &a.group))
+	err := ts.withImage(ctx, s, func(container, object string) error {
+		return errors.Join(ts.readAccounts(ctx, container, object, accounts.PasswdPath, &a.passwd),
+			ts.readAccounts(ctx, container, object, accounts.GroupPath, &a.group))
 	})
 	if err != nil {
 		return a, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.accounts) >= maxKnownImages {
-		clear(e.accounts)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if len(ts.accounts) >= maxKnownImages {
+		clear(ts.accounts)
 	}
-	e.accounts[s.image.ID] = a
+	ts.accounts[s.Image.ID] = a
 	return a, nil
 }
 
 // readAccounts reads a file of a container that was not started. A missing file is empty.
-func (e *Executor) readAccounts(ctx context.Context, container, object, file string, into *accountFile) error {
-	err := e.engine.Do(ctx, engine.Read("copy "+file+" of", object), func(ctx context.Context) error {
-		content, stat, err := e.engine.API.CopyFromContainer(ctx, container, file)
+func (ts *Templates) readAccounts(ctx context.Context, container, object, file string, into *accountFile) error {
+	err := ts.engine.Do(ctx, engine.Read("copy "+file+" of", object), func(ctx context.Context) error {
+		content, stat, err := ts.engine.API.CopyFromContainer(ctx, container, file)
 		if err == nil && stat.Mode&fs.ModeSymlink != 0 && stat.LinkTarget != "" {
 			if err = content.Close(); err == nil {
-				content, stat, err = e.engine.API.CopyFromContainer(ctx, container, stat.LinkTarget)
+				content, stat, err = ts.engine.API.CopyFromContainer(ctx, container, stat.LinkTarget)
 			}
 		}
 		if err != nil {
@@ -106,8 +99,8 @@ func (e *Executor) readAccounts(ctx context.Context, container, object, file str
 	return err
 }
 
-// with adds the users of a sandbox.
-func (a imageAccounts) with(is sandbox.Identity, home string) (files relay.Accounts) {
+// With adds the users of a sandbox.
+func (a ImageAccounts) With(is sandbox.Identity, home string) (files relay.Accounts) {
 	users := []accounts.Account{{Name: userName, UID: is.UID, GID: is.GID, Home: home}}
 	if is.Own {
 		users = append(users, accounts.Account{Name: verifierName, UID: is.UID + 1, GID: is.GID + 1, Home: "/"})
@@ -121,25 +114,10 @@ func (a imageAccounts) with(is sandbox.Identity, home string) (files relay.Accou
 	return files
 }
 
-// nameOf returns the name of a sandbox's user.
-func (a imageAccounts) nameOf(is sandbox.Identity) string {
+// NameOf returns the name of a sandbox's user.
+func (a ImageAccounts) NameOf(is sandbox.Identity) string {
 	if name := accounts.Name(a.passwd.content, is.UID); name != "" {
 		return name
 	}
 	return userName
-}
-
-// accountMounts mounts the files in a sandbox's directory, by their path on the engine's host, over the
-// image's.
-func accountMounts(dir string, files relay.Accounts) (mounts []dockerapi.Mount) {
-	for _, f := range []struct {
-		name, target string
-		content      []byte
-	}{{relay.PasswdFile, passwdPath, files.Passwd}, {relay.GroupFile, groupPath, files.Group}} {
-		if f.content != nil {
-			mounts = append(mounts,
-				dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: path.Join(dir, f.name), Target: f.target, ReadOnly: true})
-		}
-	}
-	return mounts
 }
