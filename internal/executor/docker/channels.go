@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -154,30 +152,6 @@ func (e *Executor) openChannel(h driver.Handle) *channel.Client {
 	return channel.NewClient(channel.ClientConfig{
 		Name: objects.ProviderName, Log: e.engine.Log.With("sandbox", h.SandboxID),
 		Redial: channel.Backoff{Max: maxRedial},
-		Dial:   func(ctx context.Context) (net.Conn, error) { return e.dialSandbox(ctx, h) },
+		Dial:   func(ctx context.Context) (net.Conn, error) { return e.relays.Dial(ctx, h) },
 	})
-}
-
-// firstDial limits the first attempt to open a carrier, and so how long a hanging relay goes unnoticed.
-const firstDial = 3 * time.Second
-
-// dialSandbox opens a carrier. If the relay does not answer soon, it starts or replaces the relay and retries
-// once.
-func (e *Executor) dialSandbox(ctx context.Context, h driver.Handle) (net.Conn, error) {
-	r := relayOf(h)
-	conn, err := e.dialFirst(ctx, r, objects.OwnID(h))
-	if err == nil || errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
-		return conn, err
-	}
-	if startErr := e.reviveRelay(ctx, r); startErr != nil {
-		return nil, errors.Join(err, startErr)
-	}
-	return e.relayClientOf(r).Dial(ctx, objects.OwnID(h))
-}
-
-// dialFirst dials once, with a part of the available time.
-func (e *Executor) dialFirst(ctx context.Context, r relayRef, id string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstDial)
-	defer cancel() // the connection outlives it
-	return e.relayClientOf(r).Dial(ctx, id)
 }

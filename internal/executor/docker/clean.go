@@ -40,7 +40,7 @@ func (e *Executor) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 	if err != nil {
 		return nil, err
 	}
-	relayed, err := e.relayDependents(ctx, ledgerID)
+	relayed, err := e.relays.Dependents(ctx, ledgerID)
 	return slices.Concat(companions, populators, gateways, networks, volumes, images, relayed), err
 }
 
@@ -84,8 +84,14 @@ func (e *Executor) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Fi
 // RemoveDependent implements driver.Cleaner. It does not wait: an object in use is a Conflict.
 func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	switch l.Kind {
-	case driver.DependentRelay, driver.DependentChannels, driver.DependentRelayImage, driver.DependentChannel:
-		return e.removeOfRelay(ctx, l)
+	case driver.DependentRelay, driver.DependentChannels, driver.DependentRelayImage:
+		return e.relays.RemoveDependent(ctx, l)
+	case driver.DependentChannel:
+		if err := e.relays.CheckUnused(ctx, l); err != nil {
+			return err
+		}
+		e.channels.leave(l.Handle)
+		return e.relays.CloseChannel(ctx, l.Handle)
 	}
 	if err := objects.CheckRef(objects.EnvironmentOf(l.Handle)); err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/relays"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -61,10 +62,10 @@ type Executor struct {
 	gateway   Gateway
 	networks  *networks.Networks
 	templates *templates.Templates
+	relays    *relays.Relays
 
 	mu             sync.Mutex                               // guards what follows
 	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
-	relays         map[relayRef]*relayClient
 	// proved are the container runtimes that have run a sandbox's command.
 	proved map[provedRuntime]bool
 	// companions are the names of the companions of sandboxes that this program has seen.
@@ -105,7 +106,7 @@ func New(cfg Config) (*Executor, error) {
 		gateway:        cfg.Gateway,
 		networks:       networks.New(eng, pool),
 		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
-		relays:         make(map[relayRef]*relayClient),
+		relays:         relays.New(eng),
 		templates:      templates.New(eng),
 		proved:         make(map[provedRuntime]bool),
 		companions:     make(map[driver.Handle][]string),
@@ -120,11 +121,9 @@ func New(cfg Config) (*Executor, error) {
 func (e *Executor) Close() error {
 	e.channels.close()
 	e.mu.Lock()
-	links, relays := maps.Clone(e.gatewayClients), maps.Clone(e.relays)
+	links := maps.Clone(e.gatewayClients)
 	e.mu.Unlock()
-	for r := range relays {
-		e.leaveRelay(r)
-	}
+	e.relays.Close()
 	for ref := range links {
 		e.closeGatewayClient(ref)
 	}

@@ -145,7 +145,7 @@ func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef,
 	if sandbox.CodeOf(gone) != sandbox.NotFound {
 		return err
 	}
-	return errors.Join(gone, e.removeGateway(bounded, ref), e.removeRelay(bounded, relayRef{ref.LedgerID, ref.Instance}))
+	return errors.Join(gone, e.removeGateway(bounded, ref), e.relays.Remove(bounded, ref.LedgerID, ref.Instance))
 }
 
 func (e *Executor) createGatewayParts(

@@ -192,7 +192,8 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		}
 	}
 	if err != nil || lists(c, guest.ChannelDir) {
-		if err := e.closeChannel(ctx, h); err != nil {
+		e.channels.leave(h)
+		if err := e.relays.CloseChannel(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -224,7 +225,7 @@ const endLimit = 2 * time.Second
 func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
-	if err := e.endByChannel(ctx, h); err != nil {
+	if err := e.relays.End(ctx, h); err != nil {
 		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
 	}
 	client, done, err := e.channels.use(h)

@@ -78,7 +78,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err := e.engine.EnsureVolume(ctx, s.GuestVolume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
 	}
-	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {
+	if err := e.relays.Renew(ctx, ref.LedgerID, ref.Instance); err != nil {
 		return err
 	}
 	if spec.UsesGateway() { // otherwise existing sandboxes keep their egress path
@@ -126,7 +126,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate); err != nil {
 		return err
 	}
-	return e.removeRelay(ctx, relayRef{ref.LedgerID, ref.Instance})
+	return e.relays.Remove(ctx, ref.LedgerID, ref.Instance)
 }
 
 // removePopulators removes populators that a crash left behind. Errors: Conflict while sandboxes exist.

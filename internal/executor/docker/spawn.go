@@ -72,7 +72,7 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 		return err
 	}
 	env := environ(spec, out, names.NameOf(program.IdentityOf(spec)))
-	shown, err := e.admitChannel(ctx, spec.Handle, names.With(program.IdentityOf(spec), env["HOME"]))
+	shown, err := e.relays.Admit(ctx, spec.Handle, names.With(program.IdentityOf(spec), env["HOME"]))
 	if err != nil {
 		return err
 	}

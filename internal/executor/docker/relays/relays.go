@@ -1,12 +1,16 @@
-package docker
+// Package relays runs the relays of ledgers, which carry connections to sandboxes, and connects to them.
+package relays
 
 import (
 	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -26,39 +30,62 @@ import (
 // Limits of a relay's container. It has at most 24 connections for each of 4096 sandboxes. Idle connections
 // have no buffers.
 const (
-	relayMemory       = 256 << 20
-	relayHeap         = "200MiB" // less than that, so that it collects garbage before the kernel kills it
-	relayPIDs   int64 = 128
+	memory        = 256 << 20
+	heap          = "200MiB" // less than that, so that it collects garbage before the kernel kills it
+	maxPIDs int64 = 128
 )
 
-// relayRef names the relay of a ledger on an engine.
-type relayRef struct{ ledgerID, instance string }
+// Relays are the relays on an engine.
+type Relays struct {
+	engine *engine.Engine
 
-func relayOf(h driver.Handle) relayRef { return relayRef{h.LedgerID, h.Instance} }
+	mu      sync.Mutex // guards what follows
+	clients map[ref]*client
+}
 
-func (r relayRef) name() string { return objects.RelayName(r.ledgerID) }
+// New returns the relays on an engine.
+func New(e *engine.Engine) *Relays {
+	return &Relays{engine: e, clients: make(map[ref]*client)}
+}
 
-func (r relayRef) volume() string { return objects.ChannelsVolume(r.ledgerID) }
+// Close closes the connections to relays.
+func (rs *Relays) Close() {
+	rs.mu.Lock()
+	all := slices.Collect(maps.Keys(rs.clients))
+	rs.mu.Unlock()
+	for _, r := range all {
+		rs.leave(r)
+	}
+}
+
+// ref names the relay of a ledger on an engine.
+type ref struct{ ledgerID, instance string }
+
+func refOf(h driver.Handle) ref { return ref{h.LedgerID, h.Instance} }
+
+func (r ref) name() string { return objects.RelayName(r.ledgerID) }
+
+func (r ref) volume() string { return objects.ChannelsVolume(r.ledgerID) }
 
 // image is named by content, like a template.
-func (r relayRef) image(p engine.Program) string { return r.name() + ":" + p.Hash }
+func (r ref) image(p engine.Program) string { return r.name() + ":" + p.Hash }
 
-func (r relayRef) labels(of objects.Role) map[string]string {
+func (r ref) labels(of objects.Role) map[string]string {
 	return objects.LedgerLabels(r.ledgerID, r.instance, of)
 }
 
 // check rejects ids that cannot be part of a name.
-func (r relayRef) check() error {
+func (r ref) check() error {
 	return objects.CheckLedger(r.ledgerID, r.instance)
 }
 
-// ensureRelay starts a ledger's relay. It keeps a running one: otherwise reconcilers of two releases would
+// ensure starts a ledger's relay. It keeps a running one: otherwise reconcilers of two releases would
 // replace it in turn.
-func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
-	c, err := e.lookUpRelay(ctx, r)
+func (rs *Relays) ensure(ctx context.Context, r ref) error {
+	c, err := rs.lookUp(ctx, r)
 	switch {
 	case err == nil && (c.State.Paused || c.State.Restarting): // the engine may wait for a minute before it restarts one
-		err = e.engine.RemoveContainer(ctx, c.ID) // its state is kept in its volume
+		err = rs.engine.RemoveContainer(ctx, c.ID) // its state is kept in its volume
 	case err == nil && c.State.Running:
 		return nil
 	case sandbox.CodeOf(err) == sandbox.NotFound:
@@ -67,74 +94,75 @@ func (e *Executor) ensureRelay(ctx context.Context, r relayRef) error {
 	if err != nil {
 		return err
 	}
-	return e.startRelay(ctx, r)
+	return rs.start(ctx, r)
 }
 
-// relayAnswer is how long a relay may take to answer: a millisecond, plus the delay of a busy machine.
-const relayAnswer = 4 * time.Second
+// answerLimit is how long a relay may take to answer: a millisecond, plus the delay of a busy machine.
+const answerLimit = 4 * time.Second
 
-// reviveRelay repairs a relay that did not answer. It replaces one that runs and still does not answer:
+// revive repairs a relay that did not answer. It replaces one that runs and still does not answer:
 // connections that the relay lent continue without it, and sessions on others reconnect. Errors: NotFound if the
 // engine has nothing else of the ledger, as its last environment took the relay along.
-func (e *Executor) reviveRelay(ctx context.Context, r relayRef) error {
-	c, err := e.lookUpRelay(ctx, r)
+func (rs *Relays) revive(ctx context.Context, r ref) error {
+	c, err := rs.lookUp(ctx, r)
 	if err == nil && c.State.Running && !c.State.Paused && !c.State.Restarting {
-		if err := e.relayClientOf(r).Probe(ctx, relayAnswer); !errors.Is(err, relay.ErrSilent) {
+		if err := rs.clientOf(r).Probe(ctx, answerLimit); !errors.Is(err, relay.ErrSilent) {
 			return nil // it answers, has just started, or its engine does not answer
 		}
-		e.engine.Log.Warn("docker: replacing a relay that runs but does not answer", "ledger", r.ledgerID, "container", c.ID)
-		if err := e.engine.RemoveContainer(ctx, c.ID); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		rs.engine.Log.Warn("docker: replacing a relay that runs but does not answer", "ledger", r.ledgerID, "container", c.ID)
+		if err := rs.engine.RemoveContainer(ctx, c.ID); err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
 	}
-	used, err := e.hasOthers(ctx, r)
+	used, err := rs.hasOthers(ctx, r)
 	if err != nil {
 		return err
 	}
 	if !used {
 		return sandbox.Errorf(sandbox.NotFound, "docker: the engine has no sandbox or environment of ledger %s", r.ledgerID)
 	}
-	if err := e.ensureRelay(ctx, r); err != nil {
+	if err := rs.ensure(ctx, r); err != nil {
 		return err
 	}
-	return e.removeRelay(ctx, r) // only if another replica has removed the last environment meanwhile
+	return rs.Remove(ctx, r.ledgerID, r.instance) // only if another replica has removed the last environment meanwhile
 }
 
-// renewRelay makes this release's relay run for a ledger. If it replaces another one, carriers break and
+// Renew makes this release's relay run for a ledger. If it replaces another one, carriers break and
 // their sessions continue.
-func (e *Executor) renewRelay(ctx context.Context, r relayRef) error {
-	p, err := e.engine.GuestFor(ctx, r.instance)
+func (rs *Relays) Renew(ctx context.Context, ledgerID, instance string) error {
+	r := ref{ledgerID, instance}
+	p, err := rs.engine.GuestFor(ctx, r.instance)
 	if err != nil {
 		return err
 	}
-	c, err := e.lookUpRelay(ctx, r)
+	c, err := rs.lookUp(ctx, r)
 	if err == nil && c.Config.Image != r.image(p) {
-		if err = e.engine.RemoveContainer(ctx, c.ID); err == nil {
-			err = e.removeRelayImages(ctx, r, r.image(p))
+		if err = rs.engine.RemoveContainer(ctx, c.ID); err == nil {
+			err = rs.removeImages(ctx, r, r.image(p))
 		}
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	return e.ensureRelay(ctx, r)
+	return rs.ensure(ctx, r)
 }
 
-// lookUpRelay inspects the container. Errors: as lookUp, and as checkLabels.
-func (e *Executor) lookUpRelay(ctx context.Context, r relayRef) (dockerapi.ContainerInspect, error) {
+// lookUp inspects the container. Errors: as lookUp, and as checkLabels.
+func (rs *Relays) lookUp(ctx context.Context, r ref) (dockerapi.ContainerInspect, error) {
 	if err := r.check(); err != nil {
 		return dockerapi.ContainerInspect{}, err
 	}
-	c, err := e.engine.Container(ctx, r.name())
+	c, err := rs.engine.Container(ctx, r.name())
 	if err == nil {
-		err = e.engine.CheckLabels("container", r.name(), c.Config.Labels, r.labels(objects.RoleRelay))
+		err = rs.engine.CheckLabels("container", r.name(), c.Config.Labels, r.labels(objects.RoleRelay))
 	}
 	return c, err
 }
 
-// startRelay creates the container if needed, and starts it.
-func (e *Executor) startRelay(ctx context.Context, r relayRef) error {
+// start creates the container if needed, and starts it.
+func (rs *Relays) start(ctx context.Context, r ref) error {
 	return engine.Await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
-		err := e.tryRelay(ctx, r)
+		err := rs.tryStart(ctx, r)
 		if sandbox.CodeOf(err) == sandbox.NotFound { // another caller removed it, or reserved the name without a container yet
 			return false, nil
 		}
@@ -145,43 +173,43 @@ func (e *Executor) startRelay(ctx context.Context, r relayRef) error {
 // sharedLimit limits the creation of a container that several callers create and remove.
 const sharedLimit = 30 * time.Second
 
-// tryRelay is one attempt of startRelay. Errors: NotFound if it ran between two steps of another caller.
-func (e *Executor) tryRelay(ctx context.Context, r relayRef) error {
-	p, err := e.engine.GuestFor(ctx, r.instance)
+// tryStart is one attempt of startRelay. Errors: NotFound if it ran between two steps of another caller.
+func (rs *Relays) tryStart(ctx context.Context, r ref) error {
+	p, err := rs.engine.GuestFor(ctx, r.instance)
 	if err != nil {
 		return err
 	}
-	if err := e.engine.Confirm(ctx, r.instance); err != nil { // never create objects on another engine
+	if err := rs.engine.Confirm(ctx, r.instance); err != nil { // never create objects on another engine
 		return err
 	}
-	if err := e.engine.EnsureVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
+	if err := rs.engine.EnsureVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
 		return err
 	}
-	if err := e.ensureRelayImage(ctx, r, p); err != nil {
+	if err := rs.ensureImage(ctx, r, p); err != nil {
 		return err
 	}
-	_, err = e.engine.CreateContainer(ctx, "container", r.name(), relayConfig(r, p), relayHost(r, p.Seccomp))
+	_, err = rs.engine.CreateContainer(ctx, "container", r.name(), config(r, p), hostConfig(r, p.Seccomp))
 	if err != nil && sandbox.CodeOf(err) != sandbox.Conflict { // it exists, or another caller creates it
 		return err
 	}
-	return e.engine.StartContainer(ctx, r.name())
+	return rs.engine.StartContainer(ctx, r.name())
 }
 
-func relayConfig(r relayRef, p engine.Program) *dockerapi.ContainerConfig {
+func config(r ref, p engine.Program) *dockerapi.ContainerConfig {
 	return &dockerapi.ContainerConfig{
 		Image:       r.image(p),
 		Labels:      r.labels(objects.RoleRelay),
 		Hostname:    "relay",
 		User:        "0:0",
-		Env:         []string{"GOMEMLIMIT=" + relayHeap},
+		Env:         []string{"GOMEMLIMIT=" + heap},
 		Entrypoint:  []string{relay.Path, "relay", "serve", "-root", relay.Root},
 		Healthcheck: &dockerapi.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}
 }
 
-func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
-	pids, noInit := relayPIDs, false
+func hostConfig(r ref, profile string) *dockerapi.HostConfig {
+	pids, noInit := maxPIDs, false
 	channels := engine.VolumeMount(r.volume(), relay.Root, r.labels(objects.RoleChannels))
 	channels.VolumeOptions.NoCopy = true // its directories belong to the relay, whatever the image contains there
 	return &dockerapi.HostConfig{
@@ -198,15 +226,15 @@ func relayHost(r relayRef, profile string) *dockerapi.HostConfig {
 		// first use starts a relay that ended otherwise.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
-		Resources: dockerapi.Resources{Memory: relayMemory, MemorySwap: relayMemory, PidsLimit: &pids,
+		Resources: dockerapi.Resources{Memory: memory, MemorySwap: memory, PidsLimit: &pids,
 			Ulimits: []*dockerapi.Ulimit{{Name: "core"}}}, // open files: the engine's limit, because it refuses a higher one
 	}
 }
 
-// ensureRelayImage creates the image unless the engine has it.
-func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p engine.Program) error {
+// ensureImage creates the image unless the engine has it.
+func (rs *Relays) ensureImage(ctx context.Context, r ref, p engine.Program) error {
 	labels := r.labels(objects.RoleRelayCode)
-	there, err := e.engine.FindOwnImage(ctx, r.image(p), labels)
+	there, err := rs.engine.FindOwnImage(ctx, r.image(p), labels)
 	if there || err != nil {
 		return err
 	}
@@ -229,42 +257,43 @@ func (e *Executor) ensureRelayImage(ctx context.Context, r relayRef, p engine.Pr
 	if err = errors.Join(err, tw.Close()); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "docker: pack the relay of ledger %s: %w", r.ledgerID, err)
 	}
-	return e.engine.ImportImage(ctx, r.image(p), labels, bytes.NewReader(layer.Bytes()))
+	return rs.engine.ImportImage(ctx, r.image(p), labels, bytes.NewReader(layer.Bytes()))
 }
 
-// removeRelay removes a ledger's relay with its volume and images, unless the engine still has anything else
+// Remove removes a ledger's relay with its volume and images, unless the engine still has anything else
 // of the ledger.
-func (e *Executor) removeRelay(ctx context.Context, r relayRef) error {
-	if used, err := e.hasOthers(ctx, r); used || err != nil {
+func (rs *Relays) Remove(ctx context.Context, ledgerID, instance string) error {
+	r := ref{ledgerID, instance}
+	if used, err := rs.hasOthers(ctx, r); used || err != nil {
 		return err
 	}
-	e.leaveRelay(r)
-	c, err := e.lookUpRelay(ctx, r)
+	rs.leave(r)
+	c, err := rs.lookUp(ctx, r)
 	if err == nil {
-		err = e.engine.RemoveContainer(ctx, c.ID)
+		err = rs.engine.RemoveContainer(ctx, c.ID)
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if err := e.engine.RemoveVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
+	if err := rs.engine.RemoveVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
 		return err
 	}
-	return e.removeRelayImages(ctx, r, "")
+	return rs.removeImages(ctx, r, "")
 }
 
 // hasOthers reports whether the engine has anything of a ledger besides its relay and its witness.
 // Environments always have volumes or images there, and sandboxes containers.
-func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
+func (rs *Relays) hasOthers(ctx context.Context, r ref) (bool, error) {
 	f := objects.Filter(map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: r.ledgerID})
-	containers, err := e.engine.ListContainers(ctx, "containers of ledger", r.ledgerID, f)
+	containers, err := rs.engine.ListContainers(ctx, "containers of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
-	volumes, err := e.engine.ListVolumes(ctx, "volumes of ledger", r.ledgerID, f)
+	volumes, err := rs.engine.ListVolumes(ctx, "volumes of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
-	images, err := e.engine.ListImages(ctx, "images of ledger", r.ledgerID, f)
+	images, err := rs.engine.ListImages(ctx, "images of ledger", r.ledgerID, f)
 	if err != nil {
 		return false, err
 	}
@@ -281,7 +310,7 @@ func (e *Executor) hasOthers(ctx context.Context, r relayRef) (bool, error) {
 	return others, nil
 }
 
-// removeRelayImages removes the images of a ledger's relay except one.
-func (e *Executor) removeRelayImages(ctx context.Context, r relayRef, keep string) error {
-	return e.engine.RemoveLabelled(ctx, "the relay of ledger "+r.ledgerID, r.labels(objects.RoleRelayCode), keep)
+// removeImages removes the images of a ledger's relay except one.
+func (rs *Relays) removeImages(ctx context.Context, r ref, keep string) error {
+	return rs.engine.RemoveLabelled(ctx, "the relay of ledger "+r.ledgerID, r.labels(objects.RoleRelayCode), keep)
 }
