@@ -44,25 +44,58 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 
 // spawnOne creates and starts the container of a sandbox, or of a companion.
 func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error {
-	end := endOf(spec)
-	s, program, err := e.prepareSpawn(ctx, spec)
+	return e.spawnUntil(ctx, spec, endOf(spec))
+}
+
+// spawnUntil is spawnOne with the deadline on this machine's clock.
+func (e *Executor) spawnUntil(ctx context.Context, spec driver.SandboxSpec, end time.Time) error {
+	s, guestMade, err := e.prepareSpawn(ctx, spec)
 	if errors.Is(err, templates.ErrMade) {
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
 		return err
 	}
-	err = e.fillVolumes(ctx, spec, s)
+	populated, err := e.fillVolumes(ctx, spec, s, guestMade)
 	if errors.Is(err, templates.ErrMade) {
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
 		return err
 	}
-	// The populator keeps other callers from filling the volumes again, which process 1 is about to hand
-	// over. It is removed while the container starts.
-	discard := sync.OnceFunc(func() { e.templates.Discard(ctx, spec.Handle) })
-	defer discard()
+	discard := func() {}
+	if populated {
+		// The populator keeps other callers from filling the volumes again, which process 1 is about to hand
+		// over. It is removed while the container starts.
+		discard = sync.OnceFunc(func() { e.templates.Discard(ctx, spec.Handle) })
+		defer discard()
+	}
+	err = e.createSandbox(ctx, spec, end, s, discard)
+	if err == nil || populated || !e.couldNotStart(ctx, spec.Handle, err) {
+		return err
+	}
+	// No populator held the guest volume. If somebody pruned it meanwhile, the container has an empty one.
+	e.templates.Forget(s)
+	if removeErr := e.engine.RemoveContainer(ctx, objects.SandboxName(spec.Handle)); removeErr != nil {
+		return errors.Join(err, removeErr)
+	}
+	return e.spawnUntil(ctx, spec, end) // with a populator
+}
+
+// couldNotStart reports whether the engine refused to start a container that it had created.
+func (e *Executor) couldNotStart(ctx context.Context, h driver.Handle, err error) bool {
+	switch sandbox.CodeOf(err) {
+	case sandbox.Failed, sandbox.NotFound, sandbox.Invalid:
+		c, err := e.inspect(ctx, h)
+		return err == nil && engine.StateOf(c.State) == sandbox.StateCreated
+	}
+	return false
+}
+
+// createSandbox creates and starts a container whose volumes are filled.
+func (e *Executor) createSandbox(ctx context.Context, spec driver.SandboxSpec, end time.Time, s templates.Template,
+	discard func()) error {
+	program := s.Guest
 	out, err := e.openEgressPath(ctx, spec)
 	if err != nil {
 		return err
@@ -79,11 +112,13 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 	return e.createAndStart(ctx, spec, end, parts{template: s, out: out, env: env, shown: shown, discard: discard})
 }
 
-// prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: errMade if the container
-// exists.
-func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s templates.Template, p engine.Program, err error) {
-	if p, err = e.engine.GuestFor(ctx, spec.Instance); err != nil { // cached after the first call
-		return s, p, err
+// prepareSpawn collects the inputs of a spawn, with concurrent requests. guestMade is from FindGuest. Errors:
+// ErrMade if the container exists.
+func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s templates.Template, guestMade string,
+	err error) {
+	p, err := e.engine.GuestFor(ctx, spec.Instance) // cached after the first call
+	if err != nil {
+		return s, "", err
 	}
 	var made, noImage, noGuest error
 	var img dockerapi.ImageInspect
@@ -91,17 +126,18 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 	looks.Go(func() { _, made = e.engine.Container(ctx, objects.SandboxName(spec.Handle)) })
 	looks.Go(func() { img, noImage = e.engine.FindImage(ctx, spec.Image, spec.Instance) })
 	looks.Go(func() {
-		noGuest = e.templates.FindGuest(ctx,
+		guestMade, noGuest = e.templates.FindGuest(ctx,
 			templates.Of(objects.EnvironmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
 	})
 	looks.Wait()
 	switch {
 	case made == nil:
-		return s, p, templates.ErrMade
+		return s, "", templates.ErrMade
 	case sandbox.CodeOf(made) != sandbox.NotFound:
-		return s, p, made
+		return s, "", made
 	}
-	return templates.Of(objects.EnvironmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
+	s = templates.Of(objects.EnvironmentOf(spec.Handle), img, p, spec.Confinement)
+	return s, guestMade, cmp.Or(noImage, noGuest)
 }
 
 // parts are the inputs of a container besides its specification.
@@ -202,14 +238,15 @@ func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 		WithReason(sandbox.ReasonPartMissing)
 }
 
-// fillVolumes creates and fills the sandbox's volumes. Errors: as fill.
-func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s templates.Template) error {
+// fillVolumes creates and fills the sandbox's volumes. It is Fill otherwise.
+func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s templates.Template,
+	guestMade string) (populated bool, err error) {
 	h := spec.Handle
 	mounts := templates.Mounts(h, s)
 	if err := e.ensureOwnVolumes(ctx, spec, mounts[1:]); err != nil {
-		return err
+		return false, err
 	}
-	return e.templates.Fill(ctx, h, s, mounts)
+	return e.templates.Fill(ctx, h, s, guestMade, mounts)
 }
 
 // ensureOwnVolumes creates the volumes that a sandbox does not share, concurrently.

@@ -34,6 +34,8 @@ const (
 	LabelImageID = labelPrefix + "image-id"
 	// LabelMounts are the host directories that the specification mounts, as a JSON list.
 	LabelMounts = labelPrefix + "mounts"
+	// LabelBare, of a template, is "true" if it has only the guest: nothing for the volumes of one sandbox.
+	LabelBare = labelPrefix + "bare"
 	// LabelOfLease begins the labels of the lease, as they were when the object was created. The prefix keeps them
 	// apart from labels that other programs on the host act on.
 	LabelOfLease = labelPrefix + "label."

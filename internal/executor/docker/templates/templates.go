@@ -22,18 +22,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FindGuest finds the guest volume that Provision created. Its label also proves that this is the
-// specification's engine, without the engine's slowest request on every spawn.
-func (ts *Templates) FindGuest(ctx context.Context, s Template) error {
+// FindGuest finds the guest volume that Provision created, and returns when the engine made it, "" if that is not
+// known. Its label also proves that this is the specification's engine, without the engine's slowest request on every
+// spawn.
+func (ts *Templates) FindGuest(ctx context.Context, s Template) (made string, err error) {
 	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
-	_, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
+	v, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
 	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
 		if err := ts.engine.Confirm(ctx, s.ref.Instance); err != nil {
-			return err
+			return "", err
 		}
-		return ts.engine.EnsureVolume(ctx, s.GuestVolume(), labels)
+		return "", ts.engine.EnsureVolume(ctx, s.GuestVolume(), labels)
 	}
-	return err
+	return v.CreatedAt, err
 }
 
 // Template is the initial content of an environment's volumes: the guest, and for /workspace and /data
@@ -52,11 +53,15 @@ type Templates struct {
 
 	mu       sync.Mutex               // guards what follows
 	accounts map[string]ImageAccounts // by image id
+	bare     map[string]bool          // whether templates have only the guest, by reference
+	filled   map[string]string        // when filled guest volumes were made, by name
 }
 
 // New returns the templates on an engine.
 func New(e *engine.Engine) *Templates {
-	return &Templates{engine: e, accounts: make(map[string]ImageAccounts)}
+	return &Templates{
+		engine: e, accounts: make(map[string]ImageAccounts), bare: make(map[string]bool), filled: make(map[string]string),
+	}
 }
 
 // readableMode is the guest's mode for runtimes with their own kernel (gVisor), which execute readable files only.
@@ -99,14 +104,17 @@ func (ts *Templates) Ensure(ctx context.Context, s Template) error {
 			"%w", s.ref.EnvironmentID, err)
 	}
 	defer func() { _, _ = spool.Close(), os.Remove(spool.Name()) }()
-	if err := ts.write(ctx, s, spool); err != nil {
+	bare, err := ts.write(ctx, s, spool)
+	if err != nil {
 		return err
 	}
-	return ts.engine.ImportImage(ctx, s.Reference(), objects.EnvironmentLabels(s.ref, objects.RoleTemplate), spool)
+	labels := objects.EnvironmentLabels(s.ref, objects.RoleTemplate)
+	labels[objects.LabelBare] = strconv.FormatBool(bare)
+	return ts.engine.ImportImage(ctx, s.Reference(), labels, spool)
 }
 
-// write writes the content of the template image as a tar stream.
-func (ts *Templates) write(ctx context.Context, s Template, out io.Writer) error {
+// write writes the content of the template image as a tar stream. bare: it is only the guest.
+func (ts *Templates) write(ctx context.Context, s Template, out io.Writer) (bare bool, err error) {
 	tw := tar.NewWriter(out)
 	headers := []tar.Header{
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(guest.Dir, "/") + "/", Mode: 0o755},
@@ -117,21 +125,22 @@ func (ts *Templates) write(ctx context.Context, s Template, out io.Writer) error
 	}
 	for _, h := range headers {
 		if err := tw.WriteHeader(&h); err != nil {
-			return spoolError(s, err)
+			return false, spoolError(s, err)
 		}
 		if h.Typeflag == tar.TypeReg {
 			if _, err := tw.Write(s.Guest.Binary); err != nil {
-				return spoolError(s, err)
+				return false, spoolError(s, err)
 			}
 		}
 	}
-	if err := ts.copyRoots(ctx, s, tw); err != nil {
-		return err
+	copied, err := ts.copyRoots(ctx, s, tw)
+	if err != nil {
+		return false, err
 	}
 	if err := tw.Close(); err != nil {
-		return spoolError(s, err)
+		return false, spoolError(s, err)
 	}
-	return nil
+	return copied == 0, nil
 }
 
 func spoolError(s Template, err error) error {
@@ -161,9 +170,9 @@ func (ts *Templates) withImage(ctx context.Context, s Template, read func(contai
 	return read(made.ID, object)
 }
 
-// copyRoots copies the image's content of /workspace and /data.
-func (ts *Templates) copyRoots(ctx context.Context, s Template, tw *tar.Writer) error {
-	return ts.withImage(ctx, s, func(container, object string) error {
+// copyRoots copies the image's content of /workspace and /data. n is the number of files and directories.
+func (ts *Templates) copyRoots(ctx context.Context, s Template, tw *tar.Writer) (n int, err error) {
+	err = ts.withImage(ctx, s, func(container, object string) error {
 		for _, root := range sandbox.Roots {
 			r := engine.Read("copy "+root+" of", object)
 			r.Limit = engine.ImportLimit
@@ -173,7 +182,9 @@ func (ts *Templates) copyRoots(ctx context.Context, s Template, tw *tar.Writer) 
 					return err
 				}
 				defer content.Close()
-				return s.reown(content, tw, root[1:])
+				entries, err := s.reown(content, tw, root[1:])
+				n += entries
+				return err
 			})
 			if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 				return err
@@ -181,18 +192,19 @@ func (ts *Templates) copyRoots(ctx context.Context, s Template, tw *tar.Writer) 
 		}
 		return nil
 	})
+	return n, err
 }
 
-// reown copies a tar stream to dir and makes root the owner of its entries.
-func (s Template) reown(in io.Reader, tw *tar.Writer, dir string) error {
+// reown copies a tar stream to dir and makes root the owner of its entries. n is the number of entries.
+func (s Template) reown(in io.Reader, tw *tar.Writer, dir string) (n int, err error) {
 	entries := tar.NewReader(in)
 	for {
 		h, err := entries.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return n, nil
 		}
 		if err != nil {
-			return err
+			return n, err
 		}
 		name := path.Join(dir, h.Name)
 		if name == dir || name == "workspace/config.json" {
@@ -205,11 +217,12 @@ func (s Template) reown(in io.Reader, tw *tar.Writer, dir string) error {
 			h.Linkname = path.Join(dir, h.Linkname)
 		}
 		h.Name, h.Uid, h.Gid, h.Uname, h.Gname = name, 0, 0, "", ""
+		n++
 		if err := tw.WriteHeader(h); err != nil {
-			return err
+			return n, err
 		}
 		if _, err := io.Copy(tw, entries); err != nil {
-			return err
+			return n, err
 		}
 	}
 }
