@@ -38,7 +38,7 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	}
 	end := endOf(spec)
 	if spec.UsesGateway() {
-		if err := e.admit(ctx, spec); err != nil {
+		if err := e.gateways.Admit(ctx, spec); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -50,9 +51,9 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 	own := spec
 	own.Handle = spec.Handle.Of(name)
 	own.Image, own.Resources = c.Image, c.Resources
-	own.Env = egressPath{proxied: spec.Network == sandbox.NetworkRestricted}.proxyEnv()
-	if own.Env == nil {
-		own.Env = make(map[string]string)
+	own.Env = make(map[string]string)
+	if spec.Network == sandbox.NetworkRestricted {
+		own.Env = gateways.ProxyVariables(false)
 	}
 	maps.Copy(own.Env, c.Env)
 	own.Network, own.Egress, own.LLM = sandbox.NetworkNone, sandbox.Egress{}, nil // it has no way out of its own

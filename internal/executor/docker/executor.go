@@ -17,13 +17,13 @@ package docker
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/relays"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
@@ -44,7 +44,7 @@ type Config struct {
 	// an engine gets slower.
 	Calls int
 	// Gateway configures the gateways of restricted networks.
-	Gateway Gateway
+	Gateway gateways.Config
 	// Logins has the credentials for registries that images are pulled from; nil: none.
 	Logins engine.Logins
 	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
@@ -56,16 +56,16 @@ type Config struct {
 // Executor drives one Docker Engine.
 type Executor struct {
 	helper.Guests
+	gateways.Broker
 	*engine.Witnesses
 	engine    *engine.Engine
 	channels  *channels
-	gateway   Gateway
 	networks  *networks.Networks
 	templates *templates.Templates
 	relays    *relays.Relays
+	gateways  *gateways.Gateways
 
-	mu             sync.Mutex                               // guards what follows
-	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
+	mu sync.Mutex // guards what follows
 	// proved are the container runtimes that have run a sandbox's command.
 	proved map[provedRuntime]bool
 	// companions are the names of the companions of sandboxes that this program has seen.
@@ -92,7 +92,7 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Gateway.validate(); err != nil {
+	if err := cfg.Gateway.Validate(); err != nil {
 		return nil, err
 	}
 	api, err := NewClient(cfg)
@@ -100,17 +100,21 @@ func New(cfg Config) (*Executor, error) {
 		return nil, err
 	}
 	eng := engine.New(api, engine.Config{Logger: cfg.Logger, Calls: cfg.Calls, Logins: cfg.Logins})
+	rels := relays.New(eng)
+	gates := gateways.New(eng, cfg.Gateway, func(ctx context.Context, ref driver.EnvironmentRef) error {
+		return rels.Remove(ctx, ref.LedgerID, ref.Instance)
+	})
 	e := &Executor{
-		Witnesses:      eng.Witnesses,
-		engine:         eng,
-		gateway:        cfg.Gateway,
-		networks:       networks.New(eng, pool),
-		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
-		relays:         relays.New(eng),
-		templates:      templates.New(eng),
-		proved:         make(map[provedRuntime]bool),
-		companions:     make(map[driver.Handle][]string),
-		containers:     make(map[driver.Handle]string),
+		Witnesses:  eng.Witnesses,
+		engine:     eng,
+		Broker:     gates.Broker(),
+		gateways:   gates,
+		networks:   networks.New(eng, pool),
+		relays:     rels,
+		templates:  templates.New(eng),
+		proved:     make(map[provedRuntime]bool),
+		companions: make(map[driver.Handle][]string),
+		containers: make(map[driver.Handle]string),
 	}
 	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
@@ -120,13 +124,8 @@ func New(cfg Config) (*Executor, error) {
 // Close releases the connections to the engine, to gateways, to relays and to sandboxes.
 func (e *Executor) Close() error {
 	e.channels.close()
-	e.mu.Lock()
-	links := maps.Clone(e.gatewayClients)
-	e.mu.Unlock()
 	e.relays.Close()
-	for ref := range links {
-		e.closeGatewayClient(ref)
-	}
+	e.gateways.Close()
 	return e.engine.API.Close()
 }
 

@@ -98,7 +98,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	err = e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
 	e.channels.existing(h, (*channel.Client).Resume)
 	if err == nil {
-		return false, e.ensureEgressPath(ctx, h)
+		return false, e.gateways.EnsureKnown(ctx, h)
 	}
 	c, lookErr := e.inspect(ctx, h)
 	switch {
@@ -112,7 +112,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 		return false, err
 	}
 	if hasMount(c, guest.EgressDir) {
-		if err := e.askGateway(ctx, h); err != nil {
+		if err := e.gateways.Ask(ctx, h); err != nil {
 			return false, err
 		}
 	}
@@ -187,7 +187,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		return err
 	}
 	if h.Companion == "" && (err != nil || lists(c, guest.EgressDir)) { // unknown if the container is already gone
-		if err := e.closeEgressPath(ctx, h); err != nil {
+		if err := e.gateways.Leave(ctx, h); err != nil {
 			return err
 		}
 	}

@@ -320,3 +320,12 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 		}
 	}
 }
+
+func hasMount(c dockerapi.ContainerInspect, target string) bool {
+	return c.HostConfig != nil &&
+		slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
+}
+
+func lists(c dockerapi.ContainerSummary, target string) bool {
+	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == target })
+}

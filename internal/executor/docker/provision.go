@@ -82,7 +82,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 		return err
 	}
 	if spec.UsesGateway() { // otherwise existing sandboxes keep their egress path
-		if err := e.ensureGateway(ctx, ref, spec.EgressRules()); err != nil {
+		if err := e.gateways.Ensure(ctx, ref, spec.EgressRules()); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removeGuestVolumes(ctx, ref); err != nil { // first, so that nothing brings the gateway back
 		return err
 	}
-	if err := e.removeGateway(ctx, ref); err != nil {
+	if err := e.gateways.Remove(ctx, ref); err != nil {
 		return err
 	}
 	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate); err != nil {
@@ -157,13 +157,9 @@ func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentR
 	return nil
 }
 
-// guestVolumes lists an environment's guest volumes: one for each release that created sandboxes in it.
-func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
-	return e.engine.ListVolumes(ctx, "volumes of environment", ref.EnvironmentID, objects.Filter(objects.EnvironmentLabels(ref, objects.RoleGuest)))
-}
-
+// removeGuestVolumes removes the guest volumes: one for each release that created sandboxes in the environment.
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.EnvironmentRef) error {
-	found, err := e.guestVolumes(ctx, ref)
+	found, err := e.engine.VolumesOf(ctx, ref, objects.RoleGuest)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -63,7 +64,7 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 	// over. It is removed while the container starts.
 	discard := sync.OnceFunc(func() { e.templates.Discard(ctx, spec.Handle) })
 	defer discard()
-	out, err := e.openEgressPath(ctx, spec)
+	out, network, err := e.openEgressPath(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,21 @@ func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error 
 	if err != nil {
 		return err
 	}
-	return e.createAndStart(ctx, spec, end, parts{template: s, out: out, env: env, shown: shown, discard: discard})
+	return e.createAndStart(ctx, spec, end, parts{
+		template: s, out: out, network: network, env: env, shown: shown, discard: discard,
+	})
+}
+
+// openEgressPath creates a sandbox's way to its gateway, or its own network, before its container is created.
+func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) (
+	out gateways.Path, network string, err error) {
+	switch {
+	case spec.UsesGateway():
+		out, err = e.gateways.Open(ctx, spec)
+	case spec.Network == sandbox.NetworkFull:
+		network, err = e.networks.Open(ctx, spec)
+	}
+	return out, network, err
 }
 
 // prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: errMade if the container
@@ -107,7 +122,8 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 // parts are the inputs of a container besides its specification.
 type parts struct {
 	template templates.Template
-	out      egressPath
+	out      gateways.Path
+	network  string // the sandbox's own, by name; "" for none
 	env      map[string]string
 	shown    []dockerapi.Mount // mounts of its directory at the relay
 	// discard removes the populator.
@@ -230,18 +246,18 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 }
 
 // environ returns the variables of every process of a sandbox. name is the name of the sandbox's user.
-func environ(spec driver.SandboxSpec, out egressPath, name string) map[string]string {
+func environ(spec driver.SandboxSpec, out gateways.Path, name string) map[string]string {
 	// The image's home is read-only, and its users differ.
 	env := map[string]string{"HOME": "/workspace", "USER": name, "LOGNAME": name}
-	maps.Copy(env, out.proxyEnv())
-	maps.Copy(env, driver.LLMVariables(llmAddress, spec.LLM))
+	maps.Copy(env, out.Variables())
+	maps.Copy(env, driver.LLMVariables(gateways.LLMAddress, spec.LLM))
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, spec.SystemVariables())
 	return env
 }
 
 func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockerapi.ContainerConfig, error) {
-	egress, err := p.out.arguments()
+	egress, err := p.out.Arguments()
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +335,10 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 		h.Mounts = append(h.Mounts, confine.BindMount(m))
 	}
 	h.Mounts = append(h.Mounts, p.shown...)
-	p.out.apply(h)
+	if p.network != "" {
+		h.NetworkMode = dockerapi.NetworkMode(p.network)
+	}
+	p.out.Apply(h)
 	confine.Apply(h, spec, p.template.Guest.IdentityOf(spec), p.template.Guest.Seccomp)
 	return h
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -68,6 +70,11 @@ func (e *Engine) ListVolumes(ctx context.Context, what, id string, f dockerapi.F
 		return e.API.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: f})
 	})
 	return found.Volumes, err
+}
+
+// VolumesOf lists the volumes of an environment with a role.
+func (e *Engine) VolumesOf(ctx context.Context, ref driver.EnvironmentRef, r objects.Role) ([]*dockerapi.Volume, error) {
+	return e.ListVolumes(ctx, "volumes of environment", ref.EnvironmentID, objects.Filter(objects.EnvironmentLabels(ref, r)))
 }
 
 // Volume inspects one of our volumes. Errors: NotFound, and as checkLabels.

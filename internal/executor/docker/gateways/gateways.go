@@ -1,4 +1,6 @@
-package docker
+// Package gateways runs the gateways of environments, through which sandboxes reach other hosts and models, and gives
+// sandboxes their way to them.
+package gateways
 
 import (
 	"archive/tar"
@@ -6,9 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -26,18 +31,48 @@ import (
 // own directory of the volume, bound by its path on the engine's host. (volume-subpath would bind the whole volume on
 // engines before 26.)
 
+// Gateways are the gateways on an engine.
+type Gateways struct {
+	engine *engine.Engine
+	config Config
+	// removeRelay removes the relay of an environment's ledger, unless something else on the engine needs it.
+	removeRelay func(ctx context.Context, ref driver.EnvironmentRef) error
+
+	mu      sync.Mutex // guards what follows
+	clients map[driver.EnvironmentRef]*control.Client
+}
+
+// New returns the gateways on an engine. removeRelay removes the relay of an environment's ledger, unless something
+// else on the engine needs it: an environment that was removed during a call takes it along.
+func New(e *engine.Engine, config Config,
+	removeRelay func(ctx context.Context, ref driver.EnvironmentRef) error) *Gateways {
+	return &Gateways{
+		engine: e, config: config, removeRelay: removeRelay, clients: make(map[driver.EnvironmentRef]*control.Client),
+	}
+}
+
+// Close closes the connections to gateways.
+func (gs *Gateways) Close() {
+	gs.mu.Lock()
+	all := slices.Collect(maps.Keys(gs.clients))
+	gs.mu.Unlock()
+	for _, ref := range all {
+		gs.disconnect(ref)
+	}
+}
+
 // Limits of a gateway's container. Its memory suffices for the maximum of 4096 connections.
 const (
-	gatewayMemory       = 256 << 20
-	gatewayHeap         = "200MiB" // less than that, so that it collects garbage before the kernel kills it
-	gatewayPIDs   int64 = 128
+	memory        = 256 << 20
+	heap          = "200MiB" // less than that, so that it collects garbage before the kernel kills it
+	maxPIDs int64 = 128
 )
 
-// gatewayStart limits the wait for a started gateway to answer.
-const gatewayStart = engine.ChangeLimit
+// startLimit limits the wait for a started gateway to answer.
+const startLimit = engine.ChangeLimit
 
-// Gateway configures how the gateways of an engine reach the Internet.
-type Gateway struct {
+// Config configures how the gateways of an engine reach the Internet.
+type Config struct {
 	// Network is the engine's network for gateways; empty means the default bridge.
 	Network string
 	// DNS are the name servers of gateways, Hosts additional names as name:address. Empty means the engine's
@@ -47,8 +82,8 @@ type Gateway struct {
 	Upstream *control.Upstream
 }
 
-// validate checks what does not need an engine. Errors: Invalid.
-func (g Gateway) validate() error {
+// Validate checks what does not need an engine. Errors: Invalid.
+func (g Config) Validate() error {
 	for _, server := range g.DNS {
 		if _, err := netip.ParseAddr(server); err != nil {
 			return sandbox.Errorf(sandbox.Invalid, "a name server for gateways must be an address such as 10.0.0.53, not %q",
@@ -69,18 +104,18 @@ func (g Gateway) validate() error {
 	return nil
 }
 
-// ensureGateway starts an environment's gateway and sets its rules. A gateway of another release or with
+// Ensure starts an environment's gateway and sets its rules. A gateway of another release or with
 // another configuration is replaced, which ends its connections.
-func (e *Executor) ensureGateway(ctx context.Context, ref driver.EnvironmentRef, rules sandbox.Egress) error {
-	if err := e.startGateway(ctx, ref); err != nil {
+func (gs *Gateways) Ensure(ctx context.Context, ref driver.EnvironmentRef, rules sandbox.Egress) error {
+	if err := gs.start(ctx, ref); err != nil {
 		return err
 	}
-	settings := control.Settings{Egress: rules, Upstream: e.gateway.Upstream}
+	settings := control.Settings{Egress: rules, Upstream: gs.config.Upstream}
 	want, err := settings.Hash()
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: gateway of environment %s: %w", ref.EnvironmentID, err)
 	}
-	return e.callGateway(ctx, ref, "set the environment's egress rules",
+	return gs.call(ctx, ref, "set the environment's egress rules",
 		func(ctx context.Context, c *control.Client) error {
 			if s, err := c.Status(ctx); err != nil || s.Settings == want {
 				return err
@@ -90,93 +125,93 @@ func (e *Executor) ensureGateway(ctx context.Context, ref driver.EnvironmentRef,
 }
 
 // checkProvisioned checks that an environment was provisioned, and not removed since. Errors: NotFound.
-func (e *Executor) checkProvisioned(ctx context.Context, ref driver.EnvironmentRef) error {
-	found, err := e.guestVolumes(ctx, ref)
+func (gs *Gateways) checkProvisioned(ctx context.Context, ref driver.EnvironmentRef) error {
+	found, err := gs.engine.VolumesOf(ctx, ref, objects.RoleGuest)
 	if err == nil && len(found) == 0 {
 		return sandbox.Errorf(sandbox.NotFound, "docker: the engine has no environment %s", ref.EnvironmentID)
 	}
 	return err
 }
 
-// startGateway only starts the container.
-func (e *Executor) startGateway(ctx context.Context, ref driver.EnvironmentRef) error {
-	p, err := e.engine.ProgramFor(ctx, "gateway", ref.Instance, gateway.Binary)
+// start only starts the container.
+func (gs *Gateways) start(ctx context.Context, ref driver.EnvironmentRef) error {
+	p, err := gs.engine.ProgramFor(ctx, "gateway", ref.Instance, gateway.Binary)
 	if err != nil {
 		return err
 	}
 	reference := objects.GatewayImage(ref,
-		objects.Hash(p.Hash, fmt.Sprint(e.gateway.Network, e.gateway.DNS, e.gateway.Hosts), p.Seccomp))
+		objects.Hash(p.Hash, fmt.Sprint(gs.config.Network, gs.config.DNS, gs.config.Hosts), p.Seccomp))
 	name, labels := objects.GatewayName(ref), objects.EnvironmentLabels(ref, objects.RoleGateway)
-	c, err := e.engine.Container(ctx, name)
+	c, err := gs.engine.Container(ctx, name)
 	if err == nil {
-		if err := e.engine.CheckLabels("container", name, c.Config.Labels, labels); err != nil {
+		if err := gs.engine.CheckLabels("container", name, c.Config.Labels, labels); err != nil {
 			return err
 		}
 		if c.State.Running && c.Config.Image == reference {
 			return nil
 		}
 		if c.Config.Image != reference {
-			err = errors.Join(e.engine.RemoveContainer(ctx, c.ID), e.engine.RemoveImages(ctx, ref, objects.RoleProgram, reference))
+			err = errors.Join(gs.engine.RemoveContainer(ctx, c.ID), gs.engine.RemoveImages(ctx, ref, objects.RoleProgram, reference))
 			if err != nil {
 				return err
 			}
-			err = e.createGateway(ctx, ref, reference, p)
+			err = gs.create(ctx, ref, reference, p)
 		}
 	} else if sandbox.CodeOf(err) == sandbox.NotFound {
-		err = e.createGateway(ctx, ref, reference, p)
+		err = gs.create(ctx, ref, reference, p)
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.Conflict { // another caller creates it
 		return err
 	}
-	return e.engine.StartContainer(ctx, name)
+	return gs.engine.StartContainer(ctx, name)
 }
 
-// createGateway creates the container, with its volume and image. Errors: NotFound if the engine has no guest volume of
+// create creates the container, with its volume and image. Errors: NotFound if the engine has no guest volume of
 // the environment: its removal, which takes the gateway along, begins with those.
-func (e *Executor) createGateway(ctx context.Context, ref driver.EnvironmentRef, reference string, p engine.Program) error {
-	if err := e.checkProvisioned(ctx, ref); err != nil {
+func (gs *Gateways) create(ctx context.Context, ref driver.EnvironmentRef, reference string, p engine.Program) error {
+	if err := gs.checkProvisioned(ctx, ref); err != nil {
 		return err
 	}
-	err := e.createGatewayParts(ctx, ref, reference, p)
+	err := gs.createParts(ctx, ref, reference, p)
 	// Another caller may have removed the environment meanwhile. What was made since goes even if ctx has ended.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.ChangeLimit)
 	defer cancel()
-	gone := e.checkProvisioned(bounded, ref)
+	gone := gs.checkProvisioned(bounded, ref)
 	if sandbox.CodeOf(gone) != sandbox.NotFound {
 		return err
 	}
-	return errors.Join(gone, e.removeGateway(bounded, ref), e.relays.Remove(bounded, ref.LedgerID, ref.Instance))
+	return errors.Join(gone, gs.Remove(bounded, ref), gs.removeRelay(bounded, ref))
 }
 
-func (e *Executor) createGatewayParts(
+func (gs *Gateways) createParts(
 	ctx context.Context, ref driver.EnvironmentRef, reference string, p engine.Program,
 ) error {
-	if err := e.engine.EnsureVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
+	if err := gs.engine.EnsureVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
 		return err
 	}
-	if err := e.ensureGatewayImage(ctx, ref, reference, p); err != nil {
+	if err := gs.ensureImage(ctx, ref, reference, p); err != nil {
 		return err
 	}
-	_, err := e.engine.CreateContainer(ctx, "container", objects.GatewayName(ref), gatewayConfig(ref, reference), e.gatewayHost(ref, p.Seccomp))
+	_, err := gs.engine.CreateContainer(ctx, "container", objects.GatewayName(ref), containerConfig(ref, reference), gs.hostConfig(ref, p.Seccomp))
 	return err
 }
 
-func gatewayConfig(ref driver.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
+func containerConfig(ref driver.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
 	return &dockerapi.ContainerConfig{
 		Image:       reference,
 		Labels:      objects.EnvironmentLabels(ref, objects.RoleGateway),
 		Hostname:    "gateway",
 		User:        fmt.Sprintf("%d:%d", gateway.UserID, gateway.GroupID),
-		Env:         []string{"GOMEMLIMIT=" + gatewayHeap},
+		Env:         []string{"GOMEMLIMIT=" + heap},
 		Entrypoint:  []string{gateway.Path, "serve", "-root", gateway.Root},
 		Healthcheck: &dockerapi.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
 	}
 }
 
-func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *dockerapi.HostConfig {
-	pids := gatewayPIDs
-	on := dockerapi.NetworkMode(e.gateway.Network)
+func (gs *Gateways) hostConfig(ref driver.EnvironmentRef, profile string) *dockerapi.HostConfig {
+	pids := maxPIDs
+	on := dockerapi.NetworkMode(gs.config.Network)
 	if on == "" {
 		on = dockerapi.NetworkBridge
 	}
@@ -184,8 +219,8 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 		// Not NoCopy: the engine gives the new volume the owner that the image sets, the gateway's user.
 		Mounts:         []dockerapi.Mount{engine.VolumeMount(objects.EgressVolume(ref), gateway.Root, objects.EnvironmentLabels(ref, objects.RoleEgress))},
 		NetworkMode:    on,
-		DNS:            e.gateway.DNS,
-		ExtraHosts:     e.gateway.Hosts,
+		DNS:            gs.config.DNS,
+		ExtraHosts:     gs.config.Hosts,
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges", confine.SeccompOption + profile},
@@ -194,14 +229,14 @@ func (e *Executor) gatewayHost(ref driver.EnvironmentRef, profile string) *docke
 		// It restarts automatically. Until then its sandboxes have no network.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "10m", "max-file": "3"}},
-		Resources:     dockerapi.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
+		Resources:     dockerapi.Resources{Memory: memory, MemorySwap: memory, PidsLimit: &pids},
 	}
 }
 
-func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.EnvironmentRef,
+func (gs *Gateways) ensureImage(ctx context.Context, ref driver.EnvironmentRef,
 	reference string, p engine.Program) error {
 	labels := objects.EnvironmentLabels(ref, objects.RoleProgram)
-	there, err := e.engine.FindOwnImage(ctx, reference, labels)
+	there, err := gs.engine.FindOwnImage(ctx, reference, labels)
 	if there || err != nil {
 		return err
 	}
@@ -228,24 +263,24 @@ func (e *Executor) ensureGatewayImage(ctx context.Context, ref driver.Environmen
 	if err = errors.Join(err, tw.Close()); err != nil {
 		return sandbox.Errorf(sandbox.Failed, "docker: pack the gateway of environment %s: %w", ref.EnvironmentID, err)
 	}
-	return e.engine.ImportImage(ctx, reference, labels, bytes.NewReader(layer.Bytes()))
+	return gs.engine.ImportImage(ctx, reference, labels, bytes.NewReader(layer.Bytes()))
 }
 
-// removeGateway removes an environment's gateway with its volume and images. Absent is success.
-func (e *Executor) removeGateway(ctx context.Context, ref driver.EnvironmentRef) error {
-	e.closeGatewayClient(ref)
+// Remove removes an environment's gateway with its volume and images. Absent is success.
+func (gs *Gateways) Remove(ctx context.Context, ref driver.EnvironmentRef) error {
+	gs.disconnect(ref)
 	name, labels := objects.GatewayName(ref), objects.EnvironmentLabels(ref, objects.RoleGateway)
-	c, err := e.engine.Container(ctx, name)
+	c, err := gs.engine.Container(ctx, name)
 	if err == nil {
-		if err = e.engine.CheckLabels("container", name, c.Config.Labels, labels); err == nil {
-			err = e.engine.RemoveContainer(ctx, c.ID)
+		if err = gs.engine.CheckLabels("container", name, c.Config.Labels, labels); err == nil {
+			err = gs.engine.RemoveContainer(ctx, c.ID)
 		}
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if err := e.engine.RemoveVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
+	if err := gs.engine.RemoveVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
 		return err
 	}
-	return e.engine.RemoveImages(ctx, ref, objects.RoleProgram, "")
+	return gs.engine.RemoveImages(ctx, ref, objects.RoleProgram, "")
 }
