@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -32,7 +33,7 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 		}
 		of := make([][]sandbox.AuditCheck, len(found))
 		looks, looking := errgroup.WithContext(ctx)
-		looks.SetLimit(lookers)
+		looks.SetLimit(containers.Lookers)
 		for i := range found {
 			looks.Go(func() (err error) {
 				of[i], err = e.auditOne(looking, found[i], info, slices.Concat(kind.rules, processRules))

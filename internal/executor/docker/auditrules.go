@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
@@ -332,7 +333,7 @@ func engineSocket(a audited) string {
 }
 
 func notTheGuest(a audited) string {
-	if a.container.Path != guest.Path || deadlineOf(a.container.Config.Entrypoint).IsZero() {
+	if a.container.Path != guest.Path || containers.DeadlineOf(a.container.Config.Entrypoint).IsZero() {
 		return fmt.Sprintf("its process 1 is %s", a.container.Path)
 	}
 	if a.host().Init == nil || *a.host().Init {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -102,7 +100,7 @@ func (e *Executor) provisionCompanions(ctx context.Context, ref driver.Environme
 // spawnCompanions creates the containers of a sandbox's companions.
 func (e *Executor) spawnCompanions(ctx context.Context, spec driver.SandboxSpec) error {
 	names := spec.Companions.Names()
-	e.rememberCompanions(spec.Handle, names)
+	e.containers.RememberCompanions(spec.Handle, names)
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
 		return e.spawnOne(ctx, companionSpec(spec, name))
 	})
@@ -131,7 +129,7 @@ func eachOf(ctx context.Context, names []string, do func(ctx context.Context, na
 func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string,
 	do func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error) error {
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
-		c, err := e.inspect(ctx, h.Of(name))
+		c, err := e.containers.Inspect(ctx, h.Of(name))
 		if err == nil {
 			err = do(ctx, h.Of(name), c)
 		}
@@ -140,85 +138,6 @@ func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string
 		}
 		return err
 	})
-}
-
-// maxKnownCompanions limits the sandboxes whose companions are cached.
-const maxKnownCompanions = 1 << 14
-
-func (e *Executor) rememberCompanions(h driver.Handle, names []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.companions) >= maxKnownCompanions {
-		clear(e.companions)
-	}
-	e.companions[h] = names
-}
-
-func (e *Executor) forgetCompanions(h driver.Handle) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.companions, h)
-}
-
-// companionsOf returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as inspect.
-func (e *Executor) companionsOf(ctx context.Context, h driver.Handle) ([]string, error) {
-	if h.Companion != "" {
-		return nil, nil
-	}
-	e.mu.Lock()
-	names, known := e.companions[h]
-	e.mu.Unlock()
-	if known {
-		return names, nil
-	}
-	c, err := e.inspect(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	names = objects.CompanionNames(c.Config.Labels)
-	e.rememberCompanions(h, names)
-	return names, nil
-}
-
-// observeCompanions observes the companions of a sandbox that exist.
-func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle, labels map[string]string,
-	withOutput bool) (map[string]driver.CompanionObservation, error) {
-	names := objects.CompanionNames(labels)
-	if len(names) == 0 {
-		return nil, nil
-	}
-	seen := make([]*driver.CompanionObservation, len(names))
-	looks, looking := errgroup.WithContext(ctx)
-	for i, name := range names {
-		looks.Go(func() error {
-			c, err := e.inspect(looking, h.Of(name))
-			if sandbox.CodeOf(err) == sandbox.NotFound {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			o := observe(c)
-			seen[i] = &driver.CompanionObservation{
-				State: o.State, Resources: o.Resources, ExitCode: o.ExitCode, OOMKilled: o.OOMKilled,
-				StartedAt: o.StartedAt, StoppedAt: o.StoppedAt,
-			}
-			if withOutput && o.State == sandbox.StateStopped {
-				seen[i].Output, err = e.companionOutput(looking, h.Of(name))
-			}
-			return err
-		})
-	}
-	if err := looks.Wait(); err != nil {
-		return nil, err
-	}
-	found := make(map[string]driver.CompanionObservation, len(names))
-	for i, o := range seen {
-		if o != nil {
-			found[names[i]] = *o
-		}
-	}
-	return found, nil
 }
 
 func (e *Executor) pauseCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
@@ -234,7 +153,7 @@ func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels m
 
 // thawCompanions unpauses the companions of a sandbox.
 func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
-	names, err := e.companionsOf(ctx, h)
+	names, err := e.containers.Companions(ctx, h)
 	if sandbox.CodeOf(err) == sandbox.NotFound { // Wake says so
 		return nil
 	}
@@ -271,7 +190,7 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 	if h.Companion != "" {
 		return nil
 	}
-	e.forgetCompanions(h)
+	e.containers.ForgetCompanions(h)
 	names := objects.CompanionNames(c.Labels)
 	if !found {
 		var err error
@@ -280,7 +199,7 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 		}
 	}
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
-		c, err := e.find(ctx, h.Of(name))
+		c, err := e.containers.Find(ctx, h.Of(name))
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
@@ -313,11 +232,11 @@ func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]strin
 
 // ReviveCompanion implements driver.CompanionHost.
 func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
-	of, err := e.inspect(ctx, h.Sandbox())
+	of, err := e.containers.Inspect(ctx, h.Sandbox())
 	if err != nil {
 		return err
 	}
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	runs := err == nil && engine.StateOf(c.State) == sandbox.StateRunning
 	if runs && engine.ParseTime(c.State.StartedAt).Before(engine.ParseTime(of.State.StartedAt)) {
 		runs, err = false, e.stopOne(ctx, h)
@@ -344,7 +263,7 @@ func (e *Executor) StopCompanion(ctx context.Context, h driver.Handle) error {
 
 // CompanionProgram implements driver.CompanionHost.
 func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]string, error) {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -353,15 +272,4 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 		return nil, err
 	}
 	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd), nil
-}
-
-// companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in
-// the container's log.
-func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
-	_, said, err := e.engine.Output(ctx, objects.SandboxName(h))
-	at := strings.LastIndex(string(said), guest.LastWords)
-	if at < 0 { // it was killed
-		return "", err
-	}
-	return string(said[at+len(guest.LastWords):]), err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -126,14 +127,14 @@ func (e *Executor) unreachable(ctx context.Context, h driver.Handle, cause error
 
 // running returns an error if the sandbox does not run, or if the engine does not confirm that it runs.
 func (e *Executor) running(ctx context.Context, h driver.Handle) error {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
 	if s := engine.StateOf(c.State); s != sandbox.StateRunning {
-		return e.wrongState(h, s)
+		return containers.WrongState(h, s)
 	}
-	if !hasMount(c, guest.ChannelDir) {
+	if !containers.HasMount(c, guest.ChannelDir) {
 		return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: an earlier release created it, and this release "+
 			"cannot run commands in it: release its lease and acquire it again", h.SandboxID).
 			WithReason(sandbox.ReasonInvalidState)
@@ -158,7 +159,7 @@ func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *ch
 			continue
 		}
 		pause = min(2*pause, silentFor)
-		c, err := e.inspect(ctx, h)
+		c, err := e.containers.Inspect(ctx, h)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			giveUp(errors.Join(errEnded, err))
 		}

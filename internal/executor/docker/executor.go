@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
@@ -56,22 +57,20 @@ type Config struct {
 // Executor drives one Docker Engine.
 type Executor struct {
 	helper.Guests
+	containers.Observer
 	gateways.Broker
 	*engine.Witnesses
-	engine    *engine.Engine
-	channels  *channels
-	networks  *networks.Networks
-	templates *templates.Templates
-	relays    *relays.Relays
-	gateways  *gateways.Gateways
+	engine     *engine.Engine
+	channels   *channels
+	networks   *networks.Networks
+	templates  *templates.Templates
+	relays     *relays.Relays
+	gateways   *gateways.Gateways
+	containers *containers.Containers
 
 	mu sync.Mutex // guards what follows
 	// proved are the container runtimes that have run a sandbox's command.
 	proved map[provedRuntime]bool
-	// companions are the names of the companions of sandboxes that this program has seen.
-	companions map[driver.Handle][]string
-	// containers are the ids of the containers of sandboxes that this program has seen.
-	containers map[driver.Handle]string
 }
 
 var _ driver.Executor = (*Executor)(nil)
@@ -100,6 +99,7 @@ func New(cfg Config) (*Executor, error) {
 		return nil, err
 	}
 	eng := engine.New(api, engine.Config{Logger: cfg.Logger, Calls: cfg.Calls, Logins: cfg.Logins})
+	boxes := containers.New(eng)
 	rels := relays.New(eng)
 	gates := gateways.New(eng, cfg.Gateway, func(ctx context.Context, ref driver.EnvironmentRef) error {
 		return rels.Remove(ctx, ref.LedgerID, ref.Instance)
@@ -110,11 +110,11 @@ func New(cfg Config) (*Executor, error) {
 		Broker:     gates.Broker(),
 		gateways:   gates,
 		networks:   networks.New(eng, pool),
+		containers: boxes,
+		Observer:   boxes.Observer(),
 		relays:     rels,
 		templates:  templates.New(eng),
 		proved:     make(map[provedRuntime]bool),
-		companions: make(map[driver.Handle][]string),
-		containers: make(map[driver.Handle]string),
 	}
 	e.channels = newChannels(e.openChannel)
 	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()

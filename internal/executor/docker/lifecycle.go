@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -25,7 +25,7 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 	if mode == sandbox.SleepStop {
 		return e.stop(ctx, h)
 	}
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 }
 
 func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	if err == nil {
 		return false, e.gateways.EnsureKnown(ctx, h)
 	}
-	c, lookErr := e.inspect(ctx, h)
+	c, lookErr := e.containers.Inspect(ctx, h)
 	switch {
 	case lookErr != nil && sandbox.CodeOf(err) == sandbox.UnknownOutcome && sandbox.CodeOf(lookErr) != sandbox.NotFound:
 		return false, err
@@ -111,7 +111,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	if state == sandbox.StatePaused {
 		return false, err
 	}
-	if hasMount(c, guest.EgressDir) {
+	if containers.HasMount(c, guest.EgressDir) {
 		if err := e.gateways.Ask(ctx, h); err != nil {
 			return false, err
 		}
@@ -131,7 +131,7 @@ func (e *Executor) unless(ctx context.Context, h driver.Handle, err error, wante
 	if err == nil {
 		return nil
 	}
-	c, lookErr := e.inspect(ctx, h)
+	c, lookErr := e.containers.Inspect(ctx, h)
 	if lookErr != nil {
 		if sandbox.CodeOf(lookErr) == sandbox.NotFound {
 			return lookErr
@@ -155,7 +155,7 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) 
 // that it cannot inspect. At the same time the channel ends process 1, so that no code keeps running if the
 // engine is slow.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
-	c, err := e.find(ctx, h) // only the sandbox's own engine returns NotFound
+	c, err := e.containers.Find(ctx, h) // only the sandbox's own engine returns NotFound
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
@@ -166,7 +166,7 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	err = e.killFound(ctx, h, c, err)
 	killing.Wait()
 	if err == nil {
-		e.forgetContainer(h)
+		e.containers.Forget(h)
 	}
 	return cmp.Or(err, failed)
 }
@@ -176,7 +176,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err == nil {
 		var telling sync.WaitGroup
 		told, stop := context.WithCancel(ctx)
-		if lists(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
+		if containers.ListsMount(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
 			telling.Go(func() { e.endNow(told, h) })
 		}
 		err = e.engine.RemoveContainer(ctx, c.ID)
@@ -186,12 +186,12 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if h.Companion == "" && (err != nil || lists(c, guest.EgressDir)) { // unknown if the container is already gone
+	if h.Companion == "" && (err != nil || containers.ListsMount(c, guest.EgressDir)) { // unknown if the container is already gone
 		if err := e.gateways.Leave(ctx, h); err != nil {
 			return err
 		}
 	}
-	if err != nil || lists(c, guest.ChannelDir) {
+	if err != nil || containers.ListsMount(c, guest.ChannelDir) {
 		e.channels.leave(h)
 		if err := e.relays.CloseChannel(ctx, h); err != nil {
 			return err
@@ -209,7 +209,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err := e.engine.RemoveVolume(ctx, objects.WorkspaceVolume(h), objects.HandleLabels(h, objects.RoleWorkspace)); err != nil {
 		return err
 	}
-	if err != nil || lists(c, guest.LeaseDir) {
+	if err != nil || containers.ListsMount(c, guest.LeaseDir) {
 		if err := e.engine.RemoveVolume(ctx, objects.LeaseVolume(h), objects.HandleLabels(h, objects.RoleLease)); err != nil {
 			return err
 		}
@@ -236,22 +236,4 @@ func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
 	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
 		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
 	}
-}
-
-// find lists a sandbox's container. Errors: as inspect.
-func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.ContainerSummary, error) {
-	if err := objects.CheckHandle(h); err != nil {
-		return dockerapi.ContainerSummary{}, err
-	}
-	name := objects.SandboxName(h)
-	found, err := e.engine.ListContainers(ctx, "container", name, dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$")))
-	if err != nil {
-		return dockerapi.ContainerSummary{}, err
-	}
-	for _, c := range found {
-		if slices.Contains(c.Names, "/"+name) {
-			return c, e.engine.CheckLabels("container", name, c.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
-		}
-	}
-	return dockerapi.ContainerSummary{}, e.absent(ctx, h)
 }

@@ -150,7 +150,7 @@ func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (fou
 // lacks runs a container with the settings of a sandbox that does not work, as its populator. Its program
 // reports what is missing.
 func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kernel, err error) {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return found, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
@@ -26,10 +27,6 @@ import (
 
 // maxConfig limits config.json, which is an argument of process 1. Linux allows 128 KiB per argument.
 const maxConfig = 96 << 10
-
-// deadlineFlag is the guest's argument with the sandbox's deadline by the ledger's clock, in Unix
-// microseconds.
-const deadlineFlag = "-deadline"
 
 // Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins. It is
 // only created after its volumes are filled.
@@ -147,7 +144,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 	if err != nil {
 		return err
 	}
-	e.rememberContainer(spec.Handle, id)
+	e.containers.Remember(spec.Handle, id)
 	var discarding sync.WaitGroup
 	discarding.Go(p.discard)
 	defer discarding.Wait()
@@ -157,7 +154,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 // join waits for and starts the container that another caller creates: its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
 	return engine.Await(ctx, "container "+objects.SandboxName(h)+" is made", engine.ChangeLimit, func(ctx context.Context) (bool, error) {
-		c, err := e.inspect(ctx, h)
+		c, err := e.containers.Inspect(ctx, h)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
@@ -209,7 +206,7 @@ func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
+	if _, lookErr := e.containers.Inspect(ctx, h); lookErr != nil {
 		return lookErr
 	}
 	return sandbox.Errorf(sandbox.NotFound,
@@ -285,7 +282,7 @@ func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) (
 		return nil, err
 	}
 	command := []string{
-		guest.Path, "keep", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
+		guest.Path, "keep", containers.DeadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
 		"-uid", strconv.Itoa(is.UID), "-gid", strconv.Itoa(is.GID), "-pids", strconv.FormatInt(spec.Resources.PIDs, 10),
 		"-channel", guest.ChannelSocket,
 	}

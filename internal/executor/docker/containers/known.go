@@ -1,0 +1,73 @@
+package containers
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
+)
+
+// Companions returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as inspect.
+func (cs *Containers) Companions(ctx context.Context, h driver.Handle) ([]string, error) {
+	if h.Companion != "" {
+		return nil, nil
+	}
+	names, known := cs.companions.get(h)
+	if known {
+		return names, nil
+	}
+	c, err := cs.Inspect(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	names = objects.CompanionNames(c.Config.Labels)
+	cs.RememberCompanions(h, names)
+	return names, nil
+}
+
+// maxKnown limits the sandboxes of which something is cached.
+const maxKnown = 1 << 14
+
+// known caches something about sandboxes that this program has seen.
+type known[V any] struct {
+	mu sync.Mutex
+	of map[driver.Handle]V
+}
+
+func (k *known[V]) get(h driver.Handle) (V, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v, ok := k.of[h]
+	return v, ok
+}
+
+func (k *known[V]) set(h driver.Handle, v V) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil || len(k.of) >= maxKnown {
+		k.of = make(map[driver.Handle]V)
+	}
+	k.of[h] = v
+}
+
+func (k *known[V]) forget(h driver.Handle) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.of, h)
+}
+
+// Remember caches the id of a container, as its creation or an inspection returned it.
+func (cs *Containers) Remember(h driver.Handle, id string) {
+	if h.Companion == "" {
+		cs.ids.set(h, id)
+	}
+}
+
+func (cs *Containers) Forget(h driver.Handle) { cs.ids.forget(h) }
+
+func (cs *Containers) RememberCompanions(h driver.Handle, names []string) {
+	cs.companions.set(h, names)
+}
+
+func (cs *Containers) ForgetCompanions(h driver.Handle) { cs.companions.forget(h) }
