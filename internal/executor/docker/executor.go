@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
@@ -57,6 +58,7 @@ type Config struct {
 // Executor drives one Docker Engine.
 type Executor struct {
 	helper.Guests
+	audit.Auditor
 	containers.Observer
 	gateways.Broker
 	*engine.Witnesses
@@ -110,6 +112,7 @@ func New(cfg Config) (*Executor, error) {
 		Broker:     gates.Broker(),
 		gateways:   gates,
 		networks:   networks.New(eng, pool),
+		Auditor:    audit.New(eng),
 		containers: boxes,
 		Observer:   boxes.Observer(),
 		relays:     rels,

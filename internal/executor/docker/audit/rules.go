@@ -1,4 +1,4 @@
-package docker
+package audit
 
 import (
 	"encoding/json"
@@ -16,10 +16,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// auditRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 about one container, under its
+// containerRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 about one container, under its
 // numbers, and our own. Omitted are rules about the image's content (5.7, 5.28), about the engine alone
 // (5.1), and about past use of `docker exec` (5.23, 5.24).
-var auditRules = []auditRule{
+var containerRules = []rule{
 	{number: "4.1", title: "a user is set and is not root", finding: rootUser},
 	{
 		number:  "5.2",
