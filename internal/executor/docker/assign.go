@@ -69,7 +69,7 @@ func (e *Executor) assignOne(ctx context.Context, spec driver.SandboxSpec, ends 
 		Deadline: ends.At, Ends: ends, Sync: spec.SleepMode == sandbox.SleepStop,
 	}}}
 	for try := 1; ; try++ {
-		res, err := e.help(ctx, spec.Handle, call)
+		res, err := e.channels.Call(ctx, spec.Handle, call)
 		switch {
 		case sandbox.CodeOf(err) == sandbox.UnknownOutcome && try < assignTries:
 			continue

@@ -90,7 +90,7 @@ func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 		if err := e.relays.CheckUnused(ctx, l); err != nil {
 			return err
 		}
-		e.channels.leave(l.Handle)
+		e.channels.Leave(l.Handle)
 		return e.relays.CloseChannel(ctx, l.Handle)
 	}
 	if err := objects.CheckRef(objects.EnvironmentOf(l.Handle)); err != nil {

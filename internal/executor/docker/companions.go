@@ -161,7 +161,7 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 		return err
 	}
 	return e.existing(ctx, h, names, func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-		defer e.channels.existing(h, (*channel.Client).Resume)
+		defer e.channels.Existing(h, (*channel.Client).Resume)
 		if engine.StateOf(c.State) != sandbox.StatePaused {
 			return nil
 		}
@@ -242,7 +242,7 @@ func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
 		runs, err = false, e.stopOne(ctx, h)
 	}
 	if err == nil && !runs {
-		e.channels.leave(h) // its process 1 is another one
+		e.channels.Leave(h) // its process 1 is another one
 		err = e.start(ctx, h)
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound && !errors.Is(err, context.Canceled) {

@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/channels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
@@ -63,7 +64,7 @@ type Executor struct {
 	gateways.Broker
 	*engine.Witnesses
 	engine     *engine.Engine
-	channels   *channels
+	channels   *channels.Channels
 	networks   *networks.Networks
 	templates  *templates.Templates
 	relays     *relays.Relays
@@ -119,14 +120,14 @@ func New(cfg Config) (*Executor, error) {
 		templates:  templates.New(eng),
 		proved:     make(map[provedRuntime]bool),
 	}
-	e.channels = newChannels(e.openChannel)
-	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
+	e.channels = channels.New(eng.Log, boxes, rels)
+	e.Guests = helper.New(sandbox.Docker, e.channels.Call).WithVerifiers()
 	return e, nil
 }
 
 // Close releases the connections to the engine, to gateways, to relays and to sandboxes.
 func (e *Executor) Close() error {
-	e.channels.close()
+	e.channels.Close()
 	e.relays.Close()
 	e.gateways.Close()
 	return e.engine.API.Close()

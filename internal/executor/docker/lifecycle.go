@@ -40,10 +40,10 @@ func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.Co
 	if s := engine.StateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
 	}
-	e.channels.existing(h, (*channel.Client).Suspend)
+	e.channels.Existing(h, (*channel.Client).Suspend)
 	err := e.pause(ctx, h)
 	if err != nil {
-		e.channels.existing(h, (*channel.Client).Resume)
+		e.channels.Existing(h, (*channel.Client).Resume)
 	}
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
 }
@@ -96,7 +96,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 		return false, err
 	}
 	err = e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
-	e.channels.existing(h, (*channel.Client).Resume)
+	e.channels.Existing(h, (*channel.Client).Resume)
 	if err == nil {
 		return false, e.gateways.EnsureKnown(ctx, h)
 	}
@@ -177,7 +177,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		var telling sync.WaitGroup
 		told, stop := context.WithCancel(ctx)
 		if containers.ListsMount(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
-			telling.Go(func() { e.endNow(told, h) })
+			telling.Go(func() { e.channels.EndNow(told, h) })
 		}
 		err = e.engine.RemoveContainer(ctx, c.ID)
 		stop() // process 1 is gone: endNow would dial its channel again
@@ -192,7 +192,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		}
 	}
 	if err != nil || containers.ListsMount(c, guest.ChannelDir) {
-		e.channels.leave(h)
+		e.channels.Leave(h)
 		if err := e.relays.CloseChannel(ctx, h); err != nil {
 			return err
 		}
@@ -215,25 +215,4 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		}
 	}
 	return e.engine.RemoveVolume(ctx, objects.DataVolume(h), objects.HandleLabels(h, objects.RoleData))
-}
-
-// endLimit limits the attempt to end a sandbox without its engine.
-const endLimit = 2 * time.Second
-
-// endNow asks process 1 to end its sandbox, over the channel and by a file that it watches. Kill does not
-// rely on it.
-func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
-	ctx, cancel := context.WithTimeout(ctx, endLimit)
-	defer cancel()
-	if err := e.relays.End(ctx, h); err != nil {
-		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
-	}
-	client, done, err := e.channels.use(h)
-	if err != nil {
-		return
-	}
-	defer done()
-	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
-		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
-	}
 }
