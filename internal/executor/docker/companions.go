@@ -25,8 +25,6 @@ import (
 // with it. It has no access to the gateway's socket: it reaches other hosts as code in the sandbox does, through the
 // proxy that process 1 of the sandbox offers on 127.0.0.1. Its process 1 ends with its program.
 
-var _ driver.CompanionHost = (*Executor)(nil)
-
 // hostname is empty for a companion, which has that of its sandbox.
 func hostname(spec driver.SandboxSpec) string {
 	if spec.Companion != "" {

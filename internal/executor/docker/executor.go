@@ -18,17 +18,18 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/channels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dependents"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/relays"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/runtimes"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -61,6 +62,7 @@ type Executor struct {
 	helper.Guests
 	audit.Auditor
 	containers.Observer
+	*dependents.Cleaner
 	gateways.Broker
 	*engine.Witnesses
 	engine     *engine.Engine
@@ -71,12 +73,20 @@ type Executor struct {
 	gateways   *gateways.Gateways
 	containers *containers.Containers
 
-	mu sync.Mutex // guards what follows
-	// proved are the container runtimes that have run a sandbox's command.
-	proved map[provedRuntime]bool
+	runtimes *runtimes.Prover
 }
 
-var _ driver.Executor = (*Executor)(nil)
+var (
+	_ driver.Executor         = (*Executor)(nil)
+	_ driver.Auditor          = (*Executor)(nil)
+	_ driver.CompanionHost    = (*Executor)(nil)
+	_ driver.ContainerHost    = (*Executor)(nil)
+	_ driver.CredentialBroker = (*Executor)(nil)
+	_ driver.DiskReader       = (*Executor)(nil)
+	_ driver.EgressLogger     = (*Executor)(nil)
+	_ driver.LLMBroker        = (*Executor)(nil)
+	_ driver.Witnesser        = (*Executor)(nil)
+)
 
 // NewClient returns a client of the engine that cfg names, for work that does not concern sandboxes. It does
 // not connect. Errors: as dockerapi.Connect.
@@ -118,9 +128,10 @@ func New(cfg Config) (*Executor, error) {
 		Observer:   boxes.Observer(),
 		relays:     rels,
 		templates:  templates.New(eng),
-		proved:     make(map[provedRuntime]bool),
 	}
 	e.channels = channels.New(eng.Log, boxes, rels)
+	e.Cleaner = dependents.New(eng, e.networks, rels, e.channels)
+	e.runtimes = runtimes.New(eng, boxes, e)
 	e.Guests = helper.New(sandbox.Docker, e.channels.Call).WithVerifiers()
 	return e, nil
 }

@@ -33,8 +33,6 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	return x, nil
 }
 
-var _ driver.DiskReader = (*Executor)(nil)
-
 // ReadDisk implements driver.DiskReader. The engine resolves links within the container, and nothing in it can change
 // them meanwhile.
 func (e *Executor) ReadDisk(ctx context.Context, h driver.Handle, path string) (io.ReadCloser, error) {

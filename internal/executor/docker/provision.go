@@ -86,7 +86,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 			return err
 		}
 	}
-	return e.proveRuntime(ctx, ref, spec, program)
+	return e.runtimes.Prove(ctx, ref, spec, program)
 }
 
 func checkNetwork(mode sandbox.NetworkMode) error {
