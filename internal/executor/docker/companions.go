@@ -163,7 +163,8 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 		if engine.StateOf(c.State) != sandbox.StatePaused {
 			return nil
 		}
-		return e.unless(ctx, h, e.engine.UnpauseContainer(ctx, objects.SandboxName(h)), sandbox.StateRunning, sandbox.StateStopped)
+		err := e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
+		return e.unless(ctx, h, err, sandbox.StateRunning, sandbox.StateStopped)
 	})
 }
 

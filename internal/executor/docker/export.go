@@ -69,7 +69,9 @@ func (x *export) open() error {
 		}
 	}
 	var err error
-	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool { return engine.StateOf(s) != sandbox.StateRunning })
+	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool {
+		return engine.StateOf(s) != sandbox.StateRunning
+	})
 	if err != nil {
 		return err
 	}

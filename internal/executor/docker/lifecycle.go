@@ -54,8 +54,9 @@ const stubborn = 10 * time.Second
 // pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that is slow to freeze,
 // and thaws the others (runc 1.1: "unable to freeze").
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
+	r := engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed)
 	_ = engine.Await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
-		err = e.engine.Do(ctx, engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
+		err = e.engine.Do(ctx, r, func(ctx context.Context) error {
 			return e.engine.API.ContainerPause(ctx, objects.SandboxName(h))
 		})
 		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
@@ -171,7 +172,7 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	return cmp.Or(err, failed)
 }
 
-// killFound is Kill of one container, as find returned it.
+// killFound is Kill of one container, as containers.Find returned it.
 func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error) error {
 	if err == nil {
 		var telling sync.WaitGroup
@@ -180,13 +181,14 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 			telling.Go(func() { e.channels.EndNow(told, h) })
 		}
 		err = e.engine.RemoveContainer(ctx, c.ID)
-		stop() // process 1 is gone: endNow would dial its channel again
+		stop() // process 1 is gone: EndNow would dial its channel again
 		telling.Wait()
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if h.Companion == "" && (err != nil || containers.ListsMount(c, guest.EgressDir)) { // unknown if the container is already gone
+	// What it had is unknown if the container is already gone.
+	if h.Companion == "" && (err != nil || containers.ListsMount(c, guest.EgressDir)) {
 		if err := e.gateways.Leave(ctx, h); err != nil {
 			return err
 		}
@@ -206,13 +208,18 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err
 	}
-	if err := e.engine.RemoveVolume(ctx, objects.WorkspaceVolume(h), objects.HandleLabels(h, objects.RoleWorkspace)); err != nil {
+	if err := e.removeVolume(ctx, objects.WorkspaceVolume(h), h, objects.RoleWorkspace); err != nil {
 		return err
 	}
 	if err != nil || containers.ListsMount(c, guest.LeaseDir) {
-		if err := e.engine.RemoveVolume(ctx, objects.LeaseVolume(h), objects.HandleLabels(h, objects.RoleLease)); err != nil {
+		if err := e.removeVolume(ctx, objects.LeaseVolume(h), h, objects.RoleLease); err != nil {
 			return err
 		}
 	}
-	return e.engine.RemoveVolume(ctx, objects.DataVolume(h), objects.HandleLabels(h, objects.RoleData))
+	return e.removeVolume(ctx, objects.DataVolume(h), h, objects.RoleData)
+}
+
+// removeVolume removes a volume of a sandbox, or of a companion.
+func (e *Executor) removeVolume(ctx context.Context, name string, h driver.Handle, r objects.Role) error {
+	return e.engine.RemoveVolume(ctx, name, objects.HandleLabels(h, r))
 }

@@ -71,9 +71,8 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 		return err
 	}
 	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.Reference())...); err != nil {
-		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
-			"environment",
-			"environment", ref.EnvironmentID, "error", err)
+		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with "+
+			"their environment", "environment", ref.EnvironmentID, "error", err)
 	}
 	if err := e.engine.EnsureVolume(ctx, s.GuestVolume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err

@@ -91,9 +91,10 @@ func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) 
 	return out, network, err
 }
 
-// prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: errMade if the container
+// prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: templates.ErrMade if the container
 // exists.
-func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s templates.Template, p engine.Program, err error) {
+func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (
+	s templates.Template, p engine.Program, err error) {
 	if p, err = e.engine.GuestFor(ctx, spec.Instance); err != nil { // cached after the first call
 		return s, p, err
 	}
@@ -153,7 +154,8 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 
 // join waits for and starts the container that another caller creates: its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
-	return engine.Await(ctx, "container "+objects.SandboxName(h)+" is made", engine.ChangeLimit, func(ctx context.Context) (bool, error) {
+	made := "container " + objects.SandboxName(h) + " is made"
+	return engine.Await(ctx, made, engine.ChangeLimit, func(ctx context.Context) (bool, error) {
 		c, err := e.containers.Inspect(ctx, h)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
@@ -215,7 +217,7 @@ func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 		WithReason(sandbox.ReasonPartMissing)
 }
 
-// fillVolumes creates and fills the sandbox's volumes. Errors: as fill.
+// fillVolumes creates and fills the sandbox's volumes. Errors: as templates.Fill.
 func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s templates.Template) error {
 	h := spec.Handle
 	mounts := templates.Mounts(h, s)
@@ -235,7 +237,8 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	}
 	if pooled(spec) {
 		making.Go(func() {
-			failed[len(own)] = e.engine.EnsureVolume(ctx, objects.LeaseVolume(spec.Handle), objects.HandleLabels(spec.Handle, objects.RoleLease))
+			failed[len(own)] = e.engine.EnsureVolume(ctx, objects.LeaseVolume(spec.Handle),
+				objects.HandleLabels(spec.Handle, objects.RoleLease))
 		})
 	}
 	making.Wait()

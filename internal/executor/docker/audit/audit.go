@@ -1,5 +1,5 @@
-// Package audit checks the containers of sandboxes, companions, gateways and relays against rules: those of the CIS Docker
-// Benchmark, and our own.
+// Package audit checks the containers of sandboxes, companions, gateways and relays against rules: those of the CIS
+// Docker Benchmark, and our own.
 package audit
 
 import (
@@ -25,7 +25,7 @@ var _ driver.Auditor = Auditor{}
 // New returns the auditor of an engine.
 func New(e *engine.Engine) Auditor { return Auditor{e} }
 
-// Audit implements driver.Auditor with auditRules. Gateways and relays have their own rules. processRules
+// Audit implements driver.Auditor with containerRules. Gateways and relays have their own rules. processRules
 // apply to all.
 func (au Auditor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	info, err := au.engine.Info(ctx)
@@ -36,7 +36,10 @@ func (au Auditor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCh
 	for _, kind := range []struct {
 		role  objects.Role
 		rules []rule
-	}{{objects.RoleSandbox, containerRules}, {objects.RoleCompanion, containerRules}, {objects.RoleGateway, gatewayRules}, {objects.RoleRelay, relayRules}} {
+	}{
+		{objects.RoleSandbox, containerRules}, {objects.RoleCompanion, containerRules},
+		{objects.RoleGateway, gatewayRules}, {objects.RoleRelay, relayRules},
+	} {
 		found, err := au.engine.ContainersOf(ctx, ledgerID, kind.role)
 		if err != nil {
 			return nil, err

@@ -23,7 +23,8 @@ var gatewayRules = append(slices.DeleteFunc(slices.Clone(containerRules),
 
 func notTheGateway(a audited) string {
 	c := a.container
-	if c.Path != gateway.Path || !strings.HasPrefix(c.Config.Image, "sandbox-"+c.Config.Labels[objects.LabelLedger]+"-gateway:") {
+	repository := "sandbox-" + c.Config.Labels[objects.LabelLedger] + "-gateway:"
+	if c.Path != gateway.Path || !strings.HasPrefix(c.Config.Image, repository) {
 		return fmt.Sprintf("it runs %s of image %s", c.Path, c.Config.Image)
 	}
 	return ""

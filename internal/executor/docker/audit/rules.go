@@ -266,7 +266,8 @@ func noSeccomp(a audited) string {
 	if slices.Contains(a.host().SecurityOpt, confine.SeccompOption+"unconfined") {
 		return "it runs without a seccomp profile"
 	}
-	if !slices.ContainsFunc(a.host().SecurityOpt, func(o string) bool { return strings.HasPrefix(o, confine.SeccompOption) }) {
+	isProfile := func(o string) bool { return strings.HasPrefix(o, confine.SeccompOption) }
+	if !slices.ContainsFunc(a.host().SecurityOpt, isProfile) {
 		return "its profile is the engine's default, which allows more than this program's: it was created before this " +
 			"release or by another program"
 	}

@@ -25,13 +25,14 @@ type Containers struct {
 // New returns the containers of sandboxes on an engine.
 func New(e *engine.Engine) *Containers { return &Containers{engine: e} }
 
-// Find lists a sandbox's container. Errors: as inspect.
+// Find lists a sandbox's container. Errors: as Inspect.
 func (cs *Containers) Find(ctx context.Context, h driver.Handle) (dockerapi.ContainerSummary, error) {
 	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}
 	name := objects.SandboxName(h)
-	found, err := cs.engine.ListContainers(ctx, "container", name, dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$")))
+	f := dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$"))
+	found, err := cs.engine.ListContainers(ctx, "container", name, f)
 	if err != nil {
 		return dockerapi.ContainerSummary{}, err
 	}
@@ -40,7 +41,7 @@ func (cs *Containers) Find(ctx context.Context, h driver.Handle) (dockerapi.Cont
 			return c, cs.engine.CheckLabels("container", name, c.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
 		}
 	}
-	return dockerapi.ContainerSummary{}, cs.Absent(ctx, h)
+	return dockerapi.ContainerSummary{}, cs.absent(ctx, h)
 }
 
 // Inspect returns a sandbox's container. Errors: NotFound only if the engine is the handle's; Unavailable if
@@ -49,12 +50,13 @@ func (cs *Containers) Inspect(ctx context.Context, h driver.Handle) (dockerapi.C
 	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerInspect{}, err
 	}
-	c, err := cs.engine.Container(ctx, objects.SandboxName(h))
+	name := objects.SandboxName(h)
+	c, err := cs.engine.Container(ctx, name)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return c, cs.Absent(ctx, h)
+		return c, cs.absent(ctx, h)
 	}
 	if err == nil {
-		err = cs.engine.CheckLabels("container", objects.SandboxName(h), c.Config.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
+		err = cs.engine.CheckLabels("container", name, c.Config.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
 	}
 	if err == nil {
 		cs.Remember(h, c.ID)
@@ -62,9 +64,9 @@ func (cs *Containers) Inspect(ctx context.Context, h driver.Handle) (dockerapi.C
 	return c, err
 }
 
-// Absent is the error for a sandbox that the engine does not know: NotFound if the engine is the handle's,
+// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the handle's,
 // Unavailable if that cannot be confirmed.
-func (cs *Containers) Absent(ctx context.Context, h driver.Handle) error {
+func (cs *Containers) absent(ctx context.Context, h driver.Handle) error {
 	if err := cs.engine.Confirm(ctx, h.Instance); err != nil {
 		return err
 	}
@@ -85,16 +87,19 @@ func DeadlineOf(entrypoint []string) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
+// WrongState is the error for an operation that needs a running sandbox.
 func WrongState(h driver.Handle, s sandbox.State) error {
 	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s is %s: wake it first", h.SandboxID, s).
 		WithReason(sandbox.ReasonInvalidState)
 }
 
+// HasMount reports whether a container was created with a mount at target.
 func HasMount(c dockerapi.ContainerInspect, target string) bool {
 	return c.HostConfig != nil &&
 		slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
 }
 
+// ListsMount is HasMount for a container of a list.
 func ListsMount(c dockerapi.ContainerSummary, target string) bool {
 	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == target })
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 )
 
-// Companions returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as inspect.
+// Companions returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as Inspect.
 func (cs *Containers) Companions(ctx context.Context, h driver.Handle) ([]string, error) {
 	if h.Companion != "" {
 		return nil, nil
@@ -64,10 +64,13 @@ func (cs *Containers) Remember(h driver.Handle, id string) {
 	}
 }
 
+// Forget forgets the id of a container that was removed.
 func (cs *Containers) Forget(h driver.Handle) { cs.ids.forget(h) }
 
+// RememberCompanions caches the names of a sandbox's companions.
 func (cs *Containers) RememberCompanions(h driver.Handle, names []string) {
 	cs.companions.set(h, names)
 }
 
+// ForgetCompanions forgets the names of a sandbox's companions.
 func (cs *Containers) ForgetCompanions(h driver.Handle) { cs.companions.forget(h) }

@@ -235,7 +235,7 @@ func (obs Observer) Usage(ctx context.Context, h driver.Handle) (driver.Usage, e
 		return stats, json.NewDecoder(answer.Body).Decode(&stats)
 	})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return driver.Usage{}, obs.containers.Absent(ctx, h)
+		return driver.Usage{}, obs.containers.absent(ctx, h)
 	}
 	if err != nil {
 		return driver.Usage{}, err

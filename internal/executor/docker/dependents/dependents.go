@@ -64,8 +64,8 @@ func (cl *Cleaner) Dependents(ctx context.Context, ledgerID string) ([]driver.De
 }
 
 func (cl *Cleaner) networksOf(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
-	found, err := cl.networks.List(ctx,
-		map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleNetwork)})
+	found, err := cl.networks.List(ctx, map[string]string{objects.LabelProvider: objects.ProviderName,
+		objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleNetwork)})
 	var list []driver.Dependent
 	for _, n := range found {
 		list = append(list, objects.Dependent(n.Name, n.Labels, n.Created))
@@ -161,7 +161,8 @@ func (cl *Cleaner) removeImage(ctx context.Context, l driver.Dependent) error {
 	if err := cl.engine.CheckLabels("image", l.Name, engine.LabelsOf(img), objects.DependentLabels(l)); err != nil {
 		return err
 	}
-	return cl.engine.Do(ctx, engine.Change("remove image", l.Name, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
+	r := engine.Change("remove image", l.Name, sandbox.ReasonRemovalFailed)
+	return cl.engine.Do(ctx, r, func(ctx context.Context) error {
 		_, err := cl.engine.API.ImageRemove(ctx, l.Name, dockerapi.ImageRemoveOptions{PruneChildren: true})
 		return err
 	})

@@ -39,10 +39,12 @@ type Request struct {
 	Late bool
 }
 
+// Read is a request that changes nothing.
 func Read(verb, object string) Request {
 	return Request{verb: verb, object: object, Limit: ReadLimit}
 }
 
+// Change is a request that changes an object. reason is the reason of errors that the engine itself returns.
 func Change(verb, object string, reason sandbox.Reason) Request {
 	return Request{verb: verb, object: object, Limit: ChangeLimit, changes: true, Reason: reason}
 }
@@ -106,7 +108,7 @@ func (e *Engine) try(ctx context.Context, r Request, call func(context.Context) 
 	return r.Classify(err)
 }
 
-// Fetch is do for requests with an answer.
+// Fetch is Do for requests with an answer.
 func Fetch[T any](ctx context.Context, e *Engine, r Request, call func(context.Context) (T, error)) (T, error) {
 	var answer T
 	err := e.Do(ctx, r, func(ctx context.Context) (err error) {

@@ -39,12 +39,13 @@ func (gs *Gateways) disconnect(ref driver.EnvironmentRef) {
 }
 
 // call calls the gateway. It starts a missing gateway first, and waits for one that has just started.
-// Errors: Failed if the gateway refuses, Unavailable if it does not answer, NotFound as createGateway.
+// Errors: Failed if the gateway refuses, Unavailable if it does not answer, NotFound as create.
 func (gs *Gateways) call(ctx context.Context, ref driver.EnvironmentRef, what string,
 	do func(context.Context, *control.Client) error) error {
 	l := gs.clientOf(ref)
 	var last error
-	err := engine.Await(ctx, "gateway "+objects.GatewayName(ref)+" answers", startLimit, func(ctx context.Context) (bool, error) {
+	answers := "gateway " + objects.GatewayName(ref) + " answers"
+	err := engine.Await(ctx, answers, startLimit, func(ctx context.Context) (bool, error) {
 		limited, cancel := context.WithTimeout(ctx, engine.ReadLimit)
 		defer cancel()
 		last = do(limited, l)
@@ -84,7 +85,7 @@ func (gs *Gateways) dial(ctx context.Context, ref driver.EnvironmentRef) (net.Co
 
 // volumeDir returns the path of the gateway's volume on the engine's host.
 func (gs *Gateways) volumeDir(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
-	v, err := gs.engine.Volume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress))
+	v, err := gs.engine.Volume(ctx, objects.EgressVolume(ref), egressLabels(ref))
 	return v.Mountpoint, err
 }
 

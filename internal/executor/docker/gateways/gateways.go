@@ -151,7 +151,8 @@ func (gs *Gateways) start(ctx context.Context, ref driver.EnvironmentRef) error 
 			return nil
 		}
 		if c.Config.Image != reference {
-			err = errors.Join(gs.engine.RemoveContainer(ctx, c.ID), gs.engine.RemoveImages(ctx, ref, objects.RoleProgram, reference))
+			err = errors.Join(gs.engine.RemoveContainer(ctx, c.ID),
+				gs.engine.RemoveImages(ctx, ref, objects.RoleProgram, reference))
 			if err != nil {
 				return err
 			}
@@ -186,14 +187,20 @@ func (gs *Gateways) create(ctx context.Context, ref driver.EnvironmentRef, refer
 func (gs *Gateways) createParts(
 	ctx context.Context, ref driver.EnvironmentRef, reference string, p engine.Program,
 ) error {
-	if err := gs.engine.EnsureVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
+	if err := gs.engine.EnsureVolume(ctx, objects.EgressVolume(ref), egressLabels(ref)); err != nil {
 		return err
 	}
 	if err := gs.ensureImage(ctx, ref, reference, p); err != nil {
 		return err
 	}
-	_, err := gs.engine.CreateContainer(ctx, "container", objects.GatewayName(ref), containerConfig(ref, reference), gs.hostConfig(ref, p.Seccomp))
+	_, err := gs.engine.CreateContainer(ctx, "container", objects.GatewayName(ref), containerConfig(ref, reference),
+		gs.hostConfig(ref, p.Seccomp))
 	return err
+}
+
+// egressLabels are the labels of a gateway's volume.
+func egressLabels(ref driver.EnvironmentRef) map[string]string {
+	return objects.EnvironmentLabels(ref, objects.RoleEgress)
 }
 
 func containerConfig(ref driver.EnvironmentRef, reference string) *dockerapi.ContainerConfig {
@@ -217,7 +224,7 @@ func (gs *Gateways) hostConfig(ref driver.EnvironmentRef, profile string) *docke
 	}
 	return &dockerapi.HostConfig{
 		// Not NoCopy: the engine gives the new volume the owner that the image sets, the gateway's user.
-		Mounts:         []dockerapi.Mount{engine.VolumeMount(objects.EgressVolume(ref), gateway.Root, objects.EnvironmentLabels(ref, objects.RoleEgress))},
+		Mounts:         []dockerapi.Mount{engine.VolumeMount(objects.EgressVolume(ref), gateway.Root, egressLabels(ref))},
 		NetworkMode:    on,
 		DNS:            gs.config.DNS,
 		ExtraHosts:     gs.config.Hosts,
@@ -279,7 +286,7 @@ func (gs *Gateways) Remove(ctx context.Context, ref driver.EnvironmentRef) error
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if err := gs.engine.RemoveVolume(ctx, objects.EgressVolume(ref), objects.EnvironmentLabels(ref, objects.RoleEgress)); err != nil {
+	if err := gs.engine.RemoveVolume(ctx, objects.EgressVolume(ref), egressLabels(ref)); err != nil {
 		return err
 	}
 	return gs.engine.RemoveImages(ctx, ref, objects.RoleProgram, "")

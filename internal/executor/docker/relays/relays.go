@@ -147,7 +147,7 @@ func (rs *Relays) Renew(ctx context.Context, ledgerID, instance string) error {
 	return rs.ensure(ctx, r)
 }
 
-// lookUp inspects the container. Errors: as lookUp, and as checkLabels.
+// lookUp inspects the container. Errors: as Container and CheckLabels of the engine.
 func (rs *Relays) lookUp(ctx context.Context, r ref) (dockerapi.ContainerInspect, error) {
 	if err := r.check(); err != nil {
 		return dockerapi.ContainerInspect{}, err
@@ -163,7 +163,8 @@ func (rs *Relays) lookUp(ctx context.Context, r ref) (dockerapi.ContainerInspect
 func (rs *Relays) start(ctx context.Context, r ref) error {
 	return engine.Await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
 		err := rs.tryStart(ctx, r)
-		if sandbox.CodeOf(err) == sandbox.NotFound { // another caller removed it, or reserved the name without a container yet
+		// Another caller removed it, or reserved the name without a container yet.
+		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
 		return err == nil, err
@@ -173,7 +174,7 @@ func (rs *Relays) start(ctx context.Context, r ref) error {
 // sharedLimit limits the creation of a container that several callers create and remove.
 const sharedLimit = 30 * time.Second
 
-// tryStart is one attempt of startRelay. Errors: NotFound if it ran between two steps of another caller.
+// tryStart is one attempt of start. Errors: NotFound if it ran between two steps of another caller.
 func (rs *Relays) tryStart(ctx context.Context, r ref) error {
 	p, err := rs.engine.GuestFor(ctx, r.instance)
 	if err != nil {

@@ -140,12 +140,14 @@ func proofSpec(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) driver.S
 // try creates a sandbox, runs a command in it, and removes it.
 func (pr *Prover) try(ctx context.Context, spec driver.SandboxSpec) (found wire.Kernel, err error) {
 	defer func() {
-		if killErr := pr.sandboxes.Kill(context.WithoutCancel(ctx), spec.Handle); killErr != nil && sandbox.CodeOf(killErr) != sandbox.NotFound {
+		killErr := pr.sandboxes.Kill(context.WithoutCancel(ctx), spec.Handle)
+		if killErr != nil && sandbox.CodeOf(killErr) != sandbox.NotFound {
 			err = errors.Join(err, killErr)
 		}
 	}()
 	if err := pr.sandboxes.Spawn(ctx, spec); err != nil {
-		if sandbox.CodeOf(err) == sandbox.Failed || sandbox.CodeOf(err) == sandbox.Invalid { // the engine's codes for a runtime that failed
+		switch sandbox.CodeOf(err) {
+		case sandbox.Failed, sandbox.Invalid: // the engine's codes for a runtime that failed
 			return found, &wontRun{cause: err}
 		}
 		return found, err

@@ -21,7 +21,7 @@ func (ts *Templates) Discard(ctx context.Context, h driver.Handle) {
 }
 
 // Fill fills the volumes of a sandbox from the template. The engine does it when a populator is created; the
-// caller removes the populator. The engine only fills empty volumes, so a repetition is harmless. Errors: errMade.
+// caller removes the populator. The engine only fills empty volumes, so a repetition is harmless. Errors: ErrMade.
 func (ts *Templates) Fill(ctx context.Context, h driver.Handle, s Template, mounts []dockerapi.Mount) error {
 	err := ts.createPopulator(ctx, h, s, mounts)
 	if sandbox.CodeOf(err) == sandbox.NotFound { // the template was removed, or the image changed after Provision

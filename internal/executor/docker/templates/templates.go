@@ -73,6 +73,7 @@ func Of(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p engine.Program,
 	return s
 }
 
+// Reference is the name of the template image, by content.
 func (s Template) Reference() string {
 	repository, tag := objects.TemplateImage(s.ref, s.hash)
 	return repository + ":" + tag
@@ -146,7 +147,8 @@ func (ts *Templates) withImage(ctx context.Context, s Template, read func(contai
 	made, err := engine.Fetch(ctx, ts.engine, engine.Change("create", object, sandbox.ReasonCreationFailed),
 		func(ctx context.Context) (dockerapi.ContainerCreateResponse, error) {
 			return ts.engine.API.ContainerCreate(ctx, &dockerapi.ContainerConfig{
-				Image: s.Image.ID, Entrypoint: []string{guest.Path}, Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
+				Image: s.Image.ID, Entrypoint: []string{guest.Path},
+				Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
 			}, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, "")
 		})
 	if err != nil {
