@@ -39,8 +39,8 @@ func Examine(ctx context.Context, cfg Config) (x Description, err error) {
 	if err != nil {
 		return x, err
 	}
-	x = Description{Host: e.engine.API.DaemonHost(), ID: info.ID, Version: info.ServerVersion, Architecture: info.Architecture,
-		LiveRestore: info.LiveRestoreEnabled, CgroupVersion: info.CgroupVersion}
+	x = Description{Host: e.engine.API.DaemonHost(), ID: info.ID, Version: info.ServerVersion,
+		Architecture: info.Architecture, LiveRestore: info.LiveRestoreEnabled, CgroupVersion: info.CgroupVersion}
 	for _, option := range info.SecurityOptions {
 		x.Rootless = x.Rootless || strings.Contains(option, "name=rootless")
 		x.Seccomp = x.Seccomp || strings.Contains(option, "name=seccomp")

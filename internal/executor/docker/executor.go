@@ -57,23 +57,23 @@ type Config struct {
 	NetworkPool netip.Prefix
 }
 
-// Executor drives one Docker Engine.
+// Executor drives one Docker Engine. It spawns, assigns, sleeps, wakes and kills sandboxes; its parts do the rest.
 type Executor struct {
-	helper.Guests
+	helper.Guests // runs commands and moves files, over channels
 	audit.Auditor
 	containers.Observer
 	*dependents.Cleaner
 	gateways.Broker
 	*engine.Witnesses
-	engine     *engine.Engine
-	channels   *channels.Channels
-	networks   *networks.Networks
-	templates  *templates.Templates
-	relays     *relays.Relays
-	gateways   *gateways.Gateways
-	containers *containers.Containers
 
-	runtimes *runtimes.Prover
+	engine     *engine.Engine
+	containers *containers.Containers
+	templates  *templates.Templates
+	networks   *networks.Networks
+	gateways   *gateways.Gateways
+	relays     *relays.Relays
+	channels   *channels.Channels
+	runtimes   *runtimes.Prover
 }
 
 var (
@@ -112,26 +112,17 @@ func New(cfg Config) (*Executor, error) {
 		return nil, err
 	}
 	eng := engine.New(api, engine.Config{Logger: cfg.Logger, Calls: cfg.Calls, Logins: cfg.Logins})
-	boxes := containers.New(eng)
-	rels := relays.New(eng)
-	gates := gateways.New(eng, cfg.Gateway, func(ctx context.Context, ref driver.EnvironmentRef) error {
-		return rels.Remove(ctx, ref.LedgerID, ref.Instance)
-	})
 	e := &Executor{
-		Witnesses:  eng.Witnesses,
-		engine:     eng,
-		Broker:     gates.Broker(),
-		gateways:   gates,
-		networks:   networks.New(eng, pool),
-		Auditor:    audit.New(eng),
-		containers: boxes,
-		Observer:   boxes.Observer(),
-		relays:     rels,
-		templates:  templates.New(eng),
+		engine: eng, containers: containers.New(eng), templates: templates.New(eng), networks: networks.New(eng, pool),
+		relays: relays.New(eng), Auditor: audit.New(eng), Witnesses: eng.Witnesses,
 	}
-	e.channels = channels.New(eng.Log, boxes, rels)
-	e.Cleaner = dependents.New(eng, e.networks, rels, e.channels)
-	e.runtimes = runtimes.New(eng, boxes, e)
+	e.gateways = gateways.New(eng, cfg.Gateway, func(ctx context.Context, ref driver.EnvironmentRef) error {
+		return e.relays.Remove(ctx, ref.LedgerID, ref.Instance)
+	})
+	e.channels = channels.New(eng.Log, e.containers, e.relays)
+	e.runtimes = runtimes.New(eng, e.containers, e)
+	e.Observer, e.Broker = e.containers.Observer(), e.gateways.Broker()
+	e.Cleaner = dependents.New(eng, e.networks, e.relays, e.channels)
 	e.Guests = helper.New(sandbox.Docker, e.channels.Call).WithVerifiers()
 	return e, nil
 }

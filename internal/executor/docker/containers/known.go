@@ -1,30 +1,10 @@
 package containers
 
 import (
-	"context"
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 )
-
-// Companions returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as Inspect.
-func (cs *Containers) Companions(ctx context.Context, h driver.Handle) ([]string, error) {
-	if h.Companion != "" {
-		return nil, nil
-	}
-	names, known := cs.companions.get(h)
-	if known {
-		return names, nil
-	}
-	c, err := cs.Inspect(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	names = objects.CompanionNames(c.Config.Labels)
-	cs.RememberCompanions(h, names)
-	return names, nil
-}
 
 // maxKnown limits the sandboxes of which something is cached.
 const maxKnown = 1 << 14
@@ -66,11 +46,3 @@ func (cs *Containers) Remember(h driver.Handle, id string) {
 
 // Forget forgets the id of a container that was removed.
 func (cs *Containers) Forget(h driver.Handle) { cs.ids.forget(h) }
-
-// RememberCompanions caches the names of a sandbox's companions.
-func (cs *Containers) RememberCompanions(h driver.Handle, names []string) {
-	cs.companions.set(h, names)
-}
-
-// ForgetCompanions forgets the names of a sandbox's companions.
-func (cs *Containers) ForgetCompanions(h driver.Handle) { cs.companions.forget(h) }

@@ -3,16 +3,12 @@
 package gateways
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -240,37 +236,14 @@ func (gs *Gateways) hostConfig(ref driver.EnvironmentRef, profile string) *docke
 	}
 }
 
+// ensureImage creates the image unless the engine has it.
 func (gs *Gateways) ensureImage(ctx context.Context, ref driver.EnvironmentRef,
 	reference string, p engine.Program) error {
-	labels := objects.EnvironmentLabels(ref, objects.RoleProgram)
-	there, err := gs.engine.FindOwnImage(ctx, reference, labels)
-	if there || err != nil {
-		return err
-	}
-	var layer bytes.Buffer
-	tw := tar.NewWriter(&layer)
-	for dir := gateway.Root; dir != "/" && err == nil; dir = path.Dir(dir) {
-		h := tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: 0o755}
-		if dir == gateway.Root {
-			h.Uid, h.Gid = gateway.UserID, gateway.GroupID
-		}
-		err = tw.WriteHeader(&h)
-	}
-	if err == nil {
-		err = tw.WriteHeader(&tar.Header{
-			Typeflag: tar.TypeReg,
-			Name:     strings.TrimPrefix(gateway.Path, "/"),
-			Mode:     0o755,
-			Size:     int64(len(p.Binary)),
-		})
-	}
-	if err == nil {
-		_, err = tw.Write(p.Binary)
-	}
-	if err = errors.Join(err, tw.Close()); err != nil {
-		return sandbox.Errorf(sandbox.Failed, "docker: pack the gateway of environment %s: %w", ref.EnvironmentID, err)
-	}
-	return gs.engine.ImportImage(ctx, reference, labels, bytes.NewReader(layer.Bytes()))
+	return gs.engine.EnsureProgramImage(ctx, engine.ProgramImage{
+		Reference: reference, Labels: objects.EnvironmentLabels(ref, objects.RoleProgram),
+		Of: "gateway of environment " + ref.EnvironmentID, Path: gateway.Path, Mode: 0o755,
+		Root: gateway.Root, UserID: gateway.UserID, GroupID: gateway.GroupID,
+	}, p)
 }
 
 // Remove removes an environment's gateway with its volume and images. Absent is success.

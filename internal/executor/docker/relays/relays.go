@@ -2,14 +2,10 @@
 package relays
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -234,31 +230,10 @@ func hostConfig(r ref, profile string) *dockerapi.HostConfig {
 
 // ensureImage creates the image unless the engine has it.
 func (rs *Relays) ensureImage(ctx context.Context, r ref, p engine.Program) error {
-	labels := r.labels(objects.RoleRelayCode)
-	there, err := rs.engine.FindOwnImage(ctx, r.image(p), labels)
-	if there || err != nil {
-		return err
-	}
-	var layer bytes.Buffer
-	tw := tar.NewWriter(&layer)
-	for dir := relay.Root; dir != "/" && err == nil; dir = path.Dir(dir) {
-		err = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: 0o755})
-	}
-	if err == nil {
-		err = tw.WriteHeader(&tar.Header{
-			Typeflag: tar.TypeReg,
-			Name:     strings.TrimPrefix(relay.Path, "/"),
-			Mode:     engine.GuestMode,
-			Size:     int64(len(p.Binary)),
-		})
-	}
-	if err == nil {
-		_, err = tw.Write(p.Binary)
-	}
-	if err = errors.Join(err, tw.Close()); err != nil {
-		return sandbox.Errorf(sandbox.Failed, "docker: pack the relay of ledger %s: %w", r.ledgerID, err)
-	}
-	return rs.engine.ImportImage(ctx, r.image(p), labels, bytes.NewReader(layer.Bytes()))
+	return rs.engine.EnsureProgramImage(ctx, engine.ProgramImage{
+		Reference: r.image(p), Labels: r.labels(objects.RoleRelayCode), Of: "relay of ledger " + r.ledgerID,
+		Path: relay.Path, Mode: engine.GuestMode, Root: relay.Root,
+	}, p)
 }
 
 // Remove removes a ledger's relay with its volume and images, unless the engine still has anything else

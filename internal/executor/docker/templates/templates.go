@@ -22,27 +22,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FindGuest finds the guest volume that Provision created. Its label also proves that this is the
-// specification's engine, without the engine's slowest request on every spawn.
-func (ts *Templates) FindGuest(ctx context.Context, s Template) error {
-	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
-	_, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
-	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
-		if err := ts.engine.Confirm(ctx, s.ref.Instance); err != nil {
-			return err
-		}
-		return ts.engine.EnsureVolume(ctx, s.GuestVolume(), labels)
-	}
-	return err
-}
-
 // Template is the initial content of an environment's volumes: the guest, and for /workspace and /data
 // the image's content there, owned by root. Process 1 hands it over to the sandbox's user.
 type Template struct {
 	ref   driver.EnvironmentRef
 	Image dockerapi.ImageInspect // the image of the sandboxes
-	Guest engine.Program
-	mode  int64 // of the guest
+	Guest engine.Program         // process 1
+	mode  int64                  // of the guest
 	hash  string
 }
 
@@ -86,6 +72,20 @@ func (s Template) GuestVolume() string {
 		hash = objects.Hash(hash, strconv.FormatInt(s.mode, 8))
 	}
 	return objects.GuestVolume(s.ref, hash)
+}
+
+// FindGuest finds the guest volume that Provision created. Its label also proves that this is the
+// specification's engine, without the engine's slowest request on every spawn.
+func (ts *Templates) FindGuest(ctx context.Context, s Template) error {
+	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
+	_, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
+	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
+		if err := ts.engine.Confirm(ctx, s.ref.Instance); err != nil {
+			return err
+		}
+		return ts.engine.EnsureVolume(ctx, s.GuestVolume(), labels)
+	}
+	return err
 }
 
 // Ensure creates the template image unless the engine has it.
