@@ -29,13 +29,13 @@ type Request struct {
 	Limit        time.Duration
 	// changes: if the answer is lost, the outcome is unknown.
 	changes bool
-	// reason is the reason of errors that the engine itself returns.
+	// Reason is the reason of errors that the engine itself returns.
 	Reason sandbox.Reason
-	// waits: the engine mainly waits for the sandbox, so the request needs no slot.
+	// Waits: the engine mainly waits for the sandbox, so the request needs no slot.
 	Waits bool
 	// once: do not repeat it after an internal error of the engine, which may have carried it out.
 	once bool
-	// late: no caller waits for it, so it comes after others.
+	// Late: no caller waits for it, so it comes after others.
 	Late bool
 }
 
