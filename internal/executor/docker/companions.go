@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -56,23 +55,6 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 	own.Mounts, own.Companions, own.Config = nil, nil, nil
 	own.Confinement.User, own.Confinement.AllowRoot = "", false
 	return own
-}
-
-// checkCompanions rejects companions that the engine cannot run. Errors: as Check.
-func (e *Executor) checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
-	var f []sandbox.Field
-	runtime := engine.Program{Runtime: info.DefaultRuntime}.RuntimeOf(spec.Confinement)
-	if len(spec.Companions) > 0 && !engine.UsualRuntime(runtime) {
-		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: "+
-			"containers with a kernel of their own share no network", runtime)})
-	}
-	for _, name := range spec.Companions.Names() {
-		if cpus := int64(info.NCPU) * 1000; spec.Companions[name].Resources.CPUMillis > cpus {
-			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis",
-				Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)})
-		}
-	}
-	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
 }
 
 // provisionCompanions creates the templates of companions, and returns their references.

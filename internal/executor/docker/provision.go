@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -11,38 +10,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// Check implements driver.Provisioner: it checks what is known before the first sandbox. Whether a registry has the
-// images that Provision pulls is not known.
-func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := e.check(ctx, ref, spec); err != nil || spec.ImagePull == sandbox.PullMissing {
-		return err
-	}
-	for _, image := range spec.Images() {
-		if _, err := e.engine.FindImage(ctx, image, ref.Instance); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check is Check without the images.
-func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := objects.CheckRef(ref); err != nil {
-		return err
-	}
-	if err := checkNetwork(spec.Network); err != nil {
-		return err
-	}
-	info, err := e.engine.InfoOf(ctx, ref.Instance)
-	if err != nil {
-		return err
-	}
-	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
-		return err
-	}
-	return e.checkCompanions(ref, spec, info)
-}
 
 // Provision implements driver.Provisioner. It creates the environment's template image and guest volume, its
 // gateway if the network is restricted or it has LLM routes, and its ledger's relay. An unusual container runtime must
@@ -88,17 +55,26 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	return e.runtimes.Prove(ctx, ref, spec, program)
 }
 
-func checkNetwork(mode sandbox.NetworkMode) error {
-	switch mode {
-	case sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull:
-		return nil
+// Repair implements driver.Provisioner. The only part of an environment that can break is its gateway. A
+// gateway that works is kept even if it is of another release; otherwise reconcilers of two releases would
+// replace it in turn.
+func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) (string, error) {
+	if err := objects.CheckRef(ref); err != nil || !spec.UsesGateway() {
+		return "", err
 	}
-	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
-		Name: "network",
-		Problem: fmt.Sprintf(
-			"must be none, restricted or full, not %q: an unknown mode must not give a sandbox more network than "+
-				"requested", mode),
-	}})
+	found, err := e.gateways.Examine(ctx, ref)
+	if err != nil || found == "" {
+		return found, err
+	}
+	return found, e.gateways.Ensure(ctx, ref, spec.EgressRules())
+}
+
+// Differences implements driver.Provisioner. It returns none: no resource here has settings that others could
+// change.
+func (e *Executor) Differences(context.Context, driver.EnvironmentRef,
+	sandbox.EnvironmentSpec) ([]driver.Difference, error) {
+	return nil, nil
 }
 
 // Deprovision implements driver.Provisioner. Without other environments of the ledger on the engine, it
