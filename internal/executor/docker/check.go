@@ -44,7 +44,7 @@ func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
 		return err
 	}
-	return e.checkCompanions(ref, spec, info)
+	return checkCompanions(ref, spec, info)
 }
 
 func checkNetwork(mode sandbox.NetworkMode) error {
@@ -111,7 +111,7 @@ func (e *Executor) probeQuota(ctx context.Context, ref driver.EnvironmentRef) er
 }
 
 // checkCompanions rejects companions that the engine cannot run. Errors: as Check.
-func (e *Executor) checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
+func checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
 	var f []sandbox.Field
 	runtime := engine.Program{Runtime: info.DefaultRuntime}.RuntimeOf(spec.Confinement)
 	if len(spec.Companions) > 0 && !engine.UsualRuntime(runtime) {
