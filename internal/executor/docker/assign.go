@@ -38,7 +38,7 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	}
 	end := endOf(spec)
 	if spec.UsesGateway() {
-		if err := e.admit(ctx, spec); err != nil {
+		if err := e.gateways.Admit(ctx, spec); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (e *Executor) assignOne(ctx context.Context, spec driver.SandboxSpec, ends 
 		Deadline: ends.At, Ends: ends, Sync: spec.SleepMode == sandbox.SleepStop,
 	}}}
 	for try := 1; ; try++ {
-		res, err := e.help(ctx, spec.Handle, call)
+		res, err := e.channels.Call(ctx, spec.Handle, call)
 		switch {
 		case sandbox.CodeOf(err) == sandbox.UnknownOutcome && try < assignTries:
 			continue

@@ -3,10 +3,8 @@ package docker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -14,9 +12,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -25,8 +23,6 @@ import (
 // user, volumes, limits and channel. It joins the network namespace of the sandbox's container and shares nothing else
 // with it. It has no access to the gateway's socket: it reaches other hosts as code in the sandbox does, through the
 // proxy that process 1 of the sandbox offers on 127.0.0.1. Its process 1 ends with its program.
-
-var _ driver.CompanionHost = (*Executor)(nil)
 
 // hostname is empty for a companion, which has that of its sandbox.
 func hostname(spec driver.SandboxSpec) string {
@@ -50,32 +46,15 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 	own := spec
 	own.Handle = spec.Handle.Of(name)
 	own.Image, own.Resources = c.Image, c.Resources
-	own.Env = egressPath{proxied: spec.Network == sandbox.NetworkRestricted}.proxyEnv()
-	if own.Env == nil {
-		own.Env = make(map[string]string)
+	own.Env = make(map[string]string)
+	if spec.Network == sandbox.NetworkRestricted {
+		own.Env = gateways.ProxyVariables(false)
 	}
 	maps.Copy(own.Env, c.Env)
 	own.Network, own.Egress, own.LLM = sandbox.NetworkNone, sandbox.Egress{}, nil // it has no way out of its own
 	own.Mounts, own.Companions, own.Config = nil, nil, nil
 	own.Confinement.User, own.Confinement.AllowRoot = "", false
 	return own
-}
-
-// checkCompanions rejects companions that the engine cannot run. Errors: as Check.
-func (e *Executor) checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
-	var f []sandbox.Field
-	runtime := engine.Program{Runtime: info.DefaultRuntime}.RuntimeOf(spec.Confinement)
-	if len(spec.Companions) > 0 && !engine.UsualRuntime(runtime) {
-		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: "+
-			"containers with a kernel of their own share no network", runtime)})
-	}
-	for _, name := range spec.Companions.Names() {
-		if cpus := int64(info.NCPU) * 1000; spec.Companions[name].Resources.CPUMillis > cpus {
-			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis",
-				Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)})
-		}
-	}
-	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
 }
 
 // provisionCompanions creates the templates of companions, and returns their references.
@@ -101,7 +80,7 @@ func (e *Executor) provisionCompanions(ctx context.Context, ref driver.Environme
 // spawnCompanions creates the containers of a sandbox's companions.
 func (e *Executor) spawnCompanions(ctx context.Context, spec driver.SandboxSpec) error {
 	names := spec.Companions.Names()
-	e.rememberCompanions(spec.Handle, names)
+	e.containers.RememberCompanions(spec.Handle, names)
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
 		return e.spawnOne(ctx, companionSpec(spec, name))
 	})
@@ -130,7 +109,7 @@ func eachOf(ctx context.Context, names []string, do func(ctx context.Context, na
 func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string,
 	do func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error) error {
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
-		c, err := e.inspect(ctx, h.Of(name))
+		c, err := e.containers.Inspect(ctx, h.Of(name))
 		if err == nil {
 			err = do(ctx, h.Of(name), c)
 		}
@@ -139,85 +118,6 @@ func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string
 		}
 		return err
 	})
-}
-
-// maxKnownCompanions limits the sandboxes whose companions are cached.
-const maxKnownCompanions = 1 << 14
-
-func (e *Executor) rememberCompanions(h driver.Handle, names []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.companions) >= maxKnownCompanions {
-		clear(e.companions)
-	}
-	e.companions[h] = names
-}
-
-func (e *Executor) forgetCompanions(h driver.Handle) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.companions, h)
-}
-
-// companionsOf returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as inspect.
-func (e *Executor) companionsOf(ctx context.Context, h driver.Handle) ([]string, error) {
-	if h.Companion != "" {
-		return nil, nil
-	}
-	e.mu.Lock()
-	names, known := e.companions[h]
-	e.mu.Unlock()
-	if known {
-		return names, nil
-	}
-	c, err := e.inspect(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	names = objects.CompanionNames(c.Config.Labels)
-	e.rememberCompanions(h, names)
-	return names, nil
-}
-
-// observeCompanions observes the companions of a sandbox that exist.
-func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle, labels map[string]string,
-	withOutput bool) (map[string]driver.CompanionObservation, error) {
-	names := objects.CompanionNames(labels)
-	if len(names) == 0 {
-		return nil, nil
-	}
-	seen := make([]*driver.CompanionObservation, len(names))
-	looks, looking := errgroup.WithContext(ctx)
-	for i, name := range names {
-		looks.Go(func() error {
-			c, err := e.inspect(looking, h.Of(name))
-			if sandbox.CodeOf(err) == sandbox.NotFound {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			o := observe(c)
-			seen[i] = &driver.CompanionObservation{
-				State: o.State, Resources: o.Resources, ExitCode: o.ExitCode, OOMKilled: o.OOMKilled,
-				StartedAt: o.StartedAt, StoppedAt: o.StoppedAt,
-			}
-			if withOutput && o.State == sandbox.StateStopped {
-				seen[i].Output, err = e.companionOutput(looking, h.Of(name))
-			}
-			return err
-		})
-	}
-	if err := looks.Wait(); err != nil {
-		return nil, err
-	}
-	found := make(map[string]driver.CompanionObservation, len(names))
-	for i, o := range seen {
-		if o != nil {
-			found[names[i]] = *o
-		}
-	}
-	return found, nil
 }
 
 func (e *Executor) pauseCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
@@ -233,7 +133,7 @@ func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels m
 
 // thawCompanions unpauses the companions of a sandbox.
 func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
-	names, err := e.companionsOf(ctx, h)
+	names, err := e.containers.Companions(ctx, h)
 	if sandbox.CodeOf(err) == sandbox.NotFound { // Wake says so
 		return nil
 	}
@@ -241,11 +141,12 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 		return err
 	}
 	return e.existing(ctx, h, names, func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-		defer e.channels.existing(h, (*channel.Client).Resume)
+		defer e.channels.Existing(h, (*channel.Client).Resume)
 		if engine.StateOf(c.State) != sandbox.StatePaused {
 			return nil
 		}
-		return e.unless(ctx, h, e.engine.UnpauseContainer(ctx, objects.SandboxName(h)), sandbox.StateRunning, sandbox.StateStopped)
+		err := e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
+		return e.unless(ctx, h, err, sandbox.StateRunning, sandbox.StateStopped)
 	})
 }
 
@@ -270,7 +171,7 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 	if h.Companion != "" {
 		return nil
 	}
-	e.forgetCompanions(h)
+	e.containers.ForgetCompanions(h)
 	names := objects.CompanionNames(c.Labels)
 	if !found {
 		var err error
@@ -279,7 +180,7 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 		}
 	}
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
-		c, err := e.find(ctx, h.Of(name))
+		c, err := e.containers.Find(ctx, h.Of(name))
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
@@ -312,17 +213,17 @@ func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]strin
 
 // ReviveCompanion implements driver.CompanionHost.
 func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
-	of, err := e.inspect(ctx, h.Sandbox())
+	of, err := e.containers.Inspect(ctx, h.Sandbox())
 	if err != nil {
 		return err
 	}
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	runs := err == nil && engine.StateOf(c.State) == sandbox.StateRunning
 	if runs && engine.ParseTime(c.State.StartedAt).Before(engine.ParseTime(of.State.StartedAt)) {
 		runs, err = false, e.stopOne(ctx, h)
 	}
 	if err == nil && !runs {
-		e.channels.leave(h) // its process 1 is another one
+		e.channels.Leave(h) // its process 1 is another one
 		err = e.start(ctx, h)
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound && !errors.Is(err, context.Canceled) {
@@ -343,7 +244,7 @@ func (e *Executor) StopCompanion(ctx context.Context, h driver.Handle) error {
 
 // CompanionProgram implements driver.CompanionHost.
 func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]string, error) {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -352,15 +253,4 @@ func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]str
 		return nil, err
 	}
 	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd), nil
-}
-
-// companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in
-// the container's log.
-func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
-	_, said, err := e.engine.Output(ctx, objects.SandboxName(h))
-	at := strings.LastIndex(string(said), guest.LastWords)
-	if at < 0 { // it was killed
-		return "", err
-	}
-	return string(said[at+len(guest.LastWords):]), err
 }

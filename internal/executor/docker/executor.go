@@ -17,15 +17,19 @@ package docker
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/channels"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dependents"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/relays"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/runtimes"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -44,7 +48,7 @@ type Config struct {
 	// an engine gets slower.
 	Calls int
 	// Gateway configures the gateways of restricted networks.
-	Gateway Gateway
+	Gateway gateways.Config
 	// Logins has the credentials for registries that images are pulled from; nil: none.
 	Logins engine.Logins
 	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
@@ -53,28 +57,36 @@ type Config struct {
 	NetworkPool netip.Prefix
 }
 
-// Executor drives one Docker Engine.
+// Executor drives one Docker Engine. It spawns, assigns, sleeps, wakes and kills sandboxes; its parts do the rest.
 type Executor struct {
-	helper.Guests
+	helper.Guests // runs commands and moves files, over channels
+	audit.Auditor
+	containers.Observer
+	*dependents.Cleaner
+	gateways.Broker
 	*engine.Witnesses
-	engine    *engine.Engine
-	channels  *channels
-	gateway   Gateway
-	networks  *networks.Networks
-	templates *templates.Templates
-	relays    *relays.Relays
 
-	mu             sync.Mutex                               // guards what follows
-	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
-	// proved are the container runtimes that have run a sandbox's command.
-	proved map[provedRuntime]bool
-	// companions are the names of the companions of sandboxes that this program has seen.
-	companions map[driver.Handle][]string
-	// containers are the ids of the containers of sandboxes that this program has seen.
-	containers map[driver.Handle]string
+	engine     *engine.Engine
+	containers *containers.Containers
+	templates  *templates.Templates
+	networks   *networks.Networks
+	gateways   *gateways.Gateways
+	relays     *relays.Relays
+	channels   *channels.Channels
+	runtimes   *runtimes.Prover
 }
 
-var _ driver.Executor = (*Executor)(nil)
+var (
+	_ driver.Executor         = (*Executor)(nil)
+	_ driver.Auditor          = (*Executor)(nil)
+	_ driver.CompanionHost    = (*Executor)(nil)
+	_ driver.ContainerHost    = (*Executor)(nil)
+	_ driver.CredentialBroker = (*Executor)(nil)
+	_ driver.DiskReader       = (*Executor)(nil)
+	_ driver.EgressLogger     = (*Executor)(nil)
+	_ driver.LLMBroker        = (*Executor)(nil)
+	_ driver.Witnesser        = (*Executor)(nil)
+)
 
 // NewClient returns a client of the engine that cfg names, for work that does not concern sandboxes. It does
 // not connect. Errors: as dockerapi.Connect.
@@ -92,7 +104,7 @@ func New(cfg Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Gateway.validate(); err != nil {
+	if err := cfg.Gateway.Validate(); err != nil {
 		return nil, err
 	}
 	api, err := NewClient(cfg)
@@ -101,32 +113,25 @@ func New(cfg Config) (*Executor, error) {
 	}
 	eng := engine.New(api, engine.Config{Logger: cfg.Logger, Calls: cfg.Calls, Logins: cfg.Logins})
 	e := &Executor{
-		Witnesses:      eng.Witnesses,
-		engine:         eng,
-		gateway:        cfg.Gateway,
-		networks:       networks.New(eng, pool),
-		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
-		relays:         relays.New(eng),
-		templates:      templates.New(eng),
-		proved:         make(map[provedRuntime]bool),
-		companions:     make(map[driver.Handle][]string),
-		containers:     make(map[driver.Handle]string),
+		engine: eng, containers: containers.New(eng), templates: templates.New(eng), networks: networks.New(eng, pool),
+		relays: relays.New(eng), Auditor: audit.New(eng), Witnesses: eng.Witnesses,
 	}
-	e.channels = newChannels(e.openChannel)
-	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
+	e.gateways = gateways.New(eng, cfg.Gateway, func(ctx context.Context, ref driver.EnvironmentRef) error {
+		return e.relays.Remove(ctx, ref.LedgerID, ref.Instance)
+	})
+	e.channels = channels.New(eng.Log, e.containers, e.relays)
+	e.runtimes = runtimes.New(eng, e.containers, e)
+	e.Observer, e.Broker = e.containers.Observer(), e.gateways.Broker()
+	e.Cleaner = dependents.New(eng, e.networks, e.relays, e.channels)
+	e.Guests = helper.New(sandbox.Docker, e.channels.Call).WithVerifiers()
 	return e, nil
 }
 
 // Close releases the connections to the engine, to gateways, to relays and to sandboxes.
 func (e *Executor) Close() error {
-	e.channels.close()
-	e.mu.Lock()
-	links := maps.Clone(e.gatewayClients)
-	e.mu.Unlock()
+	e.channels.Close()
 	e.relays.Close()
-	for ref := range links {
-		e.closeGatewayClient(ref)
-	}
+	e.gateways.Close()
 	return e.engine.API.Close()
 }
 

@@ -21,7 +21,7 @@ const dataContent = "/data/."
 // engine mounts the volume even for a stopped container. Until the stream ends, the engine delays every other
 // request for this container, even reads.
 func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +32,6 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	}
 	return x, nil
 }
-
-var _ driver.DiskReader = (*Executor)(nil)
 
 // ReadDisk implements driver.DiskReader. The engine resolves links within the container, and nothing in it can change
 // them meanwhile.
@@ -71,7 +69,9 @@ func (x *export) open() error {
 		}
 	}
 	var err error
-	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool { return engine.StateOf(s) != sandbox.StateRunning })
+	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool {
+		return engine.StateOf(s) != sandbox.StateRunning
+	})
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (x *export) open() error {
 		return err
 	})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		if _, lookErr := x.e.inspect(x.ctx, x.h); lookErr == nil {
+		if _, lookErr := x.e.containers.Inspect(x.ctx, x.h); lookErr == nil {
 			return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s has no %s", x.h.SandboxID, x.what).
 				WithReason(sandbox.ReasonFileNotFound)
 		}
@@ -103,7 +103,7 @@ const flicker = 5 * time.Second
 func (x *export) look(ctx context.Context,
 	wanted func(*dockerapi.ContainerState) bool) (*dockerapi.ContainerState, error) {
 	for limit := time.Now().Add(flicker); ; {
-		c, err := x.e.inspect(ctx, x.h)
+		c, err := x.e.containers.Inspect(ctx, x.h)
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -25,7 +25,7 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 	if mode == sandbox.SleepStop {
 		return e.stop(ctx, h)
 	}
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -40,10 +40,10 @@ func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.Co
 	if s := engine.StateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
 	}
-	e.channels.existing(h, (*channel.Client).Suspend)
+	e.channels.Existing(h, (*channel.Client).Suspend)
 	err := e.pause(ctx, h)
 	if err != nil {
-		e.channels.existing(h, (*channel.Client).Resume)
+		e.channels.Existing(h, (*channel.Client).Resume)
 	}
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
 }
@@ -54,8 +54,9 @@ const stubborn = 10 * time.Second
 // pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that is slow to freeze,
 // and thaws the others (runc 1.1: "unable to freeze").
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
+	r := engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed)
 	_ = engine.Await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
-		err = e.engine.Do(ctx, engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
+		err = e.engine.Do(ctx, r, func(ctx context.Context) error {
 			return e.engine.API.ContainerPause(ctx, objects.SandboxName(h))
 		})
 		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
@@ -64,7 +65,7 @@ func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 }
 
 func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -96,11 +97,11 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 		return false, err
 	}
 	err = e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
-	e.channels.existing(h, (*channel.Client).Resume)
+	e.channels.Existing(h, (*channel.Client).Resume)
 	if err == nil {
-		return false, e.ensureEgressPath(ctx, h)
+		return false, e.gateways.EnsureKnown(ctx, h)
 	}
-	c, lookErr := e.inspect(ctx, h)
+	c, lookErr := e.containers.Inspect(ctx, h)
 	switch {
 	case lookErr != nil && sandbox.CodeOf(err) == sandbox.UnknownOutcome && sandbox.CodeOf(lookErr) != sandbox.NotFound:
 		return false, err
@@ -111,8 +112,8 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	if state == sandbox.StatePaused {
 		return false, err
 	}
-	if hasMount(c, guest.EgressDir) {
-		if err := e.askGateway(ctx, h); err != nil {
+	if containers.HasMount(c, guest.EgressDir) {
+		if err := e.gateways.Ask(ctx, h); err != nil {
 			return false, err
 		}
 	}
@@ -131,7 +132,7 @@ func (e *Executor) unless(ctx context.Context, h driver.Handle, err error, wante
 	if err == nil {
 		return nil
 	}
-	c, lookErr := e.inspect(ctx, h)
+	c, lookErr := e.containers.Inspect(ctx, h)
 	if lookErr != nil {
 		if sandbox.CodeOf(lookErr) == sandbox.NotFound {
 			return lookErr
@@ -155,7 +156,7 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) 
 // that it cannot inspect. At the same time the channel ends process 1, so that no code keeps running if the
 // engine is slow.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
-	c, err := e.find(ctx, h) // only the sandbox's own engine returns NotFound
+	c, err := e.containers.Find(ctx, h) // only the sandbox's own engine returns NotFound
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
@@ -166,33 +167,34 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	err = e.killFound(ctx, h, c, err)
 	killing.Wait()
 	if err == nil {
-		e.forgetContainer(h)
+		e.containers.Forget(h)
 	}
 	return cmp.Or(err, failed)
 }
 
-// killFound is Kill of one container, as find returned it.
+// killFound is Kill of one container, as containers.Find returned it.
 func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error) error {
 	if err == nil {
 		var telling sync.WaitGroup
 		told, stop := context.WithCancel(ctx)
-		if lists(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
-			telling.Go(func() { e.endNow(told, h) })
+		if containers.ListsMount(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
+			telling.Go(func() { e.channels.EndNow(told, h) })
 		}
 		err = e.engine.RemoveContainer(ctx, c.ID)
-		stop() // process 1 is gone: endNow would dial its channel again
+		stop() // process 1 is gone: EndNow would dial its channel again
 		telling.Wait()
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if h.Companion == "" && (err != nil || lists(c, guest.EgressDir)) { // unknown if the container is already gone
-		if err := e.closeEgressPath(ctx, h); err != nil {
+	// What it had is unknown if the container is already gone.
+	if h.Companion == "" && (err != nil || containers.ListsMount(c, guest.EgressDir)) {
+		if err := e.gateways.Leave(ctx, h); err != nil {
 			return err
 		}
 	}
-	if err != nil || lists(c, guest.ChannelDir) {
-		e.channels.leave(h)
+	if err != nil || containers.ListsMount(c, guest.ChannelDir) {
+		e.channels.Leave(h)
 		if err := e.relays.CloseChannel(ctx, h); err != nil {
 			return err
 		}
@@ -206,52 +208,18 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err
 	}
-	if err := e.engine.RemoveVolume(ctx, objects.WorkspaceVolume(h), objects.HandleLabels(h, objects.RoleWorkspace)); err != nil {
+	if err := e.removeVolume(ctx, objects.WorkspaceVolume(h), h, objects.RoleWorkspace); err != nil {
 		return err
 	}
-	if err != nil || lists(c, guest.LeaseDir) {
-		if err := e.engine.RemoveVolume(ctx, objects.LeaseVolume(h), objects.HandleLabels(h, objects.RoleLease)); err != nil {
+	if err != nil || containers.ListsMount(c, guest.LeaseDir) {
+		if err := e.removeVolume(ctx, objects.LeaseVolume(h), h, objects.RoleLease); err != nil {
 			return err
 		}
 	}
-	return e.engine.RemoveVolume(ctx, objects.DataVolume(h), objects.HandleLabels(h, objects.RoleData))
+	return e.removeVolume(ctx, objects.DataVolume(h), h, objects.RoleData)
 }
 
-// endLimit limits the attempt to end a sandbox without its engine.
-const endLimit = 2 * time.Second
-
-// endNow asks process 1 to end its sandbox, over the channel and by a file that it watches. Kill does not
-// rely on it.
-func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
-	ctx, cancel := context.WithTimeout(ctx, endLimit)
-	defer cancel()
-	if err := e.relays.End(ctx, h); err != nil {
-		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
-	}
-	client, done, err := e.channels.use(h)
-	if err != nil {
-		return
-	}
-	defer done()
-	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
-		e.engine.Log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
-	}
-}
-
-// find lists a sandbox's container. Errors: as inspect.
-func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.ContainerSummary, error) {
-	if err := objects.CheckHandle(h); err != nil {
-		return dockerapi.ContainerSummary{}, err
-	}
-	name := objects.SandboxName(h)
-	found, err := e.engine.ListContainers(ctx, "container", name, dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$")))
-	if err != nil {
-		return dockerapi.ContainerSummary{}, err
-	}
-	for _, c := range found {
-		if slices.Contains(c.Names, "/"+name) {
-			return c, e.engine.CheckLabels("container", name, c.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
-		}
-	}
-	return dockerapi.ContainerSummary{}, e.absent(ctx, h)
+// removeVolume removes a volume of a sandbox, or of a companion.
+func (e *Executor) removeVolume(ctx context.Context, name string, h driver.Handle, r objects.Role) error {
+	return e.engine.RemoveVolume(ctx, name, objects.HandleLabels(h, r))
 }

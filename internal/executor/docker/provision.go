@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -11,38 +10,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// Check implements driver.Provisioner: it checks what is known before the first sandbox. Whether a registry has the
-// images that Provision pulls is not known.
-func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := e.check(ctx, ref, spec); err != nil || spec.ImagePull == sandbox.PullMissing {
-		return err
-	}
-	for _, image := range spec.Images() {
-		if _, err := e.engine.FindImage(ctx, image, ref.Instance); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check is Check without the images.
-func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := objects.CheckRef(ref); err != nil {
-		return err
-	}
-	if err := checkNetwork(spec.Network); err != nil {
-		return err
-	}
-	info, err := e.engine.InfoOf(ctx, ref.Instance)
-	if err != nil {
-		return err
-	}
-	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
-		return err
-	}
-	return e.checkCompanions(ref, spec, info)
-}
 
 // Provision implements driver.Provisioner. It creates the environment's template image and guest volume, its
 // gateway if the network is restricted or it has LLM routes, and its ledger's relay. An unusual container runtime must
@@ -71,9 +38,8 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 		return err
 	}
 	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.Reference())...); err != nil {
-		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
-			"environment",
-			"environment", ref.EnvironmentID, "error", err)
+		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with "+
+			"their environment", "environment", ref.EnvironmentID, "error", err)
 	}
 	if err := e.engine.EnsureVolume(ctx, s.GuestVolume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
@@ -82,24 +48,33 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 		return err
 	}
 	if spec.UsesGateway() { // otherwise existing sandboxes keep their egress path
-		if err := e.ensureGateway(ctx, ref, spec.EgressRules()); err != nil {
+		if err := e.gateways.Ensure(ctx, ref, spec.EgressRules()); err != nil {
 			return err
 		}
 	}
-	return e.proveRuntime(ctx, ref, spec, program)
+	return e.runtimes.Prove(ctx, ref, spec, program)
 }
 
-func checkNetwork(mode sandbox.NetworkMode) error {
-	switch mode {
-	case sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull:
-		return nil
+// Repair implements driver.Provisioner. The only part of an environment that can break is its gateway. A
+// gateway that works is kept even if it is of another release; otherwise reconcilers of two releases would
+// replace it in turn.
+func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) (string, error) {
+	if err := objects.CheckRef(ref); err != nil || !spec.UsesGateway() {
+		return "", err
 	}
-	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
-		Name: "network",
-		Problem: fmt.Sprintf(
-			"must be none, restricted or full, not %q: an unknown mode must not give a sandbox more network than "+
-				"requested", mode),
-	}})
+	found, err := e.gateways.Examine(ctx, ref)
+	if err != nil || found == "" {
+		return found, err
+	}
+	return found, e.gateways.Ensure(ctx, ref, spec.EgressRules())
+}
+
+// Differences implements driver.Provisioner. It returns none: no resource here has settings that others could
+// change.
+func (e *Executor) Differences(context.Context, driver.EnvironmentRef,
+	sandbox.EnvironmentSpec) ([]driver.Difference, error) {
+	return nil, nil
 }
 
 // Deprovision implements driver.Provisioner. Without other environments of the ledger on the engine, it
@@ -120,7 +95,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removeGuestVolumes(ctx, ref); err != nil { // first, so that nothing brings the gateway back
 		return err
 	}
-	if err := e.removeGateway(ctx, ref); err != nil {
+	if err := e.gateways.Remove(ctx, ref); err != nil {
 		return err
 	}
 	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate); err != nil {
@@ -157,13 +132,9 @@ func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentR
 	return nil
 }
 
-// guestVolumes lists an environment's guest volumes: one for each release that created sandboxes in it.
-func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
-	return e.engine.ListVolumes(ctx, "volumes of environment", ref.EnvironmentID, objects.Filter(objects.EnvironmentLabels(ref, objects.RoleGuest)))
-}
-
+// removeGuestVolumes removes the guest volumes: one for each release that created sandboxes in the environment.
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.EnvironmentRef) error {
-	found, err := e.guestVolumes(ctx, ref)
+	found, err := e.engine.VolumesOf(ctx, ref, objects.RoleGuest)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -25,10 +27,6 @@ import (
 
 // maxConfig limits config.json, which is an argument of process 1. Linux allows 128 KiB per argument.
 const maxConfig = 96 << 10
-
-// deadlineFlag is the guest's argument with the sandbox's deadline by the ledger's clock, in Unix
-// microseconds.
-const deadlineFlag = "-deadline"
 
 // Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins. It is
 // only created after its volumes are filled.
@@ -86,7 +84,7 @@ func (e *Executor) spawnUntil(ctx context.Context, spec driver.SandboxSpec, end 
 func (e *Executor) couldNotStart(ctx context.Context, h driver.Handle, err error) bool {
 	switch sandbox.CodeOf(err) {
 	case sandbox.Failed, sandbox.NotFound, sandbox.Invalid:
-		c, err := e.inspect(ctx, h)
+		c, err := e.containers.Inspect(ctx, h)
 		return err == nil && engine.StateOf(c.State) == sandbox.StateCreated
 	}
 	return false
@@ -96,7 +94,7 @@ func (e *Executor) couldNotStart(ctx context.Context, h driver.Handle, err error
 func (e *Executor) createSandbox(ctx context.Context, spec driver.SandboxSpec, end time.Time, s templates.Template,
 	discard func()) error {
 	program := s.Guest
-	out, err := e.openEgressPath(ctx, spec)
+	out, network, err := e.openEgressPath(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -109,7 +107,21 @@ func (e *Executor) createSandbox(ctx context.Context, spec driver.SandboxSpec, e
 	if err != nil {
 		return err
 	}
-	return e.createAndStart(ctx, spec, end, parts{template: s, out: out, env: env, shown: shown, discard: discard})
+	return e.createAndStart(ctx, spec, end, parts{
+		template: s, out: out, network: network, env: env, shown: shown, discard: discard,
+	})
+}
+
+// openEgressPath creates a sandbox's way to its gateway, or its own network, before its container is created.
+func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) (
+	out gateways.Path, network string, err error) {
+	switch {
+	case spec.UsesGateway():
+		out, err = e.gateways.Open(ctx, spec)
+	case spec.Network == sandbox.NetworkFull:
+		network, err = e.networks.Open(ctx, spec)
+	}
+	return out, network, err
 }
 
 // prepareSpawn collects the inputs of a spawn, with concurrent requests. guestMade is from FindGuest. Errors:
@@ -143,7 +155,8 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 // parts are the inputs of a container besides its specification.
 type parts struct {
 	template templates.Template
-	out      egressPath
+	out      gateways.Path
+	network  string // the sandbox's own, by name; "" for none
 	env      map[string]string
 	shown    []dockerapi.Mount // mounts of its directory at the relay
 	// discard removes the populator.
@@ -167,7 +180,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 	if err != nil {
 		return err
 	}
-	e.rememberContainer(spec.Handle, id)
+	e.containers.Remember(spec.Handle, id)
 	var discarding sync.WaitGroup
 	discarding.Go(p.discard)
 	defer discarding.Wait()
@@ -176,8 +189,9 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 
 // join waits for and starts the container that another caller creates: its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
-	return engine.Await(ctx, "container "+objects.SandboxName(h)+" is made", engine.ChangeLimit, func(ctx context.Context) (bool, error) {
-		c, err := e.inspect(ctx, h)
+	made := "container " + objects.SandboxName(h) + " is made"
+	return engine.Await(ctx, made, engine.ChangeLimit, func(ctx context.Context) (bool, error) {
+		c, err := e.containers.Inspect(ctx, h)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
@@ -229,7 +243,7 @@ func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
+	if _, lookErr := e.containers.Inspect(ctx, h); lookErr != nil {
 		return lookErr
 	}
 	return sandbox.Errorf(sandbox.NotFound,
@@ -259,7 +273,8 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	}
 	if pooled(spec) {
 		making.Go(func() {
-			failed[len(own)] = e.engine.EnsureVolume(ctx, objects.LeaseVolume(spec.Handle), objects.HandleLabels(spec.Handle, objects.RoleLease))
+			failed[len(own)] = e.engine.EnsureVolume(ctx, objects.LeaseVolume(spec.Handle),
+				objects.HandleLabels(spec.Handle, objects.RoleLease))
 		})
 	}
 	making.Wait()
@@ -267,18 +282,18 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 }
 
 // environ returns the variables of every process of a sandbox. name is the name of the sandbox's user.
-func environ(spec driver.SandboxSpec, out egressPath, name string) map[string]string {
+func environ(spec driver.SandboxSpec, out gateways.Path, name string) map[string]string {
 	// The image's home is read-only, and its users differ.
 	env := map[string]string{"HOME": "/workspace", "USER": name, "LOGNAME": name}
-	maps.Copy(env, out.proxyEnv())
-	maps.Copy(env, driver.LLMVariables(llmAddress, spec.LLM))
+	maps.Copy(env, out.Variables())
+	maps.Copy(env, driver.LLMVariables(gateways.LLMAddress, spec.LLM))
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, spec.SystemVariables())
 	return env
 }
 
 func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockerapi.ContainerConfig, error) {
-	egress, err := p.out.arguments()
+	egress, err := p.out.Arguments()
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +321,7 @@ func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) (
 		return nil, err
 	}
 	command := []string{
-		guest.Path, "keep", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
+		guest.Path, "keep", containers.DeadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
 		"-uid", strconv.Itoa(is.UID), "-gid", strconv.Itoa(is.GID), "-pids", strconv.FormatInt(spec.Resources.PIDs, 10),
 		"-channel", guest.ChannelSocket,
 	}
@@ -356,7 +371,10 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 		h.Mounts = append(h.Mounts, confine.BindMount(m))
 	}
 	h.Mounts = append(h.Mounts, p.shown...)
-	p.out.apply(h)
+	if p.network != "" {
+		h.NetworkMode = dockerapi.NetworkMode(p.network)
+	}
+	p.out.Apply(h)
 	confine.Apply(h, spec, p.template.Guest.IdentityOf(spec), p.template.Guest.Seccomp)
 	return h
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 )
 
+// SeccompOption begins the security option with a profile.
 const SeccompOption = "seccomp="
 
 // seccompProfile is in the engine's format, as `docker run --security-opt seccomp=<file>` takes it.

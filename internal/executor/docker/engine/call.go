@@ -29,20 +29,22 @@ type Request struct {
 	Limit        time.Duration
 	// changes: if the answer is lost, the outcome is unknown.
 	changes bool
-	// reason is the reason of errors that the engine itself returns.
+	// Reason is the reason of errors that the engine itself returns.
 	Reason sandbox.Reason
-	// waits: the engine mainly waits for the sandbox, so the request needs no slot.
+	// Waits: the engine mainly waits for the sandbox, so the request needs no slot.
 	Waits bool
 	// once: do not repeat it after an internal error of the engine, which may have carried it out.
 	once bool
-	// late: no caller waits for it, so it comes after others.
+	// Late: no caller waits for it, so it comes after others.
 	Late bool
 }
 
+// Read is a request that changes nothing.
 func Read(verb, object string) Request {
 	return Request{verb: verb, object: object, Limit: ReadLimit}
 }
 
+// Change is a request that changes an object. reason is the reason of errors that the engine itself returns.
 func Change(verb, object string, reason sandbox.Reason) Request {
 	return Request{verb: verb, object: object, Limit: ChangeLimit, changes: true, Reason: reason}
 }
@@ -106,7 +108,7 @@ func (e *Engine) try(ctx context.Context, r Request, call func(context.Context) 
 	return r.Classify(err)
 }
 
-// Fetch is do for requests with an answer.
+// Fetch is Do for requests with an answer.
 func Fetch[T any](ctx context.Context, e *Engine, r Request, call func(context.Context) (T, error)) (T, error) {
 	var answer T
 	err := e.Do(ctx, r, func(ctx context.Context) (err error) {

@@ -28,6 +28,7 @@ func (e *Engine) otherInstance(found, meant string) error {
 		"connect to that one", found, e.API.DaemonHost(), meant).WithReason(sandbox.ReasonOtherInstance)
 }
 
+// Confirm checks that the engine that answers now is the one with this id. Errors: as InfoOf.
 func (e *Engine) Confirm(ctx context.Context, instance string) error {
 	_, err := e.InfoOf(ctx, instance)
 	return err

@@ -33,7 +33,7 @@ func (e *Engine) FindImage(ctx context.Context, ref, instance string) (dockerapi
 		instance, ref).WithReason(sandbox.ReasonImageNotFound)
 }
 
-// GetImage is findImage, and pulls an image that is missing where the environment allows it. Errors: NotFound with
+// GetImage is FindImage, and pulls an image that is missing where the environment allows it. Errors: NotFound with
 // ReasonImageNotFound, Failed, Invalid.
 func (e *Engine) GetImage(ctx context.Context, ref, instance string, pull sandbox.ImagePull) (
 	dockerapi.ImageInspect, error) {
@@ -102,6 +102,7 @@ func (e *Engine) RemoveLabelled(ctx context.Context, of string, labels map[strin
 	return nil
 }
 
+// ListImages lists images. what and id name them in errors, such as "images of ledger" and its id.
 func (e *Engine) ListImages(ctx context.Context, what, id string, f dockerapi.Filters) (
 	[]dockerapi.ImageSummary, error) {
 	return Fetch(ctx, e, Read("list "+what, id), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
@@ -124,7 +125,7 @@ func LabelsOf(img dockerapi.ImageInspect) map[string]string {
 	return img.Config.Labels
 }
 
-// FindOwnImage reports whether the engine has one of our images. Errors: as checkLabels.
+// FindOwnImage reports whether the engine has one of our images. Errors: as CheckLabels.
 func (e *Engine) FindOwnImage(ctx context.Context, reference string, labels map[string]string) (bool, error) {
 	have, err := e.Image(ctx, reference)
 	if sandbox.CodeOf(err) == sandbox.NotFound {

@@ -20,11 +20,11 @@ const GuestMode = 0o711
 type Program struct {
 	Binary []byte
 	Hash   string
-	// seccomp is the profile for containers on that engine.
+	// Seccomp is the profile for containers on that engine.
 	Seccomp string
 	// narrow: the engine maps the users of its containers to a small range.
 	narrow bool
-	// runtime is the engine's own container runtime.
+	// Runtime is the engine's own container runtime.
 	Runtime string
 }
 

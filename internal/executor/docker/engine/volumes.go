@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -46,7 +48,7 @@ func (e *Engine) EnsureVolume(ctx context.Context, name string, labels map[strin
 	return e.EnsureSizedVolume(ctx, name, labels, "")
 }
 
-// EnsureSizedVolume is ensureVolume with a size limit in bytes, unless size is "".
+// EnsureSizedVolume is EnsureVolume with a size limit in bytes, unless size is "".
 func (e *Engine) EnsureSizedVolume(ctx context.Context, name string, labels map[string]string, size string) error {
 	var options map[string]string
 	if size != "" {
@@ -62,6 +64,7 @@ func (e *Engine) EnsureSizedVolume(ctx context.Context, name string, labels map[
 	return e.CheckLabels("volume", name, v.Labels, labels)
 }
 
+// ListVolumes lists volumes. what and id name them in errors, such as "volumes of ledger" and its id.
 func (e *Engine) ListVolumes(ctx context.Context, what, id string, f dockerapi.Filters) (
 	[]*dockerapi.Volume, error) {
 	found, err := Fetch(ctx, e, Read("list "+what, id), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
@@ -70,7 +73,14 @@ func (e *Engine) ListVolumes(ctx context.Context, what, id string, f dockerapi.F
 	return found.Volumes, err
 }
 
-// Volume inspects one of our volumes. Errors: NotFound, and as checkLabels.
+// VolumesOf lists the volumes of an environment with a role.
+func (e *Engine) VolumesOf(ctx context.Context, ref driver.EnvironmentRef, r objects.Role) (
+	[]*dockerapi.Volume, error) {
+	f := objects.Filter(objects.EnvironmentLabels(ref, r))
+	return e.ListVolumes(ctx, "volumes of environment", ref.EnvironmentID, f)
+}
+
+// Volume inspects one of our volumes. Errors: NotFound, and as CheckLabels.
 func (e *Engine) Volume(ctx context.Context, name string, labels map[string]string) (dockerapi.Volume, error) {
 	v, err := Fetch(ctx, e, Read("find volume", name), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.API.VolumeInspect(ctx, name)
@@ -88,6 +98,7 @@ func (e *Engine) TryRemoveVolume(ctx context.Context, name string) error {
 	})
 }
 
+// VolumeMount mounts a volume at target. labels are for an engine that has to create it.
 func VolumeMount(name, target string, labels map[string]string) dockerapi.Mount {
 	return dockerapi.Mount{
 		Type:          dockerapi.MountTypeVolume,

@@ -119,7 +119,8 @@ func (w *Witnesses) witnesses(ctx context.Context, ledgerID, instance string) ([
 	if err := objects.CheckLedger(ledgerID, instance); err != nil {
 		return nil, err
 	}
-	found, err := w.engine.ListVolumes(ctx, "the witness of ledger", ledgerID, objects.Filter(witnessLabels(ledgerID, instance)))
+	found, err := w.engine.ListVolumes(ctx, "the witness of ledger", ledgerID,
+		objects.Filter(witnessLabels(ledgerID, instance)))
 	if err != nil {
 		return nil, err
 	}

@@ -205,7 +205,8 @@ func (ns *Networks) Remove(ctx context.Context, labels map[string]string) error 
 	}
 	for _, n := range found {
 		// A network stays in use for a moment after its container is gone.
-		err := engine.Await(ctx, "nothing uses network "+n.Name, engine.RemovalLimit, func(ctx context.Context) (bool, error) {
+		unused := "nothing uses network " + n.Name
+		err := engine.Await(ctx, unused, engine.RemovalLimit, func(ctx context.Context) (bool, error) {
 			err := ns.TryRemove(ctx, n)
 			if sandbox.CodeOf(err) == sandbox.Conflict {
 				return false, nil

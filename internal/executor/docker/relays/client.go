@@ -60,7 +60,7 @@ func (rs *Relays) leave(r ref) {
 }
 
 // call calls a relay. It starts a missing relay first, and waits for one that has just started. Errors:
-// Failed if the relay refuses, Unavailable if it does not answer, NotFound as reviveRelay.
+// Failed if the relay refuses, Unavailable if it does not answer, NotFound as revive.
 func (rs *Relays) call(ctx context.Context, r ref, what string,
 	do func(context.Context, *relay.Client) error) error {
 	l := rs.clientOf(r)

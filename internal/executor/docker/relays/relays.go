@@ -2,14 +2,10 @@
 package relays
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -147,7 +143,7 @@ func (rs *Relays) Renew(ctx context.Context, ledgerID, instance string) error {
 	return rs.ensure(ctx, r)
 }
 
-// lookUp inspects the container. Errors: as lookUp, and as checkLabels.
+// lookUp inspects the container. Errors: as Container and CheckLabels of the engine.
 func (rs *Relays) lookUp(ctx context.Context, r ref) (dockerapi.ContainerInspect, error) {
 	if err := r.check(); err != nil {
 		return dockerapi.ContainerInspect{}, err
@@ -163,7 +159,8 @@ func (rs *Relays) lookUp(ctx context.Context, r ref) (dockerapi.ContainerInspect
 func (rs *Relays) start(ctx context.Context, r ref) error {
 	return engine.Await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
 		err := rs.tryStart(ctx, r)
-		if sandbox.CodeOf(err) == sandbox.NotFound { // another caller removed it, or reserved the name without a container yet
+		// Another caller removed it, or reserved the name without a container yet.
+		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
 		return err == nil, err
@@ -173,7 +170,7 @@ func (rs *Relays) start(ctx context.Context, r ref) error {
 // sharedLimit limits the creation of a container that several callers create and remove.
 const sharedLimit = 30 * time.Second
 
-// tryStart is one attempt of startRelay. Errors: NotFound if it ran between two steps of another caller.
+// tryStart is one attempt of start. Errors: NotFound if it ran between two steps of another caller.
 func (rs *Relays) tryStart(ctx context.Context, r ref) error {
 	p, err := rs.engine.GuestFor(ctx, r.instance)
 	if err != nil {
@@ -233,31 +230,10 @@ func hostConfig(r ref, profile string) *dockerapi.HostConfig {
 
 // ensureImage creates the image unless the engine has it.
 func (rs *Relays) ensureImage(ctx context.Context, r ref, p engine.Program) error {
-	labels := r.labels(objects.RoleRelayCode)
-	there, err := rs.engine.FindOwnImage(ctx, r.image(p), labels)
-	if there || err != nil {
-		return err
-	}
-	var layer bytes.Buffer
-	tw := tar.NewWriter(&layer)
-	for dir := relay.Root; dir != "/" && err == nil; dir = path.Dir(dir) {
-		err = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir[1:] + "/", Mode: 0o755})
-	}
-	if err == nil {
-		err = tw.WriteHeader(&tar.Header{
-			Typeflag: tar.TypeReg,
-			Name:     strings.TrimPrefix(relay.Path, "/"),
-			Mode:     engine.GuestMode,
-			Size:     int64(len(p.Binary)),
-		})
-	}
-	if err == nil {
-		_, err = tw.Write(p.Binary)
-	}
-	if err = errors.Join(err, tw.Close()); err != nil {
-		return sandbox.Errorf(sandbox.Failed, "docker: pack the relay of ledger %s: %w", r.ledgerID, err)
-	}
-	return rs.engine.ImportImage(ctx, r.image(p), labels, bytes.NewReader(layer.Bytes()))
+	return rs.engine.EnsureProgramImage(ctx, engine.ProgramImage{
+		Reference: r.image(p), Labels: r.labels(objects.RoleRelayCode), Of: "relay of ledger " + r.ledgerID,
+		Path: relay.Path, Mode: engine.GuestMode, Root: relay.Root,
+	}, p)
 }
 
 // Remove removes a ledger's relay with its volume and images, unless the engine still has anything else

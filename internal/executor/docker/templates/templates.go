@@ -22,28 +22,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FindGuest finds the guest volume that Provision created, and returns when the engine made it, "" if that is not
-// known. Its label also proves that this is the specification's engine, without the engine's slowest request on every
-// spawn.
-func (ts *Templates) FindGuest(ctx context.Context, s Template) (made string, err error) {
-	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
-	v, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
-	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
-		if err := ts.engine.Confirm(ctx, s.ref.Instance); err != nil {
-			return "", err
-		}
-		return "", ts.engine.EnsureVolume(ctx, s.GuestVolume(), labels)
-	}
-	return v.CreatedAt, err
-}
-
 // Template is the initial content of an environment's volumes: the guest, and for /workspace and /data
 // the image's content there, owned by root. Process 1 hands it over to the sandbox's user.
 type Template struct {
 	ref   driver.EnvironmentRef
 	Image dockerapi.ImageInspect // the image of the sandboxes
-	Guest engine.Program
-	mode  int64 // of the guest
+	Guest engine.Program         // process 1
+	mode  int64                  // of the guest
 	hash  string
 }
 
@@ -78,6 +63,7 @@ func Of(ref driver.EnvironmentRef, img dockerapi.ImageInspect, p engine.Program,
 	return s
 }
 
+// Reference is the name of the template image, by content.
 func (s Template) Reference() string {
 	repository, tag := objects.TemplateImage(s.ref, s.hash)
 	return repository + ":" + tag
@@ -90,6 +76,21 @@ func (s Template) GuestVolume() string {
 		hash = objects.Hash(hash, strconv.FormatInt(s.mode, 8))
 	}
 	return objects.GuestVolume(s.ref, hash)
+}
+
+// FindGuest finds the guest volume that Provision created, and returns when the engine made it, "" if that is not
+// known. Its label also proves that this is the specification's engine, without the engine's slowest request on every
+// spawn.
+func (ts *Templates) FindGuest(ctx context.Context, s Template) (made string, err error) {
+	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
+	v, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
+	if sandbox.CodeOf(err) == sandbox.NotFound { // pruned as unused
+		if err := ts.engine.Confirm(ctx, s.ref.Instance); err != nil {
+			return "", err
+		}
+		return "", ts.engine.EnsureVolume(ctx, s.GuestVolume(), labels)
+	}
+	return v.CreatedAt, err
 }
 
 // Ensure creates the template image unless the engine has it.
@@ -155,7 +156,8 @@ func (ts *Templates) withImage(ctx context.Context, s Template, read func(contai
 	made, err := engine.Fetch(ctx, ts.engine, engine.Change("create", object, sandbox.ReasonCreationFailed),
 		func(ctx context.Context) (dockerapi.ContainerCreateResponse, error) {
 			return ts.engine.API.ContainerCreate(ctx, &dockerapi.ContainerConfig{
-				Image: s.Image.ID, Entrypoint: []string{guest.Path}, Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
+				Image: s.Image.ID, Entrypoint: []string{guest.Path},
+				Labels: objects.EnvironmentLabels(s.ref, objects.RolePopulator),
 			}, &dockerapi.HostConfig{NetworkMode: "none"}, nil, nil, "")
 		})
 	if err != nil {

@@ -1,4 +1,4 @@
-package docker
+package audit
 
 import (
 	"fmt"
@@ -15,16 +15,16 @@ import (
 var notOfRelays = []string{"4.1", "5.4", "5.12", "5.15", "5.19", "S.1"}
 
 // relayRules are the rules for relays: those of every container, and their own.
-var relayRules = append(slices.DeleteFunc(slices.Clone(auditRules),
-	func(r auditRule) bool { return slices.Contains(notOfRelays, r.number) }),
-	auditRule{number: "R.1", title: "it runs only the relay's program", finding: notTheRelay},
-	auditRule{number: "R.2", title: "its only capability is CHOWN", finding: moreThanChown},
-	auditRule{
+var relayRules = append(slices.DeleteFunc(slices.Clone(containerRules),
+	func(r rule) bool { return slices.Contains(notOfRelays, r.number) }),
+	rule{number: "R.1", title: "it runs only the relay's program", finding: notTheRelay},
+	rule{number: "R.2", title: "its only capability is CHOWN", finding: moreThanChown},
+	rule{
 		number:  "R.3",
 		title:   "it is on no network",
 		finding: when(func(a audited) bool { return !a.host().NetworkMode.IsNone() }, "it is on a network"),
 	},
-	auditRule{number: "R.4", title: "only its channels are mounted", finding: moreThanChannels},
+	rule{number: "R.4", title: "only its channels are mounted", finding: moreThanChannels},
 )
 
 func notTheRelay(a audited) string {

@@ -1,4 +1,4 @@
-package docker
+package containers
 
 import (
 	"context"
@@ -16,43 +16,34 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// inspect returns a sandbox's container. Errors: NotFound only if the engine is the handle's; Unavailable if
-// it is another; Conflict if another object has the container's name.
-func (e *Executor) inspect(ctx context.Context, h driver.Handle) (dockerapi.ContainerInspect, error) {
-	if err := objects.CheckHandle(h); err != nil {
-		return dockerapi.ContainerInspect{}, err
-	}
-	c, err := e.engine.Container(ctx, objects.SandboxName(h))
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return c, e.absent(ctx, h)
-	}
-	if err == nil {
-		err = e.engine.CheckLabels("container", objects.SandboxName(h), c.Config.Labels, objects.HandleLabels(h, objects.RoleOf(h)))
-	}
-	if err == nil {
-		e.rememberContainer(h, c.ID)
-	}
-	return c, err
+// Observer implements driver.Observer and driver.ContainerHost.
+type Observer struct {
+	containers *Containers
+	engine     *engine.Engine
 }
 
-// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the handle's,
-// Unavailable if that cannot be confirmed.
-func (e *Executor) absent(ctx context.Context, h driver.Handle) error {
-	if err := e.engine.Confirm(ctx, h.Instance); err != nil {
-		return err
-	}
-	return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s: container %s does not exist on engine %s",
-		h.SandboxID, objects.SandboxName(h), h.Instance).WithReason(sandbox.ReasonSandboxNotFound)
+var (
+	_ driver.Observer      = Observer{}
+	_ driver.ContainerHost = Observer{}
+)
+
+// Observer returns the observer of the containers.
+func (cs *Containers) Observer() Observer { return Observer{cs, cs.engine} }
+
+// ContainerID implements driver.ContainerHost.
+func (obs Observer) ContainerID(h driver.Handle) string {
+	id, _ := obs.containers.ids.get(h)
+	return id
 }
 
 // Inspect implements driver.Observer.
-func (e *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observation, error) {
-	c, err := e.inspect(ctx, h)
+func (obs Observer) Inspect(ctx context.Context, h driver.Handle) (driver.Observation, error) {
+	c, err := obs.containers.Inspect(ctx, h)
 	if err != nil {
 		return driver.Observation{}, err
 	}
 	o := observe(c)
-	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels, true)
+	o.Companions, err = obs.observeCompanions(ctx, o.Handle, c.Config.Labels, true)
 	return o, err
 }
 
@@ -70,7 +61,7 @@ func labelled(labels map[string]string) driver.Observation {
 func observe(c dockerapi.ContainerInspect) driver.Observation {
 	labels := c.Config.Labels
 	o := labelled(labels)
-	o.Deadline, o.State = deadlineOf(c.Config.Entrypoint), engine.StateOf(c.State)
+	o.Deadline, o.State = DeadlineOf(c.Config.Entrypoint), engine.StateOf(c.State)
 	o.Resources = sandbox.Resources{MemoryMB: c.HostConfig.Memory >> 20, CPUMillis: c.HostConfig.NanoCPUs / 1e6}
 	o.ExitCode, o.OOMKilled = c.State.ExitCode, diedOfMemory(c.State)
 	o.CreatedAt, o.StartedAt, o.StoppedAt = engine.ParseTime(c.Created), engine.ParseTime(c.State.StartedAt),
@@ -93,19 +84,6 @@ func generationOf(labels map[string]string) int64 {
 	return n
 }
 
-// deadlineOf returns the deadline in the arguments of process 1, the zero time if there is none.
-func deadlineOf(entrypoint []string) time.Time {
-	i := slices.Index(entrypoint, deadlineFlag)
-	if i < 0 || i+1 >= len(entrypoint) {
-		return time.Time{}
-	}
-	micros, err := strconv.ParseInt(entrypoint[i+1], 10, 64)
-	if err != nil {
-		return time.Time{}
-	}
-	return time.UnixMicro(micros).UTC()
-}
-
 // diedOfMemory reports whether a sandbox ended for lack of memory. The engine's own flag is also set if only
 // a command did, and survives later starts.
 func diedOfMemory(s *dockerapi.ContainerState) bool {
@@ -114,18 +92,18 @@ func diedOfMemory(s *dockerapi.ContainerState) bool {
 }
 
 // List implements driver.Observer.
-func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
-	found, err := e.engine.ListContainers(ctx, "containers of ledger", ledgerID,
+func (obs Observer) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
+	found, err := obs.engine.ListContainers(ctx, "containers of ledger", ledgerID,
 		objects.Filter(map[string]string{objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleSandbox)}))
 	if err != nil {
 		return nil, err
 	}
 	list := make([]driver.Observation, len(found))
 	looks, looking := errgroup.WithContext(ctx)
-	looks.SetLimit(lookers)
+	looks.SetLimit(Lookers)
 	for i := range found {
 		looks.Go(func() (err error) {
-			list[i], err = e.lookAtListed(looking, &found[i])
+			list[i], err = obs.lookAtListed(looking, &found[i])
 			return err
 		})
 	}
@@ -134,25 +112,25 @@ func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observat
 	}
 	list = slices.DeleteFunc(list, func(o driver.Observation) bool { return o.SandboxID == "" })
 	if slices.ContainsFunc(list, func(o driver.Observation) bool { return o.Hangs }) {
-		if _, err := e.engine.Info(ctx); err != nil { // the engine hangs, not a container
+		if _, err := obs.engine.Info(ctx); err != nil { // the engine hangs, not a container
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// lookers limits the concurrent inspections of a list.
-const lookers = 16
+// Lookers limits the concurrent inspections of a list.
+const Lookers = 16
 
 // lookAtListed adds what a list lacks: limits and exit codes. It returns the zero value for a container that
 // is gone.
-func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (driver.Observation, error) {
-	c, err := e.engine.ContainerWithin(ctx, s.ID, engine.ListedLimit)
+func (obs Observer) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (driver.Observation, error) {
+	c, err := obs.engine.ContainerWithin(ctx, s.ID, engine.ListedLimit)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return driver.Observation{}, nil
 	case engine.Hangs(ctx, err):
-		e.engine.Log.Warn("docker: the engine does not answer about one container", "container", s.ID,
+		obs.engine.Log.Warn("docker: the engine does not answer about one container", "container", s.ID,
 			"sandbox", s.Labels[objects.LabelSandbox])
 		o := labelled(s.Labels)
 		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
@@ -161,8 +139,8 @@ func (e *Executor) lookAtListed(ctx context.Context, s *dockerapi.ContainerSumma
 		return driver.Observation{}, err
 	}
 	o := observe(c)
-	e.rememberContainer(o.Handle, c.ID)
-	o.Companions, err = e.observeCompanions(ctx, o.Handle, c.Config.Labels, false)
+	obs.containers.Remember(o.Handle, c.ID)
+	o.Companions, err = obs.observeCompanions(ctx, o.Handle, c.Config.Labels, false)
 	return o, err
 }
 
@@ -182,20 +160,20 @@ func listedState(s dockerapi.ContainerStatus) sandbox.State {
 }
 
 // Usage implements driver.Observer.
-func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
-	c, err := e.inspect(ctx, h)
+func (obs Observer) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
+	c, err := obs.containers.Inspect(ctx, h)
 	if err != nil {
 		return driver.Usage{}, err
 	}
 	if s := engine.StateOf(c.State); s != sandbox.StateRunning && s != sandbox.StatePaused {
-		return driver.Usage{}, e.wrongState(h, s)
+		return driver.Usage{}, WrongState(h, s)
 	}
 	r := engine.Read("sample container", objects.SandboxName(h))
 	r.Reason = sandbox.ReasonStatsFailed
 	r.Waits = true // Engine 20.10 answers with its next sample, up to 1 s later
-	stats, err := engine.Fetch(ctx, e.engine, r, func(ctx context.Context) (dockerapi.StatsResponse, error) {
+	stats, err := engine.Fetch(ctx, obs.engine, r, func(ctx context.Context) (dockerapi.StatsResponse, error) {
 		var stats dockerapi.StatsResponse
-		answer, err := e.engine.API.ContainerStatsOneShot(ctx, c.ID)
+		answer, err := obs.engine.API.ContainerStatsOneShot(ctx, c.ID)
 		if err != nil {
 			return stats, err
 		}
@@ -203,7 +181,7 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 		return stats, json.NewDecoder(answer.Body).Decode(&stats)
 	})
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return driver.Usage{}, e.absent(ctx, h)
+		return driver.Usage{}, obs.containers.absent(ctx, h)
 	}
 	if err != nil {
 		return driver.Usage{}, err
@@ -216,10 +194,10 @@ func (e *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 }
 
 // Boots implements driver.Observer: the engine knows the latest start and stop.
-func (e *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, error) {
-	o, err := e.Inspect(ctx, h)
+func (obs Observer) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, error) {
+	o, err := obs.Inspect(ctx, h)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		if i := e.remembered(ctx, h); !i.RemovedAt.IsZero() {
+		if i := obs.remembered(ctx, h); !i.RemovedAt.IsZero() {
 			return []driver.Boot{i}, nil
 		}
 	}
@@ -238,12 +216,12 @@ const recallLimit = 2 * time.Second
 
 // remembered returns what the engine's event log says about a removed sandbox. The log has only 256 events,
 // so that may be nothing.
-func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Boot) {
+func (obs Observer) remembered(ctx context.Context, h driver.Handle) (i driver.Boot) {
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
 	f := dockerapi.NewFilters(dockerapi.Filter("type", string(dockerapi.ContainerEventType)),
 		dockerapi.Filter("container", objects.SandboxName(h)))
-	messages, ended := e.engine.API.Events(ctx, dockerapi.EventListOptions{
+	messages, ended := obs.engine.API.Events(ctx, dockerapi.EventListOptions{
 		Filters: f, Since: "1", Until: strconv.FormatInt(time.Now().Unix()+1, 10),
 	})
 	for {
@@ -258,7 +236,7 @@ func (e *Executor) remembered(ctx context.Context, h driver.Handle) (i driver.Bo
 				i.RemovedAt = at
 			}
 		case err := <-ended: // usually the end of the log; the received events are valid in any case
-			e.engine.Log.DebugContext(ctx, "docker: reading past events failed", "sandbox", h.SandboxID, "error", err)
+			obs.engine.Log.DebugContext(ctx, "docker: reading past events failed", "sandbox", h.SandboxID, "error", err)
 			return i
 		}
 	}
@@ -275,11 +253,6 @@ func memoryInUse(m dockerapi.MemoryStats) uint64 {
 	return m.Usage
 }
 
-func (e *Executor) wrongState(h driver.Handle, s sandbox.State) error {
-	return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s is %s: wake it first", h.SandboxID, s).
-		WithReason(sandbox.ReasonInvalidState)
-}
-
 // watched are the container events that change state or limits.
 var watched = []dockerapi.Action{
 	dockerapi.ActionCreate, dockerapi.ActionStart, dockerapi.ActionDie, dockerapi.ActionOOM, dockerapi.ActionPause,
@@ -287,8 +260,8 @@ var watched = []dockerapi.Action{
 }
 
 // Watch implements driver.Observer.
-func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
-	info, err := e.engine.Info(ctx)
+func (obs Observer) Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error {
+	info, err := obs.engine.Info(ctx)
 	if err != nil {
 		return err
 	}
@@ -301,7 +274,7 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	defer cancel()
 	// Some engines answer before they subscribe. Starting slightly in the past, by the engine's clock, closes
 	// that gap.
-	messages, failed := e.engine.API.Events(ctx, dockerapi.EventListOptions{Filters: f, Since: info.SystemTime})
+	messages, failed := obs.engine.API.Events(ctx, dockerapi.EventListOptions{Filters: f, Since: info.SystemTime})
 	select {
 	case err := <-failed:
 		return engine.Read("watch", "the engine").Classify(err)

@@ -1,4 +1,4 @@
-package docker
+package runtimes
 
 import (
 	"fmt"

@@ -1,11 +1,10 @@
-package docker
+package gateways
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -22,10 +21,8 @@ import (
 // costs process 1 some memory. Further hosts, like every *.domain, are reached only through the proxy.
 const maxHostEntries = 254
 
-// egressPath is how a sandbox reaches the network: through its gateway, or through its own network. The zero
-// value means no access.
-type egressPath struct {
-	network string // the sandbox's own, by name
+// Path is how a sandbox reaches its gateway. The zero value means not at all.
+type Path struct {
 	dir     string // the sandbox's directory in the gateway's volume, on the engine's host
 	proxied bool   // programs use the gateway as their proxy; otherwise it has LLM routes only
 	trusts  bool   // programs trust the gateway's authority, because it adds credentials
@@ -33,31 +30,18 @@ type egressPath struct {
 	hosts   []wire.EgressHost
 }
 
-// openEgressPath creates a sandbox's egress path, before its container is created.
-func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) (egressPath, error) {
-	switch {
-	case spec.UsesGateway():
-		return e.openGateway(ctx, spec)
-	case spec.Network == sandbox.NetworkFull:
-		name, err := e.networks.Open(ctx, spec)
-		return egressPath{network: name}, err
-	default:
-		return egressPath{}, nil
-	}
-}
-
-// openGateway registers a sandbox at its gateway: the gateway's directory for it exists before the sandbox's
+// Open registers a sandbox at its gateway: the gateway's directory for it exists before the sandbox's
 // container, and the policy before its first program.
-func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (egressPath, error) {
+func (gs *Gateways) Open(ctx context.Context, spec driver.SandboxSpec) (Path, error) {
 	ref := objects.EnvironmentOf(spec.Handle)
-	if err := e.admit(ctx, spec); err != nil {
-		return egressPath{}, err
+	if err := gs.Admit(ctx, spec); err != nil {
+		return Path{}, err
 	}
-	root, err := e.egressDir(ctx, ref)
+	root, err := gs.volumeDir(ctx, ref)
 	if err != nil {
-		return egressPath{}, err
+		return Path{}, err
 	}
-	w := egressPath{
+	w := Path{
 		dir:     path.Join(root, control.SandboxDir(spec.SandboxID)),
 		proxied: spec.Network == sandbox.NetworkRestricted,
 		trusts:  trusts(spec),
@@ -66,14 +50,14 @@ func (e *Executor) openGateway(ctx context.Context, spec driver.SandboxSpec) (eg
 	return w, nil
 }
 
-// admit registers a sandbox and its agent at the gateway. A gateway that lost its volume also gets the
+// Admit registers a sandbox and its agent at the gateway. A gateway that lost its volume also gets the
 // policy.
-func (e *Executor) admit(ctx context.Context, spec driver.SandboxSpec) error {
-	return e.callGateway(ctx, objects.EnvironmentOf(spec.Handle), "admit sandbox "+spec.SandboxID,
+func (gs *Gateways) Admit(ctx context.Context, spec driver.SandboxSpec) error {
+	return gs.call(ctx, objects.EnvironmentOf(spec.Handle), "admit sandbox "+spec.SandboxID,
 		func(ctx context.Context, c *control.Client) error {
 			s, err := c.Status(ctx)
 			if err == nil && !s.HasPolicy {
-				err = c.Apply(ctx, control.Settings{Egress: spec.Egress, Upstream: e.gateway.Upstream})
+				err = c.Apply(ctx, control.Settings{Egress: spec.Egress, Upstream: gs.config.Upstream})
 			}
 			if err == nil {
 				err = c.Add(ctx, control.Sandbox{
@@ -88,48 +72,39 @@ func (e *Executor) admit(ctx context.Context, spec driver.SandboxSpec) error {
 // trusts reports whether a sandbox is created with the gateway's authority.
 func trusts(spec driver.SandboxSpec) bool { return len(spec.Egress.Credentials) > 0 }
 
-// closeEgressPath unregisters a sandbox at the gateway, if its environment has one.
-func (e *Executor) closeEgressPath(ctx context.Context, h driver.Handle) error {
-	_, err := e.egressDir(ctx, objects.EnvironmentOf(h))
+// Leave unregisters a sandbox at the gateway, if its environment has one.
+func (gs *Gateways) Leave(ctx context.Context, h driver.Handle) error {
+	_, err := gs.volumeDir(ctx, objects.EnvironmentOf(h))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return e.callGateway(ctx, objects.EnvironmentOf(h), "remove sandbox "+h.SandboxID,
+	return gs.call(ctx, objects.EnvironmentOf(h), "remove sandbox "+h.SandboxID,
 		func(ctx context.Context, c *control.Client) error {
 			return c.Remove(ctx, h.SandboxID)
 		})
 }
 
-// ensureEgressPath ensures that the gateway of a sandbox runs, if this program has used it before. For others
+// EnsureKnown ensures that the gateway of a sandbox runs, if this program has used it before. For others
 // the check would cost engine time, and a gateway that crashes restarts anyway.
-func (e *Executor) ensureEgressPath(ctx context.Context, h driver.Handle) error {
-	e.mu.Lock()
-	_, known := e.gatewayClients[objects.EnvironmentOf(h)]
-	e.mu.Unlock()
+func (gs *Gateways) EnsureKnown(ctx context.Context, h driver.Handle) error {
+	gs.mu.Lock()
+	_, known := gs.clients[objects.EnvironmentOf(h)]
+	gs.mu.Unlock()
 	if !known {
 		return nil
 	}
-	return e.askGateway(ctx, h)
+	return gs.Ask(ctx, h)
 }
 
-// askGateway checks that the gateway of a sandbox answers.
-func (e *Executor) askGateway(ctx context.Context, h driver.Handle) error {
-	return e.callGateway(ctx, objects.EnvironmentOf(h), "answer", func(ctx context.Context, c *control.Client) error {
+// Ask checks that the gateway of a sandbox answers.
+func (gs *Gateways) Ask(ctx context.Context, h driver.Handle) error {
+	return gs.call(ctx, objects.EnvironmentOf(h), "answer", func(ctx context.Context, c *control.Client) error {
 		_, err := c.Status(ctx)
 		return err
 	})
-}
-
-func hasMount(c dockerapi.ContainerInspect, target string) bool {
-	return c.HostConfig != nil &&
-		slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
-}
-
-func lists(c dockerapi.ContainerSummary, target string) bool {
-	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == target })
 }
 
 // hostEntries gives each exact host an address in the sandbox.
@@ -152,11 +127,8 @@ func hostEntries(e sandbox.Egress) (entries []string, hosts []wire.EgressHost) {
 	return entries, hosts
 }
 
-// apply adds the egress path to a container's configuration.
-func (w egressPath) apply(h *dockerapi.HostConfig) {
-	if w.network != "" {
-		h.NetworkMode = dockerapi.NetworkMode(w.network)
-	}
+// Apply adds the egress path to a container's configuration.
+func (w Path) Apply(h *dockerapi.HostConfig) {
 	if w.dir == "" {
 		return
 	}
@@ -166,8 +138,8 @@ func (w egressPath) apply(h *dockerapi.HostConfig) {
 	h.ExtraHosts = w.entries
 }
 
-// arguments are the arguments for process 1.
-func (w egressPath) arguments() ([]string, error) {
+// Arguments are the arguments for process 1.
+func (w Path) Arguments() ([]string, error) {
 	if w.dir == "" {
 		return nil, nil
 	}
@@ -179,11 +151,16 @@ func (w egressPath) arguments() ([]string, error) {
 	return []string{"-egress", string(b)}, err
 }
 
-// proxyEnv are the variables that point programs to the proxy, and to the authorities that they trust.
-func (w egressPath) proxyEnv() map[string]string {
+// Variables point programs to the proxy, and to the authorities that they trust.
+func (w Path) Variables() map[string]string {
 	if !w.proxied {
 		return nil
 	}
+	return ProxyVariables(w.trusts)
+}
+
+// ProxyVariables point programs to the proxy of their sandbox. trusts: they also trust the gateway's authority.
+func ProxyVariables(trusts bool) map[string]string {
 	env := make(map[string]string)
 	for name, value := range map[string]string{
 		"HTTP_PROXY":  "http://" + guest.ProxyAddress,
@@ -192,7 +169,7 @@ func (w egressPath) proxyEnv() map[string]string {
 	} {
 		env[name], env[strings.ToLower(name)] = value, value
 	}
-	if w.trusts {
+	if trusts {
 		// Node.js and Deno add to the authorities that they have, all others replace them.
 		for _, name := range []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"} {
 			env[name] = guest.EgressDir + "/" + credential.CertificateFile

@@ -1,4 +1,4 @@
-package docker
+package gateways
 
 import (
 	"context"
@@ -13,16 +13,22 @@ import (
 )
 
 var (
-	_ driver.LLMBroker        = (*Executor)(nil)
-	_ driver.CredentialBroker = (*Executor)(nil)
+	_ driver.LLMBroker        = Broker{}
+	_ driver.CredentialBroker = Broker{}
 )
 
-// llmAddress is where sandboxes reach the LLM routes, before their names.
-const llmAddress = "http://" + guest.ProxyAddress + llm.Prefix
+// Broker gives gateways the keys of models and the credentials of hosts, and reads what they record.
+type Broker struct{ gateways *Gateways }
+
+// Broker returns the broker of the gateways.
+func (gs *Gateways) Broker() Broker { return Broker{gs} }
+
+// LLMAddress is where sandboxes reach the LLM routes, before their names.
+const LLMAddress = "http://" + guest.ProxyAddress + llm.Prefix
 
 // ServeLLM implements driver.LLMBroker. The keys go through the gateway's control socket, and are in no file.
-func (e *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
-	if _, err := e.egressDir(ctx, ref); err != nil { // NotFound without a gateway
+func (b Broker) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
+	if _, err := b.gateways.volumeDir(ctx, ref); err != nil { // NotFound without a gateway
 		return err
 	}
 	cfg := llm.Config{
@@ -35,32 +41,32 @@ func (e *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s dr
 	for route, used := range s.Recorded {
 		cfg.Recorded[route] = llm.Used{USD: used.Cost, Requests: used.Calls, Tokens: used.Tokens}
 	}
-	return e.callGateway(ctx, ref, "set the environment's LLM routes",
+	return b.gateways.call(ctx, ref, "set the environment's LLM routes",
 		func(ctx context.Context, c *control.Client) error { return c.SetLLM(ctx, cfg) })
 }
 
 // ServeCredentials implements driver.CredentialBroker, in the way of ServeLLM.
-func (e *Executor) ServeCredentials(ctx context.Context, ref driver.EnvironmentRef,
+func (b Broker) ServeCredentials(ctx context.Context, ref driver.EnvironmentRef,
 	credentials map[string]driver.Credential) error {
-	if _, err := e.egressDir(ctx, ref); err != nil { // NotFound without a gateway
+	if _, err := b.gateways.volumeDir(ctx, ref); err != nil { // NotFound without a gateway
 		return err
 	}
 	cfg := credential.Config{Credentials: make(map[string]credential.Credential, len(credentials))}
 	for host, c := range credentials {
 		cfg.Credentials[host] = credential.Credential(c)
 	}
-	return e.callGateway(ctx, ref, "set the environment's credentials",
+	return b.gateways.call(ctx, ref, "set the environment's credentials",
 		func(ctx context.Context, c *control.Client) error { return c.SetCredentials(ctx, cfg) })
 }
 
 // LLMCalls implements driver.LLMBroker.
-func (e *Executor) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
+func (b Broker) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
 	after sandbox.GatewayPosition) ([]driver.LLMLine, error) {
-	if _, err := e.egressDir(ctx, ref); err != nil { // NotFound without a gateway
+	if _, err := b.gateways.volumeDir(ctx, ref); err != nil { // NotFound without a gateway
 		return nil, err
 	}
 	var entries []llm.Entry
-	err := e.callGateway(ctx, ref, "read the journal of LLM calls",
+	err := b.gateways.call(ctx, ref, "read the journal of LLM calls",
 		func(ctx context.Context, c *control.Client) (err error) {
 			entries, err = c.LLMCalls(ctx, audit.Position(after))
 			return err

@@ -1,4 +1,5 @@
-package docker
+// Package runtimes proves that a container runtime of an engine runs sandboxes, and says what is missing if not.
+package runtimes
 
 import (
 	"bytes"
@@ -8,10 +9,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -31,24 +34,47 @@ const (
 	proofLife = 5 * time.Minute
 )
 
-// provedRuntime is a runtime that ran a command. A changed program at its path is detected after a restart of
+// Sandboxes creates sandboxes, runs commands in them and removes them.
+type Sandboxes interface {
+	Spawn(ctx context.Context, spec driver.SandboxSpec) error
+	Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error)
+	Kill(ctx context.Context, h driver.Handle) error
+}
+
+// Prover proves the runtimes of an engine, each once.
+type Prover struct {
+	engine     *engine.Engine
+	containers *containers.Containers
+	sandboxes  Sandboxes
+
+	mu sync.Mutex // guards what follows
+	// proved are the container runtimes that have run a sandbox's command.
+	proved map[proof]bool
+}
+
+// New returns a prover that tries runtimes with sandboxes.
+func New(e *engine.Engine, boxes *containers.Containers, sandboxes Sandboxes) *Prover {
+	return &Prover{engine: e, containers: boxes, sandboxes: sandboxes, proved: make(map[proof]bool)}
+}
+
+// proof is a runtime that ran a command. A changed program at its path is detected after a restart of
 // the engine or of this program; changed arguments at once.
-type provedRuntime struct {
+type proof struct {
 	instance, engine string // the engine's id and version
 	name, settings   string
 	network          sandbox.NetworkMode
 	guest            string
 }
 
-// proveRuntime runs a command on the environment's runtime, once. The environment must be provisioned.
+// Prove runs a command on the environment's runtime, once. The environment must be provisioned.
 // Errors: Invalid, naming confinement.runtime, if it fails.
-func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
+func (pr *Prover) Prove(ctx context.Context, ref driver.EnvironmentRef,
 	spec sandbox.EnvironmentSpec, p engine.Program) error {
 	name := p.RuntimeOf(spec.Confinement)
 	if engine.UsualRuntime(name) {
 		return nil
 	}
-	info, err := e.engine.InfoOf(ctx, ref.Instance)
+	info, err := pr.engine.InfoOf(ctx, ref.Instance)
 	if err != nil {
 		return err
 	}
@@ -57,7 +83,7 @@ func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
 		return unusable(ref, name, info.ID, "its runtimeArgs contain --ignore-cgroups, so nothing limits memory, "+
 			"CPU time and processes: remove that from the engine's daemon.json, and reload the engine")
 	}
-	of := provedRuntime{
+	of := proof{
 		instance: ref.Instance,
 		engine:   info.ServerVersion,
 		name:     name,
@@ -65,13 +91,13 @@ func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
 		network:  spec.Network,
 		guest:    p.Hash,
 	}
-	e.mu.Lock()
-	proved := e.proved[of]
-	e.mu.Unlock()
+	pr.mu.Lock()
+	proved := pr.proved[of]
+	pr.mu.Unlock()
 	if proved {
 		return nil
 	}
-	found, err := e.tryRuntime(ctx, proofSpec(ref, spec))
+	found, err := pr.try(ctx, proofSpec(ref, spec))
 	if err != nil {
 		var w *wontRun
 		if errors.As(err, &w) {
@@ -79,11 +105,11 @@ func (e *Executor) proveRuntime(ctx context.Context, ref driver.EnvironmentRef,
 		}
 		return err
 	}
-	e.engine.Log.InfoContext(ctx, "docker: a container runtime has run a command", "runtime", name, "engine", info.ID,
+	pr.engine.Log.InfoContext(ctx, "docker: a container runtime has run a command", "runtime", name, "engine", info.ID,
 		"kernel", found.Release)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.proved[of] = true
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	pr.proved[of] = true
 	return nil
 }
 
@@ -111,15 +137,17 @@ func proofSpec(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) driver.S
 	}
 }
 
-// tryRuntime creates a sandbox, runs a command in it, and removes it.
-func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (found wire.Kernel, err error) {
+// try creates a sandbox, runs a command in it, and removes it.
+func (pr *Prover) try(ctx context.Context, spec driver.SandboxSpec) (found wire.Kernel, err error) {
 	defer func() {
-		if killErr := e.Kill(context.WithoutCancel(ctx), spec.Handle); killErr != nil && sandbox.CodeOf(killErr) != sandbox.NotFound {
+		killErr := pr.sandboxes.Kill(context.WithoutCancel(ctx), spec.Handle)
+		if killErr != nil && sandbox.CodeOf(killErr) != sandbox.NotFound {
 			err = errors.Join(err, killErr)
 		}
 	}()
-	if err := e.Spawn(ctx, spec); err != nil {
-		if sandbox.CodeOf(err) == sandbox.Failed || sandbox.CodeOf(err) == sandbox.Invalid { // the engine's codes for a runtime that failed
+	if err := pr.sandboxes.Spawn(ctx, spec); err != nil {
+		switch sandbox.CodeOf(err) {
+		case sandbox.Failed, sandbox.Invalid: // the engine's codes for a runtime that failed
 			return found, &wontRun{cause: err}
 		}
 		return found, err
@@ -133,7 +161,7 @@ func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (fou
 	if err != nil {
 		return found, err
 	}
-	res, err := e.Exec(limited, spec.Handle, r)
+	res, err := pr.sandboxes.Exec(limited, spec.Handle, r)
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("a command ended with exit code %d: %s", res.ExitCode, bytes.TrimSpace(res.Stderr))
 	}
@@ -143,35 +171,35 @@ func (e *Executor) tryRuntime(ctx context.Context, spec driver.SandboxSpec) (fou
 	if err == nil || ctx.Err() != nil {
 		return found, err
 	}
-	found, lookErr := e.lacks(ctx, spec.Handle)
+	found, lookErr := pr.lacks(ctx, spec.Handle)
 	return found, &wontRun{cause: errors.Join(err, lookErr), found: found}
 }
 
 // lacks runs a container with the settings of a sandbox that does not work, as its populator. Its program
 // reports what is missing.
-func (e *Executor) lacks(ctx context.Context, h driver.Handle) (found wire.Kernel, err error) {
-	c, err := e.inspect(ctx, h)
+func (pr *Prover) lacks(ctx context.Context, h driver.Handle) (found wire.Kernel, err error) {
+	c, err := pr.containers.Inspect(ctx, h)
 	if err != nil {
 		return found, err
 	}
 	config, name := *c.Config, objects.PopulatorName(h)
 	config.Labels = objects.HandleLabels(h, objects.RolePopulator)
 	config.Entrypoint = []string{guest.Path, kernel.Command, "-needs", "-socket", guest.ChannelSocket}
-	if _, err = e.engine.CreateContainer(ctx, "container", name, &config, c.HostConfig); err != nil {
+	if _, err = pr.engine.CreateContainer(ctx, "container", name, &config, c.HostConfig); err != nil {
 		return found, err
 	}
-	if err = e.engine.StartContainer(ctx, name); err != nil {
+	if err = pr.engine.StartContainer(ctx, name); err != nil {
 		return found, err
 	}
 	var ended dockerapi.ContainerInspect
 	err = engine.Await(ctx, "container "+name+" ends", proofLimit, func(ctx context.Context) (_ bool, err error) {
-		ended, err = e.engine.Container(ctx, name)
+		ended, err = pr.engine.Container(ctx, name)
 		return err == nil && !ended.State.Running, err
 	})
 	if err != nil {
 		return found, err
 	}
-	said, complaints, err := e.engine.Output(ctx, name)
+	said, complaints, err := pr.engine.Output(ctx, name)
 	if err == nil && json.Unmarshal(said, &found) != nil {
 		err = fmt.Errorf("the diagnostic program ended with exit code %d, out of memory %t, and said %q: "+
 			"a runtime with its own kernel may need more memory_mb and pids_limit", ended.State.ExitCode,

@@ -1,4 +1,4 @@
-package docker
+package audit
 
 import (
 	"encoding/json"
@@ -11,14 +11,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// auditRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 about one container, under its
+// containerRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 about one container, under its
 // numbers, and our own. Omitted are rules about the image's content (5.7, 5.28), about the engine alone
 // (5.1), and about past use of `docker exec` (5.23, 5.24).
-var auditRules = []auditRule{
+var containerRules = []rule{
 	{number: "4.1", title: "a user is set and is not root", finding: rootUser},
 	{
 		number:  "5.2",
@@ -265,7 +266,8 @@ func noSeccomp(a audited) string {
 	if slices.Contains(a.host().SecurityOpt, confine.SeccompOption+"unconfined") {
 		return "it runs without a seccomp profile"
 	}
-	if !slices.ContainsFunc(a.host().SecurityOpt, func(o string) bool { return strings.HasPrefix(o, confine.SeccompOption) }) {
+	isProfile := func(o string) bool { return strings.HasPrefix(o, confine.SeccompOption) }
+	if !slices.ContainsFunc(a.host().SecurityOpt, isProfile) {
 		return "its profile is the engine's default, which allows more than this program's: it was created before this " +
 			"release or by another program"
 	}
@@ -332,7 +334,7 @@ func engineSocket(a audited) string {
 }
 
 func notTheGuest(a audited) string {
-	if a.container.Path != guest.Path || deadlineOf(a.container.Config.Entrypoint).IsZero() {
+	if a.container.Path != guest.Path || containers.DeadlineOf(a.container.Config.Entrypoint).IsZero() {
 		return fmt.Sprintf("its process 1 is %s", a.container.Path)
 	}
 	if a.host().Init == nil || *a.host().Init {

@@ -1,4 +1,4 @@
-package docker
+package channels
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
@@ -30,25 +31,25 @@ const (
 	silentFor = 7 * time.Second
 )
 
-// help carries out a call over the channel to a sandbox. If ctx ends first, the call's command ends too.
+// Call carries out a call over the channel to a sandbox. If ctx ends first, the call's command ends too.
 // Errors: as Runner.Exec.
-func (e *Executor) help(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
+func (cs *Channels) Call(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
 	if err := objects.CheckHandle(h); err != nil {
 		return wire.Result{}, err
 	}
-	client, release, err := e.channels.use(h)
+	client, release, err := cs.use(h)
 	if err != nil {
 		return wire.Result{}, err
 	}
 	defer release()
-	if err := e.reach(ctx, h, client); err != nil {
+	if err := cs.reach(ctx, h, client); err != nil {
 		return wire.Result{}, err
 	}
 	watched, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
 	go func() { // it ends with watched
 		defer close(watching)
-		e.watchSilence(watched, h, client, cancel)
+		cs.watchSilence(watched, h, client, cancel)
 	}()
 	res, err := helper.CarryOut(watched, client, call)
 	cancel(nil)
@@ -56,7 +57,7 @@ func (e *Executor) help(ctx context.Context, h driver.Handle, call helper.Call) 
 	if err == nil {
 		return res, nil
 	}
-	return res, e.unfinished(ctx, h, client, call, cmpCause(watched, err))
+	return res, cs.unfinished(ctx, h, client, call, cmpCause(watched, err))
 }
 
 // cmpCause returns why an operation was given up, otherwise err.
@@ -71,10 +72,10 @@ func cmpCause(ctx context.Context, err error) error {
 // reach returns once a sandbox shows a sign of life. Otherwise a request in the buffers of a paused sandbox
 // could be carried out after its caller was refused. Errors: Conflict, NotFound, as the engine says;
 // Unavailable.
-func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.Client) error {
+func (cs *Channels) reach(ctx context.Context, h driver.Handle, client *channel.Client) error {
 	switch c := client.Contact(); {
 	case c.Suspended:
-		if err := e.running(ctx, h); err != nil {
+		if err := cs.running(ctx, h); err != nil {
 			return err
 		}
 		client.Resume() // another program woke it
@@ -98,10 +99,10 @@ func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.C
 			if err == nil {
 				return nil
 			}
-			return e.unreachable(ctx, h, err)
+			return cs.unreachable(ctx, h, err)
 		case <-time.After(pause):
 		}
-		err := e.running(ctx, h)
+		err := cs.running(ctx, h)
 		if refused++; err != nil && (refused == refusals || sandbox.CodeOf(err) != sandbox.Conflict) {
 			return err
 		}
@@ -111,8 +112,8 @@ func (e *Executor) reach(ctx context.Context, h driver.Handle, client *channel.C
 // errSilent: the engine says that the sandbox runs, but it does not answer.
 var errSilent = errors.New("it runs and does not answer")
 
-func (e *Executor) unreachable(ctx context.Context, h driver.Handle, cause error) error {
-	if err := e.running(context.WithoutCancel(ctx), h); err != nil {
+func (cs *Channels) unreachable(ctx context.Context, h driver.Handle, cause error) error {
+	if err := cs.running(context.WithoutCancel(ctx), h); err != nil {
 		return err
 	}
 	code := sandbox.Unavailable
@@ -125,15 +126,15 @@ func (e *Executor) unreachable(ctx context.Context, h driver.Handle, cause error
 }
 
 // running returns an error if the sandbox does not run, or if the engine does not confirm that it runs.
-func (e *Executor) running(ctx context.Context, h driver.Handle) error {
-	c, err := e.inspect(ctx, h)
+func (cs *Channels) running(ctx context.Context, h driver.Handle) error {
+	c, err := cs.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
 	if s := engine.StateOf(c.State); s != sandbox.StateRunning {
-		return e.wrongState(h, s)
+		return containers.WrongState(h, s)
 	}
-	if !hasMount(c, guest.ChannelDir) {
+	if !containers.HasMount(c, guest.ChannelDir) {
 		return sandbox.Errorf(sandbox.Conflict, "docker: sandbox %s: an earlier release created it, and this release "+
 			"cannot run commands in it: release its lease and acquire it again", h.SandboxID).
 			WithReason(sandbox.ReasonInvalidState)
@@ -145,7 +146,7 @@ func (e *Executor) running(ctx context.Context, h driver.Handle) error {
 var errEnded = errors.New("the sandbox ended meanwhile")
 
 // watchSilence gives an operation up if its sandbox is gone. A paused sandbox answers once it is woken.
-func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *channel.Client,
+func (cs *Channels) watchSilence(ctx context.Context, h driver.Handle, client *channel.Client,
 	giveUp context.CancelCauseFunc) {
 	for pause := contactPause; ; {
 		select {
@@ -158,7 +159,7 @@ func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *ch
 			continue
 		}
 		pause = min(2*pause, silentFor)
-		c, err := e.inspect(ctx, h)
+		c, err := cs.containers.Inspect(ctx, h)
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			giveUp(errors.Join(errEnded, err))
 		}
@@ -177,13 +178,13 @@ func (e *Executor) watchSilence(ctx context.Context, h driver.Handle, client *ch
 }
 
 // unfinished ends a command without a result, and explains why.
-func (e *Executor) unfinished(ctx context.Context, h driver.Handle, client *channel.Client, call helper.Call,
+func (cs *Channels) unfinished(ctx context.Context, h driver.Handle, client *channel.Client, call helper.Call,
 	cause error) error {
 	var killErr error
 	if call.Ends && !errors.Is(cause, errEnded) {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
 		defer cancel()
-		killErr = e.endCommand(cleanup, h, client, call.Request.ID)
+		killErr = cs.endCommand(cleanup, h, client, call.Request.ID)
 	}
 	code, reason := sandbox.UnknownOutcome, sandbox.ReasonExecFailed
 	switch {
@@ -200,12 +201,12 @@ func (e *Executor) unfinished(ctx context.Context, h driver.Handle, client *chan
 }
 
 // endCommand ends a command. A sandbox that has ended runs no commands.
-func (e *Executor) endCommand(ctx context.Context, h driver.Handle, client *channel.Client, id string) error {
+func (cs *Channels) endCommand(ctx context.Context, h driver.Handle, client *channel.Client, id string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
 	go func() { // it ends with ctx
 		defer close(watching)
-		e.watchSilence(ctx, h, client, cancel)
+		cs.watchSilence(ctx, h, client, cancel)
 	}()
 	res, err := client.Call(ctx, channel.Request{Op: channel.OpEnd, ID: id}, channel.Streams{})
 	cancel(nil)
@@ -219,4 +220,25 @@ func (e *Executor) endCommand(ctx context.Context, h driver.Handle, client *chan
 		return errors.New(res.Message)
 	}
 	return nil
+}
+
+// endLimit limits the attempt to end a sandbox without its engine.
+const endLimit = 2 * time.Second
+
+// EndNow asks process 1 to end its sandbox, over the channel and by a file that it watches. Kill does not
+// rely on it.
+func (cs *Channels) EndNow(ctx context.Context, h driver.Handle) {
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	if err := cs.relays.End(ctx, h); err != nil {
+		cs.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
+	}
+	client, done, err := cs.use(h)
+	if err != nil {
+		return
+	}
+	defer done()
+	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
+		cs.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
+	}
 }

@@ -1,4 +1,4 @@
-package docker
+package audit
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // processRules are the rules for the processes of a container, not for its configuration.
-var processRules = []auditRule{
+var processRules = []rule{
 	{number: "S.8", title: "no process runs as root", finding: each(asRoot), needs: seesUsers},
 	{number: "S.9", title: "no process has capabilities", finding: each(withCapabilities), needs: seesKernel},
 	{
@@ -141,14 +141,14 @@ func (a audited) suspect(p process) bool {
 const settling = 3 * time.Second
 
 // watchProcesses adds the container's processes. A process breaks a rule only if it does so in every sample.
-func (e *Executor) watchProcesses(ctx context.Context, a audited) audited {
+func (au Auditor) watchProcesses(ctx context.Context, a audited) audited {
 	if s := a.container.State; s == nil || !s.Running {
 		a.unseen = "it is not running"
 		return a
 	}
 	var first []process
 	_ = engine.Await(ctx, "its processes are settled", settling, func(ctx context.Context) (bool, error) {
-		found, err := e.processesOf(ctx, a)
+		found, err := au.processesOf(ctx, a)
 		if err != nil {
 			if first == nil { // otherwise time is up, or the container has ended
 				a.unseen = "the engine does not show its processes: " + err.Error()
@@ -178,16 +178,16 @@ func (p process) same(q process) bool {
 const psColumns = "-eo pid,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm"
 
 // processesOf lists the processes of a container.
-func (e *Executor) processesOf(ctx context.Context, a audited) ([]process, error) {
+func (au Auditor) processesOf(ctx context.Context, a audited) ([]process, error) {
 	r := engine.Read("list processes of container", a.container.ID)
 	r.Limit = engine.ListedLimit
-	top, err := engine.Fetch(ctx, e.engine, r, func(ctx context.Context) (dockerapi.TopResponse, error) {
-		return e.engine.API.ContainerTop(ctx, a.container.ID, []string{psColumns})
+	top, err := engine.Fetch(ctx, au.engine, r, func(ctx context.Context) (dockerapi.TopResponse, error) {
+		return au.engine.API.ContainerTop(ctx, a.container.ID, []string{psColumns})
 	})
 	if err != nil {
 		return nil, err
 	}
-	local := e.engine.IsLocal() && isOf(a.container.State.Pid, a.container.ID)
+	local := au.engine.IsLocal() && isOf(a.container.State.Pid, a.container.ID)
 	var list []process
 	for _, row := range top.Processes {
 		p, err := readRow(row)

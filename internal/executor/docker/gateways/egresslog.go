@@ -1,4 +1,4 @@
-package docker
+package gateways
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 )
 
 // EgressLogs implements driver.EgressLogger.
-func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
-	gateways, err := e.engine.ContainersOf(ctx, ledgerID, objects.RoleGateway)
+func (b Broker) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
+	gateways, err := b.gateways.engine.ContainersOf(ctx, ledgerID, objects.RoleGateway)
 	refs := make([]driver.EnvironmentRef, 0, len(gateways))
 	for _, g := range gateways {
 		refs = append(refs, objects.EnvironmentOf(g.Handle))
@@ -22,11 +22,11 @@ func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.En
 }
 
 // EgressLog implements driver.EgressLogger.
-func (e *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
+func (b Broker) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
 	after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, engine.ReadLimit)
 	defer cancel()
-	entries, err := e.gatewayClientOf(ref).client.Attempts(ctx, audit.Position(after))
+	entries, err := b.gateways.clientOf(ref).Attempts(ctx, audit.Position(after))
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable,
 			"docker: gateway of environment %s: read the egress log: %w (docker logs %s shows it too)",

@@ -10,9 +10,55 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// Check implements driver.Provisioner: it checks what is known before the first sandbox. Whether a registry has the
+// images that Provision pulls is not known.
+func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	if err := e.check(ctx, ref, spec); err != nil || spec.ImagePull == sandbox.PullMissing {
+		return err
+	}
+	for _, image := range spec.Images() {
+		if _, err := e.engine.FindImage(ctx, image, ref.Instance); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check is Check without the images.
+func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
+	if err := objects.CheckRef(ref); err != nil {
+		return err
+	}
+	if err := checkNetwork(spec.Network); err != nil {
+		return err
+	}
+	info, err := e.engine.InfoOf(ctx, ref.Instance)
+	if err != nil {
+		return err
+	}
+	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
+		return err
+	}
+	return checkCompanions(ref, spec, info)
+}
+
+func checkNetwork(mode sandbox.NetworkMode) error {
+	switch mode {
+	case sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull:
+		return nil
+	}
+	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
+		Name: "network",
+		Problem: fmt.Sprintf(
+			"must be none, restricted or full, not %q: an unknown mode must not give a sandbox more network than "+
+				"requested", mode),
+	}})
+}
 
 // checkConfinement rejects what the engine cannot enforce. Errors: Invalid, naming the field.
 func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
@@ -62,4 +108,21 @@ func (e *Executor) probeQuota(ctx context.Context, ref driver.EnvironmentRef) er
 		return err
 	}
 	return e.engine.RemoveVolume(ctx, objects.DataVolume(h), labels)
+}
+
+// checkCompanions rejects companions that the engine cannot run. Errors: as Check.
+func checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
+	var f []sandbox.Field
+	runtime := engine.Program{Runtime: info.DefaultRuntime}.RuntimeOf(spec.Confinement)
+	if len(spec.Companions) > 0 && !engine.UsualRuntime(runtime) {
+		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: "+
+			"containers with a kernel of their own share no network", runtime)})
+	}
+	for _, name := range spec.Companions.Names() {
+		if cpus := int64(info.NCPU) * 1000; spec.Companions[name].Resources.CPUMillis > cpus {
+			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis",
+				Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)})
+		}
+	}
+	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
 }

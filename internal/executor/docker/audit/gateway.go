@@ -1,4 +1,4 @@
-package docker
+package audit
 
 import (
 	"fmt"
@@ -15,15 +15,16 @@ import (
 var notOfGateways = []string{"5.12", "5.15", "5.19", "5.30", "S.1"}
 
 // gatewayRules are the rules for gateways: those of every container, and their own.
-var gatewayRules = append(slices.DeleteFunc(slices.Clone(auditRules),
-	func(r auditRule) bool { return slices.Contains(notOfGateways, r.number) }),
-	auditRule{number: "G.1", title: "it runs only the gateway's program", finding: notTheGateway},
-	auditRule{number: "G.2", title: "it is only on its configured network", finding: manyNetworks},
+var gatewayRules = append(slices.DeleteFunc(slices.Clone(containerRules),
+	func(r rule) bool { return slices.Contains(notOfGateways, r.number) }),
+	rule{number: "G.1", title: "it runs only the gateway's program", finding: notTheGateway},
+	rule{number: "G.2", title: "it is only on its configured network", finding: manyNetworks},
 )
 
 func notTheGateway(a audited) string {
 	c := a.container
-	if c.Path != gateway.Path || !strings.HasPrefix(c.Config.Image, "sandbox-"+c.Config.Labels[objects.LabelLedger]+"-gateway:") {
+	repository := "sandbox-" + c.Config.Labels[objects.LabelLedger] + "-gateway:"
+	if c.Path != gateway.Path || !strings.HasPrefix(c.Config.Image, repository) {
 		return fmt.Sprintf("it runs %s of image %s", c.Path, c.Config.Image)
 	}
 	return ""

@@ -1,4 +1,6 @@
-package docker
+// Package audit checks the containers of sandboxes, companions, gateways and relays against rules: those of the CIS
+// Docker Benchmark, and our own.
+package audit
 
 import (
 	"context"
@@ -9,33 +11,45 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Audit implements driver.Auditor with auditRules. Gateways and relays have their own rules. processRules
+// Auditor implements driver.Auditor.
+type Auditor struct{ engine *engine.Engine }
+
+var _ driver.Auditor = Auditor{}
+
+// New returns the auditor of an engine.
+func New(e *engine.Engine) Auditor { return Auditor{e} }
+
+// Audit implements driver.Auditor with containerRules. Gateways and relays have their own rules. processRules
 // apply to all.
-func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
-	info, err := e.engine.Info(ctx)
+func (au Auditor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
+	info, err := au.engine.Info(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var checks []sandbox.AuditCheck
 	for _, kind := range []struct {
 		role  objects.Role
-		rules []auditRule
-	}{{objects.RoleSandbox, auditRules}, {objects.RoleCompanion, auditRules}, {objects.RoleGateway, gatewayRules}, {objects.RoleRelay, relayRules}} {
-		found, err := e.engine.ContainersOf(ctx, ledgerID, kind.role)
+		rules []rule
+	}{
+		{objects.RoleSandbox, containerRules}, {objects.RoleCompanion, containerRules},
+		{objects.RoleGateway, gatewayRules}, {objects.RoleRelay, relayRules},
+	} {
+		found, err := au.engine.ContainersOf(ctx, ledgerID, kind.role)
 		if err != nil {
 			return nil, err
 		}
 		of := make([][]sandbox.AuditCheck, len(found))
 		looks, looking := errgroup.WithContext(ctx)
-		looks.SetLimit(lookers)
+		looks.SetLimit(containers.Lookers)
 		for i := range found {
 			looks.Go(func() (err error) {
-				of[i], err = e.auditOne(looking, found[i], info, slices.Concat(kind.rules, processRules))
+				of[i], err = au.auditOne(looking, found[i], info, slices.Concat(kind.rules, processRules))
 				return err
 			})
 		}
@@ -48,9 +62,9 @@ func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 }
 
 // auditOne checks one container against rules. It returns no checks for a container that is gone.
-func (e *Executor) auditOne(ctx context.Context, l driver.Dependent, info dockerapi.Info,
-	rules []auditRule) ([]sandbox.AuditCheck, error) {
-	c, err := e.engine.ContainerWithin(ctx, l.Name, engine.ListedLimit)
+func (au Auditor) auditOne(ctx context.Context, l driver.Dependent, info dockerapi.Info,
+	rules []rule) ([]sandbox.AuditCheck, error) {
+	c, err := au.engine.ContainerWithin(ctx, l.Name, engine.ListedLimit)
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return nil, nil
@@ -64,11 +78,11 @@ func (e *Executor) auditOne(ctx context.Context, l driver.Dependent, info docker
 	case err != nil:
 		return nil, err
 	}
-	return judge(e.watchProcesses(ctx, audited{container: c, engine: info}), rules), nil
+	return judge(au.watchProcesses(ctx, audited{container: c, engine: info}), rules), nil
 }
 
 // judge checks one container against rules. It is a pure function.
-func judge(a audited, rules []auditRule) []sandbox.AuditCheck {
+func judge(a audited, rules []rule) []sandbox.AuditCheck {
 	labels := a.container.Config.Labels
 	checks := make([]sandbox.AuditCheck, len(rules))
 	for i, r := range rules {
@@ -96,8 +110,8 @@ type audited struct {
 
 func (a audited) host() *dockerapi.HostConfig { return a.container.HostConfig }
 
-// auditRule is one rule. finding says how it is broken, "" if it is not.
-type auditRule struct {
+// rule is one rule. finding says how it is broken, "" if it is not.
+type rule struct {
 	number, title string
 	finding       func(audited) string
 	// needs says why the rule does not apply on this engine, "" if it applies; nil means that it always
@@ -105,7 +119,7 @@ type auditRule struct {
 	needs func(audited) string
 }
 
-func (r auditRule) inapplicable(a audited) string {
+func (r rule) inapplicable(a audited) string {
 	if r.needs == nil {
 		return ""
 	}
