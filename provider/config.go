@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -152,7 +153,7 @@ func (m model) resolveDocker(s *settings) diag.Diagnostics {
 		return nil
 	}
 	var err error
-	if s.networkPool, err = docker.ParseNetworkPool(m.Docker.NetworkPool.ValueString()); err != nil {
+	if s.networkPool, err = networks.ParsePool(m.Docker.NetworkPool.ValueString()); err != nil {
 		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("docker").AtName("network_pool"),
 			"Invalid Network Pool", err.Error()+".")}
 	}
