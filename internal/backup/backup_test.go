@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/backup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -117,7 +118,7 @@ func furnish(t *testing.T, c backup.Config) {
 			tx.CreateSandbox(row),
 			tx.Commands().CreateExec(&exec),
 			tx.SaveSecret(&ledger.EnvironmentSecret{EnvironmentID: "e", Name: "s", Sealed: sealed, UpdatedAt: tx.Now}),
-			tx.Snapshots().MarkForDeletion(snapshot, ledger.Never),
+			tx.Snapshots().MarkForDeletion(snapshot, micro.Never),
 			tx.Snapshots().Publish(&ledger.SavedSnapshot{Key: "did:plc:ann@e", Object: snapshot, SHA256: saved.SHA256,
 				Bytes: saved.Bytes, UnpackedBytes: saved.Size, Files: saved.Files}, tx.Now),
 		)

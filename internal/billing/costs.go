@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -38,22 +39,22 @@ func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostR
 
 // window is the time of a query. Reading starts at the beginning of its first month.
 type window struct {
-	from, to ledger.Time // from 0: the beginning; to Never: no end
+	from, to micro.Time // from 0: the beginning; to Never: no end
 }
 
 // stretch is a half-open interval [from, to).
-type stretch struct{ from, to ledger.Time }
+type stretch struct{ from, to micro.Time }
 
 func windowOf(q sandbox.CostQuery) window {
-	w := window{from: ledger.At(q.From), to: ledger.Never}
+	w := window{from: micro.At(q.From), to: micro.Never}
 	if !q.To.IsZero() {
-		w.to = max(ledger.At(q.To), w.from)
+		w.to = max(micro.At(q.To), w.from)
 	}
 	return w
 }
 
 // month returns the start of the month that contains the start of the window.
-func (w window) month() ledger.Time {
+func (w window) month() micro.Time {
 	if w.from == 0 {
 		return 0
 	}
@@ -62,9 +63,9 @@ func (w window) month() ledger.Time {
 }
 
 // lastMidnight returns the start of the day that contains the end of the window.
-func (w window) lastMidnight() ledger.Time {
-	if w.to == ledger.Never {
-		return ledger.Never
+func (w window) lastMidnight() micro.Time {
+	if w.to == micro.Never {
+		return micro.Never
 	}
 	return midnight(w.to)
 }
@@ -75,7 +76,7 @@ func (w window) cutDays() (days []stretch) {
 	if first != w.from {
 		days = append(days, stretch{first, min(first.Add(oneDay), w.to)})
 	}
-	if w.to != ledger.Never && w.to != last && (last != first || first == w.from) {
+	if w.to != micro.Never && w.to != last && (last != first || first == w.from) {
 		days = append(days, stretch{last, w.to})
 	}
 	return days
@@ -103,7 +104,7 @@ func (w window) wholeDays(byDay bool) (ranges []dayRange) {
 }
 
 // check rejects a window that cuts days whose single usage periods are no longer kept.
-func (w window) check(since ledger.Time) error {
+func (w window) check(since micro.Time) error {
 	var fields []sandbox.Field
 	for _, day := range w.cutDays() {
 		if day.from >= since {
@@ -126,7 +127,7 @@ func (w window) check(since ledger.Time) error {
 type costReader struct {
 	window   window
 	byDay    bool
-	now      ledger.Time
+	now      micro.Time
 	books    map[string]sandbox.PriceBook
 	accounts accounts
 	table    *costTable
@@ -254,15 +255,15 @@ func (r *costReader) addPeriods(periods []ledger.UsagePeriod, in stretch) {
 }
 
 // firstDay and endDay name the bounds of whole days, "" for none.
-func firstDay(t ledger.Time) string {
+func firstDay(t micro.Time) string {
 	if t == 0 {
 		return ""
 	}
 	return dayOf(t)
 }
 
-func endDay(t ledger.Time) string {
-	if t == ledger.Never {
+func endDay(t micro.Time) string {
+	if t == micro.Never {
 		return ""
 	}
 	return dayOf(t)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -52,7 +53,7 @@ func (b *Service) measureNear(ctx context.Context) error {
 }
 
 // endsLeases reports whether a budget is spent, and is that of the current month.
-func endsLeases(use *sandbox.BudgetUse, now ledger.Time) bool {
+func endsLeases(use *sandbox.BudgetUse, now micro.Time) bool {
 	return use.Reached(100) && use.Month == now.Time().Format(monthFormat)
 }
 

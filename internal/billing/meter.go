@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,7 +20,7 @@ const (
 	// meterDays is the number of days to compare. Late figures arrive within that time.
 	meterDays = 7
 	// meterLag is the time after a day's end at which its figures count as complete.
-	meterLag = ledger.Span(6 * time.Hour / time.Microsecond)
+	meterLag = micro.Span(6 * time.Hour / time.Microsecond)
 	// meterTimeout limits the calls for all environments.
 	meterTimeout = 3 * time.Minute
 )
@@ -128,7 +129,7 @@ func (b *Service) readMeter(ctx context.Context, m driver.Meter, r recorded) ([]
 func (b *Service) readRecorded(ctx context.Context, backend sandbox.Backend, instance string) (recorded, error) {
 	r := recorded{instance: instance}
 	err := b.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		r.days.to = midnight(tx.Now - ledger.Time(meterLag))
+		r.days.to = midnight(tx.Now - micro.Time(meterLag))
 		r.days.from = r.days.to.Add(-meterDays * oneDay)
 		if r.envs, err = tx.Environments(); err != nil {
 			return err
@@ -145,11 +146,11 @@ func (b *Service) readRecorded(ctx context.Context, backend sandbox.Backend, ins
 
 // firstMetered is the first day on which an environment is compared. It skips the day of its creation, because an
 // earlier environment may have had the same name.
-func firstMetered(env *ledger.Environment, days stretch) ledger.Time {
+func firstMetered(env *ledger.Environment, days stretch) micro.Time {
 	return max(days.from, nextMidnight(env.CreatedAt))
 }
 
-func nextMidnight(t ledger.Time) ledger.Time { return midnight(t).Add(oneDay) }
+func nextMidnight(t micro.Time) micro.Time { return midnight(t).Add(oneDay) }
 
 // comparisons matches the ledger's environments with the backend's groups.
 func (r recorded) comparisons(groups []driver.MeteredGroup) (list []comparison) {
@@ -179,7 +180,7 @@ func (r recorded) comparisons(groups []driver.MeteredGroup) (list []comparison) 
 func (r recorded) single(env *ledger.Environment, g *driver.MeteredGroup) comparison {
 	days := stretch{firstMetered(env, r.days), r.days.to}
 	if g != nil {
-		days.from = max(days.from, nextMidnight(ledger.At(g.Since)))
+		days.from = max(days.from, nextMidnight(micro.At(g.Since)))
 	}
 	return comparison{"environment " + env.ID, env.ID, r.instance, days, r.used[env.ID], g}
 }
@@ -187,7 +188,7 @@ func (r recorded) single(env *ledger.Environment, g *driver.MeteredGroup) compar
 // together sums the usage of environments that the backend counts together. It includes the days of their creation,
 // because the figures on both sides include an earlier environment that had the same name.
 func (r recorded) together(g *driver.MeteredGroup) comparison {
-	days := stretch{max(r.days.from, nextMidnight(ledger.At(g.Since))), r.days.to}
+	days := stretch{max(r.days.from, nextMidnight(micro.At(g.Since))), r.days.to}
 	sum := make(map[string]ledger.Usage)
 	for _, ref := range g.Environments {
 		for day, u := range r.used[ref.EnvironmentID] {
@@ -286,7 +287,7 @@ func (b *Service) recordUsage(ctx context.Context, c comparison, found []ledger.
 }
 
 // expireUsage resolves the findings of days before first. Their environments may be gone.
-func (b *Service) expireUsage(ctx context.Context, instance string, first ledger.Time) error {
+func (b *Service) expireUsage(ctx context.Context, instance string, first micro.Time) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		return resolveUsage(tx, instance, resolvedPast, func(field string) bool {
 			_, day, _ := strings.Cut(field, " on ")

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // lookBack is how long a month is still checked after its end, because its last costs are only known
 // afterwards.
-const lookBack = ledger.Span(time.Hour / time.Microsecond)
+const lookBack = micro.Span(time.Hour / time.Microsecond)
 
 // watchedMonths returns this month and, within lookBack, the previous one.
-func watchedMonths(now ledger.Time) []stretch {
+func watchedMonths(now micro.Time) []stretch {
 	this := monthOf(now)
 	if now >= this.from.Add(lookBack) {
 		return []stretch{this}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -20,12 +21,12 @@ import (
 
 // part is a part of a usage period.
 type part struct {
-	from, to ledger.Time
-	cpu      ledger.Span
+	from, to micro.Time
+	cpu      micro.Span
 }
 
 // whole returns a whole period; an open one ends now.
-func whole(p *ledger.UsagePeriod, now ledger.Time) part {
+func whole(p *ledger.UsagePeriod, now micro.Time) part {
 	end := p.EndedAt
 	if end == 0 {
 		end = max(now, p.StartedAt)
@@ -34,20 +35,20 @@ func whole(p *ledger.UsagePeriod, now ledger.Time) part {
 }
 
 // split cuts a part at a time. CPU time is divided by length, without loss.
-func (x part) split(at ledger.Time) (before, after part) {
+func (x part) split(at micro.Time) (before, after part) {
 	at = min(max(at, x.from), x.to)
 	before, after = part{from: x.from, to: at}, part{from: at, to: x.to, cpu: x.cpu}
 	if at > x.from {
 		hi, lo := bits.Mul64(uint64(x.cpu), uint64(at-x.from))
 		share, _ := bits.Div64(hi, lo, uint64(x.to-x.from))
-		before.cpu = ledger.Span(share)
+		before.cpu = micro.Span(share)
 		after.cpu -= before.cpu
 	}
 	return before, after
 }
 
 // days yields the parts of a period by UTC day; a period of length zero has one part.
-func days(p *ledger.UsagePeriod, now ledger.Time) iter.Seq[part] {
+func days(p *ledger.UsagePeriod, now micro.Time) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		rest := whole(p, now)
 		for {
@@ -60,17 +61,17 @@ func days(p *ledger.UsagePeriod, now ledger.Time) iter.Seq[part] {
 	}
 }
 
-const oneDay = ledger.Span(24 * time.Hour / time.Microsecond)
+const oneDay = micro.Span(24 * time.Hour / time.Microsecond)
 
 // midnight returns the start of the UTC day that contains t.
-func midnight(t ledger.Time) ledger.Time { return t - t%ledger.Time(oneDay) }
+func midnight(t micro.Time) micro.Time { return t - t%micro.Time(oneDay) }
 
 // dayOf returns the name of the UTC day that contains t.
-func dayOf(t ledger.Time) string { return t.Time().Format(time.DateOnly) }
+func dayOf(t micro.Time) string { return t.Time().Format(time.DateOnly) }
 
 // partsIn yields the parts of a period by UTC day within a stretch, up to now, and whether the part is the
 // first of the period. The stretch must start at midnight.
-func partsIn(p *ledger.UsagePeriod, in stretch, now ledger.Time) iter.Seq2[part, bool] {
+func partsIn(p *ledger.UsagePeriod, in stretch, now micro.Time) iter.Seq2[part, bool] {
 	return func(yield func(part, bool) bool) {
 		begins := true
 		for day := range days(p, now) {
@@ -105,11 +106,11 @@ func (x part) charge(p *ledger.UsagePeriod, book sandbox.PriceBook) sandbox.Char
 }
 
 // lengths returns how long a part was awake and asleep. One of them is 0.
-func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
+func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep micro.Span) {
 	if p.State == sandbox.PhaseAwake {
-		return ledger.Span(x.to - x.from), 0
+		return micro.Span(x.to - x.from), 0
 	}
-	return 0, ledger.Span(x.to - x.from)
+	return 0, micro.Span(x.to - x.from)
 }
 
 // Use is the use of sandboxes, by their ids.
@@ -117,7 +118,7 @@ type Use struct {
 	// Costs are their gross costs so far: the stored sum of ended periods, plus usage that is not in the sum yet.
 	Costs map[string]sandbox.NanoUSD
 	// AwakeSince is when those that are awake were started or woken.
-	AwakeSince map[string]ledger.Time
+	AwakeSince map[string]micro.Time
 }
 
 // UseOf returns the use of sandboxes.
@@ -130,7 +131,7 @@ func UseOf(tx *ledger.Tx, sandboxIDs []string) (Use, error) {
 	if err != nil {
 		return Use{}, err
 	}
-	u := Use{Costs: costs, AwakeSince: make(map[string]ledger.Time)}
+	u := Use{Costs: costs, AwakeSince: make(map[string]micro.Time)}
 	for i := range periods {
 		if p := &periods[i]; p.State == sandbox.PhaseAwake && p.EndedAt == 0 {
 			u.AwakeSince[p.SandboxID] = p.StartedAt

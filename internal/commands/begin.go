@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -32,7 +33,7 @@ func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
 		if err != nil || known {
 			return err
 		}
-		if err := v.Core.Pause(limited, nil, ledger.At(v.Store.Now().Add(pause))); err != nil && limited.Err() == nil {
+		if err := v.Core.Pause(limited, nil, micro.At(v.Store.Now().Add(pause))); err != nil && limited.Err() == nil {
 			return err
 		}
 		if limited.Err() != nil {

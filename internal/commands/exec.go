@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sessions"
@@ -50,7 +51,7 @@ func (v *Service) Extension() lifecycle.Extension {
 	if len(holders) == 0 {
 		return nil
 	}
-	return func(tx *ledger.Tx, until ledger.Time) error { return tx.Commands().ExtendExecs(holders, until) }
+	return func(tx *ledger.Tx, until micro.Time) error { return tx.Commands().ExtendExecs(holders, until) }
 }
 
 // command is one that this process runs or follows, under its claim.
@@ -161,7 +162,7 @@ func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 			return err
 		}
 		if unset {
-			c.row.Timeout = cmp.Or(s.CommandTimeout, ledger.SpanOf(sandbox.DefaultExecTimeout))
+			c.row.Timeout = cmp.Or(s.CommandTimeout, micro.SpanOf(sandbox.DefaultExecTimeout))
 			c.req.Timeout = c.row.Timeout.Duration()
 		}
 		if err := c.join(tx, s); err != nil {
@@ -193,7 +194,7 @@ func newExec(leaseID string, req sandbox.ExecRequest) ledger.Exec {
 		EnvNames:  append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
 		Cwd:       req.Cwd,
 		RunAs:     cmp.Or(string(req.As), req.User),
-		Timeout:   ledger.SpanOf(req.Timeout),
+		Timeout:   micro.SpanOf(req.Timeout),
 		Detached:  ledger.Flag(req.Detach),
 		State:     sandbox.ExecRunning,
 		SessionID: req.Session,
@@ -229,7 +230,7 @@ func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
 		return err
 	}
 	x.SandboxID, x.Generation, x.Sequence = s.ID, s.Generation, s.LastSequence
-	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
+	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL))
 	return tx.Commands().CreateExec(x)
 }
 
@@ -375,7 +376,7 @@ func (c *command) tellsCPU(res sandbox.ExecResult) bool {
 
 // countCPU counts what the sandbox has used until the command ended.
 func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
-	reading := ledger.SpanOf(res.CPUTime)
+	reading := micro.SpanOf(res.CPUTime)
 	// The reading is of another start, or late.
 	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crash.Count != c.use.Row.Crash.Count ||
 		reading < s.Meter.CPUMark {
@@ -454,7 +455,7 @@ func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, r
 	case runErr == nil:
 		x.State = sandbox.ExecFinished
 		x.ExitCode, x.TimedOut, x.OOMKilled = res.ExitCode, ledger.Flag(res.TimedOut), ledger.Flag(res.OOMKilled)
-		data["exit_code"], data["seconds"] = res.ExitCode, ledger.Span(tx.Now-x.StartedAt).Duration().D().
+		data["exit_code"], data["seconds"] = res.ExitCode, micro.Span(tx.Now-x.StartedAt).Duration().D().
 			Round(time.Millisecond).Seconds()
 		if res.TimedOut {
 			data["timed_out"] = true

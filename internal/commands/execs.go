@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -109,10 +110,10 @@ func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Ex
 		}
 		switch {
 		case x.State != sandbox.ExecRunning:
-		case x.HeldUntil <= ledger.At(v.Store.Now()) && !isBeingMade(s):
+		case x.HeldUntil <= micro.At(v.Store.Now()) && !isBeingMade(s):
 			err = v.takeOver(ctx, x.ID)
 		default:
-			err = v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(cancelPause)))
+			err = v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(cancelPause)))
 		}
 		if err != nil {
 			return sandbox.Exec{}, err
@@ -207,7 +208,7 @@ func (v *Service) replay(ctx context.Context, r sandbox.ExecRef, want sandbox.Re
 		if err != nil {
 			until = v.Store.Now().Add(lifecycle.Backoff(tries))
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(until)); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(until)); err != nil {
 			return nil, err
 		}
 	}
@@ -260,7 +261,7 @@ func (v *Service) rejoin(ctx context.Context, known *ledger.Exec, req sandbox.Ex
 	res := sandbox.ExecResult{
 		ExecID:      x.ID,
 		ExitCode:    x.ExitCode,
-		Duration:    ledger.Span(x.FinishedAt - x.StartedAt).Duration(),
+		Duration:    micro.Span(x.FinishedAt - x.StartedAt).Duration(),
 		TimedOut:    bool(x.TimedOut),
 		OOMKilled:   bool(x.OOMKilled),
 		StdoutBytes: x.Stdout.Bytes,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -86,7 +87,7 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 	var gone bool
 	err := v.Store.Read(v.Core.Life(), func(tx *ledger.Tx) error {
 		s, err := lifecycle.MustSandbox(tx, c.row.SandboxID)
-		gone = err == nil && s.Desired == ledger.Gone || tx.Now > c.row.StartedAt.Add(c.row.Timeout+ledger.SpanOf(overdue))
+		gone = err == nil && s.Desired == ledger.Gone || tx.Now > c.row.StartedAt.Add(c.row.Timeout+micro.SpanOf(overdue))
 		return err
 	})
 	if err == nil && !gone && asleep {
@@ -105,7 +106,7 @@ func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
 	var orphans []ledger.Exec
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		at, err := tx.Commands().NextOrphan()
-		if err != nil || at == ledger.Never {
+		if err != nil || at == micro.Never {
 			return err
 		}
 		if at > tx.Now {
@@ -170,7 +171,7 @@ func (c *command) takeFrom(tx *ledger.Tx, holder string) error {
 	if err := tx.RemoveHold(c.row.SandboxID, holder); err != nil {
 		return err
 	}
-	c.row.Holder, c.row.HeldUntil = c.use.Holder, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
+	c.row.Holder, c.row.HeldUntil = c.use.Holder, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL))
 	if err := tx.Commands().SaveExec(&c.row); err != nil {
 		return err
 	}

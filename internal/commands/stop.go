@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // underStop says of a command that its sandbox does not know, as its runErr says, whether the sandbox has stopped under
 // it. It returns when that was and the reason to record, else the present and runErr.
-func underStop(tx *ledger.Tx, x *ledger.Exec, runErr error) (ledger.Time, error, error) {
+func underStop(tx *ledger.Tx, x *ledger.Exec, runErr error) (micro.Time, error, error) {
 	if sandbox.ReasonOf(runErr) != sandbox.ReasonExecNotFound {
 		return tx.Now, runErr, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -253,15 +254,15 @@ func (m *month) awake(s *ledger.Sandbox, from, to time.Time, cpu time.Duration) 
 	m.write(func(tx *ledger.Tx) error {
 		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, m.book)
 		return errors.Join(err,
-			tx.Accounting().EnterState(s, sandbox.PhaseAwake, ledger.At(from), book),
-			tx.Accounting().AddCPU(s, s.Meter.CPUMark+ledger.SpanOf(cpu)),
-			tx.Accounting().EnterState(s, sandbox.PhaseAsleep, ledger.At(to), book))
+			tx.Accounting().EnterState(s, sandbox.PhaseAwake, micro.At(from), book),
+			tx.Accounting().AddCPU(s, s.Meter.CPUMark+micro.SpanOf(cpu)),
+			tx.Accounting().EnterState(s, sandbox.PhaseAsleep, micro.At(to), book))
 	})
 }
 
 func (m *month) gone(s *ledger.Sandbox, at time.Time) {
 	m.Helper()
-	m.write(func(tx *ledger.Tx) error { return tx.Accounting().EnterState(s, sandbox.PhaseGone, ledger.At(at), nil) })
+	m.write(func(tx *ledger.Tx) error { return tx.Accounting().EnterState(s, sandbox.PhaseGone, micro.At(at), nil) })
 }
 
 func (m *month) rollUp() {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -274,7 +275,7 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sand
 }
 
 // newSandbox is the row of a sandbox for a lease, or for none yet.
-func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
+func (e *Engine) newSandbox(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
 	leaseID *string, generation int64) *ledger.Sandbox {
 	s := &ledger.Sandbox{
 		ID: e.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/nearest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -34,7 +35,7 @@ type batch struct {
 	environments map[string]*ledger.Environment
 	current      map[string]*ledger.Sandbox   // by lease
 	living       map[string][]*ledger.Sandbox // by environment; the same rows as in current
-	held         map[string]ledger.Time
+	held         map[string]micro.Time
 
 	deliveries []ledger.Delivery
 	sandboxes  []*ledger.Sandbox // changed, each once
@@ -134,7 +135,7 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 	row := ledger.Delivery{
 		ID: d.ID, ReceivedAt: b.tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
 		EnvironmentID: c.Data.EnvironmentID, AgentDID: c.Data.AgentDID, Generation: c.Data.Generation,
-		OccurredAt: ledger.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
+		OccurredAt: micro.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
 		DidYouMean: receipt.DidYouMean,
 	}
 	b.known[d.ID] = row
@@ -243,7 +244,7 @@ func (m *match) all() error {
 	if !concerns || !open || late || slices.Contains(env.Ended.Conditions, c.Type) {
 		return nil
 	}
-	if ledger.At(c.Timestamp) <= env.OpenedAt {
+	if micro.At(c.Timestamp) <= env.OpenedAt {
 		m.stale = true
 		return nil
 	}
@@ -267,7 +268,7 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 	}
 	m.changes(s)
 	if c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
-		c.Data.Generation == 0 && s.LeasedAt >= ledger.At(c.Timestamp) {
+		c.Data.Generation == 0 && s.LeasedAt >= micro.At(c.Timestamp) {
 		m.stale = true
 		return tx.AppendSandboxEvent(s, sandbox.EventConditionStale, m.data())
 	}
@@ -286,7 +287,7 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 func (m *match) kept(s *ledger.Sandbox) error {
 	c := m.delivery.Condition
 	if !slices.Contains(s.ExpiryConditions, c.Type) || c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
-		s.LeasedAt >= ledger.At(c.Timestamp) {
+		s.LeasedAt >= micro.At(c.Timestamp) {
 		return nil
 	}
 	m.changes(s)

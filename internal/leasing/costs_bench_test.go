@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -68,7 +69,7 @@ func benchLedger(b *testing.B, month time.Time) *leasing.Engine {
 		if err != nil {
 			return err
 		}
-		return tx.Accounting().EnterState(s, sandbox.PhaseAwake, ledger.At(month.AddDate(0, 0, 39)), book)
+		return tx.Accounting().EnterState(s, sandbox.PhaseAwake, micro.At(month.AddDate(0, 0, 39)), book)
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -194,7 +195,7 @@ func (b *bill) use() {
 			}
 			if !b.noCPU {
 				s.Meter.CPUMark = 0
-				if err := tx.Accounting().AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
+				if err := tx.Accounting().AddCPU(s, micro.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
 					return err
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,7 +18,7 @@ type picture struct {
 	now     time.Time
 	leases  []sandbox.Lease            // by id, in their current generations
 	rows    map[string]*ledger.Sandbox // every sandbox that ever was, by id
-	held    map[string]ledger.Time     // when its last use ends
+	held    map[string]micro.Time      // when its last use ends
 	periods map[string][]ledger.UsagePeriod
 	drift   []sandbox.DriftFinding
 	events  []sandbox.Event

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -324,7 +325,7 @@ func TestACommandThatMakesASandboxIsFollowedByWhoMakesIt(t *testing.T) {
 			x, err = tx.Commands().Exec(sandbox.PostStartID(l.SandboxID, 0))
 			return err
 		})
-		if err != nil || x == nil || x.HeldUntil > ledger.At(time.Now()) {
+		if err != nil || x == nil || x.HeldUntil > micro.At(time.Now()) {
 			w.Errorf("the command is %+v: %v", x, err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -62,7 +63,7 @@ func (e *Engine) tryEnvironment(ctx context.Context, id string,
 		if err := begin(tx, row); err != nil {
 			return err
 		}
-		return tx.ClaimEnvironment(id, claim, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL)))
+		return tx.ClaimEnvironment(id, claim, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL)))
 	})
 }
 
@@ -70,7 +71,7 @@ func (e *Engine) tryEnvironment(ctx context.Context, id string,
 func (e *Engine) awaitEnvironment(ctx context.Context, id string) (waited bool, err error) {
 	for {
 		changed := e.store.Changed()
-		var until ledger.Time
+		var until micro.Time
 		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 			until = 0
 			row, err := tx.Environment(id)
@@ -122,7 +123,7 @@ func (e *Engine) whileClaimed(ctx context.Context, id, claim string, do func(ctx
 // request gets it.
 func (e *Engine) extendEnvironment(ctx context.Context, id, claim string) (held bool) {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL)))
+		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL)))
 		return err
 	})
 	if err != nil && ctx.Err() == nil {

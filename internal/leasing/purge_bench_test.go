@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
@@ -125,7 +126,7 @@ func (s *senders) during(name string, act func()) {
 func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 	b.Helper()
 	err := store.Write(b.Context(), func(tx *ledger.Tx) error {
-		at := tx.Now.Add(-2 * ledger.SpanOf(retention.DefaultTTL))
+		at := tx.Now.Add(-2 * micro.SpanOf(retention.DefaultTTL))
 		row := ledgertest.Sandbox(tx, "e", 1)
 		row.ID, row.LastSequence = "first", 4
 		row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,

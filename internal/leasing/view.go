@@ -6,6 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -13,7 +14,7 @@ import (
 
 // status derives a lease's status from what is wanted, what was seen, and the time: a lease whose
 // time has passed reads as ended even where no reconciler has recorded it yet.
-func status(s *ledger.Sandbox, held, now ledger.Time) sandbox.LeaseStatus {
+func status(s *ledger.Sandbox, held, now micro.Time) sandbox.LeaseStatus {
 	switch {
 	case s.Phase == sandbox.PhaseGone:
 		return sandbox.LeaseDestroyed
@@ -106,7 +107,7 @@ func llmUse(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]sandbox.LLMUse, er
 }
 
 // lease is the pure part of view.
-func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
+func lease(s *ledger.Sandbox, held, now micro.Time) sandbox.Lease {
 	l := sandbox.Lease{
 		ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Generation: s.Generation,
 		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, SandboxStatus: lifecycle.StatusOf(s, now),

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -110,7 +111,7 @@ func markBackup(ctx context.Context, file string, now time.Time) (err error) {
 	columns, err := columnsOf(ctx, db, "ledgers")
 	for _, column := range columns {
 		if column == "backed_up_at" {
-			_, err = db.ExecContext(ctx, "UPDATE ledgers SET backed_up_at = ?", At(now))
+			_, err = db.ExecContext(ctx, "UPDATE ledgers SET backed_up_at = ?", micro.At(now))
 		}
 	}
 	return unavailable("marking the backup", err)

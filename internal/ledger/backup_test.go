@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -127,7 +128,7 @@ func TestALedgerPutBackByOtherMeansKnowsIt(t *testing.T) {
 				moments = append(moments, r.At)
 			}
 			s := openStore(t, url, ledger.Options{})
-			var at ledger.Time
+			var at micro.Time
 			var told []sandbox.Event
 			err = s.Read(t.Context(), func(tx *ledger.Tx) (err error) {
 				if at, err = tx.RestoredAt(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -108,7 +109,7 @@ func (c *BackupInfo) read(ctx context.Context, db *sql.DB) error {
 	if c.Schema < 2 {
 		return nil
 	}
-	var taken Time
+	var taken micro.Time
 	if err := scanOne(ctx, db, &taken, "SELECT backed_up_at FROM ledgers"); err != nil {
 		return err
 	}

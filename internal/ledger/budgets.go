@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // BudgetEnvironments returns the environments that have a budget and are not destroyed.
 func (repo Accounting) BudgetEnvironments() ([]Environment, error) {
@@ -28,11 +31,11 @@ type TimeLeft struct {
 	Backend                     sandbox.Backend
 	MemoryMB, CPUMillis, DiskMB int64
 	N                           int64
-	Remaining                   Span
+	Remaining                   micro.Span
 }
 
 // TimeLeft sums the remaining times of an environment's leases, at most until a time, by size.
-func (repo Accounting) TimeLeft(environmentID string, until Time) (list []TimeLeft, err error) {
+func (repo Accounting) TimeLeft(environmentID string, until micro.Time) (list []TimeLeft, err error) {
 	err = repo.tx.db.Raw(`SELECT backend, memory_mb, cpu_millis, disk_mb, count(*) AS n,
 		CAST(sum((CASE WHEN ends < ? THEN ends ELSE ? END) - ?) AS bigint) AS remaining
 		FROM (SELECT backend, memory_mb + companion_memory_mb AS memory_mb, cpu_millis + companion_cpu_millis AS cpu_millis,

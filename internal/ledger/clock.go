@@ -6,6 +6,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -34,31 +35,31 @@ type clock struct {
 	boot   func() time.Duration
 
 	known bool
-	ahead Span // lead of the clock over the time since boot, at the last check
-	steps Span // the ledger's sum of steps then
-	noted Time // when that was last stored
+	ahead micro.Span // lead of the clock over the time since boot, at the last check
+	steps micro.Span // the ledger's sum of steps then
+	noted micro.Time // when that was last stored
 }
 
 // clockRow is a row of clocks.
 type clockRow struct {
 	BootID string `gorm:"primaryKey"`
-	Ahead  Span
-	Steps  Span
-	SeenAt Time
+	Ahead  micro.Span
+	Steps  micro.Span
+	SeenAt micro.Time
 }
 
 func (clockRow) TableName() string { return "clocks" }
 
 // look returns the difference between the ledger's clock and the time since boot.
-func (c *clock) look(now Time) Span { return Span(now) - SpanOf(c.boot()) }
+func (c *clock) look(now micro.Time) micro.Span { return micro.Span(now) - micro.SpanOf(c.boot()) }
 
 // stepped reports whether the clock has been stepped since the last write.
-func (c *clock) stepped(now Time) bool {
+func (c *clock) stepped(now micro.Time) bool {
 	return c != nil && c.known && beyond(c.look(now)-c.ahead, clockTolerance)
 }
 
-func beyond(d Span, tolerance time.Duration) bool {
-	return d > SpanOf(tolerance) || -d > SpanOf(tolerance)
+func beyond(d micro.Span, tolerance time.Duration) bool {
+	return d > micro.SpanOf(tolerance) || -d > micro.SpanOf(tolerance)
 }
 
 // check moves all times if the clock was stepped. It returns the state of the clock after the commit.
@@ -66,7 +67,7 @@ func (c *clock) check(tx *Tx) (clock, error) {
 	next := *c
 	next.ahead = c.look(tx.Now)
 	jump := next.ahead - c.ahead
-	due := tx.Now-c.noted >= Time(clockNotedEvery.Microseconds()) || tx.Now < c.noted
+	due := tx.Now-c.noted >= micro.Time(clockNotedEvery.Microseconds()) || tx.Now < c.noted
 	if c.known && !beyond(jump, clockTolerance) && !due {
 		return next, nil
 	}
@@ -94,16 +95,16 @@ func (c *clock) check(tx *Tx) (clock, error) {
 
 // sinceLastProcess returns the steps while no process of this boot was running. Across a reboot, only a clock
 // that went back is known to be wrong, because it is unknown how long the host was off.
-func (c *clock) sinceLastProcess(tx *Tx, self *identity) (Span, error) {
+func (c *clock) sinceLastProcess(tx *Tx, self *identity) (micro.Span, error) {
 	last, err := first[clockRow](tx, "boot_id = ?", c.bootID)
 	if err != nil {
 		return 0, err
 	}
 	if last == nil {
-		return min(Span(tx.Now-self.ClockSeenAt), 0), nil
+		return min(micro.Span(tx.Now-self.ClockSeenAt), 0), nil
 	}
 	jump := c.ahead - last.Ahead - (self.ClockSteps - last.Steps)
-	elapsed := max(Span(tx.Now-last.SeenAt)-jump, 0)
+	elapsed := max(micro.Span(tx.Now-last.SeenAt)-jump, 0)
 	if !beyond(jump, clockTolerance+time.Duration(elapsed/clockSkew)*time.Microsecond) {
 		jump = 0
 	}
@@ -123,7 +124,7 @@ func (c *clock) note(tx *Tx) error {
 
 // moveClock converts the old clock's times of live sandboxes, and future times, to the stepped clock. Ended
 // usage stays, because its length is right.
-func (tx *Tx) moveClock(step Span) error {
+func (tx *Tx) moveClock(step micro.Span) error {
 	const living = "phase <> 'gone'"
 	moves := []struct {
 		table, where string

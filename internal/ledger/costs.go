@@ -6,6 +6,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -24,13 +25,13 @@ func (repo Accounting) UnrolledUse(environmentID string) ([]UsagePeriod, error) 
 }
 
 // RolledPeriods returns the usage periods counted in cost_days that overlap [from, to).
-func (repo Accounting) RolledPeriods(from, to Time) ([]UsagePeriod, error) {
+func (repo Accounting) RolledPeriods(from, to micro.Time) ([]UsagePeriod, error) {
 	return find[UsagePeriod](repo.tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
 }
 
 // DetailSince returns the start of the retained usage periods; earlier usage is kept by day.
-func (repo Accounting) DetailSince() (Time, error) {
-	var since Time
+func (repo Accounting) DetailSince() (micro.Time, error) {
+	var since micro.Time
 	err := repo.tx.db.Table("ledgers").Select("detail_since").Scan(&since).Error
 	return since, unavailable("reading the ledger", err)
 }

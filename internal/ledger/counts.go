@@ -3,6 +3,7 @@ package ledger
 import (
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -25,15 +26,15 @@ func (tx *Tx) CountSandboxes() (list []SandboxCount, err error) {
 
 // OldestEnded returns, for each backend, the end of the oldest ended lease whose sandbox is not gone yet. It
 // ignores sandboxes kept for a post-mortem.
-func (tx *Tx) OldestEnded() (map[sandbox.Backend]Time, error) {
+func (tx *Tx) OldestEnded() (map[sandbox.Backend]micro.Time, error) {
 	var rows []struct {
 		Backend sandbox.Backend
-		Oldest  Time
+		Oldest  micro.Time
 	}
 	err := tx.db.Model(&Sandbox{}).Select("backend, min(ended_at) AS oldest").
 		Where("phase <> 'gone' AND desired = 'gone' AND kept_until = 0").
 		Group("backend").Scan(&rows).Error
-	oldest := make(map[sandbox.Backend]Time, len(rows))
+	oldest := make(map[sandbox.Backend]micro.Time, len(rows))
 	for _, r := range rows {
 		oldest[r.Backend] = r.Oldest
 	}

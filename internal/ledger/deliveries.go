@@ -3,6 +3,7 @@ package ledger
 import (
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -75,13 +76,13 @@ func (d *Delivery) Domain() sandbox.StoredDelivery {
 }
 
 // LastDeliveries returns when each source last delivered, among retained deliveries.
-func (tx *Tx) LastDeliveries() (map[string]Time, error) {
+func (tx *Tx) LastDeliveries() (map[string]micro.Time, error) {
 	var rows []struct {
 		Source string
-		At     Time
+		At     micro.Time
 	}
 	err := tx.db.Model(&Delivery{}).Select("source, max(received_at) AS at").Group("source").Scan(&rows).Error
-	last := make(map[string]Time, len(rows))
+	last := make(map[string]micro.Time, len(rows))
 	for _, r := range rows {
 		last[r.Source] = r.At
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 )
 
 // The loop runs these queries at every commit, so each one uses an index, however many sandboxes wait.
@@ -25,10 +27,10 @@ func (tx *Tx) DueSandboxes(instance string, limit int) (ids []string, err error)
 }
 
 // NextDue returns when the next sandbox of an instance can be worked on, Never when none will.
-func (tx *Tx) NextDue(instance string) (Time, error) {
-	var first []Time
+func (tx *Tx) NextDue(instance string) (micro.Time, error) {
+	var first []micro.Time
 	if err := tx.waiting(instance).Limit(1).Pluck("wake_at", &first).Error; err != nil || len(first) == 0 {
-		return Never, unavailable("looking for due sandboxes", err)
+		return micro.Never, unavailable("looking for due sandboxes", err)
 	}
 	return first[0], nil
 }
@@ -42,7 +44,7 @@ func (tx *Tx) RetryFailed(instance string) error {
 
 // ExtendClaims extends claims that are still held until a time. claims maps each claim to its sandbox. A
 // claim that was returned after a failure stays in its row without an end, and is not extended.
-func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
+func (tx *Tx) ExtendClaims(claims map[string]string, until micro.Time) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(claims)), maxVariables) {
 		ids := make([]string, len(some))
 		for i, claim := range some {

@@ -1,16 +1,19 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // ClaimEnvironment sets a claim on an environment without a valid one.
-func (tx *Tx) ClaimEnvironment(id, claim string, until Time) error {
+func (tx *Tx) ClaimEnvironment(id, claim string, until micro.Time) error {
 	_, err := rowCount("claiming an environment", tx.db.Model(&Environment{}).Where("id = ?", id).
 		UpdateColumns(map[string]any{"claim": claim, "claimed_until": until}))
 	return err
 }
 
 // ExtendEnvironmentClaim extends a claim, and reports whether it was still held.
-func (tx *Tx) ExtendEnvironmentClaim(id, claim string, until Time) (held bool, err error) {
+func (tx *Tx) ExtendEnvironmentClaim(id, claim string, until micro.Time) (held bool, err error) {
 	n, err := rowCount("extending the claim on an environment", tx.db.Model(&Environment{}).
 		Where("id = ? AND claim = ?", id, claim).UpdateColumn("claimed_until", until))
 	return n == 1, err

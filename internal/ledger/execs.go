@@ -6,6 +6,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -43,7 +44,7 @@ type Exec struct {
 	Cwd        string
 	// RunAs is the user, or AsVerifier.
 	RunAs    string
-	Timeout  Span
+	Timeout  micro.Span
 	Detached Flag
 	// SessionID is its session, "" for none. IsShell: it is a line of the session's shell.
 	SessionID string
@@ -51,19 +52,19 @@ type Exec struct {
 	Source    sandbox.EventSource
 
 	State      sandbox.ExecState
-	StartedAt  Time
-	FinishedAt Time
-	CancelAt   Time
+	StartedAt  micro.Time
+	FinishedAt micro.Time
+	CancelAt   micro.Time
 	ExitCode   int
 	TimedOut   Flag
 	OOMKilled  Flag `gorm:"column:oom_killed"`
 	Error      string
-	Stdout     Output `gorm:"embedded;embeddedPrefix:stdout_"`
-	Stderr     Output `gorm:"embedded;embeddedPrefix:stderr_"`
-	DroppedAt  Time   // when its kept output was deleted
+	Stdout     Output     `gorm:"embedded;embeddedPrefix:stdout_"`
+	Stderr     Output     `gorm:"embedded;embeddedPrefix:stderr_"`
+	DroppedAt  micro.Time // when its kept output was deleted
 
 	Holder    string
-	HeldUntil Time
+	HeldUntil micro.Time
 
 	counted int64 // counted bytes when the row was read
 }
@@ -184,7 +185,7 @@ func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
 }
 
 // ExtendExecs extends the given holders' right to follow their commands until a time.
-func (repo Commands) ExtendExecs(holders []string, until Time) error {
+func (repo Commands) ExtendExecs(holders []string, until micro.Time) error {
 	_, err := rowCount("extending commands",
 		repo.tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
 	return err
@@ -231,12 +232,12 @@ func (repo Commands) purgeExecs(sandboxIDs []string, objects func(*Exec) []strin
 
 // NextOrphan returns since when a running command has no follower, or when the first one will have none
 // unless its holder lives; Never if none runs.
-func (repo Commands) NextOrphan() (Time, error) {
-	var first []Time
+func (repo Commands) NextOrphan() (micro.Time, error) {
+	var first []micro.Time
 	err := repo.tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).
 		Pluck("held_until", &first).Error
 	if err != nil || len(first) == 0 {
-		return Never, unavailable("looking for commands", err)
+		return micro.Never, unavailable("looking for commands", err)
 	}
 	return first[0], nil
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -35,7 +36,7 @@ type KeptOutput struct {
 	ID            string `gorm:"primaryKey"`
 	LeaseID       string
 	EnvironmentID string
-	KeptAt        Time // time of the last write
+	KeptAt        micro.Time // time of the last write
 	Bytes         int64
 }
 
@@ -180,7 +181,7 @@ func (repo Commands) addKept(k *KeptOutput, bytes, records int64) error {
 // of bytes, at most limit rows per call. objects returns the objects that a command may have left in the
 // bucket, which are deleted at the given time.
 func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int, objects func(*Exec) []string,
-	deleteAt Time) error {
+	deleteAt micro.Time) error {
 	sum, err := repo.tx.Commands().KeptSum(scope, id)
 	if err != nil || sum.Bytes <= bytes {
 		return err
@@ -211,7 +212,7 @@ func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int
 // drop drops the kept output of one command or session, or the start of a long recording. It returns the
 // dropped amount.
 func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string,
-	deleteAt Time) (bytes int64, isGone bool, err error) {
+	deleteAt micro.Time) (bytes int64, isGone bool, err error) {
 	was := k.Bytes
 	left := int64(0)
 	switch {
@@ -238,7 +239,7 @@ func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string,
 }
 
 // dropOutput drops a command's kept output.
-func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt Time) error {
+func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt micro.Time) error {
 	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
 	if err != nil || len(rows) == 0 {
 		return err

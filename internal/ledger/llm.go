@@ -3,6 +3,7 @@ package ledger
 import (
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,8 +18,8 @@ type LLMCall struct {
 	Route         string
 	Model         string
 	Session       string
-	StartedAt     Time
-	EndedAt       Time
+	StartedAt     micro.Time
+	EndedAt       micro.Time
 	Outcome       sandbox.LLMOutcome
 	Status        int
 	sandbox.LLMTokens
@@ -43,8 +44,8 @@ func (c *LLMCall) Domain() sandbox.LLMCall {
 func llmCall(c sandbox.LLMCall) LLMCall {
 	return LLMCall{
 		ID: c.ID, EnvironmentID: c.EnvironmentID, LeaseID: c.LeaseID, Generation: c.Generation, SandboxID: c.SandboxID,
-		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, Session: c.Session, StartedAt: At(c.StartedAt),
-		EndedAt: At(c.EndedAt), Outcome: c.Outcome, Status: c.Status, LLMTokens: c.Tokens, Cost: c.Cost,
+		AgentDID: c.AgentDID, Route: c.Route, Model: c.Model, Session: c.Session, StartedAt: micro.At(c.StartedAt),
+		EndedAt: micro.At(c.EndedAt), Outcome: c.Outcome, Status: c.Status, LLMTokens: c.Tokens, Cost: c.Cost,
 		Unknown: Flag(c.Unknown),
 	}
 }
@@ -267,7 +268,7 @@ func (repo LLM) Days(from, to string, add func(d *LLMDay)) error {
 }
 
 // Between returns the ended calls that began within [from, to).
-func (repo LLM) Between(from, to Time) ([]LLMCall, error) {
+func (repo LLM) Between(from, to micro.Time) ([]LLMCall, error) {
 	return find[LLMCall](repo.tx.db.Where("started_at >= ? AND started_at < ? AND outcome <> ?", from, to,
 		sandbox.LLMRunning))
 }
@@ -285,7 +286,7 @@ func (repo LLM) List(q sandbox.LLMCallQuery) ([]LLMCall, error) {
 		db = db.Where("session = ?", q.Session)
 	}
 	if !q.Before.IsZero() {
-		db = db.Where("started_at < ?", At(q.Before))
+		db = db.Where("started_at < ?", micro.At(q.Before))
 	}
 	return find[LLMCall](db)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -34,17 +35,17 @@ type identity struct {
 	One       int `gorm:"primaryKey"`
 	ID        string
 	MinReader int64
-	CreatedAt Time `gorm:"autoCreateTime:false"`
+	CreatedAt micro.Time `gorm:"autoCreateTime:false"`
 	// DetailSince: earlier usage is kept only by UTC day.
-	DetailSince Time
+	DetailSince micro.Time
 	// PurgedEventID: not all events up to this one are retained.
 	PurgedEventID int64
 	// ClockSteps is the sum of all steps of the clock, ClockSeenAt the latest recorded time.
-	ClockSteps  Span
-	ClockSeenAt Time
+	ClockSteps  micro.Span
+	ClockSeenAt micro.Time
 	// BackedUpAt is when the backup was taken, RestoredAt when the ledger was last restored.
-	BackedUpAt Time
-	RestoredAt Time
+	BackedUpAt micro.Time
+	RestoredAt micro.Time
 	// GenerationFloor: every later generation is above it.
 	GenerationFloor int64
 }
@@ -70,7 +71,7 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 			return "", sandbox.Errorf(sandbox.Unavailable, "migrating the ledger from schema %d to %d: %w",
 				have, schemaVersion, err)
 		}
-		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: minReader, CreatedAt: At(o.Now())}
+		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: minReader, CreatedAt: micro.At(o.Now())}
 		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
 			return "", unavailable("creating the ledger's identity", err)
 		}
@@ -89,7 +90,7 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 	}
 	if self.BackedUpAt != 0 {
 		return self.ID, db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
-			tx := &Tx{db: db, Now: At(o.Now())}
+			tx := &Tx{db: db, Now: micro.At(o.Now())}
 			if err := errors.Join(activate(tx), tx.emitRestored(restored{self.BackedUpAt.Time()})); err != nil {
 				return err
 			}

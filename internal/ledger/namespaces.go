@@ -5,6 +5,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,7 +22,7 @@ func reportNamespaces(ctx context.Context, db *gorm.DB, had int64, o Options) er
 		return nil
 	}
 	return db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
-		tx := &Tx{db: db, Now: At(o.Now())}
+		tx := &Tx{db: db, Now: micro.At(o.Now())}
 		shared := db.Model(&SavedSnapshot{}).Where("key = agent_did")
 		var told sandbox.SnapshotsKept
 		if err := shared.Session(&gorm.Session{}).Count(&told.Snapshots).Error; err != nil {

@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // PoolSandboxes returns the sandboxes that wait in an environment's warm pool, or are being made for
 // it or taken from it, the longest waiting first.
@@ -33,8 +36,8 @@ func (tx *Tx) PoolCounts(environmentID string) (map[sandbox.Phase]int64, error) 
 }
 
 // LeasesBegun returns when the generations of an environment's leases began since a moment, in order.
-func (tx *Tx) LeasesBegun(environmentID string, since Time) ([]Time, error) {
-	var begun []Time
+func (tx *Tx) LeasesBegun(environmentID string, since micro.Time) ([]micro.Time, error) {
+	var begun []micro.Time
 	// Each part has an index: a generation that began since was destroyed since, or is there.
 	err := tx.db.Raw(`SELECT leased_at FROM sandboxes WHERE phase <> 'gone' AND environment_id = ? AND lease_id IS NOT NULL
 		AND leased_at > ?

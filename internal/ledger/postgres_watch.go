@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -46,7 +47,7 @@ func (s *Store) startListening(ctx context.Context, p *postgresDatabase, o Optio
 }
 
 // look returns a value that changes with every commit on the server, and the server's clock.
-func (s *Store) look(ctx context.Context) (version string, at Time, err error) {
+func (s *Store) look(ctx context.Context) (version string, at micro.Time, err error) {
 	pool, err := s.reads.DB()
 	if err != nil {
 		return "", 0, err
@@ -63,7 +64,7 @@ func (p *postgresDatabase) measure(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx, "SELECT "+serverMoment).Scan(&at); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "reading the database's clock: %w", err)
 	}
-	p.clock.set(Time(at))
+	p.clock.set(micro.Time(at))
 	return nil
 }
 

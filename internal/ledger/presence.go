@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -35,7 +36,7 @@ func (s *Store) FreeClaims(ctx context.Context) (freed int64, err error) {
 		return 0, nil
 	}
 	var processes []string
-	var seen Time
+	var seen micro.Time
 	err = s.Read(ctx, func(tx *Tx) (err error) {
 		processes, seen, err = tx.claimants()
 		return err
@@ -70,7 +71,7 @@ func (s *Store) FreeClaims(ctx context.Context) (freed int64, err error) {
 }
 
 // claimants returns the processes with claims, and the end of the last of these claims.
-func (tx *Tx) claimants() (processes []string, until Time, err error) {
+func (tx *Tx) claimants() (processes []string, until micro.Time, err error) {
 	var rows []Sandbox
 	err = tx.db.Select("claim", "claimed_until").Where("phase <> 'gone' AND claimed_until > ?", tx.Now).Find(&rows).Error
 	if err != nil {

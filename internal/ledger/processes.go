@@ -6,6 +6,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -34,22 +35,22 @@ type Process struct {
 	// is that one, and no second.
 	Lost      Flag
 	Starts    int64
-	StartedAt Time
+	StartedAt micro.Time
 	// Failures counts starts in a row that did not last.
 	Failures  int64
-	ExitedAt  Time
+	ExitedAt  micro.Time
 	ExitCode  int
 	OOMKilled Flag `gorm:"column:oom_killed"`
 	Error     string
-	KillAt    Time // since when it is to be ended
+	KillAt    micro.Time // since when it is to be ended
 
 	// DueAt is the earliest moment to start one that is pending, and until when its holder has one that runs.
-	DueAt  Time
+	DueAt  micro.Time
 	Holder string
 }
 
 // NewProcess is the row of a process that is to be started.
-func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now Time) *Process {
+func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now micro.Time) *Process {
 	env := make(map[string]string, len(p.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, p.Env)
 	row := &Process{
@@ -128,18 +129,18 @@ func (repo Commands) DueProcesses(instances []string, sandboxID string, limit in
 }
 
 // NextProcess returns when the next process is due after now, Never when none will be.
-func (repo Commands) NextProcess() (Time, error) {
-	var next []Time
+func (repo Commands) NextProcess() (micro.Time, error) {
+	var next []micro.Time
 	err := repo.tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
 		Pluck("due_at", &next).Error
 	if err != nil || len(next) == 0 {
-		return Never, unavailable("looking for processes", err)
+		return micro.Never, unavailable("looking for processes", err)
 	}
 	return next[0], nil
 }
 
 // ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
-func (repo Commands) ExtendProcesses(holders []string, until Time) error {
+func (repo Commands) ExtendProcesses(holders []string, until micro.Time) error {
 	_, err := rowCount("extending processes",
 		repo.tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
 	return err

@@ -7,6 +7,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -94,8 +95,8 @@ func (tx *Tx) noteRestored() error {
 
 // RestoredAt is when the ledger was last restored from a backup, 0 if never. Unknown objects on its backends
 // from before that time may have been created after the backup.
-func (tx *Tx) RestoredAt() (Time, error) {
-	var at Time
+func (tx *Tx) RestoredAt() (micro.Time, error) {
+	var at micro.Time
 	err := tx.db.Table("ledgers").Select("restored_at").Scan(&at).Error
 	return at, unavailable("reading the ledger", err)
 }

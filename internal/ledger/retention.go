@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,11 +22,11 @@ type Tombstone struct {
 	LedgerID      string
 	LastSequence  int64
 	LastEventID   int64
-	LeasedAt      Time
-	EndedAt       Time
+	LeasedAt      micro.Time
+	EndedAt       micro.Time
 	EndedBy       sandbox.EndedBy
-	DestroyedAt   Time
-	PurgedAt      Time              `gorm:"column:retired_at"`
+	DestroyedAt   micro.Time
+	PurgedAt      micro.Time        `gorm:"column:retired_at"`
 	Labels        map[string]string `gorm:"serializer:json"`
 	// Cost is the gross cost of the generation.
 	Cost sandbox.NanoUSD
@@ -44,7 +45,7 @@ func (r *Tombstone) sandbox() *Sandbox {
 		Desired: Gone, Phase: sandbox.PhaseGone,
 		Status:   Status{State: sandbox.SandboxDeleted, Since: r.DestroyedAt},
 		Ending:   Ending{At: r.EndedAt, By: r.EndedBy, DestroyedAt: r.DestroyedAt},
-		Schedule: Schedule{DueAt: Never}, LastSequence: r.LastSequence, Tombstone: r,
+		Schedule: Schedule{DueAt: micro.Never}, LastSequence: r.LastSequence, Tombstone: r,
 	}
 	if r.LeaseID != "" {
 		s.LeaseID = &r.LeaseID
@@ -65,14 +66,14 @@ func (repo Retention) tombstone(id string) (*Sandbox, error) {
 // RetainedSince returns the time before which ended objects are no longer retained. If the clock was set
 // forward since, objects from before are retained for as much longer, so that a wrong clock removes nothing
 // early.
-func (repo Retention) RetainedSince(ttl Span) (Time, error) {
+func (repo Retention) RetainedSince(ttl micro.Span) (micro.Time, error) {
 	since := repo.tx.Now.Add(-ttl)
 	rows, err := find[Event](repo.tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).
 		Order("id DESC"))
 	if err != nil {
 		return 0, err
 	}
-	var sum, longer Span // sum of the steps after the current one, and the largest such sum
+	var sum, longer micro.Span // sum of the steps after the current one, and the largest such sum
 	for _, e := range rows {
 		if e.At.Add(sum) < since {
 			break
@@ -81,7 +82,7 @@ func (repo Retention) RetainedSince(ttl Span) (Time, error) {
 		if err := json.Unmarshal([]byte(e.Data), &data); err != nil {
 			return 0, sandbox.Errorf(sandbox.Internal, "reading event %d, a step of the clock: %w", e.ID, err)
 		}
-		sum += Span(data.Seconds * float64(time.Second/time.Microsecond))
+		sum += micro.Span(data.Seconds * float64(time.Second/time.Microsecond))
 		longer = max(longer, sum)
 	}
 	return since.Add(-longer), nil
@@ -89,7 +90,7 @@ func (repo Retention) RetainedSince(ttl Span) (Time, error) {
 
 // Purgeable returns sandboxes that were destroyed before a time and whose usage is counted by day, oldest
 // first.
-func (repo Retention) Purgeable(before Time, limit int) ([]Sandbox, error) {
+func (repo Retention) Purgeable(before micro.Time, limit int) ([]Sandbox, error) {
 	return find[Sandbox](repo.tx.db.Omit("env", "settings", "expiry_conditions").
 		Where("phase = 'gone' AND destroyed_at < ?", before).
 		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at <= 0)").
@@ -142,7 +143,7 @@ func (repo Retention) PurgeSandboxes(rows []Sandbox, objects func(*Exec) []strin
 
 // removedUsage describes removed usage.
 type removedUsage struct {
-	until Time // when the last of it ended
+	until micro.Time // when the last of it ended
 	costs map[string]sandbox.NanoUSD
 }
 
@@ -151,14 +152,14 @@ func (repo Retention) removeUsage(sandboxIDs []string) (u removedUsage, err erro
 	if u.costs, err = repo.tx.Accounting().SandboxCosts(sandboxIDs); err != nil {
 		return u, err
 	}
-	var ends []Time
+	var ends []micro.Time
 	err = repo.tx.db.Raw("DELETE FROM usage_periods WHERE sandbox_id IN ? RETURNING ended_at", sandboxIDs).
 		Scan(&ends).Error
 	if err == nil {
 		err = repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&SandboxCost{}).Error
 	}
 	if err == nil {
-		var began []Time
+		var began []micro.Time
 		err = repo.tx.db.Raw("DELETE FROM llm_calls WHERE sandbox_id IN ? AND outcome <> ? RETURNING started_at", sandboxIDs,
 			sandbox.LLMRunning).Scan(&began).Error
 		ends = append(ends, began...)
@@ -221,12 +222,12 @@ func (repo Retention) purge(where string, args ...any) (int64, error) {
 
 // noteRemoved records that not all events up to the last of these can be replayed, and that usage is kept
 // only by day up to a time, 0 for none. Neither ever moves back.
-func (repo Retention) noteRemoved(events []removedEvent, usage Time) error {
+func (repo Retention) noteRemoved(events []removedEvent, usage micro.Time) error {
 	var purged int64
 	for _, e := range events {
 		purged = max(purged, e.ID)
 	}
-	var detail Time
+	var detail micro.Time
 	if usage != 0 {
 		detail = usage + 1
 	}
@@ -242,7 +243,7 @@ func (repo Retention) noteRemoved(events []removedEvent, usage Time) error {
 
 // PurgeEnvironments reduces up to limit environments that were destroyed before a time to their names; their
 // leases continue to count generations from there. It returns the number.
-func (repo Retention) PurgeEnvironments(before Time, limit int) (int64, error) {
+func (repo Retention) PurgeEnvironments(before micro.Time, limit int) (int64, error) {
 	rows, err := find[Environment](repo.tx.db.Where("status = 'destroyed' AND retired_at = 0 AND updated_at < ?", before).
 		Order("updated_at").Limit(limit))
 	for i := range rows {
@@ -258,20 +259,20 @@ func (repo Retention) PurgeEnvironments(before Time, limit int) (int64, error) {
 
 // RemoveEnvironmentEvents removes up to limit events of environments from before a time, and returns the
 // number. Steps of the clock stay, because RetainedSince needs them.
-func (repo Retention) RemoveEnvironmentEvents(before Time, limit int) (int64, error) {
+func (repo Retention) RemoveEnvironmentEvents(before micro.Time, limit int) (int64, error) {
 	return repo.tx.Retention().purge("id IN (SELECT id FROM events WHERE sandbox_id = '' AND environment_id <> '' AND "+
 		"at < ? ORDER BY at LIMIT ?)", before, limit)
 }
 
 // RemoveDeliveries removes up to limit deliveries received before a time, and returns the number. Their ids
 // then count as new.
-func (repo Retention) RemoveDeliveries(before Time, limit int) (int64, error) {
+func (repo Retention) RemoveDeliveries(before micro.Time, limit int) (int64, error) {
 	old := repo.tx.db.Model(&Delivery{}).Select("id").Where("received_at < ?", before).Order("received_at").Limit(limit)
 	return rowCount("removing deliveries", repo.tx.db.Where("id IN (?)", old).Delete(&Delivery{}))
 }
 
 // RemoveFindings removes up to limit drift findings resolved before a time, and returns the number.
-func (repo Retention) RemoveFindings(before Time, limit int) (int64, error) {
+func (repo Retention) RemoveFindings(before micro.Time, limit int) (int64, error) {
 	old := repo.tx.db.Model(&DriftFinding{}).Select("id").Where("resolved_at <> 0 AND resolved_at < ?", before).
 		Order("resolved_at").Limit(limit)
 	return rowCount("removing drift findings", repo.tx.db.Where("id IN (?)", old).Delete(&DriftFinding{}))

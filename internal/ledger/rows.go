@@ -3,48 +3,10 @@ package ledger
 import (
 	"cmp"
 	"encoding/json"
-	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// Time is a time in Unix microseconds, as stored; 0 means not yet.
-type Time int64
-
-// Never is later than every due time.
-const Never = Time(1<<63 - 1)
-
-// At returns the stored form of t.
-func At(t time.Time) Time {
-	if t.IsZero() {
-		return 0
-	}
-	return Time(t.UnixMicro())
-}
-
-// Time returns the time in UTC, the zero time for 0.
-func (t Time) Time() time.Time {
-	if t == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(int64(t)).UTC()
-}
-
-// Add returns the time d later.
-func (t Time) Add(d Span) Time { return t + Time(d) }
-
-// Span is a duration in microseconds, as stored.
-type Span int64
-
-// SpanOf returns the stored form of d.
-func SpanOf[D time.Duration | sandbox.Duration](d D) Span {
-	return Span(time.Duration(d).Microseconds())
-}
-
-// Duration returns the span as the domain's type.
-func (s Span) Duration() sandbox.Duration {
-	return sandbox.Duration(time.Duration(s) * time.Microsecond)
-}
 
 // Desired is the wanted state of a sandbox.
 type Desired string
@@ -66,15 +28,15 @@ type Environment struct {
 	Status   sandbox.EnvironmentStatus
 	Epoch    int64
 	Ended    EnvironmentEnd `gorm:"embedded;embeddedPrefix:ended_"`
-	OpenedAt Time
+	OpenedAt micro.Time
 	Pool     PoolFailures     `gorm:"embedded;embeddedPrefix:pool_"`
 	Claim    EnvironmentClaim `gorm:"embedded"`
 	// UnmadeSince is when the first creation began, 0 once it has succeeded.
-	UnmadeSince Time
+	UnmadeSince micro.Time
 	// PurgedAt is when the details were purged so that only the name is left, 0 before.
-	PurgedAt  Time `gorm:"column:retired_at"`
-	CreatedAt Time `gorm:"autoCreateTime:false"`
-	UpdatedAt Time `gorm:"autoUpdateTime:false"`
+	PurgedAt  micro.Time `gorm:"column:retired_at"`
+	CreatedAt micro.Time `gorm:"autoCreateTime:false"`
+	UpdatedAt micro.Time `gorm:"autoUpdateTime:false"`
 }
 
 // EnvironmentEnd is the set of conditions that have ended an environment since it was last opened.
@@ -82,7 +44,7 @@ type EnvironmentEnd struct {
 	Conditions []string `gorm:"serializer:json"`
 	// By is the last one of Conditions, At its time.
 	By string
-	At Time
+	At micro.Time
 }
 
 // PoolFailures counts the sandboxes of a warm pool that could not be made, in a row.
@@ -90,18 +52,18 @@ type PoolFailures struct {
 	Failures int64
 	// Error is the text of the last failure. No sandbox is made before DueAt.
 	Error string
-	DueAt Time
+	DueAt micro.Time
 }
 
 // EnvironmentClaim is the right of one request to create, change or remove an environment's resources on its
 // backend.
 type EnvironmentClaim struct {
-	Token string `gorm:"column:claim"`
-	Until Time   `gorm:"column:claimed_until"`
+	Token string     `gorm:"column:claim"`
+	Until micro.Time `gorm:"column:claimed_until"`
 }
 
 // Holds reports whether the claim is valid at now.
-func (c *EnvironmentClaim) Holds(now Time) bool { return c.Until > now }
+func (c *EnvironmentClaim) Holds(now micro.Time) bool { return c.Until > now }
 
 // Lease is a row of leases.
 type Lease struct {
@@ -110,14 +72,14 @@ type Lease struct {
 	EnvironmentID string
 	Generation    int64
 	SandboxID     string
-	CreatedAt     Time `gorm:"autoCreateTime:false"`
+	CreatedAt     micro.Time `gorm:"autoCreateTime:false"`
 }
 
 // Hold is a row of holds: a use that counts as activity until it ends.
 type Hold struct {
 	SandboxID string `gorm:"primaryKey"`
 	Holder    string `gorm:"primaryKey"`
-	Until     Time
+	Until     micro.Time
 }
 
 // Event is a row of events.
@@ -129,7 +91,7 @@ type Event struct {
 	Generation    int64
 	Sequence      int64
 	Type          sandbox.EventType
-	At            Time
+	At            micro.Time
 	Actor         string
 	Address       string
 	Data          string
@@ -155,14 +117,14 @@ func (e *Event) Domain() sandbox.Event {
 // Delivery is a row of deliveries.
 type Delivery struct {
 	ID            string `gorm:"primaryKey"`
-	ReceivedAt    Time
+	ReceivedAt    micro.Time
 	Source        string
 	Body          []byte
 	Type          string
 	EnvironmentID string
 	AgentDID      string `gorm:"column:agent_did"`
 	Generation    int64
-	OccurredAt    Time
+	OccurredAt    micro.Time
 	Status        sandbox.DeliveryStatus
 	Matched       int
 	DidYouMean    string
@@ -173,7 +135,7 @@ type PriceBook struct {
 	ID      string `gorm:"primaryKey"`
 	Backend sandbox.Backend
 	Body    sandbox.PriceBook `gorm:"serializer:json"`
-	AddedAt Time
+	AddedAt micro.Time
 }
 
 // UsagePeriod is a row of usage_periods: a stretch of time that one sandbox spent in one billable state.
@@ -190,12 +152,12 @@ type UsagePeriod struct {
 	CPUMillis     int64
 	DiskMB        int64
 	State         sandbox.Phase
-	StartedAt     Time
-	EndedAt       Time
-	CPU           Span
+	StartedAt     micro.Time
+	EndedAt       micro.Time
+	CPU           micro.Span
 	// RolledAt is when cost_days and sandbox_costs first counted it, 0 before. It is negative if only
 	// cost_days counts it.
-	RolledAt Time
+	RolledAt micro.Time
 	// Generations is 1 if a generation's usage begins with this period. Usage in a pool belongs to no
 	// generation.
 	Generations int64
@@ -226,7 +188,7 @@ type AccountDay struct {
 	Backend     sandbox.Backend
 	PriceBookID string
 	// BegunAt is when that usage began, possibly on an earlier day.
-	BegunAt Time
+	BegunAt micro.Time
 }
 
 // Later reports whether usage with its book began later than with the other's.
@@ -241,16 +203,16 @@ type BudgetThreshold struct {
 	Monthly       sandbox.NanoUSD `gorm:"primaryKey;autoIncrement:false"`
 	Percent       int64           `gorm:"primaryKey;autoIncrement:false"`
 	Spent         sandbox.NanoUSD
-	ReachedAt     Time
+	ReachedAt     micro.Time
 }
 
 // Usage is an amount of usage and its price.
 type Usage struct {
 	// Generations is the number of generations whose usage began in it.
 	Generations int64
-	Awake       Span
-	Asleep      Span
-	CPU         Span
+	Awake       micro.Span
+	Asleep      micro.Span
+	CPU         micro.Span
 	Memory      int64 // MiB x milliseconds, awake
 	Disk        int64 // MB x milliseconds, awake
 	// Cost is gross. Shadow is the cost at Cloudflare's list prices.
@@ -279,10 +241,10 @@ type DriftFinding struct {
 	Field         string
 	Expected      string
 	Observed      string
-	FirstSeenAt   Time
-	LastSeenAt    Time
+	FirstSeenAt   micro.Time
+	LastSeenAt    micro.Time
 	Looks         int64
-	ResolvedAt    Time
+	ResolvedAt    micro.Time
 	Resolution    string
 }
 

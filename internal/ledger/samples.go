@@ -5,14 +5,15 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // UsageSample is a row of usage_samples.
 type UsageSample struct {
-	SandboxID   string `gorm:"primaryKey"`
-	At          Time   `gorm:"primaryKey;autoIncrement:false"`
-	CPU         Span   // since the sandbox last started
+	SandboxID   string     `gorm:"primaryKey"`
+	At          micro.Time `gorm:"primaryKey;autoIncrement:false"`
+	CPU         micro.Span // since the sandbox last started
 	MemoryBytes int64
 	PIDs        int64 `gorm:"column:pids"`
 }
@@ -27,7 +28,7 @@ var keepUsageSamples = insertInto("usage_samples", "sandbox_id", "at", "cpu", "m
 // KeepUsageSamples stores samples, at most one for each sandbox, except for sandboxes with a stored sample
 // that is younger than apart. It removes samples from the future: the clock has been set back since, and a
 // history with the times of two clocks would be wrong.
-func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart Span) error {
+func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart micro.Span) error {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		rows[i].At = min(rows[i].At, repo.tx.Now)
@@ -58,12 +59,12 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart Span) error {
 }
 
 // UsageSamples returns the retained samples of a sandbox from from until before to, oldest first.
-func (repo Accounting) UsageSamples(sandboxID string, from, to Time) ([]UsageSample, error) {
+func (repo Accounting) UsageSamples(sandboxID string, from, to micro.Time) ([]UsageSample, error) {
 	return find[UsageSample](repo.tx.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).Order("at"))
 }
 
 // RemoveUsageSamples removes up to limit samples from before a time, and returns the number.
-func (repo Retention) RemoveUsageSamples(before Time, limit int) (int64, error) {
+func (repo Retention) RemoveUsageSamples(before micro.Time, limit int) (int64, error) {
 	return repo.tx.Accounting().removeSamples(repo.tx.db.Where("at < ?", before).Order("at").Limit(limit))
 }
 

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -65,7 +66,7 @@ func (tx *Tx) LiveSandboxes(environmentID string) ([]Sandbox, error) {
 }
 
 // KeptSandboxes returns kept sandboxes that failed before a time, oldest first.
-func (tx *Tx) KeptSandboxes(before Time, limit int) ([]Sandbox, error) {
+func (tx *Tx) KeptSandboxes(before micro.Time, limit int) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Where("kept_until > 0 AND phase <> 'gone' AND ended_at < ?", before).
 		Order("ended_at").Limit(limit))
 }
@@ -125,7 +126,7 @@ func (tx *Tx) Observed(ids []string) error {
 func (tx *Tx) AddHold(h *Hold) error { return tx.create(h) }
 
 // ExtendHolds extends the given holders' uses until a time.
-func (tx *Tx) ExtendHolds(holders []string, until Time) error {
+func (tx *Tx) ExtendHolds(holders []string, until micro.Time) error {
 	_, err := rowCount("extending holds", tx.db.Model(&Hold{}).Where("holder IN ?", holders).Update("until", until))
 	return err
 }
@@ -149,15 +150,15 @@ func (tx *Tx) Holders(sandboxID string) (holders []string, err error) {
 }
 
 // HeldUntil returns when the last use of a sandbox ends, 0 if there is none.
-func (tx *Tx) HeldUntil(sandboxID string) (Time, error) {
-	var until Time
+func (tx *Tx) HeldUntil(sandboxID string) (micro.Time, error) {
+	var until micro.Time
 	err := tx.db.Model(&Hold{}).Select("coalesce(max(until), 0)").Where("sandbox_id = ?", sandboxID).Scan(&until).Error
 	return until, unavailable("looking for holds", err)
 }
 
 // HeldUntilOf returns when the last use of each of the given sandboxes ends.
-func (tx *Tx) HeldUntilOf(sandboxIDs []string) (map[string]Time, error) {
-	until := make(map[string]Time)
+func (tx *Tx) HeldUntilOf(sandboxIDs []string) (map[string]micro.Time, error) {
+	until := make(map[string]micro.Time)
 	for some := range slices.Chunk(sandboxIDs, maxVariables) {
 		rows, err := find[Hold](tx.db.Where("sandbox_id IN ?", some))
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -82,9 +83,9 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 		_, err2 := tx.Events(sandbox.EventFilter{SandboxID: row.ID, FromSequence: 1})
 		_, err3 := tx.Events(sandbox.EventFilter{LeaseID: row.Lease()})
 		_, err4 := tx.Events(sandbox.EventFilter{EnvironmentID: "e", AfterID: 1})
-		_, err5 := tx.Retention().Purgeable(ledger.Never, 10)
+		_, err5 := tx.Retention().Purgeable(micro.Never, 10)
 		_, err6 := tx.Retention().RetainedSince(0)
-		_, err7 := tx.Accounting().UsageSamples(row.ID, 0, ledger.Never)
+		_, err7 := tx.Accounting().UsageSamples(row.ID, 0, micro.Never)
 		return errors.Join(err, err2, err3, err4, err5, err6, err7)
 	})
 	if err != nil {

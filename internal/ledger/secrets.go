@@ -1,11 +1,15 @@
 package ledger
 
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+)
+
 // EnvironmentSecret is a row of environment_secrets: one secret of an environment, sealed.
 type EnvironmentSecret struct {
 	EnvironmentID string `gorm:"primaryKey"`
 	Name          string `gorm:"primaryKey"`
 	Sealed        []byte
-	UpdatedAt     Time `gorm:"autoUpdateTime:false"`
+	UpdatedAt     micro.Time `gorm:"autoUpdateTime:false"`
 }
 
 // Secrets returns an environment's secrets, by name.

@@ -3,6 +3,8 @@ package ledger
 import (
 	"sync"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 )
 
 // serverTime extrapolates the database's time between two measurements, so that all replicas use one clock.
@@ -13,7 +15,7 @@ type serverTime struct {
 	measured time.Time  // when that was, on this process's monotonic clock
 }
 
-func (c *serverTime) set(at Time) {
+func (c *serverTime) set(at micro.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at, c.measured = at.Time(), time.Now()

@@ -5,6 +5,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,14 +22,14 @@ type Session struct {
 	Cwd          string
 	RunAs        string
 	State        sandbox.SessionState
-	CreatedAt    Time `gorm:"autoCreateTime:false"`
-	ClosedAt     Time
+	CreatedAt    micro.Time `gorm:"autoCreateTime:false"`
+	ClosedAt     micro.Time
 	LastSequence int64
 	// Recorded counts as sandbox.MaxSessionRecording does. IsFull: something was not recorded.
 	Recorded int64
 	IsFull   Flag
 	// DroppedAt is when its recording was deleted.
-	DroppedAt Time
+	DroppedAt micro.Time
 
 	counted int64 // value of Recorded when the row was read
 }
@@ -61,7 +62,7 @@ type SessionEvent struct {
 	SandboxID string
 	SessionID string
 	Sequence  int64
-	At        Time
+	At        micro.Time
 	Type      sandbox.SessionEventType
 	Source    sandbox.EventSource
 	ExecID    string

@@ -5,6 +5,7 @@ import (
 
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,10 +24,10 @@ type Snapshot struct {
 	Restored *sandbox.Snapshot `gorm:"serializer:json"`
 	// ChangedAt is the last known change. SavedAt is the time whose state is saved. TriedAt is the start of
 	// the last completed attempt to save.
-	ChangedAt    Time
-	SavedAt      Time
-	TriedAt      Time
-	FailingSince Time // the first failure in a row
+	ChangedAt    micro.Time
+	SavedAt      micro.Time
+	TriedAt      micro.Time
+	FailingSince micro.Time // the first failure in a row
 	Error        string
 	ErrorCode    sandbox.Code
 }
@@ -62,7 +63,7 @@ func (s *Snapshot) Untried() bool { return s.Unsaved() && s.ChangedAt > s.TriedA
 
 // Change records that /data may have changed, later than every save so far, however coarse the clock is.
 // saving means that another save may be running.
-func (s *Snapshot) Change(now Time, saving bool) {
+func (s *Snapshot) Change(now micro.Time, saving bool) {
 	if !s.Holds() {
 		return
 	}
@@ -73,12 +74,12 @@ func (s *Snapshot) Change(now Time, saving bool) {
 }
 
 // Save records that the changes up to a time are saved.
-func (s *Snapshot) Save(at Time) {
+func (s *Snapshot) Save(at micro.Time) {
 	s.SavedAt, s.TriedAt, s.FailingSince, s.Error, s.ErrorCode = at, at, 0, "", ""
 }
 
 // Fail records the failure of a save that began at a time.
-func (s *Snapshot) Fail(cause error, began, now Time) {
+func (s *Snapshot) Fail(cause error, began, now micro.Time) {
 	if s.FailingSince == 0 {
 		s.FailingSince = now
 	}
@@ -95,7 +96,7 @@ type SavedSnapshot struct {
 	EnvironmentID string
 	SandboxID     string
 	Generation    int64
-	SavedAt       Time
+	SavedAt       micro.Time
 	Object        string
 	SHA256        string `gorm:"column:sha256"`
 	Bytes         int64
@@ -127,7 +128,7 @@ func (s *SavedSnapshot) Domain() sandbox.Snapshot {
 // MarkedObject is a row of doomed_objects: an object to delete unless it is published.
 type MarkedObject struct {
 	Object   string `gorm:"primaryKey"`
-	DeleteAt Time
+	DeleteAt micro.Time
 }
 
 // TableName implements gorm's Tabler.
@@ -171,7 +172,7 @@ func (repo Snapshots) List(f sandbox.SnapshotFilter) ([]SavedSnapshot, error) {
 
 // Publish makes a snapshot the latest of its key; until then its object is marked for deletion. The replaced
 // object is deleted at deleteAt. Errors: Conflict if the object may already be deleted.
-func (repo Snapshots) Publish(s *SavedSnapshot, deleteAt Time) error {
+func (repo Snapshots) Publish(s *SavedSnapshot, deleteAt micro.Time) error {
 	saved, err := rowCount("publishing a snapshot",
 		repo.tx.db.Delete(&MarkedObject{}, "object = ? AND delete_at > ?", s.Object, repo.tx.Now))
 	if err != nil {
@@ -188,7 +189,7 @@ func (repo Snapshots) Publish(s *SavedSnapshot, deleteAt Time) error {
 }
 
 // Remove deletes the latest snapshot of a key, if any, and marks its object for deletion.
-func (repo Snapshots) Remove(key string, deleteAt Time) error {
+func (repo Snapshots) Remove(key string, deleteAt micro.Time) error {
 	old, err := repo.tx.Snapshots().Saved(key)
 	if err != nil || old == nil {
 		return err
@@ -201,7 +202,7 @@ func (repo Snapshots) Remove(key string, deleteAt Time) error {
 }
 
 // MarkForDeletion marks an object for deletion at a time, unless it is published before.
-func (repo Snapshots) MarkForDeletion(object string, deleteAt Time) error {
+func (repo Snapshots) MarkForDeletion(object string, deleteAt micro.Time) error {
 	return unavailable("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).
 		Create(&MarkedObject{Object: object, DeleteAt: deleteAt}).Error)
 }

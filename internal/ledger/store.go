@@ -11,6 +11,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -129,7 +130,7 @@ func (s *Store) Now() time.Time { return s.now() }
 func (s *Store) stepped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.clock.stepped(At(s.now()))
+	return s.clock.stepped(micro.At(s.now()))
 }
 
 // Changed returns a channel that is closed at the next commit of this or another process: within Options.Poll
@@ -196,7 +197,7 @@ func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
 		return unavailable("reading the ledger", db.Error)
 	}
 	defer db.Rollback()
-	err := fn(&Tx{db: db, Now: At(s.now())})
+	err := fn(&Tx{db: db, Now: micro.At(s.now())})
 	s.note(err)
 	return err
 }
@@ -213,7 +214,7 @@ func newClock(o Options) *clock {
 type Tx struct {
 	db *gorm.DB
 	// Now is the transaction's time: everything in it happens at once.
-	Now Time
+	Now micro.Time
 	// actor is the caller on whose behalf the transaction works.
 	actor sandbox.Actor
 	// events are appended together at the commit.

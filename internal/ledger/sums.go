@@ -6,6 +6,7 @@ import (
 
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -89,8 +90,8 @@ func (repo Accounting) TakeUnsettled(limit int) ([]UsagePeriod, error) {
 }
 
 // LastUsed returns when a sandbox's last usage ended, 0 if there is none.
-func (repo Accounting) LastUsed(sandboxID string) (Time, error) {
-	var at Time
+func (repo Accounting) LastUsed(sandboxID string) (micro.Time, error) {
+	var at micro.Time
 	err := repo.tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").
 		Where("sandbox_id = ?", sandboxID).Scan(&at).Error
 	return at, unavailable("reading usage", err)

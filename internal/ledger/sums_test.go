@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -114,7 +115,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 				state = sandbox.PhaseAsleep
 			}
 			s.Meter.CPUMark = 0
-			err = errors.Join(tx.Accounting().AddCPU(s, ledger.Span(1_234_567*(i+1))),
+			err = errors.Join(tx.Accounting().AddCPU(s, micro.Span(1_234_567*(i+1))),
 				tx.Accounting().EnterState(s, state, tx.Now, row))
 			if err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,16 +16,16 @@ type Token struct {
 	Scopes       []sandbox.Scope `gorm:"serializer:json"`
 	Environments []string        `gorm:"serializer:json"`
 	Ceiling      sandbox.Ceiling `gorm:"serializer:json"`
-	CreatedAt    Time            `gorm:"autoCreateTime:false"`
+	CreatedAt    micro.Time      `gorm:"autoCreateTime:false"`
 	CreatedBy    string
-	ExpiresAt    Time
-	LastUsedAt   Time
-	RevokedAt    Time
+	ExpiresAt    micro.Time
+	LastUsedAt   micro.Time
+	RevokedAt    micro.Time
 	RevokedBy    string
 }
 
 // Live reports whether the token is valid at now.
-func (t *Token) Live(now Time) bool {
+func (t *Token) Live(now micro.Time) bool {
 	return t.RevokedAt == 0 && (t.ExpiresAt == 0 || now < t.ExpiresAt)
 }
 
@@ -62,7 +63,7 @@ func (repo Tokens) CreateToken(t *Token) error { return repo.tx.create(t) }
 func (repo Tokens) SaveToken(t *Token) error { return repo.tx.save(t) }
 
 // UseTokens records when tokens were used, by id.
-func (repo Tokens) UseTokens(used map[string]Time) error {
+func (repo Tokens) UseTokens(used map[string]micro.Time) error {
 	for _, id := range slices.Sorted(maps.Keys(used)) {
 		res := repo.tx.db.Exec("UPDATE tokens SET last_used_at = ? WHERE id = ? AND last_used_at < ?", used[id], id, used[id])
 		if _, err := rowCount("recording the use of a token", res); err != nil {
@@ -76,8 +77,8 @@ func (repo Tokens) UseTokens(used map[string]Time) error {
 type Login struct {
 	Hash      []byte `gorm:"primaryKey"`
 	TokenHash []byte
-	CreatedAt Time `gorm:"autoCreateTime:false"`
-	ExpiresAt Time
+	CreatedAt micro.Time `gorm:"autoCreateTime:false"`
+	ExpiresAt micro.Time
 }
 
 // LoginByHash returns the login whose id has the hash, nil if there is none.

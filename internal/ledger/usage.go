@@ -8,13 +8,14 @@ import (
 
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // EnterState closes a sandbox's open usage period, if any, at the given time and opens one in the new state;
 // PhaseGone opens none. So periods of one sandbox never overlap. A future time, from a backend whose clock is
 // fast, counts as now.
-func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at Time, book *PriceBook) error {
+func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time, book *PriceBook) error {
 	at = min(at, repo.tx.Now)
 	open, err := repo.tx.Accounting().OpenPeriod(s.ID)
 	if err != nil {
@@ -72,20 +73,20 @@ func (repo Accounting) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 
 // AddCPU adds a reading of CPU time since the sandbox's last start to its open period, within an update of
 // the sandbox. A reading lower than the last one belongs to a new boot.
-func (repo Accounting) AddCPU(s *Sandbox, reading Span) error {
+func (repo Accounting) AddCPU(s *Sandbox, reading micro.Span) error {
 	return repo.addCPU(s, s.Meter.Read(reading))
 }
 
 // CompanionReading is a reading of the CPU time of a companion since its latest start.
 type CompanionReading struct {
-	CPU   Span
+	CPU   micro.Span
 	Since time.Time // of the state in which it was read
 }
 
 // AddCompanionCPU adds readings of a sandbox's companions, by name, to its open usage period. A companion that has
 // changed its state since its reading may have started again: the next reading counts.
 func (repo Accounting) AddCompanionCPU(s *Sandbox, readings map[string]CompanionReading) error {
-	var used Span
+	var used micro.Span
 	for name, r := range readings {
 		is := s.CompanionStates[name]
 		if !is.Measured() || !is.Since.Equal(r.Since) || r.CPU <= is.CPUMark {
@@ -98,7 +99,7 @@ func (repo Accounting) AddCompanionCPU(s *Sandbox, readings map[string]Companion
 	return repo.addCPU(s, used)
 }
 
-func (repo Accounting) addCPU(s *Sandbox, used Span) error {
+func (repo Accounting) addCPU(s *Sandbox, used micro.Span) error {
 	if used == 0 {
 		return nil
 	}

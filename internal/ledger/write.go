@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime/debug"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -163,7 +164,7 @@ func (s *Store) keepClock(seen clock) {
 // begun is what a commit learns at its start.
 type begun struct {
 	// Moment is the database's time once there is no other writer, 0 if it is not the ledger's clock.
-	Moment Time
+	Moment micro.Time
 	// OldestProgram is ledgers.min_reader.
 	OldestProgram int64
 	// ServerProcess is the id of the server process, 0 without a server.
@@ -180,11 +181,11 @@ func (b begun) checkProgram() error {
 }
 
 // moment is the time of everything in a commit.
-func (s *Store) moment(b begun) Time {
+func (s *Store) moment(b begun) micro.Time {
 	if b.Moment != 0 {
 		return b.Moment
 	}
-	return At(s.now())
+	return micro.At(s.now())
 }
 
 // run makes a job's changes. Among other jobs, a failure rolls back only its own changes, otherwise the

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -26,7 +27,7 @@ func (c *Core) Look(ctx context.Context, sandboxID string) error {
 
 // observable reports whether a row says something that a look could contradict. While a caller works
 // on it, it does not; a claim that ran out has no holder.
-func (c *Core) observable(s *ledger.Sandbox, now ledger.Time) bool {
+func (c *Core) observable(s *ledger.Sandbox, now micro.Time) bool {
 	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && !s.Claim.Holds(now) &&
 		!c.hooks.Interrupted(s, now)
 }
@@ -36,7 +37,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	if s.Halted() {
 		return false, c.lookAtKept(ctx, s)
 	}
-	if !c.observable(s, ledger.At(c.now())) {
+	if !c.observable(s, micro.At(c.now())) {
 		return false, nil
 	}
 	x, err := c.BackendFor(s.Backend)
@@ -235,7 +236,7 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 		case seen[f.Field]:
 		case f.Kind == sandbox.DriftChanged:
 			how = "it is as expected again"
-		case f.Field == fieldIncarnation && ledger.At(f.LastSeenAt).Add(ledger.SpanOf(CrashClears)) <= tx.Now:
+		case f.Field == fieldIncarnation && micro.At(f.LastSeenAt).Add(micro.SpanOf(CrashClears)) <= tx.Now:
 			how = "it has run since"
 		}
 		if how == "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -29,7 +30,7 @@ const samplers = 64
 // usageApart is how much younger than another a sample of a sandbox's usage may not be: of resyncs at their pace of
 // 30 s every second one keeps its samples, whatever their tickers are late, and those of several replicas, or
 // after a backend was lost, keep no more.
-const usageApart = ledger.Span(50 * time.Second / time.Microsecond)
+const usageApart = micro.Span(50 * time.Second / time.Microsecond)
 
 // resync is one look at everything on an instance.
 type resync struct {
@@ -48,7 +49,7 @@ type reading struct {
 	ledger.UsageSample
 	boot int64
 	// mark is what was counted of the CPU time before the reading was taken, 0 where that is not known.
-	mark       ledger.Span
+	mark       micro.Span
 	companions map[string]ledger.CompanionReading
 }
 
@@ -129,7 +130,7 @@ func (c *Core) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading
 
 func readingOf(sandboxID string, r driver.Reading, companions map[string]ledger.CompanionReading) reading {
 	return reading{boot: r.Boot, companions: companions, UsageSample: ledger.UsageSample{
-		SandboxID: sandboxID, At: ledger.At(r.At), CPU: ledger.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
+		SandboxID: sandboxID, At: micro.At(r.At), CPU: micro.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
 	}}
 }
 
@@ -249,7 +250,7 @@ func (v *resync) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) 
 	if ok && o.Hangs {
 		return false, v.core.recordHang(ctx, s, o)
 	}
-	if ok && v.core.observable(s, ledger.At(v.core.now())) && !v.drifted[s.ID] &&
+	if ok && v.core.observable(s, micro.At(v.core.now())) && !v.drifted[s.ID] &&
 		len(compare(s, o)) == 0 && !rests(s, o) && !v.core.hooks.Differs(s, o) {
 		return true, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -48,7 +49,7 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 		s.Claim.For = string(Save) // as if its process had died
 	}
 	if out.sampled {
-		if err := tx.Accounting().AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
+		if err := tx.Accounting().AddCPU(s, micro.SpanOf(out.reading.CPUTime)); err != nil {
 			return err
 		}
 		if err := tx.Accounting().AddCompanionCPU(s, out.companions); err != nil {
@@ -155,15 +156,15 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 }
 
 // runsSince is when the usage of a sandbox began that is ready now.
-func (out *outcome) runsSince(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+func (out *outcome) runsSince(s *ledger.Sandbox, now micro.Time) micro.Time {
 	if out.since.IsZero() {
 		return now
 	}
-	return min(now, max(ledger.At(out.since), s.LeasedAt))
+	return min(now, max(micro.At(out.since), s.LeasedAt))
 }
 
 // EnterPhase changes what was seen, with its usage period and its event.
-func (c *Core) EnterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time,
+func (c *Core) EnterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at micro.Time,
 	t sandbox.EventType, data any) error {
 	s.Phase = p
 	if p != sandbox.PhaseAsleep {
@@ -210,7 +211,7 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		}
 	}
 	s.Schedule.Fail(cause)
-	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(Backoff(s.Schedule.Attempts)))
+	s.Schedule.DueAt = tx.Now.Add(micro.SpanOf(Backoff(s.Schedule.Attempts)))
 	restartFailed(s, tx.Now, code)
 	c.log.Warn("lifecycle: step failed and will be tried again", About(s),
 		"action", t.Action, "attempt", s.Schedule.Attempts, "error", cause)

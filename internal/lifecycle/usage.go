@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -56,7 +57,7 @@ func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				companions[name] = ledger.CompanionReading{CPU: ledger.SpanOf(u.CPUTime), Since: is.Since}
+				companions[name] = ledger.CompanionReading{CPU: micro.SpanOf(u.CPUTime), Since: is.Since}
 			})
 		}
 	}
@@ -121,14 +122,14 @@ func historyOf(ctx context.Context, x driver.Executor, h driver.Handle) (runtime
 }
 
 // until returns the last moment at which a sandbox was there, as far as is known.
-func (l runtimeHistory) until(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+func (l runtimeHistory) until(s *ledger.Sandbox, now micro.Time) micro.Time {
 	switch {
 	case !l.absent:
 		return now
 	case l.removedAt.IsZero():
 		return max(s.ObservedAt, s.ReadyAt)
 	default:
-		return min(now, ledger.At(l.removedAt))
+		return min(now, micro.At(l.removedAt))
 	}
 }
 
@@ -178,7 +179,7 @@ func (c *Core) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot
 		if err != nil {
 			return err
 		}
-		at := max(ledger.At(i.StartedAt), s.LeasedAt, counted)
+		at := max(micro.At(i.StartedAt), s.LeasedAt, counted)
 		if err := c.count(tx, s, sandbox.PhaseAwake, at); err != nil {
 			return err
 		}
@@ -187,7 +188,7 @@ func (c *Core) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot
 	if err != nil || open == nil || open.State != sandbox.PhaseAwake {
 		return err // it is paused, or was counted to its end
 	}
-	if cpu := ledger.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
+	if cpu := micro.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
 		if err := tx.Accounting().AddCPU(s, cpu); err != nil {
 			return err
 		}
@@ -195,11 +196,11 @@ func (c *Core) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot
 	if i.StoppedAt.IsZero() {
 		return nil
 	}
-	return c.count(tx, s, sandbox.PhaseAsleep, ledger.At(i.StoppedAt))
+	return c.count(tx, s, sandbox.PhaseAsleep, micro.At(i.StoppedAt))
 }
 
 // count begins another stretch of a sandbox's usage.
-func (c *Core) count(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time) error {
+func (c *Core) count(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at micro.Time) error {
 	var book *ledger.PriceBook // what is gone costs nothing more
 	if p != sandbox.PhaseGone {
 		var err error

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,7 +18,7 @@ type Use struct {
 	Row    ledger.Sandbox
 	Holder string
 	// ttl is how long it lasts beyond the death of its process.
-	ttl ledger.Span
+	ttl micro.Span
 	// Changes: it may change /data.
 	Changes bool
 	// unseen: its backend does not see it.
@@ -30,7 +31,7 @@ type Note func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error
 
 // NewUse returns a use that does not hold anything yet.
 func (c *Core) NewUse(ttl time.Duration) *Use {
-	return &Use{core: c, Holder: c.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(ttl)}
+	return &Use{core: c, Holder: c.ids(sandbox.LedgerIDLength), ttl: micro.SpanOf(ttl)}
 }
 
 // Hold waits until a lease's sandbox is awake, waking it as needed, and holds it for a use that lasts for ttl beyond

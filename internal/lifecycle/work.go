@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -97,7 +98,7 @@ func (c *Core) claimReached(ctx context.Context, sandboxID string, want Action) 
 
 // claimNext claims the next step of a sandbox that is not claimed, or the wanted one where that makes sense. It returns
 // nil when there is nothing to do. An end that has come is recorded even where the sandbox's instance is away.
-func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held ledger.Time,
+func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time,
 	want Action) (t *Task, away, err error) {
 	if s.Ending.KeptUntil <= tx.Now {
 		if err := EndRetention(tx, s, endOfPostMortem); err != nil {
@@ -160,7 +161,7 @@ func (c *Core) reserve(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error
 		On:     x,
 		Handle: h,
 	}}
-	s.Claim = ledger.Claim{Token: t.Claim, For: string(a), Until: tx.Now.Add(ledger.SpanOf(ClaimTTL))}
+	s.Claim = ledger.Claim{Token: t.Claim, For: string(a), Until: tx.Now.Add(micro.SpanOf(ClaimTTL))}
 	if !t.Again {
 		err = emitBeginning(tx, s, a)
 	}

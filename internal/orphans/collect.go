@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -71,7 +72,7 @@ func (v *Inventory) Preview(ctx context.Context) ([]sandbox.SweepFinding, error)
 	all := make([]judged, len(found))
 	now := v.service.store.Now()
 	for i, s := range found {
-		s.seen.Looks, s.seen.FirstSeenAt = 1, ledger.At(now)
+		s.seen.Looks, s.seen.FirstSeenAt = 1, micro.At(now)
 		for _, f := range v.open {
 			if f.Kind == s.seen.Kind && f.SandboxID == s.seen.SandboxID && f.Field == s.seen.Field {
 				s.seen.Looks, s.seen.FirstSeenAt = f.Looks+1, f.FirstSeenAt
@@ -130,9 +131,9 @@ func (v *Inventory) destroyAll(ctx context.Context, all []judged) error {
 
 // spared says what a collection must not destroy.
 type spared struct {
-	all      bool        // the ledger never had a sandbox: it was emptied, or is a new one
-	behind   bool        // the ledger is older than the instance
-	restored ledger.Time // when the ledger was restored: older sandboxes may be newer than the backup
+	all      bool       // the ledger never had a sandbox: it was emptied, or is a new one
+	behind   bool       // the ledger is older than the instance
+	restored micro.Time // when the ledger was restored: older sandboxes may be newer than the backup
 }
 
 // why says why an orphan must not be destroyed, "" if it may be. It is a pure function.
@@ -142,7 +143,7 @@ func (p spared) why(s orphan) string {
 		return howToAdopt
 	case p.behind:
 		return olderThanInstance
-	case s.seen.Kind == sandbox.DriftOrphan && ledger.At(s.createdAt) < p.restored:
+	case s.seen.Kind == sandbox.DriftOrphan && micro.At(s.createdAt) < p.restored:
 		return newerThanBackup
 	}
 	return ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,7 +41,7 @@ type Inventory struct {
 	service  *Service
 	x        driver.Executor
 	instance string
-	began    ledger.Time // before anything was listed
+	began    micro.Time // before anything was listed
 
 	listed []driver.Observation
 	// partial says which environments did not answer; nothing is known about their objects. nil: all
@@ -62,7 +63,7 @@ type Inventory struct {
 // has its row, so that a sandbox created meanwhile is not an orphan. An environment that does not answer is
 // no error: see Failure.
 func (s *Service) Take(ctx context.Context, x driver.Executor, instance string) (*Inventory, error) {
-	v := &Inventory{service: s, x: x, instance: instance, unread: errUnread, began: ledger.At(s.store.Now()),
+	v := &Inventory{service: s, x: x, instance: instance, unread: errUnread, began: micro.At(s.store.Now()),
 		known: make(map[string]bool), has: make(map[string]bool), uses: make(map[string]bool)}
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

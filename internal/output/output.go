@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -96,7 +97,7 @@ func (v *Service) BoundGrown(tx *ledger.Tx) error {
 
 func (v *Service) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
 	return tx.Commands().DropKept(s.Scope, s.ID, v.Bounds.of(s.Scope), dropBatch, Objects,
-		tx.Now.Add(ledger.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
+		tx.Now.Add(micro.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
 }
 
 // Bound drops the oldest output wherever too much is kept: after the bounds were lowered, or where more was to
@@ -132,7 +133,7 @@ func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err e
 }
 
 // ErrDropped refuses a reading of what is no longer kept.
-func ErrDropped(what string, at ledger.Time) error {
+func ErrDropped(what string, at micro.Time) error {
 	return sandbox.Errorf(sandbox.OutputExpired, "%s is no longer kept: newer output took its room at %s; collect "+
 		"output as it comes, or have the operator keep more (--kept-output-lease, --kept-output-environment, --kept-output)",
 		what, at.Time().Format(time.RFC3339))

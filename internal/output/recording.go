@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -188,7 +189,7 @@ func (v *Service) StoreLarge(ctx context.Context, x *ledger.Exec, r *Recording) 
 	}
 	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for stream := range large {
-			if err := tx.Snapshots().MarkForDeletion(x.OutputObject(stream), tx.Now.Add(ledger.SpanOf(doomFor))); err != nil {
+			if err := tx.Snapshots().MarkForDeletion(x.OutputObject(stream), tx.Now.Add(micro.SpanOf(doomFor))); err != nil {
 				return err
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -27,7 +28,7 @@ func (v *Service) StoreWorkspace(ctx context.Context, sandboxID string, form san
 	}
 	object := ledger.WorkspaceObject(sandboxID, form)
 	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		return tx.Snapshots().MarkForDeletion(object, tx.Now.Add(ledger.SpanOf(doomFor)))
+		return tx.Snapshots().MarkForDeletion(object, tx.Now.Add(micro.SpanOf(doomFor)))
 	})
 	if err != nil {
 		return err

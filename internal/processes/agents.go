@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -144,7 +145,7 @@ func (v *Service) connect(ctx context.Context, c *connection, to driver.Connecti
 		if err := x.Connect(ctx, h, c.port, to); c.isOpen() || !isAsleep(err) {
 			return err
 		}
-		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
+		if err := v.Core.Pause(ctx, nil, micro.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
 			return err
 		}
 	}

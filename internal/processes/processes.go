@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -215,7 +216,7 @@ func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbo
 		if err := v.tend(ctx, s.ID); err != nil { // it may have no follower
 			return sandbox.Process{}, err
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(killPause))); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(killPause))); err != nil {
 			return sandbox.Process{}, err
 		}
 	}

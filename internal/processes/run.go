@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -70,7 +71,7 @@ func (v *Service) Extension() lifecycle.Extension {
 		return nil
 	}
 	holders := slices.Collect(maps.Keys(v.holders))
-	return func(tx *ledger.Tx, until ledger.Time) error { return tx.Commands().ExtendProcesses(holders, until) }
+	return func(tx *ledger.Tx, until micro.Time) error { return tx.Commands().ExtendProcesses(holders, until) }
 }
 
 // startsAgain reports whether a process is started again that its sandbox has lost.
@@ -84,7 +85,7 @@ func (v *Service) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	for i := range rows {
 		p := &rows[i]
 		// One that a stop asked to end may have been quicker to say that it has.
-		stopped := p.State == sandbox.ProcessExited && bool(p.Declared) && p.ExitedAt.Add(ledger.SpanOf(stopTakes)) >= tx.Now
+		stopped := p.State == sandbox.ProcessExited && bool(p.Declared) && p.ExitedAt.Add(micro.SpanOf(stopTakes)) >= tx.Now
 		if err != nil || p.State != sandbox.ProcessRunning && !stopped {
 			continue
 		}
@@ -95,7 +96,7 @@ func (v *Service) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 }
 
 // loseProcess notes that a process ended with its sandbox's stop.
-func loseProcess(p *ledger.Process, now ledger.Time, why string) {
+func loseProcess(p *ledger.Process, now micro.Time, why string) {
 	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error, p.Holder = now, 0, false, why, ""
 	switch {
 	case startsAgain(p):
@@ -137,7 +138,7 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	}
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		at, err := tx.Commands().NextProcess()
-		if err == nil && at != ledger.Never {
+		if err == nil && at != micro.Never {
 			next = at.Time()
 		}
 		return err
@@ -196,7 +197,7 @@ type processRun struct {
 // holdProcess gives a process to this program, within an update of its sandbox.
 func (v *Service) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) (*processRun, error) {
 	r := &processRun{service: v, start: p.State == sandbox.ProcessPending}
-	p.Holder, p.DueAt = v.IDs(sandbox.LedgerIDLength), tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
+	p.Holder, p.DueAt = v.IDs(sandbox.LedgerIDLength), tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL))
 	if r.start {
 		if !p.Lost {
 			p.Run = v.IDs(sandbox.SandboxIDLength)
@@ -305,7 +306,7 @@ func goesOn(err error) bool {
 // leave lets the process be looked at again after a while, by anybody.
 func (r *processRun) leave() {
 	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *ledger.Process) error {
-		p.Holder, p.DueAt = "", tx.Now.Add(ledger.SpanOf(lifecycle.HeartbeatEvery))
+		p.Holder, p.DueAt = "", tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))
 		return tx.Commands().SaveProcess(p)
 	})
 }
@@ -331,7 +332,7 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
 		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
 			p.State, p.Lost, p.Error = sandbox.ProcessPending, true, ""
-			p.DueAt = tx.Now.Add(ledger.SpanOf(lifecycle.HeartbeatEvery))
+			p.DueAt = tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))
 		}
 		return tx.Commands().SaveProcess(p)
 	}
@@ -365,20 +366,20 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 }
 
 // isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.
-func isLost(s *ledger.Sandbox, cause error, now ledger.Time) bool {
+func isLost(s *ledger.Sandbox, cause error, now micro.Time) bool {
 	return isStopping(s, now) || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
 }
 
 // isStopping reports whether a sandbox is being put to sleep in a way that ends its processes.
-func isStopping(s *ledger.Sandbox, now ledger.Time) bool {
+func isStopping(s *ledger.Sandbox, now micro.Time) bool {
 	return s.Claim.For == string(lifecycle.Sleep) && s.Claim.Holds(now) && s.SleepMode == sandbox.SleepStop
 }
 
 // startAfterPause has a process started again, the later the more starts did not last.
-func startAfterPause(p *ledger.Process, now ledger.Time) {
-	if p.StartedAt.Add(ledger.SpanOf(processLasts)) <= now {
+func startAfterPause(p *ledger.Process, now micro.Time) {
+	if p.StartedAt.Add(micro.SpanOf(processLasts)) <= now {
 		p.Failures = 0
 	}
 	p.Failures++
-	p.State, p.Holder, p.DueAt = sandbox.ProcessPending, "", now.Add(ledger.SpanOf(lifecycle.Backoff(p.Failures)))
+	p.State, p.Holder, p.DueAt = sandbox.ProcessPending, "", now.Add(micro.SpanOf(lifecycle.Backoff(p.Failures)))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -74,7 +75,7 @@ func (v *Service) awaitProcess(ctx context.Context, r sandbox.ProcessRef,
 		if done(p) {
 			return p.Domain(), nil
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(lifecycle.ClaimTTL))); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(lifecycle.ClaimTTL))); err != nil {
 			return sandbox.Process{}, err
 		}
 	}
@@ -127,7 +128,7 @@ func (v *Service) askForPort(ctx context.Context, r sandbox.ProcessRef, port int
 		if err == nil || ctx.Err() != nil || !sandbox.IsRetryable(err) && !isAsleep(err) {
 			return err
 		}
-		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
+		if err := v.Core.Pause(ctx, nil, micro.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
 			return err
 		}
 	}
@@ -164,7 +165,7 @@ func (v *Service) awaitLine(ctx context.Context, r sandbox.ProcessRef,
 		case tries > askTries || sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound:
 			wait = lifecycle.Backoff(tries)
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(wait))); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(wait))); err != nil {
 			return sandbox.ProcessWaited{}, err
 		}
 	}
@@ -276,7 +277,7 @@ func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Write
 		case !isNew:
 			return err
 		}
-		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(startPause))); err != nil {
+		if err := v.Core.Pause(ctx, nil, micro.At(v.Store.Now().Add(startPause))); err != nil {
 			return err
 		}
 	}

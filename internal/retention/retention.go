@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,7 +41,7 @@ func (r *Purged) add(o Purged) {
 }
 
 // Step purges one batch of rows that ended before a time. It returns the counts and whether more may be left.
-type Step func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error)
+type Step func(tx *ledger.Tx, before micro.Time) (done Purged, more bool, err error)
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
 type Service struct {
@@ -90,7 +91,7 @@ func (s *Service) PurgeUsage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.all(ctx, before, func(tx *ledger.Tx, before ledger.Time) (_ Purged, more bool, err error) {
+	_, err = s.all(ctx, before, func(tx *ledger.Tx, before micro.Time) (_ Purged, more bool, err error) {
 		n, err := tx.Retention().RemoveUsageSamples(before, batchEvents)
 		return Purged{}, n == batchEvents, err
 	})
@@ -98,16 +99,16 @@ func (s *Service) PurgeUsage(ctx context.Context) error {
 }
 
 // retainedSince returns the time before which rows may be purged, given a ttl.
-func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before ledger.Time, err error) {
+func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before micro.Time, err error) {
 	err = s.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		before, err = tx.Retention().RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
+		before, err = tx.Retention().RetainedSince(micro.SpanOf(sandbox.Duration(ttl)))
 		return err
 	})
 	return before, err
 }
 
 // all repeats a step until nothing is left.
-func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum Purged, err error) {
+func (s *Service) all(ctx context.Context, before micro.Time, step Step) (sum Purged, err error) {
 	for {
 		var done Purged
 		var more bool
@@ -132,7 +133,7 @@ func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum P
 
 // purgeSandboxes removes as many sandboxes as fit into a batch by their events. A sandbox with too many
 // events first loses its events, over several batches.
-func (s *Service) purgeSandboxes(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
+func (s *Service) purgeSandboxes(tx *ledger.Tx, before micro.Time) (done Purged, more bool, err error) {
 	rows, err := tx.Retention().Purgeable(before, Batch)
 	if err != nil || len(rows) == 0 {
 		return done, false, err
@@ -176,9 +177,9 @@ func fitting(rows []ledger.Sandbox) int {
 }
 
 // rowsOf returns a step that removes rows of one kind.
-func rowsOf(remove func(rows ledger.Retention, before ledger.Time, limit int) (int64, error),
+func rowsOf(remove func(rows ledger.Retention, before micro.Time, limit int) (int64, error),
 	count func(*Purged) *int64) Step {
-	return func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
+	return func(tx *ledger.Tx, before micro.Time) (done Purged, more bool, err error) {
 		n, err := remove(tx.Retention(), before, batchRows)
 		*count(&done) = n
 		return done, n == batchRows, err

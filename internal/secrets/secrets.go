@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -110,11 +111,11 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 }
 
 // Plan implements lifecycle.Planner: it delivers changed secrets before the sandbox is used.
-func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now ledger.Time) (lifecycle.Action, ledger.Time) {
+func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now micro.Time) (lifecycle.Action, micro.Time) {
 	if p == lifecycle.Ready && s.Pending.Secrets != 0 {
 		return Deliver, now
 	}
-	return lifecycle.None, ledger.Never
+	return lifecycle.None, micro.Never
 }
 
 // Prepare implements lifecycle.Preparer.

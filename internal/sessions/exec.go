@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -131,7 +132,7 @@ func mustSession(tx *ledger.Tx, x *ledger.Exec) (*ledger.Session, error) {
 
 // SayEnd records in its session, if it has one, how a command ended.
 func (v *Service) SayEnd(tx *ledger.Tx, x *ledger.Exec) error {
-	took := ledger.Span(tx.Now - x.StartedAt).Duration().D().Round(time.Millisecond)
+	took := micro.Span(tx.Now - x.StartedAt).Duration().D().Round(time.Millisecond)
 	switch {
 	case x.State == sandbox.ExecFinished && bool(x.TimedOut):
 		return say(tx, x, fmt.Sprintf("out of time after %s", took))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -153,7 +154,7 @@ func (t *Tap) gather(kind sandbox.SessionEventType, p []byte) int {
 	last := len(t.pending) - 1
 	if last < t.writing || t.pending[last].Type != kind || len(t.pending[last].Data) == tapEvent {
 		t.pending = append(t.pending,
-			ledger.SessionEvent{At: ledger.At(t.sessions.Store.Now()), Type: kind, Source: t.exec.Source, ExecID: t.exec.ID})
+			ledger.SessionEvent{At: micro.At(t.sessions.Store.Now()), Type: kind, Source: t.exec.Source, ExecID: t.exec.ID})
 		last++
 	}
 	e := &t.pending[last]

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -111,7 +112,7 @@ func waitFor(tx *ledger.Tx, s, holder *ledger.Sandbox) {
 		why += ", which failed so far: " + holder.Snapshot.Error
 	}
 	s.Snapshot.Wait(why)
-	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(waiterPoll))
+	s.Schedule.DueAt = tx.Now.Add(micro.SpanOf(waiterPoll))
 }
 
 // Awaited implements lifecycle.Waiter: it returns the sandbox whose snapshot s waits for, nil if s does not

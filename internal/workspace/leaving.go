@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
@@ -187,7 +188,7 @@ func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) error {
 				return nil
 			}
 			if sampleErr == nil {
-				if err := tx.Accounting().AddCPU(s, ledger.SpanOf(usage.CPUTime)); err != nil {
+				if err := tx.Accounting().AddCPU(s, micro.SpanOf(usage.CPUTime)); err != nil {
 					return err
 				}
 			}

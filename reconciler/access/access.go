@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -41,7 +42,7 @@ type Registry struct {
 
 	mu    sync.Mutex // guards the fields below
 	known map[Hash]known
-	used  map[string]ledger.Time // by token id: uses that are not in the ledger yet
+	used  map[string]micro.Time // by token id: uses that are not in the ledger yet
 }
 
 // known is a cached token of the ledger. The cache holds only live tokens, so the ledger bounds its size.
@@ -54,7 +55,7 @@ var _ service.Tokens = (*Registry)(nil)
 
 // New returns a registry. The caller must call Run, which records the use of tokens.
 func New(c Config) *Registry {
-	r := &Registry{store: c.Store, ids: c.IDs, log: c.Logger, known: map[Hash]known{}, used: map[string]ledger.Time{}}
+	r := &Registry{store: c.Store, ids: c.IDs, log: c.Logger, known: map[Hash]known{}, used: map[string]micro.Time{}}
 	if r.ids == nil {
 		r.ids = sandbox.RandomIDs
 	}
@@ -136,7 +137,7 @@ func (r *Registry) forget() {
 func (r *Registry) noteUse(id string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.used[id] = ledger.At(now)
+	r.used[id] = micro.At(now)
 }
 
 // Run records the use of tokens until ctx ends.
@@ -162,7 +163,7 @@ func (r *Registry) Run(ctx context.Context) {
 func (r *Registry) recordUse(ctx context.Context) {
 	r.mu.Lock()
 	used := r.used
-	r.used = map[string]ledger.Time{}
+	r.used = map[string]micro.Time{}
 	r.mu.Unlock()
 	if len(used) == 0 {
 		return

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,7 +41,7 @@ func (r *Registry) LogIn(ctx context.Context, l Login) (id string, err error) {
 			Hash:      hash[:],
 			TokenHash: l.Credential[:],
 			CreatedAt: tx.Now,
-			ExpiresAt: ledger.At(l.Until),
+			ExpiresAt: micro.At(l.Until),
 		})
 	})
 }

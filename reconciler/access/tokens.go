@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -27,7 +28,7 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 			Scopes:       c.Scopes,
 			Environments: c.Environments,
 			Ceiling:      c.Ceiling,
-			ExpiresAt:    ledger.At(c.ExpiresAt),
+			ExpiresAt:    micro.At(c.ExpiresAt),
 		}, sandbox.EventTokenCreated)
 		return err
 	})
@@ -58,9 +59,9 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 			}
 		}
 		if last := old[0]; last.ExpiresAt != 0 {
-			next.ExpiresAt = tx.Now.Add(ledger.Span(last.ExpiresAt - last.CreatedAt))
+			next.ExpiresAt = tx.Now.Add(micro.Span(last.ExpiresAt - last.CreatedAt))
 		}
-		until := tx.Now.Add(ledger.SpanOf(o.Overlap))
+		until := tx.Now.Add(micro.SpanOf(o.Overlap))
 		for i := range old {
 			if t := &old[i]; t.ExpiresAt == 0 || until < t.ExpiresAt {
 				t.ExpiresAt = until
@@ -157,7 +158,7 @@ func named(tx *ledger.Tx, nameOrID string) (rows []ledger.Token, err error) {
 	return rows, err
 }
 
-func live(rows []ledger.Token, now ledger.Time) (found []ledger.Token) {
+func live(rows []ledger.Token, now micro.Time) (found []ledger.Token) {
 	for i := range rows {
 		if rows[i].Live(now) {
 			found = append(found, rows[i])

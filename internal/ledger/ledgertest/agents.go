@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -25,7 +26,7 @@ func (s suite) agents(t *testing.T) {
 				return err
 			}
 			box := Sandbox(tx, id, 1)
-			box.Phase, box.TTL, box.MaxLifetime = phase, ledger.SpanOf(time.Hour), ledger.SpanOf(time.Hour)
+			box.Phase, box.TTL, box.MaxLifetime = phase, micro.SpanOf(time.Hour), micro.SpanOf(time.Hour)
 			box.LastActivity = tx.Now
 			if i == 3 || phase == sandbox.PhaseGone {
 				box.Desired, box.Ending.By, box.Ending.At = ledger.Gone, sandbox.EndedByRelease, tx.Now

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -91,7 +92,7 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		}
 		row := Sandbox(tx, "catan-7", 1)
 		id = row.ID
-		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, ledger.SpanOf(ttl), ledger.SpanOf(24*ttl)
+		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, micro.SpanOf(ttl), micro.SpanOf(24*ttl)
 		row.ReadyAt, row.Schedule.DueAt = tx.Now, tx.Now.Add(row.TTL)
 		if err := tx.CreateSandbox(row); err != nil {
 			return err

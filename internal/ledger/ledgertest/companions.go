@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -52,7 +53,7 @@ func (s suite) companionUsage(t *testing.T) {
 		t.Helper()
 		change(func(tx *ledger.Tx, row *ledger.Sandbox) error {
 			return tx.Accounting().AddCompanionCPU(row, map[string]ledger.CompanionReading{
-				"db": {CPU: ledger.Span(seconds * 1e6), Since: since}, "gone": {CPU: 1e6, Since: since},
+				"db": {CPU: micro.Span(seconds * 1e6), Since: since}, "gone": {CPU: 1e6, Since: since},
 			})
 		})
 		read(t, store, func(tx *ledger.Tx) error {

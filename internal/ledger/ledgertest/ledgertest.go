@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -313,7 +314,7 @@ func (s suite) periods(t *testing.T) {
 		now = now.Add(time.Duration(after) * time.Second)
 		write(t, store, func(tx *ledger.Tx) error {
 			book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-			return errors.Join(err, tx.Accounting().AddCPU(row, ledger.Span(cpu*1e6)),
+			return errors.Join(err, tx.Accounting().AddCPU(row, micro.Span(cpu*1e6)),
 				tx.Accounting().EnterState(row, p, tx.Now, book))
 		})
 	}
@@ -383,7 +384,7 @@ func (s suite) due(t *testing.T) {
 		row.Schedule.DueAt = tx.Now.Add(5e6)
 		return errors.Join(Environment(tx, "e"), tx.CreateSandbox(row))
 	})
-	look := func(instance string, want int, next ledger.Time) {
+	look := func(instance string, want int, next micro.Time) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
 			ids, err := tx.DueSandboxes(instance, 10)
@@ -397,7 +398,7 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, row.Schedule.DueAt)
 	now = now.Add(5 * time.Second)
 	look("engine", 1, row.Schedule.DueAt)
-	look("another engine", 0, ledger.Never)
+	look("another engine", 0, micro.Never)
 	write(t, store, func(tx *ledger.Tx) error {
 		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
 			row.Claim.Token, row.Claim.Until = "c", tx.Now.Add(1e6)
@@ -407,9 +408,9 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, row.Claim.Until)
 	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)) })
 	now = now.Add(2 * time.Second)
-	look("engine", 0, ledger.At(now.Add(time.Second)))
+	look("engine", 0, micro.At(now.Add(time.Second)))
 	now = now.Add(2 * time.Second)
-	look("engine", 1, ledger.At(now.Add(-time.Second)))
+	look("engine", 1, micro.At(now.Add(-time.Second)))
 	write(t, store, func(tx *ledger.Tx) error { // given back, while its heartbeat was on the way
 		err := tx.UpdateRow(row, func(row *ledger.Sandbox) error {
 			row.Claim.Until = 0

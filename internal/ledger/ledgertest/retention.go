@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -127,7 +128,7 @@ func (s suite) unrolledUsage(t *testing.T) {
 		}
 		return err
 	})
-	retirable := func(before ledger.Time, want int) {
+	retirable := func(before micro.Time, want int) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
 			rows, err := tx.Retention().Purgeable(before, 10)
@@ -137,9 +138,9 @@ func (s suite) unrolledUsage(t *testing.T) {
 			return err
 		})
 	}
-	retirable(ledger.Never, 0)
+	retirable(micro.Never, 0)
 	write(t, store, func(tx *ledger.Tx) error { _, err := tx.Accounting().TakeUnrolled(2); return err })
-	retirable(ledger.Never, 2)
+	retirable(micro.Never, 2)
 	retirable(1, 0)
 }
 
@@ -195,7 +196,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			t.Parallel()
 			host := NewHost()
 			store, _ := host.Open(t, s.fresh(t))
-			made := make(map[ledger.Time]time.Duration) // when it was by the clock, and since boot
+			made := make(map[micro.Time]time.Duration) // when it was by the clock, and since boot
 			note := func() {
 				write(t, store, func(tx *ledger.Tx) error { made[tx.Now] = host.Boot(); return nil })
 			}
@@ -209,7 +210,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			for range 8 {
 				host.Pass(10 * time.Minute)
 				read(t, store, func(tx *ledger.Tx) error {
-					before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl))
+					before, err := tx.Retention().RetainedSince(micro.SpanOf(ttl))
 					for at, boot := range made {
 						if age := host.Boot() - boot; at < before && age <= ttl {
 							t.Errorf("what is %s old is not retained", age)
@@ -220,8 +221,8 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			}
 			host.Pass(2 * ttl)
 			write(t, store, func(tx *ledger.Tx) error {
-				if before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl)); err != nil ||
-					before != tx.Now.Add(-ledger.SpanOf(ttl)) {
+				if before, err := tx.Retention().RetainedSince(micro.SpanOf(ttl)); err != nil ||
+					before != tx.Now.Add(-micro.SpanOf(ttl)) {
 					t.Errorf("long after, what is retained is since %d, at %d: %v", before, tx.Now, err)
 				}
 				return nil
@@ -262,8 +263,8 @@ func (s suite) oldRows(t *testing.T) {
 		_, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "open"})
 		return errors.Join(err, Environment(tx, "living"))
 	})
-	before := ledger.At(time.Unix(1_000_003, 0))
-	for name, remove := range map[string]func(r ledger.Retention, before ledger.Time, limit int) (int64, error){
+	before := micro.At(time.Unix(1_000_003, 0))
+	for name, remove := range map[string]func(r ledger.Retention, before micro.Time, limit int) (int64, error){
 		"environments":     ledger.Retention.PurgeEnvironments,
 		"events":           ledger.Retention.RemoveEnvironmentEvents,
 		"deliveries":       ledger.Retention.RemoveDeliveries,

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -38,13 +39,13 @@ func (s suite) usageSamples(t *testing.T) {
 			for _, id := range ids {
 				rows = append(rows, ledger.UsageSample{SandboxID: id, At: tx.Now.Add(1), CPU: 7, MemoryBytes: 1 << 40, PIDs: 3})
 			}
-			return tx.Accounting().KeepUsageSamples(rows, ledger.SpanOf(sandbox.Duration(50*time.Second)))
+			return tx.Accounting().KeepUsageSamples(rows, micro.SpanOf(sandbox.Duration(50*time.Second)))
 		})
 	}
 	want := func(id string, seconds ...int64) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			rows, err := tx.Accounting().UsageSamples(id, 0, ledger.Never)
+			rows, err := tx.Accounting().UsageSamples(id, 0, micro.Never)
 			var is []int64
 			for _, r := range rows {
 				is = append(is, int64(r.At.Time().Sub(start).Seconds()))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
@@ -188,7 +189,7 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		}); err != nil {
 			return err
 		}
-		if err := tx.Snapshots().MarkForDeletion(saved.Object, ledger.Never); err != nil {
+		if err := tx.Snapshots().MarkForDeletion(saved.Object, micro.Never); err != nil {
 			return err
 		}
 		return tx.Snapshots().Publish(&ledger.SavedSnapshot{Key: "k", Object: saved.Object, SHA256: saved.SHA256,

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -93,7 +94,7 @@ last use comes from the deliveries in the ledger, which are kept for --cleanup-t
 }
 
 // lastDeliveries returns the time of the last delivery of each source. The ledger must have this program's schema.
-func lastDeliveries(ctx context.Context, url string) (used map[string]ledger.Time, err error) {
+func lastDeliveries(ctx context.Context, url string) (used map[string]micro.Time, err error) {
 	x, err := ledger.Examine(ctx, url)
 	if err != nil || x.ID == "" {
 		return nil, err
@@ -134,7 +135,7 @@ type rotation struct {
 	secretList
 }
 
-func listOf(secrets webhook.Secrets, used map[string]ledger.Time, now time.Time) secretList {
+func listOf(secrets webhook.Secrets, used map[string]micro.Time, now time.Time) secretList {
 	list := secretList{Secrets: make([]secretView, len(secrets))}
 	for i, s := range secrets {
 		v := secretView{ID: s.ID(), Status: "active", Since: s.Since, NotAfter: s.NotAfter, LastUsed: used[s.Source()].Time()}
