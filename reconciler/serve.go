@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
@@ -172,7 +173,7 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 			sandbox.Cloudflare: pricing.Cloudflare(),
 		},
 	}
-	if url := cmp.Or(c.SnapshotURL, ledger.DefaultSnapshotURL(c.LedgerURL)); url != "" {
+	if url := cmp.Or(c.SnapshotURL, location.SnapshotURL(c.LedgerURL)); url != "" {
 		states, openErr := snapshotstore.Open(ctx, url)
 		if openErr != nil {
 			return openErr
@@ -425,7 +426,7 @@ func (c Config) Keys() *seal.Keys {
 	if c.SecretKeyFile != "" {
 		return seal.InFile(c.SecretKeyFile, false)
 	}
-	if file := ledger.SecretKeyFile(c.LedgerURL); file != "" {
+	if file := location.SecretKeyFile(c.LedgerURL); file != "" {
 		return seal.InFile(file, true)
 	}
 	return nil

@@ -13,7 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgres"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -31,11 +35,11 @@ func Backup(ctx context.Context, rawURL, file string, o Options) (BackupInfo, er
 	case err != nil:
 		return BackupInfo{}, err
 	case x.ID == "":
-		return BackupInfo{}, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", RedactURL(rawURL))
-	case x.MinReader > schemaVersion, x.Server != "" && x.Schema != schemaVersion:
+		return BackupInfo{}, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", location.Redact(rawURL))
+	case x.MinReader > migrations.Newest, x.Server != "" && x.Schema != migrations.Newest:
 		return BackupInfo{}, sandbox.Errorf(sandbox.Conflict,
 			"the ledger has schema %d, but this program needs schema %d: back it up with the program that serves it",
-			x.Schema, schemaVersion)
+			x.Schema, migrations.Newest)
 	}
 	var c BackupInfo
 	err = writeNew(file, func(temporary string) (err error) {
@@ -78,19 +82,10 @@ func writeNew(file string, write func(temporary string) error) error {
 	})
 }
 
-// openFile returns a connection to an embedded ledger's file without changing it.
-func openFile(file string, q url.Values) (*sql.DB, error) {
-	db, err := dial(file, q, 1)
-	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "opening %s: %w", file, err)
-	}
-	return db.DB()
-}
-
 // copySQLite copies a consistent snapshot of an embedded ledger to an empty file. Neither it nor writers wait
 // for each other.
 func copySQLite(ctx context.Context, from, to string) (err error) {
-	db, err := openFile(from, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")"}})
+	db, err := sqlite.OpenFile(from, url.Values{"_pragma": {"busy_timeout(" + sqlite.BusyTimeout + ")"}})
 	if err != nil {
 		return err
 	}
@@ -103,7 +98,7 @@ func copySQLite(ctx context.Context, from, to string) (err error) {
 
 // markBackup records the time of the backup. A ledger of schema 1 has no column for it.
 func markBackup(ctx context.Context, file string, now time.Time) (err error) {
-	db, err := openFile(file, nil)
+	db, err := sqlite.OpenFile(file, nil)
 	if err != nil {
 		return err
 	}
@@ -119,11 +114,11 @@ func markBackup(ctx context.Context, file string, now time.Time) (err error) {
 
 // savePostgres copies a consistent snapshot of a PostgreSQL ledger to an empty file.
 func savePostgres(ctx context.Context, rawURL, file string, o Options) (err error) {
-	config, err := postgresAt(rawURL)
+	config, err := postgres.ConfigAt(rawURL)
 	if err != nil {
 		return err
 	}
-	from, err := dialPostgres(config, map[string]string{"default_transaction_read_only": "on"}, 1)
+	from, err := postgres.Dial(config, map[string]string{"default_transaction_read_only": "on"}, 1)
 	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "opening the ledger: %w", err)
 	}
@@ -134,7 +129,7 @@ func savePostgres(ctx context.Context, rawURL, file string, o Options) (err erro
 	}
 	snapshot, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return connecting(err)
+		return postgres.ConnectError(err)
 	}
 	defer func() { _ = snapshot.Rollback() }() // read only
 	return newCopy(ctx, file, o, func(to *sql.Tx) error { return copyFromPostgres(ctx, snapshot, to) })
@@ -143,7 +138,7 @@ func savePostgres(ctx context.Context, rawURL, file string, o Options) (err erro
 // newCopy creates an embedded ledger with this program's schema, and calls fill to fill it, including its
 // identity.
 func newCopy(ctx context.Context, file string, o Options, fill func(to *sql.Tx) error) (err error) {
-	db, err := dial(file, url.Values{"_pragma": {"foreign_keys(0)"}}, 1)
+	db, err := sqlite.Dial(file, url.Values{"_pragma": {"foreign_keys(0)"}}, 1)
 	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", file, err)
 	}
@@ -177,7 +172,7 @@ func Restore(ctx context.Context, file, rawURL string, o Options) (BackupInfo, e
 	if err != nil {
 		return c, err
 	}
-	u, err := parseURL(rawURL)
+	u, err := location.Parse(rawURL)
 	if err != nil {
 		return c, err
 	}
@@ -190,28 +185,28 @@ func Restore(ctx context.Context, file, rawURL string, o Options) (BackupInfo, e
 // CheckVacant checks that Restore would find room for a ledger at a URL. It changes nothing. Errors: Conflict if there
 // is a ledger; as Open.
 func CheckVacant(ctx context.Context, rawURL string) error {
-	u, err := parseURL(rawURL)
+	u, err := location.Parse(rawURL)
 	if err != nil {
 		return err
 	}
 	if u.Scheme == "sqlite" {
-		path, err := sqlitePath(u)
+		path, err := location.SQLitePath(u)
 		if err != nil {
 			return err
 		}
 		return vacantSQLite(path)
 	}
 	x, err := Examine(ctx, rawURL)
-	if err != nil || x.ID == "" || x.Schema != schemaVersion { // Restore migrates an older one before it looks
+	if err != nil || x.ID == "" || x.Schema != migrations.Newest { // Restore migrates an older one before it looks
 		return err
 	}
-	config, err := postgresAt(rawURL)
+	config, err := postgres.ConfigAt(rawURL)
 	if err != nil {
 		return err
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return connecting(err)
+		return postgres.ConnectError(err)
 	}
 	return errors.Join(vacantPostgres(ctx, conn, rawURL), conn.Close(context.WithoutCancel(ctx)))
 }
@@ -239,13 +234,13 @@ func vacantPostgres(ctx context.Context, db interface {
 		return unavailable("restoring the ledger", err)
 	case used:
 		return sandbox.Errorf(sandbox.Conflict,
-			"the ledger at %s already has data and is not overwritten: restore to another database or schema", RedactURL(rawURL))
+			"the ledger at %s already has data and is not overwritten: restore to another database or schema", location.Redact(rawURL))
 	}
 	return nil
 }
 
 func restoreSQLite(ctx context.Context, file string, u *url.URL, o Options) error {
-	path, err := sqlitePath(u)
+	path, err := location.SQLitePath(u)
 	if err != nil {
 		return err
 	}
@@ -255,7 +250,7 @@ func restoreSQLite(ctx context.Context, file string, u *url.URL, o Options) erro
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating the directory of ledger %s: %w", path, err)
 	}
-	if err := refuseNetworkFileSystem(filepath.Dir(path)); err != nil {
+	if err := sqlite.RefuseNetworkFileSystem(filepath.Dir(path)); err != nil {
 		return err
 	}
 	if err := writeNew(path, func(temporary string) error { return copySQLite(ctx, file, temporary) }); err != nil {
@@ -298,18 +293,18 @@ func restorePostgres(ctx context.Context, file, rawURL string, o Options) (err e
 
 // fillPostgres fills the tables of an unused ledger, in one transaction.
 func fillPostgres(ctx context.Context, file, rawURL string) (err error) {
-	from, err := openFile(file, nil)
+	from, err := sqlite.OpenFile(file, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	config, err := postgresAt(rawURL)
+	config, err := postgres.ConfigAt(rawURL)
 	if err != nil {
 		return err
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return connecting(err)
+		return postgres.ConnectError(err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
 	to, err := conn.Begin(ctx)

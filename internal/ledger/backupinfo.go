@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -51,8 +53,8 @@ func ExamineBackup(ctx context.Context, file string) (c BackupInfo, err error) {
 	if info.Size() == 0 {
 		return c, sandbox.Errorf(sandbox.Invalid, "the backup %s is empty: it was not finished", file)
 	}
-	db, err := openFile(file,
-		url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)", "busy_timeout(" + busyTimeout + ")"}})
+	db, err := sqlite.OpenFile(file,
+		url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)", "busy_timeout(" + sqlite.BusyTimeout + ")"}})
 	if err != nil {
 		return c, err
 	}
@@ -65,10 +67,10 @@ func ExamineBackup(ctx context.Context, file string) (c BackupInfo, err error) {
 		return c, sandbox.Errorf(sandbox.Invalid, "%s is no backup of a ledger: %w", file, err)
 	}
 	var oldest int64
-	if err := scanOne(ctx, db, &oldest, "SELECT min_reader FROM ledgers"); err != nil || oldest > schemaVersion {
+	if err := scanOne(ctx, db, &oldest, "SELECT min_reader FROM ledgers"); err != nil || oldest > migrations.Newest {
 		return c, sandbox.Errorf(sandbox.Conflict,
 			"the backup needs a program of schema %d or newer, and this one knows schema %d: %w",
-			oldest, schemaVersion, errors.Join(err, errors.New("use the program that took it")))
+			oldest, migrations.Newest, errors.Join(err, errors.New("use the program that took it")))
 	}
 	return c, nil
 }

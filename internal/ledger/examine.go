@@ -13,6 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgres"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -34,7 +38,7 @@ type Examination struct {
 
 // Examine inspects what exists at a ledger's URL, and changes nothing. Errors: as Open.
 func Examine(ctx context.Context, rawURL string) (Examination, error) {
-	u, err := parseURL(rawURL)
+	u, err := location.Parse(rawURL)
 	if err != nil {
 		return Examination{}, err
 	}
@@ -45,28 +49,28 @@ func Examine(ctx context.Context, rawURL string) (Examination, error) {
 }
 
 func examineSQLite(ctx context.Context, u *url.URL) (x Examination, err error) {
-	x.Known = schemaVersion
-	if x.Path, err = sqlitePath(u); err != nil {
+	x.Known = migrations.Newest
+	if x.Path, err = location.SQLitePath(u); err != nil {
 		return x, err
 	}
 	there, exists, err := nearest(x.Path)
 	if err != nil {
 		return x, sandbox.Errorf(sandbox.Unavailable, "looking for ledger %s: %w", x.Path, err)
 	}
-	if err := refuseNetworkFileSystem(there); err != nil {
+	if err := sqlite.RefuseNetworkFileSystem(there); err != nil {
 		return x, err
 	}
-	if x.Free, err = freeBytes(there); err != nil || !exists {
+	if x.Free, err = sqlite.FreeBytes(there); err != nil || !exists {
 		return x, err
 	}
 	info, err := os.Stat(x.Path)
 	if err != nil {
 		return x, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", x.Path, err)
 	}
-	if err := checkFile(x.Path, info); err != nil {
+	if err := sqlite.CheckFile(x.Path, info); err != nil {
 		return x, err
 	}
-	db, err := dial(x.Path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)"}}, 1)
+	db, err := sqlite.Dial(x.Path, url.Values{"_pragma": {"busy_timeout(" + sqlite.BusyTimeout + ")", "query_only(1)"}}, 1)
 	if err != nil {
 		return x, openingSQLite(x.Path, err)
 	}
@@ -85,17 +89,17 @@ func nearest(path string) (there string, exists bool, err error) {
 }
 
 func examinePostgres(ctx context.Context, u *url.URL) (x Examination, err error) {
-	x.Known = schemaVersion
-	config, err := postgresConfig(u)
+	x.Known = migrations.Newest
+	config, err := postgres.Config(u)
 	if err != nil {
 		return x, err
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return x, connecting(err)
+		return x, postgres.ConnectError(err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
-	if err := checkServer(ctx, conn); err != nil {
+	if err := postgres.CheckServer(ctx, conn); err != nil {
 		return x, err
 	}
 	var now time.Time
@@ -105,7 +109,7 @@ func examinePostgres(ctx context.Context, u *url.URL) (x Examination, err error)
 		return x, sandbox.Errorf(sandbox.Unavailable, "reading the clock of the ledger's server: %w", err)
 	}
 	x.Ahead = now.Sub(asked.Add(time.Since(asked) / 2))
-	db, err := dialPostgres(config, readerSettings, 1)
+	db, err := postgres.Dial(config, postgres.ReaderSettings, 1)
 	if err != nil {
 		return x, sandbox.Errorf(sandbox.Unavailable, "opening the ledger: %w", err)
 	}

@@ -4,11 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io/fs"
 	"strconv"
 
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
 )
 
 // OnQuery calls seen with each query that the store's readers ask.
@@ -34,15 +35,11 @@ func (s *Store) BoundPages(pages int64) error {
 }
 
 // Tables are what a backup copies between databases.
-var Tables = tables
+var Tables = migrations.Tables
 
 // MigrateTo makes or upgrades a ledger as a program of an older schema does.
 func MigrateTo(ctx context.Context, dialect goose.Dialect, pool *sql.DB, schema int64) error {
-	dir, err := fs.Sub(migrations, migrationsOf[dialect])
-	if err != nil {
-		return err
-	}
-	p, err := goose.NewProvider(dialect, pool, dir, goose.WithDisableGlobalRegistry(true))
+	p, err := migrations.Provider(dialect, pool)
 	if err != nil {
 		return err
 	}

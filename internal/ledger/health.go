@@ -142,7 +142,7 @@ func (s *Store) note(err error) (damaged bool) {
 	}
 	h.passing, h.passingAt, h.passingCause = fault, s.now(), sandbox.Errorf(sandbox.Unavailable,
 		"the database refused a write less than %s ago: %w", faultFor, err)
-	if fault == FaultFull && !h.low && s.reserve.release() {
+	if fault == FaultFull && !h.low && s.reserve.Release() {
 		h.low = true
 		s.log.Error("ledger: the disk is full; only writes that end leases are allowed until there is space", "error", err)
 	}
@@ -155,7 +155,7 @@ func (s *Store) restoreReserve() (low bool) {
 	h := &s.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.low && s.reserve.restore() {
+	if h.low && s.reserve.Restore() {
 		h.low, h.passing = false, FaultNone
 		s.log.Info("ledger: the disk has space again")
 	}

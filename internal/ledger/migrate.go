@@ -3,32 +3,15 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
-	"io/fs"
 
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-//go:embed migrations
-var migrations embed.FS
-
-// migrationsOf are the directories of the migrations.
-var migrationsOf = map[goose.Dialect]string{
-	goose.DialectSQLite3:  "migrations/sqlite",
-	goose.DialectPostgres: "migrations/postgres",
-}
-
-// schemaVersion is the newest migration of this program. A ledger with a higher min_reader has been changed
-// in a way that this program would break.
-const schemaVersion = 13
-
-// minReader is the oldest schema version whose program may write to a ledger with this schema.
-const minReader = 11
 
 // identity is the one row of ledgers.
 type identity struct {
@@ -54,11 +37,7 @@ func (identity) TableName() string { return "ledgers" }
 
 // migrate applies missing migrations and returns the ledger's id. The caller must hold a lock.
 func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.DB, o Options) (string, error) {
-	dir, err := fs.Sub(migrations, migrationsOf[dialect])
-	if err != nil {
-		return "", err
-	}
-	p, err := goose.NewProvider(dialect, pool, dir, goose.WithDisableGlobalRegistry(true))
+	p, err := migrations.Provider(dialect, pool)
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Internal, "reading the ledger's migrations: %w", err)
 	}
@@ -66,12 +45,12 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Unavailable, "reading the ledger's schema version: %w", err)
 	}
-	if have < schemaVersion {
+	if have < migrations.Newest {
 		if _, err := p.Up(ctx); err != nil {
 			return "", sandbox.Errorf(sandbox.Unavailable, "migrating the ledger from schema %d to %d: %w",
-				have, schemaVersion, err)
+				have, migrations.Newest, err)
 		}
-		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: minReader, CreatedAt: micro.At(o.Now())}
+		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: migrations.MinReader, CreatedAt: micro.At(o.Now())}
 		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
 			return "", unavailable("creating the ledger's identity", err)
 		}
@@ -83,10 +62,10 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 	if err := db.WithContext(ctx).Take(&self).Error; err != nil {
 		return "", unavailable("reading the ledger's identity", err)
 	}
-	if self.MinReader > schemaVersion {
+	if self.MinReader > migrations.Newest {
 		return "", sandbox.Errorf(sandbox.Conflict,
 			"the ledger needs a program of schema %d or newer, but this one has schema %d: upgrade this program",
-			self.MinReader, schemaVersion)
+			self.MinReader, migrations.Newest)
 	}
 	if self.BackedUpAt != 0 {
 		return self.ID, db.WithContext(ctx).Transaction(func(db *gorm.DB) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgres"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -110,7 +111,7 @@ const openKey = "hashtextextended('sandbox ledger open ' || current_schema(), 0)
 
 // isOpenPostgres reports whether any program has the ledger open and listens on it.
 func isOpenPostgres(ctx context.Context, rawURL string) (open bool, err error) {
-	config, err := postgresAt(rawURL)
+	config, err := postgres.ConfigAt(rawURL)
 	if err != nil {
 		return false, err
 	}
@@ -118,7 +119,7 @@ func isOpenPostgres(ctx context.Context, rawURL string) (open bool, err error) {
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return false, connecting(err)
+		return false, postgres.ConnectError(err)
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // releases the lock
 	var alone bool
@@ -167,7 +168,7 @@ func (s *Store) listenForCommits(ctx context.Context, p *postgresDatabase, conn 
 // listenAgain connects until it succeeds; it returns nil once ctx has ended.
 func (p *postgresDatabase) listenAgain(ctx context.Context) *pgx.Conn {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+		bounded, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
 		conn, err := p.listen(bounded)
 		cancel()
 		if err == nil {

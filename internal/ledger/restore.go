@@ -7,6 +7,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -54,7 +55,7 @@ func NoteRestored(ctx context.Context, rawURL string, o Options) (r Restored, er
 	case err != nil:
 		return r, err
 	case x.ID == "":
-		return r, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", RedactURL(rawURL))
+		return r, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", location.Redact(rawURL))
 	}
 	open := isOpenSQLite
 	if x.Server != "" {
@@ -66,7 +67,7 @@ func NoteRestored(ctx context.Context, rawURL string, o Options) (r Restored, er
 		return r, err
 	case inUse:
 		return r, sandbox.Errorf(sandbox.Conflict,
-			"the ledger at %s is in use and was not changed: stop all its reconcilers first", RedactURL(rawURL))
+			"the ledger at %s is in use and was not changed: stop all its reconcilers first", location.Redact(rawURL))
 	}
 	s, err := Open(ctx, rawURL, o)
 	if err != nil {

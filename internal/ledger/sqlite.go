@@ -12,23 +12,14 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
-	"gorm.io/gorm/logger"
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-const (
-	// busyTimeout is how long a writer waits for another process's transaction.
-	busyTimeout = "15000" // ms
-	// readers is the size of the pool that reads.
-	readers = 4
-	// lockRetry is how often the file lock is tried.
-	lockRetry = 20 * time.Millisecond
-	// checkCells makes SQLite check each page when it reads it, so that it finds damage sooner.
-	checkCells = "cell_size_check(1)"
-)
+// readers is the size of the pool that reads.
+const readers = 4
 
 // openSQLite opens an embedded ledger. The file and its directory are for the owner only,
 // because deliveries and events may name people.
@@ -39,20 +30,20 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	if o.Poll == 0 {
 		o.Poll = 100 * time.Millisecond
 	}
-	path, err := sqlitePath(u)
+	path, err := location.SQLitePath(u)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
 	}
-	if err := refuseNetworkFileSystem(filepath.Dir(path)); err != nil {
+	if err := sqlite.RefuseNetworkFileSystem(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	kept := newReserve(path, o.Reserve)
+	kept := sqlite.NewReserve(path, o.Reserve)
 	s, err := connectSQLite(ctx, path, o)
-	full := isFull(err) || errors.Is(err, syscall.ENOSPC) // for files that SQLite does not create
-	low := full && kept.release()
+	full := sqlite.IsFull(err) || errors.Is(err, syscall.ENOSPC) // for files that SQLite does not create
+	low := full && kept.Release()
 	if low {
 		o.Logger.Error("ledger: the disk is full; only writes that end leases are allowed until there is space", "error", err)
 		s, err = connectSQLite(ctx, path, o)
@@ -67,7 +58,7 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 	}
 	s.reserve, s.health.low = kept, low
 	if !low && o.Reserve > 0 {
-		if err := kept.fill(); err != nil {
+		if err := kept.Fill(); err != nil {
 			s.health.low = true
 			o.Logger.Error("ledger: the disk has no space for the reserve; only writes that end leases are allowed until "+
 				"there is space",
@@ -75,7 +66,7 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 		}
 	}
 	s.process = sandbox.RandomIDs(sandbox.LedgerIDLength)
-	if s.leave, err = showOn(path, s.process); err != nil {
+	if s.leave, err = sqlite.ShowProcess(path, s.process); err != nil {
 		return nil, errors.Join(err, closeDB(s.reads), closeDB(s.writes))
 	}
 	if err := s.startWatching(ctx, path, o.Poll); err != nil {
@@ -89,20 +80,20 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 
 // connectSQLite returns a store that is not running yet, on a ledger of this program's schema.
 func connectSQLite(ctx context.Context, path string, o Options) (s *Store, err error) {
-	err = locked(ctx, path, func() (err error) {
+	err = sqlite.Locked(ctx, path, func() (err error) {
 		if err := prepare(ctx, path, o); err != nil {
 			return err
 		}
 		// Taking the write lock at the start avoids the deadlock of two readers that want to write: with
 		// deferred transactions, two processes get SQLITE_BUSY most of the time.
-		writes, err := dial(path, url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(" + busyTimeout + ")",
-			"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", checkCells}}, 1)
+		writes, err := sqlite.Dial(path, url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(" + sqlite.BusyTimeout + ")",
+			"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", sqlite.CheckCells}}, 1)
 		if err != nil {
 			return openingSQLite(path, err)
 		}
 		defer func() { err = errors.Join(err, closeUnless(err == nil, writes)) }()
-		reads, err := dial(path,
-			url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)", checkCells}}, readers)
+		reads, err := sqlite.Dial(path,
+			url.Values{"_pragma": {"busy_timeout(" + sqlite.BusyTimeout + ")", "query_only(1)", sqlite.CheckCells}}, readers)
 		if err != nil {
 			return openingSQLite(path, err)
 		}
@@ -113,14 +104,14 @@ func connectSQLite(ctx context.Context, path string, o Options) (s *Store, err e
 		}
 		var version int64
 		// goose does not say that the file is damaged.
-		if err := writes.Raw("SELECT max(version_id) FROM goose_db_version").Scan(&version).Error; isDamaged(err) {
+		if err := writes.Raw("SELECT max(version_id) FROM goose_db_version").Scan(&version).Error; sqlite.IsDamaged(err) {
 			return openingSQLite(path, err)
 		}
 		id, err := migrate(ctx, goose.DialectSQLite3, pool, writes, o)
 		if err != nil {
 			return openingSQLite(path, err)
 		}
-		files, err := noteFiles(path)
+		files, err := sqlite.NoteFiles(path)
 		if err != nil {
 			return err
 		}
@@ -140,7 +131,7 @@ func closeUnless(keep bool, db *gorm.DB) error {
 
 // openingSQLite converts an error of opening a ledger.
 func openingSQLite(path string, err error) error {
-	if isDamaged(err) {
+	if sqlite.IsDamaged(err) {
 		return sandbox.Errorf(sandbox.Unavailable,
 			"ledger %s is damaged, or is not a ledger: %w; move it away and restore a backup (reconciler restore)", path, err)
 	}
@@ -150,80 +141,44 @@ func openingSQLite(path string, err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
 }
 
-func sqlitePath(u *url.URL) (string, error) {
-	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
-		return "", sandbox.Errorf(sandbox.Invalid,
-			"ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", RedactURL(u.String()))
-	}
-	return u.Path, nil
-}
-
-func dial(path string, q url.Values, connections int) (*gorm.DB, error) {
-	dsn := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}
-	open, err := sqlite.NewConnector(dsn.String())
-	if err != nil {
-		return nil, err
-	}
-	pool := sql.OpenDB(keepingConnector{open})
-	pool.SetMaxOpenConns(connections)
-	pool.SetMaxIdleConns(connections)
-	// GORM's prepared statements end with their transaction, and all of ours are in one.
-	db, err := gorm.Open(sqliteDialect{pool}, &gorm.Config{
-		SkipDefaultTransaction: true,
-		TranslateError:         true,
-		NamingStrategy:         naming{},
-		Logger:                 logger.Discard,
-	})
-	if err == nil {
-		err = pool.Ping()
-	}
-	if err != nil {
-		return nil, errors.Join(err, pool.Close())
-	}
-	return db, nil
-}
-
 // isOpenSQLite reports whether any program has the file open: with the write-ahead log, each holds a lock on
 // it, and a reader in exclusive mode must be alone.
 func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
-	u, err := parseURL(rawURL)
+	u, err := location.Parse(rawURL)
 	if err != nil {
 		return false, err
 	}
-	db, err := openFile(u.Path, url.Values{"_pragma": {"locking_mode(EXCLUSIVE)"}})
+	db, err := sqlite.OpenFile(u.Path, url.Values{"_pragma": {"locking_mode(EXCLUSIVE)"}})
 	if err == nil {
 		_, err = db.ExecContext(ctx, "SELECT count(*) FROM ledgers")
 		err = errors.Join(err, db.Close())
 	}
-	if busy, ok := errors.AsType[*sqlite.Error](err); ok && busy.Code() == sqlite3.SQLITE_BUSY {
+	if sqlite.IsBusy(err) {
 		return true, nil
 	}
 	return false, unavailable("checking whether the ledger is in use", err)
 }
 
 // sqliteDatabase holds what is specific to SQLite.
-type sqliteDatabase struct{ files openFiles }
+type sqliteDatabase struct{ files sqlite.Files }
 
-func (d sqliteDatabase) intact() error { return d.files.intact() }
+// ended implements database: it checks all processes that did not close the ledger.
+func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget func(), err error) {
+	return sqlite.EndedProcesses(d.files.Path)
+}
+
+func (d sqliteDatabase) intact() error { return d.files.Intact() }
 
 func (sqliteDatabase) fault(err error) Fault {
 	switch {
-	case isFull(err):
+	case sqlite.IsFull(err):
 		return FaultFull
-	case isDamaged(err):
+	case sqlite.IsDamaged(err):
 		return FaultDamaged
-	}
-	if failed, ok := errors.AsType[*sqlite.Error](err); ok && failed.Code()&0xff == sqlite3.SQLITE_READONLY {
+	case sqlite.IsReadOnly(err):
 		return FaultReadOnly
 	}
 	return FaultNone
-}
-
-// isDamaged reports whether SQLite found an invalid page.
-func isDamaged(err error) bool {
-	failed, ok := errors.AsType[*sqlite.Error](err)
-	return ok && (failed.Code()&0xff == sqlite3.SQLITE_CORRUPT || failed.Code()&0xff == sqlite3.SQLITE_NOTADB) ||
-		errors.Is(err, errDamaged)
 }
 
 // bounded adds no limit: busyTimeout limits the wait for other processes, and nothing can limit the disk.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -90,7 +91,7 @@ func TestAURLForPeopleHoldsNoPassword(t *testing.T) {
 		"sqlite:///var/lib/sandbox/ledger.db":              "sqlite:///var/lib/sandbox/ledger.db",
 		"postgres://u:secret@host:port/db":                 "(not a URL)",
 	} {
-		if got := ledger.RedactURL(url); got != want {
+		if got := location.Redact(url); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

@@ -11,7 +11,10 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgres"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -56,7 +59,7 @@ type Store struct {
 	wg      sync.WaitGroup
 
 	health  health
-	reserve reserve // set before the store starts
+	reserve sqlite.Reserve // set before the store starts
 
 	mu        sync.Mutex // guards what follows
 	clock     *clock     // nil: never steps. Only the writer changes it
@@ -101,7 +104,7 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	u, err := parseURL(rawURL)
+	u, err := location.Parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +274,7 @@ func unavailable(what string, err error) error {
 	if errors.Is(err, gorm.ErrDuplicatedKey) {
 		return sandbox.Errorf(sandbox.Conflict, "%s: the row exists already: %w", what, err)
 	}
-	if isUnstorableText(err) {
+	if postgres.IsUnstorableText(err) {
 		return sandbox.Errorf(sandbox.Invalid,
 			"%s: a text contains a NUL character or is not UTF-8, which PostgreSQL cannot store: %w", what, err)
 	}

@@ -7,21 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// tables are all tables of a ledger, each after those that it references.
-var tables = []string{
-	"ledgers", "witnesses", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds",
-	"events", "deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days",
-	"budget_thresholds", "drift_findings", "retired_sandboxes",
-	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events",
-	"kept_outputs", "kept_sums", "processes", "usage_samples", "tokens", "logins",
-	"llm_calls", "llm_days", "llm_months", "llm_cursors",
-}
-
-// numbered are the tables whose row numbers are never reused.
-var numbered = []string{"events", "usage_periods", "drift_findings"}
 
 // querier is a transaction of database/sql.
 type querier interface {
@@ -89,12 +77,12 @@ func (s *rowSource) close() { _ = s.rows.Close() } // Err reports all errors
 
 // copyFromPostgres fills the empty tables of an embedded ledger from a PostgreSQL.
 func copyFromPostgres(ctx context.Context, from querier, to *sql.Tx) error {
-	for _, table := range tables {
+	for _, table := range migrations.Tables {
 		if err := insertAll(ctx, from, to, table); err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "copying the ledger's table %s: %w", table, err)
 		}
 	}
-	for _, table := range numbered {
+	for _, table := range migrations.Numbered {
 		var last int64
 		err := scanOne(ctx, from, &last, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM "+table+"_id_seq")
 		if err == nil {
@@ -137,12 +125,12 @@ func insertAll(ctx context.Context, from querier, to *sql.Tx, table string) erro
 
 // copyToPostgres fills the empty tables of a PostgreSQL from an embedded ledger.
 func copyToPostgres(ctx context.Context, from querier, to pgx.Tx) error {
-	for _, table := range tables {
+	for _, table := range migrations.Tables {
 		if err := copyTable(ctx, from, to, table); err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "copying the ledger's table %s: %w", table, err)
 		}
 	}
-	for _, table := range numbered {
+	for _, table := range migrations.Numbered {
 		var last int64
 		err := scanOne(ctx, from, &last, "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '"+table+"'")
 		if err == nil && last > 0 {

@@ -8,6 +8,8 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,42 +25,28 @@ func (s *Store) Verify(ctx context.Context) error {
 // Verify checks a ledger that need not be open, including indexes against tables. It changes nothing. Errors:
 // as Examine.
 func Verify(ctx context.Context, rawURL string) (err error) {
-	u, err := parseURL(rawURL)
+	u, err := location.Parse(rawURL)
 	if err != nil || u.Scheme != "sqlite" {
 		return err
 	}
-	path, err := sqlitePath(u)
+	path, err := location.SQLitePath(u)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); err != nil {
 		return sandbox.Errorf(sandbox.NotFound, "checking the ledger: %w", err)
 	}
-	db, err := dial(path, url.Values{"_pragma": {"busy_timeout(" + busyTimeout + ")", "query_only(1)", checkCells}}, 1)
+	db, err := sqlite.Dial(path, url.Values{"_pragma": {"busy_timeout(" + sqlite.BusyTimeout + ")", "query_only(1)", sqlite.CheckCells}}, 1)
 	if err != nil {
 		return openingSQLite(path, err)
 	}
 	defer func() { err = errors.Join(err, closeDB(db)) }()
-	return verify(ctx, db, "PRAGMA integrity_check(1)")
+	return sqlite.Check(ctx, db, "PRAGMA integrity_check(1)")
 }
 
 // verify asks SQLite for the first error.
 func (sqliteDatabase) verify(ctx context.Context, db *gorm.DB) error {
-	return verify(ctx, db, "PRAGMA quick_check(1)")
+	return sqlite.Check(ctx, db, "PRAGMA quick_check(1)")
 }
 
 func (*postgresDatabase) verify(context.Context, *gorm.DB) error { return nil }
-
-// errDamaged is the error of a failed check.
-var errDamaged = errors.New("database disk image is malformed")
-
-func verify(ctx context.Context, db *gorm.DB, check string) error {
-	var found string
-	if err := db.WithContext(ctx).Raw(check).Scan(&found).Error; err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "checking the ledger: %w", err)
-	}
-	if found != "ok" {
-		return sandbox.Errorf(sandbox.Unavailable, "checking the ledger: %w: %s", errDamaged, found)
-	}
-	return nil
-}

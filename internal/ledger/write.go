@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -173,11 +174,11 @@ type begun struct {
 
 // checkProgram refuses writes to a ledger that a newer program has changed.
 func (b begun) checkProgram() error {
-	if b.OldestProgram <= schemaVersion {
+	if b.OldestProgram <= migrations.Newest {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Conflict, "the ledger was upgraded while this program used it: it needs a program "+
-		"of schema %d or newer, but this one has schema %d; upgrade and restart this program", b.OldestProgram, schemaVersion)
+		"of schema %d or newer, but this one has schema %d; upgrade and restart this program", b.OldestProgram, migrations.Newest)
 }
 
 // moment is the time of everything in a commit.

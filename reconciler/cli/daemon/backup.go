@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/backup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -22,8 +23,8 @@ import (
 func (k *directCommand) places() backup.Config {
 	return backup.Config{
 		LedgerURL:     k.LedgerURL,
-		SecretKeyFile: cmp.Or(k.SecretKeyFile, ledger.SecretKeyFile(k.LedgerURL)),
-		SnapshotURL:   cmp.Or(k.SnapshotURL, ledger.DefaultSnapshotURL(k.LedgerURL)),
+		SecretKeyFile: cmp.Or(k.SecretKeyFile, location.SecretKeyFile(k.LedgerURL)),
+		SnapshotURL:   cmp.Or(k.SnapshotURL, location.SnapshotURL(k.LedgerURL)),
 	}
 }
 
@@ -173,7 +174,7 @@ func (k *directCommand) restore(cmd *cobra.Command, file string, incomplete bool
 	}
 	report := backupReport{Report: r}
 	if isRestored {
-		report.RestoredTo = ledger.RedactURL(k.LedgerURL)
+		report.RestoredTo = location.Redact(k.LedgerURL)
 	}
 	if err := k.print(cmd, report); err != nil || isRestored {
 		return err

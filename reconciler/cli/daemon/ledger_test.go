@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -48,7 +49,7 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	wantCommand(t, cli.ExitFailed, "there is no ledger", "backup", "--ledger", from, file)
 	wantCommand(t, cli.ExitDone, "13, was 0", "migrate", "--ledger", from)
 	wantCommand(t, cli.ExitDone, "13, was 13", "migrate", "--ledger", from)
-	sealed, err := seal.InFile(ledger.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
+	sealed, err := seal.InFile(location.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup.tar"
-	sealed, err := seal.InFile(ledger.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
+	sealed, err := seal.InFile(location.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestAnInterruptedBackupLeavesNothing(t *testing.T) {
 // keepSomething puts a secret and a saved state on a ledger.
 func keepSomething(t *testing.T, url string, sealed []byte) {
 	t.Helper()
-	bucket, err := snapshotstore.Open(t.Context(), ledger.DefaultSnapshotURL(url))
+	bucket, err := snapshotstore.Open(t.Context(), location.SnapshotURL(url))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,18 @@
-package ledger
+// Package location says where a ledger is: its URL, the default one, and the default places beside it.
+package location
 
 import (
 	"errors"
 	"net/url"
+	"path/filepath"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const urlForms = "write it as sqlite:///absolute/path/ledger.db or postgres://user@host/database"
 
-// parseURL parses a ledger URL. Its errors do not contain the password.
-func parseURL(raw string) (*url.URL, error) {
+// Parse parses a ledger URL. Its errors do not contain the password.
+func Parse(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		var e *url.Error
@@ -23,15 +25,15 @@ func parseURL(raw string) (*url.URL, error) {
 	case "sqlite", "postgres", "postgresql":
 		return u, nil
 	default:
-		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL %q: %s", RedactURL(raw), urlForms)
+		return nil, sandbox.Errorf(sandbox.Invalid, "ledger URL %q: %s", Redact(raw), urlForms)
 	}
 }
 
-// CheckURL reports a URL that names no ledger, without opening one. Errors: Invalid.
-func CheckURL(raw string) error {
-	u, err := parseURL(raw)
+// Check reports a URL that names no ledger, without opening one. Errors: Invalid.
+func Check(raw string) error {
+	u, err := Parse(raw)
 	if err == nil && u.Scheme == "sqlite" {
-		_, err = sqlitePath(u)
+		_, err = SQLitePath(u)
 	}
 	return err
 }
@@ -39,15 +41,15 @@ func CheckURL(raw string) error {
 // SecretKeyFile returns the default file of the key for secrets: next to a file ledger, and none ("") for a
 // ledger that several machines may share.
 func SecretKeyFile(raw string) string {
-	u, err := parseURL(raw)
+	u, err := Parse(raw)
 	if err != nil || u.Scheme != "sqlite" {
 		return ""
 	}
 	return u.Path + ".key"
 }
 
-// RedactURL returns a ledger URL without passwords, for display.
-func RedactURL(raw string) string {
+// Redact returns a ledger URL without passwords, for display.
+func Redact(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "(not a URL)"
@@ -60,4 +62,13 @@ func RedactURL(raw string) string {
 		}
 	}
 	return u.Redacted()
+}
+
+// SQLitePath returns the file of an embedded ledger. Errors: Invalid.
+func SQLitePath(u *url.URL) (string, error) {
+	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
+		return "", sandbox.Errorf(sandbox.Invalid,
+			"ledger URL %q: write it as sqlite:///absolute/path/ledger.db, without host and query", Redact(u.String()))
+	}
+	return u.Path, nil
 }

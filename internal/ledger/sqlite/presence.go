@@ -1,7 +1,6 @@
-package ledger
+package sqlite
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -18,8 +17,8 @@ const presenceSuffix = ".open"
 // presenceFile is the file that a process locks while it has the ledger open.
 func presenceFile(path, process string) string { return path + "." + process + presenceSuffix }
 
-// showOn starts to prove that this process lives, until leave is called.
-func showOn(path, process string) (leave func() error, err error) {
+// ShowProcess proves that this process lives, until leave is called. Errors: Unavailable.
+func ShowProcess(path, process string) (leave func() error, err error) {
 	file := presenceFile(path, process)
 	opening := file + "ing" // renamed once it is locked: an unlocked file would mean a dead process
 	lock := flock.New(opening, flock.SetPermissions(0o600))
@@ -42,11 +41,12 @@ func showOn(path, process string) (leave func() error, err error) {
 	}, nil
 }
 
-// ended implements database: it checks all processes that did not close the ledger.
-func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget func(), err error) {
-	files, err := filepath.Glob(escapeGlob(d.files.path) + ".*" + presenceSuffix)
+// EndedProcesses returns the processes that had a ledger open and ended without closing it. Call forget once nothing
+// of theirs is left. Errors: Internal.
+func EndedProcesses(path string) (dead []string, forget func(), err error) {
+	files, err := filepath.Glob(escapeGlob(path) + ".*" + presenceSuffix)
 	if err != nil {
-		return nil, nil, sandbox.Errorf(sandbox.Internal, "looking for processes beside ledger %s: %w", d.files.path, err)
+		return nil, nil, sandbox.Errorf(sandbox.Internal, "looking for processes beside ledger %s: %w", path, err)
 	}
 	var locks []*flock.Flock
 	for _, file := range files {
@@ -56,7 +56,7 @@ func (d sqliteDatabase) ended(context.Context, []string) (dead []string, forget 
 			continue
 		}
 		locks = append(locks, lock)
-		dead = append(dead, strings.TrimSuffix(strings.TrimPrefix(file, d.files.path+"."), presenceSuffix))
+		dead = append(dead, strings.TrimSuffix(strings.TrimPrefix(file, path+"."), presenceSuffix))
 	}
 	return dead, func() {
 		for _, lock := range locks {

@@ -1,4 +1,4 @@
-package ledger
+package sqlite
 
 import (
 	"database/sql"
@@ -15,14 +15,14 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// sqliteDialect makes GORM use SQLite. It creates no tables: the migrations do.
-type sqliteDialect struct{ pool *sql.DB }
+// dialect makes GORM use SQLite. It creates no tables: the migrations do.
+type dialect struct{ pool *sql.DB }
 
 // Name implements gorm.Dialector.
-func (sqliteDialect) Name() string { return "sqlite" }
+func (dialect) Name() string { return "sqlite" }
 
 // Initialize implements gorm.Dialector.
-func (d sqliteDialect) Initialize(db *gorm.DB) error {
+func (d dialect) Initialize(db *gorm.DB) error {
 	db.ConnPool = d.pool
 	callbacks.RegisterDefaultCallbacks(db, &callbacks.Config{
 		CreateClauses:        []string{"INSERT", "VALUES", "ON CONFLICT", "RETURNING"},
@@ -53,22 +53,22 @@ func literalLimit(c clause.Clause, b clause.Builder) {
 }
 
 // Migrator implements gorm.Dialector.
-func (d sqliteDialect) Migrator(db *gorm.DB) gorm.Migrator {
+func (d dialect) Migrator(db *gorm.DB) gorm.Migrator {
 	return migrator.Migrator{Config: migrator.Config{DB: db, Dialector: d}}
 }
 
 // DataTypeOf implements gorm.Dialector.
-func (sqliteDialect) DataTypeOf(f *schema.Field) string { return string(f.DataType) }
+func (dialect) DataTypeOf(f *schema.Field) string { return string(f.DataType) }
 
 // DefaultValueOf implements gorm.Dialector: in an INSERT, an auto-increment column gets NULL.
-func (sqliteDialect) DefaultValueOf(*schema.Field) clause.Expression { return clause.Expr{SQL: "NULL"} }
+func (dialect) DefaultValueOf(*schema.Field) clause.Expression { return clause.Expr{SQL: "NULL"} }
 
 // BindVarTo implements gorm.Dialector.
-func (sqliteDialect) BindVarTo(w clause.Writer, _ *gorm.Statement, _ any) { _ = w.WriteByte('?') }
+func (dialect) BindVarTo(w clause.Writer, _ *gorm.Statement, _ any) { _ = w.WriteByte('?') }
 
 // QuoteTo implements gorm.Dialector. Names come from the models: letters, digits, '_', and '.' between table
 // and column.
-func (sqliteDialect) QuoteTo(w clause.Writer, name string) {
+func (dialect) QuoteTo(w clause.Writer, name string) {
 	_ = w.WriteByte('`') // the writer is a strings.Builder
 	for _, c := range []byte(name) {
 		switch c {
@@ -84,12 +84,12 @@ func (sqliteDialect) QuoteTo(w clause.Writer, name string) {
 }
 
 // Explain implements gorm.Dialector.
-func (sqliteDialect) Explain(query string, values ...any) string {
+func (dialect) Explain(query string, values ...any) string {
 	return logger.ExplainSQL(query, nil, `"`, values...)
 }
 
 // Translate implements gorm.ErrorTranslator.
-func (sqliteDialect) Translate(err error) error {
+func (dialect) Translate(err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() {
 		case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:

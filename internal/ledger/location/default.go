@@ -1,4 +1,4 @@
-package ledger
+package location
 
 import (
 	"net/url"
@@ -25,9 +25,9 @@ func StateDir() (string, error) {
 	return filepath.Join(base, "terraform-provider-sandbox"), nil
 }
 
-// DefaultURL is the URL of the user's embedded ledger, the default of both provider and reconciler. Errors:
+// Default is the URL of the user's embedded ledger, the default of both provider and reconciler. Errors:
 // as StateDir.
-func DefaultURL() (string, error) {
+func Default() (string, error) {
 	dir, err := StateDir()
 	if err != nil {
 		return "", err
@@ -35,11 +35,11 @@ func DefaultURL() (string, error) {
 	return (&url.URL{Scheme: "sqlite", Path: filepath.Join(dir, "ledger.db")}).String(), nil
 }
 
-// DefaultSnapshotURL is the default location of /data snapshots: the directory `state` next to an embedded
+// SnapshotURL is the default location of /data snapshots: the directory `state` next to an embedded
 // ledger. With PostgreSQL there is none (""): its reconcilers run on several machines, and snapshots on the
 // disk of one are not available to the others.
-func DefaultSnapshotURL(ledgerURL string) string {
-	u, err := parseURL(ledgerURL)
+func SnapshotURL(ledgerURL string) string {
+	u, err := Parse(ledgerURL)
 	if err != nil || u.Scheme != "sqlite" {
 		return ""
 	}
@@ -48,7 +48,7 @@ func DefaultSnapshotURL(ledgerURL string) string {
 
 // MirrorDir returns the default directory of Git mirrors, "" for a ledger in PostgreSQL.
 func MirrorDir(ledgerURL string) string {
-	u, err := parseURL(ledgerURL)
+	u, err := Parse(ledgerURL)
 	if err != nil || u.Scheme != "sqlite" {
 		return ""
 	}

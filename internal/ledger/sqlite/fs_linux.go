@@ -1,4 +1,4 @@
-package ledger
+package sqlite
 
 import (
 	"golang.org/x/sys/unix"
@@ -6,8 +6,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// freeBytes returns the free space of a file system for unprivileged users.
-func freeBytes(path string) (uint64, error) {
+// FreeBytes returns the free space of a file system for unprivileged users.
+func FreeBytes(path string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, sandbox.Errorf(sandbox.Unavailable, "reading the file system of %s: %w", path, err)
@@ -15,9 +15,9 @@ func freeBytes(path string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block has a size
 }
 
-// refuseNetworkFileSystem refuses file systems on which a second machine would corrupt SQLite's write-ahead
+// RefuseNetworkFileSystem refuses file systems on which a second machine would corrupt SQLite's write-ahead
 // log, which uses shared memory.
-func refuseNetworkFileSystem(path string) error {
+func RefuseNetworkFileSystem(path string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "reading the file system of %s: %w", path, err)
