@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/pressly/goose/v3"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
@@ -138,19 +137,15 @@ func savePostgres(ctx context.Context, rawURL, file string, o Options) (err erro
 // newCopy creates an embedded ledger with this program's schema, and calls fill to fill it, including its
 // identity.
 func newCopy(ctx context.Context, file string, o Options, fill func(to *sql.Tx) error) (err error) {
-	db, err := sqlite.Dial(file, url.Values{"_pragma": {"foreign_keys(0)"}}, 1)
-	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", file, err)
+	if err := createTables(ctx, file, rawOptions(o)); err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, closeDB(db)) }()
-	pool, err := db.DB()
+	db, err := sqlite.OpenFile(file, url.Values{"_pragma": {"foreign_keys(0)"}})
 	if err != nil {
 		return err
 	}
-	if _, err := migrate(ctx, goose.DialectSQLite3, pool, db, o); err != nil {
-		return err
-	}
-	to, err := pool.BeginTx(ctx, nil)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	to, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return unavailable("filling the backup", err)
 	}

@@ -23,7 +23,7 @@ func (repo Accounting) ThresholdsReached(environmentID, month string, monthly sa
 // KeepThreshold records that a threshold has an event.
 func (repo Accounting) KeepThreshold(t BudgetThreshold) error {
 	t.ReachedAt = repo.tx.Now
-	return repo.tx.create(&t)
+	return create(repo.tx, &t)
 }
 
 // TimeLeft is the total remaining time of leases of one size.

@@ -39,14 +39,14 @@ func (b bulk) statement(n int) string {
 
 // bulkExec runs a bulk over rows, and returns the number of affected rows. values appends the values of one
 // row, as types of database/sql/driver: other types are converted by reflection, one by one.
-func bulkExec[T any](tx *Tx, what string, b bulk, rows []T, values func(list []any, row *T) []any) (int64, error) {
+func bulkExec[T any](tx Handle, what string, b bulk, rows []T, values func(list []any, row *T) []any) (int64, error) {
 	var touched int64
 	for some := range slices.Chunk(rows, bulkRows) {
 		list := make([]any, 0, len(some)*strings.Count(b.row, "?"))
 		for i := range some {
 			list = values(list, &some[i])
 		}
-		n, err := tx.exec(b.statement(len(some)), list)
+		n, err := exec(tx, b.statement(len(some)), list)
 		if err != nil {
 			return touched, unavailable(what, err)
 		}
@@ -57,7 +57,8 @@ func bulkExec[T any](tx *Tx, what string, b bulk, rows []T, values func(list []a
 
 // exec runs a statement with values of database/sql/driver types, without GORM: GORM parses each '?' and its
 // value, which costs as much as storing them. It returns the number of affected rows.
-func (tx *Tx) exec(query string, values []any) (int64, error) {
+func exec(h Handle, query string, values []any) (int64, error) {
+	tx := h.core()
 	s := tx.db.Statement
 	if tx.db.Name() == "postgres" {
 		query = withDollars(query)

@@ -19,7 +19,8 @@ type changes map[any]stored
 type stored []driver.Value
 
 // know records a row as it was read. It is not worth it for rows that are only read.
-func (tx *Tx) know(row any) error {
+func know(h Handle, row any) error {
+	tx := h.core()
 	if tx.changes == nil {
 		return nil
 	}
@@ -32,7 +33,8 @@ func (tx *Tx) know(row any) error {
 }
 
 // save stores a row: the changed columns if this transaction has read or stored it, otherwise all.
-func (tx *Tx) save(row any) error {
+func save(h Handle, row any) error {
+	tx := h.core()
 	old, known := tx.changes[row]
 	if !known {
 		return unavailable("writing to the ledger", tx.db.Save(row).Error)
@@ -49,7 +51,7 @@ func (tx *Tx) save(row any) error {
 	if len(values) == 0 {
 		return nil
 	}
-	if _, err := tx.exec(query, values); err != nil {
+	if _, err := exec(tx, query, values); err != nil {
 		return unavailable("writing to the ledger", err)
 	}
 	tx.changes[row] = now
@@ -115,4 +117,10 @@ func same(a, b driver.Value) bool {
 		return isBytes && ok && bytes.Equal(x, y) && (x == nil) == (y == nil)
 	}
 	return a == b
+}
+
+// isKnown reports whether a transaction has read or stored a row.
+func isKnown(tx Handle, row any) bool {
+	_, known := tx.core().changes[row]
+	return known
 }

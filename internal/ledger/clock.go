@@ -3,11 +3,9 @@ package ledger
 import (
 	"time"
 
-	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // A step of the clock must neither end leases in bulk nor prolong them. Every write first compares the
@@ -63,7 +61,7 @@ func beyond(d micro.Span, tolerance time.Duration) bool {
 }
 
 // check moves all times if the clock was stepped. It returns the state of the clock after the commit.
-func (c *clock) check(tx *Tx) (clock, error) {
+func (c *clock) check(tx *rawTx) (clock, error) {
 	next := *c
 	next.ahead = c.look(tx.Now)
 	jump := next.ahead - c.ahead
@@ -84,7 +82,7 @@ func (c *clock) check(tx *Tx) (clock, error) {
 		}
 	}
 	if beyond(jump, clockTolerance) {
-		if err := tx.moveClock(jump); err != nil {
+		if err := tx.session.StepClock(jump); err != nil {
 			return next, err
 		}
 		self.ClockSteps += jump
@@ -95,7 +93,7 @@ func (c *clock) check(tx *Tx) (clock, error) {
 
 // sinceLastProcess returns the steps while no process of this boot was running. Across a reboot, only a clock
 // that went back is known to be wrong, because it is unknown how long the host was off.
-func (c *clock) sinceLastProcess(tx *Tx, self *identity) (micro.Span, error) {
+func (c *clock) sinceLastProcess(tx *rawTx, self *identity) (micro.Span, error) {
 	last, err := first[clockRow](tx, "boot_id = ?", c.bootID)
 	if err != nil {
 		return 0, err
@@ -112,7 +110,7 @@ func (c *clock) sinceLastProcess(tx *Tx, self *identity) (micro.Span, error) {
 }
 
 // note stores the state for later processes to compare with.
-func (c *clock) note(tx *Tx) error {
+func (c *clock) note(tx *rawTx) error {
 	err := tx.db.Model(&identity{}).Where("one = 1").
 		Updates(map[string]any{"clock_steps": c.steps, "clock_seen_at": tx.Now}).Error
 	if err == nil {
@@ -120,42 +118,4 @@ func (c *clock) note(tx *Tx) error {
 			Create(&clockRow{BootID: c.bootID, Ahead: c.ahead, Steps: c.steps, SeenAt: tx.Now}).Error
 	}
 	return unavailable("noting the ledger's clock", err)
-}
-
-// moveClock converts the old clock's times of live sandboxes, and future times, to the stepped clock. Ended
-// usage stays, because its length is right.
-func (tx *Tx) moveClock(step micro.Span) error {
-	const living = "phase <> 'gone'"
-	moves := []struct {
-		table, where string
-		columns      []string
-	}{
-		{"sandboxes", living, []string{"leased_at", "ready_at", "last_activity", "observed_at", "pooled_at",
-			"hard_deadline", "due_at", "claimed_until", "changed_at", "down_since", "kept_until",
-			"state_changed_at", "state_saved_at", "state_tried_at", "state_failing_since"}},
-		{"holds", "1 = 1", []string{"until"}},
-		{"execs", "state = 'running'", []string{"started_at", "cancel_at", "held_until"}},
-		{"processes", liveProcess, []string{"started_at", "exited_at", "kill_at", "due_at"}},
-		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")",
-			[]string{"started_at", "ended_at"}},
-		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
-		{"environments", "claimed_until > 0", []string{"claimed_until"}},
-		{"doomed_objects", "1 = 1", []string{"delete_at"}},
-		{"drift_findings", "resolved_at = 0", []string{"first_seen_at", "last_seen_at"}},
-	}
-	for _, m := range moves {
-		set := make(map[string]any, len(m.columns))
-		for _, column := range m.columns { // 0 means "not yet" and stays
-			set[column] = gorm.Expr("CASE WHEN "+column+" = 0 THEN 0 ELSE "+column+" + ? END", int64(step))
-		}
-		if err := tx.db.Table(m.table).Where(m.where).Updates(set).Error; err != nil {
-			return unavailable("moving "+m.table+" by a step of the clock", err)
-		}
-	}
-	return tx.append(&Event{Type: sandbox.EventClockStepped}, clockStep{Seconds: step.Duration().D().Seconds()})
-}
-
-// clockStep is the data of sandbox.EventClockStepped.
-type clockStep struct {
-	Seconds float64 `json:"seconds"`
 }

@@ -19,19 +19,19 @@ import (
 // prepare creates the ledger's file if there is none, and refuses a file that cannot be a ledger. If the
 // program is killed meanwhile, no half-made ledger is left: an empty file is never ours. The caller must hold
 // the lock. Errors: Invalid, Conflict, Unavailable.
-func prepare(ctx context.Context, path string, o Options) error {
+func prepare(ctx context.Context, path string, o rawOptions) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return create(ctx, path, o)
+		return createFile(ctx, path, o)
 	case err != nil:
 		return sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
 	}
 	return sqlite.CheckFile(path, info)
 }
 
-// create creates a ledger, first under another name.
-func create(ctx context.Context, path string, o Options) (err error) {
+// createFile creates a ledger, first under another name.
+func createFile(ctx context.Context, path string, o rawOptions) (err error) {
 	for _, part := range []string{"-wal", "-journal"} { // SQLite would apply them to the new file
 		if _, err := os.Lstat(path + part); !errors.Is(err, fs.ErrNotExist) {
 			return sandbox.Errorf(sandbox.Conflict, "ledger %s is missing, but %s exists, which holds its last changes: "+
@@ -50,7 +50,7 @@ func create(ctx context.Context, path string, o Options) (err error) {
 	if err := private.Touch(temporary); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", path, err)
 	}
-	if err := fill(ctx, temporary, o); err != nil {
+	if err := createTables(ctx, temporary, o); err != nil {
 		return err
 	}
 	err = errors.Join(wholefile.Sync(temporary), os.Rename(temporary, path), wholefile.Sync(filepath.Dir(path)))
@@ -61,9 +61,9 @@ func create(ctx context.Context, path string, o Options) (err error) {
 	return nil
 }
 
-// fill creates the tables of a new ledger. The file counts only once it is complete, so SQLite needs no
+// createTables creates the tables of a new ledger in an empty file. Options.Now and IDs must be set. The file counts only once it is complete, so SQLite needs no
 // journal.
-func fill(ctx context.Context, file string, o Options) (err error) {
+func createTables(ctx context.Context, file string, o rawOptions) (err error) {
 	db, err := sqlite.Dial(file, url.Values{"_pragma": {"journal_mode(MEMORY)", "synchronous(OFF)", "foreign_keys(1)"}}, 1)
 	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "creating ledger %s: %w", file, err)

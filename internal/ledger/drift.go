@@ -13,11 +13,11 @@ func (repo Findings) SeeDrift(f DriftFinding) (*DriftFinding, bool, error) {
 	}
 	if open == nil {
 		f.FirstSeenAt, f.LastSeenAt, f.Looks = repo.tx.Now, repo.tx.Now, 1
-		return &f, true, repo.tx.create(&f)
+		return &f, true, create(repo.tx, &f)
 	}
 	open.LastSeenAt, open.Expected, open.Observed, open.Resolution = repo.tx.Now, f.Expected, f.Observed, f.Resolution
 	open.Looks++
-	return open, false, repo.tx.save(open)
+	return open, false, save(repo.tx, open)
 }
 
 // ResolveDrift closes the open findings of a sandbox.

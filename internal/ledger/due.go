@@ -11,10 +11,6 @@ import (
 
 // The loop runs these queries at every commit, so each one uses an index, however many sandboxes wait.
 
-// maxVariables limits the values of one IN: a statement has 32,766 variables on SQLite, and 65,535 on
-// PostgreSQL.
-const maxVariables = 500
-
 // waiting selects the sandboxes of an instance that are not confirmed gone, by due time.
 func (tx *Tx) waiting(instance string) *gorm.DB {
 	return tx.db.Model(&Sandbox{}).Where("phase <> 'gone' AND instance = ?", instance).Order("wake_at")
@@ -65,9 +61,4 @@ func (tx *Tx) ExtendClaims(claims map[string]string, until micro.Time) error {
 func (tx *Tx) InstanceSandboxes(instance, after string, limit int) ([]Sandbox, error) {
 	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions", "post_start").
 		Where("phase <> 'gone' AND instance = ? AND id > ?", instance, after).Order("id").Limit(limit))
-}
-
-// Touch changes an unused column, to verify that the ledger is writable.
-func (tx *Tx) Touch() error {
-	return unavailable("writing to the ledger", tx.db.Exec("UPDATE ledgers SET touched = touched + 1").Error)
 }

@@ -26,4 +26,4 @@ func (tx *Tx) EgressCursor(instance, environmentID string) (EgressCursor, error)
 }
 
 // SaveEgressCursor stores how far it is recorded.
-func (tx *Tx) SaveEgressCursor(c EgressCursor) error { return tx.save(&c) }
+func (tx *Tx) SaveEgressCursor(c EgressCursor) error { return save(tx, &c) }

@@ -32,10 +32,10 @@ func (tx *Tx) Environments() ([]Environment, error) {
 }
 
 // CreateEnvironment stores a new environment.
-func (tx *Tx) CreateEnvironment(e *Environment) error { return tx.create(e) }
+func (tx *Tx) CreateEnvironment(e *Environment) error { return create(tx, e) }
 
 // ReplaceEnvironment stores the next life of an environment that was destroyed or never created.
 func (tx *Tx) ReplaceEnvironment(e *Environment) error {
 	e.UpdatedAt = tx.Now
-	return tx.save(e)
+	return save(tx, e)
 }

@@ -29,7 +29,8 @@ func (tx *Tx) AppendEnvironmentEvent(environmentID string, t sandbox.EventType, 
 }
 
 func (tx *Tx) append(e *Event, data any) error {
-	e.At, e.Actor, e.Address = tx.Now, tx.actor.Name, tx.actor.Address
+	actor := actorOf(tx)
+	e.At, e.Actor, e.Address = tx.Now, actor.Name, actor.Address
 	if data != nil {
 		b, err := json.Marshal(data)
 		if err != nil {

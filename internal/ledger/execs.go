@@ -149,12 +149,12 @@ func (repo Commands) CreateExec(x *Exec) error {
 				"choose another id", x.ID).WithReason(sandbox.ReasonOtherSettings)
 		}
 	}
-	return repo.tx.create(x)
+	return create(repo.tx, x)
 }
 
 // SaveExec stores a changed command, and counts the kept output of an ended one.
 func (repo Commands) SaveExec(x *Exec) error {
-	if err := repo.tx.save(x); err != nil {
+	if err := save(repo.tx, x); err != nil {
 		return err
 	}
 	counted := x.counted

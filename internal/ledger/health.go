@@ -48,7 +48,7 @@ type health struct {
 }
 
 // Fault returns the current fault and its cause, or FaultNone and nil.
-func (s *Store) Fault() (Fault, error) {
+func (s *rawStore) Fault() (Fault, error) {
 	s.restoreReserve()
 	h := &s.health
 	h.mu.Lock()
@@ -72,16 +72,18 @@ var errLow = &sandbox.Error{
 		"resumes on its own",
 }
 
-// Ready reports whether the ledger can be read and written. Errors: Unavailable, with the reason.
-func (s *Store) Ready(ctx context.Context) error {
+// Ready reports whether the ledger can be read and written: it changes an unused column. Errors: Unavailable, with the reason.
+func (s *rawStore) Ready(ctx context.Context) error {
 	if _, err := s.Fault(); err != nil {
 		return err
 	}
-	return s.Write(ctx, func(tx *Tx) error { return tx.Touch() })
+	return s.Write(ctx, workFunc(func(tx rawSession) error {
+		return unavailable("writing to the ledger", dbOf(tx).Exec("UPDATE ledgers SET touched = touched + 1").Error)
+	}))
 }
 
 // refusal returns why writes are refused, nil if they are allowed.
-func (s *Store) refusal() error {
+func (s *rawStore) refusal() error {
 	s.health.mu.Lock()
 	lost, damaged := s.health.lost, s.health.damaged
 	s.health.mu.Unlock()
@@ -95,7 +97,7 @@ func (s *Store) refusal() error {
 }
 
 // refusalOf returns why one job is refused, nil if it is allowed.
-func (s *Store) refusalOf(ctx context.Context) error {
+func (s *rawStore) refusalOf(ctx context.Context) error {
 	if isEssential(ctx) || !s.restoreReserve() {
 		return nil
 	}
@@ -103,7 +105,7 @@ func (s *Store) refusalOf(ctx context.Context) error {
 }
 
 // checkFiles returns an error if the ledger's files were deleted or replaced while this program used them.
-func (s *Store) checkFiles() error {
+func (s *rawStore) checkFiles() error {
 	err := s.db.intact()
 	h := &s.health
 	h.mu.Lock()
@@ -121,7 +123,7 @@ func (s *Store) checkFiles() error {
 }
 
 // note records what a failure says about the database. It reports whether the database is damaged.
-func (s *Store) note(err error) (damaged bool) {
+func (s *rawStore) note(err error) (damaged bool) {
 	if err == nil {
 		return false
 	}
@@ -151,7 +153,7 @@ func (s *Store) note(err error) (damaged bool) {
 
 // restoreReserve creates the reserve again if it is in use and there is space. It reports whether the reserve
 // is still in use.
-func (s *Store) restoreReserve() (low bool) {
+func (s *rawStore) restoreReserve() (low bool) {
 	h := &s.health
 	h.mu.Lock()
 	defer h.mu.Unlock()

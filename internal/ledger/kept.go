@@ -141,7 +141,7 @@ func (repo Commands) resizeKept(k *KeptOutput, bytes int64) error {
 		records = -1
 		_, err = rowCount("no longer counting output", repo.tx.db.Delete(k))
 	} else {
-		err = repo.tx.save(k)
+		err = save(repo.tx, k)
 	}
 	if err != nil {
 		return err

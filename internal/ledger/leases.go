@@ -41,11 +41,11 @@ func (tx *Tx) CurrentOf(leaseIDs []string) (map[string]*Sandbox, error) {
 // BeginGeneration makes a sandbox the current generation of its lease. l is the lease, nil for a new one.
 func (tx *Tx) BeginGeneration(l *Lease, s *Sandbox) error {
 	if l == nil {
-		return tx.create(&Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, CreatedAt: tx.Now,
+		return create(tx, &Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, CreatedAt: tx.Now,
 			Generation: s.Generation, SandboxID: s.ID})
 	}
 	l.Generation, l.SandboxID = s.Generation, s.ID
-	return tx.save(l)
+	return save(tx, l)
 }
 
 // leaseColumns are the columns by which leases can be sorted.

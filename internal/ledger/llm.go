@@ -115,7 +115,7 @@ func (repo LLM) Cursor(instance, environmentID string) (LLMCursor, error) {
 }
 
 // SaveCursor stores how far it is recorded.
-func (repo LLM) SaveCursor(c LLMCursor) error { return repo.tx.save(&c) }
+func (repo LLM) SaveCursor(c LLMCursor) error { return save(repo.tx, &c) }
 
 // ForgetCursors forgets how far the journals of an environment are recorded, once they are removed.
 func (repo LLM) ForgetCursors(environmentID string) error {

@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"github.com/pressly/goose/v3"
 	"gorm.io/gorm"
@@ -36,7 +35,7 @@ type identity struct {
 func (identity) TableName() string { return "ledgers" }
 
 // migrate applies missing migrations and returns the ledger's id. The caller must hold a lock.
-func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.DB, o Options) (string, error) {
+func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.DB, o rawOptions) (string, error) {
 	p, err := migrations.Provider(dialect, pool)
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Internal, "reading the ledger's migrations: %w", err)
@@ -54,8 +53,10 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
 			return "", unavailable("creating the ledger's identity", err)
 		}
-		if err := reportNamespaces(ctx, db, have, o); err != nil {
-			return "", err
+		if have != 0 {
+			if err := adapt(ctx, db, o, func(s rawSession) error { return s.Upgraded(have, o) }); err != nil {
+				return "", err
+			}
 		}
 	}
 	var self identity
@@ -68,13 +69,18 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 			self.MinReader, migrations.Newest)
 	}
 	if self.BackedUpAt != 0 {
-		return self.ID, db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
-			tx := &Tx{db: db, Now: micro.At(o.Now())}
-			if err := errors.Join(activate(tx), tx.emitRestored(restored{self.BackedUpAt.Time()})); err != nil {
-				return err
-			}
-			return tx.flushEvents()
-		})
+		return self.ID, adapt(ctx, db, o, func(s rawSession) error { return s.Restored(self.BackedUpAt) })
 	}
 	return self.ID, nil
+}
+
+// adapt lets the package above change rows before the ledger is used.
+func adapt(ctx context.Context, db *gorm.DB, o rawOptions, change func(s rawSession) error) error {
+	return db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
+		s := newSession(o.begin, rawTx{db: db, Now: micro.At(o.Now())})
+		if err := change(s); err != nil {
+			return err
+		}
+		return s.Flush()
+	})
 }

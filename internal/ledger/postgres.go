@@ -27,7 +27,7 @@ const (
 )
 
 // openPostgres opens a ledger that several reconcilers share.
-func openPostgres(ctx context.Context, u *url.URL, o Options) (*Store, error) {
+func openPostgres(ctx context.Context, u *url.URL, o rawOptions) (*rawStore, error) {
 	config, err := postgres.Config(u)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func openPostgres(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 
 // migratePostgres upgrades the schema and returns the ledger's id. A lock serialises replicas that start
 // together.
-func migratePostgres(ctx context.Context, p *postgresDatabase, o Options) (id string, err error) {
+func migratePostgres(ctx context.Context, p *postgresDatabase, o rawOptions) (id string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, p.config)

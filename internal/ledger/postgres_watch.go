@@ -24,7 +24,7 @@ const (
 )
 
 // startListening starts watching for commits of other processes.
-func (s *Store) startListening(ctx context.Context, p *postgresDatabase, o Options) error {
+func (s *rawStore) startListening(ctx context.Context, p *postgresDatabase, o rawOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	last, at, err := s.look(ctx)
@@ -48,7 +48,7 @@ func (s *Store) startListening(ctx context.Context, p *postgresDatabase, o Optio
 }
 
 // look returns a value that changes with every commit on the server, and the server's clock.
-func (s *Store) look(ctx context.Context) (version string, at micro.Time, err error) {
+func (s *rawStore) look(ctx context.Context) (version string, at micro.Time, err error) {
 	pool, err := s.reads.DB()
 	if err != nil {
 		return "", 0, err
@@ -71,7 +71,7 @@ func (p *postgresDatabase) measure(ctx context.Context, conn *pgx.Conn) error {
 
 // pollCommits finds commits whose notification did not arrive, and keeps the clock measured. It also sees
 // commits on other ledgers of the server, which is harmless.
-func (s *Store) pollCommits(ctx context.Context, p *postgresDatabase, poll time.Duration, last string) {
+func (s *rawStore) pollCommits(ctx context.Context, p *postgresDatabase, poll time.Duration, last string) {
 	pace := poll
 	if p.isClock {
 		pace = min(poll, measureEvery)
@@ -109,24 +109,6 @@ func (s *Store) pollCommits(ctx context.Context, p *postgresDatabase, poll time.
 // openKey is the advisory lock that all listeners on a ledger share.
 const openKey = "hashtextextended('sandbox ledger open ' || current_schema(), 0)"
 
-// isOpenPostgres reports whether any program has the ledger open and listens on it.
-func isOpenPostgres(ctx context.Context, rawURL string) (open bool, err error) {
-	config, err := postgres.ConfigAt(rawURL)
-	if err != nil {
-		return false, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return false, postgres.ConnectError(err)
-	}
-	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }() // releases the lock
-	var alone bool
-	err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock("+openKey+")").Scan(&alone)
-	return !alone, unavailable("locking the ledger", err)
-}
-
 // listen returns a connection that receives notifications of commits.
 func (p *postgresDatabase) listen(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, p.config)
@@ -148,7 +130,7 @@ func (p *postgresDatabase) listen(ctx context.Context) (*pgx.Conn, error) {
 
 // listenForCommits forwards notifications to Changed, and reconnects when the connection is lost. One call
 // covers all notifications missed meanwhile.
-func (s *Store) listenForCommits(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) {
+func (s *rawStore) listenForCommits(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) {
 	for {
 		err := s.passOn(ctx, p, conn)
 		closing, cancel := context.WithTimeout(context.Background(), askTimeout)
@@ -183,7 +165,7 @@ func (p *postgresDatabase) listenAgain(ctx context.Context) *pgx.Conn {
 }
 
 // passOn returns when the connection no longer answers. The writer announces this process's own commits.
-func (s *Store) passOn(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) error {
+func (s *rawStore) passOn(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, listenFor)
 		n, err := conn.WaitForNotification(bounded)

@@ -1,14 +1,6 @@
 package ledger
 
-import (
-	"context"
-	"slices"
-	"strings"
-	"time"
-
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
-)
+import "context"
 
 // An open store proves that its process lives: on SQLite by a lock on a file next to the ledger, on
 // PostgreSQL by an advisory lock of the session that listens for commits. Any end of the process releases the
@@ -16,76 +8,10 @@ import (
 // then continues to extend its claims.
 
 // Process names this opening of the ledger, "" if nothing proves that it lives. Its claims start with it.
-func (s *Store) Process() string { return s.process }
+func (s *rawStore) Process() string { return s.process }
 
-// NewClaim returns a globally unique claim.
-func (s *Store) NewClaim(ids sandbox.IDs) string {
-	claim := ids(sandbox.LedgerIDLength)
-	if s.process != "" {
-		claim = s.process + claimSeparator + claim
-	}
-	return claim
+// Ended returns which of the given processes have died, and possibly others. Call forget once nothing of theirs is
+// left. Errors: Unavailable.
+func (s *rawStore) Ended(ctx context.Context, processes []string) (dead []string, forget func(), err error) {
+	return s.db.ended(ctx, processes)
 }
-
-const claimSeparator = "-"
-
-// FreeClaims ends the claims of dead processes, and returns their number. It takes none of a live process:
-// claims that were extended since the first look stay.
-func (s *Store) FreeClaims(ctx context.Context) (freed int64, err error) {
-	if s.process == "" {
-		return 0, nil
-	}
-	var processes []string
-	var seen micro.Time
-	err = s.Read(ctx, func(tx *Tx) (err error) {
-		processes, seen, err = tx.claimants()
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	processes = slices.DeleteFunc(processes, func(p string) bool { return p == s.process })
-	dead, forget, err := s.db.ended(ctx, processes)
-	if err != nil {
-		return 0, err
-	}
-	defer forget()
-	if !slices.ContainsFunc(dead, func(p string) bool { return slices.Contains(processes, p) }) {
-		return 0, nil
-	}
-	err = s.Write(ctx, func(tx *Tx) error {
-		freed = 0
-		for _, p := range dead {
-			n, err := rowCount("freeing claims", tx.db.Model(&Sandbox{}).
-				Where("phase <> 'gone' AND claimed_until > ? AND claimed_until <= ? AND substr(claim, 1, ?) = ?", tx.Now, seen,
-					len(p)+1, p+claimSeparator).
-				Update("claimed_until", tx.Now))
-			if err != nil {
-				return err
-			}
-			freed += n
-		}
-		return nil
-	})
-	return freed, err
-}
-
-// claimants returns the processes with claims, and the end of the last of these claims.
-func (tx *Tx) claimants() (processes []string, until micro.Time, err error) {
-	var rows []Sandbox
-	err = tx.db.Select("claim", "claimed_until").Where("phase <> 'gone' AND claimed_until > ?", tx.Now).Find(&rows).Error
-	if err != nil {
-		return nil, 0, unavailable("looking for claims", err)
-	}
-	for _, s := range rows {
-		until = max(until, s.Claim.Until)
-		if p, _, ok := strings.Cut(s.Claim.Token, claimSeparator); ok && !slices.Contains(processes, p) {
-			processes = append(processes, p)
-		}
-	}
-	return processes, until, nil
-}
-
-// confirmAfter is the time after which a process with a missing session is checked again. A live one has
-// extended its claims by then.
-const confirmAfter = 2500 * time.Millisecond

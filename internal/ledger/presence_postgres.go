@@ -8,6 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// confirmAfter is the time after which a process with a missing session is checked again. A live one has
+// extended its claims by then.
+const confirmAfter = 2500 * time.Millisecond
+
 // presenceKey names the advisory lock of a process.
 func (p *postgresDatabase) presenceKey(process string) string {
 	return "sandbox ledger process " + p.channel + " " + process

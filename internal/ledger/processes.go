@@ -98,14 +98,14 @@ func (repo Commands) Process(sandboxID, name string) (*Process, error) {
 }
 
 // SaveProcess stores a process, new or changed.
-func (repo Commands) SaveProcess(p *Process) error { return repo.tx.save(p) }
+func (repo Commands) SaveProcess(p *Process) error { return save(repo.tx, p) }
 
 // CreateProcesses stores new processes.
 func (repo Commands) CreateProcesses(rows []*Process) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return repo.tx.create(&rows)
+	return create(repo.tx, &rows)
 }
 
 // Processes returns the processes of a sandbox, by name.

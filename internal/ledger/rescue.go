@@ -8,7 +8,7 @@ import (
 )
 
 // rescue saves this process's committed data from files that are gone, and returns the new file.
-func (s *Store) rescue(path string) (file string, err error) {
+func (s *rawStore) rescue(path string) (file string, err error) {
 	file = path + ".rescued-" + s.now().UTC().Format("20060102T150405.000Z")
 	if err := private.Touch(file); err != nil {
 		return "", err
@@ -20,7 +20,7 @@ func (s *Store) rescue(path string) (file string, err error) {
 }
 
 // logRescue saves data that would be lost with this process, and logs where it is.
-func (s *Store) logRescue(path string) {
+func (s *rawStore) logRescue(path string) {
 	file, err := s.rescue(path)
 	if err != nil {
 		s.log.Error("ledger: committed data could not be saved; while this program runs, its open files in "+

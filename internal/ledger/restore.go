@@ -1,13 +1,10 @@
 package ledger
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"gorm.io/gorm"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -17,8 +14,8 @@ import (
 
 // activate turns a backup into a ledger. Use since the backup is unknown. So live sandboxes count as used
 // just now, and before another TTL has passed only max_lifetime ends their leases.
-func activate(tx *Tx) error {
-	err := tx.db.Model(&identity{}).Where("one = 1").
+func (tx *Tx) activate() error {
+	err := tx.db.Table("ledgers").Where("one = 1").
 		Updates(map[string]any{"backed_up_at": 0, "restored_at": tx.Now}).Error
 	if err != nil {
 		return unavailable("noting that the ledger was restored", err)
@@ -39,56 +36,14 @@ type restored struct {
 	BackedUpAt time.Time `json:"backed_up_at,omitzero"`
 }
 
-// Restored is the record of NoteRestored.
-type Restored struct {
-	LedgerID string    `json:"ledger_id"`
-	At       time.Time `json:"restored_at"`
-}
-
-// NoteRestored records that the ledger was replaced by other means than Restore: a dump or a disk snapshot
-// does not say that it is one. Repeated before anything else has happened, it updates the time without
-// another event. Errors: NotFound if there is no ledger; Conflict while a program has it open, if that can be
-// known: on PostgreSQL not for a program behind a pooler that does not forward notifications.
-func NoteRestored(ctx context.Context, rawURL string, o Options) (r Restored, err error) {
-	x, err := Examine(ctx, rawURL)
-	switch {
-	case err != nil:
-		return r, err
-	case x.ID == "":
-		return r, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", location.Redact(rawURL))
-	}
-	open := isOpenSQLite
-	if x.Server != "" {
-		open = isOpenPostgres
-	}
-	inUse, err := open(ctx, rawURL)
-	switch {
-	case err != nil:
-		return r, err
-	case inUse:
-		return r, sandbox.Errorf(sandbox.Conflict,
-			"the ledger at %s is in use and was not changed: stop all its reconcilers first", location.Redact(rawURL))
-	}
-	s, err := Open(ctx, rawURL, o)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	r.LedgerID = s.ID()
-	return r, s.Write(ctx, func(tx *Tx) error {
-		r.At = tx.Now.Time()
-		return tx.noteRestored()
-	})
-}
-
-// noteRestored records that the ledger was replaced by other means than Restore, and emits the event unless
+// NoteRestored records that the ledger was replaced by other means than Restore, and emits the event unless
 // it is already the last one.
-func (tx *Tx) noteRestored() error {
+func (tx *Tx) NoteRestored() error {
 	var last sandbox.EventType
 	if err := tx.db.Raw("SELECT type FROM events ORDER BY id DESC LIMIT 1").Scan(&last).Error; err != nil {
 		return unavailable("reading the ledger's last event", err)
 	}
-	if err := activate(tx); err != nil || last == sandbox.EventRestored {
+	if err := tx.activate(); err != nil || last == sandbox.EventRestored {
 		return err
 	}
 	return tx.emitRestored(restored{})

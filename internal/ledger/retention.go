@@ -132,7 +132,7 @@ func (repo Retention) PurgeSandboxes(rows []Sandbox, objects func(*Exec) []strin
 	if err != nil {
 		return 0, err
 	}
-	if err := repo.tx.create(repo.tx.Retention().tombstones(rows, events, usage.costs)); err != nil {
+	if err := create(repo.tx, repo.tx.Retention().tombstones(rows, events, usage.costs)); err != nil {
 		return 0, err
 	}
 	if _, err := rowCount("purging sandboxes", repo.tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
@@ -250,7 +250,7 @@ func (repo Retention) PurgeEnvironments(before micro.Time, limit int) (int64, er
 		row := &rows[i]
 		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend, Labels: row.Spec.Labels}
 		row.Ended.Conditions, row.Pool.Error, row.PurgedAt = []string{}, "", repo.tx.Now
-		if err := repo.tx.save(row); err != nil {
+		if err := save(repo.tx, row); err != nil {
 			return 0, err
 		}
 	}

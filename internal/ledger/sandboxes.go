@@ -36,7 +36,7 @@ func (tx *Tx) CreateSandbox(s *Sandbox) error {
 			"sandbox id %s belonged to generation %d of lease %s and is never reused",
 			s.ID, old.Generation, old.Lease())
 	}
-	return tx.create(s)
+	return create(tx, s)
 }
 
 var saveEndings = bulk{
@@ -123,7 +123,7 @@ func (tx *Tx) Observed(ids []string) error {
 }
 
 // AddHold records a use that counts as activity until a time.
-func (tx *Tx) AddHold(h *Hold) error { return tx.create(h) }
+func (tx *Tx) AddHold(h *Hold) error { return create(tx, h) }
 
 // ExtendHolds extends the given holders' uses until a time.
 func (tx *Tx) ExtendHolds(holders []string, until micro.Time) error {

@@ -23,7 +23,7 @@ func (tx *Tx) AllSecrets() ([]EnvironmentSecret, error) {
 }
 
 // SaveSecret stores a secret, or its new value.
-func (tx *Tx) SaveSecret(s *EnvironmentSecret) error { return tx.save(s) }
+func (tx *Tx) SaveSecret(s *EnvironmentSecret) error { return save(tx, s) }
 
 // DeleteSecret removes a secret.
 func (tx *Tx) DeleteSecret(environmentID, name string) error {

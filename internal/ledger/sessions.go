@@ -127,11 +127,11 @@ func (repo Commands) SealedSessions() ([]Session, error) {
 }
 
 // CreateSession stores a new session.
-func (repo Commands) CreateSession(s *Session) error { return repo.tx.create(s) }
+func (repo Commands) CreateSession(s *Session) error { return create(repo.tx, s) }
 
 // SaveSession stores a changed session, and counts its recording.
 func (repo Commands) SaveSession(s *Session) error {
-	if err := repo.tx.save(s); err != nil || s.DroppedAt != 0 {
+	if err := save(repo.tx, s); err != nil || s.DroppedAt != 0 {
 		return err
 	}
 	counted := s.counted

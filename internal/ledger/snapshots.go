@@ -185,7 +185,7 @@ func (repo Snapshots) Publish(s *SavedSnapshot, deleteAt micro.Time) error {
 	if err := repo.tx.Snapshots().Remove(s.Key, deleteAt); err != nil {
 		return err
 	}
-	return repo.tx.create(s)
+	return create(repo.tx, s)
 }
 
 // Remove deletes the latest snapshot of a key, if any, and marks its object for deletion.

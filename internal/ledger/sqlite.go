@@ -23,7 +23,7 @@ const readers = 4
 
 // openSQLite opens an embedded ledger. The file and its directory are for the owner only,
 // because deliveries and events may name people.
-func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
+func openSQLite(ctx context.Context, u *url.URL, o rawOptions) (*rawStore, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -79,7 +79,7 @@ func openSQLite(ctx context.Context, u *url.URL, o Options) (*Store, error) {
 }
 
 // connectSQLite returns a store that is not running yet, on a ledger of this program's schema.
-func connectSQLite(ctx context.Context, path string, o Options) (s *Store, err error) {
+func connectSQLite(ctx context.Context, path string, o rawOptions) (s *rawStore, err error) {
 	err = sqlite.Locked(ctx, path, func() (err error) {
 		if err := prepare(ctx, path, o); err != nil {
 			return err
@@ -141,24 +141,6 @@ func openingSQLite(path string, err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "opening ledger %s: %w", path, err)
 }
 
-// isOpenSQLite reports whether any program has the file open: with the write-ahead log, each holds a lock on
-// it, and a reader in exclusive mode must be alone.
-func isOpenSQLite(ctx context.Context, rawURL string) (bool, error) {
-	u, err := location.Parse(rawURL)
-	if err != nil {
-		return false, err
-	}
-	db, err := sqlite.OpenFile(u.Path, url.Values{"_pragma": {"locking_mode(EXCLUSIVE)"}})
-	if err == nil {
-		_, err = db.ExecContext(ctx, "SELECT count(*) FROM ledgers")
-		err = errors.Join(err, db.Close())
-	}
-	if sqlite.IsBusy(err) {
-		return true, nil
-	}
-	return false, unavailable("checking whether the ledger is in use", err)
-}
-
 // sqliteDatabase holds what is specific to SQLite.
 type sqliteDatabase struct{ files sqlite.Files }
 
@@ -201,7 +183,7 @@ func (sqliteDatabase) snapshot() *sql.TxOptions { return nil }
 const versionQuery = "PRAGMA data_version"
 
 // startWatching opens a separate connection and records the current version.
-func (s *Store) startWatching(ctx context.Context, path string, poll time.Duration) error {
+func (s *rawStore) startWatching(ctx context.Context, path string, poll time.Duration) error {
 	pool, err := s.reads.DB()
 	if err != nil {
 		return err
@@ -221,7 +203,7 @@ func (s *Store) startWatching(ctx context.Context, path string, poll time.Durati
 
 // watchOtherProcesses forwards the commits of other processes to Changed. It also sees this process's own
 // commits again, which is harmless. It also watches the ledger's files.
-func (s *Store) watchOtherProcesses(conn *sql.Conn, last int64, path string, poll time.Duration) {
+func (s *rawStore) watchOtherProcesses(conn *sql.Conn, last int64, path string, poll time.Duration) {
 	defer s.wg.Done()
 	defer func() { _ = conn.Close() }()
 	tick := time.NewTicker(poll)

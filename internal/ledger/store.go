@@ -13,13 +13,12 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgres"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Options configure a store.
-type Options struct {
+// rawOptions configure a store.
+type rawOptions struct {
 	// Now is the clock. Nil means time.Now on SQLite, and on PostgreSQL the database's clock, which all
 	// replicas share.
 	Now func() time.Time
@@ -41,16 +40,20 @@ type Options struct {
 	Reserve int64
 	// Logger receives messages without a caller; nil discards them.
 	Logger *slog.Logger
+
+	// begin begins a transaction of the package above.
+	begin func(tx rawTx) rawSession
 }
 
-// Store is an open ledger. It is safe for concurrent use.
-type Store struct {
+// rawStore is an open ledger. It is safe for concurrent use.
+type rawStore struct {
 	id string
 	// process proves that this process lives, until leave; "" if there is no such proof.
 	process string
 	leave   func() error
 	now     func() time.Time
 	log     *slog.Logger
+	begin   func(tx rawTx) rawSession
 	db      database
 	writes  *gorm.DB // one connection
 	reads   *gorm.DB
@@ -90,11 +93,12 @@ type database interface {
 	fault(err error) Fault
 }
 
-// Open opens the ledger at a URL. It creates it or upgrades its schema if needed.
+// openRaw opens the ledger at a URL. begin makes a transaction of the package above, a type that embeds Tx. It creates it or upgrades its schema if needed.
 // "sqlite:///var/lib/sandbox/ledger.db" is a file, "postgres://user@host/database" a PostgreSQL database;
 // "?search_path=schema" separates several ledgers in one. Errors: Invalid for an unusable URL, Conflict for a
 // ledger of a newer program, Unavailable. No error contains the password.
-func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
+func openRaw(ctx context.Context, rawURL string, o rawOptions, begin func(tx rawTx) rawSession) (*rawStore, error) {
+	o.begin = begin
 	if o.Now == nil {
 		o.Boot, o.BootID = sinceBoot, thisBoot()
 	}
@@ -115,30 +119,30 @@ func Open(ctx context.Context, rawURL string, o Options) (*Store, error) {
 }
 
 // newStore returns a store that is not running yet.
-func newStore(db database, writes, reads *gorm.DB, o Options) *Store {
-	return &Store{
-		now: o.Now, clock: newClock(o), log: o.Logger, db: db, writes: writes, reads: reads,
+func newStore(db database, writes, reads *gorm.DB, o rawOptions) *rawStore {
+	return &rawStore{
+		now: o.Now, clock: newClock(o), log: o.Logger, begin: o.begin, db: db, writes: writes, reads: reads,
 		leave: func() error { return nil }, jobs: make(chan *job), stop: make(chan struct{}),
 		changed: make(chan struct{}), scheduled: make(chan struct{}),
 	}
 }
 
 // ID identifies the ledger. It never changes.
-func (s *Store) ID() string { return s.id }
+func (s *rawStore) ID() string { return s.id }
 
 // Now is the ledger's clock. It times everything in the ledger.
-func (s *Store) Now() time.Time { return s.now() }
+func (s *rawStore) Now() time.Time { return s.now() }
 
 // stepped reports whether the clock was stepped since the last write.
-func (s *Store) stepped() bool {
+func (s *rawStore) stepped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clock.stepped(micro.At(s.now()))
 }
 
-// Changed returns a channel that is closed at the next commit of this or another process: within Options.Poll
+// Changed returns a channel that is closed at the next commit of this or another process: within rawOptions.Poll
 // on SQLite, at once on PostgreSQL. Call it before you read what you wait for.
-func (s *Store) Changed() <-chan struct{} {
+func (s *rawStore) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
@@ -146,14 +150,14 @@ func (s *Store) Changed() <-chan struct{} {
 
 // Scheduled is Changed without this process's commits whose transactions all kept the schedule, see
 // Tx.KeepSchedule.
-func (s *Store) Scheduled() <-chan struct{} {
+func (s *rawStore) Scheduled() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.scheduled
 }
 
 // notify announces a commit. Of another process's commit nothing more is known.
-func (s *Store) notify(keptSchedule bool) {
+func (s *rawStore) notify(keptSchedule bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.changed)
@@ -165,7 +169,7 @@ func (s *Store) notify(keptSchedule bool) {
 }
 
 // Close closes the store after the current writes.
-func (s *Store) Close() error {
+func (s *rawStore) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -186,10 +190,10 @@ func closeDB(db *gorm.DB) error {
 	return pool.Close()
 }
 
-// Read runs fn in one snapshot of the ledger.
-func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
+// Read does work in one snapshot of the ledger.
+func (s *rawStore) Read(ctx context.Context, w Work) error {
 	if s.stepped() { // with the old clock's times, leases would seem to have ended
-		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
+		if err := s.Write(ctx, idle); err != nil {
 			return err
 		}
 	}
@@ -200,98 +204,20 @@ func (s *Store) Read(ctx context.Context, fn func(tx *Tx) error) error {
 		return unavailable("reading the ledger", db.Error)
 	}
 	defer db.Rollback()
-	err := fn(&Tx{db: db, Now: micro.At(s.now())})
+	err := w.Do(newSession(s.begin, rawTx{db: db, Now: micro.At(s.now())}))
 	s.note(err)
 	return err
 }
 
+// idle is work that changes nothing. Before it, a write deals with a step of the clock.
+var idle = workFunc(func(rawSession) error { return nil })
+
 // newClock returns the guard of a store's clock, nil if the clock never steps.
-func newClock(o Options) *clock {
+func newClock(o rawOptions) *clock {
 	if o.Boot == nil {
 		return nil
 	}
 	return &clock{boot: o.Boot, bootID: o.BootID}
-}
-
-// Tx is one transaction.
-type Tx struct {
-	db *gorm.DB
-	// Now is the transaction's time: everything in it happens at once.
-	Now micro.Time
-	// actor is the caller on whose behalf the transaction works.
-	actor sandbox.Actor
-	// events are appended together at the commit.
-	events []Event
-	// grown are sums of output that have grown.
-	grown []KeptSum
-	// changes are nil in a reading transaction.
-	changes changes
-	// updating are the sandboxes that Update is changing.
-	updating []string
-	// keepsSchedule is set by KeepSchedule.
-	keepsSchedule bool
-}
-
-// KeepSchedule declares that a Write makes no sandbox due earlier, so that the commit need not wake the
-// workers on due sandboxes. Commits of commands are by far the most frequent, and keep the schedule.
-func (tx *Tx) KeepSchedule() { tx.keepsSchedule = true }
-
-// ActFor sets the actor for the rest of the transaction. Initially it is the caller; a transaction may serve
-// several.
-func (tx *Tx) ActFor(a sandbox.Actor) { tx.actor = a }
-
-// first loads one row by a condition, nil if there is none.
-func first[T any](tx *Tx, query string, args ...any) (*T, error) {
-	row := new(T)
-	found := tx.db.Where(query, args...).Limit(1).Find(row)
-	if found.Error != nil {
-		return nil, unavailable("reading the ledger", found.Error)
-	}
-	if found.RowsAffected == 0 {
-		return nil, nil
-	}
-	return row, tx.know(row)
-}
-
-// find loads rows by a prepared query.
-func find[T any](q *gorm.DB) ([]T, error) {
-	var rows []T
-	if err := q.Find(&rows).Error; err != nil {
-		return nil, unavailable("reading the ledger", err)
-	}
-	return rows, nil
-}
-
-func (tx *Tx) create(row any) error {
-	return unavailable("writing to the ledger", tx.db.Create(row).Error)
-}
-
-// unavailable gives a database error a code. errors.Is still finds the cause.
-func unavailable(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, gorm.ErrDuplicatedKey) {
-		return sandbox.Errorf(sandbox.Conflict, "%s: the row exists already: %w", what, err)
-	}
-	if postgres.IsUnstorableText(err) {
-		return sandbox.Errorf(sandbox.Invalid,
-			"%s: a text contains a NUL character or is not UTF-8, which PostgreSQL cannot store: %w", what, err)
-	}
-	return sandbox.Errorf(sandbox.Unavailable,
-		"%s: %w (retry; if it persists, check the database, its disk and its permissions)", what, err)
-}
-
-// rowCount returns the number of changed rows.
-func rowCount(what string, res *gorm.DB) (int64, error) {
-	return res.RowsAffected, unavailable(what, res.Error)
-}
-
-func pageSize(limit int) int {
-	if limit <= 0 || limit > sandbox.MaxPage {
-		return sandbox.MaxPage
-	}
-	return limit
 }
 
 var errClosed = &sandbox.Error{Code: sandbox.Unavailable, Message: "the ledger is closed"}

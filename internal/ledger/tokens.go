@@ -57,10 +57,10 @@ func (repo Tokens) TokenByHash(hash []byte) (*Token, error) {
 }
 
 // CreateToken stores a new token.
-func (repo Tokens) CreateToken(t *Token) error { return repo.tx.create(t) }
+func (repo Tokens) CreateToken(t *Token) error { return create(repo.tx, t) }
 
 // SaveToken stores a changed token.
-func (repo Tokens) SaveToken(t *Token) error { return repo.tx.save(t) }
+func (repo Tokens) SaveToken(t *Token) error { return save(repo.tx, t) }
 
 // UseTokens records when tokens were used, by id.
 func (repo Tokens) UseTokens(used map[string]micro.Time) error {
@@ -87,7 +87,7 @@ func (repo Tokens) LoginByHash(hash []byte) (*Login, error) {
 }
 
 // CreateLogin stores a new log-in.
-func (repo Tokens) CreateLogin(l *Login) error { return repo.tx.create(l) }
+func (repo Tokens) CreateLogin(l *Login) error { return create(repo.tx, l) }
 
 // DeleteLogin removes the log-in whose id has the hash, if there is one.
 func (repo Tokens) DeleteLogin(hash []byte) error {

@@ -26,7 +26,7 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time
 			return nil
 		}
 		open.EndedAt = max(at, open.StartedAt, 1)
-		if err := repo.tx.save(open); err != nil {
+		if err := save(repo.tx, open); err != nil {
 			return err
 		}
 		at = open.EndedAt
@@ -54,7 +54,7 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time
 			return err
 		}
 	}
-	return repo.tx.create(next)
+	return create(repo.tx, next)
 }
 
 // beginsGeneration returns 1 unless the sandbox was already used in its current generation.
@@ -108,7 +108,7 @@ func (repo Accounting) addCPU(s *Sandbox, used micro.Span) error {
 		return err
 	}
 	open.CPU += used
-	return repo.tx.save(open)
+	return save(repo.tx, open)
 }
 
 // PeriodsOf returns the usage periods of the given sandboxes.

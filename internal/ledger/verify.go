@@ -16,7 +16,7 @@ import (
 // Verify reads every page of an embedded ledger. Damage that it finds becomes a Fault. Its time grows with
 // the ledger's size, but no writer waits. On PostgreSQL it does nothing: the server checks its pages. Errors:
 // Unavailable.
-func (s *Store) Verify(ctx context.Context) error {
+func (s *rawStore) Verify(ctx context.Context) error {
 	err := s.db.verify(ctx, s.reads)
 	s.note(err)
 	return err

@@ -66,7 +66,7 @@ func (repo Witnesses) FindBehind(instance string, found int64) (isNew bool, err 
 	if err := repo.tx.Witnesses().SaveWitness(&w); err != nil || !isNew {
 		return false, err
 	}
-	return true, repo.tx.noteRestored()
+	return true, repo.tx.NoteRestored()
 }
 
 // AcceptInstance accepts an instance that has the given number as the ledger's own, and issues a higher

@@ -16,14 +16,14 @@ const maxBatch = 256
 // job is one Write that waits for its commit.
 type job struct {
 	ctx  context.Context
-	fn   func(tx *Tx) error
+	work Work
 	done chan error
 }
 
-// Write runs fn in a transaction and returns once it is durable. If fn fails, its changes are undone and
-// Write returns its error. fn may outlast ctx only if it had started before.
-func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
-	j := &job{ctx: ctx, fn: fn, done: make(chan error, 1)}
+// Write does work in a transaction and returns once it is durable. If the work fails, its changes are undone and
+// Write returns its error. The work may outlast ctx only if it had started before.
+func (s *rawStore) Write(ctx context.Context, w Work) error {
+	j := &job{ctx: ctx, work: w, done: make(chan error, 1)}
 	select {
 	case s.jobs <- j:
 	case <-s.stop:
@@ -36,11 +36,11 @@ func (s *Store) Write(ctx context.Context, fn func(tx *Tx) error) error {
 }
 
 // startWriting starts the writer of a store.
-func (s *Store) startWriting(ctx context.Context) (*Store, error) {
+func (s *rawStore) startWriting(ctx context.Context) (*rawStore, error) {
 	s.wg.Add(1)
 	go s.writer()
 	if s.clock != nil { // it may have been stepped unnoticed
-		if err := s.Write(ctx, func(*Tx) error { return nil }); err != nil {
+		if err := s.Write(ctx, idle); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
@@ -48,7 +48,7 @@ func (s *Store) startWriting(ctx context.Context) (*Store, error) {
 }
 
 // writer commits jobs until the store is closed.
-func (s *Store) writer() {
+func (s *rawStore) writer() {
 	defer s.wg.Done()
 	for {
 		select {
@@ -61,7 +61,7 @@ func (s *Store) writer() {
 }
 
 // batch adds the waiting jobs to the first one.
-func (s *Store) batch(first *job) []*job {
+func (s *rawStore) batch(first *job) []*job {
 	jobs := []*job{first}
 	for len(jobs) < maxBatch {
 		select {
@@ -74,7 +74,7 @@ func (s *Store) batch(first *job) []*job {
 	return jobs
 }
 
-func (s *Store) commit(jobs []*job) {
+func (s *rawStore) commit(jobs []*job) {
 	results, kept, err := s.transact(jobs)
 	s.note(err)
 	for i, j := range jobs {
@@ -88,7 +88,7 @@ func (s *Store) commit(jobs []*job) {
 
 // transact runs jobs in one transaction. It returns the result of each, or the error that invalidates all,
 // and whether all kept the schedule.
-func (s *Store) transact(jobs []*job) (results []error, keptSchedule bool, err error) {
+func (s *rawStore) transact(jobs []*job) (results []error, keptSchedule bool, err error) {
 	results = make([]error, len(jobs))
 	if err := s.refusal(); err != nil {
 		return results, false, err
@@ -107,7 +107,8 @@ func (s *Store) transact(jobs []*job) (results []error, keptSchedule bool, err e
 	if err := first.checkProgram(); err != nil {
 		return results, false, err
 	}
-	tx := &Tx{db: db, Now: s.moment(first), changes: make(changes)}
+	session := newSession(s.begin, rawTx{db: db, Now: s.moment(first), changes: make(changes)})
+	tx := session.core()
 	seen, err := s.checkClock(tx)
 	if err != nil {
 		return results, false, err
@@ -131,7 +132,7 @@ func (s *Store) transact(jobs []*job) (results []error, keptSchedule bool, err e
 	if alone && results[0] != nil {
 		return results, false, nil // the transaction contains nothing else, so all of it is rolled back
 	}
-	if err := tx.flushEvents(); err != nil {
+	if err := session.Flush(); err != nil {
 		return results, false, err
 	}
 	if err := db.Commit().Error; err != nil {
@@ -142,7 +143,7 @@ func (s *Store) transact(jobs []*job) (results []error, keptSchedule bool, err e
 }
 
 // checkClock moves all times if the clock was stepped, and returns the state of the clock after the commit.
-func (s *Store) checkClock(tx *Tx) (clock, error) {
+func (s *rawStore) checkClock(tx *rawTx) (clock, error) {
 	if s.clock == nil {
 		return clock{}, nil
 	}
@@ -150,11 +151,11 @@ func (s *Store) checkClock(tx *Tx) (clock, error) {
 }
 
 // isStepped reports whether a transaction found the clock stepped and moved due times.
-func (s *Store) isStepped(seen clock) bool {
+func (s *rawStore) isStepped(seen clock) bool {
 	return s.clock != nil && (!s.clock.known || s.clock.steps != seen.steps)
 }
 
-func (s *Store) keepClock(seen clock) {
+func (s *rawStore) keepClock(seen clock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.clock != nil {
@@ -182,7 +183,7 @@ func (b begun) checkProgram() error {
 }
 
 // moment is the time of everything in a commit.
-func (s *Store) moment(b begun) micro.Time {
+func (s *rawStore) moment(b begun) micro.Time {
 	if b.Moment != 0 {
 		return b.Moment
 	}
@@ -191,53 +192,53 @@ func (s *Store) moment(b begun) micro.Time {
 
 // run makes a job's changes. Among other jobs, a failure rolls back only its own changes, otherwise the
 // transaction is no longer whole. Alone it needs no savepoint.
-func (j *job) run(tx *Tx, alone bool) (whole bool, err error) {
+func (j *job) run(tx *rawTx, alone bool) (whole bool, err error) {
 	if err := j.ctx.Err(); err != nil {
 		return true, sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
 	}
 	tx.actor, tx.keepsSchedule = sandbox.ActorOf(j.ctx), false
 	if alone {
-		return true, recovered(tx, j.fn)
+		return true, recovered(tx.session, j.work)
 	}
-	return savepoint(tx, "job", j.fn)
+	return savepoint(tx, "job", j.work)
 }
 
-// recovered runs fn and converts a panic to an error.
-func recovered(tx *Tx, fn func(tx *Tx) error) (err error) {
+// recovered does work and converts a panic to an error.
+func recovered(s rawSession, w Work) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = sandbox.Errorf(sandbox.Internal, "a ledger transaction panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return fn(tx)
+	return w.Do(s)
 }
 
-// Part runs fn so that a failure rolls back only the changes of fn, and is returned as refused. err is set if
+// doPart does work so that a failure rolls back only its own changes, and is returned as refused. err is set if
 // the transaction cannot continue: the caller must return it.
-func (tx *Tx) Part(fn func(tx *Tx) error) (refused, err error) {
-	whole, refused := savepoint(tx, "part", fn)
+func doPart(tx Handle, w Work) (refused, err error) {
+	whole, refused := savepoint(tx.core(), "part", w)
 	if !whole {
 		return nil, refused
 	}
 	return refused, nil
 }
 
-// savepoint runs fn so that a failure rolls back only its own changes. If the database has rolled back the
+// savepoint does work so that a failure rolls back only its own changes. If the database has rolled back the
 // whole transaction on its own, as SQLite does on a full disk, the transaction cannot continue: later
 // statements would be stored at once, one by one.
-func savepoint(tx *Tx, name string, fn func(tx *Tx) error) (whole bool, err error) {
+func savepoint(tx *rawTx, name string, w Work) (whole bool, err error) {
 	if err := tx.db.Exec("SAVEPOINT " + name).Error; err != nil {
 		return false, unavailable("writing to the ledger", err)
 	}
-	events := len(tx.events)
-	err = recovered(tx, fn)
+	pending := tx.session.Pending()
+	err = recovered(tx.session, w)
 	if err == nil {
 		err = unavailable("writing to the ledger", tx.db.Exec("RELEASE SAVEPOINT "+name).Error)
 	}
 	if err == nil {
 		return true, nil
 	}
-	tx.events = tx.events[:events]
+	tx.session.Drop(pending)
 	clear(tx.changes) // some of them are undone
 	undone := tx.db.Exec("ROLLBACK TO SAVEPOINT " + name).Error
 	if undone == nil {

@@ -54,7 +54,7 @@ func Locked(ctx context.Context, path string, fn func() error) error {
 
 // Files are the files that an open ledger writes to.
 type Files struct {
-	Path string // of the ledger itself
+	Path string        // of the ledger itself
 	was  []fs.FileInfo // by part
 }
 
