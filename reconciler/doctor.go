@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -237,7 +237,7 @@ func answers(ctx context.Context, c Config) bool {
 }
 
 func (d *doctor) ledger(ctx context.Context) {
-	x, err := ledger.Examine(ctx, d.LedgerURL)
+	x, err := storage.Examine(ctx, d.LedgerURL)
 	if err != nil {
 		d.fail("ledger", err, "")
 		return
@@ -276,7 +276,7 @@ func (d *doctor) ledger(ctx context.Context) {
 
 // pages checks the ledger for damage.
 func (d *doctor) pages(ctx context.Context) {
-	switch err := ledger.Verify(ctx, d.LedgerURL); {
+	switch err := storage.Verify(ctx, d.LedgerURL); {
 	case err == nil:
 		d.say("ledger pages", VerdictOK, "intact", "")
 	case ctx.Err() != nil:

@@ -20,9 +20,11 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/backup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -130,10 +132,10 @@ func furnish(t *testing.T, c backup.Config) {
 // wantFurnished checks that a place has what furnish puts there.
 func wantFurnished(t *testing.T, c backup.Config) {
 	t.Helper()
-	x, err := ledger.Examine(t.Context(), c.LedgerURL)
+	x, err := storage.Examine(t.Context(), c.LedgerURL)
 	must(t, err)
 	again := filepath.Join(t.TempDir(), "again")
-	info, err := ledger.Backup(t.Context(), c.LedgerURL, again, ledger.Options{})
+	info, err := backupfile.Take(t.Context(), c.LedgerURL, again, ledger.Options{})
 	must(t, err)
 	if info.Environments != 1 || info.LedgerID != x.ID || len(info.Objects) != 2 || len(info.Sealed) != 1 {
 		t.Fatalf("the ledger holds %+v", info)
@@ -427,7 +429,7 @@ func TestALedgerAloneIsABackup(t *testing.T) {
 	t.Parallel()
 	from, file := place(t, sqliteURL(t), directory(t)), filepath.Join(t.TempDir(), "backup")
 	furnish(t, from)
-	_, err := ledger.Backup(t.Context(), from.LedgerURL, file, ledger.Options{})
+	_, err := backupfile.Take(t.Context(), from.LedgerURL, file, ledger.Options{})
 	must(t, err)
 	from.LedgerURL = sqliteURL(t)
 	r, isRestored, err := backup.Restore(t.Context(), file, from, false)

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -63,7 +64,7 @@ func (repo Commands) Agents(f sandbox.AgentFilter) ([]Agent, error) {
 		Joins("JOIN sandboxes ON sandboxes.id = processes.sandbox_id").
 		Where("port <> 0 AND sandboxes.desired = 'present' AND sandboxes.expires_at > ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM leases WHERE leases.id = sandboxes.lease_id AND leases.sandbox_id = sandboxes.id)").
-		Order("processes.lease_id, processes.name").Limit(pageSize(f.Limit))
+		Order("processes.lease_id, processes.name").Limit(storage.PageSize(f.Limit))
 	if f.EnvironmentID != "" {
 		q = q.Where("sandboxes.environment_id = ?", f.EnvironmentID)
 	}
@@ -82,5 +83,5 @@ func (repo Commands) Agents(f sandbox.AgentFilter) ([]Agent, error) {
 		q = q.Where("processes.lease_id > ? OR processes.lease_id = ? AND processes.name > ?", lease, lease, name)
 	}
 	var rows []Agent
-	return rows, unavailable("reading agents", q.Scan(&rows).Error)
+	return rows, storage.Error("reading agents", q.Scan(&rows).Error)
 }

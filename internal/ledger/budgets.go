@@ -2,12 +2,14 @@ package ledger
 
 import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // BudgetEnvironments returns the environments that have a budget and are not destroyed.
 func (repo Accounting) BudgetEnvironments() ([]Environment, error) {
-	return find[Environment](repo.tx.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`, sandbox.EnvironmentDestroyed).
+	return storage.Find[Environment](repo.tx.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`,
+		sandbox.EnvironmentDestroyed).
 		Order("id"))
 }
 
@@ -17,13 +19,13 @@ func (repo Accounting) ThresholdsReached(environmentID, month string, monthly sa
 	err := repo.tx.db.Model(&BudgetThreshold{}).
 		Where("environment_id = ? AND month = ? AND monthly = ?", environmentID, month, monthly).
 		Pluck("percent", &percents).Error
-	return percents, unavailable("reading budgets", err)
+	return percents, storage.Error("reading budgets", err)
 }
 
 // KeepThreshold records that a threshold has an event.
 func (repo Accounting) KeepThreshold(t BudgetThreshold) error {
 	t.ReachedAt = repo.tx.Now
-	return create(repo.tx, &t)
+	return storage.Create(repo.tx, &t)
 }
 
 // TimeLeft is the total remaining time of leases of one size.
@@ -46,5 +48,5 @@ func (repo Accounting) TimeLeft(environmentID string, until micro.Time) (list []
 			AND desired = 'present') AS leased
 		WHERE ends > ? GROUP BY backend, memory_mb, cpu_millis, disk_mb`,
 		until, until, repo.tx.Now, repo.tx.Now, repo.tx.Now, repo.tx.Now, environmentID, repo.tx.Now).Scan(&list).Error
-	return list, unavailable("reading how long leases may live", err)
+	return list, storage.Error("reading how long leases may live", err)
 }

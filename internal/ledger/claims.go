@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -47,7 +48,7 @@ func (s *Store) FreeClaims(ctx context.Context) (freed int64, err error) {
 	err = s.Write(ctx, func(tx *Tx) error {
 		freed = 0
 		for _, p := range dead {
-			n, err := rowCount("freeing claims", tx.db.Model(&Sandbox{}).
+			n, err := storage.RowCount("freeing claims", tx.db.Model(&Sandbox{}).
 				Where("phase <> 'gone' AND claimed_until > ? AND claimed_until <= ? AND substr(claim, 1, ?) = ?", tx.Now, seen,
 					len(p)+1, p+claimSeparator).
 				Update("claimed_until", tx.Now))
@@ -66,7 +67,7 @@ func (tx *Tx) claimants() (processes []string, until micro.Time, err error) {
 	var rows []Sandbox
 	err = tx.db.Select("claim", "claimed_until").Where("phase <> 'gone' AND claimed_until > ?", tx.Now).Find(&rows).Error
 	if err != nil {
-		return nil, 0, unavailable("looking for claims", err)
+		return nil, 0, storage.Error("looking for claims", err)
 	}
 	for _, s := range rows {
 		until = max(until, s.Claim.Until)

@@ -4,6 +4,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -34,7 +35,7 @@ func (tx *Tx) moveClock(step micro.Span) error {
 			set[column] = gorm.Expr("CASE WHEN "+column+" = 0 THEN 0 ELSE "+column+" + ? END", int64(step))
 		}
 		if err := tx.db.Table(m.table).Where(m.where).Updates(set).Error; err != nil {
-			return unavailable("moving "+m.table+" by a step of the clock", err)
+			return storage.Error("moving "+m.table+" by a step of the clock", err)
 		}
 	}
 	return tx.append(&Event{Type: sandbox.EventClockStepped}, clockStep{Seconds: step.Duration().D().Seconds()})

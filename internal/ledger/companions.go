@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -104,6 +105,6 @@ func (s *Sandbox) CompanionStatuses() (list []sandbox.CompanionStatus) {
 
 // SandboxesWithCompanions returns the leased sandboxes of an instance that are awake, wanted and have companions.
 func (tx *Tx) SandboxesWithCompanions(instance string) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Where("instance = ? AND phase = 'awake' AND phase <> 'gone' AND desired = 'present' "+
-		"AND lease_id IS NOT NULL AND companion_memory_mb > 0", instance).Order("id"))
+	return storage.Find[Sandbox](tx.db.Where("instance = ? AND phase = 'awake' AND phase <> 'gone' "+
+		"AND desired = 'present' AND lease_id IS NOT NULL AND companion_memory_mb > 0", instance).Order("id"))
 }

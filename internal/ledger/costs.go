@@ -7,33 +7,34 @@ import (
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // UnrolledPeriods returns the usage periods that cost_days does not count yet: open ones, and those that
 // ended since the last roll-up.
 func (repo Accounting) UnrolledPeriods() ([]UsagePeriod, error) {
-	return find[UsagePeriod](repo.tx.db.Where("rolled_at = 0")) // few, with a separate index
+	return storage.Find[UsagePeriod](repo.tx.db.Where("rolled_at = 0")) // few, with a separate index
 }
 
 // UnrolledUse is UnrolledPeriods for one environment, with only the columns for costs: every acquire checks
 // budgets.
 func (repo Accounting) UnrolledUse(environmentID string) ([]UsagePeriod, error) {
-	return find[UsagePeriod](repo.tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state",
+	return storage.Find[UsagePeriod](repo.tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state",
 		"started_at", "ended_at", "cpu").
 		Where("rolled_at = 0 AND environment_id = ?", environmentID))
 }
 
 // RolledPeriods returns the usage periods counted in cost_days that overlap [from, to).
 func (repo Accounting) RolledPeriods(from, to micro.Time) ([]UsagePeriod, error) {
-	return find[UsagePeriod](repo.tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
+	return storage.Find[UsagePeriod](repo.tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
 }
 
 // DetailSince returns the start of the retained usage periods; earlier usage is kept by day.
 func (repo Accounting) DetailSince() (micro.Time, error) {
 	var since micro.Time
 	err := repo.tx.db.Table("ledgers").Select("detail_since").Scan(&since).Error
-	return since, unavailable("reading the ledger", err)
+	return since, storage.Error("reading the ledger", err)
 }
 
 // TakeUnrolled marks up to limit ended usage periods as counted in cost_days, and returns them. The caller
@@ -43,7 +44,7 @@ func (repo Accounting) TakeUnrolled(limit int) ([]UsagePeriod, error) {
 	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = ? WHERE rolled_at = 0 AND ended_at <> 0
 		AND id IN (SELECT id FROM usage_periods WHERE rolled_at = 0 AND ended_at <> 0 LIMIT ?)
 		RETURNING *`, repo.tx.Now, limit).Scan(&rows).Error
-	return rows, unavailable("counting usage", err)
+	return rows, storage.Error("counting usage", err)
 }
 
 // costDayBatch limits the variables of one INSERT.
@@ -68,7 +69,7 @@ func (repo Accounting) AddCostDays(days []CostDay, books []AccountDay) error {
 			DoUpdates: clause.AssignmentColumns([]string{"price_book_id", "begun_at"}),
 		}).CreateInBatches(books, costDayBatch).Error
 	}
-	return unavailable("counting usage", err)
+	return storage.Error("counting usage", err)
 }
 
 // usageColumns are the columns of Usage, in the order of usageFields.
@@ -112,7 +113,7 @@ func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsa
 	}
 	rows, err := db.Rows()
 	if err != nil {
-		return unavailable("reading costs", err)
+		return storage.Error("reading costs", err)
 	}
 	defer func() { _ = rows.Close() }() // Err reports all errors
 	var u LeaseUsage
@@ -121,11 +122,11 @@ func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsa
 	}, usageFields(&u.Usage)...)
 	for rows.Next() {
 		if err := rows.Scan(fields...); err != nil {
-			return unavailable("reading costs", err)
+			return storage.Error("reading costs", err)
 		}
 		add(u)
 	}
-	return unavailable("reading costs", rows.Err())
+	return storage.Error("reading costs", rows.Err())
 }
 
 // monthOf returns the name of a day's month.
@@ -140,5 +141,5 @@ func (repo Accounting) AccountDays(from, to string) ([]AccountDay, error) {
 	if to != "" {
 		db = db.Where("day < ?", to)
 	}
-	return find[AccountDay](db)
+	return storage.Find[AccountDay](db)
 }

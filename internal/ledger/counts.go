@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,7 +22,7 @@ func (tx *Tx) CountSandboxes() (list []SandboxCount, err error) {
 	err = tx.db.Model(&Sandbox{}).Select("backend, phase, lease_id IS NULL AS pooled, count(*) AS n").
 		Where("phase <> 'gone'").
 		Group("backend, phase, lease_id IS NULL").Scan(&list).Error
-	return list, unavailable("counting sandboxes", err)
+	return list, storage.Error("counting sandboxes", err)
 }
 
 // OldestEnded returns, for each backend, the end of the oldest ended lease whose sandbox is not gone yet. It
@@ -38,7 +39,7 @@ func (tx *Tx) OldestEnded() (map[sandbox.Backend]micro.Time, error) {
 	for _, r := range rows {
 		oldest[r.Backend] = r.Oldest
 	}
-	return oldest, unavailable("looking for sandboxes to remove", err)
+	return oldest, storage.Error("looking for sandboxes to remove", err)
 }
 
 // CountFindings counts open drift findings.
@@ -53,13 +54,13 @@ func (tx *Tx) CountFindings() (map[sandbox.DriftKind]int64, error) {
 	for _, r := range rows {
 		counts[r.Kind] = r.N
 	}
-	return counts, unavailable("counting findings", err)
+	return counts, storage.Error("counting findings", err)
 }
 
 // CountLeases counts the leases of environments by sandbox state, without those that are gone.
 func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts, error) {
 	counts := make(map[string]sandbox.LeaseCounts, len(environments))
-	for some := range slices.Chunk(environments, maxVariables) {
+	for some := range slices.Chunk(environments, storage.MaxVariables) {
 		var rows []struct {
 			EnvironmentID string
 			Stands        sandbox.SandboxState
@@ -69,7 +70,7 @@ func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts
 			Where("phase <> 'gone' AND lease_id IS NOT NULL AND environment_id IN ?", some).
 			Group("environment_id, stands").Scan(&rows).Error
 		if err != nil {
-			return nil, unavailable("counting leases", err)
+			return nil, storage.Error("counting leases", err)
 		}
 		for _, r := range rows {
 			c := counts[r.EnvironmentID]
@@ -96,7 +97,7 @@ func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts
 // CountFindingsOf counts the open drift findings about environments.
 func (tx *Tx) CountFindingsOf(environments []string) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	for some := range slices.Chunk(environments, maxVariables) {
+	for some := range slices.Chunk(environments, storage.MaxVariables) {
 		var rows []struct {
 			EnvironmentID string
 			N             int64
@@ -104,7 +105,7 @@ func (tx *Tx) CountFindingsOf(environments []string) (map[string]int64, error) {
 		err := tx.db.Model(&DriftFinding{}).Select("environment_id, count(*) AS n").
 			Where("resolved_at = 0 AND environment_id IN ?", some).Group("environment_id").Scan(&rows).Error
 		if err != nil {
-			return nil, unavailable("counting findings", err)
+			return nil, storage.Error("counting findings", err)
 		}
 		for _, r := range rows {
 			counts[r.EnvironmentID] = r.N

@@ -4,14 +4,15 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Deliveries returns the stored ones of the given deliveries, by id.
 func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
 	known := make(map[string]Delivery)
-	for some := range slices.Chunk(ids, maxVariables) {
-		rows, err := find[Delivery](tx.db.Where("id IN ?", some))
+	for some := range slices.Chunk(ids, storage.MaxVariables) {
+		rows, err := storage.Find[Delivery](tx.db.Where("id IN ?", some))
 		if err != nil {
 			return nil, err
 		}
@@ -22,13 +23,13 @@ func (tx *Tx) Deliveries(ids []string) (map[string]Delivery, error) {
 	return known, nil
 }
 
-var createDeliveries = insertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
-	"agent_did", "generation", "occurred_at", "status", "matched", "did_you_mean").onlyNew()
+var createDeliveries = storage.InsertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
+	"agent_did", "generation", "occurred_at", "status", "matched", "did_you_mean").OnlyNew()
 
 // CreateDeliveries stores deliveries and reports whether all their ids are new. The caller has already looked
 // for the ids: one that is not new was stored by another process meanwhile.
 func (tx *Tx) CreateDeliveries(rows []Delivery) (bool, error) {
-	n, err := bulkExec(tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
+	n, err := storage.BulkExec(tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
 		return append(list, d.ID, int64(d.ReceivedAt), d.Source, d.Body, d.Type, d.EnvironmentID,
 			d.AgentDID, d.Generation, int64(d.OccurredAt), string(d.Status), int64(d.Matched), d.DidYouMean)
 	})
@@ -54,7 +55,7 @@ func (tx *Tx) DeliveriesBy(f sandbox.DeliveryFilter) ([]Delivery, error) {
 	if f.Before != "" {
 		q = q.Where("(received_at, id) < (SELECT received_at, id FROM deliveries AS d WHERE d.id = ?)", f.Before)
 	}
-	return find[Delivery](q)
+	return storage.Find[Delivery](q)
 }
 
 // Domain converts the delivery to the domain type.
@@ -86,5 +87,5 @@ func (tx *Tx) LastDeliveries() (map[string]micro.Time, error) {
 	for _, r := range rows {
 		last[r.Source] = r.At
 	}
-	return last, unavailable("reading deliveries", err)
+	return last, storage.Error("reading deliveries", err)
 }

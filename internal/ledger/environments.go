@@ -3,19 +3,20 @@ package ledger
 import (
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Environment returns an environment, nil if it does not exist.
 func (tx *Tx) Environment(id string) (*Environment, error) {
-	return first[Environment](tx, "id = ?", id)
+	return storage.First[Environment](tx, "id = ?", id)
 }
 
 // EnvironmentsOf returns the existing ones of the given environments, by id.
 func (tx *Tx) EnvironmentsOf(ids []string) (map[string]*Environment, error) {
 	known := make(map[string]*Environment)
-	for some := range slices.Chunk(ids, maxVariables) {
-		rows, err := find[Environment](tx.db.Where("id IN ?", some))
+	for some := range slices.Chunk(ids, storage.MaxVariables) {
+		rows, err := storage.Find[Environment](tx.db.Where("id IN ?", some))
 		if err != nil {
 			return nil, err
 		}
@@ -28,14 +29,14 @@ func (tx *Tx) EnvironmentsOf(ids []string) (map[string]*Environment, error) {
 
 // Environments returns all environments that are not destroyed, by id.
 func (tx *Tx) Environments() ([]Environment, error) {
-	return find[Environment](tx.db.Where("status <> ?", sandbox.EnvironmentDestroyed).Order("id"))
+	return storage.Find[Environment](tx.db.Where("status <> ?", sandbox.EnvironmentDestroyed).Order("id"))
 }
 
 // CreateEnvironment stores a new environment.
-func (tx *Tx) CreateEnvironment(e *Environment) error { return create(tx, e) }
+func (tx *Tx) CreateEnvironment(e *Environment) error { return storage.Create(tx, e) }
 
 // ReplaceEnvironment stores the next life of an environment that was destroyed or never created.
 func (tx *Tx) ReplaceEnvironment(e *Environment) error {
 	e.UpdatedAt = tx.Now
-	return save(tx, e)
+	return storage.Save(tx, e)
 }

@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -132,7 +133,9 @@ func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 }
 
 // Exec returns a command, nil if it does not exist.
-func (repo Commands) Exec(id string) (*Exec, error) { return first[Exec](repo.tx, "id = ?", id) }
+func (repo Commands) Exec(id string) (*Exec, error) {
+	return storage.First[Exec](repo.tx, "id = ?", id)
+}
 
 // CreateExec stores a new command. Errors: Conflict for an id that was ever used.
 func (repo Commands) CreateExec(x *Exec) error {
@@ -142,19 +145,19 @@ func (repo Commands) CreateExec(x *Exec) error {
 			"FROM retired_execs WHERE id = @id)",
 			map[string]any{"id": x.ID}).Scan(&used).Error
 		if err != nil {
-			return unavailable("looking for a command", err)
+			return storage.Error("looking for a command", err)
 		}
 		if used > 0 {
 			return sandbox.Errorf(sandbox.Conflict, "the id %s was already used for another command: "+
 				"choose another id", x.ID).WithReason(sandbox.ReasonOtherSettings)
 		}
 	}
-	return create(repo.tx, x)
+	return storage.Create(repo.tx, x)
 }
 
 // SaveExec stores a changed command, and counts the kept output of an ended one.
 func (repo Commands) SaveExec(x *Exec) error {
-	if err := save(repo.tx, x); err != nil {
+	if err := storage.Save(repo.tx, x); err != nil {
 		return err
 	}
 	counted := x.counted
@@ -166,7 +169,7 @@ func (repo Commands) SaveExec(x *Exec) error {
 // ListExecs returns the commands of a lease, newest first, without their output.
 func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
 	q := repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("lease_id = ?", f.LeaseID).
-		Order("generation DESC, sequence DESC").Limit(pageSize(f.Limit))
+		Order("generation DESC, sequence DESC").Limit(storage.PageSize(f.Limit))
 	if f.State != "" {
 		q = q.Where("state = ?", f.State)
 	}
@@ -181,26 +184,26 @@ func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
 		}
 		q = q.Where("(generation, sequence) < (?, ?)", last.Generation, last.Sequence)
 	}
-	return find[Exec](q)
+	return storage.Find[Exec](q)
 }
 
 // ExtendExecs extends the given holders' right to follow their commands until a time.
 func (repo Commands) ExtendExecs(holders []string, until micro.Time) error {
-	_, err := rowCount("extending commands",
+	_, err := storage.RowCount("extending commands",
 		repo.tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
 	return err
 }
 
 // RunningExecs returns the running commands of a sandbox.
 func (repo Commands) RunningExecs(sandboxID string) ([]Exec, error) {
-	return find[Exec](repo.tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
+	return storage.Find[Exec](repo.tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
 }
 
 // OrphanedExecs returns running commands without a follower, longest first, whose sandbox is on one of the
 // given instances or will be removed. It skips those of a sandbox that is being created: they belong to its
 // creator.
 func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
-	return find[Exec](repo.tx.db.Where("state = 'running' AND held_until <= ?", repo.tx.Now).
+	return storage.Find[Exec](repo.tx.db.Where("state = 'running' AND held_until <= ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR phase <> "+
 			"'pending' AND instance IN ?))", instances).
 		Order("held_until").Limit(limit))
@@ -209,7 +212,7 @@ func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error
 // purgeExecs removes the commands of purged sandboxes, marks their output for deletion, and keeps the ids
 // that callers chose.
 func (repo Commands) purgeExecs(sandboxIDs []string, objects func(*Exec) []string) error {
-	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
+	rows, err := storage.Find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -217,7 +220,7 @@ func (repo Commands) purgeExecs(sandboxIDs []string, objects func(*Exec) []strin
 		x := &rows[i]
 		if x.Named {
 			if err := repo.tx.db.Exec("INSERT INTO retired_execs (id) VALUES (?)", x.ID).Error; err != nil {
-				return unavailable("purging commands", err)
+				return storage.Error("purging commands", err)
 			}
 		}
 		for _, object := range objects(x) {
@@ -226,7 +229,7 @@ func (repo Commands) purgeExecs(sandboxIDs []string, objects func(*Exec) []strin
 			}
 		}
 	}
-	_, err = rowCount("purging commands", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
+	_, err = storage.RowCount("purging commands", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
 	return err
 }
 
@@ -237,7 +240,7 @@ func (repo Commands) NextOrphan() (micro.Time, error) {
 	err := repo.tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).
 		Pluck("held_until", &first).Error
 	if err != nil || len(first) == 0 {
-		return micro.Never, unavailable("looking for commands", err)
+		return micro.Never, storage.Error("looking for commands", err)
 	}
 	return first[0], nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -66,7 +67,7 @@ func (repo Commands) KeptWorkspace(sandboxID string, form sandbox.WorkspaceForm)
 }
 
 func (repo Commands) keptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (*KeptOutput, error) {
-	return first[KeptOutput](repo.tx, "sandbox_id = ? AND kind = ? AND id = ?", sandboxID, keptExec,
+	return storage.First[KeptOutput](repo.tx, "sandbox_id = ? AND kind = ? AND id = ?", sandboxID, keptExec,
 		keptWorkspace+string(form))
 }
 
@@ -90,7 +91,7 @@ func (repo Commands) KeepWorkspace(s *Sandbox, form sandbox.WorkspaceForm, bytes
 
 // KeptSum returns how much is kept, zero if there is no row.
 func (repo Commands) KeptSum(scope KeptScope, id string) (KeptSum, error) {
-	row, err := first[KeptSum](repo.tx, "scope = ? AND id = ?", scope, id)
+	row, err := storage.First[KeptSum](repo.tx, "scope = ? AND id = ?", scope, id)
 	if err != nil || row == nil {
 		return KeptSum{Scope: scope, ID: id}, err
 	}
@@ -106,7 +107,7 @@ func (repo Commands) GrownSums() []KeptSum {
 
 // KeptBeyond returns a sum above a number of bytes, nil if there is none.
 func (repo Commands) KeptBeyond(scope KeptScope, bytes int64) (*KeptSum, error) {
-	return first[KeptSum](repo.tx, "scope = ? AND bytes > ?", scope, bytes)
+	return storage.First[KeptSum](repo.tx, "scope = ? AND bytes > ?", scope, bytes)
 }
 
 // countKept counts the kept output of a command or session beyond the already counted bytes. It never
@@ -123,7 +124,7 @@ func (repo Commands) countKept(k *KeptOutput, counted int64) (err error) {
 		ON CONFLICT (sandbox_id, kind, id) DO UPDATE SET kept_at = excluded.kept_at, bytes = excluded.bytes`,
 		k.SandboxID, k.Kind, k.ID, k.LeaseID, k.EnvironmentID, repo.tx.Now, k.Bytes).Error
 	if err != nil {
-		return unavailable("counting the output that is kept", err)
+		return storage.Error("counting the output that is kept", err)
 	}
 	records := int64(0)
 	if counted == 0 {
@@ -139,9 +140,9 @@ func (repo Commands) resizeKept(k *KeptOutput, bytes int64) error {
 	var err error
 	if bytes == 0 {
 		records = -1
-		_, err = rowCount("no longer counting output", repo.tx.db.Delete(k))
+		_, err = storage.RowCount("no longer counting output", repo.tx.db.Delete(k))
 	} else {
-		err = save(repo.tx, k)
+		err = storage.Save(repo.tx, k)
 	}
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (repo Commands) addKept(k *KeptOutput, bytes, records int64) error {
 		err = repo.tx.db.Exec("DELETE FROM kept_sums WHERE (scope = ? AND id = ? OR scope = ? AND id = ?) AND records = 0",
 			KeptOfLease, k.LeaseID, KeptOfEnvironment, k.EnvironmentID).Error
 	}
-	return unavailable("counting the output that is kept", err)
+	return storage.Error("counting the output that is kept", err)
 }
 
 // DropKept drops the oldest output of a lease, an environment or the ledger until it keeps at most a number
@@ -193,7 +194,7 @@ func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int
 	case KeptOfEnvironment:
 		oldest = oldest.Where("environment_id = ?", id)
 	}
-	rows, err := find[KeptOutput](oldest)
+	rows, err := storage.Find[KeptOutput](oldest)
 	left := sum.Bytes
 	for i := range rows {
 		if err != nil || left <= bytes {
@@ -235,12 +236,12 @@ func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string,
 	}
 	err = repo.tx.db.Exec("UPDATE kept_sums SET dropped_bytes = dropped_bytes + ?, dropped_records = dropped_records + "+
 		"? WHERE scope = ?", was-left, records, KeptOfLedger).Error
-	return was - left, left == 0, unavailable("counting the output that is dropped", err)
+	return was - left, left == 0, storage.Error("counting the output that is dropped", err)
 }
 
 // dropOutput drops a command's kept output.
 func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt micro.Time) error {
-	rows, err := find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
+	rows, err := storage.Find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
@@ -249,9 +250,10 @@ func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, del
 			return err
 		}
 	}
-	_, err = rowCount("dropping output", repo.tx.db.Model(&Exec{}).Where("id = ?", k.ID).UpdateColumns(map[string]any{
-		"stdout_kept": 0, "stdout_inline": nil, "stderr_kept": 0, "stderr_inline": nil, "dropped_at": repo.tx.Now,
-	}))
+	_, err = storage.RowCount("dropping output", repo.tx.db.Model(&Exec{}).Where("id = ?", k.ID).
+		UpdateColumns(map[string]any{
+			"stdout_kept": 0, "stdout_inline": nil, "stderr_kept": 0, "stderr_inline": nil, "dropped_at": repo.tx.Now,
+		}))
 	return err
 }
 
@@ -261,7 +263,7 @@ const dropEvents = 500
 // dropRecording drops the start of a session's recording, and returns how many bytes are left. After that the
 // recording cannot be read.
 func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
-	_, err = rowCount("dropping a recording",
+	_, err = storage.RowCount("dropping a recording",
 		repo.tx.db.Model(&Session{}).Where("sandbox_id = ? AND id = ? AND dropped_at = 0", k.SandboxID, k.ID).
 			UpdateColumn("dropped_at", repo.tx.Now))
 	if err != nil {
@@ -273,7 +275,7 @@ func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
 	err = repo.tx.db.Raw("DELETE FROM session_events WHERE sandbox_id = ? AND session_id = ? AND sequence IN (?) "+
 		"RETURNING length(data)", k.SandboxID, k.ID, oldest).Scan(&removed).Error
 	if err != nil || len(removed) < dropEvents {
-		return 0, unavailable("dropping a recording", err)
+		return 0, storage.Error("dropping a recording", err)
 	}
 	left = k.Bytes
 	for _, n := range removed {
@@ -284,7 +286,7 @@ func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
 
 // forgetKept stops counting the kept output of purged sandboxes, and marks their workspaces for deletion.
 func (repo Commands) forgetKept(sandboxIDs []string) error {
-	workspaces, err := find[KeptOutput](repo.tx.db.Where("kind = ? AND id LIKE ? AND sandbox_id IN ?",
+	workspaces, err := storage.Find[KeptOutput](repo.tx.db.Where("kind = ? AND id LIKE ? AND sandbox_id IN ?",
 		keptExec, keptWorkspace+"%", sandboxIDs))
 	for i := 0; i < len(workspaces) && err == nil; i++ {
 		err = repo.tx.Snapshots().MarkForDeletion(workspaces[i].workspaceObject(), repo.tx.Now)
@@ -299,9 +301,9 @@ func (repo Commands) forgetKept(sandboxIDs []string) error {
 	err = repo.tx.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
 		Where("sandbox_id IN ?", sandboxIDs).Group("lease_id, environment_id").Scan(&sums).Error
 	if err != nil {
-		return unavailable("counting the output of purged sandboxes", err)
+		return storage.Error("counting the output of purged sandboxes", err)
 	}
-	if _, err := rowCount("no longer counting output",
+	if _, err := storage.RowCount("no longer counting output",
 		repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&KeptOutput{})); err != nil {
 		return err
 	}

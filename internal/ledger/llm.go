@@ -4,6 +4,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -107,7 +108,7 @@ func (c LLMCursor) Position() sandbox.GatewayPosition {
 
 // Cursor returns how far the journal of an environment's gateway is recorded; the zero position if nothing is.
 func (repo LLM) Cursor(instance, environmentID string) (LLMCursor, error) {
-	c, err := first[LLMCursor](repo.tx, "instance = ? AND environment_id = ?", instance, environmentID)
+	c, err := storage.First[LLMCursor](repo.tx, "instance = ? AND environment_id = ?", instance, environmentID)
 	if err != nil || c == nil {
 		return LLMCursor{Instance: instance, EnvironmentID: environmentID}, err
 	}
@@ -115,31 +116,32 @@ func (repo LLM) Cursor(instance, environmentID string) (LLMCursor, error) {
 }
 
 // SaveCursor stores how far it is recorded.
-func (repo LLM) SaveCursor(c LLMCursor) error { return save(repo.tx, &c) }
+func (repo LLM) SaveCursor(c LLMCursor) error { return storage.Save(repo.tx, &c) }
 
 // ForgetCursors forgets how far the journals of an environment are recorded, once they are removed.
 func (repo LLM) ForgetCursors(environmentID string) error {
 	err := repo.tx.db.Where("environment_id = ?", environmentID).Delete(&LLMCursor{}).Error
-	return unavailable("writing to the ledger", err)
+	return storage.Error("writing to the ledger", err)
 }
 
 // Begin makes sure that an environment that gets LLM routes has a cursor, as long as its gateway exists.
 func (repo LLM) Begin(instance, environmentID string) error {
 	err := repo.tx.db.Clauses(clause.OnConflict{DoNothing: true}).
 		Create(&LLMCursor{Instance: instance, EnvironmentID: environmentID}).Error
-	return unavailable("writing to the ledger", err)
+	return storage.Error("writing to the ledger", err)
 }
 
 // Brokered returns the environments of an instance that have LLM routes, or had them: the gateway of such a one may
 // have calls that are not recorded yet.
 func (repo LLM) Brokered(instance string) ([]Environment, error) {
-	return find[Environment](repo.tx.db.Where("instance = ? AND status <> ?", instance, sandbox.EnvironmentDestroyed).
+	return storage.Find[Environment](repo.tx.db.Where("instance = ? AND status <> ?", instance,
+		sandbox.EnvironmentDestroyed).
 		Where("id IN (SELECT environment_id FROM llm_cursors WHERE instance = ?)", instance).Order("id"))
 }
 
 // IsBrokered reports whether Brokered returns an environment.
 func (repo LLM) IsBrokered(instance, environmentID string) (bool, error) {
-	c, err := first[LLMCursor](repo.tx, "instance = ? AND environment_id = ?", instance, environmentID)
+	c, err := storage.First[LLMCursor](repo.tx, "instance = ? AND environment_id = ?", instance, environmentID)
 	return c != nil, err
 }
 
@@ -178,7 +180,7 @@ func (repo LLM) Record(calls []sandbox.LLMCall) ([]LLMCall, error) {
 	err = repo.tx.db.Clauses(clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, UpdateAll: true}).
 		CreateInBatches(rows, costDayBatch).Error
 	if err != nil {
-		return nil, unavailable("recording LLM calls", err)
+		return nil, storage.Error("recording LLM calls", err)
 	}
 	return done, repo.addSums(done)
 }
@@ -192,7 +194,7 @@ func (repo LLM) ended(ids []string) (map[string]bool, error) {
 	for _, id := range known {
 		ended[id] = true
 	}
-	return ended, unavailable("reading LLM calls", err)
+	return ended, storage.Error("reading LLM calls", err)
 }
 
 // addSums adds ended calls to their days and months.
@@ -229,12 +231,12 @@ func (repo LLM) addSums(calls []LLMCall) error {
 			addTo("llm_months", []string{"environment_id", "month", "route"}, "calls", "tokens", "cost")).
 			CreateInBatches(monthRows, costDayBatch).Error
 	}
-	return unavailable("recording LLM calls", err)
+	return storage.Error("recording LLM calls", err)
 }
 
 // Months returns the sums of an environment's routes in a month ("2006-01").
 func (repo LLM) Months(environmentID, month string) ([]LLMMonth, error) {
-	return find[LLMMonth](repo.tx.db.Where("environment_id = ? AND month = ?", environmentID, month))
+	return storage.Find[LLMMonth](repo.tx.db.Where("environment_id = ? AND month = ?", environmentID, month))
 }
 
 // Reserved returns the sum of what is reserved for the running calls of an environment.
@@ -242,12 +244,12 @@ func (repo LLM) Reserved(environmentID string) (sandbox.NanoUSD, error) {
 	var sum sandbox.NanoUSD
 	err := repo.tx.db.Model(&LLMCall{}).Select("CAST(coalesce(sum(cost), 0) AS BIGINT)").
 		Where("environment_id = ? AND outcome = ?", environmentID, sandbox.LLMRunning).Scan(&sum).Error
-	return sum, unavailable("reading LLM calls", err)
+	return sum, storage.Error("reading LLM calls", err)
 }
 
 // Abandoned returns an environment's running calls whose sandboxes are gone.
 func (repo LLM) Abandoned(environmentID string) ([]LLMCall, error) {
-	return find[LLMCall](repo.tx.db.Where("environment_id = ? AND outcome = ?", environmentID, sandbox.LLMRunning).
+	return storage.Find[LLMCall](repo.tx.db.Where("environment_id = ? AND outcome = ?", environmentID, sandbox.LLMRunning).
 		Where("NOT EXISTS (SELECT 1 FROM sandboxes WHERE id = llm_calls.sandbox_id AND phase <> ?)", sandbox.PhaseGone))
 }
 
@@ -260,7 +262,7 @@ func (repo LLM) Days(from, to string, add func(d *LLMDay)) error {
 	if to != "" {
 		db = db.Where("month <= ? AND day < ?", monthOf(to), to)
 	}
-	rows, err := find[LLMDay](db)
+	rows, err := storage.Find[LLMDay](db)
 	for i := range rows {
 		add(&rows[i])
 	}
@@ -269,7 +271,7 @@ func (repo LLM) Days(from, to string, add func(d *LLMDay)) error {
 
 // Between returns the ended calls that began within [from, to).
 func (repo LLM) Between(from, to micro.Time) ([]LLMCall, error) {
-	return find[LLMCall](repo.tx.db.Where("started_at >= ? AND started_at < ? AND outcome <> ?", from, to,
+	return storage.Find[LLMCall](repo.tx.db.Where("started_at >= ? AND started_at < ? AND outcome <> ?", from, to,
 		sandbox.LLMRunning))
 }
 
@@ -288,7 +290,7 @@ func (repo LLM) List(q sandbox.LLMCallQuery) ([]LLMCall, error) {
 	if !q.Before.IsZero() {
 		db = db.Where("started_at < ?", micro.At(q.Before))
 	}
-	return find[LLMCall](db)
+	return storage.Find[LLMCall](db)
 }
 
 // OfSandboxes returns what the calls of sandboxes have used, by sandbox.
@@ -311,5 +313,5 @@ func (repo LLM) OfSandboxes(ids []string) (map[string]sandbox.LLMUse, error) {
 		use[r.SandboxID] = sandbox.LLMUse{Calls: r.Calls, Tokens: r.LLMTokens, Cost: r.Cost, UnknownCalls: r.UnknownCalls,
 			Unknown: r.UnknownCost}
 	}
-	return use, unavailable("reading LLM calls", err)
+	return use, storage.Error("reading LLM calls", err)
 }

@@ -5,6 +5,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,13 +24,13 @@ func (tx *Tx) reportNamespaces(had int64, log *slog.Logger) error {
 	shared := tx.db.Model(&SavedSnapshot{}).Where("key = agent_did")
 	var told sandbox.SnapshotsKept
 	if err := shared.Session(&gorm.Session{}).Count(&told.Snapshots).Error; err != nil {
-		return unavailable("counting the snapshots of agents", err)
+		return storage.Error("counting the snapshots of agents", err)
 	}
 	if told.Snapshots == 0 {
 		return nil
 	}
 	if err := shared.Session(&gorm.Session{}).Order("key").Limit(maxKeysTold).Pluck("key", &told.Keys).Error; err != nil {
-		return unavailable("reading the snapshots of agents", err)
+		return storage.Error("reading the snapshots of agents", err)
 	}
 	log.Warn("ledger: agents' snapshots that all tokens shared now belong to the operator; "+
 		"the lease of a limited token can start from one that was saved in an environment that the token may touch",

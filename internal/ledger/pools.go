@@ -2,13 +2,14 @@ package ledger
 
 import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // PoolSandboxes returns the sandboxes that wait in an environment's warm pool, or are being made for
 // it or taken from it, the longest waiting first.
 func (tx *Tx) PoolSandboxes(environmentID string) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NULL", environmentID).
+	return storage.Find[Sandbox](tx.db.Where("environment_id = ? AND phase <> 'gone' AND lease_id IS NULL", environmentID).
 		Order("pooled_at, id"))
 }
 
@@ -16,7 +17,7 @@ func (tx *Tx) PoolSandboxes(environmentID string) ([]Sandbox, error) {
 func (tx *Tx) PoolEnvironments() ([]Environment, error) {
 	const wants = `status <> ? AND (spec LIKE '%"warm_pool":{%' OR id IN
 		(SELECT environment_id FROM sandboxes WHERE phase <> 'gone' AND desired = 'present' AND lease_id IS NULL))`
-	return find[Environment](tx.db.Where(wants, sandbox.EnvironmentDestroyed).Order("id"))
+	return storage.Find[Environment](tx.db.Where(wants, sandbox.EnvironmentDestroyed).Order("id"))
 }
 
 // PoolCounts counts the sandboxes that an environment's warm pool wants, by phase.
@@ -32,7 +33,7 @@ func (tx *Tx) PoolCounts(environmentID string) (map[sandbox.Phase]int64, error) 
 	for _, r := range rows {
 		counts[r.Phase] = r.N
 	}
-	return counts, unavailable("counting pooled sandboxes", err)
+	return counts, storage.Error("counting pooled sandboxes", err)
 }
 
 // LeasesBegun returns when the generations of an environment's leases began since a moment, in order.
@@ -44,5 +45,5 @@ func (tx *Tx) LeasesBegun(environmentID string, since micro.Time) ([]micro.Time,
 		UNION ALL SELECT leased_at FROM sandboxes WHERE phase = 'gone' AND destroyed_at > ? AND environment_id = ?
 		AND lease_id IS NOT NULL AND leased_at > ?
 		ORDER BY 1`, environmentID, since, since, environmentID, since).Scan(&begun).Error
-	return begun, unavailable("counting leases that began", err)
+	return begun, storage.Error("counting leases that began", err)
 }

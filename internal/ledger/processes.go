@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -94,23 +95,23 @@ func (p *Process) Domain() sandbox.Process {
 
 // Process returns a process of a sandbox, nil when there is none of that name.
 func (repo Commands) Process(sandboxID, name string) (*Process, error) {
-	return first[Process](repo.tx, "sandbox_id = ? AND name = ?", sandboxID, name)
+	return storage.First[Process](repo.tx, "sandbox_id = ? AND name = ?", sandboxID, name)
 }
 
 // SaveProcess stores a process, new or changed.
-func (repo Commands) SaveProcess(p *Process) error { return save(repo.tx, p) }
+func (repo Commands) SaveProcess(p *Process) error { return storage.Save(repo.tx, p) }
 
 // CreateProcesses stores new processes.
 func (repo Commands) CreateProcesses(rows []*Process) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return create(repo.tx, &rows)
+	return storage.Create(repo.tx, &rows)
 }
 
 // Processes returns the processes of a sandbox, by name.
 func (repo Commands) Processes(sandboxID string) ([]Process, error) {
-	return find[Process](repo.tx.db.Where("sandbox_id = ?", sandboxID).Order("name"))
+	return storage.Find[Process](repo.tx.db.Where("sandbox_id = ?", sandboxID).Order("name"))
 }
 
 // liveProcess is the condition of the index processes_live.
@@ -125,7 +126,7 @@ func (repo Commands) DueProcesses(instances []string, sandboxID string, limit in
 	if sandboxID != "" {
 		q = q.Where("sandbox_id = ?", sandboxID)
 	}
-	return find[Process](q.Order("due_at, name").Limit(limit))
+	return storage.Find[Process](q.Order("due_at, name").Limit(limit))
 }
 
 // NextProcess returns when the next process is due after now, Never when none will be.
@@ -134,21 +135,21 @@ func (repo Commands) NextProcess() (micro.Time, error) {
 	err := repo.tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
 		Pluck("due_at", &next).Error
 	if err != nil || len(next) == 0 {
-		return micro.Never, unavailable("looking for processes", err)
+		return micro.Never, storage.Error("looking for processes", err)
 	}
 	return next[0], nil
 }
 
 // ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
 func (repo Commands) ExtendProcesses(holders []string, until micro.Time) error {
-	_, err := rowCount("extending processes",
+	_, err := storage.RowCount("extending processes",
 		repo.tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
 	return err
 }
 
 // StopProcesses notes that the processes of a sandbox ended with it.
 func (repo Commands) StopProcesses(sandboxID, why string) error {
-	_, err := rowCount("stopping processes",
+	_, err := storage.RowCount("stopping processes",
 		repo.tx.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
 			Updates(map[string]any{
 				"state":     sandbox.ProcessStopped,
@@ -162,11 +163,11 @@ func (repo Commands) StopProcesses(sandboxID, why string) error {
 
 // RemoveProcess removes a process.
 func (repo Commands) RemoveProcess(p *Process) error {
-	return unavailable("removing a process", repo.tx.db.Delete(p).Error)
+	return storage.Error("removing a process", repo.tx.db.Delete(p).Error)
 }
 
 // purgeProcesses removes the processes of sandboxes that are purged.
 func (repo Commands) purgeProcesses(sandboxIDs []string) error {
-	_, err := rowCount("purging processes", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
+	_, err := storage.RowCount("purging processes", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
 	return err
 }

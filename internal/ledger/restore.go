@@ -6,6 +6,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -18,11 +19,11 @@ func (tx *Tx) activate() error {
 	err := tx.db.Table("ledgers").Where("one = 1").
 		Updates(map[string]any{"backed_up_at": 0, "restored_at": tx.Now}).Error
 	if err != nil {
-		return unavailable("noting that the ledger was restored", err)
+		return storage.Error("noting that the ledger was restored", err)
 	}
 	err = tx.db.Table("sandboxes").Where("desired = 'present' AND phase <> 'gone' AND last_activity < ?", tx.Now).
 		Update("last_activity", gorm.Expr("?", tx.Now)).Error
-	return unavailable("letting the leases of a restored ledger live on", err)
+	return storage.Error("letting the leases of a restored ledger live on", err)
 }
 
 // emitRestored emits an event that the ledger was restored.
@@ -41,7 +42,7 @@ type restored struct {
 func (tx *Tx) NoteRestored() error {
 	var last sandbox.EventType
 	if err := tx.db.Raw("SELECT type FROM events ORDER BY id DESC LIMIT 1").Scan(&last).Error; err != nil {
-		return unavailable("reading the ledger's last event", err)
+		return storage.Error("reading the ledger's last event", err)
 	}
 	if err := tx.activate(); err != nil || last == sandbox.EventRestored {
 		return err
@@ -54,5 +55,5 @@ func (tx *Tx) NoteRestored() error {
 func (tx *Tx) RestoredAt() (micro.Time, error) {
 	var at micro.Time
 	err := tx.db.Table("ledgers").Select("restored_at").Scan(&at).Error
-	return at, unavailable("reading the ledger", err)
+	return at, storage.Error("reading the ledger", err)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -56,7 +57,7 @@ func (r *Tombstone) sandbox() *Sandbox {
 
 // tombstone returns what is left of a sandbox, nil if it never existed.
 func (repo Retention) tombstone(id string) (*Sandbox, error) {
-	r, err := first[Tombstone](repo.tx, "id = ?", id)
+	r, err := storage.First[Tombstone](repo.tx, "id = ?", id)
 	if err != nil || r == nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (repo Retention) tombstone(id string) (*Sandbox, error) {
 // early.
 func (repo Retention) RetainedSince(ttl micro.Span) (micro.Time, error) {
 	since := repo.tx.Now.Add(-ttl)
-	rows, err := find[Event](repo.tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).
+	rows, err := storage.Find[Event](repo.tx.db.Where("environment_id = '' AND type = ?", sandbox.EventClockStepped).
 		Order("id DESC"))
 	if err != nil {
 		return 0, err
@@ -91,7 +92,7 @@ func (repo Retention) RetainedSince(ttl micro.Span) (micro.Time, error) {
 // Purgeable returns sandboxes that were destroyed before a time and whose usage is counted by day, oldest
 // first.
 func (repo Retention) Purgeable(before micro.Time, limit int) ([]Sandbox, error) {
-	return find[Sandbox](repo.tx.db.Omit("env", "settings", "expiry_conditions").
+	return storage.Find[Sandbox](repo.tx.db.Omit("env", "settings", "expiry_conditions").
 		Where("phase = 'gone' AND destroyed_at < ?", before).
 		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at <= 0)").
 		Order("destroyed_at").Limit(limit))
@@ -132,10 +133,10 @@ func (repo Retention) PurgeSandboxes(rows []Sandbox, objects func(*Exec) []strin
 	if err != nil {
 		return 0, err
 	}
-	if err := create(repo.tx, repo.tx.Retention().tombstones(rows, events, usage.costs)); err != nil {
+	if err := storage.Create(repo.tx, repo.tx.Retention().tombstones(rows, events, usage.costs)); err != nil {
 		return 0, err
 	}
-	if _, err := rowCount("purging sandboxes", repo.tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
+	if _, err := storage.RowCount("purging sandboxes", repo.tx.db.Where("id IN ?", ids).Delete(&Sandbox{})); err != nil {
 		return 0, err
 	}
 	return int64(len(events)), repo.tx.Retention().noteRemoved(events, usage.until)
@@ -167,7 +168,7 @@ func (repo Retention) removeUsage(sandboxIDs []string) (u removedUsage, err erro
 	for _, at := range ends {
 		u.until = max(u.until, at)
 	}
-	return u, unavailable("removing usage", err)
+	return u, storage.Error("removing usage", err)
 }
 
 // tombstones returns what stays of sandboxes.
@@ -208,7 +209,7 @@ type removedEvent struct {
 
 func (repo Retention) removeEvents(where string, args ...any) (events []removedEvent, err error) {
 	err = repo.tx.db.Raw("DELETE FROM events WHERE "+where+" RETURNING id, sandbox_id", args...).Scan(&events).Error
-	return events, unavailable("removing events", err)
+	return events, storage.Error("removing events", err)
 }
 
 // purge removes events, and returns their number.
@@ -234,7 +235,7 @@ func (repo Retention) noteRemoved(events []removedEvent, usage micro.Time) error
 	if purged == 0 && detail == 0 {
 		return nil
 	}
-	_, err := rowCount("noting what is retained", repo.tx.db.Exec(`UPDATE ledgers SET
+	_, err := storage.RowCount("noting what is retained", repo.tx.db.Exec(`UPDATE ledgers SET
 		purged_event_id = CASE WHEN purged_event_id < @purged THEN @purged ELSE purged_event_id END,
 		detail_since = CASE WHEN detail_since < @detail THEN @detail ELSE detail_since END`,
 		sql.Named("purged", purged), sql.Named("detail", detail)))
@@ -244,13 +245,14 @@ func (repo Retention) noteRemoved(events []removedEvent, usage micro.Time) error
 // PurgeEnvironments reduces up to limit environments that were destroyed before a time to their names; their
 // leases continue to count generations from there. It returns the number.
 func (repo Retention) PurgeEnvironments(before micro.Time, limit int) (int64, error) {
-	rows, err := find[Environment](repo.tx.db.Where("status = 'destroyed' AND retired_at = 0 AND updated_at < ?", before).
+	rows, err := storage.Find[Environment](repo.tx.db.Where("status = 'destroyed' AND retired_at = 0 AND updated_at < ?",
+		before).
 		Order("updated_at").Limit(limit))
 	for i := range rows {
 		row := &rows[i]
 		row.Spec = sandbox.EnvironmentSpec{Type: row.Spec.Type, Backend: row.Spec.Backend, Labels: row.Spec.Labels}
 		row.Ended.Conditions, row.Pool.Error, row.PurgedAt = []string{}, "", repo.tx.Now
-		if err := save(repo.tx, row); err != nil {
+		if err := storage.Save(repo.tx, row); err != nil {
 			return 0, err
 		}
 	}
@@ -268,12 +270,12 @@ func (repo Retention) RemoveEnvironmentEvents(before micro.Time, limit int) (int
 // then count as new.
 func (repo Retention) RemoveDeliveries(before micro.Time, limit int) (int64, error) {
 	old := repo.tx.db.Model(&Delivery{}).Select("id").Where("received_at < ?", before).Order("received_at").Limit(limit)
-	return rowCount("removing deliveries", repo.tx.db.Where("id IN (?)", old).Delete(&Delivery{}))
+	return storage.RowCount("removing deliveries", repo.tx.db.Where("id IN (?)", old).Delete(&Delivery{}))
 }
 
 // RemoveFindings removes up to limit drift findings resolved before a time, and returns the number.
 func (repo Retention) RemoveFindings(before micro.Time, limit int) (int64, error) {
 	old := repo.tx.db.Model(&DriftFinding{}).Select("id").Where("resolved_at <> 0 AND resolved_at < ?", before).
 		Order("resolved_at").Limit(limit)
-	return rowCount("removing drift findings", repo.tx.db.Where("id IN (?)", old).Delete(&DriftFinding{}))
+	return storage.RowCount("removing drift findings", repo.tx.db.Where("id IN (?)", old).Delete(&DriftFinding{}))
 }

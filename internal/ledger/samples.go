@@ -6,6 +6,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,7 +24,7 @@ func (s *UsageSample) Domain() sandbox.UsageSample {
 	return sandbox.UsageSample{At: s.At.Time(), CPUTime: s.CPU.Duration(), MemoryBytes: s.MemoryBytes, PIDs: s.PIDs}
 }
 
-var keepUsageSamples = insertInto("usage_samples", "sandbox_id", "at", "cpu", "memory_bytes", "pids").onlyNew()
+var keepUsageSamples = storage.InsertInto("usage_samples", "sandbox_id", "at", "cpu", "memory_bytes", "pids").OnlyNew()
 
 // KeepUsageSamples stores samples, at most one for each sandbox, except for sandboxes with a stored sample
 // that is younger than apart. It removes samples from the future: the clock has been set back since, and a
@@ -35,8 +36,8 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart micro.Span) er
 		ids[i] = rows[i].SandboxID
 	}
 	recent := make(map[string]bool)
-	for some := range slices.Chunk(ids, maxVariables) {
-		if _, err := rowCount("removing samples of usage",
+	for some := range slices.Chunk(ids, storage.MaxVariables) {
+		if _, err := storage.RowCount("removing samples of usage",
 			repo.tx.db.Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now).Delete(&UsageSample{})); err != nil {
 			return err
 		}
@@ -44,14 +45,14 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart micro.Span) er
 		err := repo.tx.db.Model(&UsageSample{}).Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now.Add(-apart)).
 			Pluck("sandbox_id", &have).Error
 		if err != nil {
-			return unavailable("reading samples of usage", err)
+			return storage.Error("reading samples of usage", err)
 		}
 		for _, id := range have {
 			recent[id] = true
 		}
 	}
 	rows = slices.DeleteFunc(rows, func(s UsageSample) bool { return recent[s.SandboxID] })
-	_, err := bulkExec(repo.tx, "keeping samples of usage", keepUsageSamples, rows,
+	_, err := storage.BulkExec(repo.tx, "keeping samples of usage", keepUsageSamples, rows,
 		func(list []any, s *UsageSample) []any {
 			return append(list, s.SandboxID, s.At, s.CPU, s.MemoryBytes, s.PIDs)
 		})
@@ -60,7 +61,8 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart micro.Span) er
 
 // UsageSamples returns the retained samples of a sandbox from from until before to, oldest first.
 func (repo Accounting) UsageSamples(sandboxID string, from, to micro.Time) ([]UsageSample, error) {
-	return find[UsageSample](repo.tx.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).Order("at"))
+	return storage.Find[UsageSample](repo.tx.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).
+		Order("at"))
 }
 
 // RemoveUsageSamples removes up to limit samples from before a time, and returns the number.
@@ -75,5 +77,6 @@ func (repo Accounting) PurgeUsageSamples(sandboxIDs []string, limit int) (int64,
 
 func (repo Accounting) removeSamples(which *gorm.DB) (int64, error) {
 	keys := which.Model(&UsageSample{}).Select("sandbox_id, at")
-	return rowCount("removing samples of usage", repo.tx.db.Where("(sandbox_id, at) IN (?)", keys).Delete(&UsageSample{}))
+	return storage.RowCount("removing samples of usage", repo.tx.db.Where("(sandbox_id, at) IN (?)", keys).
+		Delete(&UsageSample{}))
 }

@@ -27,7 +27,7 @@ func TestWhatIsDueIsFoundByAnIndex(t *testing.T) {
 		vars []any
 	}
 	var asked []query
-	if err := s.OnQuery(func(sql string, vars []any) { asked = append(asked, query{sql, vars}) }); err != nil {
+	if err := s.OnQuery(t.Context(), func(sql string, vars []any) { asked = append(asked, query{sql, vars}) }); err != nil {
 		t.Fatal(err)
 	}
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
@@ -75,7 +75,7 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 	}
 	var asked []string
 	var vars [][]any
-	if err := s.OnQuery(func(sql string, v []any) { asked, vars = append(asked, sql), append(vars, v) }); err != nil {
+	if err := s.OnQuery(t.Context(), func(sql string, v []any) { asked, vars = append(asked, sql), append(vars, v) }); err != nil {
 		t.Fatal(err)
 	}
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
@@ -134,7 +134,7 @@ func explain(t *testing.T, path, query string, vars []any) string {
 
 func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 	t.Parallel()
-	s, err := ledger.Open(t.Context(), sqliteURL(t), ledger.Options{})
+	s, err := ledger.Open(t.Context(), ledgertest.SQLiteURL(t), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 )
 
 // EnvironmentSecret is a row of environment_secrets: one secret of an environment, sealed.
@@ -14,25 +15,25 @@ type EnvironmentSecret struct {
 
 // Secrets returns an environment's secrets, by name.
 func (tx *Tx) Secrets(environmentID string) ([]EnvironmentSecret, error) {
-	return find[EnvironmentSecret](tx.db.Where("environment_id = ?", environmentID).Order("name"))
+	return storage.Find[EnvironmentSecret](tx.db.Where("environment_id = ?", environmentID).Order("name"))
 }
 
 // AllSecrets returns the secrets of all environments.
 func (tx *Tx) AllSecrets() ([]EnvironmentSecret, error) {
-	return find[EnvironmentSecret](tx.db.Order("environment_id, name"))
+	return storage.Find[EnvironmentSecret](tx.db.Order("environment_id, name"))
 }
 
 // SaveSecret stores a secret, or its new value.
-func (tx *Tx) SaveSecret(s *EnvironmentSecret) error { return save(tx, s) }
+func (tx *Tx) SaveSecret(s *EnvironmentSecret) error { return storage.Save(tx, s) }
 
 // DeleteSecret removes a secret.
 func (tx *Tx) DeleteSecret(environmentID, name string) error {
-	return unavailable("writing to the ledger",
+	return storage.Error("writing to the ledger",
 		tx.db.Delete(&EnvironmentSecret{EnvironmentID: environmentID, Name: name}).Error)
 }
 
 // DeleteSecrets removes all secrets of an environment.
 func (tx *Tx) DeleteSecrets(environmentID string) error {
-	return unavailable("writing to the ledger",
+	return storage.Error("writing to the ledger",
 		tx.db.Where("environment_id = ?", environmentID).Delete(&EnvironmentSecret{}).Error)
 }

@@ -6,6 +6,7 @@ import (
 	"gorm.io/gorm"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -83,7 +84,7 @@ func (e *SessionEvent) Domain() sandbox.SessionEvent {
 
 // Session returns a session of a sandbox, nil if it does not exist.
 func (repo Commands) Session(sandboxID, id string) (*Session, error) {
-	return first[Session](repo.tx, "sandbox_id = ? AND id = ?", sandboxID, id)
+	return storage.First[Session](repo.tx, "sandbox_id = ? AND id = ?", sandboxID, id)
 }
 
 // SessionOf returns a session of a lease, in a given generation or the latest one that has it; nil if it does
@@ -93,7 +94,7 @@ func (repo Commands) SessionOf(r sandbox.SessionRef) (*Session, error) {
 	if r.Generation != 0 {
 		q = q.Where("generation = ?", r.Generation)
 	}
-	rows, err := find[Session](q)
+	rows, err := storage.Find[Session](q)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -103,7 +104,8 @@ func (repo Commands) SessionOf(r sandbox.SessionRef) (*Session, error) {
 // ListSessions returns the sessions of a lease, newest first. A session is open as long as its lease has not
 // ended.
 func (repo Commands) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
-	q := repo.tx.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").Limit(pageSize(f.Limit))
+	q := repo.tx.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").
+		Limit(storage.PageSize(f.Limit))
 	const isOpen = "state = 'open' AND EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = sandbox_id AND " +
 		"desired = 'present')"
 	switch f.State {
@@ -113,25 +115,25 @@ func (repo Commands) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
 	default:
 		q = q.Where("NOT (" + isOpen + ")")
 	}
-	return find[Session](q)
+	return storage.Find[Session](q)
 }
 
 // OpenSessions returns the open sessions of a sandbox.
 func (repo Commands) OpenSessions(sandboxID string) ([]Session, error) {
-	return find[Session](repo.tx.db.Where("sandbox_id = ? AND state = 'open'", sandboxID).Order("id"))
+	return storage.Find[Session](repo.tx.db.Where("sandbox_id = ? AND state = 'open'", sandboxID).Order("id"))
 }
 
 // SealedSessions returns all sessions that have sealed variables.
 func (repo Commands) SealedSessions() ([]Session, error) {
-	return find[Session](repo.tx.db.Where("sealed_env IS NOT NULL").Order("sandbox_id, id"))
+	return storage.Find[Session](repo.tx.db.Where("sealed_env IS NOT NULL").Order("sandbox_id, id"))
 }
 
 // CreateSession stores a new session.
-func (repo Commands) CreateSession(s *Session) error { return create(repo.tx, s) }
+func (repo Commands) CreateSession(s *Session) error { return storage.Create(repo.tx, s) }
 
 // SaveSession stores a changed session, and counts its recording.
 func (repo Commands) SaveSession(s *Session) error {
-	if err := save(repo.tx, s); err != nil || s.DroppedAt != 0 {
+	if err := storage.Save(repo.tx, s); err != nil || s.DroppedAt != 0 {
 		return err
 	}
 	counted := s.counted
@@ -146,12 +148,12 @@ func (repo Commands) RunningInSession(sandboxID, id string) (string, error) {
 	err := repo.tx.db.Model(&Exec{}).Where("sandbox_id = ? AND session_id = ? AND state = 'running' AND session_id <> ''",
 		sandboxID, id).Limit(1).Pluck("id", &ids).Error
 	if err != nil || len(ids) == 0 {
-		return "", unavailable("looking for commands", err)
+		return "", storage.Error("looking for commands", err)
 	}
 	return ids[0], nil
 }
 
-var appendSessionEvents = insertInto("session_events", "sandbox_id", "session_id", "sequence", "at", "type",
+var appendSessionEvents = storage.InsertInto("session_events", "sandbox_id", "session_id", "sequence", "at", "type",
 	"source", "exec_id", "data")
 
 // AppendSessionEvents adds events to a session's recording until it is full. Then it records that, and
@@ -179,7 +181,7 @@ func (repo Commands) AppendSessionEvents(s *Session, events ...SessionEvent) err
 		e.SandboxID, e.SessionID, e.Sequence = s.SandboxID, s.ID, s.LastSequence
 		fitting = append(fitting, e)
 	}
-	_, err := bulkExec(repo.tx, "recording a session", appendSessionEvents, fitting,
+	_, err := storage.BulkExec(repo.tx, "recording a session", appendSessionEvents, fitting,
 		func(list []any, e *SessionEvent) []any {
 			return append(list, e.SandboxID, e.SessionID, e.Sequence, e.At, e.Type, e.Source, e.ExecID, e.Data)
 		})
@@ -193,7 +195,8 @@ func (repo Commands) SessionEvents(s *Session, after int64, limit int) ([]Sessio
 	if limit <= 0 || limit > sandbox.MaxSessionPage {
 		limit = sandbox.MaxSessionPage
 	}
-	return find[SessionEvent](repo.tx.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID, s.ID,
+	return storage.Find[SessionEvent](repo.tx.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID,
+		s.ID,
 		after).Order("sequence").Limit(limit))
 }
 
@@ -210,19 +213,19 @@ func (repo Commands) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, er
 	for _, s := range sums {
 		by[s.Type] = s.Bytes
 	}
-	return by, unavailable("reading a recording", err)
+	return by, storage.Error("reading a recording", err)
 }
 
 // PurgeSessionEvents removes up to limit events of the sandboxes' sessions and returns the number.
 func (repo Commands) PurgeSessionEvents(sandboxIDs []string, limit int) (int64, error) {
 	old := repo.tx.db.Model(&SessionEvent{}).Select("sandbox_id, session_id, sequence").
 		Where("sandbox_id IN ?", sandboxIDs).Limit(limit)
-	return rowCount("removing recordings",
+	return storage.RowCount("removing recordings",
 		repo.tx.db.Where("(sandbox_id, session_id, sequence) IN (?)", old).Delete(&SessionEvent{}))
 }
 
 // purgeSessions removes the sessions of purged sandboxes. Their recordings are already purged.
 func (repo Commands) purgeSessions(sandboxIDs []string) error {
-	_, err := rowCount("purging sessions", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
+	_, err := storage.RowCount("purging sessions", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
 	return err
 }

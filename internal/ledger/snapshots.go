@@ -6,6 +6,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -136,7 +137,7 @@ func (MarkedObject) TableName() string { return "doomed_objects" }
 
 // Holder returns the sandbox that holds the snapshot of a key, nil if there is none.
 func (repo Snapshots) Holder(key string) (*Sandbox, error) {
-	return first[Sandbox](repo.tx, "state_role = 'holder' AND state_key = ?", key)
+	return storage.First[Sandbox](repo.tx, "state_role = 'holder' AND state_key = ?", key)
 }
 
 // Awaited is the key whose holder a waiting sandbox waits for.
@@ -144,7 +145,7 @@ func (s *Snapshot) Awaited() string { return cmp.Or(s.Source, s.Key) }
 
 // WakeWaiters makes the sandboxes due that wait for the snapshot of a key.
 func (repo Snapshots) WakeWaiters(key string) error {
-	_, err := rowCount("waking sandboxes that wait for a snapshot", repo.tx.db.Model(&Sandbox{}).
+	_, err := storage.RowCount("waking sandboxes that wait for a snapshot", repo.tx.db.Model(&Sandbox{}).
 		Where("state_role = 'waiting' AND (state_key = ? OR state_source = ?) AND desired = 'present'", key, key).
 		Update("due_at", repo.tx.Now))
 	return err
@@ -152,12 +153,12 @@ func (repo Snapshots) WakeWaiters(key string) error {
 
 // Saved returns the latest published snapshot of a key, nil if there is none.
 func (repo Snapshots) Saved(key string) (*SavedSnapshot, error) {
-	return first[SavedSnapshot](repo.tx, "key = ?", key)
+	return storage.First[SavedSnapshot](repo.tx, "key = ?", key)
 }
 
 // List returns the snapshots that a filter selects, by key.
 func (repo Snapshots) List(f sandbox.SnapshotFilter) ([]SavedSnapshot, error) {
-	q := repo.tx.db.Order("key").Limit(pageSize(f.Limit))
+	q := repo.tx.db.Order("key").Limit(storage.PageSize(f.Limit))
 	if f.AgentDID != "" {
 		q = q.Where("agent_did = ?", f.AgentDID)
 	}
@@ -167,13 +168,13 @@ func (repo Snapshots) List(f sandbox.SnapshotFilter) ([]SavedSnapshot, error) {
 	if f.After != "" {
 		q = q.Where("key > ?", f.After)
 	}
-	return find[SavedSnapshot](q)
+	return storage.Find[SavedSnapshot](q)
 }
 
 // Publish makes a snapshot the latest of its key; until then its object is marked for deletion. The replaced
 // object is deleted at deleteAt. Errors: Conflict if the object may already be deleted.
 func (repo Snapshots) Publish(s *SavedSnapshot, deleteAt micro.Time) error {
-	saved, err := rowCount("publishing a snapshot",
+	saved, err := storage.RowCount("publishing a snapshot",
 		repo.tx.db.Delete(&MarkedObject{}, "object = ? AND delete_at > ?", s.Object, repo.tx.Now))
 	if err != nil {
 		return err
@@ -185,7 +186,7 @@ func (repo Snapshots) Publish(s *SavedSnapshot, deleteAt micro.Time) error {
 	if err := repo.tx.Snapshots().Remove(s.Key, deleteAt); err != nil {
 		return err
 	}
-	return create(repo.tx, s)
+	return storage.Create(repo.tx, s)
 }
 
 // Remove deletes the latest snapshot of a key, if any, and marks its object for deletion.
@@ -197,13 +198,13 @@ func (repo Snapshots) Remove(key string, deleteAt micro.Time) error {
 	if err := repo.tx.Snapshots().MarkForDeletion(old.Object, deleteAt); err != nil {
 		return err
 	}
-	_, err = rowCount("forgetting a snapshot", repo.tx.db.Delete(&SavedSnapshot{}, "key = ?", key))
+	_, err = storage.RowCount("forgetting a snapshot", repo.tx.db.Delete(&SavedSnapshot{}, "key = ?", key))
 	return err
 }
 
 // MarkForDeletion marks an object for deletion at a time, unless it is published before.
 func (repo Snapshots) MarkForDeletion(object string, deleteAt micro.Time) error {
-	return unavailable("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).
+	return storage.Error("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).
 		Create(&MarkedObject{Object: object, DeleteAt: deleteAt}).Error)
 }
 
@@ -212,11 +213,11 @@ func (repo Snapshots) DueObjects(limit int) ([]string, error) {
 	var objects []string
 	err := repo.tx.db.Model(&MarkedObject{}).Where("delete_at <= ?", repo.tx.Now).Order("delete_at").Limit(limit).
 		Pluck("object", &objects).Error
-	return objects, unavailable("looking for objects to delete", err)
+	return objects, storage.Error("looking for objects to delete", err)
 }
 
 // ForgetObjects records that objects no longer exist.
 func (repo Snapshots) ForgetObjects(objects []string) error {
-	_, err := rowCount("forgetting deleted objects", repo.tx.db.Delete(&MarkedObject{}, "object IN ?", objects))
+	_, err := storage.RowCount("forgetting deleted objects", repo.tx.db.Delete(&MarkedObject{}, "object IN ?", objects))
 	return err
 }

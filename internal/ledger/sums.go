@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -28,7 +29,7 @@ type SandboxCost struct {
 
 // SpentInMonth returns the gross cost in cost_days for an environment in a month ("2006-01").
 func (repo Accounting) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error) {
-	row, err := first[CostMonth](repo.tx, "environment_id = ? AND month = ?", environmentID, month)
+	row, err := storage.First[CostMonth](repo.tx, "environment_id = ? AND month = ?", environmentID, month)
 	if err != nil || row == nil {
 		return 0, err
 	}
@@ -52,7 +53,7 @@ func (repo Accounting) addCostMonths(days []CostDay) error {
 
 // SandboxCosts returns the costs in sandbox_costs for the given sandboxes.
 func (repo Accounting) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
-	rows, err := find[SandboxCost](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs))
+	rows, err := storage.Find[SandboxCost](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs))
 	costs := make(map[string]sandbox.NanoUSD, len(rows))
 	for _, r := range rows {
 		costs[r.SandboxID] = r.Cost
@@ -71,12 +72,12 @@ func (repo Accounting) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
 	}
 	err := repo.tx.db.Clauses(addTo("sandbox_costs", []string{"sandbox_id"}, "cost")).
 		CreateInBatches(rows, costDayBatch).Error
-	return unavailable("counting usage", err)
+	return storage.Error("counting usage", err)
 }
 
 // UnsettledPeriods returns the usage periods of the given sandboxes that are not in sandbox_costs.
 func (repo Accounting) UnsettledPeriods(sandboxIDs []string) ([]UsagePeriod, error) {
-	return find[UsagePeriod](repo.tx.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
+	return storage.Find[UsagePeriod](repo.tx.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
 }
 
 // TakeUnsettled marks up to limit usage periods that an earlier program counted only by day as counted in
@@ -86,7 +87,7 @@ func (repo Accounting) TakeUnsettled(limit int) ([]UsagePeriod, error) {
 	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = -rolled_at
 		WHERE id IN (SELECT id FROM usage_periods WHERE rolled_at <= 0 AND rolled_at <> 0 LIMIT ?) RETURNING *`, limit).
 		Scan(&rows).Error
-	return rows, unavailable("counting usage", err)
+	return rows, storage.Error("counting usage", err)
 }
 
 // LastUsed returns when a sandbox's last usage ended, 0 if there is none.
@@ -94,7 +95,7 @@ func (repo Accounting) LastUsed(sandboxID string) (micro.Time, error) {
 	var at micro.Time
 	err := repo.tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").
 		Where("sandbox_id = ?", sandboxID).Scan(&at).Error
-	return at, unavailable("reading usage", err)
+	return at, storage.Error("reading usage", err)
 }
 
 // addTo makes an INSERT add to existing rows of a table.

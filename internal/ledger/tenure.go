@@ -72,7 +72,8 @@ func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 // and post-start commands stay as they were at the start of the lease.
 func (t *Terms) Follow(spec sandbox.EnvironmentSpec) {
 	applied := t.Settings.Apply(spec)
-	t.TTL, t.SleepAfter, t.ExpiryConditions = micro.SpanOf(applied.TTL), micro.SpanOf(*applied.SleepAfter), applied.ExpiryConditions
+	t.TTL, t.SleepAfter = micro.SpanOf(applied.TTL), micro.SpanOf(*applied.SleepAfter)
+	t.ExpiryConditions = applied.ExpiryConditions
 	t.CommandTimeout = micro.SpanOf(applied.CommandTimeout)
 	t.Labels = sandbox.EffectiveLabels(applied.Labels, nil)
 }

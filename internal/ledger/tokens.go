@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,33 +41,35 @@ func (t *Token) Domain() sandbox.Token {
 
 // Tokens returns all tokens, sorted by name and newest first within a name.
 func (repo Tokens) Tokens() ([]Token, error) {
-	return find[Token](repo.tx.db.Order("name, created_at DESC, id"))
+	return storage.Find[Token](repo.tx.db.Order("name, created_at DESC, id"))
 }
 
 // TokensNamed returns the tokens of a name, newest first.
 func (repo Tokens) TokensNamed(name string) ([]Token, error) {
-	return find[Token](repo.tx.db.Where("name = ?", name).Order("created_at DESC, id"))
+	return storage.Find[Token](repo.tx.db.Where("name = ?", name).Order("created_at DESC, id"))
 }
 
 // Token returns a token by its id, nil if it does not exist.
-func (repo Tokens) Token(id string) (*Token, error) { return first[Token](repo.tx, "id = ?", id) }
+func (repo Tokens) Token(id string) (*Token, error) {
+	return storage.First[Token](repo.tx, "id = ?", id)
+}
 
 // TokenByHash returns the token whose text has the hash, nil if there is none.
 func (repo Tokens) TokenByHash(hash []byte) (*Token, error) {
-	return first[Token](repo.tx, "hash = ?", hash)
+	return storage.First[Token](repo.tx, "hash = ?", hash)
 }
 
 // CreateToken stores a new token.
-func (repo Tokens) CreateToken(t *Token) error { return create(repo.tx, t) }
+func (repo Tokens) CreateToken(t *Token) error { return storage.Create(repo.tx, t) }
 
 // SaveToken stores a changed token.
-func (repo Tokens) SaveToken(t *Token) error { return save(repo.tx, t) }
+func (repo Tokens) SaveToken(t *Token) error { return storage.Save(repo.tx, t) }
 
 // UseTokens records when tokens were used, by id.
 func (repo Tokens) UseTokens(used map[string]micro.Time) error {
 	for _, id := range slices.Sorted(maps.Keys(used)) {
 		res := repo.tx.db.Exec("UPDATE tokens SET last_used_at = ? WHERE id = ? AND last_used_at < ?", used[id], id, used[id])
-		if _, err := rowCount("recording the use of a token", res); err != nil {
+		if _, err := storage.RowCount("recording the use of a token", res); err != nil {
 			return err
 		}
 	}
@@ -83,21 +86,21 @@ type Login struct {
 
 // LoginByHash returns the login whose id has the hash, nil if there is none.
 func (repo Tokens) LoginByHash(hash []byte) (*Login, error) {
-	return first[Login](repo.tx, "hash = ?", hash)
+	return storage.First[Login](repo.tx, "hash = ?", hash)
 }
 
 // CreateLogin stores a new log-in.
-func (repo Tokens) CreateLogin(l *Login) error { return create(repo.tx, l) }
+func (repo Tokens) CreateLogin(l *Login) error { return storage.Create(repo.tx, l) }
 
 // DeleteLogin removes the log-in whose id has the hash, if there is one.
 func (repo Tokens) DeleteLogin(hash []byte) error {
-	_, err := rowCount("ending a log-in", repo.tx.db.Exec("DELETE FROM logins WHERE hash = ?", hash))
+	_, err := storage.RowCount("ending a log-in", repo.tx.db.Exec("DELETE FROM logins WHERE hash = ?", hash))
 	return err
 }
 
 // DeleteExpiredLogins removes expired logins.
 func (repo Tokens) DeleteExpiredLogins() error {
-	_, err := rowCount("removing log-ins that have expired",
+	_, err := storage.RowCount("removing log-ins that have expired",
 		repo.tx.db.Exec("DELETE FROM logins WHERE expires_at <= ?", repo.tx.Now))
 	return err
 }

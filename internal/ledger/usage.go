@@ -9,6 +9,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -26,7 +27,7 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time
 			return nil
 		}
 		open.EndedAt = max(at, open.StartedAt, 1)
-		if err := save(repo.tx, open); err != nil {
+		if err := storage.Save(repo.tx, open); err != nil {
 			return err
 		}
 		at = open.EndedAt
@@ -54,12 +55,12 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time
 			return err
 		}
 	}
-	return create(repo.tx, next)
+	return storage.Create(repo.tx, next)
 }
 
 // beginsGeneration returns 1 unless the sandbox was already used in its current generation.
 func (repo Accounting) beginsGeneration(s *Sandbox) (int64, error) {
-	earlier, err := first[UsagePeriod](repo.tx, "sandbox_id = ? AND lease_id = ?", s.ID, s.Lease())
+	earlier, err := storage.First[UsagePeriod](repo.tx, "sandbox_id = ? AND lease_id = ?", s.ID, s.Lease())
 	if err != nil || earlier != nil {
 		return 0, err
 	}
@@ -68,7 +69,7 @@ func (repo Accounting) beginsGeneration(s *Sandbox) (int64, error) {
 
 // OpenPeriod returns a sandbox's open usage period, nil if there is none.
 func (repo Accounting) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
-	return first[UsagePeriod](repo.tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
+	return storage.First[UsagePeriod](repo.tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
 }
 
 // AddCPU adds a reading of CPU time since the sandbox's last start to its open period, within an update of
@@ -108,17 +109,17 @@ func (repo Accounting) addCPU(s *Sandbox, used micro.Span) error {
 		return err
 	}
 	open.CPU += used
-	return save(repo.tx, open)
+	return storage.Save(repo.tx, open)
 }
 
 // PeriodsOf returns the usage periods of the given sandboxes.
 func (repo Accounting) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
-	return find[UsagePeriod](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
+	return storage.Find[UsagePeriod](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
 }
 
 // PriceBooks returns all price books that ever applied, by id.
 func (repo Accounting) PriceBooks() (map[string]sandbox.PriceBook, error) {
-	rows, err := find[PriceBook](repo.tx.db)
+	rows, err := storage.Find[PriceBook](repo.tx.db)
 	books := make(map[string]sandbox.PriceBook, len(rows))
 	for _, r := range rows {
 		books[r.ID] = r.Body
@@ -135,5 +136,5 @@ func (repo Accounting) KeepPriceBook(b sandbox.Backend, book sandbox.PriceBook) 
 	sum := sha256.Sum256(append([]byte(b+"\n"), body...))
 	row := &PriceBook{ID: hex.EncodeToString(sum[:]), Backend: b, Body: book, AddedAt: repo.tx.Now}
 	err = repo.tx.db.Clauses(clause.OnConflict{DoNothing: true}).Create(row).Error
-	return row, unavailable("keeping a price book", err)
+	return row, storage.Error("keeping a price book", err)
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -26,7 +27,7 @@ func (w *Witness) Behind() bool { return w.Found > w.Issued }
 
 // Witness returns the witness on an instance; its numbers are 0 if the ledger has issued none.
 func (repo Witnesses) Witness(instance string) (Witness, error) {
-	w, err := first[Witness](repo.tx, "instance = ?", instance)
+	w, err := storage.First[Witness](repo.tx, "instance = ?", instance)
 	if err != nil || w == nil {
 		return Witness{Instance: instance}, err
 	}
@@ -35,7 +36,7 @@ func (repo Witnesses) Witness(instance string) (Witness, error) {
 
 // SaveWitness stores a witness, new or changed.
 func (repo Witnesses) SaveWitness(w *Witness) error {
-	return unavailable("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).Create(w).Error)
+	return storage.Error("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).Create(w).Error)
 }
 
 // IssueWitness issues the next number for an instance. A ledger that is behind issues none.
@@ -51,7 +52,7 @@ func (repo Witnesses) IssueWitness(instance string) error {
 // Witnessed records that an instance has a number.
 func (repo Witnesses) Witnessed(instance string, n int64) error {
 	res := repo.tx.db.Exec("UPDATE witnesses SET witnessed = ? WHERE instance = ? AND witnessed < ?", n, instance, n)
-	return unavailable("noting the witness on a backend instance", res.Error)
+	return storage.Error("noting the witness on a backend instance", res.Error)
 }
 
 // FindBehind records that an instance has a number that this ledger never issued: the ledger was replaced by
@@ -83,7 +84,7 @@ func (repo Witnesses) AcceptInstance(instance string, found int64) (Witness, err
 			(SELECT max(generation) FROM (SELECT generation_floor AS generation FROM ledgers
 			UNION ALL SELECT generation FROM leases) AS known)`, unknown).Error
 		if err != nil {
-			return w, unavailable("raising the ledger's generations", err)
+			return w, storage.Error("raising the ledger's generations", err)
 		}
 	}
 	w.Issued, w.Witnessed, w.Found = max(w.Issued, found)+1, 0, 0
@@ -97,7 +98,7 @@ func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error)
 	err := repo.tx.db.Raw(`SELECT generation_floor AS floor, coalesce(issued, 0) AS issued, coalesce(found, 0) AS found
 		FROM ledgers LEFT JOIN witnesses ON instance = ?`, instance).Scan(&at).Error
 	if err != nil {
-		return 0, unavailable("numbering a generation", err)
+		return 0, storage.Error("numbering a generation", err)
 	}
 	if at.Found > at.Issued {
 		return 0, sandbox.Errorf(sandbox.Conflict, "this ledger is older than its sandboxes on instance %s: "+
@@ -107,7 +108,7 @@ func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error)
 	}
 	if at.Issued > 0 {
 		if err := repo.tx.db.Exec("UPDATE witnesses SET issued = issued + 1 WHERE instance = ?", instance).Error; err != nil {
-			return 0, unavailable("numbering a generation", err)
+			return 0, storage.Error("numbering a generation", err)
 		}
 	}
 	return max(at.Floor, last) + 1, nil
@@ -146,5 +147,5 @@ func (repo Witnesses) usesBeside(instance, environmentID string) (u InstanceUses
 		EXISTS (SELECT 1 FROM sandboxes WHERE instance = ? AND phase <> 'gone') AS sandboxes`,
 		instance, environmentID, []sandbox.EnvironmentStatus{sandbox.EnvironmentDestroyed, sandbox.EnvironmentDeleting},
 		instance).Scan(&u).Error
-	return u, unavailable("reading the ledger", err)
+	return u, storage.Error("reading the ledger", err)
 }

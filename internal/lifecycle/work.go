@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -22,7 +23,7 @@ var errClaimed = errors.New("claimed")
 // Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when
 // another caller works on it. The error is that of the step; it is recorded on the row as well.
 func (c *Core) Work(ctx context.Context, sandboxID string) error {
-	ctx = ledger.Essential(ctx) // leases end on a full disk too
+	ctx = storage.Essential(ctx) // leases end on a full disk too
 	t, err := c.claim(ctx, sandboxID, None)
 	if errors.Is(err, errClaimed) || t == nil {
 		return dropClaimed(err)

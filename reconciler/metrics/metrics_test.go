@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -52,7 +53,7 @@ var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, erro
 func scrape(t *testing.T, source metrics.Source) string {
 	t.Helper()
 	m := metrics.New("1.2.3")
-	m.WatchLedger(func() (ledger.Fault, error) { return ledger.FaultFull, errors.New("no room") })
+	m.WatchLedger(func() (storage.Fault, error) { return storage.FaultFull, errors.New("no room") })
 	m.RequestBegan("GET /v1/leases")
 	m.RequestEnded("GET /v1/leases", 200, 3*time.Millisecond)
 	m.RequestBegan("")

@@ -1,4 +1,4 @@
-// Package ledgertest is what every database under the ledger must do.
+// Package ledgertest is what every database under the ledger must do, and ledgers for tests.
 package ledgertest
 
 import (
@@ -54,16 +54,7 @@ type suite struct{ fresh func(t *testing.T) string }
 
 func open(t *testing.T, url string, now func() time.Time) *ledger.Store {
 	t.Helper()
-	s, err := ledger.Open(t.Context(), url, ledger.Options{Now: now, Poll: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return Open(t, url, ledger.Options{Now: now, Poll: 10 * time.Millisecond})
 }
 
 func write(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {

@@ -73,8 +73,8 @@ func Config(u *url.URL) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// Dial creates a pool of connections with the given server settings. pgx caches prepared statements per connection, so GORM must not: its own would
-// outlive their connection.
+// Dial creates a pool of connections with the given server settings. pgx caches prepared statements per connection, so
+// GORM must not: its own would outlive their connection.
 func Dial(config *pgx.ConnConfig, settings map[string]string, connections int) (*gorm.DB, error) {
 	config = config.Copy()
 	for name, value := range settings {
@@ -121,7 +121,8 @@ func CheckServer(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// ConnectError gives a connection error a code: Invalid for a wrong user, password or database, else Unavailable. pgx keeps passwords out of its texts.
+// ConnectError gives a connection error a code: Invalid for a wrong user, password or database, else Unavailable. pgx
+// keeps passwords out of its texts.
 func ConnectError(err error) error {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/backup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
@@ -128,7 +129,7 @@ The backup does not know what happened after it was taken. When serve runs again
 			}
 			switch {
 			case inPlace:
-				noted, err := ledger.NoteRestored(cmd.Context(), k.LedgerURL, ledger.Options{})
+				noted, err := backupfile.NoteRestored(cmd.Context(), k.LedgerURL, ledger.Options{})
 				if err != nil {
 					return err
 				}
@@ -189,7 +190,7 @@ func lacking(r backup.Report, what string) error {
 }
 
 // restoredInPlace is the result of restore --in-place.
-type restoredInPlace struct{ ledger.Restored }
+type restoredInPlace struct{ backupfile.Restored }
 
 func (r restoredInPlace) lines() [][]string {
 	return [][]string{{"ledger", r.LedgerID}, {"restored at", moment(r.At)}}

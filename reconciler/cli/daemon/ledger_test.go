@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
@@ -75,7 +76,7 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 		restored.Snapshots != 1 || !restored.Keys {
 		t.Errorf("it ends with %d and says %s", code, out)
 	}
-	if x, err := ledger.Examine(t.Context(), to); err != nil || x.ID != restored.LedgerID || x.ID == "" {
+	if x, err := storage.Examine(t.Context(), to); err != nil || x.ID != restored.LedgerID || x.ID == "" {
 		t.Errorf("the restored ledger is %+v, %v, want %s", x, err, restored.LedgerID)
 	}
 	for _, file := range []string{"ledger.db.key", "state/1/2/3.tar.zst"} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -95,7 +96,7 @@ last use comes from the deliveries in the ledger, which are kept for --cleanup-t
 
 // lastDeliveries returns the time of the last delivery of each source. The ledger must have this program's schema.
 func lastDeliveries(ctx context.Context, url string) (used map[string]micro.Time, err error) {
-	x, err := ledger.Examine(ctx, url)
+	x, err := storage.Examine(ctx, url)
 	if err != nil || x.ID == "" {
 		return nil, err
 	}
