@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -57,7 +59,7 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 	if err != nil || use == nil {
 		return nil, err
 	}
-	sizes, err := tx.Accounting().TimeLeft(env.ID, reserveEnd(tx.Now))
+	sizes, err := accounting.In(tx).TimeLeft(env.ID, reserveEnd(tx.Now))
 	for _, l := range sizes { // each with the average duration, plus the rest of the division
 		each, rest := l.Remaining/micro.Span(l.N), l.Remaining%micro.Span(l.N)
 		size := sandbox.Resources{MemoryMB: l.MemoryMB, CPUMillis: l.CPUMillis, DiskMB: l.DiskMB}
@@ -66,7 +68,7 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 	if err != nil {
 		return nil, err
 	}
-	calls, err := tx.LLM().Reserved(env.ID)
+	calls, err := modelcalls.In(tx).Reserved(env.ID)
 	use.Reserved += calls
 	return use, err
 }
@@ -79,14 +81,14 @@ type spending struct {
 }
 
 func spent(tx *ledger.Tx, environmentID string, month stretch) (s spending, err error) {
-	if s.sandboxes, err = tx.Accounting().SpentInMonth(environmentID, monthName(dayOf(month.from))); err != nil {
+	if s.sandboxes, err = accounting.In(tx).SpentInMonth(environmentID, monthName(dayOf(month.from))); err != nil {
 		return s, err
 	}
-	books, err := tx.Accounting().PriceBooks()
+	books, err := accounting.In(tx).PriceBooks()
 	if err != nil {
 		return s, err
 	}
-	periods, err := tx.Accounting().UnrolledUse(environmentID)
+	periods, err := accounting.In(tx).UnrolledUse(environmentID)
 	for i := range periods {
 		p := &periods[i]
 		for x := range partsIn(p, month, tx.Now) {
@@ -99,7 +101,7 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (s spending, err 
 	if err != nil {
 		return s, err
 	}
-	routes, err := tx.LLM().Months(environmentID, monthName(dayOf(month.from)))
+	routes, err := modelcalls.In(tx).Months(environmentID, monthName(dayOf(month.from)))
 	for _, route := range routes {
 		s.calls += route.Cost
 	}

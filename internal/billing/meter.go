@@ -11,6 +11,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -58,7 +60,7 @@ func (m meter) differ(a, b float64) bool {
 // figures is the usage of one day.
 type figures struct{ cpu, memory, disk float64 }
 
-func figuresOfLedger(u ledger.Usage) figures {
+func figuresOfLedger(u accounting.Usage) figures {
 	return figures{u.CPU.Duration().D().Seconds(), float64(u.Memory) / 1000, float64(u.Disk) / 1000}
 }
 
@@ -77,7 +79,7 @@ type recorded struct {
 	instance string
 	days     stretch
 	envs     []ledger.Environment
-	used     map[string]map[string]ledger.Usage // by environment, destroyed ones too, and day
+	used     map[string]map[string]accounting.Usage // by environment, destroyed ones too, and day
 }
 
 // comparison is about one environment, or about environments that the backend counts together.
@@ -86,8 +88,8 @@ type comparison struct {
 	environmentID string // "" for environments that are counted together
 	instance      string
 	days          stretch
-	ours          map[string]ledger.Usage // by day
-	theirs        *driver.MeteredGroup    // nil: the backend has nothing
+	ours          map[string]accounting.Usage // by day
+	theirs        *driver.MeteredGroup        // nil: the backend has nothing
 }
 
 // CompareUsage compares the ledger's usage of the last days on an instance with the backend's own meter. A
@@ -189,7 +191,7 @@ func (r recorded) single(env *ledger.Environment, g *driver.MeteredGroup) compar
 // because the figures on both sides include an earlier environment that had the same name.
 func (r recorded) together(g *driver.MeteredGroup) comparison {
 	days := stretch{max(r.days.from, nextMidnight(micro.At(g.Since))), r.days.to}
-	sum := make(map[string]ledger.Usage)
+	sum := make(map[string]accounting.Usage)
 	for _, ref := range g.Environments {
 		for day, u := range r.used[ref.EnvironmentID] {
 			sum[day] = sum[day].Plus(u)
@@ -199,15 +201,15 @@ func (r recorded) together(g *driver.MeteredGroup) comparison {
 }
 
 // usageByDay returns the usage on an instance by environment and whole day.
-func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[string]ledger.Usage, error) {
-	used := make(map[string]map[string]ledger.Usage)
-	add := func(environment, day string, u ledger.Usage) {
+func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[string]accounting.Usage, error) {
+	used := make(map[string]map[string]accounting.Usage)
+	add := func(environment, day string, u accounting.Usage) {
 		if used[environment] == nil {
-			used[environment] = make(map[string]ledger.Usage)
+			used[environment] = make(map[string]accounting.Usage)
 		}
 		used[environment][day] = used[environment][day].Plus(u)
 	}
-	err := tx.Accounting().CostDays(dayOf(in.from), dayOf(in.to), true, func(u ledger.LeaseUsage) {
+	err := accounting.In(tx).CostDays(dayOf(in.from), dayOf(in.to), true, func(u accounting.LeaseUsage) {
 		if u.Instance == instance {
 			add(u.EnvironmentID, u.Day, u.Usage)
 		}
@@ -215,7 +217,7 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 	if err != nil {
 		return nil, err
 	}
-	periods, err := tx.Accounting().UnrolledPeriods()
+	periods, err := accounting.In(tx).UnrolledPeriods()
 	for i := range periods {
 		if p := &periods[i]; p.Instance == instance {
 			for x := range partsIn(p, in, tx.Now) {
@@ -235,7 +237,7 @@ func (b *Service) compare(ctx context.Context, c comparison) error {
 	for _, d := range c.theirs.Days {
 		billed[d.Day.UTC().Format(time.DateOnly)] = figuresOfBackend(d)
 	}
-	var found []ledger.DriftFinding
+	var found []drift.Finding
 	for day := c.days.from; day < c.days.to; day = day.Add(oneDay) {
 		name := dayOf(day)
 		found = append(found, c.differences(name, figuresOfLedger(c.ours[name]), billed[name])...)
@@ -244,13 +246,13 @@ func (b *Service) compare(ctx context.Context, c comparison) error {
 }
 
 // differences returns those of one day. It is a pure function.
-func (c comparison) differences(day string, ours, theirs figures) (found []ledger.DriftFinding) {
+func (c comparison) differences(day string, ours, theirs figures) (found []drift.Finding) {
 	for _, f := range []struct {
 		meter
 		ours, theirs float64
 	}{{meterCPU, ours.cpu, theirs.cpu}, {meterMemory, ours.memory, theirs.memory}, {meterDisk, ours.disk, theirs.disk}} {
 		if f.differ(f.ours, f.theirs) {
-			found = append(found, ledger.DriftFinding{
+			found = append(found, drift.Finding{
 				Kind:          sandbox.DriftUsage,
 				EnvironmentID: c.environmentID,
 				Instance:      c.instance,
@@ -265,12 +267,12 @@ func (c comparison) differences(day string, ours, theirs figures) (found []ledge
 }
 
 // recordUsage records the findings of a comparison, and resolves earlier ones whose figures now agree.
-func (b *Service) recordUsage(ctx context.Context, c comparison, found []ledger.DriftFinding) error {
+func (b *Service) recordUsage(ctx context.Context, c comparison, found []drift.Finding) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		seen := make(map[string]bool)
 		for _, f := range found {
 			seen[f.Field] = true
-			_, isNew, err := tx.Findings().SeeDrift(f)
+			_, isNew, err := drift.In(tx).See(f)
 			if err != nil {
 				return err
 			}
@@ -298,7 +300,7 @@ func (b *Service) expireUsage(ctx context.Context, instance string, first micro.
 
 // resolveUsage resolves the open findings of usage whose field is chosen.
 func resolveUsage(tx *ledger.Tx, instance, how string, chosen func(field string) bool) error {
-	open, err := tx.Findings().OpenDrift(instance)
+	open, err := drift.In(tx).Open(instance)
 	if err != nil {
 		return err
 	}
@@ -306,7 +308,7 @@ func resolveUsage(tx *ledger.Tx, instance, how string, chosen func(field string)
 		if f.Kind != sandbox.DriftUsage || !chosen(f.Field) {
 			continue
 		}
-		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
+		if err := drift.In(tx).Resolve(f.ID, how); err != nil {
 			return err
 		}
 	}

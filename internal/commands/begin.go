@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -43,7 +44,7 @@ func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
 }
 
 // knows reports whether a sandbox knows a command, or will not say. One that is out of reach may say so later.
-func (v *Service) knows(ctx context.Context, x *ledger.Exec) (bool, error) {
+func (v *Service) knows(ctx context.Context, x *execs.Exec) (bool, error) {
 	var s *ledger.Sandbox
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		s, err = lifecycle.MustSandbox(tx, x.SandboxID)

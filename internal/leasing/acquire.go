@@ -7,7 +7,9 @@ import (
 	"reflect"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -216,7 +218,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	if err := e.Answers(env.Backend, env.Instance); err != nil {
 		return nil, err
 	}
-	generation, err := tx.Witnesses().NextGeneration(env.Instance, last)
+	generation, err := witnesses.In(tx).NextGeneration(env.Instance, last)
 	if err != nil {
 		return nil, err
 	}
@@ -230,11 +232,11 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 	if t == nil || t.Ceiling.Leases == 0 {
 		return nil
 	}
-	counts, err := tx.CountLeases([]string{environmentID})
+	living, err := counts.In(tx).Leases([]string{environmentID})
 	if err != nil {
 		return err
 	}
-	c := counts[environmentID]
+	c := living[environmentID]
 	return t.CheckLeases(c.Live() + c.Failed + c.Deleting)
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -130,7 +130,7 @@ func (m *machine) checkBudget() {
 			continue
 		}
 		left := micro.SpanOf(sandbox.Duration(l.ExpiresAt.Sub(at)))
-		adder.addUp(&sum, &ledger.UsagePeriod{
+		adder.addUp(&sum, &accounting.UsagePeriod{
 			State:     sandbox.PhaseAwake,
 			StartedAt: micro.At(at),
 			EndedAt:   micro.At(l.ExpiresAt),

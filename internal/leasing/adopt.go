@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
@@ -272,7 +273,7 @@ func (c *adoptionCandidate) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lea
 	if err != nil {
 		return err
 	}
-	if err := tx.Findings().ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || c.fromPool() {
+	if err := drift.In(tx).ResolveAll(s.ID, "adopted: the ledger has it now"); err != nil || c.fromPool() {
 		return err
 	}
 	return tx.BeginGeneration(l, s)

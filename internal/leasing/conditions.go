@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/nearest"
@@ -31,21 +32,21 @@ type batch struct {
 	engine *Engine
 	tx     *ledger.Tx
 
-	known        map[string]ledger.Delivery // by id; with those of this batch
+	known        map[string]deliveries.Delivery // by id; with those of this batch
 	environments map[string]*ledger.Environment
 	current      map[string]*ledger.Sandbox   // by lease
 	living       map[string][]*ledger.Sandbox // by environment; the same rows as in current
 	held         map[string]micro.Time
 
-	deliveries []ledger.Delivery
+	deliveries []deliveries.Delivery
 	sandboxes  []*ledger.Sandbox // changed, each once
 	changed    map[string]bool   // their ids
 }
 
 // read loads everything that the deliveries may touch: the number of queries does not depend on theirs.
-func (b *batch) read(deliveries []sandbox.Delivery) (err error) {
+func (b *batch) read(given []sandbox.Delivery) (err error) {
 	var ids, leases, environments []string
-	for _, d := range deliveries {
+	for _, d := range given {
 		data := d.Condition.Data
 		ids = append(ids, d.ID)
 		if data.AgentDID != "" {
@@ -54,7 +55,7 @@ func (b *batch) read(deliveries []sandbox.Delivery) (err error) {
 			environments = append(environments, data.EnvironmentID)
 		}
 	}
-	if b.known, err = b.tx.Deliveries(distinct(ids)); err != nil {
+	if b.known, err = deliveries.In(b.tx).Known(distinct(ids)); err != nil {
 		return err
 	}
 	if b.current, err = b.tx.CurrentOf(distinct(leases)); err != nil {
@@ -66,7 +67,7 @@ func (b *batch) read(deliveries []sandbox.Delivery) (err error) {
 	if err := b.readLiving(); err != nil {
 		return err
 	}
-	b.held, err = b.tx.HeldUntilOf(b.sandboxIDs())
+	b.held, err = b.tx.Holds().UntilOf(b.sandboxIDs())
 	return err
 }
 
@@ -132,7 +133,7 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
-	row := ledger.Delivery{
+	row := deliveries.Delivery{
 		ID: d.ID, ReceivedAt: b.tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
 		EnvironmentID: c.Data.EnvironmentID, AgentDID: c.Data.AgentDID, Generation: c.Data.Generation,
 		OccurredAt: micro.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
@@ -145,7 +146,7 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 
 // save stores what the deliveries changed. Errors: errRaced.
 func (b *batch) save() error {
-	isNew, err := b.tx.CreateDeliveries(b.deliveries)
+	isNew, err := deliveries.In(b.tx).Create(b.deliveries)
 	if err == nil && !isNew {
 		err = errRaced
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -65,11 +66,11 @@ func benchLedger(b *testing.B, month time.Time) *leasing.Engine {
 		if err := errors.Join(ledgertest.Environment(tx, "e1"), tx.CreateSandbox(s)); err != nil {
 			return err
 		}
-		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		if err != nil {
 			return err
 		}
-		return tx.Accounting().EnterState(s, sandbox.PhaseAwake, micro.At(month.AddDate(0, 0, 39)), book)
+		return accounting.In(tx).EnterState(s, sandbox.PhaseAwake, micro.At(month.AddDate(0, 0, 39)), book)
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -244,10 +246,10 @@ func (e *Engine) deprovision(ctx context.Context, x *lifecycle.Backend, id, inst
 	}
 	err := e.settleEnvironment(ctx, id, claim, func(tx *ledger.Tx, row *ledger.Environment) error {
 		if row.Status = sandbox.EnvironmentDeleting; failed != nil {
-			return tx.DeleteSecrets(id)
+			return sealedsecrets.In(tx).DeleteAll(id)
 		}
 		row.Status, row.UnmadeSince = sandbox.EnvironmentDestroyed, 0
-		return errors.Join(tx.DeleteSecrets(id), tx.LLM().ForgetCursors(id),
+		return errors.Join(sealedsecrets.In(tx).DeleteAll(id), modelcalls.In(tx).ForgetCursors(id),
 			tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 	})
 	return lifecycle.AsError(errors.Join(failed, err))

@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
@@ -131,7 +132,7 @@ func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 		row.ID, row.LastSequence = "first", 4
 		row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
 			sandbox.PhaseGone, at, at
-		_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
+		_, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		return errors.Join(err, ledgertest.Environment(tx, "e"), tx.CreateSandbox(row))
 	})
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -46,11 +48,11 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	if err != nil {
 		return nil, err
 	}
-	drift, err := tx.Findings().OpenDriftOf(ids)
+	found, err := drift.In(tx).OpenOf(ids)
 	if err != nil {
 		return nil, err
 	}
-	held, err := tx.HeldUntilOf(ids)
+	held, err := tx.Holds().UntilOf(ids)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +69,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 		s := &rows[i]
 		leases[i] = lease(s, held[s.ID], tx.Now)
 		leases[i].LLM = calls[s.ID]
-		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], drift[s.ID], feed.Last
+		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], found[s.ID], feed.Last
 		leases[i].StartedAt, leases[i].ContainerID = use.AwakeSince[s.ID].Time(), e.containerID(s)
 		if s.Tombstone != nil {
 			leases[i].Cost, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.PurgedAt.Time()
@@ -103,7 +105,7 @@ func llmUse(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]sandbox.LLMUse, er
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	return tx.LLM().OfSandboxes(ids)
+	return modelcalls.In(tx).OfSandboxes(ids)
 }
 
 // lease is the pure part of view.

@@ -21,7 +21,7 @@ func (tx *Tx) moveClock(step micro.Span) error {
 			"state_changed_at", "state_saved_at", "state_tried_at", "state_failing_since"}},
 		{"holds", "1 = 1", []string{"until"}},
 		{"execs", "state = 'running'", []string{"started_at", "cancel_at", "held_until"}},
-		{"processes", liveProcess, []string{"started_at", "exited_at", "kill_at", "due_at"}},
+		{"processes", "state IN ('pending', 'running')", []string{"started_at", "exited_at", "kill_at", "due_at"}},
 		{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")",
 			[]string{"started_at", "ended_at"}},
 		{"environments", "status IN ('open', 'ended')", []string{"opened_at", "pool_due_at"}},
@@ -38,10 +38,10 @@ func (tx *Tx) moveClock(step micro.Span) error {
 			return storage.Error("moving "+m.table+" by a step of the clock", err)
 		}
 	}
-	return tx.append(&Event{Type: sandbox.EventClockStepped}, clockStep{Seconds: step.Duration().D().Seconds()})
+	return tx.append(&Event{Type: sandbox.EventClockStepped}, ClockStep{Seconds: step.Duration().D().Seconds()})
 }
 
-// clockStep is the data of sandbox.EventClockStepped.
-type clockStep struct {
+// ClockStep is the data of sandbox.EventClockStepped.
+type ClockStep struct {
 	Seconds float64 `json:"seconds"`
 }

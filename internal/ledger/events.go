@@ -6,9 +6,42 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// Event is a row of events.
+type Event struct {
+	ID            int64 `gorm:"primaryKey"`
+	EnvironmentID string
+	LeaseID       string
+	SandboxID     string
+	Generation    int64
+	Sequence      int64
+	Type          sandbox.EventType
+	At            micro.Time
+	Actor         string
+	Address       string
+	Data          string
+}
+
+// Domain converts the event to the domain type.
+func (e *Event) Domain() sandbox.Event {
+	return sandbox.Event{
+		ID:            e.ID,
+		Sequence:      e.Sequence,
+		SandboxID:     e.SandboxID,
+		LeaseID:       e.LeaseID,
+		Generation:    e.Generation,
+		EnvironmentID: e.EnvironmentID,
+		Type:          e.Type,
+		At:            e.At.Time(),
+		Actor:         e.Actor,
+		Address:       e.Address,
+		Data:          json.RawMessage(e.Data),
+	}
+}
 
 // AppendSandboxEvent appends an event to a sandbox's sequence, within an update of the sandbox. Where the event leads
 // to another state, the sandbox then stands there.

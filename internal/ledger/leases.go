@@ -6,9 +6,20 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// Lease is a row of leases.
+type Lease struct {
+	ID            string `gorm:"primaryKey"`
+	AgentDID      string `gorm:"column:agent_did"`
+	EnvironmentID string
+	Generation    int64
+	SandboxID     string
+	CreatedAt     micro.Time `gorm:"autoCreateTime:false"`
+}
 
 // Lease returns a lease, nil if it does not exist.
 func (tx *Tx) Lease(id string) (*Lease, error) { return storage.First[Lease](tx, "id = ?", id) }

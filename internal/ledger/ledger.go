@@ -47,8 +47,8 @@ type Tx struct {
 	db *gorm.DB
 	// events are appended together at the commit.
 	events []Event
-	// grown are sums of output that have grown.
-	grown []KeptSum
+	// Grown are the sums of kept output that the transaction has made larger, until they are compared with the bounds.
+	Grown []KeptSum
 	// updating are the sandboxes that Update is changing.
 	updating []string
 }

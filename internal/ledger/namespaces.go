@@ -21,7 +21,7 @@ func (tx *Tx) reportNamespaces(had int64, log *slog.Logger) error {
 	if had >= namespacesSince {
 		return nil
 	}
-	shared := tx.db.Model(&SavedSnapshot{}).Where("key = agent_did")
+	shared := tx.db.Table("saved_states").Where("key = agent_did")
 	var told sandbox.SnapshotsKept
 	if err := shared.Session(&gorm.Session{}).Count(&told.Snapshots).Error; err != nil {
 		return storage.Error("counting the snapshots of agents", err)

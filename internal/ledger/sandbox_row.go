@@ -41,3 +41,12 @@ type Sandbox struct {
 	// Tombstone is set if only this is left of the sandbox. Such a row does not exist and cannot be stored.
 	Tombstone *Tombstone `gorm:"-"`
 }
+
+// Desired is the wanted state of a sandbox.
+type Desired string
+
+// The wanted states.
+const (
+	Present Desired = "present"
+	Gone    Desired = "gone"
+)

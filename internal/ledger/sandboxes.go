@@ -15,7 +15,7 @@ func (tx *Tx) Sandbox(id string) (*Sandbox, error) {
 	if err != nil || s != nil {
 		return s, err
 	}
-	return tx.Retention().tombstone(id)
+	return tx.tombstone(id)
 }
 
 // IsWanted reports whether a sandbox is to be present. It reads no more of the row: those who wait ask after each
@@ -28,7 +28,7 @@ func (tx *Tx) IsWanted(id string) (bool, error) {
 
 // CreateSandbox stores a new sandbox. Errors: Conflict for an id that was ever used.
 func (tx *Tx) CreateSandbox(s *Sandbox) error {
-	old, err := tx.Retention().tombstone(s.ID)
+	old, err := tx.tombstone(s.ID)
 	if err != nil {
 		return err
 	}
@@ -123,54 +123,4 @@ func (tx *Tx) Observed(ids []string) error {
 		}
 	}
 	return nil
-}
-
-// AddHold records a use that counts as activity until a time.
-func (tx *Tx) AddHold(h *Hold) error { return storage.Create(tx, h) }
-
-// ExtendHolds extends the given holders' uses until a time.
-func (tx *Tx) ExtendHolds(holders []string, until micro.Time) error {
-	_, err := storage.RowCount("extending holds", tx.db.Model(&Hold{}).Where("holder IN ?", holders).
-		Update("until", until))
-	return err
-}
-
-// RemoveHold ends a use.
-func (tx *Tx) RemoveHold(sandboxID, holder string) error {
-	_, err := storage.RowCount("ending a hold", tx.db.Delete(&Hold{}, "sandbox_id = ? AND holder = ?", sandboxID, holder))
-	return err
-}
-
-// RemoveHolds ends all uses of a sandbox.
-func (tx *Tx) RemoveHolds(sandboxID string) error {
-	_, err := storage.RowCount("ending holds", tx.db.Delete(&Hold{}, "sandbox_id = ?", sandboxID))
-	return err
-}
-
-// Holders returns the current holders of a sandbox.
-func (tx *Tx) Holders(sandboxID string) (holders []string, err error) {
-	err = tx.db.Model(&Hold{}).Where("sandbox_id = ? AND until > ?", sandboxID, tx.Now).Pluck("holder", &holders).Error
-	return holders, storage.Error("looking for holders", err)
-}
-
-// HeldUntil returns when the last use of a sandbox ends, 0 if there is none.
-func (tx *Tx) HeldUntil(sandboxID string) (micro.Time, error) {
-	var until micro.Time
-	err := tx.db.Model(&Hold{}).Select("coalesce(max(until), 0)").Where("sandbox_id = ?", sandboxID).Scan(&until).Error
-	return until, storage.Error("looking for holds", err)
-}
-
-// HeldUntilOf returns when the last use of each of the given sandboxes ends.
-func (tx *Tx) HeldUntilOf(sandboxIDs []string) (map[string]micro.Time, error) {
-	until := make(map[string]micro.Time)
-	for some := range slices.Chunk(sandboxIDs, storage.MaxVariables) {
-		rows, err := storage.Find[Hold](tx.db.Where("sandbox_id IN ?", some))
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range rows {
-			until[h.SandboxID] = max(until[h.SandboxID], h.Until)
-		}
-	}
-	return until, nil
 }

@@ -162,7 +162,7 @@ func (c *Core) heartbeat() {
 				return err
 			}
 			for ttl, holders := range holds {
-				if err := tx.ExtendHolds(holders, tx.Now.Add(ttl)); err != nil {
+				if err := tx.Holds().Extend(holders, tx.Now.Add(ttl)); err != nil {
 					return err
 				}
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -114,10 +115,10 @@ func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
 	}
 	s.Crash = ledger.Crash{}
 	s.Status.Recover()
-	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
+	open, err := drift.In(tx).OpenOf([]string{s.ID})
 	for _, f := range open[s.ID] {
 		if err == nil && f.Field == "state" {
-			err = tx.Findings().ResolveFinding(f.ID, "it was started again and runs")
+			err = drift.In(tx).Resolve(f.ID, "it was started again and runs")
 		}
 	}
 	return err

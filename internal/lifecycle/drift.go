@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -96,7 +97,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 
 func (c *Core) hasOpenDrift(ctx context.Context, sandboxID string) (open bool, err error) {
 	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
-		found, err := tx.Findings().OpenDriftOf([]string{sandboxID})
+		found, err := drift.In(tx).OpenOf([]string{sandboxID})
 		open = len(found) > 0
 		return err
 	})
@@ -211,7 +212,7 @@ func restState(s *ledger.Sandbox) sandbox.State {
 // record keeps differences as findings, resolves what is as expected again, and follows the
 // backend where a sandbox rests, was woken, or died.
 func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, differences []difference) error {
-	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
+	open, err := drift.In(tx).OpenOf([]string{s.ID})
 	if err != nil {
 		return err
 	}
@@ -242,7 +243,7 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 		if how == "" {
 			continue
 		}
-		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
+		if err := drift.In(tx).Resolve(f.ID, how); err != nil {
 			return err
 		}
 	}
@@ -259,7 +260,7 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 }
 
 func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, d difference) error {
-	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
+	_, isNew, err := drift.In(tx).See(drift.Finding{
 		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, Instance: s.Instance,
 		Field: d.field, Expected: d.expected, Observed: d.observed,
 	})

@@ -22,7 +22,7 @@ func CurrentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, micro.Time, erro
 		return nil, 0, sandbox.Errorf(sandbox.NotFound, "there is no lease %s on this ledger: acquire it first", leaseID).
 			WithReason(sandbox.ReasonSandboxNotFound)
 	}
-	held, err := tx.HeldUntil(s.ID)
+	held, err := tx.Holds().Until(s.ID)
 	return s, held, err
 }
 
@@ -65,7 +65,7 @@ func sandboxAndHold(tx *ledger.Tx, id string) (*ledger.Sandbox, micro.Time, erro
 	if err != nil {
 		return nil, 0, err
 	}
-	held, err := tx.HeldUntil(id)
+	held, err := tx.Holds().Until(id)
 	return s, held, err
 }
 

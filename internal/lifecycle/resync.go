@@ -8,6 +8,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -18,7 +20,7 @@ type Listing interface {
 	// Listed returns the sandboxes that the instance has.
 	Listed() []driver.Observation
 	// Open returns the findings about the instance that were open when it was listed.
-	Open() []ledger.DriftFinding
+	Open() []drift.Finding
 	// EachPage visits the rows of the instance, a page at a time.
 	EachPage(ctx context.Context, visit func(rows []ledger.Sandbox) error) error
 }
@@ -46,11 +48,11 @@ type resync struct {
 
 // reading is a sample of the usage of a sandbox in one of its boots; boot is 0 where they are not counted.
 type reading struct {
-	ledger.UsageSample
+	accounting.UsageSample
 	boot int64
 	// mark is what was counted of the CPU time before the reading was taken, 0 where that is not known.
 	mark       micro.Span
-	companions map[string]ledger.CompanionReading
+	companions map[string]accounting.CompanionReading
 }
 
 // LookAtAll looks at every living sandbox of an instance.
@@ -128,8 +130,8 @@ func (c *Core) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading
 	return r, out.sampled
 }
 
-func readingOf(sandboxID string, r driver.Reading, companions map[string]ledger.CompanionReading) reading {
-	return reading{boot: r.Boot, companions: companions, UsageSample: ledger.UsageSample{
+func readingOf(sandboxID string, r driver.Reading, companions map[string]accounting.CompanionReading) reading {
+	return reading{boot: r.Boot, companions: companions, UsageSample: accounting.UsageSample{
 		SandboxID: sandboxID, At: micro.At(r.At), CPU: micro.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
 	}}
 }
@@ -167,7 +169,7 @@ func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 
 // recordReadings adds up what was used, and keeps samples of what leases use.
 func (v *resync) recordReadings(tx *ledger.Tx) error {
-	samples := make([]ledger.UsageSample, 0, len(v.readings))
+	samples := make([]accounting.UsageSample, 0, len(v.readings))
 	for _, r := range v.readings {
 		s, err := recordCPU(tx, r)
 		if err != nil {
@@ -177,7 +179,7 @@ func (v *resync) recordReadings(tx *ledger.Tx) error {
 			samples = append(samples, r.UsageSample)
 		}
 	}
-	return tx.Accounting().KeepUsageSamples(samples, usageApart)
+	return accounting.In(tx).KeepUsageSamples(samples, usageApart)
 }
 
 // recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
@@ -197,10 +199,10 @@ func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 		return s, nil
 	}
 	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := tx.Accounting().AddCPU(s, r.CPU); err != nil {
+		if err := accounting.In(tx).AddCPU(s, r.CPU); err != nil {
 			return err
 		}
-		return tx.Accounting().AddCompanionCPU(s, r.companions)
+		return accounting.In(tx).AddCompanionCPU(s, r.companions)
 	})
 }
 
@@ -211,7 +213,7 @@ func isOfNewBoot(tx *ledger.Tx, s *ledger.Sandbox, r reading) (bool, error) {
 	if s.Meter.Boot != 0 || r.mark != s.Meter.CPUMark {
 		return false, nil
 	}
-	open, err := tx.Accounting().OpenPeriod(s.ID)
+	open, err := accounting.In(tx).OpenPeriod(s.ID)
 	return open != nil && open.CPU == 0, err
 }
 

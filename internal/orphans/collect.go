@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -157,7 +159,7 @@ func (v *Inventory) judge(ctx context.Context) (found []orphan, spare spared, er
 			return err
 		}
 		spare.all = !knew
-		known, err := tx.Witnesses().Witness(v.instance)
+		known, err := witnesses.In(tx).Of(v.instance)
 		if err != nil {
 			return err
 		}
@@ -188,7 +190,7 @@ func (v *Inventory) record(ctx context.Context, found []orphan, spare spared) ([
 				continue
 			}
 			s.seen.Resolution = spare.why(s)
-			finding, isNew, err := tx.Findings().SeeDrift(s.seen)
+			finding, isNew, err := drift.In(tx).See(s.seen)
 			if err != nil {
 				return err
 			}
@@ -231,7 +233,7 @@ func (v *Inventory) destroy(ctx context.Context, s orphan) error {
 			s.seen.Kind, s.seen.SandboxID, s.seen.Field, s.seen.EnvironmentID, err)
 	}
 	return v.service.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
-		return tx.Findings().ResolveFinding(s.seen.ID, resolvedDestroyed)
+		return drift.In(tx).Resolve(s.seen.ID, resolvedDestroyed)
 	})
 }
 
@@ -257,7 +259,7 @@ func (v *Inventory) resolve(ctx context.Context, found []orphan) error {
 	}
 	return v.service.store.Write(ctx, func(tx *ledger.Tx) error {
 		for id, how := range resolved {
-			if err := tx.Findings().ResolveFinding(id, how); err != nil {
+			if err := drift.In(tx).Resolve(id, how); err != nil {
 				return err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -51,10 +52,10 @@ type Inventory struct {
 	// unlisted says why objects could not be listed. Then nothing is destroyed.
 	unlisted error
 
-	open  []ledger.DriftFinding // the open findings of the instance
-	known map[string]bool       // the sandboxes of rows that are not confirmed gone
-	has   map[string]bool       // those in known, and the listed sandboxes
-	uses  map[string]bool       // the environments of both
+	open  []drift.Finding // the open findings of the instance
+	known map[string]bool // the sandboxes of rows that are not confirmed gone
+	has   map[string]bool // those in known, and the listed sandboxes
+	uses  map[string]bool // the environments of both
 	// unread says why not all rows were read. Then nothing is destroyed.
 	unread error
 }
@@ -73,7 +74,7 @@ func (s *Service) Take(ctx context.Context, x driver.Executor, instance string) 
 	}
 	v.objects, v.unlisted = x.Dependents(bounded, s.store.ID())
 	err = s.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		v.open, err = tx.Findings().OpenDrift(v.instance)
+		v.open, err = drift.In(tx).Open(v.instance)
 		return err
 	})
 	for _, o := range v.listed {
@@ -89,7 +90,7 @@ func (v *Inventory) Instance() string { return v.instance }
 func (v *Inventory) Listed() []driver.Observation { return v.listed }
 
 // Open returns the findings about the instance that were open at the time of the listing.
-func (v *Inventory) Open() []ledger.DriftFinding { return v.open }
+func (v *Inventory) Open() []drift.Finding { return v.open }
 
 // unanswered returns why an environment did not answer, nil if it did.
 func (v *Inventory) unanswered(environmentID string) error {
@@ -148,7 +149,7 @@ func (v *Inventory) EachPage(ctx context.Context, visit func(rows []ledger.Sandb
 // orphan is an object on an instance that may be an orphan: a sandbox, or a leftover of one.
 type orphan struct {
 	// seen is the finding as recorded. The ledger keeps its count of looks and its times.
-	seen      ledger.DriftFinding
+	seen      drift.Finding
 	createdAt time.Time
 	kind      driver.DependentKind // "" for a sandbox
 	// ofKnown: the sandboxes of an environment that has a row shared it.
@@ -212,7 +213,7 @@ func (v *Inventory) wanted(tx *ledger.Tx, s orphan) (bool, error) {
 // sandbox describes a sandbox as an orphan. It is inspected again before it is killed.
 func (v *Inventory) sandbox(o driver.Observation) orphan {
 	return orphan{
-		seen: ledger.DriftFinding{
+		seen: drift.Finding{
 			Kind: sandbox.DriftOrphan, SandboxID: o.SandboxID, LeaseID: o.LeaseID, EnvironmentID: o.EnvironmentID,
 			Instance: o.Instance, Expected: "absent", Observed: string(o.State),
 		},
@@ -229,7 +230,7 @@ func (v *Inventory) sandbox(o driver.Observation) orphan {
 
 func (v *Inventory) leftover(l driver.Dependent) orphan {
 	return orphan{
-		seen: ledger.DriftFinding{
+		seen: drift.Finding{
 			Kind: sandbox.DriftLeftover, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID,
 			Instance: l.Instance, Field: leftoverField(l), Expected: "absent", Observed: "present",
 		},
@@ -242,7 +243,7 @@ func (v *Inventory) leftover(l driver.Dependent) orphan {
 func leftoverField(l driver.Dependent) string { return string(l.Kind) + " " + l.Name }
 
 // present reports whether the object of a finding was listed.
-func (v *Inventory) present(f ledger.DriftFinding) bool {
+func (v *Inventory) present(f drift.Finding) bool {
 	for _, o := range v.listed {
 		if f.Kind == sandbox.DriftOrphan && o.SandboxID == f.SandboxID {
 			return true

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -84,7 +85,7 @@ const (
 // BoundGrown drops the oldest output where a lease, an environment or the ledger keeps too much after what the
 // transaction has added. Rows of commands and sessions that were read before may be out of date then.
 func (v *Service) BoundGrown(tx *ledger.Tx) error {
-	for _, s := range tx.Commands().GrownSums() {
+	for _, s := range execs.In(tx).GrownSums() {
 		if s.Bytes <= v.Bounds.of(s.Scope) {
 			continue
 		}
@@ -96,7 +97,7 @@ func (v *Service) BoundGrown(tx *ledger.Tx) error {
 }
 
 func (v *Service) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
-	return tx.Commands().DropKept(s.Scope, s.ID, v.Bounds.of(s.Scope), dropBatch, Objects,
+	return execs.In(tx).DropKept(s.Scope, s.ID, v.Bounds.of(s.Scope), dropBatch, Objects,
 		tx.Now.Add(micro.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
 }
 
@@ -123,7 +124,7 @@ func (v *Service) Bound(ctx context.Context) error {
 func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err error) {
 	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) (err error) {
 		for _, scope := range []ledger.KeptScope{ledger.KeptOfLease, ledger.KeptOfEnvironment, ledger.KeptOfLedger} {
-			if beyond, err = tx.Commands().KeptBeyond(scope, v.Bounds.of(scope)); err != nil || beyond != nil {
+			if beyond, err = execs.In(tx).KeptBeyond(scope, v.Bounds.of(scope)); err != nil || beyond != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
@@ -58,14 +59,14 @@ func (v *Service) waitAwake(ctx context.Context, w sandbox.ProcessWait,
 	case w.Port != 0:
 		got.Process, err = v.awaitPort(ctx, w.ProcessRef, w.Port)
 	default:
-		got.Process, err = v.awaitProcess(ctx, w.ProcessRef, func(p *ledger.Process) bool { return !p.State.Live() })
+		got.Process, err = v.awaitProcess(ctx, w.ProcessRef, func(p *execs.Process) bool { return !p.State.Live() })
 	}
 	return got, errors.Join(err, u.Leave(ctx, err == nil, nil))
 }
 
 // awaitProcess waits until a process satisfies done.
 func (v *Service) awaitProcess(ctx context.Context, r sandbox.ProcessRef,
-	done func(p *ledger.Process) bool) (sandbox.Process, error) {
+	done func(p *execs.Process) bool) (sandbox.Process, error) {
 	for {
 		changed := v.Store.Changed()
 		p, _, err := v.readProcessRow(ctx, r)
@@ -100,7 +101,7 @@ func (v *Service) awaitPort(ctx context.Context, r sandbox.ProcessRef, port int)
 		opened <- v.askForPort(asking, r, port)
 		stop()
 	}()
-	p, err := v.awaitProcess(asking, r, func(p *ledger.Process) bool { return !p.State.Live() })
+	p, err := v.awaitProcess(asking, r, func(p *execs.Process) bool { return !p.State.Live() })
 	stop()
 	askErr := <-opened
 	switch {

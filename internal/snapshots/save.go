@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -61,7 +62,7 @@ func (v *Service) Claimed(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 	}
 	t.Began = max(tx.Now, s.Snapshot.ChangedAt) // the save includes all known changes
 	s.Schedule.DueAt = tx.Now                   // if this process dies, the sandbox is thawed at once
-	return tx.Snapshots().MarkForDeletion(v.objectOf(t), tx.Now.Add(micro.SpanOf(abandonedFor)))
+	return bucketobjects.In(tx).MarkForDeletion(v.objectOf(t), tx.Now.Add(micro.SpanOf(abandonedFor)))
 }
 
 // objectOf returns the name of a save's object.
@@ -84,7 +85,7 @@ func (v *Service) usedElsewhere(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) 
 	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.Ending.At.Add(micro.SpanOf(startLimit)) {
 		return false, nil
 	}
-	holders, err := tx.Holders(s.ID)
+	holders, err := tx.Holds().Holders(s.ID)
 	if err != nil {
 		return false, err
 	}
@@ -222,7 +223,7 @@ func (v *Service) saved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, a s
 	if !s.Snapshot.Holds() { // the hold was given up meanwhile: the object stays marked for deletion
 		return nil
 	}
-	row := &ledger.SavedSnapshot{
+	row := &bucketobjects.Snapshot{
 		Key:           st.Key,
 		AgentDID:      s.AgentDID,
 		EnvironmentID: s.EnvironmentID,
@@ -236,7 +237,7 @@ func (v *Service) saved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, a s
 		Files:         a.Files,
 		Skipped:       a.Skipped,
 	}
-	if err := tx.Snapshots().Publish(row, tx.Now.Add(micro.SpanOf(RetiredFor))); err != nil {
+	if err := bucketobjects.In(tx).Publish(row, tx.Now.Add(micro.SpanOf(RetiredFor))); err != nil {
 		return err
 	}
 	st.Save(t.Began)
@@ -317,7 +318,7 @@ func (v *Service) Collect(ctx context.Context) error {
 	for {
 		var due []string
 		err := v.Ledger.Read(ctx, func(tx *ledger.Tx) (err error) {
-			due, err = tx.Snapshots().DueObjects(collectBatch)
+			due, err = bucketobjects.In(tx).DueObjects(collectBatch)
 			return err
 		})
 		if err != nil || len(due) == 0 {
@@ -347,5 +348,6 @@ func (v *Service) deleteObjects(ctx context.Context, objects []string) error {
 	if len(gone) == 0 {
 		return err
 	}
-	return errors.Join(err, v.Ledger.Write(ctx, func(tx *ledger.Tx) error { return tx.Snapshots().ForgetObjects(gone) }))
+	return errors.Join(err,
+		v.Ledger.Write(ctx, func(tx *ledger.Tx) error { return bucketobjects.In(tx).ForgetObjects(gone) }))
 }

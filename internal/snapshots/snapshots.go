@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -129,7 +130,7 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 // List returns the snapshots that a filter selects.
 func (v *Service) List(ctx context.Context, f sandbox.SnapshotFilter) (states []sandbox.Snapshot, err error) {
 	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.Snapshots().List(f)
+		rows, err := bucketobjects.In(tx).List(f)
 		states = make([]sandbox.Snapshot, len(rows))
 		for i := range rows {
 			states[i] = rows[i].Domain()
@@ -143,14 +144,14 @@ func (v *Service) List(ctx context.Context, f sandbox.SnapshotFilter) (states []
 // if a sandbox would save it again.
 func (v *Service) Delete(ctx context.Context, key string) error {
 	return v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		saved, err := tx.Snapshots().Saved(key)
+		saved, err := bucketobjects.In(tx).Saved(key)
 		if err != nil {
 			return err
 		}
 		if saved == nil {
 			return sandbox.Errorf(sandbox.NotFound, "there is no snapshot with key %q on this ledger", key)
 		}
-		holder, err := tx.Snapshots().Holder(key)
+		holder, err := bucketobjects.In(tx).Holder(key)
 		if err != nil {
 			return err
 		}
@@ -158,6 +159,6 @@ func (v *Service) Delete(ctx context.Context, key string) error {
 			return sandbox.Errorf(sandbox.Conflict, "the snapshot of %s is held by generation %d of lease %s, which would save "+
 				"it again: release that lease first", key, holder.Generation, holder.Lease()).WithReason(sandbox.ReasonActiveLeases)
 		}
-		return tx.Snapshots().Remove(key, tx.Now.Add(micro.SpanOf(RetiredFor)))
+		return bucketobjects.In(tx).Remove(key, tx.Now.Add(micro.SpanOf(RetiredFor)))
 	})
 }

@@ -11,7 +11,9 @@ import (
 	"maps"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/pools"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -66,7 +68,7 @@ func (v *Service) Reconcile(ctx context.Context) error {
 	var todo []string
 	err := v.config.Store.Read(ctx, func(tx *ledger.Tx) error {
 		todo = nil
-		envs, err := tx.PoolEnvironments()
+		envs, err := pools.In(tx).Environments()
 		if err != nil || len(envs) == 0 {
 			return err
 		}
@@ -75,7 +77,7 @@ func (v *Service) Reconcile(ctx context.Context) error {
 			return err
 		}
 		for i := range envs {
-			rows, err := tx.PoolSandboxes(envs[i].ID)
+			rows, err := pools.In(tx).Sandboxes(envs[i].ID)
 			if err != nil {
 				return err
 			}
@@ -101,7 +103,7 @@ func (v *Service) reconcile(tx *ledger.Tx, environmentID string) error {
 	if err != nil {
 		return err
 	}
-	rows, err := tx.PoolSandboxes(environmentID)
+	rows, err := pools.In(tx).Sandboxes(environmentID)
 	if err != nil {
 		return err
 	}
@@ -234,7 +236,7 @@ func demandOf(tx *ledger.Tx, env *ledger.Environment) (int64, error) {
 	if w := env.Spec.WarmPool; w == nil || w.MaxSize <= w.Size {
 		return 0, nil
 	}
-	begun, err := tx.LeasesBegun(env.ID, tx.Now.Add(-micro.SpanOf(sandbox.PoolDemandMemory)))
+	begun, err := pools.In(tx).LeasesBegun(env.ID, tx.Now.Add(-micro.SpanOf(sandbox.PoolDemandMemory)))
 	return mostWithin(begun, micro.SpanOf(sandbox.PoolDemandWindow)), err
 }
 
@@ -328,7 +330,7 @@ func (v *Service) Status(tx *ledger.Tx, env *ledger.Environment) (*sandbox.PoolS
 	if env.Spec.WarmPool == nil {
 		return nil, nil
 	}
-	n, err := tx.PoolCounts(env.ID)
+	n, err := pools.In(tx).Counts(env.ID)
 	ready, other := sandbox.PhaseAsleep, sandbox.PhaseAwake
 	if env.Spec.WarmPool.Runs() {
 		ready, other = other, ready
@@ -350,7 +352,7 @@ func Find(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger
 	if env.Spec.WarmPool == nil {
 		return nil, nil
 	}
-	rows, err := tx.PoolSandboxes(env.ID)
+	rows, err := pools.In(tx).Sandboxes(env.ID)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -364,7 +366,7 @@ func Find(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger
 // Take gives a waiting sandbox to a new generation of a lease. The sandbox is assigned next.
 func Take(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 	// Until now the environment paid for it. Nothing is billed to the lease until it is awake.
-	if err := tx.Accounting().EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
+	if err := accounting.In(tx).EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
 		return err
 	}
 	s.Tenure, s.Terms, s.Snapshot = want.Tenure, want.Terms, want.Snapshot

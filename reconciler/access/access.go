@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/tokens"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -85,9 +86,9 @@ func (r *Registry) Authenticate(ctx context.Context, hash Hash) (Token, error) {
 }
 
 func (r *Registry) find(ctx context.Context, hash Hash) (Token, error) {
-	var row *ledger.Token
+	var row *tokens.Token
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		row, err = tx.Tokens().TokenByHash(hash[:])
+		row, err = tokens.In(tx).ByHash(hash[:])
 		return err
 	})
 	switch {
@@ -168,7 +169,7 @@ func (r *Registry) recordUse(ctx context.Context) {
 	if len(used) == 0 {
 		return
 	}
-	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().UseTokens(used) }); err != nil {
+	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tokens.In(tx).Use(used) }); err != nil {
 		r.log.Warn("access: recording the use of tokens", "tokens", len(used), "error", err)
 	}
 }

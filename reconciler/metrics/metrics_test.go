@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
@@ -38,7 +39,7 @@ func (c counted) Reachable() map[sandbox.Backend]bool {
 // busy is a reconciler that has something of each kind.
 var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, error) {
 	return leasing.Counts{
-		Sandboxes: []ledger.SandboxCount{
+		Sandboxes: []counts.OfSandboxes{
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2},
 		},

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sqlite"
@@ -144,7 +144,7 @@ func (c *Info) readObjects(ctx context.Context, db querier) error {
 		large := strings.ReplaceAll(`SELECT sandbox_id, id, holder, stream_kept FROM execs
 			WHERE stream_kept > length(coalesce(stream_inline, '')) ORDER BY id`, "stream", string(stream))
 		err := each(ctx, db, large, func(rows *sql.Rows) error {
-			var x ledger.Exec
+			var x execs.Exec
 			var bytes int64
 			err := rows.Scan(&x.SandboxID, &x.ID, &x.Holder, &bytes)
 			c.Objects = append(c.Objects, Object{Object: x.OutputObject(stream), Bytes: bytes})

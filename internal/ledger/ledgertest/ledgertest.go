@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -304,9 +306,9 @@ func (s suite) periods(t *testing.T) {
 		t.Helper()
 		now = now.Add(time.Duration(after) * time.Second)
 		write(t, store, func(tx *ledger.Tx) error {
-			book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-			return errors.Join(err, tx.Accounting().AddCPU(row, micro.Span(cpu*1e6)),
-				tx.Accounting().EnterState(row, p, tx.Now, book))
+			book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+			return errors.Join(err, accounting.In(tx).AddCPU(row, micro.Span(cpu*1e6)),
+				accounting.In(tx).EnterState(row, p, tx.Now, book))
 		})
 	}
 	enter(sandbox.PhaseAwake, 0, 0)
@@ -315,7 +317,7 @@ func (s suite) periods(t *testing.T) {
 	enter(sandbox.PhaseAwake, 10, 5)
 	enter(sandbox.PhaseGone, 10, 1) // a lower reading is of a new start
 	read(t, store, func(tx *ledger.Tx) error {
-		periods, err := tx.Accounting().PeriodsOf([]string{row.ID})
+		periods, err := accounting.In(tx).PeriodsOf([]string{row.ID})
 		want := []struct {
 			state        sandbox.Phase
 			seconds, cpu int64
@@ -415,10 +417,10 @@ func (s suite) due(t *testing.T) {
 func (s suite) drift(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
-	see := func(observed string) (f *ledger.DriftFinding, isNew bool) {
+	see := func(observed string) (f *drift.Finding, isNew bool) {
 		t.Helper()
 		write(t, store, func(tx *ledger.Tx) (err error) {
-			f, isNew, err = tx.Findings().SeeDrift(ledger.DriftFinding{
+			f, isNew, err = drift.In(tx).See(drift.Finding{
 				Kind:      sandbox.DriftChanged,
 				SandboxID: "s",
 				Field:     "memory_mb",
@@ -435,15 +437,15 @@ func (s suite) drift(t *testing.T) {
 	if f, isNew := see("16"); isNew || f.Looks != 2 || f.Observed != "16" {
 		t.Errorf("the second look: %+v, new %t", f, isNew)
 	}
-	write(t, store, func(tx *ledger.Tx) error { return tx.Findings().ResolveDrift("s", "restored") })
+	write(t, store, func(tx *ledger.Tx) error { return drift.In(tx).ResolveAll("s", "restored") })
 	if _, isNew := see("32"); !isNew {
 		t.Error("after it was resolved it is not new")
 	}
 	read(t, store, func(tx *ledger.Tx) error {
-		all, err := tx.Findings().Drift(sandbox.DriftFilter{})
-		open, err2 := tx.Findings().Drift(sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged})
-		resolved, err3 := tx.Findings().Drift(sandbox.DriftFilter{Status: sandbox.DriftResolved})
-		other, err4 := tx.Findings().Drift(sandbox.DriftFilter{Kind: sandbox.DriftVanished})
+		all, err := drift.In(tx).List(sandbox.DriftFilter{})
+		open, err2 := drift.In(tx).List(sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged})
+		resolved, err3 := drift.In(tx).List(sandbox.DriftFilter{Status: sandbox.DriftResolved})
+		other, err4 := drift.In(tx).List(sandbox.DriftFilter{Kind: sandbox.DriftVanished})
 		if len(all) != 2 || len(open) != 1 || len(resolved) != 1 || resolved[0].Resolution != "restored" || len(other) != 0 {
 			t.Errorf("all %+v, open %+v, resolved %+v, of another kind %+v", all, open, resolved, other)
 		}
@@ -456,13 +458,13 @@ func (s suite) priceBooks(t *testing.T) {
 	store := open(t, s.fresh(t), nil)
 	for range 2 {
 		write(t, store, func(tx *ledger.Tx) error {
-			_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "a"})
-			_, err2 := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "b"})
+			_, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "a"})
+			_, err2 := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "b"})
 			return errors.Join(err, err2)
 		})
 	}
 	read(t, store, func(tx *ledger.Tx) error {
-		books, err := tx.Accounting().PriceBooks()
+		books, err := accounting.In(tx).PriceBooks()
 		if len(books) != 2 {
 			t.Errorf("%d price books, want 2", len(books))
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
@@ -102,7 +103,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 	book := pricing.Cloudflare()
 	book.AsleepMemoryGiBSecond = sandbox.NanoUSD(turn / 5)
 	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
-		row, err := tx.Accounting().KeepPriceBook(sandbox.Docker, book)
+		row, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, book)
 		if err != nil {
 			return err
 		}
@@ -116,8 +117,8 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 				state = sandbox.PhaseAsleep
 			}
 			s.Meter.CPUMark = 0
-			err = errors.Join(tx.Accounting().AddCPU(s, micro.Span(1_234_567*(i+1))),
-				tx.Accounting().EnterState(s, state, tx.Now, row))
+			err = errors.Join(accounting.In(tx).AddCPU(s, micro.Span(1_234_567*(i+1))),
+				accounting.In(tx).EnterState(s, state, tx.Now, row))
 			if err != nil {
 				return err
 			}

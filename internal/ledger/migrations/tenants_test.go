@@ -14,7 +14,10 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/tokens"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -106,7 +109,7 @@ func wantUpgraded(t *testing.T, tx *ledger.Tx) {
 			t.Fatal(err)
 		}
 	}
-	states, err := tx.Snapshots().List(sandbox.SnapshotFilter{})
+	states, err := bucketobjects.In(tx).List(sandbox.SnapshotFilter{})
 	must(err)
 	if len(states) != 2 || states[0].Key != "did:plc:ann" || states[1].Key != "did:plc:ann::catan-1" {
 		t.Errorf("the saved states are %+v", states)
@@ -130,16 +133,16 @@ func wantUpgraded(t *testing.T, tx *ledger.Tx) {
 		ledger.KeptOfEnvironment: "catan-1",
 		ledger.KeptOfLedger:      "",
 	} {
-		sum, err := tx.Commands().KeptSum(scope, id)
+		sum, err := execs.In(tx).KeptSum(scope, id)
 		must(err)
 		if sum.Bytes != 142 || sum.Records != 2 {
 			t.Errorf("the %s %s keeps %d bytes in %d records, want 142 in 2", sum.Scope, sum.ID, sum.Bytes, sum.Records)
 		}
 	}
-	tokens, err := tx.Tokens().Tokens()
+	all, err := tokens.In(tx).All()
 	must(err)
-	if len(tokens) != 1 || !tokens[0].Ceiling.IsZero() {
-		t.Errorf("the tokens are %+v", tokens)
+	if len(all) != 1 || !all[0].Ceiling.IsZero() {
+		t.Errorf("the all are %+v", all)
 	}
 }
 

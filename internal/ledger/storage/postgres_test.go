@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -170,7 +171,7 @@ func TestTextThatPostgreSQLCannotStoreIsTheCallersFault(t *testing.T) {
 	t.Parallel()
 	s := ledgertest.Open(t, postgrestest.New(t), ledger.Options{})
 	err := s.Write(t.Context(), func(tx *ledger.Tx) error {
-		_, err := tx.CreateDeliveries([]ledger.Delivery{{ID: "a\x00b", Body: []byte{}, Status: sandbox.DeliveryUnmatched}})
+		_, err := deliveries.In(tx).Create([]deliveries.Delivery{{ID: "a\x00b", Body: []byte{}, Status: sandbox.DeliveryUnmatched}})
 		return err
 	})
 	if sandbox.CodeOf(err) != sandbox.Invalid {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -34,7 +35,7 @@ func TestWhatWasAcknowledgedSurvivesACrashOfPostgreSQL(t *testing.T) {
 	missing := 0
 	err := s.Read(t.Context(), func(tx *ledger.Tx) error {
 		for id := range load.acknowledged {
-			known, err := tx.Deliveries([]string{id})
+			known, err := deliveries.In(tx).Known([]string{id})
 			if err != nil {
 				return err
 			}
@@ -109,7 +110,7 @@ func startLoad(s *ledger.Store) *load {
 
 func (l *load) write(s *ledger.Store, id string) {
 	err := s.Write(context.Background(), func(tx *ledger.Tx) error {
-		_, err := tx.CreateDeliveries([]ledger.Delivery{{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched}})
+		_, err := deliveries.In(tx).Create([]deliveries.Delivery{{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched}})
 		return err
 	})
 	l.mu.Lock()

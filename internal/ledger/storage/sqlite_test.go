@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -111,7 +112,7 @@ func surviveSIGKILL(t *testing.T, url string) {
 	defer func() { _ = s.Close() }()
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
 		for id := range acknowledged {
-			known, err := tx.Deliveries([]string{id})
+			known, err := deliveries.In(tx).Known([]string{id})
 			if err != nil {
 				return err
 			}
@@ -141,7 +142,7 @@ func writeForEver(url string) {
 			for i := 0; ; i++ {
 				id := fmt.Sprintf("%d-%d-%d", os.Getpid(), w, i)
 				err := s.Write(context.Background(), func(tx *ledger.Tx) error {
-					_, err := tx.CreateDeliveries([]ledger.Delivery{{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched}})
+					_, err := deliveries.In(tx).Create([]deliveries.Delivery{{ID: id, Body: []byte(id), Status: sandbox.DeliveryUnmatched}})
 					return err
 				})
 				if err != nil {

@@ -13,9 +13,11 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -183,7 +185,7 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		if err := ledgertest.Environment(tx, "e"); err != nil {
 			return err
 		}
-		if err := tx.SaveSecret(&ledger.EnvironmentSecret{
+		if err := sealedsecrets.In(tx).Save(&sealedsecrets.EnvironmentSecret{
 			EnvironmentID: "e",
 			Name:          "s",
 			Sealed:        sealed,
@@ -191,10 +193,10 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		}); err != nil {
 			return err
 		}
-		if err := tx.Snapshots().MarkForDeletion(saved.Object, micro.Never); err != nil {
+		if err := bucketobjects.In(tx).MarkForDeletion(saved.Object, micro.Never); err != nil {
 			return err
 		}
-		return tx.Snapshots().Publish(&ledger.SavedSnapshot{Key: "k", Object: saved.Object, SHA256: saved.SHA256,
+		return bucketobjects.In(tx).Publish(&bucketobjects.Snapshot{Key: "k", Object: saved.Object, SHA256: saved.SHA256,
 			Bytes: saved.Bytes, UnpackedBytes: saved.Size}, tx.Now)
 	})
 	if err := errors.Join(err, store.Close()); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -110,7 +111,7 @@ func lastDeliveries(ctx context.Context, url string) (used map[string]micro.Time
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	err = store.Read(ctx, func(tx *ledger.Tx) error {
-		used, err = tx.LastDeliveries()
+		used, err = deliveries.In(tx).Last()
 		return err
 	})
 	return used, err

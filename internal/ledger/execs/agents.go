@@ -1,4 +1,4 @@
-package ledger
+package execs
 
 import (
 	"net/url"
@@ -58,8 +58,8 @@ var agentStates = map[sandbox.AgentState]agentState{
 }
 
 // Agents returns the agents that a filter selects, of leases that have not ended, by lease id and name.
-func (repo Commands) Agents(f sandbox.AgentFilter) ([]Agent, error) {
-	q := repo.tx.db.Table("processes").
+func (repo Rows) Agents(f sandbox.AgentFilter) ([]Agent, error) {
+	q := repo.db.Table("processes").
 		Select("processes.*, sandboxes.environment_id, sandboxes.agent_did, sandboxes.phase").
 		Joins("JOIN sandboxes ON sandboxes.id = processes.sandbox_id").
 		Where("port <> 0 AND sandboxes.desired = 'present' AND sandboxes.expires_at > ?", repo.tx.Now).

@@ -1,29 +1,30 @@
-package ledger
+package accounting
 
 import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // BudgetEnvironments returns the environments that have a budget and are not destroyed.
-func (repo Accounting) BudgetEnvironments() ([]Environment, error) {
-	return storage.Find[Environment](repo.tx.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`,
+func (repo Rows) BudgetEnvironments() ([]ledger.Environment, error) {
+	return storage.Find[ledger.Environment](repo.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`,
 		sandbox.EnvironmentDestroyed).
 		Order("id"))
 }
 
 // ThresholdsReached returns the thresholds of a month's budget that have an event, in percent.
-func (repo Accounting) ThresholdsReached(environmentID, month string, monthly sandbox.NanoUSD) ([]int64, error) {
+func (repo Rows) ThresholdsReached(environmentID, month string, monthly sandbox.NanoUSD) ([]int64, error) {
 	var percents []int64
-	err := repo.tx.db.Model(&BudgetThreshold{}).
+	err := repo.db.Model(&BudgetThreshold{}).
 		Where("environment_id = ? AND month = ? AND monthly = ?", environmentID, month, monthly).
 		Pluck("percent", &percents).Error
 	return percents, storage.Error("reading budgets", err)
 }
 
 // KeepThreshold records that a threshold has an event.
-func (repo Accounting) KeepThreshold(t BudgetThreshold) error {
+func (repo Rows) KeepThreshold(t BudgetThreshold) error {
 	t.ReachedAt = repo.tx.Now
 	return storage.Create(repo.tx, &t)
 }
@@ -37,8 +38,8 @@ type TimeLeft struct {
 }
 
 // TimeLeft sums the remaining times of an environment's leases, at most until a time, by size.
-func (repo Accounting) TimeLeft(environmentID string, until micro.Time) (list []TimeLeft, err error) {
-	err = repo.tx.db.Raw(`SELECT backend, memory_mb, cpu_millis, disk_mb, count(*) AS n,
+func (repo Rows) TimeLeft(environmentID string, until micro.Time) (list []TimeLeft, err error) {
+	err = repo.db.Raw(`SELECT backend, memory_mb, cpu_millis, disk_mb, count(*) AS n,
 		CAST(sum((CASE WHEN ends < ? THEN ends ELSE ? END) - ?) AS bigint) AS remaining
 		FROM (SELECT backend, memory_mb + companion_memory_mb AS memory_mb, cpu_millis + companion_cpu_millis AS cpu_millis,
 			disk_mb + companion_disk_mb AS disk_mb,

@@ -1,41 +1,19 @@
-package ledger
+package execs
 
 import (
-	"database/sql/driver"
-	"fmt"
-
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Flag is a boolean, stored as 0 or 1.
-type Flag bool
-
-// Value implements driver.Valuer.
-func (f Flag) Value() (driver.Value, error) {
-	if f {
-		return int64(1), nil
-	}
-	return int64(0), nil
-}
-
-// Scan implements sql.Scanner.
-func (f *Flag) Scan(v any) error {
-	n, ok := v.(int64)
-	if !ok {
-		return fmt.Errorf("%v is not a valid flag", v)
-	}
-	*f = n != 0
-	return nil
-}
-
 // Exec is a row of execs: one command.
 type Exec struct {
 	ID         string `gorm:"primaryKey"`
-	Named      Flag
+	Named      ledger.Flag
 	SandboxID  string
 	LeaseID    string
 	Generation int64
@@ -46,10 +24,10 @@ type Exec struct {
 	// RunAs is the user, or AsVerifier.
 	RunAs    string
 	Timeout  micro.Span
-	Detached Flag
+	Detached ledger.Flag
 	// SessionID is its session, "" for none. IsShell: it is a line of the session's shell.
 	SessionID string
-	IsShell   Flag `gorm:"column:shell"`
+	IsShell   ledger.Flag `gorm:"column:shell"`
 	Source    sandbox.EventSource
 
 	State      sandbox.ExecState
@@ -57,8 +35,8 @@ type Exec struct {
 	FinishedAt micro.Time
 	CancelAt   micro.Time
 	ExitCode   int
-	TimedOut   Flag
-	OOMKilled  Flag `gorm:"column:oom_killed"`
+	TimedOut   ledger.Flag
+	OOMKilled  ledger.Flag `gorm:"column:oom_killed"`
 	Error      string
 	Stdout     Output     `gorm:"embedded;embeddedPrefix:stdout_"`
 	Stderr     Output     `gorm:"embedded;embeddedPrefix:stderr_"`
@@ -133,15 +111,15 @@ func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
 }
 
 // Exec returns a command, nil if it does not exist.
-func (repo Commands) Exec(id string) (*Exec, error) {
+func (repo Rows) Exec(id string) (*Exec, error) {
 	return storage.First[Exec](repo.tx, "id = ?", id)
 }
 
 // CreateExec stores a new command. Errors: Conflict for an id that was ever used.
-func (repo Commands) CreateExec(x *Exec) error {
+func (repo Rows) CreateExec(x *Exec) error {
 	if x.Named {
 		var used int64
-		err := repo.tx.db.Raw("SELECT (SELECT count(*) FROM execs WHERE id = @id) + (SELECT count(*) "+
+		err := repo.db.Raw("SELECT (SELECT count(*) FROM execs WHERE id = @id) + (SELECT count(*) "+
 			"FROM retired_execs WHERE id = @id)",
 			map[string]any{"id": x.ID}).Scan(&used).Error
 		if err != nil {
@@ -156,25 +134,25 @@ func (repo Commands) CreateExec(x *Exec) error {
 }
 
 // SaveExec stores a changed command, and counts the kept output of an ended one.
-func (repo Commands) SaveExec(x *Exec) error {
+func (repo Rows) SaveExec(x *Exec) error {
 	if err := storage.Save(repo.tx, x); err != nil {
 		return err
 	}
 	counted := x.counted
 	x.counted = x.kept()
-	return repo.tx.Commands().countKept(
+	return repo.countKept(
 		&KeptOutput{SandboxID: x.SandboxID, Kind: keptExec, ID: x.ID, LeaseID: x.LeaseID, Bytes: x.counted}, counted)
 }
 
 // ListExecs returns the commands of a lease, newest first, without their output.
-func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
-	q := repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("lease_id = ?", f.LeaseID).
+func (repo Rows) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
+	q := repo.db.Omit("stdout_inline", "stderr_inline").Where("lease_id = ?", f.LeaseID).
 		Order("generation DESC, sequence DESC").Limit(storage.PageSize(f.Limit))
 	if f.State != "" {
 		q = q.Where("state = ?", f.State)
 	}
 	if f.Before != "" {
-		last, err := repo.tx.Commands().Exec(f.Before)
+		last, err := repo.Exec(f.Before)
 		if err != nil {
 			return nil, err
 		}
@@ -188,22 +166,22 @@ func (repo Commands) ListExecs(f sandbox.ExecFilter) ([]Exec, error) {
 }
 
 // ExtendExecs extends the given holders' right to follow their commands until a time.
-func (repo Commands) ExtendExecs(holders []string, until micro.Time) error {
+func (repo Rows) ExtendExecs(holders []string, until micro.Time) error {
 	_, err := storage.RowCount("extending commands",
-		repo.tx.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
+		repo.db.Model(&Exec{}).Where("state = 'running' AND holder IN ?", holders).Update("held_until", until))
 	return err
 }
 
 // RunningExecs returns the running commands of a sandbox.
-func (repo Commands) RunningExecs(sandboxID string) ([]Exec, error) {
-	return storage.Find[Exec](repo.tx.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
+func (repo Rows) RunningExecs(sandboxID string) ([]Exec, error) {
+	return storage.Find[Exec](repo.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
 }
 
 // OrphanedExecs returns running commands without a follower, longest first, whose sandbox is on one of the
 // given instances or will be removed. It skips those of a sandbox that is being created: they belong to its
 // creator.
-func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
-	return storage.Find[Exec](repo.tx.db.Where("state = 'running' AND held_until <= ?", repo.tx.Now).
+func (repo Rows) OrphanedExecs(instances []string, limit int) ([]Exec, error) {
+	return storage.Find[Exec](repo.db.Where("state = 'running' AND held_until <= ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND (desired = 'gone' OR phase <> "+
 			"'pending' AND instance IN ?))", instances).
 		Order("held_until").Limit(limit))
@@ -211,36 +189,52 @@ func (repo Commands) OrphanedExecs(instances []string, limit int) ([]Exec, error
 
 // purgeExecs removes the commands of purged sandboxes, marks their output for deletion, and keeps the ids
 // that callers chose.
-func (repo Commands) purgeExecs(sandboxIDs []string, objects func(*Exec) []string) error {
-	rows, err := storage.Find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
+func (repo Rows) purgeExecs(sandboxIDs []string, objects func(*Exec) []string) error {
+	rows, err := storage.Find[Exec](repo.db.Omit("stdout_inline", "stderr_inline").Where("sandbox_id IN ?", sandboxIDs))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
 	for i := range rows {
 		x := &rows[i]
 		if x.Named {
-			if err := repo.tx.db.Exec("INSERT INTO retired_execs (id) VALUES (?)", x.ID).Error; err != nil {
+			if err := repo.db.Exec("INSERT INTO retired_execs (id) VALUES (?)", x.ID).Error; err != nil {
 				return storage.Error("purging commands", err)
 			}
 		}
 		for _, object := range objects(x) {
-			if err := repo.tx.Snapshots().MarkForDeletion(object, repo.tx.Now); err != nil {
+			if err := bucketobjects.In(repo.tx).MarkForDeletion(object, repo.tx.Now); err != nil {
 				return err
 			}
 		}
 	}
-	_, err = storage.RowCount("purging commands", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
+	_, err = storage.RowCount("purging commands", repo.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Exec{}))
 	return err
 }
 
 // NextOrphan returns since when a running command has no follower, or when the first one will have none
 // unless its holder lives; Never if none runs.
-func (repo Commands) NextOrphan() (micro.Time, error) {
+func (repo Rows) NextOrphan() (micro.Time, error) {
 	var first []micro.Time
-	err := repo.tx.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).
+	err := repo.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).
 		Pluck("held_until", &first).Error
 	if err != nil || len(first) == 0 {
 		return micro.Never, storage.Error("looking for commands", err)
 	}
 	return first[0], nil
+}
+
+// Purge removes the commands, sessions and processes of sandboxes that are purged, and stops counting what they keep.
+// Recordings must already be purged. objects returns the objects that a command may have left in the bucket. Errors:
+// Unavailable.
+func (repo Rows) Purge(sandboxIDs []string, objects func(*Exec) []string) error {
+	if err := repo.forgetKept(sandboxIDs); err != nil {
+		return err
+	}
+	if err := repo.purgeExecs(sandboxIDs, objects); err != nil {
+		return err
+	}
+	if err := repo.purgeSessions(sandboxIDs); err != nil {
+		return err
+	}
+	return repo.purgeProcesses(sandboxIDs)
 }

@@ -1,15 +1,25 @@
-package ledger
+// Package counts counts sandboxes and leases for metrics and lists.
+package counts
 
 import (
 	"slices"
 
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// SandboxCount is the number of sandboxes of one kind.
-type SandboxCount struct {
+// Rows are the package's rows in a transaction.
+type Rows struct{ db *gorm.DB }
+
+// In returns the rows in a transaction.
+func In(tx *ledger.Tx) Rows { return Rows{storage.DB(tx)} }
+
+// OfSandboxes is the number of sandboxes of one kind.
+type OfSandboxes struct {
 	Backend sandbox.Backend
 	Phase   sandbox.Phase
 	// Pooled: they wait in a warm pool.
@@ -17,9 +27,9 @@ type SandboxCount struct {
 	N      int64
 }
 
-// CountSandboxes counts the sandboxes that are not gone.
-func (tx *Tx) CountSandboxes() (list []SandboxCount, err error) {
-	err = tx.db.Model(&Sandbox{}).Select("backend, phase, lease_id IS NULL AS pooled, count(*) AS n").
+// Sandboxes counts the sandboxes that are not gone.
+func (repo Rows) Sandboxes() (list []OfSandboxes, err error) {
+	err = repo.db.Model(&ledger.Sandbox{}).Select("backend, phase, lease_id IS NULL AS pooled, count(*) AS n").
 		Where("phase <> 'gone'").
 		Group("backend, phase, lease_id IS NULL").Scan(&list).Error
 	return list, storage.Error("counting sandboxes", err)
@@ -27,12 +37,12 @@ func (tx *Tx) CountSandboxes() (list []SandboxCount, err error) {
 
 // OldestEnded returns, for each backend, the end of the oldest ended lease whose sandbox is not gone yet. It
 // ignores sandboxes kept for a post-mortem.
-func (tx *Tx) OldestEnded() (map[sandbox.Backend]micro.Time, error) {
+func (repo Rows) OldestEnded() (map[sandbox.Backend]micro.Time, error) {
 	var rows []struct {
 		Backend sandbox.Backend
 		Oldest  micro.Time
 	}
-	err := tx.db.Model(&Sandbox{}).Select("backend, min(ended_at) AS oldest").
+	err := repo.db.Model(&ledger.Sandbox{}).Select("backend, min(ended_at) AS oldest").
 		Where("phase <> 'gone' AND desired = 'gone' AND kept_until = 0").
 		Group("backend").Scan(&rows).Error
 	oldest := make(map[sandbox.Backend]micro.Time, len(rows))
@@ -42,23 +52,8 @@ func (tx *Tx) OldestEnded() (map[sandbox.Backend]micro.Time, error) {
 	return oldest, storage.Error("looking for sandboxes to remove", err)
 }
 
-// CountFindings counts open drift findings.
-func (tx *Tx) CountFindings() (map[sandbox.DriftKind]int64, error) {
-	var rows []struct {
-		Kind sandbox.DriftKind
-		N    int64
-	}
-	err := tx.db.Model(&DriftFinding{}).Select("kind, count(*) AS n").Where("resolved_at = 0").
-		Group("kind").Scan(&rows).Error
-	counts := make(map[sandbox.DriftKind]int64, len(rows))
-	for _, r := range rows {
-		counts[r.Kind] = r.N
-	}
-	return counts, storage.Error("counting findings", err)
-}
-
-// CountLeases counts the leases of environments by sandbox state, without those that are gone.
-func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts, error) {
+// Leases counts the leases of environments by sandbox state, without those that are gone.
+func (repo Rows) Leases(environments []string) (map[string]sandbox.LeaseCounts, error) {
 	counts := make(map[string]sandbox.LeaseCounts, len(environments))
 	for some := range slices.Chunk(environments, storage.MaxVariables) {
 		var rows []struct {
@@ -66,7 +61,7 @@ func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts
 			Stands        sandbox.SandboxState
 			N             int64
 		}
-		err := tx.db.Model(&Sandbox{}).Select("environment_id, stands, count(*) AS n").
+		err := repo.db.Model(&ledger.Sandbox{}).Select("environment_id, stands, count(*) AS n").
 			Where("phase <> 'gone' AND lease_id IS NOT NULL AND environment_id IN ?", some).
 			Group("environment_id, stands").Scan(&rows).Error
 		if err != nil {
@@ -89,26 +84,6 @@ func (tx *Tx) CountLeases(environments []string) (map[string]sandbox.LeaseCounts
 				c.Deleting = r.N
 			}
 			counts[r.EnvironmentID] = c
-		}
-	}
-	return counts, nil
-}
-
-// CountFindingsOf counts the open drift findings about environments.
-func (tx *Tx) CountFindingsOf(environments []string) (map[string]int64, error) {
-	counts := make(map[string]int64)
-	for some := range slices.Chunk(environments, storage.MaxVariables) {
-		var rows []struct {
-			EnvironmentID string
-			N             int64
-		}
-		err := tx.db.Model(&DriftFinding{}).Select("environment_id, count(*) AS n").
-			Where("resolved_at = 0 AND environment_id IN ?", some).Group("environment_id").Scan(&rows).Error
-		if err != nil {
-			return nil, storage.Error("counting findings", err)
-		}
-		for _, r := range rows {
-			counts[r.EnvironmentID] = r.N
 		}
 	}
 	return counts, nil

@@ -1,4 +1,4 @@
-package ledger
+package accounting
 
 import (
 	"crypto/sha256"
@@ -8,6 +8,7 @@ import (
 
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -16,9 +17,9 @@ import (
 // EnterState closes a sandbox's open usage period, if any, at the given time and opens one in the new state;
 // PhaseGone opens none. So periods of one sandbox never overlap. A future time, from a backend whose clock is
 // fast, counts as now.
-func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time, book *PriceBook) error {
+func (repo Rows) EnterState(s *ledger.Sandbox, state sandbox.Phase, at micro.Time, book *PriceBook) error {
 	at = min(at, repo.tx.Now)
-	open, err := repo.tx.Accounting().OpenPeriod(s.ID)
+	open, err := repo.OpenPeriod(s.ID)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time
 		StartedAt:     at,
 	}
 	if open == nil && s.LeaseID != nil {
-		if next.Generations, err = repo.tx.Accounting().beginsGeneration(s); err != nil {
+		if next.Generations, err = repo.beginsGeneration(s); err != nil {
 			return err
 		}
 	}
@@ -59,7 +60,7 @@ func (repo Accounting) EnterState(s *Sandbox, state sandbox.Phase, at micro.Time
 }
 
 // beginsGeneration returns 1 unless the sandbox was already used in its current generation.
-func (repo Accounting) beginsGeneration(s *Sandbox) (int64, error) {
+func (repo Rows) beginsGeneration(s *ledger.Sandbox) (int64, error) {
 	earlier, err := storage.First[UsagePeriod](repo.tx, "sandbox_id = ? AND lease_id = ?", s.ID, s.Lease())
 	if err != nil || earlier != nil {
 		return 0, err
@@ -68,13 +69,13 @@ func (repo Accounting) beginsGeneration(s *Sandbox) (int64, error) {
 }
 
 // OpenPeriod returns a sandbox's open usage period, nil if there is none.
-func (repo Accounting) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
+func (repo Rows) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 	return storage.First[UsagePeriod](repo.tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
 }
 
 // AddCPU adds a reading of CPU time since the sandbox's last start to its open period, within an update of
 // the sandbox. A reading lower than the last one belongs to a new boot.
-func (repo Accounting) AddCPU(s *Sandbox, reading micro.Span) error {
+func (repo Rows) AddCPU(s *ledger.Sandbox, reading micro.Span) error {
 	return repo.addCPU(s, s.Meter.Read(reading))
 }
 
@@ -86,7 +87,7 @@ type CompanionReading struct {
 
 // AddCompanionCPU adds readings of a sandbox's companions, by name, to its open usage period. A companion that has
 // changed its state since its reading may have started again: the next reading counts.
-func (repo Accounting) AddCompanionCPU(s *Sandbox, readings map[string]CompanionReading) error {
+func (repo Rows) AddCompanionCPU(s *ledger.Sandbox, readings map[string]CompanionReading) error {
 	var used micro.Span
 	for name, r := range readings {
 		is := s.CompanionStates[name]
@@ -100,11 +101,11 @@ func (repo Accounting) AddCompanionCPU(s *Sandbox, readings map[string]Companion
 	return repo.addCPU(s, used)
 }
 
-func (repo Accounting) addCPU(s *Sandbox, used micro.Span) error {
+func (repo Rows) addCPU(s *ledger.Sandbox, used micro.Span) error {
 	if used == 0 {
 		return nil
 	}
-	open, err := repo.tx.Accounting().OpenPeriod(s.ID)
+	open, err := repo.OpenPeriod(s.ID)
 	if err != nil || open == nil {
 		return err
 	}
@@ -113,13 +114,13 @@ func (repo Accounting) addCPU(s *Sandbox, used micro.Span) error {
 }
 
 // PeriodsOf returns the usage periods of the given sandboxes.
-func (repo Accounting) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
-	return storage.Find[UsagePeriod](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
+func (repo Rows) PeriodsOf(sandboxIDs []string) ([]UsagePeriod, error) {
+	return storage.Find[UsagePeriod](repo.db.Where("sandbox_id IN ?", sandboxIDs).Order("id"))
 }
 
 // PriceBooks returns all price books that ever applied, by id.
-func (repo Accounting) PriceBooks() (map[string]sandbox.PriceBook, error) {
-	rows, err := storage.Find[PriceBook](repo.tx.db)
+func (repo Rows) PriceBooks() (map[string]sandbox.PriceBook, error) {
+	rows, err := storage.Find[PriceBook](repo.db)
 	books := make(map[string]sandbox.PriceBook, len(rows))
 	for _, r := range rows {
 		books[r.ID] = r.Body
@@ -128,13 +129,13 @@ func (repo Accounting) PriceBooks() (map[string]sandbox.PriceBook, error) {
 }
 
 // KeepPriceBook stores a price book unless it exists, and returns its row.
-func (repo Accounting) KeepPriceBook(b sandbox.Backend, book sandbox.PriceBook) (*PriceBook, error) {
+func (repo Rows) KeepPriceBook(b sandbox.Backend, book sandbox.PriceBook) (*PriceBook, error) {
 	body, err := json.Marshal(book)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Internal, "encoding price book %s: %w", book.Name, err)
 	}
 	sum := sha256.Sum256(append([]byte(b+"\n"), body...))
 	row := &PriceBook{ID: hex.EncodeToString(sum[:]), Backend: b, Body: book, AddedAt: repo.tx.Now}
-	err = repo.tx.db.Clauses(clause.OnConflict{DoNothing: true}).Create(row).Error
+	err = repo.db.Clauses(clause.OnConflict{DoNothing: true}).Create(row).Error
 	return row, storage.Error("keeping a price book", err)
 }

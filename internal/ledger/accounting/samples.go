@@ -1,4 +1,4 @@
-package ledger
+package accounting
 
 import (
 	"slices"
@@ -29,7 +29,7 @@ var keepUsageSamples = storage.InsertInto("usage_samples", "sandbox_id", "at", "
 // KeepUsageSamples stores samples, at most one for each sandbox, except for sandboxes with a stored sample
 // that is younger than apart. It removes samples from the future: the clock has been set back since, and a
 // history with the times of two clocks would be wrong.
-func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart micro.Span) error {
+func (repo Rows) KeepUsageSamples(rows []UsageSample, apart micro.Span) error {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		rows[i].At = min(rows[i].At, repo.tx.Now)
@@ -38,11 +38,11 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart micro.Span) er
 	recent := make(map[string]bool)
 	for some := range slices.Chunk(ids, storage.MaxVariables) {
 		if _, err := storage.RowCount("removing samples of usage",
-			repo.tx.db.Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now).Delete(&UsageSample{})); err != nil {
+			repo.db.Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now).Delete(&UsageSample{})); err != nil {
 			return err
 		}
 		var have []string
-		err := repo.tx.db.Model(&UsageSample{}).Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now.Add(-apart)).
+		err := repo.db.Model(&UsageSample{}).Where("sandbox_id IN ? AND at > ?", some, repo.tx.Now.Add(-apart)).
 			Pluck("sandbox_id", &have).Error
 		if err != nil {
 			return storage.Error("reading samples of usage", err)
@@ -60,23 +60,19 @@ func (repo Accounting) KeepUsageSamples(rows []UsageSample, apart micro.Span) er
 }
 
 // UsageSamples returns the retained samples of a sandbox from from until before to, oldest first.
-func (repo Accounting) UsageSamples(sandboxID string, from, to micro.Time) ([]UsageSample, error) {
-	return storage.Find[UsageSample](repo.tx.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).
+func (repo Rows) UsageSamples(sandboxID string, from, to micro.Time) ([]UsageSample, error) {
+	return storage.Find[UsageSample](repo.db.Where("sandbox_id = ? AND at >= ? AND at < ?", sandboxID, from, to).
 		Order("at"))
 }
 
-// RemoveUsageSamples removes up to limit samples from before a time, and returns the number.
-func (repo Retention) RemoveUsageSamples(before micro.Time, limit int) (int64, error) {
-	return repo.tx.Accounting().removeSamples(repo.tx.db.Where("at < ?", before).Order("at").Limit(limit))
-}
-
 // PurgeUsageSamples removes up to limit samples of sandboxes, and returns the number.
-func (repo Accounting) PurgeUsageSamples(sandboxIDs []string, limit int) (int64, error) {
-	return repo.tx.Accounting().removeSamples(repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Limit(limit))
+func (repo Rows) PurgeUsageSamples(sandboxIDs []string, limit int) (int64, error) {
+	return repo.RemoveSamples(repo.db.Where("sandbox_id IN ?", sandboxIDs).Limit(limit))
 }
 
-func (repo Accounting) removeSamples(which *gorm.DB) (int64, error) {
+// RemoveSamples removes the samples that a query selects, and returns the number.
+func (repo Rows) RemoveSamples(which *gorm.DB) (int64, error) {
 	keys := which.Model(&UsageSample{}).Select("sandbox_id, at")
-	return storage.RowCount("removing samples of usage", repo.tx.db.Where("(sandbox_id, at) IN (?)", keys).
+	return storage.RowCount("removing samples of usage", repo.db.Where("(sandbox_id, at) IN (?)", keys).
 		Delete(&UsageSample{}))
 }

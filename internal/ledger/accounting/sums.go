@@ -1,10 +1,8 @@
-package ledger
+package accounting
 
 import (
 	"maps"
 	"slices"
-
-	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
@@ -28,7 +26,7 @@ type SandboxCost struct {
 }
 
 // SpentInMonth returns the gross cost in cost_days for an environment in a month ("2006-01").
-func (repo Accounting) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error) {
+func (repo Rows) SpentInMonth(environmentID, month string) (sandbox.NanoUSD, error) {
 	row, err := storage.First[CostMonth](repo.tx, "environment_id = ? AND month = ?", environmentID, month)
 	if err != nil || row == nil {
 		return 0, err
@@ -37,7 +35,7 @@ func (repo Accounting) SpentInMonth(environmentID, month string) (sandbox.NanoUS
 }
 
 // addCostMonths adds days to the sums of their months.
-func (repo Accounting) addCostMonths(days []CostDay) error {
+func (repo Rows) addCostMonths(days []CostDay) error {
 	sums := make(map[CostMonth]sandbox.NanoUSD)
 	for i := range days {
 		sums[CostMonth{EnvironmentID: days[i].EnvironmentID, Month: days[i].Month}] += days[i].Cost.Total()
@@ -47,13 +45,13 @@ func (repo Accounting) addCostMonths(days []CostDay) error {
 		row.Cost = cost
 		rows = append(rows, row)
 	}
-	return repo.tx.db.Clauses(addTo("cost_months", []string{"environment_id", "month"}, "cost")).
-		CreateInBatches(rows, costDayBatch).Error
+	return repo.db.Clauses(storage.AddTo("cost_months", []string{"environment_id", "month"}, "cost")).
+		CreateInBatches(rows, storage.InsertBatch).Error
 }
 
 // SandboxCosts returns the costs in sandbox_costs for the given sandboxes.
-func (repo Accounting) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
-	rows, err := storage.Find[SandboxCost](repo.tx.db.Where("sandbox_id IN ?", sandboxIDs))
+func (repo Rows) SandboxCosts(sandboxIDs []string) (map[string]sandbox.NanoUSD, error) {
+	rows, err := storage.Find[SandboxCost](repo.db.Where("sandbox_id IN ?", sandboxIDs))
 	costs := make(map[string]sandbox.NanoUSD, len(rows))
 	for _, r := range rows {
 		costs[r.SandboxID] = r.Cost
@@ -62,7 +60,7 @@ func (repo Accounting) SandboxCosts(sandboxIDs []string) (map[string]sandbox.Nan
 }
 
 // AddSandboxCosts adds the cost of ended usage to the sums of its sandboxes.
-func (repo Accounting) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
+func (repo Rows) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
 	if len(costs) == 0 {
 		return nil
 	}
@@ -70,44 +68,30 @@ func (repo Accounting) AddSandboxCosts(costs map[string]sandbox.NanoUSD) error {
 	for _, id := range slices.Sorted(maps.Keys(costs)) {
 		rows = append(rows, SandboxCost{SandboxID: id, Cost: costs[id]})
 	}
-	err := repo.tx.db.Clauses(addTo("sandbox_costs", []string{"sandbox_id"}, "cost")).
-		CreateInBatches(rows, costDayBatch).Error
+	err := repo.db.Clauses(storage.AddTo("sandbox_costs", []string{"sandbox_id"}, "cost")).
+		CreateInBatches(rows, storage.InsertBatch).Error
 	return storage.Error("counting usage", err)
 }
 
 // UnsettledPeriods returns the usage periods of the given sandboxes that are not in sandbox_costs.
-func (repo Accounting) UnsettledPeriods(sandboxIDs []string) ([]UsagePeriod, error) {
-	return storage.Find[UsagePeriod](repo.tx.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
+func (repo Rows) UnsettledPeriods(sandboxIDs []string) ([]UsagePeriod, error) {
+	return storage.Find[UsagePeriod](repo.db.Where("rolled_at <= 0 AND sandbox_id IN ?", sandboxIDs))
 }
 
 // TakeUnsettled marks up to limit usage periods that an earlier program counted only by day as counted in
 // sandbox_costs too, and returns them. The caller must count them in the same transaction.
-func (repo Accounting) TakeUnsettled(limit int) ([]UsagePeriod, error) {
+func (repo Rows) TakeUnsettled(limit int) ([]UsagePeriod, error) {
 	var rows []UsagePeriod
-	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = -rolled_at
+	err := repo.db.Raw(`UPDATE usage_periods SET rolled_at = -rolled_at
 		WHERE id IN (SELECT id FROM usage_periods WHERE rolled_at <= 0 AND rolled_at <> 0 LIMIT ?) RETURNING *`, limit).
 		Scan(&rows).Error
 	return rows, storage.Error("counting usage", err)
 }
 
 // LastUsed returns when a sandbox's last usage ended, 0 if there is none.
-func (repo Accounting) LastUsed(sandboxID string) (micro.Time, error) {
+func (repo Rows) LastUsed(sandboxID string) (micro.Time, error) {
 	var at micro.Time
-	err := repo.tx.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").
+	err := repo.db.Model(&UsagePeriod{}).Select("coalesce(max(ended_at), 0)").
 		Where("sandbox_id = ?", sandboxID).Scan(&at).Error
 	return at, storage.Error("reading usage", err)
-}
-
-// addTo makes an INSERT add to existing rows of a table.
-func addTo(table string, key []string, columns ...string) clause.OnConflict {
-	var do clause.OnConflict
-	for _, name := range key {
-		do.Columns = append(do.Columns, clause.Column{Name: name})
-	}
-	sums := make(map[string]any, len(columns))
-	for _, c := range columns {
-		sums[c] = clause.Expr{SQL: table + "." + c + " + excluded." + c}
-	}
-	do.DoUpdates = clause.Assignments(sums)
-	return do
 }

@@ -1,13 +1,26 @@
-package ledger
+// Package tokens keeps the rows of access tokens and logins of the HTTP interface.
+package tokens
 
 import (
 	"maps"
 	"slices"
 
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// Rows are the package's rows in a transaction.
+type Rows struct {
+	tx *ledger.Tx
+	db *gorm.DB
+}
+
+// In returns the rows in a transaction.
+func In(tx *ledger.Tx) Rows { return Rows{tx, storage.DB(tx)} }
 
 // Token is a row of tokens: a bearer token without its text.
 type Token struct {
@@ -39,36 +52,36 @@ func (t *Token) Domain() sandbox.Token {
 	}
 }
 
-// Tokens returns all tokens, sorted by name and newest first within a name.
-func (repo Tokens) Tokens() ([]Token, error) {
-	return storage.Find[Token](repo.tx.db.Order("name, created_at DESC, id"))
+// All returns all tokens, sorted by name and newest first within a name.
+func (repo Rows) All() ([]Token, error) {
+	return storage.Find[Token](repo.db.Order("name, created_at DESC, id"))
 }
 
-// TokensNamed returns the tokens of a name, newest first.
-func (repo Tokens) TokensNamed(name string) ([]Token, error) {
-	return storage.Find[Token](repo.tx.db.Where("name = ?", name).Order("created_at DESC, id"))
+// Named returns the tokens of a name, newest first.
+func (repo Rows) Named(name string) ([]Token, error) {
+	return storage.Find[Token](repo.db.Where("name = ?", name).Order("created_at DESC, id"))
 }
 
-// Token returns a token by its id, nil if it does not exist.
-func (repo Tokens) Token(id string) (*Token, error) {
+// Get returns a token by its id, nil if it does not exist.
+func (repo Rows) Get(id string) (*Token, error) {
 	return storage.First[Token](repo.tx, "id = ?", id)
 }
 
-// TokenByHash returns the token whose text has the hash, nil if there is none.
-func (repo Tokens) TokenByHash(hash []byte) (*Token, error) {
+// ByHash returns the token whose text has the hash, nil if there is none.
+func (repo Rows) ByHash(hash []byte) (*Token, error) {
 	return storage.First[Token](repo.tx, "hash = ?", hash)
 }
 
-// CreateToken stores a new token.
-func (repo Tokens) CreateToken(t *Token) error { return storage.Create(repo.tx, t) }
+// Create stores a new token.
+func (repo Rows) Create(t *Token) error { return storage.Create(repo.tx, t) }
 
-// SaveToken stores a changed token.
-func (repo Tokens) SaveToken(t *Token) error { return storage.Save(repo.tx, t) }
+// Save stores a changed token.
+func (repo Rows) Save(t *Token) error { return storage.Save(repo.tx, t) }
 
-// UseTokens records when tokens were used, by id.
-func (repo Tokens) UseTokens(used map[string]micro.Time) error {
+// Use records when tokens were used, by id.
+func (repo Rows) Use(used map[string]micro.Time) error {
 	for _, id := range slices.Sorted(maps.Keys(used)) {
-		res := repo.tx.db.Exec("UPDATE tokens SET last_used_at = ? WHERE id = ? AND last_used_at < ?", used[id], id, used[id])
+		res := repo.db.Exec("UPDATE tokens SET last_used_at = ? WHERE id = ? AND last_used_at < ?", used[id], id, used[id])
 		if _, err := storage.RowCount("recording the use of a token", res); err != nil {
 			return err
 		}
@@ -85,22 +98,22 @@ type Login struct {
 }
 
 // LoginByHash returns the login whose id has the hash, nil if there is none.
-func (repo Tokens) LoginByHash(hash []byte) (*Login, error) {
+func (repo Rows) LoginByHash(hash []byte) (*Login, error) {
 	return storage.First[Login](repo.tx, "hash = ?", hash)
 }
 
 // CreateLogin stores a new log-in.
-func (repo Tokens) CreateLogin(l *Login) error { return storage.Create(repo.tx, l) }
+func (repo Rows) CreateLogin(l *Login) error { return storage.Create(repo.tx, l) }
 
 // DeleteLogin removes the log-in whose id has the hash, if there is one.
-func (repo Tokens) DeleteLogin(hash []byte) error {
-	_, err := storage.RowCount("ending a log-in", repo.tx.db.Exec("DELETE FROM logins WHERE hash = ?", hash))
+func (repo Rows) DeleteLogin(hash []byte) error {
+	_, err := storage.RowCount("ending a log-in", repo.db.Exec("DELETE FROM logins WHERE hash = ?", hash))
 	return err
 }
 
 // DeleteExpiredLogins removes expired logins.
-func (repo Tokens) DeleteExpiredLogins() error {
+func (repo Rows) DeleteExpiredLogins() error {
 	_, err := storage.RowCount("removing log-ins that have expired",
-		repo.tx.db.Exec("DELETE FROM logins WHERE expires_at <= ?", repo.tx.Now))
+		repo.db.Exec("DELETE FROM logins WHERE expires_at <= ?", repo.tx.Now))
 	return err
 }

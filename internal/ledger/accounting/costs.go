@@ -1,4 +1,4 @@
-package ledger
+package accounting
 
 import (
 	"strings"
@@ -13,61 +13,59 @@ import (
 
 // UnrolledPeriods returns the usage periods that cost_days does not count yet: open ones, and those that
 // ended since the last roll-up.
-func (repo Accounting) UnrolledPeriods() ([]UsagePeriod, error) {
-	return storage.Find[UsagePeriod](repo.tx.db.Where("rolled_at = 0")) // few, with a separate index
+func (repo Rows) UnrolledPeriods() ([]UsagePeriod, error) {
+	return storage.Find[UsagePeriod](repo.db.Where("rolled_at = 0")) // few, with a separate index
 }
 
 // UnrolledUse is UnrolledPeriods for one environment, with only the columns for costs: every acquire checks
 // budgets.
-func (repo Accounting) UnrolledUse(environmentID string) ([]UsagePeriod, error) {
-	return storage.Find[UsagePeriod](repo.tx.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state",
+func (repo Rows) UnrolledUse(environmentID string) ([]UsagePeriod, error) {
+	return storage.Find[UsagePeriod](repo.db.Select("price_book_id", "memory_mb", "cpu_millis", "disk_mb", "state",
 		"started_at", "ended_at", "cpu").
 		Where("rolled_at = 0 AND environment_id = ?", environmentID))
 }
 
 // RolledPeriods returns the usage periods counted in cost_days that overlap [from, to).
-func (repo Accounting) RolledPeriods(from, to micro.Time) ([]UsagePeriod, error) {
-	return storage.Find[UsagePeriod](repo.tx.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
+func (repo Rows) RolledPeriods(from, to micro.Time) ([]UsagePeriod, error) {
+	return storage.Find[UsagePeriod](repo.db.Where("rolled_at <> 0 AND ended_at >= ? AND started_at < ?", from, to))
 }
 
 // DetailSince returns the start of the retained usage periods; earlier usage is kept by day.
-func (repo Accounting) DetailSince() (micro.Time, error) {
+func (repo Rows) DetailSince() (micro.Time, error) {
 	var since micro.Time
-	err := repo.tx.db.Table("ledgers").Select("detail_since").Scan(&since).Error
+	err := repo.db.Table("ledgers").Select("detail_since").Scan(&since).Error
 	return since, storage.Error("reading the ledger", err)
 }
 
 // TakeUnrolled marks up to limit ended usage periods as counted in cost_days, and returns them. The caller
 // must count them in the same transaction. No period is returned twice.
-func (repo Accounting) TakeUnrolled(limit int) ([]UsagePeriod, error) {
+func (repo Rows) TakeUnrolled(limit int) ([]UsagePeriod, error) {
 	var rows []UsagePeriod
-	err := repo.tx.db.Raw(`UPDATE usage_periods SET rolled_at = ? WHERE rolled_at = 0 AND ended_at <> 0
+	err := repo.db.Raw(`UPDATE usage_periods SET rolled_at = ? WHERE rolled_at = 0 AND ended_at <> 0
 		AND id IN (SELECT id FROM usage_periods WHERE rolled_at = 0 AND ended_at <> 0 LIMIT ?)
 		RETURNING *`, repo.tx.Now, limit).Scan(&rows).Error
 	return rows, storage.Error("counting usage", err)
 }
 
-// costDayBatch limits the variables of one INSERT.
-const costDayBatch = 200
-
 // AddCostDays adds usage to its days and their months, and records the price books of the days.
-func (repo Accounting) AddCostDays(days []CostDay, books []AccountDay) error {
+func (repo Rows) AddCostDays(days []CostDay, books []AccountDay) error {
 	if len(days) == 0 {
 		return nil
 	}
 	key := []string{"month", "environment_id", "lease_id", "instance", "day"}
-	err := repo.tx.db.Clauses(addTo("cost_days", key, usageColumns...)).CreateInBatches(days, costDayBatch).Error
+	err := repo.db.Clauses(storage.AddTo("cost_days", key, usageColumns...)).CreateInBatches(days, storage.InsertBatch).
+		Error
 	if err == nil {
-		err = repo.tx.Accounting().addCostMonths(days)
+		err = repo.addCostMonths(days)
 	}
 	if err == nil {
-		err = repo.tx.db.Clauses(clause.OnConflict{
+		err = repo.db.Clauses(clause.OnConflict{
 			Columns: []clause.Column{{Name: "instance"}, {Name: "day"}},
 			Where: clause.Where{Exprs: []clause.Expression{
 				gorm.Expr("(excluded.begun_at, excluded.price_book_id) > (account_days.begun_at, account_days.price_book_id)"),
 			}},
 			DoUpdates: clause.AssignmentColumns([]string{"price_book_id", "begun_at"}),
-		}).CreateInBatches(books, costDayBatch).Error
+		}).CreateInBatches(books, storage.InsertBatch).Error
 	}
 	return storage.Error("counting usage", err)
 }
@@ -96,9 +94,9 @@ type LeaseUsage struct {
 
 // CostDays calls add for everything in cost_days from one day until before another ("2006-01-02", "" for no
 // bound), by month or by day. It reads in key order, so it needs no sort.
-func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) error {
+func (repo Rows) CostDays(from, to string, byDay bool, add func(u LeaseUsage)) error {
 	const lease = "month, environment_id, lease_id, instance"
-	db := repo.tx.db.Table("cost_days")
+	db := repo.db.Table("cost_days")
 	if byDay {
 		db = db.Select(lease + ", agent_did, backend, day, " + strings.Join(usageColumns, ", "))
 	} else { // a lease has one agent, and an instance one backend
@@ -133,8 +131,8 @@ func (repo Accounting) CostDays(from, to string, byDay bool, add func(u LeaseUsa
 func monthOf(day string) string { return day[:len("2006-01")] }
 
 // AccountDays returns the price books of accounts from one day until before another; "" for no bound.
-func (repo Accounting) AccountDays(from, to string) ([]AccountDay, error) {
-	db := repo.tx.db
+func (repo Rows) AccountDays(from, to string) ([]AccountDay, error) {
+	db := repo.db
 	if from != "" {
 		db = db.Where("day >= ?", from)
 	}

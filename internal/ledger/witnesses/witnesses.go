@@ -1,11 +1,24 @@
-package ledger
+// Package witnesses keeps the rows of the numbers that the ledger leaves on backend instances, by which an older copy
+// of the ledger is found.
+package witnesses
 
 import (
+	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// Rows are the package's rows in a transaction.
+type Rows struct {
+	tx *ledger.Tx
+	db *gorm.DB
+}
+
+// In returns the rows in a transaction.
+func In(tx *ledger.Tx) Rows { return Rows{tx, storage.DB(tx)} }
 
 // A witness is a number that the ledger leaves on a backend instance (driver.Witnesser). The ledger issues
 // the next number in the transaction that begins a generation. The instance gets the number before the
@@ -25,8 +38,8 @@ type Witness struct {
 // Behind reports whether the ledger is older than what it left on the instance.
 func (w *Witness) Behind() bool { return w.Found > w.Issued }
 
-// Witness returns the witness on an instance; its numbers are 0 if the ledger has issued none.
-func (repo Witnesses) Witness(instance string) (Witness, error) {
+// Of returns the witness on an instance; its numbers are 0 if the ledger has issued none.
+func (repo Rows) Of(instance string) (Witness, error) {
 	w, err := storage.First[Witness](repo.tx, "instance = ?", instance)
 	if err != nil || w == nil {
 		return Witness{Instance: instance}, err
@@ -34,53 +47,53 @@ func (repo Witnesses) Witness(instance string) (Witness, error) {
 	return *w, nil
 }
 
-// SaveWitness stores a witness, new or changed.
-func (repo Witnesses) SaveWitness(w *Witness) error {
-	return storage.Error("writing to the ledger", repo.tx.db.Clauses(clause.OnConflict{UpdateAll: true}).Create(w).Error)
+// Save stores a witness, new or changed.
+func (repo Rows) Save(w *Witness) error {
+	return storage.Error("writing to the ledger", repo.db.Clauses(clause.OnConflict{UpdateAll: true}).Create(w).Error)
 }
 
-// IssueWitness issues the next number for an instance. A ledger that is behind issues none.
-func (repo Witnesses) IssueWitness(instance string) error {
-	w, err := repo.tx.Witnesses().Witness(instance)
+// Issue issues the next number for an instance. A ledger that is behind issues none.
+func (repo Rows) Issue(instance string) error {
+	w, err := repo.Of(instance)
 	if err != nil || w.Behind() {
 		return err
 	}
 	w.Issued++
-	return repo.tx.Witnesses().SaveWitness(&w)
+	return repo.Save(&w)
 }
 
 // Witnessed records that an instance has a number.
-func (repo Witnesses) Witnessed(instance string, n int64) error {
-	res := repo.tx.db.Exec("UPDATE witnesses SET witnessed = ? WHERE instance = ? AND witnessed < ?", n, instance, n)
+func (repo Rows) Witnessed(instance string, n int64) error {
+	res := repo.db.Exec("UPDATE witnesses SET witnessed = ? WHERE instance = ? AND witnessed < ?", n, instance, n)
 	return storage.Error("noting the witness on a backend instance", res.Error)
 }
 
 // FindBehind records that an instance has a number that this ledger never issued: the ledger was replaced by
 // an older copy. The first time, it activates the ledger, as a restore does.
-func (repo Witnesses) FindBehind(instance string, found int64) (isNew bool, err error) {
-	w, err := repo.tx.Witnesses().Witness(instance)
+func (repo Rows) FindBehind(instance string, found int64) (isNew bool, err error) {
+	w, err := repo.Of(instance)
 	if err != nil || found <= w.Issued {
 		return false, err
 	}
 	isNew = !w.Behind()
 	w.Found = max(w.Found, found)
-	if err := repo.tx.Witnesses().SaveWitness(&w); err != nil || !isNew {
+	if err := repo.Save(&w); err != nil || !isNew {
 		return false, err
 	}
 	return true, repo.tx.NoteRestored()
 }
 
-// AcceptInstance accepts an instance that has the given number as the ledger's own, and issues a higher
+// Accept accepts an instance that has the given number as the ledger's own, and issues a higher
 // number. The unknown numbers stand for at most as many generations, of any leases: later generations are
 // above all of them.
-func (repo Witnesses) AcceptInstance(instance string, found int64) (Witness, error) {
-	w, err := repo.tx.Witnesses().Witness(instance)
+func (repo Rows) Accept(instance string, found int64) (Witness, error) {
+	w, err := repo.Of(instance)
 	if err != nil {
 		return w, err
 	}
 	found = max(found, w.Found)
 	if unknown := found - w.Issued; unknown > 0 {
-		err := repo.tx.db.Exec(`UPDATE ledgers SET generation_floor = ? +
+		err := repo.db.Exec(`UPDATE ledgers SET generation_floor = ? +
 			(SELECT max(generation) FROM (SELECT generation_floor AS generation FROM ledgers
 			UNION ALL SELECT generation FROM leases) AS known)`, unknown).Error
 		if err != nil {
@@ -88,14 +101,14 @@ func (repo Witnesses) AcceptInstance(instance string, found int64) (Witness, err
 		}
 	}
 	w.Issued, w.Witnessed, w.Found = max(w.Issued, found)+1, 0, 0
-	return w, repo.tx.Witnesses().SaveWitness(&w)
+	return w, repo.Save(&w)
 }
 
 // NextGeneration returns the generation after a lease's last one, 0 for none, and issues a number for it if
 // the instance has a witness. Errors: Conflict with ReasonLedgerBehind.
-func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error) {
+func (repo Rows) NextGeneration(instance string, last int64) (int64, error) {
 	var at struct{ Floor, Issued, Found int64 }
-	err := repo.tx.db.Raw(`SELECT generation_floor AS floor, coalesce(issued, 0) AS issued, coalesce(found, 0) AS found
+	err := repo.db.Raw(`SELECT generation_floor AS floor, coalesce(issued, 0) AS issued, coalesce(found, 0) AS found
 		FROM ledgers LEFT JOIN witnesses ON instance = ?`, instance).Scan(&at).Error
 	if err != nil {
 		return 0, storage.Error("numbering a generation", err)
@@ -107,26 +120,26 @@ func (repo Witnesses) NextGeneration(instance string, last int64) (int64, error)
 			WithReason(sandbox.ReasonLedgerBehind)
 	}
 	if at.Issued > 0 {
-		if err := repo.tx.db.Exec("UPDATE witnesses SET issued = issued + 1 WHERE instance = ?", instance).Error; err != nil {
+		if err := repo.db.Exec("UPDATE witnesses SET issued = issued + 1 WHERE instance = ?", instance).Error; err != nil {
 			return 0, storage.Error("numbering a generation", err)
 		}
 	}
 	return max(at.Floor, last) + 1, nil
 }
 
-// WithdrawWitness forgets that an instance has a witness, if the ledger has nothing there except one
+// Withdraw forgets that an instance has a witness, if the ledger has nothing there except one
 // environment that is being removed. It returns the number up to which to remove the witness, 0 for none.
-func (repo Witnesses) WithdrawWitness(instance, environmentID string) (int64, error) {
-	uses, err := repo.tx.Witnesses().usesBeside(instance, environmentID)
+func (repo Rows) Withdraw(instance, environmentID string) (int64, error) {
+	uses, err := repo.usesBeside(instance, environmentID)
 	if err != nil || uses.Environments || uses.Sandboxes {
 		return 0, err
 	}
-	w, err := repo.tx.Witnesses().Witness(instance)
+	w, err := repo.Of(instance)
 	if err != nil || w.Issued == 0 || w.Behind() {
 		return 0, err
 	}
 	w.Witnessed = 0
-	return w.Issued, repo.tx.Witnesses().SaveWitness(&w)
+	return w.Issued, repo.Save(&w)
 }
 
 // InstanceUses says what a ledger has on a backend instance.
@@ -136,13 +149,13 @@ type InstanceUses struct {
 }
 
 // InstanceUses returns what the ledger has on an instance.
-func (repo Witnesses) InstanceUses(instance string) (InstanceUses, error) {
-	return repo.tx.Witnesses().usesBeside(instance, "")
+func (repo Rows) InstanceUses(instance string) (InstanceUses, error) {
+	return repo.usesBeside(instance, "")
 }
 
 // usesBeside is InstanceUses without one environment.
-func (repo Witnesses) usesBeside(instance, environmentID string) (u InstanceUses, err error) {
-	err = repo.tx.db.Raw(
+func (repo Rows) usesBeside(instance, environmentID string) (u InstanceUses, err error) {
+	err = repo.db.Raw(
 		`SELECT EXISTS (SELECT 1 FROM environments WHERE instance = ? AND id <> ? AND status NOT IN ?) AS environments,
 		EXISTS (SELECT 1 FROM sandboxes WHERE instance = ? AND phase <> 'gone') AS sandboxes`,
 		instance, environmentID, []sandbox.EnvironmentStatus{sandbox.EnvironmentDestroyed, sandbox.EnvironmentDeleting},

@@ -1,10 +1,11 @@
-package ledger
+package execs
 
 import (
 	"fmt"
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -28,7 +29,7 @@ type Session struct {
 	LastSequence int64
 	// Recorded counts as sandbox.MaxSessionRecording does. IsFull: something was not recorded.
 	Recorded int64
-	IsFull   Flag
+	IsFull   ledger.Flag
 	// DroppedAt is when its recording was deleted.
 	DroppedAt micro.Time
 
@@ -83,14 +84,14 @@ func (e *SessionEvent) Domain() sandbox.SessionEvent {
 }
 
 // Session returns a session of a sandbox, nil if it does not exist.
-func (repo Commands) Session(sandboxID, id string) (*Session, error) {
+func (repo Rows) Session(sandboxID, id string) (*Session, error) {
 	return storage.First[Session](repo.tx, "sandbox_id = ? AND id = ?", sandboxID, id)
 }
 
 // SessionOf returns a session of a lease, in a given generation or the latest one that has it; nil if it does
 // not exist.
-func (repo Commands) SessionOf(r sandbox.SessionRef) (*Session, error) {
-	q := repo.tx.db.Where("lease_id = ? AND id = ?", r.LeaseID, r.ID).Order("generation DESC").Limit(1)
+func (repo Rows) SessionOf(r sandbox.SessionRef) (*Session, error) {
+	q := repo.db.Where("lease_id = ? AND id = ?", r.LeaseID, r.ID).Order("generation DESC").Limit(1)
 	if r.Generation != 0 {
 		q = q.Where("generation = ?", r.Generation)
 	}
@@ -103,8 +104,8 @@ func (repo Commands) SessionOf(r sandbox.SessionRef) (*Session, error) {
 
 // ListSessions returns the sessions of a lease, newest first. A session is open as long as its lease has not
 // ended.
-func (repo Commands) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
-	q := repo.tx.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").
+func (repo Rows) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
+	q := repo.db.Where("lease_id = ?", f.LeaseID).Order("generation DESC, created_at DESC, id").
 		Limit(storage.PageSize(f.Limit))
 	const isOpen = "state = 'open' AND EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = sandbox_id AND " +
 		"desired = 'present')"
@@ -119,33 +120,33 @@ func (repo Commands) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
 }
 
 // OpenSessions returns the open sessions of a sandbox.
-func (repo Commands) OpenSessions(sandboxID string) ([]Session, error) {
-	return storage.Find[Session](repo.tx.db.Where("sandbox_id = ? AND state = 'open'", sandboxID).Order("id"))
+func (repo Rows) OpenSessions(sandboxID string) ([]Session, error) {
+	return storage.Find[Session](repo.db.Where("sandbox_id = ? AND state = 'open'", sandboxID).Order("id"))
 }
 
 // SealedSessions returns all sessions that have sealed variables.
-func (repo Commands) SealedSessions() ([]Session, error) {
-	return storage.Find[Session](repo.tx.db.Where("sealed_env IS NOT NULL").Order("sandbox_id, id"))
+func (repo Rows) SealedSessions() ([]Session, error) {
+	return storage.Find[Session](repo.db.Where("sealed_env IS NOT NULL").Order("sandbox_id, id"))
 }
 
 // CreateSession stores a new session.
-func (repo Commands) CreateSession(s *Session) error { return storage.Create(repo.tx, s) }
+func (repo Rows) CreateSession(s *Session) error { return storage.Create(repo.tx, s) }
 
 // SaveSession stores a changed session, and counts its recording.
-func (repo Commands) SaveSession(s *Session) error {
+func (repo Rows) SaveSession(s *Session) error {
 	if err := storage.Save(repo.tx, s); err != nil || s.DroppedAt != 0 {
 		return err
 	}
 	counted := s.counted
 	s.counted = s.Recorded
-	return repo.tx.Commands().countKept(
+	return repo.countKept(
 		&KeptOutput{SandboxID: s.SandboxID, Kind: keptSession, ID: s.ID, LeaseID: s.LeaseID, Bytes: s.Recorded}, counted)
 }
 
 // RunningInSession returns the id of the session's running command, "" if there is none.
-func (repo Commands) RunningInSession(sandboxID, id string) (string, error) {
+func (repo Rows) RunningInSession(sandboxID, id string) (string, error) {
 	var ids []string
-	err := repo.tx.db.Model(&Exec{}).Where("sandbox_id = ? AND session_id = ? AND state = 'running' AND session_id <> ''",
+	err := repo.db.Model(&Exec{}).Where("sandbox_id = ? AND session_id = ? AND state = 'running' AND session_id <> ''",
 		sandboxID, id).Limit(1).Pluck("id", &ids).Error
 	if err != nil || len(ids) == 0 {
 		return "", storage.Error("looking for commands", err)
@@ -159,7 +160,7 @@ var appendSessionEvents = storage.InsertInto("session_events", "sandbox_id", "se
 // AppendSessionEvents adds events to a session's recording until it is full. Then it records that, and
 // nothing more is added. It adds nothing to a recording that was dropped. It numbers the events and changes
 // the session, which the caller stores.
-func (repo Commands) AppendSessionEvents(s *Session, events ...SessionEvent) error {
+func (repo Rows) AppendSessionEvents(s *Session, events ...SessionEvent) error {
 	if s.DroppedAt != 0 {
 		return nil
 	}
@@ -191,22 +192,22 @@ func (repo Commands) AppendSessionEvents(s *Session, events ...SessionEvent) err
 func sessionEventSize(e *SessionEvent) int64 { return int64(len(e.Data)) + sandbox.SessionEventCost }
 
 // SessionEvents returns events of a session after a sequence.
-func (repo Commands) SessionEvents(s *Session, after int64, limit int) ([]SessionEvent, error) {
+func (repo Rows) SessionEvents(s *Session, after int64, limit int) ([]SessionEvent, error) {
 	if limit <= 0 || limit > sandbox.MaxSessionPage {
 		limit = sandbox.MaxSessionPage
 	}
-	return storage.Find[SessionEvent](repo.tx.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID,
+	return storage.Find[SessionEvent](repo.db.Where("sandbox_id = ? AND session_id = ? AND sequence > ?", s.SandboxID,
 		s.ID,
 		after).Order("sequence").Limit(limit))
 }
 
 // RecordedOf returns the recorded bytes of each stream of a command, by event type.
-func (repo Commands) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, error) {
+func (repo Rows) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, error) {
 	var sums []struct {
 		Type  sandbox.SessionEventType
 		Bytes int64
 	}
-	err := repo.tx.db.Model(&SessionEvent{}).Select("type, sum(length(data)) AS bytes").
+	err := repo.db.Model(&SessionEvent{}).Select("type, sum(length(data)) AS bytes").
 		Where("sandbox_id = ? AND session_id = ? AND exec_id = ?", x.SandboxID, x.SessionID, x.ID).
 		Where("type IN ('output', 'error')").Group("type").Scan(&sums).Error
 	by := make(map[sandbox.SessionEventType]int64, len(sums))
@@ -217,15 +218,15 @@ func (repo Commands) RecordedOf(x *Exec) (map[sandbox.SessionEventType]int64, er
 }
 
 // PurgeSessionEvents removes up to limit events of the sandboxes' sessions and returns the number.
-func (repo Commands) PurgeSessionEvents(sandboxIDs []string, limit int) (int64, error) {
-	old := repo.tx.db.Model(&SessionEvent{}).Select("sandbox_id, session_id, sequence").
+func (repo Rows) PurgeSessionEvents(sandboxIDs []string, limit int) (int64, error) {
+	old := repo.db.Model(&SessionEvent{}).Select("sandbox_id, session_id, sequence").
 		Where("sandbox_id IN ?", sandboxIDs).Limit(limit)
 	return storage.RowCount("removing recordings",
-		repo.tx.db.Where("(sandbox_id, session_id, sequence) IN (?)", old).Delete(&SessionEvent{}))
+		repo.db.Where("(sandbox_id, session_id, sequence) IN (?)", old).Delete(&SessionEvent{}))
 }
 
 // purgeSessions removes the sessions of purged sandboxes. Their recordings are already purged.
-func (repo Commands) purgeSessions(sandboxIDs []string) error {
-	_, err := storage.RowCount("purging sessions", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
+func (repo Rows) purgeSessions(sandboxIDs []string) error {
+	_, err := storage.RowCount("purging sessions", repo.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Session{}))
 	return err
 }

@@ -1,8 +1,10 @@
-package ledger
+package execs
 
 import (
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -10,16 +12,6 @@ import (
 
 // Output of commands and recordings of sessions are counted when they are stored. One row holds the total of
 // each lease, each environment and the whole ledger, and an index finds the oldest.
-
-// KeptScope is the scope of a sum.
-type KeptScope string
-
-// The scopes. The ledger's sum has the id "".
-const (
-	KeptOfLease       KeptScope = "lease"
-	KeptOfEnvironment KeptScope = "environment"
-	KeptOfLedger      KeptScope = "ledger"
-)
 
 const (
 	keptExec    = "exec"
@@ -41,16 +33,6 @@ type KeptOutput struct {
 	Bytes         int64
 }
 
-// KeptSum is a row of kept_sums. Only the ledger's sum counts dropped output.
-type KeptSum struct {
-	Scope          KeptScope `gorm:"primaryKey"`
-	ID             string    `gorm:"primaryKey"`
-	Bytes          int64
-	Records        int64
-	DroppedBytes   int64
-	DroppedRecords int64
-}
-
 // WorkspaceObject names a form of the workspace of an ended lease's sandbox beside the ledger.
 func WorkspaceObject(sandboxID string, form sandbox.WorkspaceForm) string {
 	return "workspaces/" + sandboxID + "/" + string(form)
@@ -61,20 +43,20 @@ func (k *KeptOutput) workspaceObject() string {
 }
 
 // KeptWorkspace reports whether a form of the workspace of a sandbox is kept.
-func (repo Commands) KeptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (bool, error) {
+func (repo Rows) KeptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (bool, error) {
 	row, err := repo.keptWorkspace(sandboxID, form)
 	return row != nil, err
 }
 
-func (repo Commands) keptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (*KeptOutput, error) {
+func (repo Rows) keptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (*KeptOutput, error) {
 	return storage.First[KeptOutput](repo.tx, "sandbox_id = ? AND kind = ? AND id = ?", sandboxID, keptExec,
 		keptWorkspace+string(form))
 }
 
 // KeepWorkspace keeps and counts an object that was marked for deletion while it was stored: a form of the workspace of
 // an ended lease.
-func (repo Commands) KeepWorkspace(s *Sandbox, form sandbox.WorkspaceForm, bytes int64) error {
-	if err := repo.tx.Snapshots().ForgetObjects([]string{WorkspaceObject(s.ID, form)}); err != nil {
+func (repo Rows) KeepWorkspace(s *ledger.Sandbox, form sandbox.WorkspaceForm, bytes int64) error {
+	if err := bucketobjects.In(repo.tx).ForgetObjects([]string{WorkspaceObject(s.ID, form)}); err != nil {
 		return err
 	}
 	is, err := repo.keptWorkspace(s.ID, form)
@@ -90,36 +72,36 @@ func (repo Commands) KeepWorkspace(s *Sandbox, form sandbox.WorkspaceForm, bytes
 }
 
 // KeptSum returns how much is kept, zero if there is no row.
-func (repo Commands) KeptSum(scope KeptScope, id string) (KeptSum, error) {
-	row, err := storage.First[KeptSum](repo.tx, "scope = ? AND id = ?", scope, id)
+func (repo Rows) KeptSum(scope ledger.KeptScope, id string) (ledger.KeptSum, error) {
+	row, err := storage.First[ledger.KeptSum](repo.tx, "scope = ? AND id = ?", scope, id)
 	if err != nil || row == nil {
-		return KeptSum{Scope: scope, ID: id}, err
+		return ledger.KeptSum{Scope: scope, ID: id}, err
 	}
 	return *row, nil
 }
 
 // GrownSums returns the sums that have grown in the transaction since the last call.
-func (repo Commands) GrownSums() []KeptSum {
-	grown := repo.tx.grown
-	repo.tx.grown = nil
+func (repo Rows) GrownSums() []ledger.KeptSum {
+	grown := repo.tx.Grown
+	repo.tx.Grown = nil
 	return grown
 }
 
 // KeptBeyond returns a sum above a number of bytes, nil if there is none.
-func (repo Commands) KeptBeyond(scope KeptScope, bytes int64) (*KeptSum, error) {
-	return storage.First[KeptSum](repo.tx, "scope = ? AND bytes > ?", scope, bytes)
+func (repo Rows) KeptBeyond(scope ledger.KeptScope, bytes int64) (*ledger.KeptSum, error) {
+	return storage.First[ledger.KeptSum](repo.tx, "scope = ? AND bytes > ?", scope, bytes)
 }
 
 // countKept counts the kept output of a command or session beyond the already counted bytes. It never
 // shrinks.
-func (repo Commands) countKept(k *KeptOutput, counted int64) (err error) {
+func (repo Rows) countKept(k *KeptOutput, counted int64) (err error) {
 	if k.Bytes <= counted {
 		return nil
 	}
 	if _, k.EnvironmentID, err = sandbox.ParseLeaseID(k.LeaseID); err != nil {
 		return err
 	}
-	err = repo.tx.db.Exec(`INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes)
+	err = repo.db.Exec(`INSERT INTO kept_outputs (sandbox_id, kind, id, lease_id, environment_id, kept_at, bytes)
 		VALUES (?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (sandbox_id, kind, id) DO UPDATE SET kept_at = excluded.kept_at, bytes = excluded.bytes`,
 		k.SandboxID, k.Kind, k.ID, k.LeaseID, k.EnvironmentID, repo.tx.Now, k.Bytes).Error
@@ -130,50 +112,50 @@ func (repo Commands) countKept(k *KeptOutput, counted int64) (err error) {
 	if counted == 0 {
 		records = 1
 	}
-	return repo.tx.Commands().addKept(k, k.Bytes-counted, records)
+	return repo.addKept(k, k.Bytes-counted, records)
 }
 
 // resizeKept sets the size of a row, and removes it if nothing is left.
-func (repo Commands) resizeKept(k *KeptOutput, bytes int64) error {
+func (repo Rows) resizeKept(k *KeptOutput, bytes int64) error {
 	by, records := bytes-k.Bytes, int64(0)
 	k.Bytes = bytes
 	var err error
 	if bytes == 0 {
 		records = -1
-		_, err = storage.RowCount("no longer counting output", repo.tx.db.Delete(k))
+		_, err = storage.RowCount("no longer counting output", repo.db.Delete(k))
 	} else {
 		err = storage.Save(repo.tx, k)
 	}
 	if err != nil {
 		return err
 	}
-	return repo.tx.Commands().addKept(k, by, records)
+	return repo.addKept(k, by, records)
 }
 
 // addKept adds to the sums of a row. A lease or environment without kept output has no sum.
-func (repo Commands) addKept(k *KeptOutput, bytes, records int64) error {
-	var sums []KeptSum
-	err := repo.tx.db.Raw(`INSERT INTO kept_sums (scope, id, bytes, records)
+func (repo Rows) addKept(k *KeptOutput, bytes, records int64) error {
+	var sums []ledger.KeptSum
+	err := repo.db.Raw(`INSERT INTO kept_sums (scope, id, bytes, records)
 		VALUES (@lease, @of_lease, @bytes, @records), (@environment, @of_environment, @bytes, @records),
 		(@ledger, '', @bytes, @records)
 		ON CONFLICT (scope, id) DO UPDATE SET bytes = kept_sums.bytes + excluded.bytes,
 		records = kept_sums.records + excluded.records
 		RETURNING *`,
 		map[string]any{
-			"lease":          KeptOfLease,
+			"lease":          ledger.KeptOfLease,
 			"of_lease":       k.LeaseID,
-			"environment":    KeptOfEnvironment,
+			"environment":    ledger.KeptOfEnvironment,
 			"of_environment": k.EnvironmentID,
-			"ledger":         KeptOfLedger,
+			"ledger":         ledger.KeptOfLedger,
 			"bytes":          bytes,
 			"records":        records,
 		}).Scan(&sums).Error
 	if bytes > 0 {
-		repo.tx.grown = append(repo.tx.grown, sums...)
+		repo.tx.Grown = append(repo.tx.Grown, sums...)
 	}
 	if err == nil && records < 0 {
-		err = repo.tx.db.Exec("DELETE FROM kept_sums WHERE (scope = ? AND id = ? OR scope = ? AND id = ?) AND records = 0",
-			KeptOfLease, k.LeaseID, KeptOfEnvironment, k.EnvironmentID).Error
+		err = repo.db.Exec("DELETE FROM kept_sums WHERE (scope = ? AND id = ? OR scope = ? AND id = ?) AND records = 0",
+			ledger.KeptOfLease, k.LeaseID, ledger.KeptOfEnvironment, k.EnvironmentID).Error
 	}
 	return storage.Error("counting the output that is kept", err)
 }
@@ -181,17 +163,17 @@ func (repo Commands) addKept(k *KeptOutput, bytes, records int64) error {
 // DropKept drops the oldest output of a lease, an environment or the ledger until it keeps at most a number
 // of bytes, at most limit rows per call. objects returns the objects that a command may have left in the
 // bucket, which are deleted at the given time.
-func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int, objects func(*Exec) []string,
+func (repo Rows) DropKept(scope ledger.KeptScope, id string, bytes int64, limit int, objects func(*Exec) []string,
 	deleteAt micro.Time) error {
-	sum, err := repo.tx.Commands().KeptSum(scope, id)
+	sum, err := repo.KeptSum(scope, id)
 	if err != nil || sum.Bytes <= bytes {
 		return err
 	}
-	oldest := repo.tx.db.Order("kept_at").Limit(limit)
+	oldest := repo.db.Order("kept_at").Limit(limit)
 	switch scope {
-	case KeptOfLease:
+	case ledger.KeptOfLease:
 		oldest = oldest.Where("lease_id = ?", id)
-	case KeptOfEnvironment:
+	case ledger.KeptOfEnvironment:
 		oldest = oldest.Where("environment_id = ?", id)
 	}
 	rows, err := storage.Find[KeptOutput](oldest)
@@ -202,7 +184,7 @@ func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int
 		}
 		var dropped int64
 		var isGone bool
-		dropped, isGone, err = repo.tx.Commands().drop(&rows[i], objects, deleteAt)
+		dropped, isGone, err = repo.drop(&rows[i], objects, deleteAt)
 		if left -= dropped; !isGone {
 			break // the rest of a recording is dropped before anything newer
 		}
@@ -212,45 +194,45 @@ func (repo Commands) DropKept(scope KeptScope, id string, bytes int64, limit int
 
 // drop drops the kept output of one command or session, or the start of a long recording. It returns the
 // dropped amount.
-func (repo Commands) drop(k *KeptOutput, objects func(*Exec) []string,
+func (repo Rows) drop(k *KeptOutput, objects func(*Exec) []string,
 	deleteAt micro.Time) (bytes int64, isGone bool, err error) {
 	was := k.Bytes
 	left := int64(0)
 	switch {
 	case k.Kind == keptSession:
-		left, err = repo.tx.Commands().dropRecording(k)
+		left, err = repo.dropRecording(k)
 	case strings.HasPrefix(k.ID, keptWorkspace):
-		err = repo.tx.Snapshots().MarkForDeletion(k.workspaceObject(), deleteAt)
+		err = bucketobjects.In(repo.tx).MarkForDeletion(k.workspaceObject(), deleteAt)
 	default:
-		err = repo.tx.Commands().dropOutput(k, objects, deleteAt)
+		err = repo.dropOutput(k, objects, deleteAt)
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	if err := repo.tx.Commands().resizeKept(k, left); err != nil {
+	if err := repo.resizeKept(k, left); err != nil {
 		return 0, false, err
 	}
 	records := 0
 	if left == 0 {
 		records = 1
 	}
-	err = repo.tx.db.Exec("UPDATE kept_sums SET dropped_bytes = dropped_bytes + ?, dropped_records = dropped_records + "+
-		"? WHERE scope = ?", was-left, records, KeptOfLedger).Error
+	err = repo.db.Exec("UPDATE kept_sums SET dropped_bytes = dropped_bytes + ?, dropped_records = dropped_records + "+
+		"? WHERE scope = ?", was-left, records, ledger.KeptOfLedger).Error
 	return was - left, left == 0, storage.Error("counting the output that is dropped", err)
 }
 
 // dropOutput drops a command's kept output.
-func (repo Commands) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt micro.Time) error {
-	rows, err := storage.Find[Exec](repo.tx.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
+func (repo Rows) dropOutput(k *KeptOutput, objects func(*Exec) []string, deleteAt micro.Time) error {
+	rows, err := storage.Find[Exec](repo.db.Omit("stdout_inline", "stderr_inline").Where("id = ?", k.ID))
 	if err != nil || len(rows) == 0 {
 		return err
 	}
 	for _, object := range objects(&rows[0]) {
-		if err := repo.tx.Snapshots().MarkForDeletion(object, deleteAt); err != nil {
+		if err := bucketobjects.In(repo.tx).MarkForDeletion(object, deleteAt); err != nil {
 			return err
 		}
 	}
-	_, err = storage.RowCount("dropping output", repo.tx.db.Model(&Exec{}).Where("id = ?", k.ID).
+	_, err = storage.RowCount("dropping output", repo.db.Model(&Exec{}).Where("id = ?", k.ID).
 		UpdateColumns(map[string]any{
 			"stdout_kept": 0, "stdout_inline": nil, "stderr_kept": 0, "stderr_inline": nil, "dropped_at": repo.tx.Now,
 		}))
@@ -262,17 +244,17 @@ const dropEvents = 500
 
 // dropRecording drops the start of a session's recording, and returns how many bytes are left. After that the
 // recording cannot be read.
-func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
+func (repo Rows) dropRecording(k *KeptOutput) (left int64, err error) {
 	_, err = storage.RowCount("dropping a recording",
-		repo.tx.db.Model(&Session{}).Where("sandbox_id = ? AND id = ? AND dropped_at = 0", k.SandboxID, k.ID).
+		repo.db.Model(&Session{}).Where("sandbox_id = ? AND id = ? AND dropped_at = 0", k.SandboxID, k.ID).
 			UpdateColumn("dropped_at", repo.tx.Now))
 	if err != nil {
 		return 0, err
 	}
 	var removed []int64
-	oldest := repo.tx.db.Model(&SessionEvent{}).Select("sequence").
+	oldest := repo.db.Model(&SessionEvent{}).Select("sequence").
 		Where("sandbox_id = ? AND session_id = ?", k.SandboxID, k.ID).Order("sequence").Limit(dropEvents)
-	err = repo.tx.db.Raw("DELETE FROM session_events WHERE sandbox_id = ? AND session_id = ? AND sequence IN (?) "+
+	err = repo.db.Raw("DELETE FROM session_events WHERE sandbox_id = ? AND session_id = ? AND sequence IN (?) "+
 		"RETURNING length(data)", k.SandboxID, k.ID, oldest).Scan(&removed).Error
 	if err != nil || len(removed) < dropEvents {
 		return 0, storage.Error("dropping a recording", err)
@@ -285,11 +267,11 @@ func (repo Commands) dropRecording(k *KeptOutput) (left int64, err error) {
 }
 
 // forgetKept stops counting the kept output of purged sandboxes, and marks their workspaces for deletion.
-func (repo Commands) forgetKept(sandboxIDs []string) error {
-	workspaces, err := storage.Find[KeptOutput](repo.tx.db.Where("kind = ? AND id LIKE ? AND sandbox_id IN ?",
+func (repo Rows) forgetKept(sandboxIDs []string) error {
+	workspaces, err := storage.Find[KeptOutput](repo.db.Where("kind = ? AND id LIKE ? AND sandbox_id IN ?",
 		keptExec, keptWorkspace+"%", sandboxIDs))
 	for i := 0; i < len(workspaces) && err == nil; i++ {
-		err = repo.tx.Snapshots().MarkForDeletion(workspaces[i].workspaceObject(), repo.tx.Now)
+		err = bucketobjects.In(repo.tx).MarkForDeletion(workspaces[i].workspaceObject(), repo.tx.Now)
 	}
 	if err != nil {
 		return err
@@ -298,17 +280,17 @@ func (repo Commands) forgetKept(sandboxIDs []string) error {
 		KeptOutput
 		Records int64
 	}
-	err = repo.tx.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
+	err = repo.db.Model(&KeptOutput{}).Select("lease_id, environment_id, sum(bytes) AS bytes, count(*) AS records").
 		Where("sandbox_id IN ?", sandboxIDs).Group("lease_id, environment_id").Scan(&sums).Error
 	if err != nil {
 		return storage.Error("counting the output of purged sandboxes", err)
 	}
 	if _, err := storage.RowCount("no longer counting output",
-		repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&KeptOutput{})); err != nil {
+		repo.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&KeptOutput{})); err != nil {
 		return err
 	}
 	for i := range sums {
-		if err := repo.tx.Commands().addKept(&sums[i].KeptOutput, -sums[i].Bytes, -sums[i].Records); err != nil {
+		if err := repo.addKept(&sums[i].KeptOutput, -sums[i].Bytes, -sums[i].Records); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package ledger
+package execs
 
 import (
 	"maps"
@@ -6,6 +6,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -17,7 +18,7 @@ type Process struct {
 	Name       string `gorm:"primaryKey"`
 	LeaseID    string
 	Generation int64
-	Declared   Flag
+	Declared   ledger.Flag
 	Command    []string `gorm:"serializer:json"`
 	EnvNames   []string `gorm:"serializer:json"`
 	// Env is kept as long as it may start.
@@ -34,14 +35,14 @@ type Process struct {
 	Run string
 	// Lost: its sandbox was stopped, and it is started again under the same id. So a start that comes late
 	// is that one, and no second.
-	Lost      Flag
+	Lost      ledger.Flag
 	Starts    int64
 	StartedAt micro.Time
 	// Failures counts starts in a row that did not last.
 	Failures  int64
 	ExitedAt  micro.Time
 	ExitCode  int
-	OOMKilled Flag `gorm:"column:oom_killed"`
+	OOMKilled ledger.Flag `gorm:"column:oom_killed"`
 	Error     string
 	KillAt    micro.Time // since when it is to be ended
 
@@ -51,7 +52,7 @@ type Process struct {
 }
 
 // NewProcess is the row of a process that is to be started.
-func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now micro.Time) *Process {
+func NewProcess(s *ledger.Sandbox, p sandbox.ProcessSpec, declared bool, now micro.Time) *Process {
 	env := make(map[string]string, len(p.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, p.Env)
 	row := &Process{
@@ -59,7 +60,7 @@ func NewProcess(s *Sandbox, p sandbox.ProcessSpec, declared bool, now micro.Time
 		Name:       p.Name,
 		LeaseID:    s.Lease(),
 		Generation: s.Generation,
-		Declared:   Flag(declared),
+		Declared:   ledger.Flag(declared),
 		Command:    p.Command,
 		EnvNames:   append([]string{}, slices.Sorted(maps.Keys(p.Env))...),
 		Env:        env,
@@ -94,15 +95,15 @@ func (p *Process) Domain() sandbox.Process {
 }
 
 // Process returns a process of a sandbox, nil when there is none of that name.
-func (repo Commands) Process(sandboxID, name string) (*Process, error) {
+func (repo Rows) Process(sandboxID, name string) (*Process, error) {
 	return storage.First[Process](repo.tx, "sandbox_id = ? AND name = ?", sandboxID, name)
 }
 
 // SaveProcess stores a process, new or changed.
-func (repo Commands) SaveProcess(p *Process) error { return storage.Save(repo.tx, p) }
+func (repo Rows) SaveProcess(p *Process) error { return storage.Save(repo.tx, p) }
 
 // CreateProcesses stores new processes.
-func (repo Commands) CreateProcesses(rows []*Process) error {
+func (repo Rows) CreateProcesses(rows []*Process) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -110,8 +111,8 @@ func (repo Commands) CreateProcesses(rows []*Process) error {
 }
 
 // Processes returns the processes of a sandbox, by name.
-func (repo Commands) Processes(sandboxID string) ([]Process, error) {
-	return storage.Find[Process](repo.tx.db.Where("sandbox_id = ?", sandboxID).Order("name"))
+func (repo Rows) Processes(sandboxID string) ([]Process, error) {
+	return storage.Find[Process](repo.db.Where("sandbox_id = ?", sandboxID).Order("name"))
 }
 
 // liveProcess is the condition of the index processes_live.
@@ -119,8 +120,8 @@ const liveProcess = "state IN ('pending', 'running')"
 
 // DueProcesses returns up to limit processes that are to be started, or run without a follower, in
 // sandboxes that are awake on one of the given instances; those of one sandbox only unless sandboxID is empty.
-func (repo Commands) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
-	q := repo.tx.db.Where(liveProcess+" AND due_at <= ?", repo.tx.Now).
+func (repo Rows) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
+	q := repo.db.Where(liveProcess+" AND due_at <= ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = "+
 			"'present' AND instance IN ?)", instances)
 	if sandboxID != "" {
@@ -130,9 +131,9 @@ func (repo Commands) DueProcesses(instances []string, sandboxID string, limit in
 }
 
 // NextProcess returns when the next process is due after now, Never when none will be.
-func (repo Commands) NextProcess() (micro.Time, error) {
+func (repo Rows) NextProcess() (micro.Time, error) {
 	var next []micro.Time
-	err := repo.tx.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
+	err := repo.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
 		Pluck("due_at", &next).Error
 	if err != nil || len(next) == 0 {
 		return micro.Never, storage.Error("looking for processes", err)
@@ -141,16 +142,16 @@ func (repo Commands) NextProcess() (micro.Time, error) {
 }
 
 // ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
-func (repo Commands) ExtendProcesses(holders []string, until micro.Time) error {
+func (repo Rows) ExtendProcesses(holders []string, until micro.Time) error {
 	_, err := storage.RowCount("extending processes",
-		repo.tx.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
+		repo.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
 	return err
 }
 
 // StopProcesses notes that the processes of a sandbox ended with it.
-func (repo Commands) StopProcesses(sandboxID, why string) error {
+func (repo Rows) StopProcesses(sandboxID, why string) error {
 	_, err := storage.RowCount("stopping processes",
-		repo.tx.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
+		repo.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
 			Updates(map[string]any{
 				"state":     sandbox.ProcessStopped,
 				"exited_at": repo.tx.Now,
@@ -162,12 +163,12 @@ func (repo Commands) StopProcesses(sandboxID, why string) error {
 }
 
 // RemoveProcess removes a process.
-func (repo Commands) RemoveProcess(p *Process) error {
-	return storage.Error("removing a process", repo.tx.db.Delete(p).Error)
+func (repo Rows) RemoveProcess(p *Process) error {
+	return storage.Error("removing a process", repo.db.Delete(p).Error)
 }
 
 // purgeProcesses removes the processes of sandboxes that are purged.
-func (repo Commands) purgeProcesses(sandboxIDs []string) error {
-	_, err := storage.RowCount("purging processes", repo.tx.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
+func (repo Rows) purgeProcesses(sandboxIDs []string) error {
+	_, err := storage.RowCount("purging processes", repo.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
 	return err
 }
