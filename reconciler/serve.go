@@ -55,7 +55,7 @@ type Config struct {
 	// LedgerURL is where the ledger is; see ledger.Open.
 	LedgerURL string
 	// SnapshotURL is the bucket for snapshots of /data; see snapshotstore.Open. Empty means
-	// ledger.DefaultSnapshotURL, and where that is empty no environment can keep snapshots.
+	// location.SnapshotURL, and where that is empty no environment can keep snapshots.
 	SnapshotURL string
 	// TokenFile holds tokens in addition to those of the ledger, see access.LoadTokens; empty means none. SecretFile
 	// holds the webhook secrets of game servers, see access.LoadSecrets.

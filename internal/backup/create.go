@@ -50,7 +50,7 @@ type Report struct {
 
 // Create writes an archive to a new file that only its owner may read, also while reconcilers serve the ledger. Parts
 // that cannot be found are in the report and in the manifest; the archive is complete without them. The memory that it
-// takes depends on the number of objects only. Errors: as ledger.Backup; Unavailable.
+// takes depends on the number of objects only. Errors: as backupfile.Take; Unavailable.
 func Create(ctx context.Context, file string, c Config) (r Report, err error) {
 	r = Report{WithoutKeys: c.WithoutKeys, WithoutSavedData: c.WithoutSavedData}
 	err = private.Create(file, func(temporary string) error { return r.create(ctx, temporary, c) })

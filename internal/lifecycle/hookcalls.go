@@ -20,7 +20,7 @@ func each[H any](hooks []H, call func(H) error) error {
 }
 
 // plan returns the first proposed step at a point that is due. If none is, it returns None and the earliest
-// due time, or ledger.Never.
+// due time, or micro.Never.
 func (h *Hooks) plan(s *ledger.Sandbox, p Point, now micro.Time) (Action, micro.Time) {
 	next := micro.Never
 	for _, hook := range h.Planners {

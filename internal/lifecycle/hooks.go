@@ -28,7 +28,7 @@ const (
 
 // Planner proposes steps.
 type Planner interface {
-	// Plan returns the step that a hook proposes at a point and when it is due, or None and ledger.Never. It
+	// Plan returns the step that a hook proposes at a point and when it is due, or None and micro.Never. It
 	// only reads its arguments and changes nothing.
 	Plan(s *ledger.Sandbox, p Point, now micro.Time) (Action, micro.Time)
 }

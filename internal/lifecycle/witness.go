@@ -12,7 +12,7 @@ import (
 )
 
 // witness keeps a ledger and the instances of one backend in step: each time this program connects, and at each resync,
-// it compares the number that the instance has with those that the ledger issued (ledger.Witness).
+// it compares the number that the instance has with those that the ledger issued (witnesses.Witness).
 //
 //	the instance has        it is
 //	a number in between     the ledger's own; a process died, or a transaction was lost, before all was noted

@@ -21,8 +21,8 @@ import (
 )
 
 // Restore creates the ledger at a URL, where there must be none, from a backup of either database. Changes
-// since the backup are missing; see activate. Errors: Conflict if there is a ledger, Invalid if the file is
-// not a backup, Unavailable.
+// since the backup are missing; see ledger.Tx.NoteRestored. Errors: Conflict if there is a ledger, Invalid if the file
+// is not a backup, Unavailable.
 func Restore(ctx context.Context, file, rawURL string, o ledger.Options) (Info, error) {
 	c, err := Examine(ctx, file)
 	if err != nil {

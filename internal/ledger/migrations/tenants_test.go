@@ -142,7 +142,7 @@ func wantUpgraded(t *testing.T, tx *ledger.Tx) {
 	all, err := tokens.In(tx).All()
 	must(err)
 	if len(all) != 1 || !all[0].Ceiling.IsZero() {
-		t.Errorf("the all are %+v", all)
+		t.Errorf("the tokens are %+v", all)
 	}
 }
 

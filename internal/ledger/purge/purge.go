@@ -1,5 +1,5 @@
-// Package purge removes old rows, of all subjects. Costs stay (cost_days), and a tombstone of each sandbox, so that no id
-// is reused and a caller that asks for an old one gets its fate.
+// Package purge removes old rows, of all subjects. Costs stay (cost_days), and a tombstone of each sandbox, so that no
+// id is reused and a caller that asks for an old one gets its fate.
 package purge
 
 import (

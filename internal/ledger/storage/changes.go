@@ -15,7 +15,7 @@ import (
 // columns. GORM stores all columns, and SQLite then rewrites every index of the table.
 type changes map[any]stored
 
-// stored is a row's content in the database: the value of each field of fieldsOf.
+// stored is a row's content in the database: the value of each field of its table.
 type stored []driver.Value
 
 // know records a row as it was read. It is not worth it for rows that are only read.
