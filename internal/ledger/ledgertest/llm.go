@@ -55,7 +55,8 @@ func (s suite) llmCalls(t *testing.T) {
 		if err != nil || len(months) != 1 || months[0].Cost != 507 || months[0].Calls != 2 || months[0].Tokens != 100 {
 			t.Errorf("the month has %+v, %v", months, err)
 		}
-		if use, err := modelcalls.In(tx).OfSandboxes([]string{box.ID, "none"}); err != nil || len(use) != 1 || use[box.ID] != want {
+		use, err := modelcalls.In(tx).OfSandboxes([]string{box.ID, "none"})
+		if err != nil || len(use) != 1 || use[box.ID] != want {
 			t.Errorf("the sandbox has %+v, %v", use, err)
 		}
 		if sum, err := modelcalls.In(tx).Reserved("catan-7"); err != nil || sum != 300 {
