@@ -24,7 +24,7 @@ import (
 // Secrets opens the secrets of environments.
 type Secrets interface {
 	// Open opens one secret.
-	Open(row *sealedsecrets.EnvironmentSecret) (sandbox.Secret, error)
+	Open(row *sealedsecrets.Secret) (sandbox.Secret, error)
 }
 
 // Config configures a Service. All fields except Store are required.
@@ -99,7 +99,7 @@ var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its arc
 
 // unpack fetches an archive and unpacks it into an unused sandbox.
 func (v *Service) unpack(ctx context.Context, t *lifecycle.Step, a sandbox.Archive,
-	sealed []sealedsecrets.EnvironmentSecret) (err error) {
+	sealed []sealedsecrets.Secret) (err error) {
 	source := gitmirror.Archive{URL: a.URL, SHA256: a.SHA256, Header: a.Header}
 	for i := range sealed {
 		if a.Credential != "" && sealed[i].Name == a.Credential {

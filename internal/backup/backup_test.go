@@ -122,7 +122,7 @@ func furnish(t *testing.T, c backup.Config) {
 			ledgertest.Environment(tx, "e"),
 			tx.CreateSandbox(row),
 			execs.In(tx).CreateExec(&exec),
-			sealedsecrets.In(tx).Save(&sealedsecrets.EnvironmentSecret{EnvironmentID: "e", Name: "s", Sealed: sealed, UpdatedAt: tx.Now}),
+			sealedsecrets.In(tx).Save(&sealedsecrets.Secret{EnvironmentID: "e", Name: "s", Sealed: sealed, UpdatedAt: tx.Now}),
 			bucketobjects.In(tx).MarkForDeletion(snapshot, micro.Never),
 			bucketobjects.In(tx).Publish(&bucketobjects.Snapshot{Key: "did:plc:ann@e", Object: snapshot, SHA256: saved.SHA256,
 				Bytes: saved.Bytes, UnpackedBytes: saved.Size, Files: saved.Files}, tx.Now),

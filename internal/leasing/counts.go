@@ -13,7 +13,7 @@ import (
 
 // Counts is how many of what there is now.
 type Counts struct {
-	Sandboxes []counts.OfSandboxes
+	Sandboxes []counts.Group
 	// Ending is, of each backend, for how long the sandbox is to go by now that is to go for longest; 0 where none is.
 	Ending map[sandbox.Backend]time.Duration
 	// Findings are open differences between ledger and backends.

@@ -86,11 +86,11 @@ func TestACensusCountsWhatThereIs(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		seen := make(map[counts.OfSandboxes]bool)
+		seen := make(map[counts.Group]bool)
 		for _, s := range c.Sandboxes {
 			seen[s] = true
 		}
-		for _, want := range []counts.OfSandboxes{
+		for _, want := range []counts.Group{
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, N: 1},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 1},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2},

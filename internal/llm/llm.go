@@ -45,7 +45,7 @@ type Budgets interface {
 // Keys opens the keys of routes and the credentials of hosts.
 type Keys interface {
 	// Credentials returns them by the name of the secret.
-	Credentials(env *ledger.Environment, sealed []sealedsecrets.EnvironmentSecret) (map[string]sandbox.Secret, error)
+	Credentials(env *ledger.Environment, sealed []sealedsecrets.Secret) (map[string]sandbox.Secret, error)
 }
 
 // Observer learns of recorded calls, for metrics. Its methods are safe for concurrent use and return at once.
@@ -131,7 +131,7 @@ func (s *Service) settings(ctx context.Context,
 	environmentID string) (out driver.LLMSettings, hosts map[string]driver.Credential, err error) {
 	var (
 		env    *ledger.Environment
-		sealed []sealedsecrets.EnvironmentSecret
+		sealed []sealedsecrets.Secret
 	)
 	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if env, err = tx.KnownEnvironment(environmentID); err != nil {

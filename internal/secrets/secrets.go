@@ -74,7 +74,7 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 		value, given := sealed[name]
 		switch {
 		case given:
-			if err := sealedsecrets.In(tx).Save(&sealedsecrets.EnvironmentSecret{
+			if err := sealedsecrets.In(tx).Save(&sealedsecrets.Secret{
 				EnvironmentID: p.ID,
 				Name:          name,
 				Sealed:        value,
@@ -135,7 +135,7 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, _ lifecycle.Beginnin
 }
 
 // inside returns the secrets that the sandboxes of an environment get: all but its credentials.
-func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]sealedsecrets.EnvironmentSecret, error) {
+func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]sealedsecrets.Secret, error) {
 	sealed, err := sealedsecrets.In(tx).Of(environmentID)
 	if err != nil || len(sealed) == 0 {
 		return nil, err
@@ -144,14 +144,14 @@ func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]sealedsecrets.E
 	if err != nil {
 		return nil, err
 	}
-	isKey := func(s sealedsecrets.EnvironmentSecret) bool { return env.Spec.IsCredential(s.Name) }
+	isKey := func(s sealedsecrets.Secret) bool { return env.Spec.IsCredential(s.Name) }
 	return slices.DeleteFunc(sealed, isKey), nil
 }
 
 // Credentials opens the credentials of an environment, by the name of the secret: the keys of its LLM routes and those
 // of hosts. Errors: as Open of package seal; one without a value is missing.
 func (v *Service) Credentials(env *ledger.Environment,
-	sealed []sealedsecrets.EnvironmentSecret) (map[string]sandbox.Secret, error) {
+	sealed []sealedsecrets.Secret) (map[string]sandbox.Secret, error) {
 	keys, names := make(map[string]sandbox.Secret), env.Spec.Credentials()
 	for _, row := range sealed {
 		if !slices.Contains(names, row.Name) {
@@ -167,7 +167,7 @@ func (v *Service) Credentials(env *ledger.Environment,
 }
 
 // Open opens one secret. Errors: as Open of package seal.
-func (v *Service) Open(row *sealedsecrets.EnvironmentSecret) (sandbox.Secret, error) {
+func (v *Service) Open(row *sealedsecrets.Secret) (sandbox.Secret, error) {
 	value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))
 	return sandbox.Secret(value), err
 }
@@ -196,7 +196,7 @@ func (v *Service) Opened(tx *ledger.Tx, environmentID string, names []string) (m
 }
 
 // put opens secrets and writes them to a sandbox. An empty list removes existing ones.
-func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []sealedsecrets.EnvironmentSecret) error {
+func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []sealedsecrets.Secret) error {
 	if len(sealed) == 0 && t.Row.Pending.Secrets == 0 {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (v *Service) Reseal(ctx context.Context,
 	return n, errors.Join(append(failed, err)...)
 }
 
-func (v *Service) reseal(s *sealedsecrets.EnvironmentSecret) (bool, error) {
+func (v *Service) reseal(s *sealedsecrets.Secret) (bool, error) {
 	stale, err := v.keys.Stale(s.Sealed)
 	if err != nil || !stale {
 		return false, err

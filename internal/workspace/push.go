@@ -13,7 +13,7 @@ import (
 type pushing struct {
 	leaseID, sandboxID string
 	workspace          *sandbox.Workspace
-	sealed             []sealedsecrets.EnvironmentSecret
+	sealed             []sealedsecrets.Secret
 }
 
 // pushingOf reads it.

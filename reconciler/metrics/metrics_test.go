@@ -39,7 +39,7 @@ func (c counted) Reachable() map[sandbox.Backend]bool {
 // busy is a reconciler that has something of each kind.
 var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, error) {
 	return leasing.Counts{
-		Sandboxes: []counts.OfSandboxes{
+		Sandboxes: []counts.Group{
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2},
 		},

@@ -18,8 +18,8 @@ type Rows struct{ db *gorm.DB }
 // In returns the rows in a transaction.
 func In(tx *ledger.Tx) Rows { return Rows{storage.DB(tx)} }
 
-// OfSandboxes is the number of sandboxes of one kind.
-type OfSandboxes struct {
+// Group is the number of sandboxes of one kind.
+type Group struct {
 	Backend sandbox.Backend
 	Phase   sandbox.Phase
 	// Pooled: they wait in a warm pool.
@@ -28,7 +28,7 @@ type OfSandboxes struct {
 }
 
 // Sandboxes counts the sandboxes that are not gone.
-func (repo Rows) Sandboxes() (list []OfSandboxes, err error) {
+func (repo Rows) Sandboxes() (list []Group, err error) {
 	err = repo.db.Model(&ledger.Sandbox{}).Select("backend, phase, lease_id IS NULL AS pooled, count(*) AS n").
 		Where("phase <> 'gone'").
 		Group("backend, phase, lease_id IS NULL").Scan(&list).Error

@@ -185,7 +185,7 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		if err := ledgertest.Environment(tx, "e"); err != nil {
 			return err
 		}
-		if err := sealedsecrets.In(tx).Save(&sealedsecrets.EnvironmentSecret{
+		if err := sealedsecrets.In(tx).Save(&sealedsecrets.Secret{
 			EnvironmentID: "e",
 			Name:          "s",
 			Sealed:        sealed,
