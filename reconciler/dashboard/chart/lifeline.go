@@ -1,38 +1,39 @@
-package dashboard
+package chart
 
 import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 const (
-	// drawnCommands, drawnCalls and drawnEvents limit what a lifeline draws. The latest are drawn.
-	drawnCommands = 200
-	drawnCalls    = 200
-	drawnEvents   = 300
-	laneWidth     = 1000.0
+	// MaxCommands, MaxCalls and MaxEvents limit what a Lifeline draws. The latest are drawn.
+	MaxCommands = 200
+	MaxCalls    = 200
+	MaxEvents   = 300
+	laneWidth   = 1000.0
 	// leastSpan is the width of the shortest visible span.
 	leastSpan = 3.0
 )
 
-// lifeline is the life of a lease's current generation as lanes, each an SVG of 1000 by 16 units.
-type lifeline struct {
+// Lifeline is the life of a lease's current generation as lanes, each an SVG of 1000 by 16 units.
+type Lifeline struct {
 	From, To time.Time
 	// Over means that the sandbox is gone. Otherwise To is now.
 	Over  bool
-	Lanes []lane
+	Lanes []Lane
 }
 
-// lane is one row of a lifeline. Text says in words what it shows.
-type lane struct {
+// Lane is one row of a Lifeline. Text says in words what it shows.
+type Lane struct {
 	Name, Text string
-	Spans      []laneSpan
+	Spans      []LaneSpan
 }
 
-// laneSpan is a part of a lane.
-type laneSpan struct {
+// LaneSpan is a part of a lane.
+type LaneSpan struct {
 	X, Width float64
 	Tone     string // a class of the style sheet
 	Title    string
@@ -54,31 +55,10 @@ var states = map[sandbox.EventType]struct{ tone, name string }{
 	sandbox.EventDeleted: {"", "gone"},
 }
 
-// life returns the lifeline of a lease. commands are its latest ones, latest first.
-func (p *page) life(l sandbox.Lease, commands []sandbox.Exec) (*lifeline, error) {
-	events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{
-		LeaseID: l.ID, SandboxID: l.SandboxID, Type: "sandbox.*", Latest: true, Limit: drawnEvents,
-	})
-	if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.EventSequenceExpired {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	var calls []sandbox.LLMCall
-	if l.LLM.Calls > 0 && p.may("list-llm-calls") {
-		calls, err = p.service.ListLLMCalls(p.ctx,
-			sandbox.LLMCallQuery{EnvironmentID: l.EnvironmentID, LeaseID: l.ID, Limit: drawnCalls})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return newLifeline(l, events, commands, calls, p.now()), nil
-}
-
-// newLifeline draws a life. All lists are latest first.
-func newLifeline(l sandbox.Lease, events []sandbox.Event, commands []sandbox.Exec, calls []sandbox.LLMCall,
-	now time.Time) *lifeline {
-	v := &lifeline{From: l.LeasedAt, To: now}
+// NewLifeline draws a life. All lists are latest first.
+func NewLifeline(l sandbox.Lease, events []sandbox.Event, commands []sandbox.Exec, calls []sandbox.LLMCall,
+	now time.Time) *Lifeline {
+	v := &Lifeline{From: l.LeasedAt, To: now}
 	if !l.DestroyedAt.IsZero() {
 		v.To, v.Over = l.DestroyedAt, true
 	}
@@ -86,7 +66,7 @@ func newLifeline(l sandbox.Lease, events []sandbox.Event, commands []sandbox.Exe
 	if !l.EndedAt.IsZero() {
 		held.to = l.EndedAt
 	}
-	v.add("Lease", []spell{held}, "leased for "+span(held.to.Sub(held.from)))
+	v.add("Lease", []spell{held}, "leased for "+format.Span(held.to.Sub(held.from)))
 
 	var sleeping []spell
 	until := v.To
@@ -100,7 +80,7 @@ func newLifeline(l sandbox.Lease, events []sandbox.Event, commands []sandbox.Exe
 			from = v.From
 		}
 		if state.tone != "" && until.After(from) {
-			sleeping = append(sleeping, spell{from, until, state.tone, state.name + " for " + span(until.Sub(from))})
+			sleeping = append(sleeping, spell{from, until, state.tone, state.name + " for " + format.Span(until.Sub(from))})
 		}
 		until = from
 	}
@@ -112,8 +92,8 @@ func newLifeline(l sandbox.Lease, events []sandbox.Event, commands []sandbox.Exe
 		if c.Generation != l.Generation {
 			continue
 		}
-		o := outcomeOf(c)
-		run := spell{c.StartedAt, c.FinishedAt, "ran", commandLine(c.Command) + ": " + o.Text}
+		o := format.Outcome(c)
+		run := spell{c.StartedAt, c.FinishedAt, "ran", format.CommandLine(c.Command) + ": " + o.Text}
 		switch {
 		case o.Tone == "bad":
 			run.tone = "failed"
@@ -123,7 +103,7 @@ func newLifeline(l sandbox.Lease, events []sandbox.Event, commands []sandbox.Exe
 		}
 		runs = append(runs, run)
 	}
-	v.add("Commands", runs, counted(len(runs), "command", drawnCommands)+alsoFailed(failed))
+	v.add("Commands", runs, format.Counted(len(runs), "command", MaxCommands)+alsoFailed(failed))
 
 	var thoughts []spell
 	for _, c := range calls {
@@ -137,20 +117,20 @@ func newLifeline(l sandbox.Lease, events []sandbox.Event, commands []sandbox.Exe
 		thoughts = append(thoughts, call)
 	}
 	if len(thoughts) > 0 {
-		v.add("Models", thoughts, counted(len(thoughts), "call", drawnCalls))
+		v.add("Models", thoughts, format.Counted(len(thoughts), "call", MaxCalls))
 	}
 	return v
 }
 
 // add adds a lane.
-func (v *lifeline) add(name string, spells []spell, text string) {
-	a := lane{Name: name, Text: text}
+func (v *Lifeline) add(name string, spells []spell, text string) {
+	a := Lane{Name: name, Text: text}
 	whole := max(v.To.Sub(v.From), time.Second)
 	for _, s := range spells {
 		x := laneWidth * float64(s.from.Sub(v.From)) / float64(whole)
 		width := max(laneWidth*float64(s.to.Sub(s.from))/float64(whole), leastSpan)
 		x = min(max(x, 0), laneWidth-leastSpan)
-		a.Spans = append(a.Spans, laneSpan{round(x), round(min(width, laneWidth-x)), s.tone, s.title})
+		a.Spans = append(a.Spans, LaneSpan{round(x), round(min(width, laneWidth-x)), s.tone, s.title})
 	}
 	v.Lanes = append(v.Lanes, a)
 }
@@ -168,31 +148,17 @@ func total(spells []spell) string {
 	}
 	var parts []string
 	if awake > 0 {
-		parts = append(parts, "awake for "+span(awake))
+		parts = append(parts, "awake for "+format.Span(awake))
 	}
 	if asleep > 0 {
-		parts = append(parts, "asleep for "+span(asleep))
+		parts = append(parts, "asleep for "+format.Span(asleep))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// counted says how many there are of something, of which at most a number is drawn.
-func counted(n int, what string, most int) string {
-	switch n {
-	case 0:
-		return "no " + what + "s"
-	case 1:
-		return "1 " + what
-	case most:
-		return "the latest " + count(int64(n)) + " " + what + "s"
-	default:
-		return count(int64(n)) + " " + what + "s"
-	}
 }
 
 func alsoFailed(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return ", " + count(int64(n)) + " failed"
+	return ", " + format.Count(int64(n)) + " failed"
 }

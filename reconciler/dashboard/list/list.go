@@ -1,4 +1,5 @@
-package dashboard
+// Package list sorts and searches the lists of pages.
+package list
 
 import (
 	"cmp"
@@ -10,14 +11,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// sorting is the order of a list: a key, or a key with a - before it for the reverse.
-type sorting struct {
+// Sorting is the order of a list: a key, or a key with a - before it for the reverse.
+type Sorting struct {
 	By   string
 	here func(by string) string // the URL of the page in another order
 }
 
-// column is the head of a column. A list is sorted by it with a link, which keeps the filters of the page.
-type column struct {
+// NewSorting returns the order of a page whose URL in another order is here.
+func NewSorting(by string, here func(by string) string) Sorting { return Sorting{by, here} }
+
+// Column is the head of a column. A list is sorted by it with a link, which keeps the filters of the page.
+type Column struct {
 	Name, Class string
 	Address     string
 	// Order is the value of aria-sort, "" for a column by which the list is not sorted now.
@@ -25,8 +29,8 @@ type column struct {
 }
 
 // Column returns the head of a column. first is its order on the first click; the second click reverses it.
-func (s sorting) Column(first, name, class string) column {
-	c := column{Name: name, Class: class, Address: s.here(first)}
+func (s Sorting) Column(first, name, class string) Column {
+	c := Column{Name: name, Class: class, Address: s.here(first)}
 	key := strings.TrimPrefix(first, "-")
 	if strings.TrimPrefix(s.By, "-") != key {
 		return c
@@ -47,11 +51,11 @@ func reverse(by string) string {
 	return "-" + by
 }
 
-// orders are the keys by which a list can be sorted in memory.
-type orders[T any] map[string]func(a, b T) int
+// Orders are the keys by which a list can be sorted in memory.
+type Orders[T any] map[string]func(a, b T) int
 
-// sort sorts a list in place. Errors: Invalid for an unknown key.
-func (o orders[T]) sort(list []T, by string) error {
+// Sort sorts a list in place. Errors: Invalid for an unknown key.
+func (o Orders[T]) Sort(list []T, by string) error {
 	key, reversed := strings.CutPrefix(by, "-")
 	compare, known := o[key]
 	if !known {
@@ -67,18 +71,13 @@ func (o orders[T]) sort(list []T, by string) error {
 	return nil
 }
 
-// by compares by a value.
-func by[T any, V cmp.Ordered](value func(T) V) func(a, b T) int {
+// By compares by a value.
+func By[T any, V cmp.Ordered](value func(T) V) func(a, b T) int {
 	return func(a, b T) int { return cmp.Compare(value(a), value(b)) }
 }
 
-// orDefault returns the query parameter, or a default.
-func (p *page) orDefault(name, otherwise string) string {
-	return cmp.Or(p.query(name), otherwise)
-}
-
-// contains reports whether one of the texts contains a search, in upper or lower case.
-func contains(search string, texts ...string) bool {
+// Contains reports whether one of the texts contains a search, in upper or lower case.
+func Contains(search string, texts ...string) bool {
 	search = strings.ToLower(strings.TrimSpace(search))
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(strings.ToLower(text), search) })
 }
