@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/feed"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -17,14 +17,14 @@ import (
 const liveEvery = time.Second
 
 // followed is the subject of a page: a lease, an environment, or everything that the caller may see.
-func followed(p *page) (api.Target, error) {
+func followed(p *page) (rights.Target, error) {
 	switch environment, lease := p.query("environment"), p.query("lease"); {
 	case lease != "":
-		return api.Lease(lease), nil
+		return rights.Lease(lease), nil
 	case environment != "":
-		return api.Environment(environment), nil
+		return rights.Environment(environment), nil
 	}
-	return api.Nothing(), nil
+	return rights.Nothing(), nil
 }
 
 // live notifies a page by server-sent events of changes after the event in its URL.

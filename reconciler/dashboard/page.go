@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/login"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -46,7 +47,7 @@ type contents interface {
 }
 
 // touches returns the target of a page before it is shown.
-type touches func(p *page) (api.Target, error)
+type touches func(p *page) (rights.Target, error)
 
 // page adds a page for callers that have access to its operation and its target. A POST must hold the CSRF token of the
 // login.
@@ -88,26 +89,28 @@ func (p *page) enter(touches touches, show func(p *page) error) error {
 }
 
 // nothing is the target of pages that filter by the rights of the caller.
-func nothing(*page) (api.Target, error) { return api.Nothing(), nil }
+func nothing(*page) (rights.Target, error) { return rights.Nothing(), nil }
 
 // itsEnvironment is the environment in the page's path.
-func itsEnvironment(p *page) (api.Target, error) { return api.Environment(p.r.PathValue("id")), nil }
+func itsEnvironment(p *page) (rights.Target, error) {
+	return rights.Environment(p.r.PathValue("id")), nil
+}
 
 // itsLease is the lease in the page's path.
-func itsLease(p *page) (api.Target, error) { return api.Lease(p.r.PathValue("id")), nil }
+func itsLease(p *page) (rights.Target, error) { return rights.Lease(p.r.PathValue("id")), nil }
 
 // namedEnvironment is the environment in the page's query, or all environments.
-func namedEnvironment(p *page) (api.Target, error) {
-	return api.Environment(p.query("environment")), nil
+func namedEnvironment(p *page) (rights.Target, error) {
+	return rights.Environment(p.query("environment")), nil
 }
 
 // narrowed is the scope of the page. A caller without environments touches nothing.
-func narrowed(p *page) (api.Target, error) {
+func narrowed(p *page) (rights.Target, error) {
 	var err error
 	if p.scope, err = p.findScope(); err != nil || !p.scope.Any {
-		return api.Nothing(), err
+		return rights.Nothing(), err
 	}
-	return api.Environment(p.scope.Environment), nil
+	return rights.Environment(p.scope.Environment), nil
 }
 
 // show sends the page.

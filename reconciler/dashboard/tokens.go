@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/list"
@@ -42,7 +42,7 @@ var tokenOrders = list.Orders[tokenRow]{
 }
 
 // allTokens is the target of pages about tokens: a caller limited to environments may not see them.
-func allTokens(*page) (api.Target, error) { return api.Everything("managing tokens"), nil }
+func allTokens(*page) (rights.Target, error) { return rights.Everything("managing tokens"), nil }
 
 // showTokens lists the tokens of the ledger, without their texts.
 func showTokens(p *page) error {

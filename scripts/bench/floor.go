@@ -72,7 +72,7 @@ func serveFloor(token, rowsFile string) error {
 		return err
 	}
 	handler, err := api.New(api.Config{
-		Service: floor{rows: rows, ids: sandbox.RandomIDs}, Tokens: []api.Token{known}, Secrets: webhook.Secrets{secret},
+		Service: floor{rows: rows, ids: sandbox.RandomIDs}, Tokens: []access.Token{known}, Secrets: webhook.Secrets{secret},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

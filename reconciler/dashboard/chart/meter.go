@@ -10,6 +10,7 @@ type Meter struct {
 	neutral bool
 }
 
+// NewMeter returns the meter of two amounts and their whole.
 func NewMeter(used, also, whole float64) Meter {
 	if whole <= 0 {
 		return Meter{}

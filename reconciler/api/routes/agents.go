@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"bufio"
@@ -18,47 +18,48 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// agentRoute takes requests of every method.
-const agentRoute = "/v1/leases/{id}/agents/{agent}/{path...}"
+// AgentRoute is the pattern of requests to agents. It takes requests of every method.
+const AgentRoute = "/v1/leases/{id}/agents/{agent}/{path...}"
 
-func (s *server) registerAgents(d *document) {
+func (s *Routes) registerAgents(d *document.Document) {
 	tags := []string{"agents"}
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-agents", Method: http.MethodGet, Path: "/v1/agents",
-		Tags: tags, Summary: "List the agents of leases that have not ended, by lease and name",
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-agents", Method: http.MethodGet,
+		Path: "/v1/agents", Tags: tags, Summary: "List the agents of leases that have not ended, by lease and name",
 		Description: "An agent is a process with an endpoint. No sandbox is woken."}, listAgents)
-	s.mux.HandleFunc(agentRoute, func(w http.ResponseWriter, r *http.Request) {
-		err := permit(r.Context(), tokenOfCaller(r.Context()), Lease(r.PathValue("id")))
-		if err == nil {
-			err = s.askAgent(w, r)
+	d.Handle(AgentRoute, func(w http.ResponseWriter, r *http.Request) error {
+		if err := rights.Check(r.Context(), rights.TokenOf(r.Context()), rights.Lease(r.PathValue("id"))); err != nil {
+			return err
 		}
-		if err != nil {
-			s.refuse(w, r, err)
-		}
+		return s.askAgent(w, r)
 	})
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
-		d.describeAgentRoute(method, tags)
+		s.describeAgentRoute(d, method, tags)
 	}
 }
 
 // describeAgentRoute adds the route to the document for one method. huma itself would refuse the parameters of agents.
-func (d *document) describeAgentRoute(method string, tags []string) {
+func (s *Routes) describeAgentRoute(d *document.Document, method string, tags []string) {
 	id := strings.ToLower(method) + "-agent"
 	text := func(name, in, doc string) *huma.Param {
 		return &huma.Param{Name: name, In: in, Description: doc, Required: in == "path",
 			Schema: &huma.Schema{Type: huma.TypeString}}
 	}
-	d.api.OpenAPI().AddOperation(&huma.Operation{
+	d.API.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: id, Method: method, Path: "/v1/leases/{id}/agents/{agent}/{path}", Tags: tags,
 		Summary: "Pass a request on to an agent",
 		Description: "Wakes the sandbox, waits up to " + sandbox.AgentStart.String() + " until the agent listens, and " +
 			"passes the request on: all other methods, queries, streams and WebSockets too. The sandbox stays awake until the " +
 			"response ends. Credentials, cookies and forwarding headers of the request are removed. Of the response, only " +
 			"headers that cannot affect other pages of this host are kept. A connection without any bytes for " +
-			d.server.agentIdle.String() + " is closed. 409 if the agent's process has ended; 504 if it does not listen in time.",
+			s.AgentIdle.String() + " is closed. 409 if the agent's process has ended; 504 if it does not listen in time.",
 		Parameters: []*huma.Param{
 			text("id", "path", "The lease's id."), text("agent", "path", "The agent's name."),
 			text("path", "path", "The path that the agent gets, with the query."),
@@ -67,9 +68,9 @@ func (d *document) describeAgentRoute(method string, tags []string) {
 		},
 		Responses: map[string]*huma.Response{
 			"200":     {Description: "The agent's response, with the agent's status."},
-			"default": d.content("The request was rejected, or the agent did not answer.", wire.ProblemJSON, wire.Problem{}),
+			"default": d.Content("The request was rejected, or the agent did not answer.", wire.ProblemJSON, wire.Problem{}),
 		},
-		Security: d.needs(sandbox.ScopeLease, id, agentRoute),
+		Security: d.Needs(sandbox.ScopeLease, id, AgentRoute),
 	})
 }
 
@@ -81,7 +82,8 @@ type agentsInput struct {
 	Limit         int                `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
 }
 
-func (in agentsInput) touches() Target { return reportOn(in.EnvironmentID, in.LeaseID) }
+// Touches returns the target of the request.
+func (in agentsInput) Touches() rights.Target { return rights.ReportOn(in.EnvironmentID, in.LeaseID) }
 
 func listAgents(ctx context.Context, service service.Service, in *agentsInput) (*reply[wire.AgentPage], error) {
 	agents, err := service.Agents(ctx, sandbox.AgentFilter{
@@ -95,20 +97,20 @@ func listAgents(ctx context.Context, service service.Service, in *agentsInput) (
 }
 
 // askAgent passes a request on to an agent.
-func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
+func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 	lease, name := r.PathValue("id"), r.PathValue("agent")
 	session := r.Header.Get(wire.HeaderSession)
 	if err := sandbox.CheckSessionLabel(session); err != nil {
 		return err
 	}
-	if s.connector == nil {
+	if s.Connector == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "this service passes no requests on to agents")
 	}
 	if err := takeBody(w, r); err != nil {
 		return err
 	}
 	ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: lease}, Name: name}
-	conn, err := s.connector.Connect(r.Context(), ref)
+	conn, err := s.Connector.Connect(r.Context(), ref)
 	if err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 	proxy := &httputil.ReverseProxy{
 		Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
-				return idleConn{conn, s.agentIdle}, nil
+				return idleConn{conn, s.AgentIdle}, nil
 			},
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
@@ -129,7 +131,7 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 			p.Out.URL.Path, p.Out.URL.RawPath = agentPath(r.URL)
 			p.Out.Host = "127.0.0.1"
 			agentHeader(p.Out.Header, lease, session)
-			p.Out.Header.Set(wire.HeaderRequestID, exchangeOf(r.Context()).id)
+			p.Out.Header.Set(wire.HeaderRequestID, exchange.Of(r.Context()).ID)
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			answer.Header = answerHeader(answer.Header, answer.Request.URL, agentsPath(lease, name))
@@ -137,7 +139,7 @@ func (s *server) askAgent(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
-	proxy.ServeHTTP(&steady{w, http.NewResponseController(w), s.streamTimeout}, r)
+	proxy.ServeHTTP(&steady{w, http.NewResponseController(w), s.Stream.Timeout}, r)
 	if _, ok := errors.AsType[*sandbox.Error](failed); failed == nil || ok || r.Context().Err() != nil {
 		return failed
 	}
@@ -156,8 +158,8 @@ const maxTakenBody = 64 << 10
 // answer before its end: its connection then serves no other request.
 func takeBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength < 0 || r.ContentLength > maxTakenBody {
-		exchangeOf(r.Context()).body.wait()
-		return answerWhileReading(w)
+		exchange.Of(r.Context()).Wait()
+		return bodies.AnswerWhileReading(w)
 	}
 	if r.ContentLength == 0 {
 		return nil
@@ -289,8 +291,8 @@ func (s *steady) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
-	if x, ok := s.ResponseWriter.(*exchange); ok {
-		x.status = http.StatusSwitchingProtocols
+	if x, ok := s.ResponseWriter.(*exchange.Exchange); ok {
+		x.Status = http.StatusSwitchingProtocols
 	}
 	return conn, buffered, err
 }

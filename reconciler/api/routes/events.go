@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"cmp"
@@ -10,12 +10,18 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (s *server) registerEvents(d *document) {
-	addRaw(d, sandbox.ScopeRead, huma.Operation{
+func (s *Routes) registerEvents(d *document.Document) {
+	document.AddRaw(d, sandbox.ScopeRead, huma.Operation{
 		OperationID: "list-events", Method: http.MethodGet, Path: "/v1/events", Tags: []string{"reports"},
 		Summary: "List or follow events",
 		Description: "With Accept: " + wire.EventStream + ", the response is a stream of server-sent events: " +
@@ -23,8 +29,8 @@ func (s *server) registerEvents(d *document) {
 		Responses: map[string]*huma.Response{"200": {
 			Description: "Events in ascending order.",
 			Content: map[string]*huma.MediaType{
-				wire.JSON:        d.media(wire.EventPage{}),
-				wire.EventStream: d.media(sandbox.Event{}),
+				wire.JSON:        d.Media(wire.EventPage{}),
+				wire.EventStream: d.Media(sandbox.Event{}),
 			},
 		}},
 	}, s.events)
@@ -44,9 +50,10 @@ type eventsInput struct {
 	LastEventID   int64                 `header:"Last-Event-ID" doc:"Overrides after_id. Sent by a client that reconnects."`
 }
 
-func (in eventsInput) touches() Target { return reportOn(in.EnvironmentID, in.LeaseID) }
+// Touches returns the target of the request.
+func (in eventsInput) Touches() rights.Target { return rights.ReportOn(in.EnvironmentID, in.LeaseID) }
 
-func (s *server) events(w http.ResponseWriter, r *http.Request, service service.Service, in *eventsInput) error {
+func (s *Routes) events(w http.ResponseWriter, r *http.Request, service service.Service, in *eventsInput) error {
 	filter := sandbox.EventFilter{
 		EnvironmentID: in.EnvironmentID,
 		LeaseID:       in.LeaseID,
@@ -59,7 +66,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service service.
 		BeforeID:      in.BeforeID,
 		Limit:         in.Limit,
 	}
-	if accepts(r, wire.EventStream) {
+	if bodies.Accepts(r, wire.EventStream) {
 		return s.followEvents(w, r, service, filter)
 	}
 	events, err := service.ListEvents(r.Context(), filter)
@@ -70,11 +77,11 @@ func (s *server) events(w http.ResponseWriter, r *http.Request, service service.
 	if full(len(events), in.Limit) && !in.Latest {
 		page.NextAfterID = events[len(events)-1].ID
 	}
-	writeJSON(w, page)
+	bodies.WriteJSON(w, page)
 	return nil
 }
 
-func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) followEvents(w http.ResponseWriter, r *http.Request, service service.Service,
 	filter sandbox.EventFilter) error {
 	if filter.Latest {
 		return service.FollowEvents(r.Context(), filter, nil) // returns the error
@@ -93,29 +100,29 @@ func (s *server) followEvents(w http.ResponseWriter, r *http.Request, service se
 }
 
 // serveEvents sends server-sent events until follow returns. The last event holds the error of follow.
-func (s *server) serveEvents(w http.ResponseWriter, r *http.Request,
+func (s *Routes) serveEvents(w http.ResponseWriter, r *http.Request,
 	follow func(ctx context.Context, send func(id int64, kind string, v any) error) error) {
-	ctx, out := s.openStream(w, r, wire.EventStream, ": idle\n\n")
-	defer out.close()
-	err := out.write([]byte(": following\n\n")) // tells the client at once that it is connected
+	ctx, out := stream.Open(w, r, s.Stream, wire.EventStream, ": idle\n\n")
+	defer out.Close()
+	err := out.Send([]byte(": following\n\n")) // tells the client at once that it is connected
 	if err == nil {
 		err = follow(ctx, func(id int64, kind string, v any) error {
 			data, err := json.Marshal(v)
 			if err != nil {
 				return err
 			}
-			return out.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", id, kind, data))
+			return out.Send(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", id, kind, data))
 		})
 	}
 	failed := err != nil && ctx.Err() == nil // otherwise the client has disconnected
-	out.close()
+	out.Close()
 	if failed {
-		p := problemOf(err)
-		exchangeOf(r.Context()).note(p)
+		p := problem.Of(err)
+		exchange.Of(r.Context()).Note(p)
 		data, err := json.Marshal(p.Problem)
 		if err != nil {
 			panic(err) // strings and numbers always marshal
 		}
-		_ = out.write(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // the client may have disconnected
+		_ = out.Send(fmt.Appendf(nil, "event: error\ndata: %s\n\n", data)) // the client may have disconnected
 	}
 }

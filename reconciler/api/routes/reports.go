@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"cmp"
@@ -9,25 +9,27 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (s *server) registerReports(d *document) {
+func (s *Routes) registerReports(d *document.Document) {
 	tags := []string{"reports"}
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-costs", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-costs", Method: http.MethodGet,
 		Path: "/v1/costs", Tags: tags,
 		Summary: "Report the usage and the costs of sandboxes"}, costs)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-llm-calls", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-llm-calls", Method: http.MethodGet,
 		Path: "/v1/llm-calls", Tags: tags,
 		Summary: "List the calls of models with their tokens and costs, latest first"}, llmCalls)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-drift", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-drift", Method: http.MethodGet,
 		Path: "/v1/drift", Tags: tags,
 		Summary: "List drift between the ledger and the backends, newest first"}, drift)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-deliveries", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-deliveries", Method: http.MethodGet,
 		Path: "/v1/deliveries", Tags: tags,
 		Summary: "List webhook deliveries with their outcome, latest first"}, deliveries)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-ledger", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-ledger", Method: http.MethodGet,
 		Path: "/v1/ledger", Tags: tags,
 		Summary: "Identify the ledger"}, ledger)
 }
@@ -44,7 +46,7 @@ func costs(ctx context.Context, service service.Service, in *struct {
 		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Labels: in.Labels,
 		From: in.From, To: in.To, GroupBy: in.GroupBy,
 	})
-	if !tokenOfCaller(ctx).Allows("") {
+	if !rights.TokenOf(ctx).Allows("") {
 		report.Accounts = nil // they cover all environments
 	}
 	report.Rows, report.Accounts = notNil(report.Rows), notNil(report.Accounts)
@@ -59,7 +61,8 @@ type driftInput struct {
 	Limit         int                 `query:"limit"`
 }
 
-func (in driftInput) touches() Target { return reportOn(in.EnvironmentID, in.LeaseID) }
+// Touches returns the target of the request.
+func (in driftInput) Touches() rights.Target { return rights.ReportOn(in.EnvironmentID, in.LeaseID) }
 
 func drift(ctx context.Context, service service.Service, in *driftInput) (*reply[wire.DriftPage], error) {
 	findings, err := service.ListDrift(ctx, sandbox.DriftFilter{
@@ -76,7 +79,8 @@ type llmCallsInput struct {
 	Limit         int       `query:"limit" doc:"1 to 1000. Default 100."`
 }
 
-func (in llmCallsInput) touches() Target { return reportOn(in.EnvironmentID, in.LeaseID) }
+// Touches returns the target of the request.
+func (in llmCallsInput) Touches() rights.Target { return rights.ReportOn(in.EnvironmentID, in.LeaseID) }
 
 func llmCalls(ctx context.Context, service service.Service, in *llmCallsInput) (*reply[wire.LLMCallPage], error) {
 	calls, err := service.ListLLMCalls(ctx, sandbox.LLMCallQuery{

@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"bytes"
@@ -11,15 +11,18 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (s *server) registerFiles(d *document) {
+func (s *Routes) registerFiles(d *document.Document) {
 	const path = "/v1/leases/{id}/files"
 	tags := []string{"files"}
-	either := map[string]*huma.MediaType{wire.Tar: binary(), wire.OctetStream: binary()}
-	addRaw(d, sandbox.ScopeLease, huma.Operation{
+	either := map[string]*huma.MediaType{wire.Tar: document.Binary(), wire.OctetStream: document.Binary()}
+	document.AddRaw(d, sandbox.ScopeLease, huma.Operation{
 		OperationID: "write-files", Method: http.MethodPut, Path: path, Tags: tags,
 		Summary: "Write files into a lease's sandbox",
 		Description: "Content-Type " + wire.Tar + " is unpacked under path. Any other content type is the content of " +
@@ -27,22 +30,22 @@ func (s *server) registerFiles(d *document) {
 		RequestBody: &huma.RequestBody{Required: true, Content: either},
 		Responses:   map[string]*huma.Response{"204": {Description: "Written."}},
 	}, s.writeFiles)
-	addRaw(d, sandbox.ScopeLease, huma.Operation{
+	document.AddRaw(d, sandbox.ScopeLease, huma.Operation{
 		OperationID: "read-files", Method: http.MethodGet, Path: path, Tags: tags,
 		Summary: "Read files out of a lease's sandbox",
 		Description: "With Accept: " + wire.Tar +
 			" a file or directory as tar, whose names are relative to its parent; otherwise the content of one file.",
 		Responses: map[string]*huma.Response{"200": {Description: "The files.", Content: either}},
 	}, s.readFiles)
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "remove-file", Method: http.MethodDelete,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "remove-file", Method: http.MethodDelete,
 		Path: path, Tags: tags,
 		Summary: "Delete a file or directory in a lease's sandbox", DefaultStatus: http.StatusNoContent}, removeFile)
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "list-files", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "list-files", Method: http.MethodGet,
 		Path: path + "/list", Tags: tags,
 		Summary: "List a directory in a lease's sandbox",
 		Description: "By name in the order of bytes. Names that are not UTF-8 come in base64; a query has them " +
 			"percent-encoded."}, listFiles)
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "stat-file", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "stat-file", Method: http.MethodGet,
 		Path: path + "/stat", Tags: tags,
 		Summary: "Describe a file, directory or symlink in a lease's sandbox"}, statFile)
 }
@@ -64,7 +67,7 @@ type writeFilesInput struct {
 	Mode string `query:"mode" doc:"Permissions of a single file, octal. Default 0644." pattern:"^0?[0-7]{3}$"`
 }
 
-func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) writeFiles(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *writeFilesInput) error {
 	if err := writeInto(r, service, in); err != nil {
 		return err
@@ -74,7 +77,7 @@ func (s *server) writeFiles(w http.ResponseWriter, r *http.Request, service serv
 }
 
 func writeInto(r *http.Request, service service.Service, in *writeFilesInput) error {
-	if mediaType(r) == wire.Tar {
+	if bodies.MediaType(r) == wire.Tar {
 		return service.WriteFiles(r.Context(), in.ref(), in.Path, r.Body)
 	}
 	mode, err := wire.ParseFileMode(in.Mode)
@@ -90,9 +93,9 @@ type readFilesInput struct {
 	FileLimit
 }
 
-func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service service.Service, in *readFilesInput) error {
+func (s *Routes) readFiles(w http.ResponseWriter, r *http.Request, service service.Service, in *readFilesInput) error {
 	read := readOne
-	if accepts(r, wire.Tar) {
+	if bodies.Accepts(r, wire.Tar) {
 		read = readTar
 	}
 	content, err := read(w, r, service, in)
@@ -101,7 +104,7 @@ func (s *server) readFiles(w http.ResponseWriter, r *http.Request, service servi
 	}
 	defer func() { _ = content.Close() }() // only read
 	if _, err := io.Copy(w, content); err != nil {
-		exchangeOf(r.Context()).cause = err
+		exchange.Of(r.Context()).Cause = err
 		panic(http.ErrAbortHandler) // the status is sent: only an aborted response tells the client
 	}
 	return nil
@@ -159,14 +162,4 @@ func listFiles(ctx context.Context, service service.Service, in *struct {
 func statFile(ctx context.Context, service service.Service, in *FilePath) (*reply[wire.FileInfo], error) {
 	info, err := service.StatFile(ctx, in.ref(), in.Path)
 	return replyWith(wire.FileInfoOf(info), err)
-}
-
-func bytesText(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return strconv.FormatInt(n>>30, 10) + " GiB"
-	case n >= 1<<20:
-		return strconv.FormatInt(n>>20, 10) + " MiB"
-	}
-	return strconv.FormatInt(n>>10, 10) + " KiB"
 }

@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"cmp"
@@ -8,6 +8,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,36 +22,38 @@ type SessionPath struct {
 	Generation int64  `query:"generation" doc:"The lease's generation. Default: the latest one with a session of this id."`
 }
 
-func (p SessionPath) touches() Target { return Lease(p.ID) }
+// Touches returns the target of the request.
+func (p SessionPath) Touches() rights.Target { return rights.Lease(p.ID) }
 
 func (p SessionPath) ref() sandbox.SessionRef {
 	return sandbox.SessionRef{LeaseID: p.ID, Generation: p.Generation, ID: p.Session}
 }
 
-func (s *server) registerSessions(d *document) {
+func (s *Routes) registerSessions(d *document.Document) {
 	tags := []string{"sessions"}
 	const path = "/v1/leases/{id}/sessions"
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "create-session", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "create-session", Method: http.MethodPost,
 		Path: path, Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary: "Open a session in a lease's sandbox",
 		Description: "Commands run in a session one after another, with its variables and directory, and are recorded. " +
 			"A session has no process of its own: it survives sleep and restarts, and closes with its sandbox."}, createSession)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-sessions", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-sessions", Method: http.MethodGet,
 		Path: path, Tags: tags,
 		Summary: "List the sessions of a lease, latest first"}, listSessions)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-session", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-session", Method: http.MethodGet,
 		Path: path + "/{session}", Tags: tags,
 		Summary: "Show a session"}, onSession(service.Service.GetSession))
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "close-session", Method: http.MethodDelete,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "close-session", Method: http.MethodDelete,
 		Path: path + "/{session}", Tags: tags, DefaultStatus: http.StatusOK,
 		Summary: "Close a session and cancel its running command; the recording stays"},
 		onSession(service.Service.CloseSession))
-	addRaw(d, sandbox.ScopeLease, execOperation(d, huma.Operation{OperationID: "exec-in-session", Method: http.MethodPost,
-		Path: path + "/{session}/exec", Tags: tags,
+	document.AddRaw(d, sandbox.ScopeLease, execOperation(d, huma.Operation{OperationID: "exec-in-session",
+		Method: http.MethodPost,
+		Path:   path + "/{session}/exec", Tags: tags,
 		Summary: "Run a command in a session",
 		Description: "One command at a time: 409 session_busy names the running one. Variables and directory default to " +
 			"those of the session. "}), s.execInSession)
-	addRaw(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-session-events", Method: http.MethodGet,
+	document.AddRaw(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-session-events", Method: http.MethodGet,
 		Path: path + "/{session}/events", Tags: tags,
 		Summary: "Replay or follow the recording of a session",
 		Description: "With Accept: " + wire.EventStream +
@@ -57,8 +62,8 @@ func (s *server) registerSessions(d *document) {
 		Responses: map[string]*huma.Response{"200": {
 			Description: "Events in ascending order.",
 			Content: map[string]*huma.MediaType{
-				wire.JSON:        d.media(wire.SessionEventPage{}),
-				wire.EventStream: d.media(wire.SessionEvent{}),
+				wire.JSON:        d.Media(wire.SessionEventPage{}),
+				wire.EventStream: d.Media(wire.SessionEvent{}),
 			},
 		}}}, s.sessionEvents)
 }
@@ -95,7 +100,7 @@ type execInSessionInput struct {
 	Session string `path:"session" doc:"The session's id."`
 }
 
-func (s *server) execInSession(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) execInSession(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *execInSessionInput) error {
 	return s.exec(w, r, service, in.ref(), in.Session)
 }
@@ -107,10 +112,10 @@ type sessionEventsInput struct {
 	LastEventID int64 `header:"Last-Event-ID" doc:"Overrides after. Sent by a client that reconnects."`
 }
 
-func (s *server) sessionEvents(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) sessionEvents(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *sessionEventsInput) error {
 	filter := sandbox.SessionEventFilter{SessionRef: in.ref(), After: cmp.Or(in.LastEventID, in.After), Limit: in.Limit}
-	if accepts(r, wire.EventStream) {
+	if bodies.Accepts(r, wire.EventStream) {
 		return s.followSession(w, r, service, filter)
 	}
 	events, err := service.ListSessionEvents(r.Context(), filter)
@@ -124,11 +129,11 @@ func (s *server) sessionEvents(w http.ResponseWriter, r *http.Request, service s
 	if full(len(events), cmp.Or(in.Limit, sandbox.MaxSessionPage)) {
 		page.NextAfter = events[len(events)-1].Sequence
 	}
-	writeJSON(w, page)
+	bodies.WriteJSON(w, page)
 	return nil
 }
 
-func (s *server) followSession(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) followSession(w http.ResponseWriter, r *http.Request, service service.Service,
 	filter sandbox.SessionEventFilter) error {
 	probe := filter
 	probe.Limit = 1

@@ -1,4 +1,5 @@
-package api
+// Package stream sends responses line by line.
+package stream
 
 import (
 	"context"
@@ -9,11 +10,11 @@ import (
 	"time"
 )
 
-// stream is a response of lines, each sent at once. Its headers are sent with the first line, so that an earlier error
+// Stream is a response of lines, each sent at once. Its headers are sent with the first line, so that an earlier error
 // can still be a problem with a status. When idle, it sends empty lines, which keep connections through proxies open
 // and detect disconnected clients. It does not buffer: it disconnects a client that does not read, which then
 // reconnects where it stopped.
-type stream struct {
+type Stream struct {
 	w           http.ResponseWriter
 	rc          *http.ResponseController
 	timeout     time.Duration // per line
@@ -26,25 +27,32 @@ type stream struct {
 	failed  error // the write error after which nothing is sent
 }
 
-// openStream returns the stream and its context. The context ends with the request, after a write error, and on close,
-// which the caller must defer.
-func (s *server) openStream(w http.ResponseWriter, r *http.Request,
-	contentType, idle string) (context.Context, *stream) {
+// Config says how long a stream waits.
+type Config struct {
+	// KeepAlive is how long a stream may be silent before an empty line is sent.
+	KeepAlive time.Duration
+	// Timeout is how long a reader may leave a line unread before it is disconnected.
+	Timeout time.Duration
+}
+
+// Open returns the stream and its context. The context ends with the request, after a write error, and on Close, which
+// the caller must defer. idle is the empty line.
+func Open(w http.ResponseWriter, r *http.Request, c Config, contentType, idle string) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancel(r.Context())
-	st := &stream{
+	st := &Stream{
 		w:           w,
 		rc:          http.NewResponseController(w),
-		timeout:     s.streamTimeout,
+		timeout:     c.Timeout,
 		contentType: contentType,
 		cancel:      cancel,
 		idleDone:    make(chan struct{}),
 	}
-	go st.idle(ctx, s.keepAlive, []byte(idle))
+	go st.idle(ctx, c.KeepAlive, []byte(idle))
 	return ctx, st
 }
 
-// close stops the idle lines and reports whether anything was sent. It may be called again.
-func (st *stream) close() (started bool) {
+// Close stops the idle lines and reports whether anything was sent. It may be called again.
+func (st *Stream) Close() (started bool) {
 	st.cancel()
 	<-st.idleDone
 	_ = st.rc.SetWriteDeadline(time.Time{}) // fails only without a connection, in tests
@@ -53,7 +61,7 @@ func (st *stream) close() (started bool) {
 	return st.started
 }
 
-func (st *stream) idle(ctx context.Context, every time.Duration, line []byte) {
+func (st *Stream) idle(ctx context.Context, every time.Duration, line []byte) {
 	defer close(st.idleDone)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -62,15 +70,15 @@ func (st *stream) idle(ctx context.Context, every time.Duration, line []byte) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if st.write(line) != nil {
+			if st.Send(line) != nil {
 				return // write has cancelled ctx
 			}
 		}
 	}
 }
 
-// write sends a line. After a failure it sends nothing more and cancels the stream's context.
-func (st *stream) write(line []byte) error {
+// Send sends a line. After a failure it sends nothing more and cancels the stream's context.
+func (st *Stream) Send(line []byte) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.failed != nil {
@@ -83,7 +91,7 @@ func (st *stream) write(line []byte) error {
 		h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer lines
 		st.started = true
 	}
-	_ = st.rc.SetWriteDeadline(time.Now().Add(st.timeout)) // as in close
+	_ = st.rc.SetWriteDeadline(time.Now().Add(st.timeout)) // as in Close
 	_, err := st.w.Write(line)
 	if err == nil {
 		err = st.rc.Flush()
@@ -95,21 +103,11 @@ func (st *stream) write(line []byte) error {
 	return st.failed
 }
 
-// writeJSON sends a value that always marshals as one line.
-func (st *stream) writeJSON(v any) error {
+// SendJSON sends a value that always marshals as one line.
+func (st *Stream) SendJSON(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return st.write(append(line, '\n'))
-}
-
-// answerWhileReading lets a handler respond before it has read the whole request. If it does so, the connection closes
-// after the response, because the unread rest would precede the next request.
-func answerWhileReading(w http.ResponseWriter) error {
-	w.Header().Set("Connection", "close")
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return nil
+	return st.Send(append(line, '\n'))
 }

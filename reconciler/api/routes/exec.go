@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"bytes"
@@ -11,12 +11,17 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (s *server) registerExec(d *document) {
-	addRaw(d, sandbox.ScopeLease, execOperation(d, huma.Operation{
+func (s *Routes) registerExec(d *document.Document) {
+	document.AddRaw(d, sandbox.ScopeLease, execOperation(d, huma.Operation{
 		OperationID: "exec", Method: http.MethodPost, Path: "/v1/leases/{id}/exec", Tags: []string{"leases"},
 		Summary: "Run a command in a lease's sandbox",
 	}), func(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef) error {
@@ -25,20 +30,20 @@ func (s *server) registerExec(d *document) {
 }
 
 // execOperation describes an operation that runs a command.
-func execOperation(d *document, op huma.Operation) huma.Operation {
+func execOperation(d *document.Document, op huma.Operation) huma.Operation {
 	op.Description += "A command that fails is a result, not an error. With Accept: " + wire.NDJSON +
 		", the response streams the output, one ExecOutput per line; the last line holds the result. With Content-Type: " +
 		wire.NDJSON + ", ExecInput lines of at most 1 MiB follow the request as standard input, while output streams. With " +
 		"detach, the response is the started Exec (202)."
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-		wire.JSON: d.media(wire.ExecRequest{}), wire.NDJSON: d.media(wire.ExecInput{}),
+		wire.JSON: d.Media(wire.ExecRequest{}), wire.NDJSON: d.Media(wire.ExecInput{}),
 	}}
 	op.Responses = map[string]*huma.Response{
-		"202": d.content("The command is detached.", wire.JSON, sandbox.Exec{}),
+		"202": d.Content("The command is detached.", wire.JSON, sandbox.Exec{}),
 		"200": {
 			Description: "The result of the command, or the stream of its output.",
 			Content: map[string]*huma.MediaType{
-				wire.JSON: d.media(wire.ExecResult{}), wire.NDJSON: d.media(wire.ExecOutput{}),
+				wire.JSON: d.Media(wire.ExecResult{}), wire.NDJSON: d.Media(wire.ExecOutput{}),
 			},
 		},
 	}
@@ -46,7 +51,7 @@ func execOperation(d *document, op huma.Operation) huma.Operation {
 }
 
 // exec runs a command, in a session unless session is "".
-func (s *server) exec(w http.ResponseWriter, r *http.Request, service service.Service, ref sandbox.LeaseRef,
+func (s *Routes) exec(w http.ResponseWriter, r *http.Request, service service.Service, ref sandbox.LeaseRef,
 	session string) error {
 	ctx, fail := context.WithCancelCause(r.Context())
 	defer fail(nil)
@@ -61,31 +66,31 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service service.Se
 		if err != nil {
 			return err
 		}
-		writeStatusJSON(w, http.StatusAccepted, started)
+		bodies.WriteStatusJSON(w, http.StatusAccepted, started)
 		return nil
 	}
-	if !accepts(r, wire.NDJSON) {
+	if !bodies.Accepts(r, wire.NDJSON) {
 		result, err := service.Exec(ctx, ref, req)
-		if err := cmp.Or(inputProblem(ctx), err); err != nil {
+		if err := cmp.Or(bodies.StdinProblem(ctx), err); err != nil {
 			return err
 		}
-		writeJSON(w, wire.ResultOf(result))
+		bodies.WriteJSON(w, wire.ResultOf(result))
 		return nil
 	}
-	streaming, out := s.openStream(w, r, wire.NDJSON, "\n")
-	defer out.close()
+	streaming, out := stream.Open(w, r, s.Stream, wire.NDJSON, "\n")
+	defer out.Close()
 	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
 	result, err := service.Exec(streaming, ref, req)
-	err = cmp.Or(inputProblem(ctx), err)
-	started := out.close()
+	err = cmp.Or(bodies.StdinProblem(ctx), err)
+	started := out.Close()
 	switch {
 	case err == nil:
 		wired := wire.ResultOf(result)
-		err = out.writeJSON(wire.ExecOutput{Result: &wired})
+		err = out.SendJSON(wire.ExecOutput{Result: &wired})
 	case started:
-		p := problemOf(err)
-		exchangeOf(r.Context()).note(p)
-		err = out.writeJSON(wire.ExecOutput{Error: &p.Problem})
+		p := problem.Of(err)
+		exchange.Of(r.Context()).Note(p)
+		err = out.SendJSON(wire.ExecOutput{Error: &p.Problem})
 	default:
 		return err
 	}
@@ -97,14 +102,14 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, service service.Se
 
 // outputWriter sends the output of a command as lines of the stream.
 type outputWriter struct {
-	out  *stream
+	out  *stream.Stream
 	name string
 }
 
 func (o outputWriter) Write(b []byte) (int, error) {
 	line := wire.ExecOutput{Stream: o.name}
 	line.Data, line.Encoding = wire.Encode(b)
-	if err := o.out.writeJSON(line); err != nil {
+	if err := o.out.SendJSON(line); err != nil {
 		return 0, err
 	}
 	return len(b), nil
@@ -117,31 +122,31 @@ func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFu
 		in    wire.ExecRequest
 		stdin io.Reader
 	)
-	switch mediaType(r) {
+	switch bodies.MediaType(r) {
 	case wire.JSON:
-		body, err := readAll(w, r.Body, maxJSON)
+		body, err := bodies.ReadAll(w, r.Body, bodies.MaxJSON)
 		if err != nil {
 			return sandbox.ExecRequest{}, err
 		}
-		if err := strictJSON(body, &in); err != nil {
-			return sandbox.ExecRequest{}, badBody(err)
+		if err := bodies.StrictJSON(body, &in); err != nil {
+			return sandbox.ExecRequest{}, problem.BadBody(err)
 		}
 	case wire.NDJSON:
-		if err := answerWhileReading(w); err != nil {
+		if err := bodies.AnswerWhileReading(w); err != nil {
 			return sandbox.ExecRequest{}, err
 		}
-		lines := newLines(r.Body)
-		err := lines.decode(&in, maxJSON)
+		lines := bodies.NewLines(r.Body)
+		err := lines.Decode(&in, bodies.MaxJSON)
 		if errors.Is(err, io.EOF) {
-			err = badBody(errors.New("the first line must be the request"))
+			err = problem.BadBody(errors.New("the first line must be the request"))
 		}
 		if err != nil {
 			return sandbox.ExecRequest{}, err
 		}
-		exchangeOf(r.Context()).body.wait() // a person may type the rest
-		stdin = &inputReader{lines: lines, fail: fail}
+		exchange.Of(r.Context()).Wait() // a person may type the rest
+		stdin = bodies.NewStdin(lines, fail)
 	default:
-		return sandbox.ExecRequest{}, httpProblem(http.StatusUnsupportedMediaType,
+		return sandbox.ExecRequest{}, problem.HTTP(http.StatusUnsupportedMediaType,
 			"the body must have Content-Type: application/json, or "+wire.NDJSON+" when standard input follows")
 	}
 	return execOf(in, stdin)
@@ -151,7 +156,7 @@ func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFu
 func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 	first, err := wire.Decode(in.Stdin, in.StdinEncoding)
 	if err != nil {
-		return sandbox.ExecRequest{}, badBody(err)
+		return sandbox.ExecRequest{}, problem.BadBody(err)
 	}
 	switch {
 	case stdin != nil:

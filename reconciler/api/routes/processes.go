@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -23,9 +26,9 @@ func (p ProcessPath) process() sandbox.ProcessRef {
 	return sandbox.ProcessRef{LeaseRef: p.ref(), Name: p.Process}
 }
 
-func (s *server) registerProcesses(d *document) {
+func (s *Routes) registerProcesses(d *document.Document) {
 	tags := []string{"leases"}
-	add(d, sandbox.ScopeLease, huma.Operation{
+	document.Add(d, sandbox.ScopeLease, huma.Operation{
 		OperationID: "start-process",
 		Method:      http.MethodPost,
 		Path:        "/v1/leases/{id}/processes",
@@ -35,28 +38,28 @@ func (s *server) registerProcesses(d *document) {
 			"sleeps and the lease still ends. Idempotent: a running process of the same name and settings is returned.",
 		DefaultStatus: http.StatusAccepted,
 	}, startProcess)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-processes", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-processes", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/processes", Tags: tags,
 		Summary: "List the processes of a lease's current generation, by name"}, listProcesses)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-process", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-process", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
 		Summary: "Show a process"}, onProcess(service.Service.GetProcess))
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "kill-process", Method: http.MethodDelete,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "kill-process", Method: http.MethodDelete,
 		Path: "/v1/leases/{id}/processes/{process}", Tags: tags,
 		Summary: "Kill a process and its descendants, and wait for their exit"}, onProcess(service.Service.KillProcess))
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "wait-process", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "wait-process", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/processes/{process}/wait", Tags: tags,
 		Summary: "Wait for a log line, an open port or the exit of a process",
 		Description: "The sandbox stays awake during the wait. 504 after the timeout; 409 if the " +
 			"process exits first."}, waitProcess)
-	addRaw(d, sandbox.ScopeLease, huma.Operation{OperationID: "read-process", Method: http.MethodGet,
+	document.AddRaw(d, sandbox.ScopeLease, huma.Operation{OperationID: "read-process", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/processes/{process}/logs", Tags: tags,
 		Summary: "Read the log of a process",
 		Description: "The interleaved standard output and standard error since the latest start, at most the last " +
 			"8 MiB. " + wire.HeaderLogOffset + " is the offset of the first byte. With follow, the response ends when the " +
 			"process exits. A client whose connection breaks continues with the offset that it has reached.",
 		Responses: logResponse()}, s.readProcess)
-	addRaw(d, sandbox.ScopeLease, huma.Operation{OperationID: "read-companion", Method: http.MethodGet,
+	document.AddRaw(d, sandbox.ScopeLease, huma.Operation{OperationID: "read-companion", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/companions/{companion}/logs", Tags: tags,
 		Summary: "Read the log of a companion",
 		Description: "The interleaved standard output and standard error of its program since the latest start, at most " +
@@ -68,7 +71,7 @@ func (s *server) registerProcesses(d *document) {
 // logResponse describes a log in the document.
 func logResponse() map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {
-		Description: "The log.", Content: map[string]*huma.MediaType{wire.OctetStream: binary()},
+		Description: "The log.", Content: map[string]*huma.MediaType{wire.OctetStream: document.Binary()},
 		Headers: map[string]*huma.Param{
 			wire.HeaderLogOffset: {Description: "The offset of the first byte.", Schema: &huma.Schema{Type: huma.TypeInteger}},
 		},
@@ -115,7 +118,7 @@ type readProcessInput struct {
 	Follow bool  `query:"follow" doc:"Keep reading until the process exits."`
 }
 
-func (s *server) readProcess(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) readProcess(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *readProcessInput) error {
 	log, err := service.ReadProcess(r.Context(),
 		sandbox.LogRequest{ProcessRef: in.process(), Offset: in.Offset, Follow: in.Follow})
@@ -132,7 +135,7 @@ type readCompanionInput struct {
 	Follow    bool   `query:"follow" doc:"Keep reading until the program ends."`
 }
 
-func (s *server) readCompanion(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) readCompanion(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *readCompanionInput) error {
 	log, err := service.ReadCompanion(r.Context(), sandbox.CompanionLogRequest{LeaseRef: in.ref(), Name: in.Companion,
 		Offset: in.Offset, Follow: in.Follow})
@@ -143,25 +146,25 @@ func (s *server) readCompanion(w http.ResponseWriter, r *http.Request, service s
 }
 
 // sendLog sends a log, and closes it.
-func (s *server) sendLog(w http.ResponseWriter, r *http.Request, log sandbox.ProcessLog, follow bool) error {
+func (s *Routes) sendLog(w http.ResponseWriter, r *http.Request, log sandbox.ProcessLog, follow bool) error {
 	defer func() { _ = log.Close() }() // only read
 	w.Header().Set(wire.HeaderLogOffset, strconv.FormatInt(log.Offset, 10))
 	return s.sendOutput(w, r, log, follow)
 }
 
 // sendOutput sends the output of a command or process without buffering.
-func (s *server) sendOutput(w http.ResponseWriter, r *http.Request, output io.Reader, follow bool) error {
+func (s *Routes) sendOutput(w http.ResponseWriter, r *http.Request, output io.Reader, follow bool) error {
 	w.Header().Set("Content-Type", wire.OctetStream)
 	w.Header().Set("Cache-Control", "no-store")
-	live := &flushed{w: w, rc: http.NewResponseController(w), timeout: s.streamTimeout}
+	live := stream.NewFlushed(w, s.Stream.Timeout)
 	if follow {
-		live.flush() // it may be silent for a long time
+		live.Flush() // it may be silent for a long time
 	}
 	if _, err := io.Copy(live, output); err != nil {
-		if !live.began {
+		if !live.Began() {
 			return err
 		}
-		exchangeOf(r.Context()).cause = err
+		exchange.Of(r.Context()).Cause = err
 		panic(http.ErrAbortHandler) // the client must see that the response is incomplete
 	}
 	return nil

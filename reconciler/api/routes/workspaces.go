@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"context"
@@ -8,11 +8,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (s *server) registerWorkspaces(d *document) {
+func (s *Routes) registerWorkspaces(d *document.Document) {
 	for form, is := range map[sandbox.WorkspaceForm]struct{ summary, description, result string }{
 		sandbox.WorkspaceBundle: {"Read the commits of a lease's workspace as a Git bundle",
 			"The commits of the lease's branch since the lease began. 409 if there are none.", "The bundle, of version 2."},
@@ -21,19 +23,19 @@ func (s *server) registerWorkspaces(d *document) {
 				"committed are not in it. A file of more than 1 MiB or 10,000 lines is only named.",
 			"The diff, in the unified format."},
 	} {
-		addRaw(d, sandbox.ScopeLease, huma.Operation{
+		document.AddRaw(d, sandbox.ScopeLease, huma.Operation{
 			OperationID: "read-workspace-" + string(form), Method: http.MethodGet,
 			Path: "/v1/leases/{id}/workspace/" + string(form), Tags: []string{"files"},
 			Summary: is.summary,
 			Description: is.description + " The repository in the sandbox is read as data, and every object is checked. What " +
 				"it says is the sandbox's claim.",
 			Responses: map[string]*huma.Response{"200": {Description: is.result,
-				Content: map[string]*huma.MediaType{wire.OctetStream: binary()}}},
+				Content: map[string]*huma.MediaType{wire.OctetStream: document.Binary()}}},
 		}, func(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef) error {
 			return s.readWorkspace(w, r, service, in, form)
 		})
 	}
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "push-workspace", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "push-workspace", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/workspace/push", Tags: []string{"files"},
 		Summary: "Push the branch of a lease's workspace to its repository",
 		Description: "The service pushes, with the credential of the environment, under push_prefix. It creates the branch " +
@@ -46,7 +48,7 @@ func pushWorkspace(ctx context.Context, service service.Service,
 	return replyWith(pushed, err)
 }
 
-func (s *server) readWorkspace(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef,
+func (s *Routes) readWorkspace(w http.ResponseWriter, r *http.Request, service service.Service, in *LeaseRef,
 	form sandbox.WorkspaceForm) error {
 	content, err := service.CollectWorkspace(r.Context(), in.ref(), form)
 	if err != nil {
@@ -55,7 +57,7 @@ func (s *server) readWorkspace(w http.ResponseWriter, r *http.Request, service s
 	defer func() { _ = content.Close() }() // only read
 	w.Header().Set("Content-Type", wire.OctetStream)
 	if _, err := io.Copy(w, content); err != nil {
-		exchangeOf(r.Context()).cause = err
+		exchange.Of(r.Context()).Cause = err
 		panic(http.ErrAbortHandler) // the status is sent: only an aborted response tells the client
 	}
 	return nil

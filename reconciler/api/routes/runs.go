@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"bytes"
@@ -10,6 +10,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,8 +25,8 @@ const maxCollected = 8 << 20
 
 const formData = "multipart/form-data"
 
-func (s *server) registerRuns(d *document) {
-	addRead(d, sandbox.ScopeLease, huma.Operation{
+func (s *Routes) registerRuns(d *document.Document) {
+	document.AddRead(d, sandbox.ScopeLease, huma.Operation{
 		OperationID: "run", Method: http.MethodPost, Path: "/v1/runs", Tags: []string{"runs"},
 		Summary: "Run one command in a new sandbox",
 		Description: "The sandbox is always destroyed afterwards. With " + formData +
@@ -28,13 +34,13 @@ func (s *server) registerRuns(d *document) {
 			"\"stdin\" may follow in this order. With Accept: " + wire.NDJSON + ", the response streams output and collected " +
 			"files (the stream \"files\"), one RunOutput per line; the last line holds the result.",
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			wire.JSON: d.media(wire.RunRequest{}), formData: {Schema: &huma.Schema{Type: huma.TypeObject}},
+			wire.JSON: d.Media(wire.RunRequest{}), formData: {Schema: &huma.Schema{Type: huma.TypeObject}},
 		}},
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The result of the run, or the stream of its output.",
 			Content: map[string]*huma.MediaType{
-				wire.JSON:   d.media(wire.RunResult{}),
-				wire.NDJSON: d.media(wire.RunOutput{}),
+				wire.JSON:   d.Media(wire.RunResult{}),
+				wire.NDJSON: d.Media(wire.RunOutput{}),
 			},
 		}},
 	}, readRun, s.run)
@@ -43,30 +49,31 @@ func (s *server) registerRuns(d *document) {
 // runInput is the request of a run, from the body.
 type runInput struct{ sandbox.RunRequest }
 
-func (in runInput) touches() Target { return Environment(in.EnvironmentID) }
+// Touches returns the target of the request.
+func (in runInput) Touches() rights.Target { return rights.Environment(in.EnvironmentID) }
 
-func (s *server) run(w http.ResponseWriter, r *http.Request, service service.Service, in runInput) error {
-	req, token := in.RunRequest, tokenOfCaller(r.Context())
-	req.Owner, req.Tenant = ownerFor(token, req.Owner), token.Tenant()
+func (s *Routes) run(w http.ResponseWriter, r *http.Request, service service.Service, in runInput) error {
+	req, token := in.RunRequest, rights.TokenOf(r.Context())
+	req.Owner, req.Tenant = rights.OwnerFor(token, req.Owner), token.Tenant()
 	req.MayExceed = token.Permits(s.operations["put-environment"])
-	if !accepts(r, wire.NDJSON) {
+	if !bodies.Accepts(r, wire.NDJSON) {
 		return collectRun(w, r, service, req)
 	}
-	ctx, out := s.openStream(w, r, wire.NDJSON, "\n")
-	defer out.close()
+	ctx, out := stream.Open(w, r, s.Stream, wire.NDJSON, "\n")
+	defer out.Close()
 	req.Stdout, req.Stderr, req.Collected = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}, outputWriter{
 		out, wire.PartFiles,
 	}
 	result, err := service.Run(ctx, req)
-	started := out.close()
+	started := out.Close()
 	switch {
 	case err == nil:
 		wired := wire.RunResultOf(result)
-		err = out.writeJSON(wire.RunOutput{Result: &wired})
+		err = out.SendJSON(wire.RunOutput{Result: &wired})
 	case started:
-		p := problemOf(err)
-		exchangeOf(r.Context()).note(p)
-		err = out.writeJSON(wire.RunOutput{Error: &p.Problem})
+		p := problem.Of(err)
+		exchange.Of(r.Context()).Note(p)
+		err = out.SendJSON(wire.RunOutput{Error: &p.Problem})
 	default:
 		return err
 	}
@@ -86,7 +93,7 @@ func collectRun(w http.ResponseWriter, r *http.Request, service service.Service,
 	}
 	wired := wire.RunResultOf(result)
 	wired.Files = files.Bytes()
-	writeJSON(w, wired)
+	bodies.WriteJSON(w, wired)
 	return nil
 }
 
@@ -100,7 +107,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	if b.left -= len(p); b.left < 0 {
 		return 0, sandbox.Errorf(sandbox.Invalid,
 			"the run collects more than %s, the limit of a response without streaming: send Accept: %s",
-			bytesText(maxCollected), wire.NDJSON).
+			problem.Size(maxCollected), wire.NDJSON).
 			WithReason(sandbox.ReasonResourceLimitExceeded)
 	}
 	return b.to.Write(p)
@@ -108,9 +115,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 // readRun reads the request and prepares the parts after it.
 func readRun(w http.ResponseWriter, r *http.Request) (runInput, error) {
-	switch mediaType(r) {
+	switch bodies.MediaType(r) {
 	case wire.JSON:
-		body, err := readAll(w, r.Body, maxJSON)
+		body, err := bodies.ReadAll(w, r.Body, bodies.MaxJSON)
 		if err != nil {
 			return runInput{}, err
 		}
@@ -118,24 +125,24 @@ func readRun(w http.ResponseWriter, r *http.Request) (runInput, error) {
 	case formData:
 		return readParts(w, r)
 	default:
-		return runInput{}, httpProblem(http.StatusUnsupportedMediaType,
+		return runInput{}, problem.HTTP(http.StatusUnsupportedMediaType,
 			"the body must have Content-Type: application/json or "+formData)
 	}
 }
 
 func readParts(w http.ResponseWriter, r *http.Request) (runInput, error) {
-	if err := answerWhileReading(w); err != nil {
+	if err := bodies.AnswerWhileReading(w); err != nil {
 		return runInput{}, err
 	}
 	parts, err := r.MultipartReader()
 	if err != nil {
-		return runInput{}, badBody(err)
+		return runInput{}, problem.BadBody(err)
 	}
 	first, err := parts.NextPart()
 	if err != nil || first.FormName() != wire.PartRun {
-		return runInput{}, badBody(errors.Join(errors.New(`the first part must be "run"`), err))
+		return runInput{}, problem.BadBody(errors.Join(errors.New(`the first part must be "run"`), err))
 	}
-	body, err := readAll(w, first, maxJSON)
+	body, err := bodies.ReadAll(w, first, bodies.MaxJSON)
 	if err != nil {
 		return runInput{}, err
 	}
@@ -143,20 +150,20 @@ func readParts(w http.ResponseWriter, r *http.Request) (runInput, error) {
 	if err != nil {
 		return req, err
 	}
-	exchangeOf(r.Context()).body.wait() // a person may type the rest
+	exchange.Of(r.Context()).Wait() // a person may type the rest
 	next, err := parts.NextPart()
 	switch {
 	case errors.Is(err, io.EOF):
 		return req, nil
 	case err != nil:
-		return req, badBody(err)
+		return req, problem.BadBody(err)
 	case next.FormName() == wire.PartFiles:
 		req.Files = next
 		req.Stdin = &laterPart{parts: parts, given: req.Stdin}
 	case next.FormName() == wire.PartStdin:
 		req.Stdin = next
 	default:
-		return req, badBody(errors.New(`after "run" only the parts "files" and "stdin" may follow`))
+		return req, problem.BadBody(errors.New(`after "run" only the parts "files" and "stdin" may follow`))
 	}
 	return req, nil
 }
@@ -177,7 +184,7 @@ func (l *laterPart) Read(p []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		case next.FormName() != wire.PartStdin:
-			return 0, badBody(errors.New(`after "files" only the part "stdin" may follow`))
+			return 0, problem.BadBody(errors.New(`after "files" only the part "stdin" may follow`))
 		default:
 			l.part = next
 		}
@@ -187,8 +194,8 @@ func (l *laterPart) Read(p []byte) (int, error) {
 
 func decodeRun(body []byte) (runInput, error) {
 	var in wire.RunRequest
-	if err := strictJSON(body, &in); err != nil {
-		return runInput{}, badBody(err)
+	if err := bodies.StrictJSON(body, &in); err != nil {
+		return runInput{}, problem.BadBody(err)
 	}
 	exec, err := execOf(in.ExecRequest, nil)
 	return runInput{sandbox.RunRequest{

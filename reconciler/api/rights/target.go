@@ -1,22 +1,25 @@
-package api
+// Package rights says what a token may touch, and what it may do there.
+package rights
 
 import (
 	"context"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Target is what a request touches. A token limited to environments is checked against it. Environment, Lease,
 // Everything and Nothing return one. The zero value is always rejected.
 type Target struct {
-	check func(ctx context.Context, token Token) error
+	check func(ctx context.Context, token access.Token) error
 }
 
 // Environment is the target of a request for one environment; "" means all environments.
 func Environment(id string) Target {
-	return Target{func(ctx context.Context, token Token) error {
-		exchangeOf(ctx).about("", id)
+	return Target{func(ctx context.Context, token access.Token) error {
+		exchange.Of(ctx).About("", id)
 		switch {
 		case token.Allows(id):
 			return nil
@@ -32,8 +35,8 @@ func Environment(id string) Target {
 
 // Lease is the target of a request for one lease.
 func Lease(id string) Target {
-	return Target{func(ctx context.Context, token Token) error {
-		exchangeOf(ctx).about(id, "")
+	return Target{func(ctx context.Context, token access.Token) error {
+		exchange.Of(ctx).About(id, "")
 		if len(token.Environments) == 0 {
 			return nil
 		}
@@ -47,7 +50,7 @@ func Lease(id string) Target {
 
 // Everything is the target of a request that concerns all environments. what names the operation in the error.
 func Everything(what string) Target {
-	return Target{func(_ context.Context, token Token) error {
+	return Target{func(_ context.Context, token access.Token) error {
 		if token.Allows("") {
 			return nil
 		}
@@ -58,19 +61,31 @@ func Everything(what string) Target {
 
 // Nothing is the target of a request that is open to every token, or that filters its response by the limit.
 func Nothing() Target {
-	return Target{func(context.Context, Token) error { return nil }}
+	return Target{func(context.Context, access.Token) error { return nil }}
 }
 
-// reportOn is the target of a report on an environment, on a lease, or on everything.
-func reportOn(environmentID, leaseID string) Target {
+// ReportOn is the target of a report on an environment, on a lease, or on everything.
+func ReportOn(environmentID, leaseID string) Target {
 	if environmentID == "" && leaseID != "" {
 		return Lease(leaseID)
 	}
 	return Environment(environmentID)
 }
 
-// permit checks that the token may touch the target. Errors: Forbidden, Invalid for a bad lease id.
-func permit(ctx context.Context, token Token, target Target) error {
+// All is the target of a request that touches several.
+func All(targets ...Target) Target {
+	return Target{func(ctx context.Context, token access.Token) error {
+		for _, target := range targets {
+			if err := Check(ctx, token, target); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// Check checks that the token may touch the target. Errors: Forbidden, Invalid for a bad lease id.
+func Check(ctx context.Context, token access.Token, target Target) error {
 	if target.check == nil {
 		return sandbox.Errorf(sandbox.Forbidden, "the request does not declare its target")
 	}
@@ -81,34 +96,32 @@ func notAllowed(format string, args ...any) error {
 	return sandbox.Errorf(sandbox.Forbidden, format, args...).WithReason(sandbox.ReasonEnvironmentNotAllowed)
 }
 
-// toucher is an input that declares the target of its request. A route without one does not compile.
-type toucher interface{ touches() Target }
+type key struct{}
 
-// input is a pointer to an input type, which huma fills.
-type input[I any] interface {
-	*I
-	toucher
+// With returns a context with the token of the authenticated caller.
+func With(ctx context.Context, token access.Token) context.Context {
+	return context.WithValue(ctx, key{}, token)
 }
 
-// tokenOfCaller returns the token of the authenticated caller.
-func tokenOfCaller(ctx context.Context) Token {
-	token, ok := ctx.Value(tokenKey).(Token)
+// TokenOf returns the token of the authenticated caller.
+func TokenOf(ctx context.Context) access.Token {
+	token, ok := ctx.Value(key{}).(access.Token)
 	if !ok { // only authenticate leads to routes that need a token
 		panic("api: a request without a caller")
 	}
 	return token
 }
 
-// ownerFor returns the owner of a new object: the one in the request, or the token.
-func ownerFor(token Token, named string) string {
+// OwnerFor returns the owner of a new object: the one in the request, or the token.
+func OwnerFor(token access.Token, named string) string {
 	if named != "" {
 		return named
 	}
 	return token.Source()
 }
 
-// visible returns the environments that the token may touch.
-func visible(token Token, all []sandbox.Environment) []sandbox.Environment {
+// Visible returns the environments that the token may touch.
+func Visible(token access.Token, all []sandbox.Environment) []sandbox.Environment {
 	allowed := make([]sandbox.Environment, 0, len(all))
 	for _, e := range all {
 		if token.Allows(e.ID) {

@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"context"
@@ -8,12 +8,16 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (s *server) registerBatches(d *document) {
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "acquire-leases", Method: http.MethodPost,
+func (s *Routes) registerBatches(d *document.Document) {
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "acquire-leases", Method: http.MethodPost,
 		Path: "/v1/leases/batch", Tags: []string{"leases"},
 		Summary: "Acquire leases for several agents at once",
 		Description: fmt.Sprintf("Acquires up to %d leases, such as all leases of one game table. Each item works like "+
@@ -27,7 +31,7 @@ func (s *server) registerBatches(d *document) {
 			"as a whole. Each item counts as one request for the rate limits. With `Prefer: respond-async`, the response is "+
 			"sent once the leases are accepted, with status 202 if one is pending.", sandbox.MaxBatch),
 		Responses: map[string]*huma.Response{
-			"202": d.content("The leases are accepted, and the sandboxes are being created.", wire.JSON, wire.AcquiredBatch{}),
+			"202": d.Content("The leases are accepted, and the sandboxes are being created.", wire.JSON, wire.AcquiredBatch{}),
 		}}, s.acquireBatch)
 }
 
@@ -42,23 +46,20 @@ type acquireBatchInput struct {
 	Body   sandbox.AcquireBatch
 }
 
-// touches returns the target of the whole batch: one forbidden environment rejects all of it.
-func (in acquireBatchInput) touches() Target {
-	return Target{func(ctx context.Context, token Token) error {
-		for _, a := range in.Body.Each() {
-			if err := permit(ctx, token, Environment(a.EnvironmentID)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
+// Touches returns the target of the whole batch: one forbidden environment rejects all of it.
+func (in acquireBatchInput) Touches() rights.Target {
+	var all []rights.Target
+	for _, a := range in.Body.Each() {
+		all = append(all, rights.Environment(a.EnvironmentID))
+	}
+	return rights.All(all...)
 }
 
-func (s *server) acquireBatch(ctx context.Context, service service.Service, in *acquireBatchInput,
+func (s *Routes) acquireBatch(ctx context.Context, service service.Service, in *acquireBatchInput,
 ) (*acquiredBatch, error) {
-	token := tokenOfCaller(ctx)
-	in.Body.Owner, in.Body.Tenant = ownerFor(token, in.Body.Owner), token.Tenant()
-	s.chargeItems(exchangeOf(ctx), len(in.Body.Items))
+	token := rights.TokenOf(ctx)
+	in.Body.Owner, in.Body.Tenant = rights.OwnerFor(token, in.Body.Owner), token.Tenant()
+	s.Charge(exchange.Of(ctx), len(in.Body.Items))
 	in.Body.NoWait = wire.Prefers(in.Prefer, wire.RespondAsync)
 	results, err := service.AcquireBatch(ctx, in.Body)
 	if err != nil {
@@ -71,8 +72,8 @@ func (s *server) acquireBatch(ctx context.Context, service service.Service, in *
 	for i := range results {
 		item := &out.Body.Results[i]
 		if err := results[i].Err; err != nil {
-			p := problemOf(err)
-			exchangeOf(ctx).note(p)
+			p := problem.Of(err)
+			exchange.Of(ctx).Note(p)
 			item.Error = &p.Problem
 			continue
 		}

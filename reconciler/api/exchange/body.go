@@ -1,4 +1,4 @@
-package api
+package exchange
 
 import (
 	"errors"
@@ -22,14 +22,14 @@ type incoming struct {
 	whole   bool       // the body was read to its end
 }
 
-// receive wraps the body of a request, if there is one.
-func (x *exchange) receive(r *http.Request, timeout time.Duration) {
+// Receive wraps the body of a request, if there is one. timeout limits the time to receive it.
+func (x *Exchange) Receive(r *http.Request, timeout time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
 	x.body = &incoming{ReadCloser: r.Body, connection: http.NewResponseController(x.ResponseWriter), timeout: timeout}
 	if r.ContentLength < 0 {
-		x.body.ReadCloser = http.MaxBytesReader(x, r.Body, maxStream)
+		x.body.ReadCloser = http.MaxBytesReader(x, r.Body, MaxBody)
 	}
 	r.Body = x.body
 	x.body.setDeadline()

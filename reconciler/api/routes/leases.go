@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -18,7 +20,8 @@ type LeasePath struct {
 	ID string `path:"id" doc:"The lease's id, <agent_did>::<environment_id>."`
 }
 
-func (p LeasePath) touches() Target { return Lease(p.ID) }
+// Touches returns the target of the request.
+func (p LeasePath) Touches() rights.Target { return rights.Lease(p.ID) }
 
 // LeaseRef names a lease in a path, and fences by generation and owner. Exported for huma, see EnvironmentPath.
 type LeaseRef struct {
@@ -27,32 +30,33 @@ type LeaseRef struct {
 	Owner      string `query:"owner" doc:"Fail with 409 unless this is the owner."`
 }
 
-func (r LeaseRef) touches() Target { return Lease(r.ID) }
+// Touches returns the target of the request.
+func (r LeaseRef) Touches() rights.Target { return rights.Lease(r.ID) }
 
 func (r LeaseRef) ref() sandbox.LeaseRef {
 	return sandbox.LeaseRef{ID: r.ID, Generation: r.Generation, Owner: r.Owner}
 }
 
-func (s *server) registerLeases(d *document) {
+func (s *Routes) registerLeases(d *document.Document) {
 	tags := []string{"leases"}
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "acquire-lease", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "acquire-lease", Method: http.MethodPost,
 		Path: "/v1/leases", Tags: tags,
 		Summary: "Acquire a lease for an agent in an environment",
 		Description: "Idempotent: of several callers, one gets is_new and status 201; the others get the same lease and " +
 			"200. With `Prefer: respond-async` (RFC 7240), the response comes at once with 202 and a pending lease if the " +
 			"sandbox is not ready yet. Poll its Location or follow its events.",
 		Responses: map[string]*huma.Response{
-			"201": d.content("The lease is new.", wire.JSON, sandbox.Acquired{}),
-			"202": d.content("The lease is accepted, and its sandbox is being created.", wire.JSON, sandbox.Acquired{}),
+			"201": d.Content("The lease is new.", wire.JSON, sandbox.Acquired{}),
+			"202": d.Content("The lease is accepted, and its sandbox is being created.", wire.JSON, sandbox.Acquired{}),
 		}}, acquire)
 	s.registerBatches(d)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-leases", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-leases", Method: http.MethodGet,
 		Path: "/v1/leases", Tags: tags,
 		Summary: "List leases by id"}, listLeases)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-lease", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-lease", Method: http.MethodGet,
 		Path: "/v1/leases/{id}", Tags: tags,
 		Summary: "Show a lease in its current generation"}, getLease)
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "renew-lease", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "renew-lease", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/renew", Tags: tags,
 		Summary: "Renew a lease"}, renew)
 	for _, release := range []huma.Operation{
@@ -62,23 +66,23 @@ func (s *server) registerLeases(d *document) {
 		release.Tags, release.Summary = tags, "End a lease and wait until its sandbox is gone"
 		release.Description = "With `Prefer: respond-async` (RFC 7240), the response comes at once: 202 with a lease that " +
 			"is expired until its sandbox is gone."
-		add(d, sandbox.ScopeLease, release, releaseLease)
+		document.Add(d, sandbox.ScopeLease, release, releaseLease)
 	}
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "sleep-lease", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/sleep", Tags: tags,
 		Summary: "Put a lease's sandbox to sleep"}, onLease(service.Service.Sleep))
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "wake-lease", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "wake-lease", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/wake", Tags: tags,
 		Summary: "Wake a lease's sandbox"}, onLease(service.Service.Wake))
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-usage", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-usage", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/usage", Tags: tags,
 		Summary: "Sample the resource usage of a lease's sandbox, without waking it"}, onLease(service.Service.LeaseUsage))
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-usage-history", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-usage-history", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/usage/history", Tags: tags,
 		Summary: "Show the past resource usage of a lease's sandbox",
 		Description: "Samples are taken about once a minute and kept for 24 hours, also after the lease has ended. There " +
 			"are none for times when the sandbox slept or its backend was unreachable."}, usageHistory)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-health", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "lease-health", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/health", Tags: tags,
 		Summary:     "Check whether a lease's sandbox is usable, without waking it",
 		Description: "A problem is a result, with status 200 and healthy false."}, onLease(service.Service.LeaseHealth))
@@ -96,11 +100,12 @@ type acquireInput struct {
 	Body   sandbox.Acquire
 }
 
-func (in acquireInput) touches() Target { return Environment(in.Body.EnvironmentID) }
+// Touches returns the target of the request.
+func (in acquireInput) Touches() rights.Target { return rights.Environment(in.Body.EnvironmentID) }
 
 func acquire(ctx context.Context, service service.Service, in *acquireInput) (*acquired, error) {
-	token := tokenOfCaller(ctx)
-	in.Body.Owner, in.Body.Tenant = ownerFor(token, in.Body.Owner), token.Tenant()
+	token := rights.TokenOf(ctx)
+	in.Body.Owner, in.Body.Tenant = rights.OwnerFor(token, in.Body.Owner), token.Tenant()
 	in.Body.NoWait = wire.Prefers(in.Prefer, wire.RespondAsync)
 	got, err := service.Acquire(ctx, in.Body)
 	if err != nil {
@@ -136,14 +141,6 @@ func listLeases(ctx context.Context, service service.Service, in *struct {
 		page.NextAfter = leases[len(leases)-1].ID
 	}
 	return replyWith(page, err)
-}
-
-// full reports whether a page of n entries reached its limit, so that more may follow.
-func full(n, limit int) bool {
-	if limit == 0 {
-		limit = sandbox.MaxPage
-	}
-	return n > 0 && n >= limit
 }
 
 func getLease(ctx context.Context, service service.Service, in *struct {

@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"context"
@@ -7,16 +7,18 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func (s *server) registerStates(d *document) {
+func (s *Routes) registerStates(d *document.Document) {
 	tags := []string{"states"}
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-states", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-states", Method: http.MethodGet,
 		Path: "/v1/states", Tags: tags,
 		Summary: "List snapshots of /data, by key"}, listStates)
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "delete-state", Method: http.MethodDelete,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "delete-state", Method: http.MethodDelete,
 		Path: "/v1/states/{key}", Tags: tags,
 		Summary: "Delete the snapshot with a key; the next lease with that key starts empty"}, deleteState)
 }
@@ -28,7 +30,8 @@ type listStatesInput struct {
 	Limit         int    `query:"limit" doc:"1 to 1000; default 1000."`
 }
 
-func (in listStatesInput) touches() Target { return Environment(in.EnvironmentID) }
+// Touches returns the target of the request.
+func (in listStatesInput) Touches() rights.Target { return rights.Environment(in.EnvironmentID) }
 
 func listStates(ctx context.Context, service service.Service, in *listStatesInput) (*reply[wire.StatePage], error) {
 	states, err := service.ListSnapshots(ctx,
@@ -40,7 +43,8 @@ type deleteStateInput struct {
 	Key string `path:"key" doc:"A key as in list-states: the lease's id or, with the scope agent, the agent's DID, then @ and the environment patterns of the tokens that own the snapshot."`
 }
 
-func (deleteStateInput) touches() Target { return Everything("deleting a snapshot") }
+// Touches returns the target of the request.
+func (deleteStateInput) Touches() rights.Target { return rights.Everything("deleting a snapshot") }
 
 func deleteState(ctx context.Context, service service.Service, in *deleteStateInput) (*empty, error) {
 	return nil, service.DeleteSnapshot(ctx, in.Key)

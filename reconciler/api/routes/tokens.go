@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"context"
@@ -7,27 +7,29 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // registerTokens adds the operations that manage the tokens of the ledger.
-func (s *server) registerTokens(d *document) {
-	if s.access == nil {
+func (s *Routes) registerTokens(d *document.Document) {
+	if s.Tokens == nil {
 		return
 	}
 	tags := []string{"access"}
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "list-tokens", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "list-tokens", Method: http.MethodGet,
 		Path: "/v1/tokens", Tags: tags,
 		Summary: "List the tokens of the ledger, including expired and revoked ones"}, administer(s, listTokens))
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "create-token", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "create-token", Method: http.MethodPost,
 		Path: "/v1/tokens", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary: "Create a token and return its text, this one time"}, administer(s, createToken))
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "rotate-token", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "rotate-token", Method: http.MethodPost,
 		Path: "/v1/tokens/{token}/rotate", Tags: tags, DefaultStatus: http.StatusCreated,
 		Summary: "Create the next token of a name; the previous ones stay valid for the overlap"},
 		administer(s, rotateToken))
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "revoke-token", Method: http.MethodDelete,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "revoke-token", Method: http.MethodDelete,
 		Path: "/v1/tokens/{token}", Tags: tags, DefaultStatus: http.StatusOK,
 		Summary: "Revoke the tokens of a name, or the token with an id"}, administer(s, revokeToken))
 }
@@ -36,13 +38,14 @@ func (s *server) registerTokens(d *document) {
 // otherwise create a token for all of them. Exported for huma, see EnvironmentPath.
 type Administration struct{}
 
-func (Administration) touches() Target { return Everything("managing tokens") }
+// Touches returns the target of the request.
+func (Administration) Touches() rights.Target { return rights.Everything("managing tokens") }
 
 // administer returns a handler for an operation of the token registry.
-func administer[I, O any](s *server,
+func administer[I, O any](s *Routes,
 	handler func(context.Context, service.Tokens, *I) (*O, error)) func(context.Context, service.Service, *I) (*O, error) {
 	return func(ctx context.Context, _ service.Service, in *I) (*O, error) {
-		return handler(ctx, s.access, in)
+		return handler(ctx, s.Tokens, in)
 	}
 }
 

@@ -1,4 +1,4 @@
-package api
+package exchange
 
 import (
 	"context"
@@ -12,9 +12,9 @@ type requestLog struct{ slog.Handler }
 
 // Handle implements slog.Handler.
 func (l requestLog) Handle(ctx context.Context, r slog.Record) error {
-	if x, ok := ctx.Value(exchangeKey).(*exchange); ok {
+	if x, ok := ctx.Value(key{}).(*Exchange); ok {
 		r = r.Clone()
-		r.AddAttrs(slog.String("request_id", x.id), slog.String("caller", x.caller), slog.String("remote", x.remote))
+		r.AddAttrs(slog.String("request_id", x.ID), slog.String("caller", x.Caller), slog.String("remote", x.Remote))
 	}
 	return l.Handler.Handle(ctx, r)
 }

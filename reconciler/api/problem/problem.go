@@ -1,4 +1,5 @@
-package api
+// Package problem is an error as the response to a request: an RFC 9457 problem with a status.
+package problem
 
 import (
 	"cmp"
@@ -7,15 +8,13 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// status is the only place that maps a code to an HTTP status. The package comment has it as a table.
+// status is the only place that maps a code to an HTTP status. The comment of package api has it
+// as a table.
 var status = map[sandbox.Code]struct {
 	http  int
 	title string
@@ -41,25 +40,33 @@ var status = map[sandbox.Code]struct {
 // retryAfter is the default Retry-After of a retryable error, in seconds.
 const retryAfter = "1"
 
-// problem is the response to a failed request. It implements huma.StatusError, huma.HeadersError
+// Problem is the response to a failed request. It implements huma.StatusError, huma.HeadersError
 // and huma.ContentTypeFilter.
-type problem struct {
+type Problem struct {
 	wire.Problem
-	// cause is logged for a server error, and never sent.
-	cause error
-	// retryAfter is in seconds; "" means the default.
-	retryAfter string
+	// Cause is logged for a server error, and never sent.
+	Cause error
+	// RetryAfter is in seconds; "" means the default.
+	RetryAfter string
 }
 
-func (p *problem) Error() string             { return p.Detail }
-func (p *problem) Unwrap() error             { return p.cause }
-func (p *problem) GetStatus() int            { return p.Status }
-func (p *problem) ContentType(string) string { return wire.ProblemJSON }
+// Error implements error.
+func (p *Problem) Error() string { return p.Detail }
 
-func (p *problem) GetHeaders() http.Header {
+// Unwrap returns the cause.
+func (p *Problem) Unwrap() error { return p.Cause }
+
+// GetStatus returns the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType returns the media type of problems.
+func (p *Problem) ContentType(string) string { return wire.ProblemJSON }
+
+// GetHeaders returns the headers that a client needs to react to the status.
+func (p *Problem) GetHeaders() http.Header {
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return http.Header{"Retry-After": {cmp.Or(p.retryAfter, retryAfter)}}
+		return http.Header{"Retry-After": {cmp.Or(p.RetryAfter, retryAfter)}}
 	case http.StatusUnauthorized:
 		return http.Header{"Www-Authenticate": {`Bearer realm="reconciler"`}}
 	default:
@@ -67,10 +74,10 @@ func (p *problem) GetHeaders() http.Header {
 	}
 }
 
-// problemOf converts an error to a problem. An error without a code is a defect or a timeout. Its text is only logged.
-func problemOf(err error) *problem {
+// Of converts an error to a problem. An error without a code is a defect or a timeout. Its text is only logged.
+func Of(err error) *Problem {
 	var (
-		p        *problem
+		p        *Problem
 		e        *sandbox.Error
 		tooLarge *http.MaxBytesError
 	)
@@ -78,32 +85,33 @@ func problemOf(err error) *problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &tooLarge):
-		return tooLargeProblem("the body", tooLarge.Limit)
+		return TooLarge("the body", tooLarge.Limit)
 	case errors.As(err, &e):
-		return newProblem(e.Code, e.Reason, e.Message, e.Fields, err)
+		return New(e.Code, e.Reason, e.Message, e.Fields, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return newProblem(sandbox.Timeout, "", "the operation timed out; retry", nil, err)
+		return New(sandbox.Timeout, "", "the operation timed out; retry", nil, err)
 	case errors.Is(err, context.Canceled):
-		return newProblem(sandbox.UnknownOutcome, "", "the request was cancelled during its execution", nil, err)
+		return New(sandbox.UnknownOutcome, "", "the request was cancelled during its execution", nil, err)
 	default:
-		return newProblem(sandbox.Internal, "",
+		return New(sandbox.Internal, "",
 			"internal error; the server's log has details under the id of this request", nil, err)
 	}
 }
 
-func newProblem(code sandbox.Code, reason sandbox.Reason, detail string, fields []sandbox.Field, cause error) *problem {
+// New returns the problem of a code. cause is for the log, and never sent.
+func New(code sandbox.Code, reason sandbox.Reason, detail string, fields []sandbox.Field, cause error) *Problem {
 	s, known := status[code]
 	if !known {
 		s = status[sandbox.Internal]
 	}
-	return &problem{cause: cause, Problem: wire.Problem{
+	return &Problem{Cause: cause, Problem: wire.Problem{
 		Type: "urn:sandbox-lease:problem:" + string(code), Title: s.title, Status: s.http,
 		Detail: detail, Code: code, Reason: reason, Fields: fields,
 	}}
 }
 
-// httpProblem is an error of HTTP itself, before the service is called.
-func httpProblem(httpStatus int, detail string) *problem {
+// HTTP returns an error of HTTP itself, before the service is called.
+func HTTP(httpStatus int, detail string) *Problem {
 	code := sandbox.Invalid
 	switch {
 	case httpStatus == http.StatusNotFound:
@@ -113,13 +121,13 @@ func httpProblem(httpStatus int, detail string) *problem {
 	case httpStatus >= 500:
 		code = sandbox.Internal
 	}
-	p := newProblem(code, "", detail, nil, nil)
+	p := New(code, "", detail, nil, nil)
 	p.Title, p.Status = http.StatusText(httpStatus), httpStatus
 	return p
 }
 
-// write sends the problem. It must be the first write of the response.
-func (p *problem) write(w http.ResponseWriter) {
+// Write sends the problem. It must be the first write of the response.
+func (p *Problem) Write(w http.ResponseWriter) {
 	body, err := json.Marshal(p.Problem)
 	if err != nil { // strings and numbers always marshal
 		panic(err)
@@ -134,23 +142,23 @@ func (p *problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// plainProblems converts huma's errors to problems. It drops the values that huma quotes, because they may be secrets.
-func plainProblems(ctx huma.Context, _ string, v any) (any, error) {
-	switch e := v.(type) {
-	case *problem:
-		return e.Problem, nil
-	case *huma.ErrorModel:
-		p := httpProblem(e.Status, e.Detail)
-		for _, d := range e.Errors {
-			_, name, nested := strings.Cut(d.Location, ".") // "query.limit", "body"
-			if !nested {
-				name = d.Location
-			}
-			p.Fields = append(p.Fields, sandbox.Field{Name: name, Problem: d.Message})
-		}
-		exchangeOf(ctx.Context()).note(p)
-		return p.Problem, nil
-	default:
-		return v, nil
+// TooLarge is the response to a body, or a part of one, beyond a limit in bytes.
+func TooLarge(what string, limit int64) *Problem {
+	return HTTP(http.StatusRequestEntityTooLarge, what+" is larger than the limit of "+Size(limit))
+}
+
+// BadBody is the error of a body that cannot be decoded. Its code is Invalid.
+func BadBody(err error) error {
+	return sandbox.InvalidFields("request", []sandbox.Field{{Name: "body", Problem: err.Error()}})
+}
+
+// Size formats a limit in bytes for the text of a problem.
+func Size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return strconv.FormatInt(n>>30, 10) + " GiB"
+	case n >= 1<<20:
+		return strconv.FormatInt(n>>20, 10) + " MiB"
 	}
+	return strconv.FormatInt(n>>10, 10) + " KiB"
 }

@@ -1,4 +1,4 @@
-package api
+package routes
 
 import (
 	"context"
@@ -8,59 +8,43 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// reply is a response with a JSON body.
-type reply[T any] struct {
-	Body T
-}
-
-func replyWith[T any](v T, err error) (*reply[T], error) {
-	if err != nil {
-		return nil, err
-	}
-	return &reply[T]{Body: v}, nil
-}
-
-// empty is a response without a body.
-type empty struct{}
-
-// unlimited is an input of requests that are open to every token. The response is filtered by the token's limit.
-type unlimited struct{}
-
-func (unlimited) touches() Target { return Nothing() }
 
 // EnvironmentPath names an environment in a path. Exported, because huma skips embedded fields that are not.
 type EnvironmentPath struct {
 	ID string `path:"id" doc:"The environment's id, as chosen by its creator."`
 }
 
-func (p EnvironmentPath) touches() Target { return Environment(p.ID) }
+// Touches returns the target of the request.
+func (p EnvironmentPath) Touches() rights.Target { return rights.Environment(p.ID) }
 
 // EnvironmentQuery limits a list or report to an environment. Exported for huma, see EnvironmentPath.
 type EnvironmentQuery struct {
 	EnvironmentID string `query:"environment_id"`
 }
 
-func (q EnvironmentQuery) touches() Target { return Environment(q.EnvironmentID) }
+// Touches returns the target of the request.
+func (q EnvironmentQuery) Touches() rights.Target { return rights.Environment(q.EnvironmentID) }
 
-func (s *server) registerEnvironments(d *document) {
+func (s *Routes) registerEnvironments(d *document.Document) {
 	tags := []string{"environments"}
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-environments", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-environments", Method: http.MethodGet,
 		Path: "/v1/environments", Tags: tags,
 		Summary: "List environments that are not destroyed"}, listEnvironments)
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "put-environment", Method: http.MethodPut,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "put-environment", Method: http.MethodPut,
 		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Create or change an environment"}, putEnvironment)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-environment", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-environment", Method: http.MethodGet,
 		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Show an environment"}, getEnvironment)
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "delete-environment", Method: http.MethodDelete,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "delete-environment", Method: http.MethodDelete,
 		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Delete an environment and wait until its sandboxes are gone"}, deleteEnvironment)
-	add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "reopen-environment", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "reopen-environment", Method: http.MethodPost,
 		Path: "/v1/environments/{id}/reopen", Tags: tags,
 		Summary: "Reopen an ended environment for new leases"}, reopenEnvironment)
 }
@@ -74,7 +58,7 @@ func listEnvironments(ctx context.Context, service service.Service, in *struct {
 	}
 	list, err := service.ListEnvironments(ctx)
 	list = slices.DeleteFunc(list, func(e sandbox.Environment) bool { return !in.Labels.Selects(e.Labels) })
-	return replyWith(wire.EnvironmentPage{Environments: visible(tokenOfCaller(ctx), list)}, err)
+	return replyWith(wire.EnvironmentPage{Environments: rights.Visible(rights.TokenOf(ctx), list)}, err)
 }
 
 func putEnvironment(ctx context.Context, service service.Service, in *struct {
@@ -86,8 +70,8 @@ func putEnvironment(ctx context.Context, service service.Service, in *struct {
 		return nil, sandbox.InvalidFields("environment",
 			[]sandbox.Field{{Name: "id", Problem: "differs from the id in the path"}})
 	}
-	token := tokenOfCaller(ctx)
-	put.ID, put.Owner, put.Tenant = in.ID, ownerFor(token, put.Owner), token.Tenant()
+	token := rights.TokenOf(ctx)
+	put.ID, put.Owner, put.Tenant = in.ID, rights.OwnerFor(token, put.Owner), token.Tenant()
 	return replyWith(service.PutEnvironment(ctx, put))
 }
 
@@ -107,12 +91,4 @@ func deleteEnvironment(ctx context.Context, service service.Service, in *struct 
 func reopenEnvironment(ctx context.Context, service service.Service,
 	in *EnvironmentPath) (*reply[sandbox.Environment], error) {
 	return replyWith(service.ReopenEnvironment(ctx, in.ID))
-}
-
-// notNil returns an empty list instead of nil, which is [] in JSON and not null.
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

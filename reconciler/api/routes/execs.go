@@ -1,14 +1,14 @@
-package api
+package routes
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,29 +19,30 @@ type ExecPath struct {
 	Exec string `path:"exec" doc:"The command's id."`
 }
 
-func (p ExecPath) touches() Target { return Lease(p.ID) }
+// Touches returns the target of the request.
+func (p ExecPath) Touches() rights.Target { return rights.Lease(p.ID) }
 
 func (p ExecPath) ref() sandbox.ExecRef { return sandbox.ExecRef{LeaseID: p.ID, ID: p.Exec} }
 
-func (s *server) registerExecs(d *document) {
+func (s *Routes) registerExecs(d *document.Document) {
 	tags := []string{"leases"}
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-execs", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-execs", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/execs", Tags: tags,
 		Summary: "List the commands of a lease, latest first"}, listExecs)
-	add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-exec", Method: http.MethodGet,
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-exec", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/execs/{exec}", Tags: tags,
 		Summary: "Show a command"}, onExec(service.Service.GetExec))
-	add(d, sandbox.ScopeLease, huma.Operation{OperationID: "cancel-exec", Method: http.MethodPost,
+	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "cancel-exec", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/execs/{exec}/cancel", Tags: tags,
 		Summary: "Kill a command and its processes, and wait for their exit"}, onExec(service.Service.CancelExec))
-	addRaw(d, sandbox.ScopeRead, huma.Operation{OperationID: "read-exec", Method: http.MethodGet,
+	document.AddRaw(d, sandbox.ScopeRead, huma.Operation{OperationID: "read-exec", Method: http.MethodGet,
 		Path: "/v1/leases/{id}/execs/{exec}/{stream}", Tags: tags,
 		Summary: "Read the output of a command",
 		Description: "Works while the command runs and as long as its output is kept, on every replica. 410 " +
 			"(output_expired) once newer output replaced it. With follow, the response ends when the command ends. A client " +
 			"whose connection breaks continues with the offset that it has reached.",
 		Responses: map[string]*huma.Response{"200": {
-			Description: "The output.", Content: map[string]*huma.MediaType{wire.OctetStream: binary()},
+			Description: "The output.", Content: map[string]*huma.MediaType{wire.OctetStream: document.Binary()},
 		}}}, s.readExecOutput)
 }
 
@@ -76,7 +77,7 @@ type readExecInput struct {
 	Follow bool               `query:"follow" doc:"Keep reading until the command ends."`
 }
 
-func (s *server) readExecOutput(w http.ResponseWriter, r *http.Request, service service.Service,
+func (s *Routes) readExecOutput(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *readExecInput) error {
 	output, err := service.ReadExec(r.Context(),
 		sandbox.OutputRequest{ExecRef: in.ref(), Stream: in.Stream, Offset: in.Offset, Follow: in.Follow})
@@ -85,27 +86,4 @@ func (s *server) readExecOutput(w http.ResponseWriter, r *http.Request, service 
 	}
 	defer func() { _ = output.Close() }() // only read
 	return s.sendOutput(w, r, output, in.Follow)
-}
-
-// flushed sends each write at once, and disconnects a client that does not read.
-type flushed struct {
-	w       io.Writer
-	rc      *http.ResponseController
-	timeout time.Duration
-	began   bool
-}
-
-func (f *flushed) Write(p []byte) (int, error) {
-	_ = f.rc.SetWriteDeadline(time.Now().Add(f.timeout)) // fails only without a connection, in tests
-	f.began = true
-	n, err := f.w.Write(p)
-	if err == nil {
-		f.flush()
-	}
-	return n, err
-}
-
-func (f *flushed) flush() {
-	f.began = true
-	_ = f.rc.Flush() // fails only for a writer that sends at the end
 }
