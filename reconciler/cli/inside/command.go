@@ -34,18 +34,14 @@ func listCommands(c *console.Console) *cobra.Command {
 				return err
 			}
 			f.LeaseID = id
-			page := wire.ExecPage{Execs: []sandbox.Exec{}}
-			for f.Limit = sandbox.MaxPage; ; {
-				some, err := service.ListExecs(cmd.Context(), f)
-				if err != nil {
-					return err
-				}
-				page.Execs = append(page.Execs, some...)
-				if len(some) < f.Limit {
-					return c.Print(cmd, page, func(t *table.Table) { fillExecs(t, page.Execs) })
-				}
-				f.Before = some[len(some)-1].ID
+			all, err := console.EveryPage(func(before string) ([]sandbox.Exec, error) {
+				f.Before, f.Limit = before, sandbox.MaxPage
+				return service.ListExecs(cmd.Context(), f)
+			}, func(x sandbox.Exec) string { return x.ID })
+			if err != nil {
+				return err
 			}
+			return c.Print(cmd, wire.ExecPage{Execs: all}, func(t *table.Table) { fillExecs(t, all) })
 		},
 	}
 	cmd.Flags().StringVar((*string)(&f.State), "state", "",

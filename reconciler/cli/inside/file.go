@@ -49,20 +49,17 @@ func onPath(c *console.Console, ref *sandbox.LeaseRef, name, short string,
 func listFiles(c *console.Console, ref *sandbox.LeaseRef) *cobra.Command {
 	return onPath(c, ref, "list", "List a directory",
 		func(cmd *cobra.Command, s service.Service, path string) error {
-			page := wire.FilePage{Files: []wire.FileInfo{}}
-			for q := (sandbox.FileQuery{Path: path, Limit: sandbox.MaxPage}); ; {
-				some, err := s.ListFiles(cmd.Context(), *ref, q)
-				if err != nil {
-					return err
-				}
-				for _, f := range some {
-					page.Files = append(page.Files, wire.FileInfoOf(f))
-				}
-				if len(some) < q.Limit {
-					return c.Print(cmd, page, func(t *table.Table) { fillFiles(t, page.Files) })
-				}
-				q.After = some[len(some)-1].Name
+			all, err := console.EveryPage(func(after string) ([]sandbox.FileInfo, error) {
+				return s.ListFiles(cmd.Context(), *ref, sandbox.FileQuery{Path: path, After: after, Limit: sandbox.MaxPage})
+			}, func(f sandbox.FileInfo) string { return f.Name })
+			if err != nil {
+				return err
 			}
+			page := wire.FilePage{Files: make([]wire.FileInfo, len(all))}
+			for i, f := range all {
+				page.Files[i] = wire.FileInfoOf(f)
+			}
+			return c.Print(cmd, page, func(t *table.Table) { fillFiles(t, page.Files) })
 		})
 }
 

@@ -28,18 +28,14 @@ func listStates(c *console.Console) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			page := wire.StatePage{States: []sandbox.Snapshot{}}
-			for filter.Limit = sandbox.MaxPage; ; {
-				some, err := service.ListSnapshots(cmd.Context(), filter)
-				if err != nil {
-					return err
-				}
-				page.States = append(page.States, some...)
-				if len(some) < filter.Limit {
-					return c.Print(cmd, page, func(t *table.Table) { fillStates(t, page.States) })
-				}
-				filter.After = some[len(some)-1].Key
+			all, err := console.EveryPage(func(after string) ([]sandbox.Snapshot, error) {
+				filter.After, filter.Limit = after, sandbox.MaxPage
+				return service.ListSnapshots(cmd.Context(), filter)
+			}, func(s sandbox.Snapshot) string { return s.Key })
+			if err != nil {
+				return err
 			}
+			return c.Print(cmd, wire.StatePage{States: all}, func(t *table.Table) { fillStates(t, all) })
 		},
 	}
 	cmd.Flags().StringVar(&filter.EnvironmentID, "environment", "", "only snapshots saved in this environment")
