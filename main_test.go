@@ -65,7 +65,7 @@ func serve(t *testing.T, e *testscript.Env) error {
 	handler, err := api.New(api.Config{
 		Service: env.Service,
 		Access:  access.New(access.Config{Store: store}),
-		Tokens:  []api.Token{token},
+		Tokens:  []access.Token{token},
 		Secrets: webhook.Secrets{secret},
 	})
 	if err != nil {

@@ -94,7 +94,7 @@ func serveInMemory(t *testing.T) providertest.Reconciler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := api.New(api.Config{Service: engine, Tokens: []api.Token{token}, Secrets: webhook.Secrets{secret}})
+	handler, err := api.New(api.Config{Service: engine, Tokens: []access.Token{token}, Secrets: webhook.Secrets{secret}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func document(t *testing.T) generate.Document {
 	handler, err := api.New(api.Config{
 		Service: env.Service,
 		Access:  access.New(access.Config{Store: store}),
-		Tokens:  []api.Token{token},
+		Tokens:  []access.Token{token},
 	})
 	if err != nil {
 		t.Fatal(err)

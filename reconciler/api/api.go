@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,19 +12,20 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/ratelimit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/routes"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// Token is a bearer token that the API accepts; access.LoadTokens reads a file of them.
-type Token = access.Token
 
 // Registry holds the tokens that can change at run time.
 type Registry interface {
 	service.Tokens
 	// Authenticate returns the token with the hash. Errors: Unauthenticated, with a text that is safe for the sender;
 	// Unavailable.
-	Authenticate(ctx context.Context, token access.Hash) (Token, error)
+	Authenticate(ctx context.Context, token access.Hash) (access.Token, error)
 	// LogIn starts a login and returns its id. LoggedIn returns a login. LogOut ends a login. See Gate.
 	// Errors: Unauthenticated by LoggedIn; Unavailable.
 	LogIn(ctx context.Context, l access.Login) (id string, err error)
@@ -38,7 +38,7 @@ type Users interface {
 	// Credential names the provider in logins.
 	Credential() access.Hash
 	// TokenOf returns the rights of the user of a login. Errors: Unauthenticated for a user who no longer has any.
-	TokenOf(user string) (Token, error)
+	TokenOf(user string) (access.Token, error)
 }
 
 // Config configures a handler.
@@ -47,7 +47,7 @@ type Config struct {
 	// Connector connects to agents; nil means that requests to agents are refused.
 	Connector service.Connector
 	// Tokens and Secrets are the credentials in the operator's files.
-	Tokens  []Token
+	Tokens  []access.Token
 	Secrets webhook.Secrets
 	// Access holds and manages the tokens of the ledger. Nil means that there are none.
 	Access Registry
@@ -123,21 +123,20 @@ type written struct {
 type Handler struct{ *server }
 
 // Accept replaces the tokens and secrets of the operator's files.
-func (h Handler) Accept(tokens []Token, secrets webhook.Secrets) {
+func (h Handler) Accept(tokens []access.Token, secrets webhook.Secrets) {
 	h.written.Store(&written{tokens, secrets})
 }
 
 // server holds what all requests share. Only the credentials in written change.
 type server struct {
 	service          service.Service
-	connector        service.Connector
 	written          atomic.Pointer[written]
 	access           Registry
 	users            Users
 	proxies          []net.IPNet
-	perToken         *limiter
-	perAddress       *limiter
-	failures         *limiter
+	perToken         *ratelimit.Limiter
+	perAddress       *ratelimit.Limiter
+	failures         *ratelimit.Limiter
 	scopes           map[string]sandbox.Scope // required scope by route
 	operations       map[string]sandbox.Scope // required scope by operation id
 	document         []byte                   // OpenAPI, as JSON
@@ -151,9 +150,6 @@ type server struct {
 	conditionSlots   chan struct{}
 	conditionTimeout time.Duration
 	bodyTimeout      time.Duration
-	keepAlive        time.Duration
-	streamTimeout    time.Duration
-	agentIdle        time.Duration
 }
 
 // New returns the handler. Errors: Invalid.
@@ -163,16 +159,13 @@ func New(c Config) (Handler, error) {
 			"the HTTP API needs a service, and bearer tokens in a file or in a ledger")
 	}
 	s := &server{
-		service: c.Service, connector: c.Connector, access: c.Access, users: c.Users, proxies: c.TrustedProxies,
-		perToken:   newLimiter(c.Limits.PerToken, int(max(1, 2*c.Limits.PerToken))),
-		perAddress: newLimiter(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
-		failures:   newLimiter(float64(c.Limits.Failures)/60, c.Limits.Failures),
-		scopes:     map[string]sandbox.Scope{},
-		operations: map[string]sandbox.Scope{},
+		service: c.Service, access: c.Access, users: c.Users, proxies: c.TrustedProxies,
+		perToken:   ratelimit.New(c.Limits.PerToken, int(max(1, 2*c.Limits.PerToken))),
+		perAddress: ratelimit.New(c.Limits.PerAddress, int(max(1, 2*c.Limits.PerAddress))),
+		failures:   ratelimit.New(float64(c.Limits.Failures)/60, c.Limits.Failures),
 		metrics:    c.Metrics, observer: c.Observer,
 		now: c.Now, ids: c.IDs, log: c.Logger, mux: http.NewServeMux(),
-		conditionTimeout: c.ConditionTimeout, bodyTimeout: c.BodyTimeout, keepAlive: c.KeepAlive,
-		streamTimeout: c.StreamTimeout, agentIdle: cmp.Or(c.AgentIdle, 10*time.Minute),
+		conditionTimeout: c.ConditionTimeout, bodyTimeout: c.BodyTimeout,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -192,12 +185,6 @@ func New(c Config) (Handler, error) {
 	if s.bodyTimeout == 0 {
 		s.bodyTimeout = 20 * time.Second
 	}
-	if s.keepAlive == 0 {
-		s.keepAlive = 15 * time.Second
-	}
-	if s.streamTimeout == 0 {
-		s.streamTimeout = 30 * time.Second
-	}
 	if c.MaxConditions == 0 {
 		c.MaxConditions = 1024
 	}
@@ -205,32 +192,28 @@ func New(c Config) (Handler, error) {
 	s.conditionSlots = make(chan struct{}, c.MaxConditions)
 	h := Handler{s}
 	h.Accept(c.Tokens, c.Secrets)
-	return h, s.register(c.Version)
+	return h, s.register(c)
 }
 
 // register adds every route and the OpenAPI document.
-func (s *server) register(version string) error {
-	doc := newDocument(s, version)
+func (s *server) register(c Config) error {
+	doc := document.New(c.Version, s.service, s.mux, s.refuse)
 	s.registerConditions(doc)
-	s.registerEnvironments(doc)
-	s.registerLeases(doc)
-	s.registerExec(doc)
-	s.registerExecs(doc)
-	s.registerSessions(doc)
-	s.registerProcesses(doc)
-	s.registerAgents(doc)
-	s.registerFiles(doc)
-	s.registerWorkspaces(doc)
-	s.registerRuns(doc)
-	s.registerEvents(doc)
-	s.registerReports(doc)
-	s.registerStates(doc)
-	s.registerMaintenance(doc)
+	operations := routes.Routes{
+		Connector: c.Connector, Charge: s.chargeItems, AgentIdle: cmp.Or(c.AgentIdle, 10*time.Minute),
+		Stream: stream.Config{
+			KeepAlive: cmp.Or(c.KeepAlive, 15*time.Second), Timeout: cmp.Or(c.StreamTimeout, 30*time.Second),
+		},
+	}
+	if s.access != nil {
+		operations.Tokens = s.access
+	}
+	operations.Register(doc)
 	s.registerProbes(doc)
 	s.registerMetrics(doc)
-	s.registerTokens(doc)
+	s.scopes, s.operations = doc.Scopes, doc.Operations
 	var err error
-	if s.document, err = doc.finish(); err != nil {
+	if s.document, err = doc.Finish(); err != nil {
 		return fmt.Errorf("generating the OpenAPI document: %w", err)
 	}
 	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
@@ -238,17 +221,4 @@ func (s *server) register(version string) error {
 		_, _ = w.Write(s.document) // the client may have disconnected
 	})
 	return nil
-}
-
-// writeJSON sends a value that always marshals.
-func writeJSON(w http.ResponseWriter, v any) { writeStatusJSON(w, http.StatusOK, v) }
-
-func writeStatusJSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // the client may have disconnected
 }

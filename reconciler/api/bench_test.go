@@ -80,7 +80,7 @@ func newReceiver(b *testing.B, ledgerURL string) *receiver {
 	if err != nil {
 		b.Fatal(err)
 	}
-	handler, err := api.New(api.Config{Service: engine, Tokens: []api.Token{token}, Secrets: webhook.Secrets{secret}})
+	handler, err := api.New(api.Config{Service: engine, Tokens: []access.Token{token}, Secrets: webhook.Secrets{secret}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -17,17 +23,17 @@ import (
 
 const conditionsPath = "/v1/conditions"
 
-func (s *server) registerConditions(d *document) {
+func (s *server) registerConditions(d *document.Document) {
 	s.mux.HandleFunc("POST "+conditionsPath, s.postCondition)
-	problem := func(text string) *huma.Response { return d.content(text, wire.ProblemJSON, wire.Problem{}) }
-	d.api.OpenAPI().AddOperation(&huma.Operation{
+	problem := func(text string) *huma.Response { return d.Content(text, wire.ProblemJSON, wire.Problem{}) }
+	d.API.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "post-condition", Method: http.MethodPost, Path: conditionsPath, Tags: []string{"conditions"},
 		Summary: "Report a condition that ends leases",
 		Description: "A Standard Webhooks message, either signed or with a bearer token for the environment. " +
 			"The response is 202 once the condition is durable. Conditions have no guaranteed order. " +
 			"Without webhook-id (bearer token only), the body identifies the message.",
 		Security: append([]map[string][]string{{"signature": {}}},
-			d.needs(sandbox.ScopeConditions, "post-condition", "POST "+conditionsPath)...),
+			d.Needs(sandbox.ScopeConditions, "post-condition", "POST "+conditionsPath)...),
 		Parameters: []*huma.Param{
 			{
 				Name:        "webhook-id",
@@ -50,10 +56,10 @@ func (s *server) registerConditions(d *document) {
 		},
 		RequestBody: &huma.RequestBody{
 			Required: true,
-			Content:  map[string]*huma.MediaType{wire.JSON: d.media(sandbox.Condition{})},
+			Content:  map[string]*huma.MediaType{wire.JSON: d.Media(sandbox.Condition{})},
 		},
 		Responses: map[string]*huma.Response{
-			"202": d.content("Stored.", wire.JSON, sandbox.Receipt{}),
+			"202": d.Content("Stored.", wire.JSON, sandbox.Receipt{}),
 			"401": problem("The credentials are missing or wrong."),
 			"403": problem("The token lacks the scope conditions, or may not use this environment."),
 			"409": problem("The id was already used with a different body."),
@@ -92,7 +98,7 @@ func (s *server) postCondition(w http.ResponseWriter, r *http.Request) {
 func verdictOf(receipt sandbox.Receipt, err error) string {
 	switch {
 	case err != nil:
-		return string(problemOf(err).Code)
+		return string(problem.Of(err).Code)
 	case receipt.Duplicate:
 		return Duplicate
 	}
@@ -106,19 +112,19 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receip
 		return sandbox.Receipt{}, err
 	}
 	r = s.onBehalf(r, d.Source)
-	if contentType := r.Header.Get("Content-Type"); contentType != wire.JSON && mediaType(r) != wire.JSON {
-		return sandbox.Receipt{}, httpProblem(http.StatusUnsupportedMediaType,
+	if contentType := r.Header.Get("Content-Type"); contentType != wire.JSON && bodies.MediaType(r) != wire.JSON {
+		return sandbox.Receipt{}, problem.HTTP(http.StatusUnsupportedMediaType,
 			"a condition must have Content-Type: application/json")
 	}
 	if d.Condition, err = webhook.Decode(d.Body); err != nil {
 		return sandbox.Receipt{}, err
 	}
-	x, about := exchangeOf(r.Context()), d.Condition.Data
-	if x.environment = about.EnvironmentID; about.AgentDID != "" {
-		x.lease = sandbox.LeaseID(about.AgentDID, about.EnvironmentID)
+	x, about := exchange.Of(r.Context()), d.Condition.Data
+	if x.Environment = about.EnvironmentID; about.AgentDID != "" {
+		x.Lease = sandbox.LeaseID(about.AgentDID, about.EnvironmentID)
 	}
 	if token != nil {
-		if err := permit(r.Context(), *token, Environment(about.EnvironmentID)); err != nil {
+		if err := rights.Check(r.Context(), *token, rights.Environment(about.EnvironmentID)); err != nil {
 			return sandbox.Receipt{}, err
 		}
 	}
@@ -142,9 +148,9 @@ func (s *server) receive(w http.ResponseWriter, r *http.Request) (sandbox.Receip
 
 // authenticateDelivery reads the body, and returns its sender and its token. A signed message has no token, and may
 // name every environment.
-func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (sandbox.Delivery, *Token, error) {
+func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (sandbox.Delivery, *access.Token, error) {
 	d := sandbox.Delivery{}
-	var token Token
+	var token access.Token
 	_, byToken := r.Header["Authorization"]
 	if byToken {
 		var err error
@@ -152,12 +158,12 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 			return d, nil, err
 		}
 		if !token.Permits(sandbox.ScopeConditions) {
-			return d, nil, scopeMissing(token, sandbox.ScopeConditions)
+			return d, nil, rights.ScopeMissing(token, sandbox.ScopeConditions)
 		}
 	} else if len(r.Header[webhook.HeaderSignature]) == 0 {
 		return d, nil, s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, nil)
 	}
-	body, err := readAll(w, r.Body, webhook.MaxBody)
+	body, err := bodies.ReadAll(w, r.Body, webhook.MaxBody)
 	if err != nil {
 		return d, nil, err
 	}
@@ -166,7 +172,7 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 		if d.ID, d.Source, err = s.written.Load().secrets.Verify(r.Header, body, s.now()); err != nil {
 			return d, nil, s.noteFailure(s.addressOf(r), s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, err))
 		}
-		exchangeOf(r.Context()).known(r)
+		exchange.Of(r.Context()).Authenticated(r)
 		return d, nil, nil
 	}
 	d.Source, d.ID = token.Source(), r.Header.Get(webhook.HeaderID)

@@ -5,6 +5,16 @@
 // /v1/conditions accepts a Standard Webhooks signature instead. A token may be limited to
 // environments. Errors are RFC 9457 problems with the code, reason and fields of [sandbox.Error].
 //
+// # The packages
+//
+//	api        authenticates requests, limits and logs them; conditions, probes, metrics and the gate of pages
+//	routes     the operations, a file for each subject
+//	document   registers operations, and describes them with OpenAPI
+//	rights     what a token may touch and do
+//	exchange   one request and its response
+//	bodies, stream, problem, ratelimit
+//	           reading and writing bodies; responses of lines; errors; rate limits
+//
 // # Status of each code
 //
 //	invalid                 422   not_found         404   unauthenticated  401

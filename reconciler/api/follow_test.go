@@ -71,7 +71,7 @@ func newCrowd(t *testing.T) *crowd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := api.New(api.Config{Service: followed{c.Service, c.ended}, Tokens: []api.Token{token}, Now: c.Now,
+	handler, err := api.New(api.Config{Service: followed{c.Service, c.ended}, Tokens: []access.Token{token}, Now: c.Now,
 		KeepAlive: 50 * time.Millisecond, StreamTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func FuzzRequests(f *testing.F) {
 		Service:   env.Service,
 		Connector: env.Service.(service.Connector),
 		Access:    access.New(access.Config{Store: store}),
-		Tokens:    []api.Token{token},
+		Tokens:    []access.Token{token},
 		Now:       env.Now,
 	})
 	if err != nil {
@@ -127,7 +127,7 @@ func FuzzForwarded(f *testing.F) {
 	var from string
 	handler, err := api.New(api.Config{
 		Service:        asked{from: &from},
-		Tokens:         []api.Token{token},
+		Tokens:         []access.Token{token},
 		TrustedProxies: []net.IPNet{*proxies},
 	})
 	if err != nil {

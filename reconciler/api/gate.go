@@ -9,6 +9,9 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -31,7 +34,7 @@ func (h Handler) Mount(pattern string, pages http.Handler) { h.mux.Handle(patter
 
 // Caller is a logged-in user with the rights of a token.
 type Caller struct {
-	token  Token
+	token  access.Token
 	server *server
 }
 
@@ -39,8 +42,8 @@ type Caller struct {
 func (c Caller) Name() string { return c.token.Name }
 
 // Enter returns the service for requests that touch only the target. Permit checks the operation. Errors: Forbidden.
-func (c Caller) Enter(ctx context.Context, target Target) (service.Service, error) {
-	if err := permit(ctx, c.token, target); err != nil {
+func (c Caller) Enter(ctx context.Context, target rights.Target) (service.Service, error) {
+	if err := rights.Check(ctx, c.token, target); err != nil {
 		return nil, err
 	}
 	return c.server.service, nil
@@ -49,7 +52,7 @@ func (c Caller) Enter(ctx context.Context, target Target) (service.Service, erro
 // Environments returns the environments that the token may touch. Errors: Unavailable.
 func (c Caller) Environments(ctx context.Context) ([]sandbox.Environment, error) {
 	all, err := c.server.service.ListEnvironments(ctx)
-	return visible(c.token, all), err
+	return rights.Visible(c.token, all), err
 }
 
 // Tokens manages the tokens of the ledger. Check the target Everything and the operation before. The Gate has logged
@@ -66,7 +69,7 @@ func (c Caller) Allows(environmentID string) bool { return c.token.Allows(enviro
 func (c Caller) Permit(operationID string) error {
 	needed, known := c.server.operations[operationID]
 	if !known || !c.token.Permits(needed) {
-		return scopeMissing(c.token, needed)
+		return rights.ScopeMissing(c.token, needed)
 	}
 	return nil
 }
@@ -101,7 +104,7 @@ func (g Gate) logIn(r *http.Request, l access.Login) (id string, caller Caller, 
 
 // Limit counts a request without a login for the limit of its address. Errors: CapacityExceeded.
 func (g Gate) Limit(r *http.Request) error {
-	return g.perAddress.take(g.addressOf(r), "requests from this address", g.now())
+	return g.perAddress.Take(g.addressOf(r), "requests from this address", g.now())
 }
 
 // NoteFailure counts an error that is Unauthenticated as a failed authentication of the address. It returns the error
@@ -119,7 +122,7 @@ func (g Gate) LoggedIn(r *http.Request, id string) (*http.Request, Caller, error
 	l, err := g.access.LoggedIn(r.Context(), id)
 	if err != nil {
 		err = g.NoteFailure(r, err)
-		exchangeOf(r.Context()).refusal = problemOf(err).Reason // for the log: pages may redirect to the login instead
+		exchange.Of(r.Context()).Refusal = problem.Of(err).Reason // for the log: pages may redirect to the login instead
 		return nil, Caller{}, err
 	}
 	return g.admit(r, l)
@@ -147,8 +150,8 @@ func (g Gate) Secure(r *http.Request) bool {
 
 // Fail records an error for the log, and returns the problem that is safe to show.
 func (g Gate) Fail(r *http.Request, err error) (status int, header http.Header, title, detail string) {
-	p := problemOf(err)
-	exchangeOf(r.Context()).note(p)
+	p := problem.Of(err)
+	exchange.Of(r.Context()).Note(p)
 	detail = p.Detail
 	for _, f := range p.Fields {
 		detail += "; " + f.Name + ": " + f.Problem
@@ -162,7 +165,7 @@ func (g Gate) admit(r *http.Request, l access.Login) (*http.Request, Caller, err
 		return nil, Caller{}, err
 	}
 	var (
-		token Token
+		token access.Token
 		err   error
 	)
 	if g.users != nil && l.Credential == g.users.Credential() && l.User != "" {
@@ -178,5 +181,5 @@ func (g Gate) admit(r *http.Request, l access.Login) (*http.Request, Caller, err
 
 // IsUnauthenticated reports whether an error of the Gate means missing, wrong or expired credentials.
 func IsUnauthenticated(err error) bool {
-	return err != nil && problemOf(err).Code == sandbox.Unauthenticated
+	return err != nil && problem.Of(err).Code == sandbox.Unauthenticated
 }

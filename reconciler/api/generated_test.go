@@ -35,7 +35,7 @@ func TestAGeneratedClientWorks(t *testing.T) {
 		Service:   env.Service,
 		Connector: env.Service.(service.Connector),
 		Access:    access.New(access.Config{Store: store, Logger: log}),
-		Tokens:    []api.Token{token},
+		Tokens:    []access.Token{token},
 		Now:       env.Now,
 		Logger:    log,
 	})

@@ -78,7 +78,7 @@ func onSlowNetwork(t *testing.T, test func(w *slow)) {
 		}
 		handler, err := api.New(api.Config{
 			Service:     w.service,
-			Tokens:      []api.Token{token},
+			Tokens:      []access.Token{token},
 			Secrets:     webhook.Secrets{secret},
 			BodyTimeout: bodyTime,
 		})

@@ -8,6 +8,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -22,10 +25,10 @@ const (
 	readyFor = time.Second
 )
 
-func (s *server) registerProbes(d *document) {
+func (s *server) registerProbes(d *document.Document) {
 	probe := func(path, id, summary string, handler http.HandlerFunc) {
 		s.mux.HandleFunc("GET "+path, handler)
-		d.api.OpenAPI().AddOperation(&huma.Operation{
+		d.API.OpenAPI().AddOperation(&huma.Operation{
 			OperationID: id,
 			Method:      http.MethodGet,
 			Path:        path,
@@ -35,16 +38,16 @@ func (s *server) registerProbes(d *document) {
 		})
 	}
 	probe(livePath, "livez", "Check that the process runs", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, map[string]string{"status": "ok"})
+		bodies.WriteJSON(w, map[string]string{"status": "ok"})
 	})
 	probe(readyPath, "readyz", "Check that the service is ready", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.readiness.ask(r.Context()); err != nil {
 			// Probes need no token, so the response does not reveal the cause.
 			s.refuse(w, r,
-				newProblem(sandbox.Unavailable, "", "not ready: the ledger cannot be read and written; see the log", nil, err))
+				problem.New(sandbox.Unavailable, "", "not ready: the ledger cannot be read and written; see the log", nil, err))
 			return
 		}
-		writeJSON(w, map[string]string{"status": "ok"})
+		bodies.WriteJSON(w, map[string]string{"status": "ok"})
 	})
 }
 

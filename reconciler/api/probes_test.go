@@ -27,7 +27,7 @@ func TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver(t *testing.T) 
 		hang := make(chan struct{})
 		handler, err := api.New(api.Config{
 			Service: failing{},
-			Tokens:  []api.Token{token},
+			Tokens:  []access.Token{token},
 			Ready: func(context.Context) error {
 				checks.Add(1)
 				<-hang

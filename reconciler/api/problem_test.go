@@ -40,7 +40,7 @@ func (w *world) answerOf(service service.Service) answer {
 	}
 	handler, err := api.New(api.Config{
 		Service: service,
-		Tokens:  []api.Token{token},
+		Tokens:  []access.Token{token},
 		IDs:     func(int) string { return "request-1" },
 	})
 	if err != nil {

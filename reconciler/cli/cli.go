@@ -3,26 +3,24 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/inside"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/login"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/operate"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/terminal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
-	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
-)
-
-// Exit codes. exec and run exit with the code of the command, and with ExitNotRun when there is none.
-const (
-	ExitDone   = 0
-	ExitFailed = 1   // rejected or failed; also a certificate that is not trusted
-	ExitUsage  = 2   // the command line or the request is wrong
-	ExitRetry  = 75  // EX_TEMPFAIL of sysexits.h: out of reach, too busy, or of unknown outcome
-	ExitNotRun = 125 // as in docker run
 )
 
 // Config says how the command line is made. Its zero value is the real one.
@@ -43,13 +41,13 @@ type Config struct {
 // Columns returns the number of columns of an output, 0 for no limit.
 func (c Config) Columns(w io.Writer) int {
 	if c.Width == nil {
-		return terminalWidth(w)
+		return terminal.Width(w)
 	}
 	return c.Width(w)
 }
 
 // IsTerminal reports whether an output goes to a terminal.
-func (c Config) IsTerminal(w io.Writer) bool { return c.Columns(w) > 0 || isTerminal(w) }
+func (c Config) IsTerminal(w io.Writer) bool { return c.Columns(w) > 0 || terminal.Is(w) }
 
 // The groups of the first screen of help. Local commands name theirs in GroupID.
 const (
@@ -67,13 +65,19 @@ func NameOf(arg0 string) string {
 
 // New returns the command line.
 func New(c Config) *cobra.Command {
-	a := newApp(c)
-	root := group(a.name, "Lease sandboxes to AI agents, and run the reconciler that keeps them.")
+	con := &console.Console{Name: cmp.Or(c.Name, "sandbox"), Now: c.Now, Columns: c.Columns, Getenv: c.Getenv}
+	if con.Now == nil {
+		con.Now = time.Now
+	}
+	if con.Getenv == nil {
+		con.Getenv = os.Getenv
+	}
+	root := console.Group(con.Name, "Lease sandboxes to AI agents, and run the reconciler that keeps them.")
 	root.Version = cmp.Or(c.Version, "dev")
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w; see %s --help", err, cmd.CommandPath())
+		return exit.Usagef("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddGroup(
 		&cobra.Group{ID: GroupDaily, Title: "Daily:"}, &cobra.Group{ID: GroupInside, Title: "Inside a sandbox:"},
@@ -81,44 +85,32 @@ func New(c Config) *cobra.Command {
 		&cobra.Group{ID: GroupProgram, Title: "This program:"})
 	root.SetHelpCommandGroupID(GroupProgram)
 	root.SetCompletionCommandGroupID(GroupProgram)
-	add := func(id string, commands ...*cobra.Command) {
+	add := func(id string, commands []*cobra.Command) {
 		for _, command := range commands {
 			command.GroupID = id
+			if slices.Contains(dailyOrder, command.Name()) {
+				command.GroupID = GroupDaily
+			}
 			root.AddCommand(command)
 		}
 	}
-	add(GroupDaily, a.remote(a.leases(), a.environments(), a.exec(), a.run(), a.cp(), a.logs(), a.costs(), a.drift(),
-		a.events())...)
-	add(GroupInside, a.remote(a.commands(), a.processes(), a.sessions(), a.agents(), a.files(), a.workspaces(),
-		a.states())...)
-	add(GroupOperate, a.remote(a.send(), a.tokens(), a.llmCalls(), a.sweep(), a.adopt(), a.audit())...)
-	add(GroupProgram, a.login(), a.logout(), a.contexts(), newVersionCommand(root.Version))
+	add(GroupDaily, con.Remote(leasing.Commands(con)...))
+	add(GroupInside, con.Remote(inside.Commands(con)...))
+	add(GroupOperate, con.Remote(operate.Commands(con)...))
+	add(GroupProgram, append(login.Commands(con), newVersionCommand(root.Version)))
 	root.AddCommand(c.Local...)
-	a.setHelp(root)
+	setHelp(con, root)
 	return root
 }
 
 func newVersionCommand(version string) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: exactly(),
+		Use: "version", Short: "Print the version", Args: console.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
 			return err
 		},
 	}
-}
-
-// group returns a command that only has commands below it.
-func group(use, short string, below ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  noCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.AddCommand(below...)
-	return cmd
 }
 
 // Run runs the command line, prints its error and returns its exit code.
@@ -128,94 +120,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 		root.PrintErrf("%s is the old form: use %s %s\n", hint, root.Name(), strings.Join(leading(args), " "))
 	}
 	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of the process
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return ExitDone
+	code, err := exit.Of(root.ExecuteContext(ctx))
+	if err != nil {
+		root.PrintErrln("Error:", printable.Text(err.Error()))
 	}
-	if exit, ok := errors.AsType[*exitError](err); ok {
-		if exit.err != nil {
-			root.PrintErrln("Error:", printable.Text(exit.err.Error()))
-		}
-		return exit.code
-	}
-	root.PrintErrln("Error:", printable.Text(err.Error()))
-	switch {
-	case sandbox.CodeOf(err) == sandbox.Invalid:
-		return ExitUsage
-	case sandbox.IsRetryable(err):
-		return ExitRetry
-	default:
-		return ExitFailed
-	}
-}
-
-// exitError ends the program with a code; err, unless nil, is printed.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string { return fmt.Sprintf("exit code %d: %v", e.code, e.err) }
-func (e *exitError) Unwrap() error { return e.err }
-
-func usage(format string, args ...any) error { return sandbox.Errorf(sandbox.Invalid, format, args...) }
-
-// noCommand refuses the arguments of a command that only has commands below it: they name none of those.
-func noCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usage("%s has no command %q; did you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, " or "))
-	}
-	return usage("%s has no command %q; see %[1]s --help", cmd.CommandPath(), args[0])
-}
-
-// exactly accepts the named arguments and no others.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == len(names) {
-			return nil
-		}
-		want := "no arguments"
-		if len(names) > 0 {
-			want = printable.Count(len(names), "argument", "arguments") + " (" + strings.Join(names, ", ") + ")"
-		}
-		return usage("%s takes %s, not %d; see --help", cmd.CommandPath(), want, len(args))
-	}
-}
-
-// showPages shows a list, which read returns page by page. show moves on what read begins after. A page shorter than
-// size is the last one.
-func showPages[T any](size int, read func() ([]T, error), show func(T) error) error {
-	for {
-		page, err := read()
-		if err != nil {
-			return err
-		}
-		for _, entry := range page {
-			if err := show(entry); err != nil {
-				return err
-			}
-		}
-		if len(page) < size {
-			return nil
-		}
-	}
-}
-
-// everyPage reads a list page by page, each after the id of the last entry before. It is never nil.
-func everyPage[T any](read func(after string) ([]T, error), id func(T) string) ([]T, error) {
-	all := []T{}
-	for after := ""; ; {
-		page, err := read(after)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page...)
-		if len(page) < sandbox.MaxPage {
-			return all, nil
-		}
-		after = id(page[len(page)-1])
-	}
+	return code
 }

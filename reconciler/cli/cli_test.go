@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -156,14 +157,14 @@ func TestSendEndsAGame(t *testing.T) {
 		"send", "--url", w.url, "--webhook-secret-file", w.secretFile, "--type", "game.finished", "--environment", "catan-7",
 		"--timestamp", now, "--id", "msg-1", "--reason", "ann wins",
 	}
-	w.want(run(t.Context(), "", signed...), cli.ExitDone, "msg-1", "applied", "1")
-	w.want(run(t.Context(), "", signed...), cli.ExitDone, "yes") // a duplicate
-	w.want(run(t.Context(), "", append(signed, "--reason", "bob wins")...), cli.ExitFailed, "Error:", "msg-1")
+	w.want(run(t.Context(), "", signed...), exit.Done, "msg-1", "applied", "1")
+	w.want(run(t.Context(), "", signed...), exit.Done, "yes") // a duplicate
+	w.want(run(t.Context(), "", append(signed, "--reason", "bob wins")...), exit.Failed, "Error:", "msg-1")
 	w.Advance(time.Second)
-	w.want(w.run("lease", "list"), cli.ExitDone, "did:plc:ann::catan-7", "destroyed", "deleted",
+	w.want(w.run("lease", "list"), exit.Done, "did:plc:ann::catan-7", "destroyed", "deleted",
 		"condition: game.finished: ann wins")
-	w.want(w.run("env", "list"), cli.ExitDone, "catan-7", "ended by game.finished")
-	w.want(w.run("env", "reopen", "catan-7"), cli.ExitDone, "open")
+	w.want(w.run("env", "list"), exit.Done, "catan-7", "ended by game.finished")
+	w.want(w.run("env", "reopen", "catan-7"), exit.Done, "open")
 
 	// With a token, and a receipt for programs.
 	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", now, "--output", "json")
@@ -179,15 +180,15 @@ func TestAcquireWaitsUnlessItIsToldNotTo(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Hour)
 	w.HoldSpawns(true)
-	w.want(w.run("lease", "create", "did:plc:zoe", "catan-7", "--no-wait"), cli.ExitDone,
+	w.want(w.run("lease", "create", "did:plc:zoe", "catan-7", "--no-wait"), exit.Done,
 		"did:plc:zoe::catan-7", "pending")
 	w.HoldSpawns(false)
-	w.want(w.run("lease", "create", "did:plc:zoe", "catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "active", "ready")
-	w.want(w.run("lease", "create", "did:plc:zoe"), cli.ExitUsage, "2 arguments")
+	w.want(w.run("lease", "create", "did:plc:zoe", "catan-7"), exit.Done, "did:plc:zoe::catan-7", "active", "ready")
+	w.want(w.run("lease", "create", "did:plc:zoe"), exit.Usage, "2 arguments")
 	w.FailKills(true)
-	w.want(w.run("lease", "release", "did:plc:zoe::catan-7", "--no-wait"), cli.ExitDone, "did:plc:zoe::catan-7", "expired")
+	w.want(w.run("lease", "release", "did:plc:zoe::catan-7", "--no-wait"), exit.Done, "did:plc:zoe::catan-7", "expired")
 	w.FailKills(false)
-	w.want(w.run("lease", "release", "did:plc:zoe::catan-7"), cli.ExitDone, "did:plc:zoe::catan-7", "destroyed")
+	w.want(w.run("lease", "release", "did:plc:zoe::catan-7"), exit.Done, "did:plc:zoe::catan-7", "destroyed")
 }
 
 func TestAcquireBatchTakesAgentsFromItsArgumentsAndAFile(t *testing.T) {
@@ -199,45 +200,45 @@ func TestAcquireBatchTakesAgentsFromItsArgumentsAndAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want(w.run("lease", "create-batch", "catan-7", "did:plc:xia", "--agents-file", file, "--all-or-none"),
-		cli.ExitDone, "did:plc:xia::catan-7", "did:plc:zoe::catan-7", "did:plc:yan::catan-7", "active")
-	w.want(w.run("lease", "create-batch", "catan-7", "did:plc:vic", "did:plc:zoe", "--owner", "gm"), cli.ExitFailed,
+		exit.Done, "did:plc:xia::catan-7", "did:plc:zoe::catan-7", "did:plc:yan::catan-7", "active")
+	w.want(w.run("lease", "create-batch", "catan-7", "did:plc:vic", "did:plc:zoe", "--owner", "gm"), exit.Failed,
 		"did:plc:vic::catan-7", "no lease for 1 of 2 agents: did:plc:zoe: lease did:plc:zoe::catan-7 is held by")
 	w.want(w.run("lease", "create-batch", "catan-7", "did:plc:uma", "did:plc:zoe", "--owner", "gm", "--all-or-none"),
-		cli.ExitFailed, "items[1]")
-	w.want(w.run("lease", "create-batch", "catan-7"), cli.ExitUsage, "items")
-	w.want(w.run("lease", "create-batch"), cli.ExitUsage, "environment")
-	w.want(w.run("lease", "create-batch", "catan-7", "--agents-file", file+"x"), cli.ExitUsage, "no such file")
+		exit.Failed, "items[1]")
+	w.want(w.run("lease", "create-batch", "catan-7"), exit.Usage, "items")
+	w.want(w.run("lease", "create-batch"), exit.Usage, "environment")
+	w.want(w.run("lease", "create-batch", "catan-7", "--agents-file", file+"x"), exit.Usage, "no such file")
 }
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(time.Second)
-	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), cli.ExitUsage, "data.agent_did")
-	w.want(w.run("lease", "list", "--no-such-flag"), cli.ExitUsage, "--no-such-flag")
-	w.want(w.run("lease", "list", "one"), cli.ExitUsage, "no arguments, not 1")
-	w.want(w.run("lease", "list", "--output", "xml"), cli.ExitUsage, "table, wide, json, yaml or name")
-	w.want(w.run("cost", "--group-by", "colour"), cli.ExitUsage, "group_by")
-	w.want(w.run("cost", "--from", "yesterday"), cli.ExitUsage, "--from")
-	w.want(run(t.Context(), "", "no-such-command"), cli.ExitUsage, "no-such-command")
-	w.want(run(t.Context(), ""), cli.ExitDone, "send", "exec", "events")
-	w.want(run(t.Context(), "", "version"), cli.ExitDone, "0.1.0")
-	w.want(run(t.Context(), "", "lease", "list", "--token-file", w.tokenFile), cli.ExitUsage, "--url", "SANDBOX_RECONCILER_URL")
-	w.want(run(t.Context(), "", "lease", "list", "--url", w.url), cli.ExitUsage, "--token-file", "SANDBOX_RECONCILER_TOKEN")
-	w.want(w.run("lease", "release", "did:plc:nobody::catan-7"), cli.ExitFailed, "Error:")
+	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), exit.Usage, "data.agent_did")
+	w.want(w.run("lease", "list", "--no-such-flag"), exit.Usage, "--no-such-flag")
+	w.want(w.run("lease", "list", "one"), exit.Usage, "no arguments, not 1")
+	w.want(w.run("lease", "list", "--output", "xml"), exit.Usage, "table, wide, json, yaml or name")
+	w.want(w.run("cost", "--group-by", "colour"), exit.Usage, "group_by")
+	w.want(w.run("cost", "--from", "yesterday"), exit.Usage, "--from")
+	w.want(run(t.Context(), "", "no-such-command"), exit.Usage, "no-such-command")
+	w.want(run(t.Context(), ""), exit.Done, "send", "exec", "events")
+	w.want(run(t.Context(), "", "version"), exit.Done, "0.1.0")
+	w.want(run(t.Context(), "", "lease", "list", "--token-file", w.tokenFile), exit.Usage, "--url", "SANDBOX_RECONCILER_URL")
+	w.want(run(t.Context(), "", "lease", "list", "--url", w.url), exit.Usage, "--token-file", "SANDBOX_RECONCILER_TOKEN")
+	w.want(w.run("lease", "release", "did:plc:nobody::catan-7"), exit.Failed, "Error:")
 	w.FailKills(true)
-	w.want(w.run("lease", "release", "did:plc:ann::catan-7"), cli.ExitRetry, "the engine is away")
+	w.want(w.run("lease", "release", "did:plc:ann::catan-7"), exit.Retry, "the engine is away")
 
 	other := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(other, []byte(access.NewToken()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), cli.ExitFailed,
+	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), exit.Failed,
 		"rejects the credentials")
 	if err := os.Chmod(other, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), cli.ExitUsage, "chmod 600")
+	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), exit.Usage, "chmod 600")
 }
 
 func TestExecIsTheCommand(t *testing.T) {
@@ -263,35 +264,35 @@ func TestExecIsTheCommand(t *testing.T) {
 	if r := exec("", "--as", "verifier", "--", "whoami"); r != (result{0, "verifier\n", ""}) {
 		t.Errorf("as verifier it gave %+v", r)
 	}
-	w.want(exec("", "--as", "root", "--", "echo"), cli.ExitNotRun, "must be verifier")
-	w.want(exec("", "--generation", "2", "--", "echo"), cli.ExitNotRun, "generation")
-	w.want(exec("", "--env", "A", "--", "echo"), cli.ExitNotRun, "NAME=value")
-	w.want(exec(""), cli.ExitNotRun, "a command")
+	w.want(exec("", "--as", "root", "--", "echo"), exit.NotRun, "must be verifier")
+	w.want(exec("", "--generation", "2", "--", "echo"), exit.NotRun, "generation")
+	w.want(exec("", "--env", "A", "--", "echo"), exit.NotRun, "NAME=value")
+	w.want(exec(""), exit.NotRun, "a command")
 }
 
 func TestReportsAreReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(90 * time.Minute)
-	w.want(w.run("cost"), cli.ExitDone,
+	w.want(w.run("cost"), exit.Done,
 		"LEASE                 AWAKE h   CPU h  GROSS  ON CLOUDFLARE\n"+
 			"did:plc:ann::catan-7   1.5000  0.0000  $0.01          $0.01\n"+
 			"total                  1.5000  0.0000  $0.01          $0.01\n")
-	w.want(w.run("cost", "--accounts", "-o", "wide"), cli.ExitDone, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21",
+	w.want(w.run("cost", "--accounts", "-o", "wide"), exit.Done, "ALLOTMENT", "2026-08", "cloudflare-containers of 2026-08-21",
 		"GiB-hours", "25.000", "plan fee", "$5.00")
-	w.want(w.run("cost", "--output", "json"), cli.ExitDone, `"awake_seconds": 5400`, `"gross_usd": "0.01062`,
+	w.want(w.run("cost", "--output", "json"), exit.Done, `"awake_seconds": 5400`, `"gross_usd": "0.01062`,
 		`"shadow_gross_usd": "0.01062`, `"accounts": [`, `"unit": "vCPU-minutes"`)
-	w.want(w.run("cost", "--group-by", "day"), cli.ExitDone, "DAY (UTC)", "2026-08-15")
-	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), cli.ExitDone, "sandbox.accepted", "sandbox.ready",
+	w.want(w.run("cost", "--group-by", "day"), exit.Done, "DAY (UTC)", "2026-08-15")
+	w.want(w.run("events", "--lease", "did:plc:ann::catan-7"), exit.Done, "sandbox.accepted", "sandbox.ready",
 		"ann@catan-7#1")
 	if r := w.run("events", "--after", "2"); strings.Contains(r.out, "sandbox.accepted") ||
 		!strings.Contains(r.out, "sandbox.ready") {
 		t.Errorf("after the second event come\n%s", r.out)
 	}
-	w.want(w.run("events", "--after", "99"), cli.ExitUsage, "event ids up to 4")
-	w.want(w.run("lease", "list"), cli.ExitDone, "LEASE",
+	w.want(w.run("events", "--after", "99"), exit.Usage, "event ids up to 4")
+	w.want(w.run("lease", "list"), exit.Done, "LEASE",
 		"active", "1h30m ago", "in 22h30m")
-	w.want(w.run("lease", "list", "-o", "wide"), cli.ExitDone,
+	w.want(w.run("lease", "list", "-o", "wide"), exit.Done,
 		w.Now().Add(-90*time.Minute).Local().Format(time.RFC3339), "suite")
 
 	l, err := w.Service.GetLease(t.Context(), "did:plc:ann::catan-7")
@@ -300,7 +301,7 @@ func TestReportsAreReadable(t *testing.T) {
 	}
 	w.Remove(l.SandboxID)
 	w.Advance(time.Second)
-	w.want(w.run("drift", "-o", "wide"), cli.ExitDone, "vanished", l.SandboxID)
+	w.want(w.run("drift", "-o", "wide"), exit.Done, "vanished", l.SandboxID)
 	var page struct{ Findings []sandbox.DriftFinding }
 	if r := w.run("drift", "-o", "json"); json.Unmarshal([]byte(r.out), &page) != nil || len(page.Findings) != 1 {
 		t.Errorf("as JSON the findings are %s", r.out)
@@ -325,17 +326,17 @@ func TestSweepShowsWhatItFound(t *testing.T) {
 		Handle: driver.Handle{LedgerID: info.ID, EnvironmentID: "catan-7", SandboxID: "stray", Instance: w.Instance},
 	})
 	w.Pass(3 * time.Minute)
-	w.want(w.run("sweep", "--dry-run"), cli.ExitDone, "orphan", "stray", "would keep", "next sweep")
-	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "keep", "next sweep")
+	w.want(w.run("sweep", "--dry-run"), exit.Done, "orphan", "stray", "would keep", "next sweep")
+	w.want(w.run("sweep"), exit.Done, "orphan", "stray", "keep", "next sweep")
 	w.Pass(3 * time.Minute)
-	w.want(w.run("sweep"), cli.ExitDone, "orphan", "stray", "destroy")
+	w.want(w.run("sweep"), exit.Done, "orphan", "stray", "destroy")
 	var report sandbox.SweepReport
 	if r := w.run("sweep", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil || report.LedgerID != info.ID ||
 		len(report.Instances) != 1 {
 		t.Errorf("as JSON the report is %s", r.out)
 	}
 	w.BackendAway(true)
-	w.want(w.run("sweep"), cli.ExitRetry, "the engine is away")
+	w.want(w.run("sweep"), exit.Retry, "the engine is away")
 }
 
 func TestAuditEndsWithAnErrorOnAFinding(t *testing.T) {
@@ -346,17 +347,17 @@ func TestAuditEndsWithAnErrorOnAFinding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want(w.run("audit"), cli.ExitDone, "PASS", "1 rule passes", l.SandboxID)
-	w.want(w.run("audit", "--all", "--environment", "catan-7"), cli.ExitDone, "PASS", "F.1", l.ID)
+	w.want(w.run("audit"), exit.Done, "PASS", "1 rule passes", l.SandboxID)
+	w.want(w.run("audit", "--all", "--environment", "catan-7"), exit.Done, "PASS", "F.1", l.ID)
 	w.Weaken(l.SandboxID, "it is privileged")
-	w.want(w.run("audit"), cli.ExitFailed, "FINDING", "F.1", l.SandboxID, "it is privileged", "1 finding: ")
+	w.want(w.run("audit"), exit.Failed, "FINDING", "F.1", l.SandboxID, "it is privileged", "1 finding: ")
 	r := w.run("audit", "-o", "json")
 	var report sandbox.AuditReport
-	if err := json.Unmarshal([]byte(r.out), &report); err != nil || report.Findings() != 1 || r.code != cli.ExitFailed {
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil || report.Findings() != 1 || r.code != exit.Failed {
 		t.Errorf("as JSON the report is %s, with exit code %d", r.out, r.code)
 	}
 	w.BackendAway(true)
-	w.want(w.run("audit"), cli.ExitRetry, "the engine is away")
+	w.want(w.run("audit"), exit.Retry, "the engine is away")
 }
 
 func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
@@ -380,12 +381,12 @@ func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
 	}
 	plant("catan-7")
 	plant("rpg-1")
-	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--dry-run"), cli.ExitDone, "did:plc:bob::catan-7", "would be",
+	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--dry-run"), exit.Done, "did:plc:bob::catan-7", "would be",
 		"did:plc:bob::rpg-1", "create it first")
-	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), cli.ExitDone,
+	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), exit.Done,
 		"did:plc:bob::catan-7", "yes")
-	w.want(w.run("lease", "list"), cli.ExitDone, "did:plc:bob::catan-7")
-	w.want(w.run("adopt", "--ledger", "x"), cli.ExitUsage, "ledger_id")
+	w.want(w.run("lease", "list"), exit.Done, "did:plc:bob::catan-7")
+	w.want(w.run("adopt", "--ledger", "x"), exit.Usage, "ledger_id")
 	var report sandbox.AdoptReport
 	if r := w.run("adopt", "--ledger", "lostlostlostlost", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil ||
 		len(report.Sandboxes) != 1 {
@@ -398,7 +399,7 @@ func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	w := newWorld(t)
 	w.game(time.Second)
 	w.want(w.run("send", "--type", "game.finished", "--environment", "catan-7",
-		"--timestamp", w.Now().Format(time.RFC3339), "--reason", "x\x1b[2J\ty\nz"), cli.ExitDone)
+		"--timestamp", w.Now().Format(time.RFC3339), "--reason", "x\x1b[2J\ty\nz"), exit.Done)
 	for _, command := range [][]string{{"lease", "list"}, {"events"}} {
 		if r := w.run(command...); strings.Contains(r.out, "\x1b") || strings.Contains(r.out, "\nz") {
 			t.Errorf("%s prints %q", command, r.out)
@@ -443,7 +444,7 @@ func TestEventsAreFollowed(t *testing.T) {
 		t.Errorf("the line is %s", line)
 	}
 	stop()
-	if got := <-code; got != cli.ExitDone {
+	if got := <-code; got != exit.Done {
 		t.Errorf("stopped, it exits with %d", got)
 	}
 }
@@ -456,5 +457,5 @@ func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
 	}
 	t.Setenv("SANDBOX_RECONCILER_URL", w.url)
 	t.Setenv("SANDBOX_RECONCILER_TOKEN", token)
-	w.want(run(t.Context(), "", "env", "list"), cli.ExitDone, "ENVIRONMENT")
+	w.want(run(t.Context(), "", "env", "list"), exit.Done, "ENVIRONMENT")
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
 func TestShellsCompleteIDs(t *testing.T) {
@@ -39,7 +39,7 @@ func TestShellsCompleteIDs(t *testing.T) {
 				got = append(got, l)
 			}
 		}
-		if r.code != cli.ExitDone || strings.Join(got, " ") != want {
+		if r.code != exit.Done || strings.Join(got, " ") != want {
 			t.Errorf("%q offers %q, want %q\n%s", line, got, want, r.err)
 		}
 	}
@@ -54,13 +54,13 @@ func TestCompletionSaysNothingWhenTheReconcilerIsAway(t *testing.T) {
 	w := newWorld(t)
 	began := time.Now()
 	r := run(t.Context(), "", "__complete", "lease", "get", "--url", "http://127.0.0.1:1", "--token-file", w.tokenFile, "")
-	if r.code != cli.ExitDone || !strings.HasPrefix(r.out, ":") {
+	if r.code != exit.Done || !strings.HasPrefix(r.out, ":") {
 		t.Errorf("it ends with %d and prints %q", r.code, r.out)
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it takes %s", took)
 	}
-	if r := run(t.Context(), "", "__complete", "lease", "get", ""); r.code != cli.ExitDone || !strings.HasPrefix(r.out, ":") {
+	if r := run(t.Context(), "", "__complete", "lease", "get", ""); r.code != exit.Done || !strings.HasPrefix(r.out, ":") {
 		t.Errorf("without a URL it ends with %d and prints %q", r.code, r.out)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
 // user is a user with a home, who may log in.
@@ -59,14 +60,14 @@ func TestLoginSavesATokenThatTheReconcilerKnows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want(u.run("\n", "login", w.url), cli.ExitUsage, "it is empty")
-	w.want(u.run("sbl_unknown\n", "login", w.url), cli.ExitFailed, "nothing was saved", "unknown token")
-	w.want(u.run(token, "login", "http://192.0.2.1"), cli.ExitUsage, "plain text", "--insecure")
+	w.want(u.run("\n", "login", w.url), exit.Usage, "it is empty")
+	w.want(u.run("sbl_unknown\n", "login", w.url), exit.Failed, "nothing was saved", "unknown token")
+	w.want(u.run(token, "login", "http://192.0.2.1"), exit.Usage, "plain text", "--insecure")
 	if _, err := os.Stat(u.file()); !os.IsNotExist(err) {
 		t.Errorf("a failed login left a file: %v", err)
 	}
 	r := u.run(token+"\n", "login", w.url)
-	w.want(r, cli.ExitDone, "Logged in to "+w.url)
+	w.want(r, exit.Done, "Logged in to "+w.url)
 	if strings.Contains(r.out+r.err, token) {
 		t.Error("login prints the token")
 	}
@@ -75,27 +76,27 @@ func TestLoginSavesATokenThatTheReconcilerKnows(t *testing.T) {
 			t.Errorf("%s has mode %v, %v; want %v", path, info.Mode(), err, mode)
 		}
 	}
-	w.want(u.run("", "env", "list"), cli.ExitDone, "ENVIRONMENT")
+	w.want(u.run("", "env", "list"), exit.Done, "ENVIRONMENT")
 
 	if err := os.Chmod(u.file(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.want(u.run("", "env", "list"), cli.ExitUsage, "chmod 600")
+	w.want(u.run("", "env", "list"), exit.Usage, "chmod 600")
 	if err := os.WriteFile(u.file(), []byte(`{"contexts": [], "currant": "x"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(u.file(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.want(u.run("", "env", "list"), cli.ExitUsage, `unknown field "currant"`)
+	w.want(u.run("", "env", "list"), exit.Usage, `unknown field "currant"`)
 }
 
 func TestATokenThatMayNotReadIsValid(t *testing.T) {
 	t.Parallel()
 	w, u := newWorld(t), newUser(t)
 	made := w.run("token", "create", "games", "--scope", "conditions")
-	w.want(made, cli.ExitDone)
-	w.want(u.run(made.out, "login", w.url), cli.ExitDone)
+	w.want(made, exit.Done)
+	w.want(u.run(made.out, "login", w.url), exit.Done)
 }
 
 func TestWhatGoesBeforeAContext(t *testing.T) {
@@ -103,8 +104,8 @@ func TestWhatGoesBeforeAContext(t *testing.T) {
 	w, u := &world{T: t}, newUser(t)
 	one, oneAsked := asked(t, false)
 	two, twoAsked := asked(t, false)
-	w.want(u.run("token-1", "login", one.URL, "--name", "one"), cli.ExitDone)
-	w.want(u.run("token-2", "login", two.URL, "--name", "two"), cli.ExitDone)
+	w.want(u.run("token-1", "login", one.URL, "--name", "one"), exit.Done)
+	w.want(u.run("token-2", "login", two.URL, "--name", "two"), exit.Done)
 	file := filepath.Join(u.home, "token")
 	if err := os.WriteFile(file, []byte("token-f"), 0o600); err != nil {
 		t.Fatal(err)
@@ -117,18 +118,18 @@ func TestWhatGoesBeforeAContext(t *testing.T) {
 		one, two string // the tokens that the reconcilers get
 		code     int
 	}{
-		{"the current context", "", "", nil, "", "token-2", cli.ExitDone},
-		{"--context", "", "", []string{"--context", "one"}, "token-1", "", cli.ExitDone},
-		{"an unknown context", "", "", []string{"--context", "three"}, "", "", cli.ExitUsage},
-		{"variables", one.URL, "token-e", nil, "token-e", "", cli.ExitDone},
-		{"a variable for the token", "", "token-e", nil, "", "token-e", cli.ExitDone},
-		{"--context before variables", one.URL, "token-e", []string{"--context", "two"}, "", "token-2", cli.ExitDone},
-		{"--token-file", "", "token-e", []string{"--token-file", file}, "", "token-f", cli.ExitDone},
-		{"--url before the variable", two.URL, "token-e", []string{"--url", one.URL}, "token-e", "", cli.ExitDone},
-		{"a context's token is not for another URL", "", "", []string{"--url", one.URL}, "", "", cli.ExitUsage},
-		{"nor for that of a variable", one.URL, "", nil, "", "", cli.ExitUsage},
+		{"the current context", "", "", nil, "", "token-2", exit.Done},
+		{"--context", "", "", []string{"--context", "one"}, "token-1", "", exit.Done},
+		{"an unknown context", "", "", []string{"--context", "three"}, "", "", exit.Usage},
+		{"variables", one.URL, "token-e", nil, "token-e", "", exit.Done},
+		{"a variable for the token", "", "token-e", nil, "", "token-e", exit.Done},
+		{"--context before variables", one.URL, "token-e", []string{"--context", "two"}, "", "token-2", exit.Done},
+		{"--token-file", "", "token-e", []string{"--token-file", file}, "", "token-f", exit.Done},
+		{"--url before the variable", two.URL, "token-e", []string{"--url", one.URL}, "token-e", "", exit.Done},
+		{"a context's token is not for another URL", "", "", []string{"--url", one.URL}, "", "", exit.Usage},
+		{"nor for that of a variable", one.URL, "", nil, "", "", exit.Usage},
 		{"a context's token with its own URL", "", "",
-			[]string{"--context", "one", "--url", one.URL}, "token-1", "", cli.ExitDone},
+			[]string{"--context", "one", "--url", one.URL}, "token-1", "", exit.Done},
 	} {
 		*oneAsked, *twoAsked = "", ""
 		u.env["SANDBOX_RECONCILER_URL"], u.env["SANDBOX_RECONCILER_TOKEN"] = c.url, c.token
@@ -138,14 +139,14 @@ func TestWhatGoesBeforeAContext(t *testing.T) {
 				c.name, r.code, *oneAsked, *twoAsked, c.code, c.one, c.two, r.err)
 		}
 	}
-	w.want(u.run("", "context", "list", "-o", "json"), cli.ExitDone, `"name": "one"`)
+	w.want(u.run("", "context", "list", "-o", "json"), exit.Done, `"name": "one"`)
 	if r := u.run("", "context", "list", "-o", "json"); strings.Contains(r.out, "token-") {
 		t.Errorf("the list of contexts shows tokens: %s", r.out)
 	}
-	w.want(u.run("", "logout"), cli.ExitDone, "two")
-	w.want(u.run("", "logout"), cli.ExitUsage, "no current context")
-	w.want(u.run("", "context", "use", "two"), cli.ExitUsage, `no context "two"`)
-	w.want(u.run("", "context", "use", "one"), cli.ExitDone)
+	w.want(u.run("", "logout"), exit.Done, "two")
+	w.want(u.run("", "logout"), exit.Usage, "no current context")
+	w.want(u.run("", "context", "use", "two"), exit.Usage, `no context "two"`)
+	w.want(u.run("", "context", "use", "one"), exit.Done)
 	text, err := os.ReadFile(u.file())
 	var saved struct{ Current string }
 	if err != nil || json.Unmarshal(text, &saved) != nil || saved.Current != "one" || strings.Contains(string(text), "token-2") {
@@ -169,21 +170,21 @@ func TestMistakesOfTLSAreNotTriedAgain(t *testing.T) {
 		return u.run("", append([]string{"env", "list", "--url", url}, args...)...)
 	}
 	began := time.Now()
-	w.want(list(secure.URL), cli.ExitFailed, "not trusted here", "--ca-file")
-	w.want(list(strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), "--ca-file", ca), cli.ExitFailed,
+	w.want(list(secure.URL), exit.Failed, "not trusted here", "--ca-file")
+	w.want(list(strings.Replace(secure.URL, "127.0.0.1", "localhost", 1), "--ca-file", ca), exit.Failed,
 		"for other names")
-	w.want(list(strings.Replace(secure.URL, "https:", "http:", 1)), cli.ExitFailed, "use https://")
-	w.want(list(strings.Replace(plain.URL, "http:", "https:", 1)), cli.ExitFailed, "use http://")
+	w.want(list(strings.Replace(secure.URL, "https:", "http:", 1)), exit.Failed, "use https://")
+	w.want(list(strings.Replace(plain.URL, "http:", "https:", 1)), exit.Failed, "use http://")
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("they take %s: are they retried?", took)
 	}
-	w.want(list(secure.URL, "--ca-file", ca), cli.ExitDone)
-	w.want(list(secure.URL, "--ca-file", filepath.Join(u.home, "none")), cli.ExitUsage, "no such file")
-	w.want(list(secure.URL, "--ca-file", u.home), cli.ExitUsage, "reading the authority")
+	w.want(list(secure.URL, "--ca-file", ca), exit.Done)
+	w.want(list(secure.URL, "--ca-file", filepath.Join(u.home, "none")), exit.Usage, "no such file")
+	w.want(list(secure.URL, "--ca-file", u.home), exit.Usage, "reading the authority")
 
-	w.want(u.run("token-s", "login", secure.URL, "--ca-file", ca), cli.ExitDone)
+	w.want(u.run("token-s", "login", secure.URL, "--ca-file", ca), exit.Done)
 	delete(u.env, "SANDBOX_RECONCILER_TOKEN")
-	w.want(u.run("", "env", "list"), cli.ExitDone)
+	w.want(u.run("", "env", "list"), exit.Done)
 	if *token != "token-s" {
 		t.Errorf("the context's token is %q", *token)
 	}

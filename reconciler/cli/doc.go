@@ -1,5 +1,16 @@
-// Package cli is the command line. It holds the commands that ask a running reconciler, and takes the others, such as
-// serve, from its caller.
+// Package cli is the command line: the root of its commands, its help, and the old forms of commands. It takes the
+// commands that need no running reconciler, such as serve, from its caller.
+//
+// # The packages
+//
+//	leasing, inside,   commands that ask a reconciler, by subject
+//	operate, login
+//	daemon             commands that are a reconciler, or work on its ledger
+//	console            what commands are made of: client, arguments, shared flags, printing
+//	contexts           the saved reconcilers of a user
+//	table, format      columns of text; times, costs and ids as text
+//	terminal           what an output can show; progress
+//	exit               exit codes
 //
 // # The name
 //

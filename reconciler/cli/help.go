@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
@@ -19,17 +20,17 @@ const helpWidth = 100
 
 // setHelp makes the help of all commands. It is ours because cobra's breaks no lines, repeats the shared flags on
 // every page, and cannot show groups of commands in a few lines.
-func (a *app) setHelp(root *cobra.Command) {
+func setHelp(c *console.Console, root *cobra.Command) {
 	named := func(pattern *regexp.Regexp, text string) string {
-		return pattern.ReplaceAllString(text, "${1}"+a.name+" ")
+		return pattern.ReplaceAllString(text, "${1}"+c.Name+" ")
 	}
 	inExample, inText := regexp.MustCompile(`((?m:^ *)|\| )sandbox `), regexp.MustCompile(`(["(])sandbox `)
-	each(root, func(cmd *cobra.Command) {
+	console.Each(root, func(cmd *cobra.Command) {
 		cmd.Example = named(inExample, cmd.Example)
 		cmd.Long = named(inText, cmd.Long)
 	})
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		text := a.help(cmd)
+		text := help(cmd, c.Columns(cmd.OutOrStdout()))
 		if !cmd.HasParent() {
 			text = firstScreen(cmd)
 		}
@@ -37,11 +38,11 @@ func (a *app) setHelp(root *cobra.Command) {
 	})
 }
 
-// help returns the help of a command.
-func (a *app) help(cmd *cobra.Command) string {
+// help returns the help of a command for an output of so many columns, 0 for no limit.
+func help(cmd *cobra.Command, columns int) string {
 	width := helpWidth
-	if w := a.width(cmd.OutOrStdout()); w > 0 {
-		width = min(w, helpWidth)
+	if columns > 0 {
+		width = min(columns, helpWidth)
 	}
 	var b strings.Builder
 	for _, paragraph := range strings.Split(textOf(cmd), "\n\n") {

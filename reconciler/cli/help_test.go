@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
 // TestHelpFits: the first screen fits a terminal of 24 lines and 80 columns, all other help one of 100 columns.
@@ -49,22 +50,22 @@ func TestHelpHasTheNameThatTheProgramWasCalledBy(t *testing.T) {
 	as := func(args ...string) result {
 		return runWith(t.Context(), cli.Config{Name: "sbl", Getenv: noHome}, "", args...)
 	}
-	w.want(as(), cli.ExitDone, "Usage: sbl <command>")
+	w.want(as(), exit.Done, "Usage: sbl <command>")
 	for _, args := range [][]string{
 		{"lease", "create", "--help"}, {"file", "download", "--help"}, {"run", "--help"}, {"restore", "--help"},
 		{"serve", "--help"}, {"plan-summary", "--help"}, {"token", "--help"}, {"workspace", "bundle", "--help"},
 	} {
 		r := as(args...)
-		w.want(r, cli.ExitDone, "sbl "+args[0])
+		w.want(r, exit.Done, "sbl "+args[0])
 		for _, wrong := range []string{"sandbox " + args[0] + " ", `"sandbox `, "reconciler " + args[0], "terraform-provider-sandbox "} {
 			if strings.Contains(r.out, wrong) {
 				t.Errorf("the help of %v has %q:\n%s", args, wrong, r.out)
 			}
 		}
 	}
-	w.want(as("lease", "list"), cli.ExitUsage, "run sbl login")
-	w.want(as("leases", "nothing"), cli.ExitUsage, "leases is the old form: use sbl lease list")
-	w.want(as("envv"), cli.ExitUsage, "did you mean env?")
-	w.want(as("token", "crate"), cli.ExitUsage, "did you mean create?")
-	w.want(as("context", "lsit"), cli.ExitUsage, "did you mean list?")
+	w.want(as("lease", "list"), exit.Usage, "run sbl login")
+	w.want(as("leases", "nothing"), exit.Usage, "leases is the old form: use sbl lease list")
+	w.want(as("envv"), exit.Usage, "did you mean env?")
+	w.want(as("token", "crate"), exit.Usage, "did you mean create?")
+	w.want(as("context", "lsit"), exit.Usage, "did you mean list?")
 }

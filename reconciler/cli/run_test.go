@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
 func TestRunIsTheCommandInASandboxOfItsOwn(t *testing.T) {
@@ -28,18 +28,18 @@ func TestRunIsTheCommandInASandboxOfItsOwn(t *testing.T) {
 	if r := once("", "--", "exit", "42"); r != (result{42, "", ""}) {
 		t.Errorf("exit 42 gave %+v", r)
 	}
-	w.want(once("", "--report", "--", "echo"), cli.ExitDone, "did:run:", "exit code 0", "$0", "destroyed")
+	w.want(once("", "--report", "--", "echo"), exit.Done, "did:run:", "exit code 0", "$0", "destroyed")
 	to := filepath.Join(t.TempDir(), "out.tar")
-	w.want(once("", "--collect", "config.json", "--collect", "none", "--to", to, "--report", "--", "echo"), cli.ExitDone,
+	w.want(once("", "--collect", "config.json", "--collect", "none", "--to", to, "--report", "--", "echo"), exit.Done,
 		"missing: /workspace/none")
 	if b, err := os.ReadFile(to); err != nil || !bytes.Contains(b, []byte("workspace/config.json")) {
 		t.Errorf("it collected %d bytes: %v", len(b), err)
 	}
-	w.want(once("", "--collect", "x", "--", "echo"), cli.ExitNotRun, "--to")
-	w.want(once("", "--agent", "did:plc:ann", "--", "echo"), cli.ExitNotRun, "did:plc:ann")
-	w.want(once("", "--margin", "1s", "--", "echo"), cli.ExitNotRun, "margin")
-	w.want(once("", "--files", "/no/such/file", "--", "echo"), cli.ExitNotRun, "--files")
-	w.want(once(""), cli.ExitNotRun, "a command")
+	w.want(once("", "--collect", "x", "--", "echo"), exit.NotRun, "--to")
+	w.want(once("", "--agent", "did:plc:ann", "--", "echo"), exit.NotRun, "did:plc:ann")
+	w.want(once("", "--margin", "1s", "--", "echo"), exit.NotRun, "margin")
+	w.want(once("", "--files", "/no/such/file", "--", "echo"), exit.NotRun, "--files")
+	w.want(once(""), exit.NotRun, "a command")
 	if w.Running() != runs {
 		t.Errorf("%d sandboxes are there, %d were", w.Running(), runs)
 	}

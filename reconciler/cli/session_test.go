@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
 func TestSessionsAreWorkedWith(t *testing.T) {
@@ -16,7 +16,7 @@ func TestSessionsAreWorkedWith(t *testing.T) {
 			append([]string{"session", args[0], "--url", w.url, "--token-file", w.tokenFile}, args[1:]...)...)
 	}
 	const lease = "did:plc:ann::catan-7"
-	w.want(sessions("", "create", lease, "--id", "turn-1", "--env", "TURN=1", "--cwd", "maps"), cli.ExitDone, "turn-1",
+	w.want(sessions("", "create", lease, "--id", "turn-1", "--env", "TURN=1", "--cwd", "maps"), exit.Done, "turn-1",
 		"open", "/workspace/maps", "TURN")
 	if r := sessions("", "exec", lease, "turn-1", "--shell", "cd deeper && export MORE=2 && pwd",
 		"--source", "user"); r != (result{0, "/workspace/maps/deeper\n", ""}) {
@@ -28,16 +28,16 @@ func TestSessionsAreWorkedWith(t *testing.T) {
 	if r := sessions("", "exec", lease, "turn-1", "--", "exit", "42"); r.code != 42 {
 		t.Errorf("exit 42 gave %+v", r)
 	}
-	w.want(sessions("", "list", lease), cli.ExitDone, "turn-1", "/workspace/maps/deeper", "MORE TURN")
-	w.want(sessions("", "close", lease, "turn-1"), cli.ExitDone, "closed")
+	w.want(sessions("", "list", lease), exit.Done, "turn-1", "/workspace/maps/deeper", "MORE TURN")
+	w.want(sessions("", "close", lease, "turn-1"), exit.Done, "closed")
 	for _, follow := range [][]string{nil, {"--follow"}} { // a closed session ends it
-		w.want(sessions("", append([]string{"events", lease, "turn-1", "--after", "1"}, follow...)...), cli.ExitDone,
+		w.want(sessions("", append([]string{"events", lease, "turn-1", "--after", "1"}, follow...)...), exit.Done,
 			"output  user    /workspace/maps/deeper", "input   agent   cat", "input   agent   typed",
 			"system  system  exit code 42")
 	}
-	w.want(sessions("", "events", lease, "turn-1", "-o", "json"), cli.ExitDone, `"sequence":1,`,
+	w.want(sessions("", "events", lease, "turn-1", "-o", "json"), exit.Done, `"sequence":1,`,
 		`"type":"input","source":"user"`)
-	w.want(sessions("", "exec", lease, "turn-1", "--", "echo"), cli.ExitNotRun, "closed")
-	w.want(sessions("", "exec", lease), cli.ExitNotRun, "a session")
-	w.want(sessions("", "create", lease, "--env", "TURN"), cli.ExitUsage, "NAME=value")
+	w.want(sessions("", "exec", lease, "turn-1", "--", "echo"), exit.NotRun, "closed")
+	w.want(sessions("", "exec", lease), exit.NotRun, "a session")
+	w.want(sessions("", "create", lease, "--env", "TURN"), exit.Usage, "NAME=value")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
 func TestWatchPrintsWhatChanges(t *testing.T) {
@@ -25,12 +26,12 @@ func TestWatchPrintsWhatChanges(t *testing.T) {
 	if text := <-out.lines; !strings.Contains(text, "active") || strings.Contains(text, "\x1b") {
 		t.Errorf("first it prints %q", text)
 	}
-	w.want(w.run("lease", "release", "did:plc:ann::catan-7"), cli.ExitDone)
+	w.want(w.run("lease", "release", "did:plc:ann::catan-7"), exit.Done)
 	if text := <-out.lines; !strings.Contains(text, "destroyed") {
 		t.Errorf("then it prints %q", text)
 	}
 	stop()
-	if got := <-code; got != cli.ExitDone {
+	if got := <-code; got != exit.Done {
 		t.Errorf("stopped, it exits with %d", got)
 	}
 }

@@ -56,7 +56,7 @@ func handlerOf(t *testing.T, env servicetest.Env) (handler http.Handler, token s
 	}
 	handler, err = api.New(api.Config{
 		Service: env.Service,
-		Tokens:  []api.Token{known},
+		Tokens:  []access.Token{known},
 		Now:     env.Now,
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

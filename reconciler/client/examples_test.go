@@ -68,7 +68,7 @@ func endsAGame(t *testing.T, command []string) {
 		t.Fatal(err)
 	}
 	handler, err := api.New(api.Config{
-		Service: env.Service, Tokens: []api.Token{token}, Secrets: webhook.Secrets{secret}, Now: time.Now,
+		Service: env.Service, Tokens: []access.Token{token}, Secrets: webhook.Secrets{secret}, Now: time.Now,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

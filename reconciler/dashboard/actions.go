@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -90,15 +92,15 @@ func (a action) ask(p *page) error {
 		Label:       a.Label,
 		Subject:     fmt.Sprintf("The lease of %s in %s, generation %d.", l.AgentDID, l.EnvironmentID, l.Generation),
 		Consequence: a.Consequence, Danger: a.Danger,
-		Post: leasePath(l.ID, a.Name), Back: leasePath(l.ID),
-		Fields: []pair{{"generation", itoa(l.Generation)}},
+		Post: link.Lease(l.ID, a.Name), Back: link.Lease(l.ID),
+		Fields: []format.Pair{{Name: "generation", Value: itoa(l.Generation)}},
 	})
 }
 
 func (a action) refusal(l sandbox.Lease) error {
 	return sandbox.Errorf(sandbox.Conflict,
 		"lease %s generation %d is %s and its sandbox is %s, so the action is not possible now",
-		l.ID, l.Generation, l.Status, words(string(l.SandboxState)))
+		l.ID, l.Generation, l.Status, format.Words(string(l.SandboxState)))
 }
 
 // carryOut runs the action on the generation in the form. It does not affect later generations.
@@ -114,7 +116,5 @@ func (a action) carryOut(p *page) error {
 	if err := a.do(ctx, p.service, sandbox.LeaseRef{ID: id, Generation: generation}); err != nil {
 		return err
 	}
-	return p.done(leasePath(id))
+	return p.done(link.Lease(id))
 }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,6 +1,9 @@
 package dashboard
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // listedAgents is how many agents a page lists.
 const listedAgents = 50
@@ -22,7 +25,7 @@ func agents(p *page) error {
 	s := p.scope
 	v := agentsPage{scope: s, Lease: p.query("lease"), State: p.orDefault("state", "all")}
 	here := func(state, after string) string {
-		return address(Root+"agents", "environment", s.Environment, "lease", v.Lease, "state", state, "after", after)
+		return link.To(link.Root+"agents", "environment", s.Environment, "lease", v.Lease, "state", state, "after", after)
 	}
 	v.Tabs = append(v.Tabs, tab{"all", here("all", ""), v.State == "all"})
 	for _, state := range sandbox.AgentStates {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -49,8 +51,10 @@ func askAllow(p *page) error {
 		Consequence: "All sandboxes of the environment may connect to this host, also those that run now.",
 		Note: "If Terraform manages the environment, add the host to its configuration too: otherwise the next apply " +
 			"removes it again.",
-		Post: environmentPath(a.environment.ID, "allow"), Back: address(Root+"egress", "environment", a.environment.ID),
-		Fields: []pair{{"host", a.rule.Host}, {"port", strconv.Itoa(a.rule.Ports[0])}},
+		Post: link.Environment(a.environment.ID, "allow"), Back: link.To(link.Root+"egress", "environment", a.environment.ID),
+		Fields: []format.Pair{
+			{Name: "host", Value: a.rule.Host}, {Name: "port", Value: strconv.Itoa(a.rule.Ports[0])},
+		},
 	})
 }
 
@@ -75,7 +79,7 @@ func allow(p *page) error {
 		_, err = p.service.PutEnvironment(ctx, put)
 		switch {
 		case err == nil:
-			return p.done(environmentPath(e.ID))
+			return p.done(link.Environment(e.ID))
 		case sandbox.ReasonOf(err) != sandbox.ReasonOtherSettings || ctx.Err() != nil:
 			return err
 		}

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -32,11 +33,11 @@ var auditTypes = []struct{ name, types string }{
 // auditTabs are the tabs of both pages.
 func (p *page) auditTabs(chosen string) (tabs []tab) {
 	for _, t := range auditTypes {
-		tabs = append(tabs, tab{t.name, address(Root+"audit", "environment", p.query("environment"), "type", t.name),
+		tabs = append(tabs, tab{t.name, link.To(link.Root+"audit", "environment", p.query("environment"), "type", t.name),
 			t.name == chosen})
 	}
 	if p.may("audit") {
-		tabs = append(tabs, tab{confinementTab, address(Root+"audit/confinement", "environment", p.query("environment")),
+		tabs = append(tabs, tab{confinementTab, link.To(link.Root+"audit/confinement", "environment", p.query("environment")),
 			chosen == confinementTab})
 	}
 	return tabs
@@ -53,7 +54,7 @@ func audit(p *page) error {
 	}
 	v.Tabs = p.auditTabs(v.Type)
 	here := func(before string) string {
-		return address(Root+"audit", "environment", s.Environment, "type", v.Type, "before", before)
+		return link.To(link.Root+"audit", "environment", s.Environment, "type", v.Type, "before", before)
 	}
 	before, err := p.number("before")
 	if err != nil {
@@ -118,7 +119,7 @@ func confinement(p *page) error {
 	s := p.scope
 	v := confinementPage{
 		scope: s, Tabs: p.auditTabs(confinementTab),
-		Run: address(Root+"audit/confinement", "environment", s.Environment, "run", "1"),
+		Run: link.To(link.Root+"audit/confinement", "environment", s.Environment, "run", "1"),
 	}
 	if s.Any && p.query("run") != "" {
 		report, err := p.service.Audit(p.ctx, sandbox.AuditRequest{EnvironmentID: s.Environment})

@@ -4,6 +4,8 @@ import (
 	"io"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -42,7 +44,7 @@ func commands(p *page) error {
 			[]sandbox.Field{{Name: "state", Problem: "must be all, running, finished, failed or cancelled"}})
 	}
 	here := func(state, before string) string {
-		return address(leasePath(h.ID, "commands"), "state", state, "before", before)
+		return link.To(link.Lease(h.ID, "commands"), "state", state, "before", before)
 	}
 	for _, state := range commandStates {
 		v.States = append(v.States, tab{state, here(state, ""), state == v.State})
@@ -102,7 +104,7 @@ func command(p *page) error {
 	if err != nil {
 		return err
 	}
-	return p.show("exec", commandLine(e.Command), "leases", live, v)
+	return p.show("exec", format.CommandLine(e.Command), "leases", live, v)
 }
 
 // read returns the start of a stream.

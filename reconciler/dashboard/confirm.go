@@ -3,6 +3,8 @@ package dashboard
 import (
 	"cmp"
 	"net/http"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
 )
 
 // confirmation asks the user to confirm a change.
@@ -13,8 +15,8 @@ type confirmation struct {
 	// Consequence describes the effect. Note is what else to know, "" for nothing.
 	Consequence, Note string
 	Danger            bool
-	Post, Back        string // URLs
-	Fields            []pair // of the form
+	Post, Back        string        // URLs
+	Fields            []format.Pair // of the form
 }
 
 // confirm shows a confirmation.

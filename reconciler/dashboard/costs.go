@@ -3,8 +3,12 @@ package dashboard
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/chart"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/list"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -12,8 +16,16 @@ const (
 	// agentsPerPage is how many agents a page lists.
 	agentsPerPage = 20
 	monthLayout   = "2006-01"
-	dayLayout     = "2006-01-02"
 )
+
+// What the bars of the days can be made of.
+const (
+	stackEnvironments = "by environment"
+	stackKinds        = "sandboxes and models"
+)
+
+// stackedEnvironments is how many environments have a colour of their own, by descending costs. Each needs a query.
+const stackedEnvironments = 4
 
 // costsPage shows the costs of one calendar month, UTC.
 type costsPage struct {
@@ -24,14 +36,14 @@ type costsPage struct {
 	Total    sandbox.CostRow
 	// Forecast is the cost of the whole month at the rate since its first usage, nil unless it is the current month.
 	Forecast *forecast
-	Days     *dayChart // nil without usage
-	Stacks   []tab     // what the bars of the days are made of
+	Days     *chart.Days // nil without usage
+	Stacks   []tab       // what the bars of the days are made of
 	ByDay    []costRow
-	Sort     sorting // of Agents
+	Sort     list.Sorting // of Agents
 	// Budget is the budget of the chosen environment in the current month.
 	Budget        *budgetView
-	Spent         *spentChart // against Budget; nil without one
-	Environments  []costRow   // empty if one is chosen
+	Spent         *chart.Spent // against Budget; nil without one
+	Environments  []costRow    // empty if one is chosen
 	Agents        []costRow
 	MoreAgents    int
 	PriceBooks    []sandbox.PriceBook
@@ -53,17 +65,17 @@ type forecast struct {
 type costRow struct {
 	sandbox.CostRow
 	Name  string
-	Share meter // of the total
+	Share chart.Meter // of the total
 	// Budget is the budget of the environment in the current month, nil without one.
 	Budget *budgetView
 }
 
 // agentOrders are the orders of agents.
-var agentOrders = orders[costRow]{
-	"agent": by(func(r costRow) string { return r.Name }),
-	"cost":  by(func(r costRow) sandbox.NanoUSD { return r.Spent() }),
-	"llm":   by(func(r costRow) sandbox.NanoUSD { return r.LLM.Cost }),
-	"awake": by(func(r costRow) float64 { return r.AwakeSeconds }),
+var agentOrders = list.Orders[costRow]{
+	"agent": list.By(func(r costRow) string { return r.Name }),
+	"cost":  list.By(func(r costRow) sandbox.NanoUSD { return r.Spent() }),
+	"llm":   list.By(func(r costRow) sandbox.NanoUSD { return r.LLM.Cost }),
+	"awake": list.By(func(r costRow) float64 { return r.AwakeSeconds }),
 }
 
 // costs shows the costs of a month by day, environment and agent.
@@ -81,15 +93,15 @@ func costs(p *page) error {
 	now := p.now()
 	v.CurrentlyOnly = v.Month.Equal(sandbox.MonthOf(now))
 	here := func(month time.Time, stack, sort string) string {
-		return address(Root+"costs", "environment", s.Environment, "month", month.Format(monthLayout), "stack", stack,
+		return link.To(link.Root+"costs", "environment", s.Environment, "month", month.Format(monthLayout), "stack", stack,
 			"sort", sort)
 	}
 	v.Previous = here(v.Month.AddDate(0, -1, 0), p.query("stack"), p.query("sort"))
 	if v.Month.Before(sandbox.MonthOf(now)) {
 		v.Next = here(v.Month.AddDate(0, 1, 0), p.query("stack"), p.query("sort"))
 	}
-	v.Sort = sorting{p.orDefault("sort", "-cost"),
-		func(by string) string { return here(v.Month, p.query("stack"), by) }}
+	v.Sort = list.NewSorting(p.orDefault("sort", "-cost"),
+		func(by string) string { return here(v.Month, p.query("stack"), by) })
 	stack := p.orDefault("stack", stackEnvironments)
 	if s.Environment != "" {
 		stack = stackKinds
@@ -140,7 +152,7 @@ func (p *page) addCosts(v *costsPage, stack string, now time.Time) error {
 		v.Forecast = forecastOf(days.Rows, v.Total.Spent(), now, v.Budget)
 	}
 	if v.Budget != nil {
-		v.Spent = newSpentChart(v.Month, now, days.Rows, v.Budget.Monthly)
+		v.Spent = chart.NewSpent(v.Month, now, days.Rows, v.Budget.Monthly)
 	}
 	if v.Environment == "" {
 		byEnvironment, err := report(sandbox.CostByEnvironment)
@@ -156,13 +168,13 @@ func (p *page) addCosts(v *costsPage, stack string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	v.Days = newDayChart(v.Month, days.Rows, parts)
+	v.Days = chart.NewDays(v.Month, days.Rows, parts)
 	byAgent, err := report(sandbox.CostByAgent)
 	if err != nil {
 		return err
 	}
 	v.Agents = sharesOf(byAgent.Rows, func(r sandbox.CostRow) string { return r.AgentDID })
-	if err := agentOrders.sort(v.Agents, v.Sort.By); err != nil {
+	if err := agentOrders.Sort(v.Agents, v.Sort.By); err != nil {
 		return err
 	}
 	v.MoreAgents = max(len(v.Agents)-agentsPerPage, 0)
@@ -197,7 +209,7 @@ func sharesOf(rows []sandbox.CostRow, name func(sandbox.CostRow) string) []costR
 		total += r.Spent()
 	}
 	for i := range all {
-		all[i].Share = newShare(float64(all[i].Spent()), float64(total))
+		all[i].Share = chart.NewShare(float64(all[i].Spent()), float64(total))
 	}
 	return all
 }
@@ -209,11 +221,40 @@ func forecastOf(days []sandbox.CostRow, spent sandbox.NanoUSD, now time.Time, bu
 		return nil
 	}
 	first := slices.MinFunc(days, func(a, b sandbox.CostRow) int { return cmp.Compare(a.Day, b.Day) })
-	since, err := time.Parse(dayLayout, first.Day)
+	since, err := time.Parse(time.DateOnly, first.Day)
 	if err != nil { // the service names days so
 		return nil
 	}
 	f := &forecast{Amount: sandbox.ProjectMonth(spent, since, now), Since: since}
 	f.Over = budget != nil && f.Amount > budget.Monthly
 	return f
+}
+
+// stack splits the days of a query: into sandboxes and calls of models, or into the environments that cost most and the
+// others.
+func (p *page) stack(by string, q sandbox.CostQuery, days []sandbox.CostRow, environments []costRow) ([]chart.Part,
+	error) {
+	if by != stackEnvironments {
+		return []chart.Part{
+			chart.NewPart("Sandboxes", "part-1", days, func(r sandbox.CostRow) sandbox.NanoUSD { return r.Gross }),
+			chart.NewPart("Calls of models", "part-2", days, func(r sandbox.CostRow) sandbox.NanoUSD { return r.LLM.Cost }),
+		}, nil
+	}
+	var parts []chart.Part
+	others := chart.NewPart("Others", "part-others", days, sandbox.CostRow.Spent)
+	q.GroupBy = sandbox.CostByDay
+	for i, e := range environments[:min(len(environments), stackedEnvironments)] {
+		q.EnvironmentID = e.EnvironmentID
+		report, err := p.service.Costs(p.ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		one := chart.NewPart(e.EnvironmentID, "part-"+strconv.Itoa(i+1), report.Rows, sandbox.CostRow.Spent)
+		others.Remove(one)
+		parts = append(parts, one)
+	}
+	if len(environments) > stackedEnvironments {
+		parts = append(parts, others)
+	}
+	return parts, nil
 }

@@ -1,29 +1,23 @@
 package dashboard
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"path"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/feed"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/login"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// Root is the root path of the dashboard.
-const Root = "/ui/"
 
 const (
 	// pageTimeout limits the service calls of a page.
@@ -44,7 +38,7 @@ type Config struct {
 	// Provider logs users in besides tokens; nil means none. The Gate's handler must have it as its Users.
 	Provider *oidc.Provider
 	// Events is followed once for all pages. The Gate decides which page may see an event.
-	Events Events
+	Events feed.Events
 	// Now is the clock; nil means time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger // nil means none
@@ -59,8 +53,8 @@ type Config struct {
 // Dashboard serves the pages. The caller must call Run for live updates.
 type Dashboard struct {
 	gate          api.Gate
-	provider      *oidc.Provider
-	feed          *feed
+	logins        login.Logins
+	feed          *feed.Feed
 	now           func() time.Time
 	log           *slog.Logger
 	mux           *http.ServeMux
@@ -79,7 +73,7 @@ var _ http.Handler = (*Dashboard)(nil)
 // New returns a dashboard. It fails if a page or an action lacks an operation of the API or a target.
 func New(c Config) (*Dashboard, error) {
 	d := &Dashboard{
-		gate: c.Gate, provider: c.Provider, now: c.Now, log: c.Logger, mux: http.NewServeMux(),
+		gate: c.Gate, now: c.Now, log: c.Logger, mux: http.NewServeMux(),
 		origins: http.NewCrossOriginProtection(), keepAlive: c.KeepAlive, streamTimeout: c.StreamTimeout,
 	}
 	if d.now == nil {
@@ -97,7 +91,13 @@ func New(c Config) (*Dashboard, error) {
 	if c.MaxStreams == 0 {
 		c.MaxStreams = DefaultMaxStreams
 	}
-	d.feed = newFeed(c.Events, c.MaxStreams, d.log)
+	d.logins = login.Logins{
+		Gate: c.Gate, Provider: c.Provider, Now: d.now, Logger: d.log, Fail: d.fail,
+		Show: func(w http.ResponseWriter, status int, template, title string, data any) error {
+			return d.render(w, status, template, &frame{Title: title, Page: data})
+		},
+	}
+	d.feed = feed.New(c.Events, c.MaxStreams, d.log)
 	var err error
 	if d.assets, err = loadAssets(); err != nil {
 		return nil, err
@@ -114,29 +114,23 @@ func New(c Config) (*Dashboard, error) {
 	return d, nil
 }
 
-// Mount adds the dashboard below Root to a handler, the API reference, and a redirect from / to Root.
+// Mount adds the dashboard below link.Root to a handler, the API reference, and a redirect from / to Root.
 func (d *Dashboard) Mount(h api.Handler) {
-	h.Mount(Root, d)
+	h.Mount(link.Root, d)
 	h.Mount("GET "+referencePath, http.HandlerFunc(d.showReference))
 	h.Mount("GET /{$}", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secureHeaders(w.Header())
-		http.Redirect(w, r, Root, http.StatusSeeOther)
+		http.Redirect(w, r, link.Root, http.StatusSeeOther)
 	}))
 }
 
 // Run sends live updates to pages until ctx ends.
-func (d *Dashboard) Run(ctx context.Context) { d.feed.run(ctx) }
+func (d *Dashboard) Run(ctx context.Context) { d.feed.Run(ctx) }
 
 // route adds every page with its operation of the API, which a token must permit, and its target.
 func (d *Dashboard) route() {
 	d.mux.HandleFunc("GET /ui/static/{file}", d.static)
-	d.mux.HandleFunc("GET /ui/login", d.showLogin)
-	d.mux.HandleFunc("POST /ui/login", d.logIn)
-	d.mux.HandleFunc("POST /ui/logout", d.logOut)
-	if d.provider != nil {
-		d.mux.HandleFunc("GET /ui/login/oidc", d.beginLogin)
-		d.mux.HandleFunc("GET "+oidc.CallbackPath, d.finishLogin)
-	}
+	d.logins.Mount(d.mux)
 
 	d.page("GET /ui/{$}", "list-environments", nothing, environments)
 	d.page("GET /ui/environments/{id}", "get-environment", itsEnvironment, environment)
@@ -204,111 +198,4 @@ func secureHeaders(h http.Header) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=()")
 	h.Set("Cache-Control", "no-store") // pages are personal; static files override this
-}
-
-// asset is a static file.
-type asset struct {
-	body    []byte
-	version string // hash of the content
-}
-
-func loadAssets() (map[string]asset, error) {
-	all := map[string]asset{}
-	return all, fs.WalkDir(files, "static", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		body, err := files.ReadFile(name)
-		sum := sha256.Sum256(body)
-		all[path.Base(name)] = asset{body, hex.EncodeToString(sum[:6])}
-		return err
-	})
-}
-
-// assetURL returns the URL of a static file. The URL changes with the content, so browsers may cache the file.
-func (d *Dashboard) assetURL(name string) string {
-	return Root + "static/" + name + "?v=" + d.assets[name].version
-}
-
-func (d *Dashboard) static(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("file")
-	a, ok := d.assets[name]
-	if !ok {
-		d.fail(w, r, sandbox.Errorf(sandbox.NotFound, "file %s does not exist", r.URL.Path))
-		return
-	}
-	if r.URL.Query().Get("v") == a.version {
-		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	}
-	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.body))
-}
-
-// parse parses the templates: one per page, with the layout.
-func (d *Dashboard) parse() (map[string]*template.Template, error) {
-	layout, err := template.New("layout").Funcs(d.functions()).
-		ParseFS(files, "templates/layout.html", "templates/parts.html")
-	if err != nil {
-		return nil, err
-	}
-	names, err := fs.Glob(files, "templates/*.html")
-	all := map[string]*template.Template{}
-	for _, name := range names {
-		page := strings.TrimSuffix(path.Base(name), ".html")
-		if page == "layout" || page == "parts" {
-			continue
-		}
-		clone, cloneErr := layout.Clone()
-		if cloneErr != nil {
-			return nil, cloneErr
-		}
-		if all[page], err = clone.ParseFS(files, name); err != nil {
-			return nil, err
-		}
-	}
-	return all, err
-}
-
-// render sends a page. It executes the whole template first, so that a failure gives an error page.
-func (d *Dashboard) render(w http.ResponseWriter, status int, name string, f *frame) error {
-	f.now = d.now()
-	page, err := d.execute(name, f)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write(page) // the browser may have disconnected
-	return nil
-}
-
-// execute returns the HTML of a page.
-func (d *Dashboard) execute(name string, f *frame) ([]byte, error) {
-	f.dashboard = d
-	var b bytes.Buffer
-	if err := d.templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
-		return nil, fmt.Errorf("page %s: %w", name, err)
-	}
-	return []byte(printable(b.String())), nil
-}
-
-// fail sends the page of an error.
-func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
-	d.failFor(w, r, api.Caller{}, "", err)
-}
-
-func (d *Dashboard) failFor(w http.ResponseWriter, r *http.Request, caller api.Caller, csrf string, err error) {
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		err = sandbox.Errorf(sandbox.Invalid, "the form is larger than %d bytes", tooLarge.Limit)
-	}
-	status, header, title, detail := d.gate.Fail(r, err)
-	for name, values := range header {
-		if name != "Www-Authenticate" { // the browser would ask for a password
-			w.Header()[name] = values
-		}
-	}
-	f := &frame{Title: title, Caller: caller.Name(), CSRF: csrf, Page: detail}
-	if err := d.render(w, status, "error", f); err != nil {
-		d.log.Error("dashboard: rendering an error page", "error", err)
-		http.Error(w, title, status)
-	}
 }

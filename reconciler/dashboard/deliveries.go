@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -29,7 +30,7 @@ func deliveries(p *page) error {
 		v.Status = "all"
 	}
 	here := func(status, before string) string {
-		return address(Root+"webhook", "environment", s.Environment, "status", status, "before", before)
+		return link.To(link.Root+"webhook", "environment", s.Environment, "status", status, "before", before)
 	}
 	statuses := []string{"all"}
 	for _, status := range sandbox.DeliveryStatuses {

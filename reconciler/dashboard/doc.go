@@ -6,6 +6,9 @@
 // hold no credentials. The browser keeps a login id in a cookie that scripts cannot read and other sites cannot send.
 // The ledger stores the hash of the id.
 //
+// A page is a function of this package and a template of its name. Package login lets browsers in. Package feed tells
+// open pages of changes. Packages chart, format, list and link draw and write what pages show, and know no requests.
+//
 // The reference of the API at /docs is a page of the OpenAPI document, and needs no login.
 //
 // Pages load nothing from other sites. Styles and scripts are files of this package, and the content security policy

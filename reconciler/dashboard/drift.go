@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/list"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,7 +17,7 @@ type driftPage struct {
 	scope
 	Search   string
 	Status   string
-	Sort     sorting
+	Sort     list.Sorting
 	Tabs     []tab
 	Findings []sandbox.DriftFinding
 	// More means that there are more findings.
@@ -23,9 +25,9 @@ type driftPage struct {
 }
 
 // driftOrders are the orders of the findings of a page.
-var driftOrders = orders[sandbox.DriftFinding]{
-	"kind": by(func(f sandbox.DriftFinding) string { return string(f.Kind) }),
-	"lease": by(func(f sandbox.DriftFinding) string {
+var driftOrders = list.Orders[sandbox.DriftFinding]{
+	"kind": list.By(func(f sandbox.DriftFinding) string { return string(f.Kind) }),
+	"lease": list.By(func(f sandbox.DriftFinding) string {
 		return cmp.Or(f.LeaseID, f.SandboxID, f.EnvironmentID)
 	}),
 	"seen": func(a, b sandbox.DriftFinding) int { return a.FirstSeenAt.Compare(b.FirstSeenAt) },
@@ -41,12 +43,12 @@ func drift(p *page) error {
 			[]sandbox.Field{{Name: "status", Problem: "must be open, resolved or all"}})
 	}
 	here := func(status, sort string) string {
-		return address(Root+"drift", "environment", s.Environment, "q", v.Search, "status", status, "sort", sort)
+		return link.To(link.Root+"drift", "environment", s.Environment, "q", v.Search, "status", status, "sort", sort)
 	}
 	for _, status := range statuses {
 		v.Tabs = append(v.Tabs, tab{status, here(status, p.query("sort")), status == v.Status})
 	}
-	v.Sort = sorting{p.orDefault("sort", "-seen"), func(by string) string { return here(v.Status, by) }}
+	v.Sort = list.NewSorting(p.orDefault("sort", "-seen"), func(by string) string { return here(v.Status, by) })
 	live, err := p.liveAddress(s.Environment, "")
 	if err != nil {
 		return err
@@ -68,9 +70,9 @@ func drift(p *page) error {
 		v.Findings = v.Findings[:findingsPerPage]
 	}
 	v.Findings = slices.DeleteFunc(v.Findings, func(f sandbox.DriftFinding) bool {
-		return !contains(v.Search, f.LeaseID, f.EnvironmentID, f.SandboxID, string(f.Kind))
+		return !list.Contains(v.Search, f.LeaseID, f.EnvironmentID, f.SandboxID, string(f.Kind))
 	})
-	if err := driftOrders.sort(v.Findings, v.Sort.By); err != nil {
+	if err := driftOrders.Sort(v.Findings, v.Sort.By); err != nil {
 		return err
 	}
 	return p.show("drift", "Drift", "drift", live, v)

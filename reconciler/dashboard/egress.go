@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/list"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -24,7 +27,7 @@ type egressPage struct {
 	Search   string
 	Type     string // byHost, or a type of attempts
 	Tabs     []tab
-	Sort     sorting
+	Sort     list.Sorting
 	Hosts    []hostRow
 	Attempts []attempt
 	// Grouped is the number of events in Hosts; Full means that there are earlier ones.
@@ -64,7 +67,7 @@ type attempt struct {
 }
 
 // Detail says in words what went wrong.
-func (a attempt) Detail() string { return text(a.Made.Detail) }
+func (a attempt) Detail() string { return format.EventText(a.Made.Detail) }
 
 // egressTypes are the views of attempts.
 var egressTypes = []struct{ name, title, types string }{
@@ -74,12 +77,12 @@ var egressTypes = []struct{ name, title, types string }{
 }
 
 // hostOrders are the orders of hosts.
-var hostOrders = orders[hostRow]{
-	"host":    by(func(h hostRow) string { return h.Host }),
-	"allowed": by(func(h hostRow) int64 { return h.Allowed }),
-	"denied":  by(func(h hostRow) int64 { return h.Denied }),
-	"failed":  by(func(h hostRow) int64 { return h.Failed }),
-	"bytes":   by(func(h hostRow) int64 { return h.Bytes }),
+var hostOrders = list.Orders[hostRow]{
+	"host":    list.By(func(h hostRow) string { return h.Host }),
+	"allowed": list.By(func(h hostRow) int64 { return h.Allowed }),
+	"denied":  list.By(func(h hostRow) int64 { return h.Denied }),
+	"failed":  list.By(func(h hostRow) int64 { return h.Failed }),
+	"bytes":   list.By(func(h hostRow) int64 { return h.Bytes }),
 	"last":    func(a, b hostRow) int { return a.Last.Compare(b.Last) },
 }
 
@@ -88,10 +91,10 @@ func egress(p *page) error {
 	s := p.scope
 	v, types := egressPage{scope: s, Search: p.query("q"), Type: p.orDefault("type", byHost)}, ""
 	here := func(kind, sort, before string) string {
-		return address(Root+"egress", "environment", s.Environment, "q", v.Search, "type", kind, "sort", sort,
+		return link.To(link.Root+"egress", "environment", s.Environment, "q", v.Search, "type", kind, "sort", sort,
 			"before", before)
 	}
-	v.Sort = sorting{p.orDefault("sort", "-last"), func(by string) string { return here(v.Type, by, "") }}
+	v.Sort = list.NewSorting(p.orDefault("sort", "-last"), func(by string) string { return here(v.Type, by, "") })
 	for _, t := range egressTypes {
 		if t.name == v.Type {
 			types = t.types
@@ -129,7 +132,7 @@ func egress(p *page) error {
 		return p.show("egress", "Egress", "egress", live, v)
 	}
 	for _, e := range events {
-		if a := attemptOf(e); contains(v.Search, a.Made.Host, a.Lease) {
+		if a := attemptOf(e); list.Contains(v.Search, a.Made.Host, a.Lease) {
 			v.Attempts = append(v.Attempts, a)
 		}
 	}
@@ -155,7 +158,7 @@ func (p *page) group(v *egressPage, events []sandbox.Event) error {
 			v.Uncounted = true
 			continue
 		}
-		if !contains(v.Search, a.Made.Host, a.Lease) {
+		if !list.Contains(v.Search, a.Made.Host, a.Lease) {
 			continue
 		}
 		k := key{e.EnvironmentID, a.Made.Host, a.Made.Port}
@@ -192,7 +195,7 @@ func (p *page) group(v *egressPage, events []sandbox.Event) error {
 		return slices.Compare([]string{a.Host, a.Environment, strconv.Itoa(a.Port)},
 			[]string{b.Host, b.Environment, strconv.Itoa(b.Port)})
 	})
-	return hostOrders.sort(v.Hosts, v.Sort.By)
+	return hostOrders.Sort(v.Hosts, v.Sort.By)
 }
 
 // Reasons of the gateway that a rule for the host ends. See internal/gateway/policy.
@@ -213,7 +216,7 @@ func (p *page) offer(r *hostRow, e sandbox.Environment) {
 	r.Now = slices.ContainsFunc(e.EgressRules().Allow,
 		func(rule sandbox.EgressRule) bool { return rule.Host == name && allows(rule, r.Port) })
 	if !r.Now && p.may("put-environment") {
-		r.Allow = address(environmentPath(e.ID, "allow"), "host", name, "port", strconv.Itoa(r.Port))
+		r.Allow = link.To(link.Environment(e.ID, "allow"), "host", name, "port", strconv.Itoa(r.Port))
 	}
 }
 

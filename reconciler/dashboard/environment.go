@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -28,15 +29,6 @@ type environmentPage struct {
 	More   bool            // there are more
 	Rules  sandbox.Egress
 	Routes []string // of models
-}
-
-// environmentPath returns the path of the page of an environment.
-func environmentPath(id string, more ...string) string {
-	p := Root + "environments/" + url.PathEscape(id)
-	for _, m := range more {
-		p += "/" + url.PathEscape(m)
-	}
-	return p
 }
 
 // environment shows one environment.
@@ -150,8 +142,8 @@ func (c change) ask(p *page) error {
 	}
 	ask := confirmation{
 		Label: c.Label, Title: c.Label + " " + e.ID,
-		Subject:     fmt.Sprintf("The environment has %s.", counted(int(e.Leases.Live()), "live lease", -1)),
-		Consequence: c.Consequence, Danger: c.Danger, Post: environmentPath(e.ID, c.Name), Back: environmentPath(e.ID),
+		Subject:     fmt.Sprintf("The environment has %s.", format.Counted(int(e.Leases.Live()), "live lease", -1)),
+		Consequence: c.Consequence, Danger: c.Danger, Post: link.Environment(e.ID, c.Name), Back: link.Environment(e.ID),
 	}
 	if c.Name == "end" {
 		ask.Note = "This sends the condition " + endingOf(e) + "."
@@ -182,5 +174,5 @@ func (c change) carryOut(p *page) error {
 	if err := c.do(ctx, p, e); err != nil {
 		return err
 	}
-	return p.done(environmentPath(e.ID))
+	return p.done(link.Environment(e.ID))
 }

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/chart"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/list"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -14,7 +17,7 @@ import (
 type overview struct {
 	Search, Labels, Status string
 	Tabs                   []tab
-	Sort                   sorting
+	Sort                   list.Sorting
 	Environments           []environmentRow
 	// Total is the number of environments without a filter.
 	Total     int
@@ -36,11 +39,11 @@ type environmentRow struct {
 var environmentStatuses = []string{"all", string(sandbox.EnvironmentOpen), string(sandbox.EnvironmentClosed)}
 
 // environmentOrders are the orders of environments.
-var environmentOrders = orders[environmentRow]{
-	"id":     by(func(e environmentRow) string { return e.ID }),
-	"leases": by(func(e environmentRow) int64 { return e.Leases.Live() }),
-	"drift":  by(func(e environmentRow) int64 { return e.OpenDrift }),
-	"cost":   by(func(e environmentRow) sandbox.NanoUSD { return e.Cost }),
+var environmentOrders = list.Orders[environmentRow]{
+	"id":     list.By(func(e environmentRow) string { return e.ID }),
+	"leases": list.By(func(e environmentRow) int64 { return e.Leases.Live() }),
+	"drift":  list.By(func(e environmentRow) int64 { return e.OpenDrift }),
+	"cost":   list.By(func(e environmentRow) sandbox.NanoUSD { return e.Cost }),
 }
 
 // environments shows the environments that the caller may see.
@@ -59,12 +62,12 @@ func environments(p *page) error {
 		return err
 	}
 	here := func(status, sort string) string {
-		return address(Root, "q", v.Search, "labels", v.Labels, "status", status, "sort", sort)
+		return link.To(link.Root, "q", v.Search, "labels", v.Labels, "status", status, "sort", sort)
 	}
 	for _, status := range environmentStatuses {
 		v.Tabs = append(v.Tabs, tab{status, here(status, p.query("sort")), status == v.Status})
 	}
-	v.Sort = sorting{p.orDefault("sort", "id"), func(by string) string { return here(v.Status, by) }}
+	v.Sort = list.NewSorting(p.orDefault("sort", "id"), func(by string) string { return here(v.Status, by) })
 	all, err := p.caller.Environments(p.ctx)
 	if err != nil {
 		return err
@@ -76,7 +79,7 @@ func environments(p *page) error {
 	v.Total = len(all)
 	for _, e := range all {
 		v.Leases, v.OpenDrift = v.Leases.Plus(e.Leases), v.OpenDrift+e.OpenDrift
-		if contains(v.Search, e.ID) && labels.Selects(e.Labels) && (v.Status == "all" || string(e.Status) == v.Status) {
+		if list.Contains(v.Search, e.ID) && labels.Selects(e.Labels) && (v.Status == "all" || string(e.Status) == v.Status) {
 			v.Environments = append(v.Environments,
 				environmentRow{Environment: e, Cost: spent.byEnvironment[e.ID], Budget: budgetOf(e)})
 		}
@@ -84,7 +87,7 @@ func environments(p *page) error {
 	if p.caller.Allows("") && p.may("get-costs") {
 		v.Cost = &spent.total
 	}
-	if err := environmentOrders.sort(v.Environments, v.Sort.By); err != nil {
+	if err := environmentOrders.Sort(v.Environments, v.Sort.By); err != nil {
 		return err
 	}
 	return p.show("environments", "Environments", "environments", live, v)
@@ -135,7 +138,7 @@ func (p *page) spentThisMonth() (spending, error) {
 // budgetView is the budget of an environment and its use.
 type budgetView struct {
 	sandbox.BudgetUse
-	Meter meter
+	Meter chart.Meter
 }
 
 // budgetOf returns the budget of an environment and its use, nil without one.
@@ -144,5 +147,5 @@ func budgetOf(e sandbox.Environment) *budgetView {
 		return nil
 	}
 	u := *e.BudgetUse
-	return &budgetView{u, newMeter(float64(u.Spent), float64(u.Reserved), float64(u.Monthly))}
+	return &budgetView{u, chart.NewMeter(float64(u.Spent), float64(u.Reserved), float64(u.Monthly))}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -54,14 +55,14 @@ func showFiles(p *page) error {
 	if v.Path, err = sandbox.CleanPath(p.orDefault("path", sandbox.Roots[0])); err != nil {
 		return sandbox.InvalidFields("the page's URL", []sandbox.Field{{Name: "path", Problem: err.Error()}})
 	}
-	at := func(path string) string { return address(leasePath(h.ID, "files"), "path", path) }
+	at := func(path string) string { return link.To(link.Lease(h.ID, "files"), "path", path) }
 	for _, root := range sandbox.Roots {
 		chosen := v.Path == root || strings.HasPrefix(v.Path, root+"/")
 		v.Roots = append(v.Roots, tab{root, at(root), chosen})
 	}
 	for at, rest := "", strings.Split(v.Path[1:], "/"); len(rest) > 0; rest = rest[1:] {
 		at += "/" + rest[0]
-		v.Crumbs = append(v.Crumbs, tab{rest[0], address(leasePath(h.ID, "files"), "path", at), len(rest) == 1})
+		v.Crumbs = append(v.Crumbs, tab{rest[0], link.To(link.Lease(h.ID, "files"), "path", at), len(rest) == 1})
 	}
 	switch {
 	case !h.Live():
@@ -121,7 +122,7 @@ func (p *page) list(v *filesPage, ref sandbox.LeaseRef, at func(path string) str
 	}
 	if len(list) > filesPerPage {
 		list = list[:filesPerPage]
-		v.Next = address(leasePath(v.ID, "files"), "path", v.Path, "after", list[filesPerPage-1].Name)
+		v.Next = link.To(link.Lease(v.ID, "files"), "path", v.Path, "after", list[filesPerPage-1].Name)
 	}
 	for _, f := range list {
 		one := file{FileInfo: f}

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/chart"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -47,9 +49,9 @@ func (p *page) leaseHead(chosen string) (leaseHead, error) {
 		}
 	}
 	for _, t := range leaseTabs {
-		path := leasePath(l.ID)
+		path := link.Lease(l.ID)
 		if t.path != "" {
-			path = leasePath(l.ID, t.path)
+			path = link.Lease(l.ID, t.path)
 		}
 		if p.may(t.operation) && (l.PurgedAt.IsZero() || t.path == "") {
 			h.Tabs = append(h.Tabs, tab{t.name, path, t.path == chosen})
@@ -70,7 +72,7 @@ func (p *page) showLease(name, title string, l sandbox.Lease, data any) error {
 // leasePage is the overview of a lease.
 type leasePage struct {
 	leaseHead
-	Life   *lifeline // nil if its events were purged
+	Life   *chart.Lifeline // nil if its events were purged
 	Events []occurrence
 	// Earlier is the URL of earlier events, "" for none.
 	Earlier string
@@ -91,7 +93,7 @@ func lease(p *page) error {
 		return err
 	}
 	if h.PurgedAt.IsZero() {
-		commands, err := p.service.ListExecs(p.ctx, sandbox.ExecFilter{LeaseID: h.ID, Limit: drawnCommands})
+		commands, err := p.service.ListExecs(p.ctx, sandbox.ExecFilter{LeaseID: h.ID, Limit: chart.MaxCommands})
 		if err != nil {
 			return err
 		}
@@ -110,7 +112,7 @@ func (p *page) addEvents(v *leasePage) error {
 		return err
 	}
 	if last > 1 && last <= v.LastSequence {
-		v.Latest, last = leasePath(v.ID), last-1
+		v.Latest, last = link.Lease(v.ID), last-1
 	} else {
 		last = v.LastSequence
 	}
@@ -128,7 +130,7 @@ func (p *page) addEvents(v *leasePage) error {
 	slices.Reverse(events)
 	v.Events = folded(events)
 	if from > 0 {
-		v.Earlier = address(leasePath(v.ID), "before", itoa(from+1))
+		v.Earlier = link.To(link.Lease(v.ID), "before", itoa(from+1))
 	}
 	return nil
 }
@@ -149,4 +151,25 @@ func folded(events []sandbox.Event) (all []occurrence) {
 		all = append(all, occurrence{e, 1})
 	}
 	return all
+}
+
+// life returns the lifeline of a lease. commands are its latest ones, latest first.
+func (p *page) life(l sandbox.Lease, commands []sandbox.Exec) (*chart.Lifeline, error) {
+	events, err := p.service.ListEvents(p.ctx, sandbox.EventFilter{
+		LeaseID: l.ID, SandboxID: l.SandboxID, Type: "sandbox.*", Latest: true, Limit: chart.MaxEvents,
+	})
+	if code := sandbox.CodeOf(err); code == sandbox.NotFound || code == sandbox.EventSequenceExpired {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var calls []sandbox.LLMCall
+	if l.LLM.Calls > 0 && p.may("list-llm-calls") {
+		calls, err = p.service.ListLLMCalls(p.ctx,
+			sandbox.LLMCallQuery{EnvironmentID: l.EnvironmentID, LeaseID: l.ID, Limit: chart.MaxCalls})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return chart.NewLifeline(l, events, commands, calls, p.now()), nil
 }

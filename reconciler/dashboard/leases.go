@@ -3,6 +3,8 @@ package dashboard
 import (
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/list"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,7 +25,7 @@ type leasesPage struct {
 	Labels string
 	Status string
 	Tabs   []tab
-	Sort   sorting
+	Sort   list.Sorting
 	Leases []sandbox.Lease
 	// First and Next are the URLs of the first and the next page, "" for none.
 	First, Next string
@@ -49,16 +51,16 @@ func leases(p *page) error {
 			[]sandbox.Field{{Name: "status", Problem: "must be active, pending, expired, destroyed or all"}})
 	}
 	here := func(status, sort, after string) string {
-		return address(Root+"leases", "environment", p.query("environment"), "q", v.Search, "agent", v.Agent,
+		return link.To(link.Root+"leases", "environment", p.query("environment"), "q", v.Search, "agent", v.Agent,
 			"labels", v.Labels, "status", status, "sort", sort, "after", after)
 	}
-	v.Sort = sorting{p.orDefault("sort", string(sandbox.SortByID)),
-		func(by string) string { return here(v.Status, by, "") }}
+	v.Sort = list.NewSorting(p.orDefault("sort", string(sandbox.SortByID)),
+		func(by string) string { return here(v.Status, by, "") })
 	for _, status := range leaseStatuses {
 		v.Tabs = append(v.Tabs, tab{status, here(status, p.query("sort"), ""), status == v.Status})
 	}
 	if v.Search+v.Agent+v.Labels+p.query("environment") != "" {
-		v.Clear = address(Root+"leases", "status", v.Status)
+		v.Clear = link.To(link.Root+"leases", "status", v.Status)
 	}
 	live, err := p.liveAddress(s.Environment, "")
 	if err != nil {

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,7 +23,7 @@ func (calls) Took(c sandbox.LLMCall) string {
 	if c.EndedAt.IsZero() {
 		return ""
 	}
-	return precise(c.EndedAt.Sub(c.StartedAt))
+	return format.Precise(c.EndedAt.Sub(c.StartedAt))
 }
 
 // Counted reports whether the upstream has told the tokens of a call.
@@ -44,7 +46,7 @@ func llmCalls(p *page) error {
 		return err
 	}
 	v.calls, err = p.calls(s.Any, s.Environment, v.Lease, func(before string) string {
-		return address(Root+"llm-calls", "environment", s.Environment, "lease", v.Lease, "before", before)
+		return link.To(link.Root+"llm-calls", "environment", s.Environment, "lease", v.Lease, "before", before)
 	})
 	if err != nil {
 		return err
@@ -66,7 +68,7 @@ func callsOfLease(p *page) error {
 	}
 	v := callsPage{leaseHead: h}
 	v.calls, err = p.calls(true, h.EnvironmentID, h.ID, func(before string) string {
-		return address(leasePath(h.ID, "calls"), "before", before)
+		return link.To(link.Lease(h.ID, "calls"), "before", before)
 	})
 	if err != nil {
 		return err

@@ -1,15 +1,17 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/login"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -45,25 +47,7 @@ type contents interface {
 }
 
 // touches returns the target of a page before it is shown.
-type touches func(p *page) (api.Target, error)
-
-// frame is the data of the layout.
-type frame struct {
-	Title   string
-	Section string // of the navigation
-	Caller  string // "" without a login
-	CSRF    string
-	// Tokens means that the caller may see the page of tokens.
-	Tokens bool
-	// Live is the URL of live updates, "" for none.
-	Live string
-	// Refresh is the reload interval in seconds, 0 for none.
-	Refresh int
-	Page    any
-
-	now       time.Time
-	dashboard *Dashboard
-}
+type touches func(p *page) (rights.Target, error)
 
 // page adds a page for callers that have access to its operation and its target. A POST must hold the CSRF token of the
 // login.
@@ -72,14 +56,14 @@ func (d *Dashboard) page(pattern, operation string, touches touches, show func(p
 		d.undeclared = append(d.undeclared, pattern)
 	}
 	d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		id, r, caller, ok := d.enter(w, r)
+		id, r, caller, ok := d.logins.Enter(w, r)
 		if !ok {
 			return
 		}
-		csrf := csrfOf(id)
+		csrf := login.CSRF(id)
 		err := caller.Permit(operation)
 		if err == nil && r.Method == http.MethodPost {
-			err = checkCSRF(r, csrf)
+			err = login.CheckCSRF(r, csrf)
 		}
 		if err == nil {
 			ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
@@ -105,26 +89,28 @@ func (p *page) enter(touches touches, show func(p *page) error) error {
 }
 
 // nothing is the target of pages that filter by the rights of the caller.
-func nothing(*page) (api.Target, error) { return api.Nothing(), nil }
+func nothing(*page) (rights.Target, error) { return rights.Nothing(), nil }
 
 // itsEnvironment is the environment in the page's path.
-func itsEnvironment(p *page) (api.Target, error) { return api.Environment(p.r.PathValue("id")), nil }
+func itsEnvironment(p *page) (rights.Target, error) {
+	return rights.Environment(p.r.PathValue("id")), nil
+}
 
 // itsLease is the lease in the page's path.
-func itsLease(p *page) (api.Target, error) { return api.Lease(p.r.PathValue("id")), nil }
+func itsLease(p *page) (rights.Target, error) { return rights.Lease(p.r.PathValue("id")), nil }
 
 // namedEnvironment is the environment in the page's query, or all environments.
-func namedEnvironment(p *page) (api.Target, error) {
-	return api.Environment(p.query("environment")), nil
+func namedEnvironment(p *page) (rights.Target, error) {
+	return rights.Environment(p.query("environment")), nil
 }
 
 // narrowed is the scope of the page. A caller without environments touches nothing.
-func narrowed(p *page) (api.Target, error) {
+func narrowed(p *page) (rights.Target, error) {
 	var err error
 	if p.scope, err = p.findScope(); err != nil || !p.scope.Any {
-		return api.Nothing(), err
+		return rights.Nothing(), err
 	}
-	return api.Environment(p.scope.Environment), nil
+	return rights.Environment(p.scope.Environment), nil
 }
 
 // show sends the page.
@@ -134,7 +120,7 @@ func (p *page) show(name, title, section, live string, data any) error {
 }
 
 func (p *page) frame(name string, f *frame) error {
-	f.Caller, f.CSRF = p.caller.Name(), csrfOf(p.login)
+	f.Caller, f.CSRF = p.caller.Name(), login.CSRF(p.login)
 	f.Tokens = p.may("list-tokens") && p.caller.Allows("")
 	return p.render(p.w, http.StatusOK, name, f)
 }
@@ -144,6 +130,11 @@ func (p *page) may(operation string) bool { return p.caller.Permit(operation) ==
 
 // query returns a query parameter of the page.
 func (p *page) query(name string) string { return p.r.URL.Query().Get(name) }
+
+// orDefault returns the query parameter, or a default.
+func (p *page) orDefault(name, otherwise string) string {
+	return cmp.Or(p.query(name), otherwise)
+}
 
 // number returns a query parameter as a whole number, 0 if missing. Errors: Invalid.
 func (p *page) number(name string) (int64, error) {
@@ -196,26 +187,14 @@ func (p *page) findScope() (s scope, err error) {
 	return s, nil
 }
 
-// address returns the path of a page with parameters. It skips empty ones.
-func address(path string, parameters ...string) string {
-	q := url.Values{}
-	for i := 0; i+1 < len(parameters); i += 2 {
-		if parameters[i+1] != "" {
-			q.Set(parameters[i], parameters[i+1])
-		}
-	}
-	if len(q) == 0 {
-		return path
-	}
-	return path + "?" + q.Encode()
-}
-
 // liveAddress returns the URL of live updates after an event.
 func (p *page) liveAddress(environment, lease string) (string, error) {
 	info, err := p.service.Ledger(p.ctx)
 	if err != nil {
 		return "", err
 	}
-	return address(Root+"live", "environment", environment, "lease", lease,
+	return link.To(link.Root+"live", "environment", environment, "lease", lease,
 		"after", strconv.FormatInt(info.LastEventID, 10)), nil
 }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

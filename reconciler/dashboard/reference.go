@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/reference"
@@ -37,20 +36,4 @@ func (d *Dashboard) showReference(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("ETag", `"`+page.version+`"`)
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(page.body))
-}
-
-// piece is a part of a text.
-type piece struct {
-	Text string
-	Code bool
-}
-
-// pieces splits a text at backquotes, which enclose code.
-func pieces(text string) (all []piece) {
-	for i, part := range strings.Split(text, "`") {
-		if part != "" {
-			all = append(all, piece{part, i%2 == 1})
-		}
-	}
-	return all
 }

@@ -1,6 +1,9 @@
 package dashboard
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // sessionsPerPage is how many sessions of a lease a page lists.
 const sessionsPerPage = 100
@@ -75,7 +78,7 @@ func session(p *page) error {
 	}
 	v := sessionPage{Session: s}
 	here := func(after string) string {
-		return address(leasePath(s.LeaseID, "sessions", s.ID), "generation", itoa(s.Generation), "after", after)
+		return link.To(link.Lease(s.LeaseID, "sessions", s.ID), "generation", itoa(s.Generation), "after", after)
 	}
 	events, err := p.service.ListSessionEvents(p.ctx, sandbox.SessionEventFilter{SessionRef: ref, After: after})
 	if err != nil {

@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/list"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,14 +18,14 @@ type tokensPage struct {
 	Search string
 	Status string
 	Tabs   []tab
-	Sort   sorting
+	Sort   list.Sorting
 	Tokens []tokenRow
 }
 
 // tokenRow is a token in the list.
 type tokenRow struct {
 	sandbox.Token
-	State badge
+	State format.Badge
 	// Revoke is the URL that revokes it, "" once it has ended.
 	Revoke string
 }
@@ -31,15 +34,15 @@ type tokenRow struct {
 var tokenStatuses = []string{"valid", "ended", "all"}
 
 // tokenOrders are the orders of tokens.
-var tokenOrders = orders[tokenRow]{
-	"name":    by(func(t tokenRow) string { return t.Name }),
+var tokenOrders = list.Orders[tokenRow]{
+	"name":    list.By(func(t tokenRow) string { return t.Name }),
 	"created": func(a, b tokenRow) int { return a.CreatedAt.Compare(b.CreatedAt) },
 	"expires": func(a, b tokenRow) int { return a.ExpiresAt.Compare(b.ExpiresAt) },
 	"used":    func(a, b tokenRow) int { return a.LastUsedAt.Compare(b.LastUsedAt) },
 }
 
 // allTokens is the target of pages about tokens: a caller limited to environments may not see them.
-func allTokens(*page) (api.Target, error) { return api.Everything("managing tokens"), nil }
+func allTokens(*page) (rights.Target, error) { return rights.Everything("managing tokens"), nil }
 
 // showTokens lists the tokens of the ledger, without their texts.
 func showTokens(p *page) error {
@@ -49,12 +52,12 @@ func showTokens(p *page) error {
 			[]sandbox.Field{{Name: "status", Problem: "must be valid, ended or all"}})
 	}
 	here := func(status, sort string) string {
-		return address(Root+"tokens", "q", v.Search, "status", status, "sort", sort)
+		return link.To(link.Root+"tokens", "q", v.Search, "status", status, "sort", sort)
 	}
 	for _, status := range tokenStatuses {
 		v.Tabs = append(v.Tabs, tab{status, here(status, p.query("sort")), status == v.Status})
 	}
-	v.Sort = sorting{p.orDefault("sort", "name"), func(by string) string { return here(v.Status, by) }}
+	v.Sort = list.NewSorting(p.orDefault("sort", "name"), func(by string) string { return here(v.Status, by) })
 	all, err := p.caller.Tokens().ListTokens(p.ctx)
 	if err != nil {
 		return err
@@ -65,29 +68,29 @@ func showTokens(p *page) error {
 		if live && p.may("revoke-token") {
 			row.Revoke = tokenPath(t.ID)
 		}
-		if contains(v.Search, t.Name, t.ID) && (v.Status == "all" || live == (v.Status == "valid")) {
+		if list.Contains(v.Search, t.Name, t.ID) && (v.Status == "all" || live == (v.Status == "valid")) {
 			v.Tokens = append(v.Tokens, row)
 		}
 	}
-	if err := tokenOrders.sort(v.Tokens, v.Sort.By); err != nil {
+	if err := tokenOrders.Sort(v.Tokens, v.Sort.By); err != nil {
 		return err
 	}
 	return p.show("tokens", "Tokens", "tokens", "", v)
 }
 
 // stateOf returns the state of a token.
-func (p *page) stateOf(t sandbox.Token) badge {
+func (p *page) stateOf(t sandbox.Token) format.Badge {
 	switch {
 	case !t.RevokedAt.IsZero():
-		return badge{"none", "revoked"}
+		return format.Badge{Tone: "none", Text: "revoked"}
 	case !t.Live(p.now()):
-		return badge{"none", "expired"}
+		return format.Badge{Tone: "none", Text: "expired"}
 	default:
-		return badge{"good", "valid"}
+		return format.Badge{Tone: "good", Text: "valid"}
 	}
 }
 
-func tokenPath(id string) string { return Root + "tokens/" + id + "/revoke" }
+func tokenPath(id string) string { return link.Root + "tokens/" + id + "/revoke" }
 
 // tokenOfPath returns the token in the path. Errors: NotFound.
 func tokenOfPath(p *page) (sandbox.Token, error) {
@@ -121,7 +124,7 @@ func askRevoke(p *page) error {
 		Subject: fmt.Sprintf("The token %s (%s), with the scopes %s and access to %s.", t.Name, t.ID,
 			strings.Join(scopes, ", "), cmp.Or(strings.Join(t.Environments, ", "), "all environments")),
 		Consequence: "Programs and log-ins that use this token are refused within a second. This cannot be undone.",
-		Post:        tokenPath(t.ID), Back: Root + "tokens",
+		Post:        tokenPath(t.ID), Back: link.Root + "tokens",
 	}
 	if t.Name == p.caller.Name() {
 		ask.Note = "You may have logged in with this token: then you are logged out."
@@ -138,5 +141,5 @@ func revoke(p *page) error {
 	if _, err := p.caller.Tokens().RevokeToken(p.ctx, t.ID); err != nil {
 		return err
 	}
-	return p.done(Root + "tokens")
+	return p.done(link.Root + "tokens")
 }

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/chart"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -30,7 +33,7 @@ type usagePage struct {
 	Periods []tab
 	Stretch string // the shown period
 	From    time.Time
-	Lines   []line
+	Lines   []chart.Line
 	Rows    []usageRow // latest first
 	// Stepped means that each row covers a step: the mean of CPU, and the maximum of the others.
 	Stepped bool
@@ -39,7 +42,7 @@ type usagePage struct {
 // usageNow is the current usage of a sandbox.
 type usageNow struct {
 	Used              sandbox.LeaseUsage
-	Memory, PIDs, CPU meter
+	Memory, PIDs, CPU chart.Meter
 	// CPUMillis is the mean since the last stored sample, in thousandths of a core; nil without one.
 	CPUMillis *int64
 }
@@ -68,7 +71,7 @@ func usage(p *page) error {
 		}
 	}
 	for _, s := range stretches {
-		v.Periods = append(v.Periods, tab{s.name, address(leasePath(l.ID, "usage"), "last", s.last), s == chosen})
+		v.Periods = append(v.Periods, tab{s.name, link.To(link.Lease(l.ID, "usage"), "last", s.last), s == chosen})
 	}
 	to := p.now()
 	from := to.Add(-chosen.length)
@@ -97,8 +100,8 @@ func usage(p *page) error {
 func usageNowOf(u sandbox.LeaseUsage, kept []sandbox.UsageSample) *usageNow {
 	n := &usageNow{
 		Used:   u,
-		Memory: newMeter(float64(u.MemoryBytes), 0, float64(u.Limits.MemoryMB<<20)),
-		PIDs:   newMeter(float64(u.PIDs), 0, float64(u.Limits.PIDs)),
+		Memory: chart.NewMeter(float64(u.MemoryBytes), 0, float64(u.Limits.MemoryMB<<20)),
+		PIDs:   chart.NewMeter(float64(u.PIDs), 0, float64(u.Limits.PIDs)),
 	}
 	if len(kept) > 0 {
 		n.CPUMillis = sandbox.UsageSample{At: u.SampledAt, CPUTime: u.CPUTime}.Since(kept[len(kept)-1]).CPUMillis
@@ -107,7 +110,7 @@ func usageNowOf(u sandbox.LeaseUsage, kept []sandbox.UsageSample) *usageNow {
 		n.CPUMillis = new(int64)
 	}
 	if n.CPUMillis != nil {
-		n.CPU = newMeter(float64(*n.CPUMillis), 0, float64(u.Limits.CPUMillis))
+		n.CPU = chart.NewMeter(float64(*n.CPUMillis), 0, float64(u.Limits.CPUMillis))
 	}
 	return n
 }
@@ -137,25 +140,25 @@ func usageRows(samples []sandbox.UsageSample, step time.Duration) []usageRow {
 }
 
 // usageLines draws rows, oldest first.
-func usageLines(rows []usageRow, from, to time.Time, limits sandbox.Resources) []line {
+func usageLines(rows []usageRow, from, to time.Time, limits sandbox.Resources) []chart.Line {
 	if len(rows) == 0 {
 		return nil
 	}
-	var cpu, memory, pids []point
+	var cpu, memory, pids []chart.Point
 	missing := false
 	for _, r := range rows {
-		memory = append(memory, point{r.At, float64(r.Memory), r.Apart})
-		pids = append(pids, point{r.At, float64(r.PIDs), r.Apart})
+		memory = append(memory, chart.Point{At: r.At, Value: float64(r.Memory), Apart: r.Apart})
+		pids = append(pids, chart.Point{At: r.At, Value: float64(r.PIDs), Apart: r.Apart})
 		if missing = missing || r.Apart; r.CPUMillis == nil {
 			missing = true
 			continue
 		}
-		cpu = append(cpu, point{r.At, float64(*r.CPUMillis), missing})
+		cpu = append(cpu, chart.Point{At: r.At, Value: float64(*r.CPUMillis), Apart: missing})
 		missing = false
 	}
-	return []line{
-		newLine("CPU cores", cpu, from, to, limits.CPUMillis, cores),
-		newLine("Memory", memory, from, to, limits.MemoryMB<<20, size),
-		newLine("Processes and threads", pids, from, to, limits.PIDs, itoa),
+	return []chart.Line{
+		chart.NewLine("CPU cores", cpu, from, to, limits.CPUMillis, format.Cores),
+		chart.NewLine("Memory", memory, from, to, limits.MemoryMB<<20, format.Bytes),
+		chart.NewLine("Processes and threads", pids, from, to, limits.PIDs, itoa),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -62,7 +63,7 @@ func (r *Resource) checkArchives(ctx context.Context, m *Model) (diags diag.Diag
 	if r.Provider == nil || !r.Provider.Embedded {
 		return nil
 	}
-	for i, a := range expandList[Archive](ctx, m.Archives, &diags) {
+	for i, a := range collection.Elements[Archive](ctx, m.Archives, &diags) {
 		at := path.Root("archive").AtListIndex(i).AtName("url")
 		diags.AddAttributeError(at, "Archive Without A Reconciler", fmt.Sprintf(
 			"%s %s is on no host that is allowed: without a reconciler, no archive is fetched. Configure a reconciler that was "+
@@ -73,7 +74,7 @@ func (r *Resource) checkArchives(ctx context.Context, m *Model) (diags diag.Diag
 
 // expandArchives takes unknown values to be valid.
 func (m *Model) expandArchives(ctx context.Context, diags *diag.Diagnostics) (archives []sandbox.Archive) {
-	for _, b := range expandList[Archive](ctx, m.Archives, diags) {
+	for _, b := range collection.Elements[Archive](ctx, m.Archives, diags) {
 		a := sandbox.Archive{
 			URL:    orAssumed(b.URL, "https://unknown.invalid/unknown"),
 			SHA256: orAssumed(b.SHA256, fmt.Sprintf("%064x", 0)), Target: orAssumed(b.Target, "/workspace"),
@@ -104,5 +105,5 @@ func (m *Model) flattenArchives(ctx context.Context, spec sandbox.EnvironmentSpe
 		}
 		list = append(list, b)
 	}
-	m.Archives = listOf(ctx, archiveAttribute(), list, diags)
+	m.Archives = collection.List(ctx, archiveAttribute(), list, diags)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
@@ -129,10 +130,10 @@ func commandAttributes() map[string]schema.Attribute {
 }
 
 func expandPostStart(ctx context.Context, list types.List, diags *diag.Diagnostics) (commands []sandbox.PostStart) {
-	for _, b := range expandList[PostStart](ctx, list, diags) {
+	for _, b := range collection.Elements[PostStart](ctx, list, diags) {
 		commands = append(commands, sandbox.PostStart{
 			Command: expandCommand(ctx, b.Command, diags),
-			Env:     expandMap(ctx, b.Env, diags),
+			Env:     collection.TextMap(ctx, b.Env, diags),
 			User:    b.User.ValueString(),
 			Timeout: orZero(b.Timeout),
 		})
@@ -142,11 +143,11 @@ func expandPostStart(ctx context.Context, list types.List, diags *diag.Diagnosti
 
 // expandProcesses stands in a valid name for each that is unknown.
 func expandProcesses(ctx context.Context, list types.List, diags *diag.Diagnostics) (processes []sandbox.ProcessSpec) {
-	for i, b := range expandList[Process](ctx, list, diags) {
+	for i, b := range collection.Elements[Process](ctx, list, diags) {
 		processes = append(processes, sandbox.ProcessSpec{
 			Name:     orAssumed(b.Name, fmt.Sprintf("unknown-%d", i)),
 			Command:  expandCommand(ctx, b.Command, diags),
-			Env:      expandMap(ctx, b.Env, diags),
+			Env:      collection.TextMap(ctx, b.Env, diags),
 			Cwd:      b.Cwd.ValueString(),
 			User:     b.User.ValueString(),
 			Restart:  sandbox.Restart(b.Restart.ValueString()),
@@ -171,7 +172,7 @@ func expandEndpoint(ctx context.Context, of types.Object, diags *diag.Diagnostic
 }
 
 func flattenEndpoint(ctx context.Context, e *sandbox.Endpoint, diags *diag.Diagnostics) types.Object {
-	of := typesOf(endpointAttribute().Attributes)
+	of := collection.Types(endpointAttribute().Attributes)
 	if e == nil {
 		return types.ObjectNull(of)
 	}
@@ -186,7 +187,7 @@ func expandCommand(ctx context.Context, list types.List, diags *diag.Diagnostics
 		return []string{"unknown"}
 	}
 	var command []string
-	for _, word := range expandList[types.String](ctx, list, diags) {
+	for _, word := range collection.Elements[types.String](ctx, list, diags) {
 		command = append(command, orAssumed(word, "unknown"))
 	}
 	return command
@@ -202,23 +203,23 @@ func (m *Model) flattenCommands(ctx context.Context, spec sandbox.EnvironmentSpe
 		var list []PostStart
 		for _, c := range spec.PostStart {
 			list = append(list, PostStart{
-				flattenCommand(ctx, c.Command, diags), flattenMap(ctx, c.Env, types.MapNull(types.StringType), diags),
+				flattenCommand(ctx, c.Command, diags), collection.TextMapLike(ctx, c.Env, types.MapNull(types.StringType), diags),
 				value.String(c.User), duration.New(c.Timeout),
 			})
 		}
-		m.PostStart = listOf(ctx, postStartAttribute(), list, diags)
+		m.PostStart = collection.List(ctx, postStartAttribute(), list, diags)
 	}
 	if !reflect.DeepEqual(now.Processes, spec.Processes) {
 		var list []Process
 		for _, p := range spec.Processes {
 			list = append(list, Process{
 				types.StringValue(p.Name), flattenCommand(ctx, p.Command, diags),
-				flattenMap(ctx, p.Env, types.MapNull(types.StringType), diags),
+				collection.TextMapLike(ctx, p.Env, types.MapNull(types.StringType), diags),
 				value.String(p.Cwd), value.String(p.User), types.StringValue(string(cmp.Or(p.Restart, sandbox.RestartNo))),
 				flattenEndpoint(ctx, p.Endpoint, diags),
 			})
 		}
-		m.Processes = listOf(ctx, processAttribute(), list, diags)
+		m.Processes = collection.List(ctx, processAttribute(), list, diags)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
@@ -160,16 +161,16 @@ func (m *Model) expandCompanions(ctx context.Context, diags *diag.Diagnostics) s
 		return nil
 	}
 	all := make(sandbox.Companions)
-	for name, c := range expandObjects[Companion](ctx, m.Companions, diags) {
+	for name, c := range collection.Objects[Companion](ctx, m.Companions, diags) {
 		companion := sandbox.Companion{
 			Image:       orAssumed(c.Image, "unknown"),
 			Command:     expandCommand(ctx, c.Command, diags),
-			Env:         expandMap(ctx, c.Env, diags),
+			Env:         collection.TextMap(ctx, c.Env, diags),
 			Resources:   expandCompanionResources(ctx, c.Resources, diags),
 			HealthCheck: expandHealthCheck(ctx, c.HealthCheck, diags),
 			Restart:     sandbox.CompanionRestart(orAssumed(c.Restart, "")),
 		}
-		for _, secret := range expandStrings(ctx, c.Secrets, diags) {
+		for _, secret := range collection.Strings(ctx, c.Secrets, diags) {
 			companion.Secrets = append(companion.Secrets, orAssumed(secret, append(m.secretNames(), "unknown")[0]))
 		}
 		all[name] = companion
@@ -179,7 +180,7 @@ func (m *Model) expandCompanions(ctx context.Context, diags *diag.Diagnostics) s
 
 // companionsAsWritten gives companions whose defaults are filled in the values back that the configuration writes down.
 func (m *Model) companionsAsWritten(ctx context.Context, raw, filled sandbox.Companions, diags *diag.Diagnostics) {
-	for name, c := range expandObjects[Companion](ctx, m.Companions, diags) {
+	for name, c := range collection.Objects[Companion](ctx, m.Companions, diags) {
 		var r Size
 		var h HealthCheck
 		is, was := filled[name], raw[name]
@@ -233,7 +234,7 @@ func (m *Model) flattenCompanions(ctx context.Context, spec sandbox.EnvironmentS
 	for name, c := range spec.Companions {
 		companions[name] = flattenCompanion(ctx, c, diags)
 	}
-	m.Companions = mapOf(ctx, companionsAttribute(), companions, diags)
+	m.Companions = collection.Map(ctx, companionsAttribute(), companions, diags)
 }
 
 // flattenCompanion leaves out what is as it is by default.
@@ -244,11 +245,12 @@ func flattenCompanion(ctx context.Context, c sandbox.Companion, diags *diag.Diag
 		c.Restart = ""
 	}
 	of := Companion{
-		Image: value.String(c.Image), Command: textList(ctx, c.Command, diags),
-		Env:     flattenMap(ctx, c.Env, types.MapNull(types.StringType), diags),
-		Secrets: flattenSet(ctx, c.Secrets, types.SetNull(types.StringType), diags),
-		Restart: value.String(c.Restart), Resources: types.ObjectNull(typesOf(companionResourcesAttribute().Attributes)),
-		HealthCheck: types.ObjectNull(typesOf(healthCheckAttribute().Attributes)),
+		Image: value.String(c.Image), Command: collection.Texts(ctx, c.Command, diags),
+		Env:         collection.TextMapLike(ctx, c.Env, types.MapNull(types.StringType), diags),
+		Secrets:     collection.SetLike(ctx, c.Secrets, types.SetNull(types.StringType), diags),
+		Restart:     value.String(c.Restart),
+		Resources:   types.ObjectNull(collection.Types(companionResourcesAttribute().Attributes)),
+		HealthCheck: types.ObjectNull(collection.Types(healthCheckAttribute().Attributes)),
 	}
 	if c.Resources != usual.Resources {
 		size := Size{
@@ -259,32 +261,22 @@ func flattenCompanion(ctx context.Context, c sandbox.Companion, diags *diag.Diag
 		if c.Resources.CPUMillis != usual.Resources.CPUMillis {
 			size.CPUs = types.Float64Value(cores(c.Resources.CPUMillis))
 		}
-		object, d := types.ObjectValueFrom(ctx, typesOf(companionResourcesAttribute().Attributes), size)
+		object, d := types.ObjectValueFrom(ctx, collection.Types(companionResourcesAttribute().Attributes), size)
 		diags.Append(d...)
 		of.Resources = object
 	}
 	if h := c.HealthCheck; h.IsSet() || !reflect.DeepEqual(h, usual.HealthCheck) {
 		check := HealthCheck{
-			Command: textList(ctx, h.Command, diags), Port: unlessInt64(int64(h.Port), 0), Path: value.String(h.Path),
+			Command: collection.Texts(ctx, h.Command, diags), Port: unlessInt64(int64(h.Port), 0), Path: value.String(h.Path),
 			Interval: unlessSpan(h.Interval, usual.HealthCheck.Interval),
 			Timeout:  unlessSpan(h.Timeout, usual.HealthCheck.Timeout), StartPeriod: unlessSpan(h.StartPeriod,
 				usual.HealthCheck.StartPeriod),
 		}
-		object, d := types.ObjectValueFrom(ctx, typesOf(healthCheckAttribute().Attributes), check)
+		object, d := types.ObjectValueFrom(ctx, collection.Types(healthCheckAttribute().Attributes), check)
 		diags.Append(d...)
 		of.HealthCheck = object
 	}
 	return of
-}
-
-// textList returns a list of words, null if there are none.
-func textList(ctx context.Context, words []string, diags *diag.Diagnostics) types.List {
-	if len(words) == 0 {
-		return types.ListNull(types.StringType)
-	}
-	list, d := types.ListValueFrom(ctx, types.StringType, words)
-	diags.Append(d...)
-	return list
 }
 
 // unlessSpan returns a duration, null if it is the usual one.

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -71,7 +72,7 @@ func hostPath(description string) schema.StringAttribute {
 
 // expandMounts stands in a valid path for each that is unknown.
 func expandMounts(ctx context.Context, list types.List, diags *diag.Diagnostics) (mounts []sandbox.Mount) {
-	for i, b := range expandList[Mount](ctx, list, diags) {
+	for i, b := range collection.Elements[Mount](ctx, list, diags) {
 		mounts = append(mounts, sandbox.Mount{
 			Source:   orAssumed(b.Source, "/unknown"),
 			Target:   orAssumed(b.Target, fmt.Sprintf("/unknown-%d", i)),
@@ -83,7 +84,7 @@ func expandMounts(ctx context.Context, list types.List, diags *diag.Diagnostics)
 
 // expandCopies stands in a valid path for each that is unknown.
 func expandCopies(ctx context.Context, list types.List, diags *diag.Diagnostics) (copies []sandbox.Copy) {
-	for _, b := range expandList[Copy](ctx, list, diags) {
+	for _, b := range collection.Elements[Copy](ctx, list, diags) {
 		copies = append(copies,
 			sandbox.Copy{Source: orAssumed(b.Source, "/unknown"), Target: orAssumed(b.Target, "/workspace/unknown")})
 	}
@@ -97,14 +98,14 @@ func (m *Model) flattenHostPaths(ctx context.Context, a sandbox.HostAccess, diag
 		for _, b := range a.Mounts {
 			list = append(list, Mount{types.StringValue(b.Source), types.StringValue(b.Target), types.BoolValue(b.Writable)})
 		}
-		m.Mounts = listOf(ctx, mountAttribute(), list, diags)
+		m.Mounts = collection.List(ctx, mountAttribute(), list, diags)
 	}
 	if !slices.Equal(expandCopies(ctx, m.Copies, diags), a.Copies) {
 		var list []Copy
 		for _, b := range a.Copies {
 			list = append(list, Copy{types.StringValue(b.Source), types.StringValue(b.Target)})
 		}
-		m.Copies = listOf(ctx, copyAttribute(), list, diags)
+		m.Copies = collection.List(ctx, copyAttribute(), list, diags)
 	}
 }
 
@@ -120,10 +121,10 @@ func (r *Resource) checkHostPaths(ctx context.Context, m *Model) (diags diag.Dia
 				"Configure a reconciler that was started with --mount-allow for the path, or put the files into the image.",
 			at, source))
 	}
-	for i, b := range expandList[Mount](ctx, m.Mounts, &diags) {
+	for i, b := range collection.Elements[Mount](ctx, m.Mounts, &diags) {
 		refuse("mount", i, b.Source)
 	}
-	for i, b := range expandList[Copy](ctx, m.Copies, &diags) {
+	for i, b := range collection.Elements[Copy](ctx, m.Copies, &diags) {
 		refuse("copy", i, b.Source)
 	}
 	return diags
@@ -135,7 +136,7 @@ func (m *Model) planMounts(ctx context.Context, state *Model) (diags diag.Diagno
 		return nil
 	}
 	writable := func(m *Model) (sources []string) {
-		for _, b := range expandList[Mount](ctx, m.Mounts, &diags) {
+		for _, b := range collection.Elements[Mount](ctx, m.Mounts, &diags) {
 			if b.Writable.ValueBool() {
 				sources = append(sources, orAssumed(b.Source, "one that is known after apply"))
 			}

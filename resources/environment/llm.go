@@ -6,15 +6,14 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
-	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -156,7 +155,7 @@ func (m *Model) expandLLM(ctx context.Context, diags *diag.Diagnostics) map[stri
 		return nil
 	}
 	routes := make(map[string]sandbox.LLMRoute)
-	for name, r := range expandObjects[LLMRoute](ctx, m.LLM, diags) {
+	for name, r := range collection.Objects[LLMRoute](ctx, m.LLM, diags) {
 		route := sandbox.LLMRoute{
 			API:           sandbox.LLMAPI(orAssumed(r.API, string(sandbox.LLMOpenAI))),
 			Upstream:      r.Upstream.ValueString(),
@@ -170,7 +169,7 @@ func (m *Model) expandLLM(ctx context.Context, diags *diag.Diagnostics) map[stri
 		if r.Credential.IsUnknown() {
 			route.Credential = append(m.secretNames(), "unknown")[0]
 		}
-		for model, e := range expandObjects[LLMModel](ctx, r.Models, diags) {
+		for model, e := range collection.Objects[LLMModel](ctx, r.Models, diags) {
 			route.Models[model] = sandbox.LLMModel{
 				Input: expandUSD(e.Input), CachedInput: pointerUSD(e.CachedInput), CacheWrite: pointerUSD(e.CacheWrite),
 				Output: expandUSD(e.Output), MaxInputTokens: e.MaxInputTokens.ValueInt64(),
@@ -210,19 +209,6 @@ func pointerUSD(of types.String) *sandbox.NanoUSD {
 	return &n
 }
 
-// expandObjects returns the known objects of a map by name.
-func expandObjects[T any](ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]T {
-	objects := map[string]T{}
-	for name, v := range of.Elements() {
-		if !v.IsNull() && !v.IsUnknown() {
-			var object T
-			diags.Append(tfsdk.ValueAs(ctx, v, &object)...)
-			objects[name] = object
-		}
-	}
-	return objects
-}
-
 // flattenLLM keeps the model's routes when they say what the environment has.
 func (m *Model) flattenLLM(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
 	now := sandbox.EnvironmentSpec{LLM: m.expandLLM(ctx, diags)}.WithDefaults()
@@ -233,7 +219,7 @@ func (m *Model) flattenLLM(ctx context.Context, spec sandbox.EnvironmentSpec, di
 	for name, r := range spec.LLM {
 		routes[name] = flattenLLMRoute(ctx, r, diags)
 	}
-	m.LLM = mapOf(ctx, llmAttribute(), routes, diags)
+	m.LLM = collection.Map(ctx, llmAttribute(), routes, diags)
 }
 
 // flattenLLMRoute leaves out what is as it is by default.
@@ -251,7 +237,7 @@ func flattenLLMRoute(ctx context.Context, r sandbox.LLMRoute, diags *diag.Diagno
 			MaxOutputTokens: unlessInt64(m.MaxOutputTokens, usual.MaxOutputTokens),
 		}
 	}
-	all, d := types.MapValueFrom(ctx, types.ObjectType{AttrTypes: typesOf(llmModelAttributes())}, models)
+	all, d := types.MapValueFrom(ctx, types.ObjectType{AttrTypes: collection.Types(llmModelAttributes())}, models)
 	diags.Append(d...)
 	return LLMRoute{
 		API: value.String(r.API), Upstream: value.String(r.Upstream), Credential: value.String(r.Credential), Models: all,
@@ -278,7 +264,7 @@ func unlessInt64(n, usual int64) types.Int64 {
 }
 
 func flattenLLMLimits(ctx context.Context, l sandbox.LLMLimits, diags *diag.Diagnostics) types.Object {
-	of := typesOf(llmLimitsAttribute("").Attributes)
+	of := collection.Types(llmLimitsAttribute("").Attributes)
 	if l == (sandbox.LLMLimits{}) {
 		return types.ObjectNull(of)
 	}
@@ -289,14 +275,6 @@ func flattenLLMLimits(ctx context.Context, l sandbox.LLMLimits, diags *diag.Diag
 	object, d := types.ObjectValueFrom(ctx, of, limits)
 	diags.Append(d...)
 	return object
-}
-
-func typesOf(attributes map[string]schema.Attribute) map[string]attr.Type {
-	all := make(map[string]attr.Type, len(attributes))
-	for name, a := range attributes {
-		all[name] = a.GetType()
-	}
-	return all
 }
 
 // locateLLM finds a field below llm: llm.main.models.gpt-5.1.input_usd_per_million. The name of a model may have dots.

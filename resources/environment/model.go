@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -100,10 +101,10 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	diags.Append(expandNetwork(ctx, m.Network, &spec)...)
 	spec.WarmPool = m.WarmPool.expand()
 	spec.Budget = m.Budget.expand()
-	spec.Env = expandMap(ctx, m.Env, &diags)
-	spec.EnvPassthrough = known(expandStrings(ctx, m.EnvPassthrough, &diags))
-	spec.EnvBlocked = known(expandStrings(ctx, m.EnvBlocked, &diags))
-	spec.BuiltinTools = known(expandStrings(ctx, m.BuiltinTools, &diags))
+	spec.Env = collection.TextMap(ctx, m.Env, &diags)
+	spec.EnvPassthrough = collection.Known(collection.Strings(ctx, m.EnvPassthrough, &diags))
+	spec.EnvBlocked = collection.Known(collection.Strings(ctx, m.EnvBlocked, &diags))
+	spec.BuiltinTools = collection.Known(collection.Strings(ctx, m.BuiltinTools, &diags))
 	spec.Secrets = m.secretNames()
 	spec.LLM = m.expandLLM(ctx, &diags)
 	spec.Companions = m.expandCompanions(ctx, &diags)
@@ -112,13 +113,13 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.Archives = m.expandArchives(ctx, &diags)
 	spec.Snapshot = m.Snapshot.expand()
 	spec.Workspace = m.expandWorkspace()
-	spec.InitialData = expandMap(ctx, m.InitialData, &diags)
-	spec.Skills = expandMap(ctx, m.Skills, &diags)
+	spec.InitialData = collection.TextMap(ctx, m.InitialData, &diags)
+	spec.Skills = collection.TextMap(ctx, m.Skills, &diags)
 	spec.Confinement = m.Confinement.expand()
 	spec.PostStart = expandPostStart(ctx, m.PostStart, &diags)
 	spec.Processes = expandProcesses(ctx, m.Processes, &diags)
-	spec.Labels = expandMap(ctx, m.Labels, &diags)
-	for _, c := range expandStrings(ctx, m.ExpiryConditions, &diags) {
+	spec.Labels = collection.TextMap(ctx, m.Labels, &diags)
+	for _, c := range collection.Strings(ctx, m.ExpiryConditions, &diags) {
 		spec.ExpiryConditions = append(spec.ExpiryConditions, orAssumed(c, "unknown.condition"))
 	}
 	slices.Sort(spec.ExpiryConditions)
@@ -144,10 +145,10 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.KeepDisk = types.BoolValue(spec.KeepDisk)
 	m.flattenPool(spec)
 	m.flattenBudget(spec.Budget)
-	m.Env = flattenMap(ctx, spec.Env, m.Env, &diags)
-	m.EnvPassthrough = flattenSet(ctx, spec.EnvPassthrough, m.EnvPassthrough, &diags)
-	m.EnvBlocked = flattenSet(ctx, spec.EnvBlocked, m.EnvBlocked, &diags)
-	m.BuiltinTools = flattenSet(ctx, spec.BuiltinTools, m.BuiltinTools, &diags)
+	m.Env = collection.TextMapLike(ctx, spec.Env, m.Env, &diags)
+	m.EnvPassthrough = collection.SetLike(ctx, spec.EnvPassthrough, m.EnvPassthrough, &diags)
+	m.EnvBlocked = collection.SetLike(ctx, spec.EnvBlocked, m.EnvBlocked, &diags)
+	m.BuiltinTools = collection.SetLike(ctx, spec.BuiltinTools, m.BuiltinTools, &diags)
 	m.flattenSecrets(ctx, spec.Secrets, &diags)
 	m.flattenLLM(ctx, spec, &diags)
 	m.flattenCompanions(ctx, spec, &diags)
@@ -159,7 +160,7 @@ func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *M
 	m.flattenCommands(ctx, spec, &diags)
 	m.PostMortem = duration.FromPointer(spec.PostMortem)
 	m.CommandTimeout = duration.New(spec.CommandTimeout)
-	m.Labels = flattenMap(ctx, spec.Labels, m.Labels, &diags)
+	m.Labels = collection.TextMapLike(ctx, spec.Labels, m.Labels, &diags)
 	conditions, d := types.SetValueFrom(ctx, types.StringType, spec.ExpiryConditions)
 	diags.Append(d...)
 	m.ExpiryConditions = conditions
@@ -180,51 +181,10 @@ func orZero(v duration.Value) sandbox.Duration {
 	return d
 }
 
-// expandStrings returns a set's elements, of which some may be unknown.
-func expandStrings(ctx context.Context, s types.Set, diags *diag.Diagnostics) []types.String {
-	var list []types.String
-	if !s.IsNull() && !s.IsUnknown() {
-		diags.Append(s.ElementsAs(ctx, &list, false)...)
+// orAssumed returns a string or, while it is unknown, one that is valid in its place.
+func orAssumed(s types.String, valid string) string {
+	if s.IsUnknown() {
+		return valid
 	}
-	return list
-}
-
-// flattenSet keeps null and empty apart as the model has them.
-func flattenSet(ctx context.Context, values []string, prior types.Set, diags *diag.Diagnostics) types.Set {
-	if slices.Equal(known(expandStrings(ctx, prior, diags)), slices.Sorted(slices.Values(values))) {
-		return prior
-	}
-	if len(values) == 0 {
-		return types.SetNull(types.StringType)
-	}
-	return setOf(ctx, values, diags)
-}
-
-// expandMap returns a map's elements; unknown ones are empty.
-func expandMap(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[string]string {
-	var values map[string]types.String
-	if !m.IsNull() && !m.IsUnknown() {
-		diags.Append(m.ElementsAs(ctx, &values, false)...)
-	}
-	if len(values) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(values))
-	for k, v := range values {
-		out[k] = v.ValueString()
-	}
-	return out
-}
-
-// flattenMap keeps null and empty apart as the model has them.
-func flattenMap(ctx context.Context, values map[string]string, prior types.Map, diags *diag.Diagnostics) types.Map {
-	if len(values) == 0 && len(prior.Elements()) == 0 && !prior.IsUnknown() && !prior.IsNull() {
-		return prior
-	}
-	if len(values) == 0 {
-		return types.MapNull(types.StringType)
-	}
-	m, d := types.MapValueFrom(ctx, types.StringType, values)
-	diags.Append(d...)
-	return m
+	return s.ValueString()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -127,9 +128,9 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 	}
 	e := sandbox.DefaultEgress()
 	if !n.Allow.IsNull() {
-		e.Allow = expandRules(known(expandStrings(ctx, n.Allow, &diags)))
+		e.Allow = expandRules(collection.Known(collection.Strings(ctx, n.Allow, &diags)))
 	}
-	e.PrivateCIDRs = known(expandStrings(ctx, n.PrivateCIDRs, &diags))
+	e.PrivateCIDRs = collection.Known(collection.Strings(ctx, n.PrivateCIDRs, &diags))
 	e.Credentials = expandCredentials(ctx, n.Credentials, &diags)
 	if e.Authorities = n.Authorities.ValueString(); len(e.Credentials) == 0 && !n.Credentials.IsNull() {
 		e.Authorities = "" // their hosts are unknown
@@ -144,7 +145,7 @@ func expandCredentials(ctx context.Context, of types.Map, diags *diag.Diagnostic
 		return nil
 	}
 	all := make(map[string]sandbox.EgressCredential)
-	for host, c := range expandObjects[Credential](ctx, of, diags) {
+	for host, c := range collection.Objects[Credential](ctx, of, diags) {
 		if c.Secret.IsUnknown() || c.Header.IsUnknown() || c.Scheme.IsUnknown() || c.Username.IsUnknown() {
 			continue
 		}
@@ -163,19 +164,7 @@ func flattenCredentials(ctx context.Context, all map[string]sandbox.EgressCreden
 		objects[host] = Credential{Secret: value.String(c.Secret), Header: value.String(c.Header),
 			Scheme: value.String(c.Scheme), Username: value.String(c.Username)}
 	}
-	return mapOf(ctx, credentialsAttribute(), objects, diags)
-}
-
-// known returns the known values, sorted.
-func known(list []types.String) []string {
-	var values []string
-	for _, v := range list {
-		if !v.IsUnknown() {
-			values = append(values, v.ValueString())
-		}
-	}
-	slices.Sort(values)
-	return values
+	return collection.Map(ctx, credentialsAttribute(), objects, diags)
 }
 
 // expandRules makes one rule of all that is said of a host. What is no port stays part of the name,
@@ -238,9 +227,9 @@ func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec
 		Authorities:  value.String(spec.EgressRules().Authorities),
 	}
 	if spec.Egress != nil {
-		n.Allow = setOf(ctx, flattenRules(spec.Egress.Allow), &diags)
+		n.Allow = collection.Set(ctx, flattenRules(spec.Egress.Allow), &diags)
 		if len(spec.Egress.PrivateCIDRs) > 0 {
-			n.PrivateCIDRs = setOf(ctx, spec.Egress.PrivateCIDRs, &diags)
+			n.PrivateCIDRs = collection.Set(ctx, spec.Egress.PrivateCIDRs, &diags)
 		}
 	}
 	m.Network = n
@@ -252,10 +241,4 @@ func sameEgress(a, b sandbox.Egress) bool {
 	return slices.Equal(flattenRules(a.Allow), flattenRules(b.Allow)) && maps.Equal(a.Credentials, b.Credentials) &&
 		a.Authorities == b.Authorities &&
 		slices.Equal(slices.Sorted(slices.Values(a.PrivateCIDRs)), slices.Sorted(slices.Values(b.PrivateCIDRs)))
-}
-
-func setOf(ctx context.Context, texts []string, diags *diag.Diagnostics) types.Set {
-	s, d := types.SetValueFrom(ctx, types.StringType, texts)
-	diags.Append(d...)
-	return s
 }

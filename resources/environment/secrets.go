@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -81,7 +82,7 @@ func (m *Model) secretNames() []string {
 
 // expandSecrets returns the known secrets of a map by name. The schema refuses null ones.
 func expandSecrets(ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]Secret {
-	return expandObjects[Secret](ctx, of, diags)
+	return collection.Objects[Secret](ctx, of, diags)
 }
 
 // secretValues returns what has to be sent: the known values of a configuration whose version the
@@ -112,5 +113,5 @@ func (m *Model) flattenSecrets(ctx context.Context, names []string, diags *diag.
 	for _, name := range names {
 		secrets[name] = Secret{Value: types.StringNull(), Version: have[name].Version}
 	}
-	m.Secrets = mapOf(ctx, secretsAttribute(), secrets, diags)
+	m.Secrets = collection.Map(ctx, secretsAttribute(), secrets, diags)
 }

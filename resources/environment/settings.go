@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/computed"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
@@ -74,9 +75,9 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 		PrivateCIDRs:   none,
 		Credentials:    flattenCredentials(ctx, spec.EgressRules().Credentials, &diags),
 		Authorities:    value.String(spec.EgressRules().Authorities),
-		EnvPassthrough: flattenSet(ctx, spec.EnvPassthrough, none, &diags),
-		EnvBlocked:     flattenSet(ctx, spec.EnvBlocked, none, &diags),
-		BuiltinTools:   flattenSet(ctx, spec.BuiltinTools, none, &diags),
+		EnvPassthrough: collection.SetLike(ctx, spec.EnvPassthrough, none, &diags),
+		EnvBlocked:     collection.SetLike(ctx, spec.EnvBlocked, none, &diags),
+		BuiltinTools:   collection.SetLike(ctx, spec.BuiltinTools, none, &diags),
 		LLM:            m.LLM,
 		Companions:     m.Companions,
 		Mounts:         m.Mounts,
@@ -93,7 +94,7 @@ func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, di
 	}
 	if spec.Network == sandbox.NetworkRestricted {
 		rules := spec.EgressRules()
-		s.Allow, s.PrivateCIDRs = setOf(ctx, flattenRules(rules.Allow), &diags), setOf(ctx,
+		s.Allow, s.PrivateCIDRs = collection.Set(ctx, flattenRules(rules.Allow), &diags), collection.Set(ctx,
 			append([]string{}, rules.PrivateCIDRs...), &diags)
 	}
 	return s, diags

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -86,8 +87,8 @@ func (s *Snapshot) expand() *sandbox.SnapshotSpec {
 
 // flattenSnapshot keeps the model's object when it says what the environment has.
 func (m *Model) flattenSnapshot(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
-	m.InitialData = flattenMap(ctx, spec.InitialData, m.InitialData, diags)
-	m.Skills = flattenMap(ctx, spec.Skills, m.Skills, diags)
+	m.InitialData = collection.TextMapLike(ctx, spec.InitialData, m.InitialData, diags)
+	m.Skills = collection.TextMapLike(ctx, spec.Skills, m.Skills, diags)
 	now := sandbox.EnvironmentSpec{Snapshot: m.Snapshot.expand()}.WithDefaults()
 	if reflect.DeepEqual(now.Snapshot, spec.Snapshot) {
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/spread"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -112,7 +113,7 @@ func (m *Model) asWritten(ctx context.Context, raw sandbox.EnvironmentSpec,
 		asWritten(&filled.Snapshot.SizeLimitMB, raw.Snapshot.SizeLimitMB, s.SizeLimitMB)
 	}
 	m.companionsAsWritten(ctx, raw.Companions, filled.Companions, &diags)
-	for i, p := range expandList[PostStart](ctx, m.PostStart, &diags) {
+	for i, p := range collection.Elements[PostStart](ctx, m.PostStart, &diags) {
 		asWritten(&filled.PostStart[i].Timeout, raw.PostStart[i].Timeout, p.Timeout)
 	}
 	return diags

@@ -109,7 +109,7 @@ func serveFloor(token, rowsFile string) error {
 	}
 	handler, err := api.New(api.Config{
 		Service: floor{rows: rows, ids: sandbox.RandomIDs, dir: filepath.Dir(rowsFile)},
-		Tokens:  []api.Token{known}, Secrets: webhook.Secrets{secret},
+		Tokens:  []access.Token{known}, Secrets: webhook.Secrets{secret},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

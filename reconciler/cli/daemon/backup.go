@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/terminal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -65,7 +65,7 @@ Next to the archive, the command needs room for a copy of the ledger.` + setting
 			c.WithoutKeys, c.WithoutSavedData, c.Version = withoutKeys, withoutData, version
 			ctx, restoreSignals := interruptible(cmd)
 			defer restoreSignals()
-			stop := cli.Progress(cmd, "backing up")
+			stop := terminal.Progress(cmd, "backing up")
 			r, err := backup.Create(ctx, args[0], c)
 			stop()
 			if err != nil {
@@ -152,7 +152,7 @@ The backup does not know what happened after it was taken. When serve runs again
 func (k *directCommand) check(cmd *cobra.Command, file string, incomplete bool) error {
 	ctx, restoreSignals := interruptible(cmd)
 	defer restoreSignals()
-	stop := cli.Progress(cmd, "checking the backup")
+	stop := terminal.Progress(cmd, "checking the backup")
 	r, err := backup.Check(ctx, file, k.places())
 	stop()
 	if err != nil {
@@ -167,7 +167,7 @@ func (k *directCommand) check(cmd *cobra.Command, file string, incomplete bool) 
 func (k *directCommand) restore(cmd *cobra.Command, file string, incomplete bool) error {
 	ctx, restoreSignals := interruptible(cmd)
 	defer restoreSignals()
-	stop := cli.Progress(cmd, "restoring")
+	stop := terminal.Progress(cmd, "restoring")
 	r, isRestored, err := backup.Restore(ctx, file, k.places(), incomplete)
 	stop()
 	if err != nil {

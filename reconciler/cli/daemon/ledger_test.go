@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
 )
 
@@ -49,21 +50,21 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup.tar"
-	wantCommand(t, cli.ExitFailed, "there is no ledger", "backup", "--ledger", from, file)
-	wantCommand(t, cli.ExitDone, "13, was 0", "migrate", "--ledger", from)
-	wantCommand(t, cli.ExitDone, "13, was 13", "migrate", "--ledger", from)
+	wantCommand(t, exit.Failed, "there is no ledger", "backup", "--ledger", from, file)
+	wantCommand(t, exit.Done, "13, was 0", "migrate", "--ledger", from)
+	wantCommand(t, exit.Done, "13, was 13", "migrate", "--ledger", from)
 	sealed, err := seal.InFile(location.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
 	}
 	keepSomething(t, from, sealed)
 
-	wantCommand(t, cli.ExitDone, "1 environment, ", "backup", "--ledger", from, file)
-	wantCommand(t, cli.ExitFailed, "is not overwritten", "backup", "--ledger", from, file)
-	wantCommand(t, cli.ExitUsage, "the file to create", "backup", "--ledger", from)
-	wantCommand(t, cli.ExitUsage, "table or json", "backup", "--ledger", from, dir+"/other", "--output", "xml")
+	wantCommand(t, exit.Done, "1 environment, ", "backup", "--ledger", from, file)
+	wantCommand(t, exit.Failed, "is not overwritten", "backup", "--ledger", from, file)
+	wantCommand(t, exit.Usage, "the file to create", "backup", "--ledger", from)
+	wantCommand(t, exit.Usage, "table or json", "backup", "--ledger", from, dir+"/other", "--output", "xml")
 
-	wantCommand(t, cli.ExitDone, "1 snapshot, 0 outputs", "restore", "--ledger", to, "--check", file)
+	wantCommand(t, exit.Done, "1 snapshot, 0 outputs", "restore", "--ledger", to, "--check", file)
 	if _, err := os.Stat(filepath.Join(dir, "to")); !os.IsNotExist(err) {
 		t.Errorf("a check has written something: %v", err)
 	}
@@ -86,7 +87,7 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantCommand(t, cli.ExitFailed, "is not overwritten", "restore", "--ledger", to, file)
+	wantCommand(t, exit.Failed, "is not overwritten", "restore", "--ledger", to, file)
 }
 
 func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
@@ -98,7 +99,7 @@ func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	keepSomething(t, from, sealed)
-	wantCommand(t, cli.ExitDone, "left out", "backup", "--ledger", from, "--without-keys", "--without-saved-data", file)
+	wantCommand(t, exit.Done, "left out", "backup", "--ledger", from, "--without-keys", "--without-saved-data", file)
 	for _, args := range [][]string{{"--check"}, {}} {
 		code, out := command(t, append([]string{"restore", "--ledger", to, file}, args...)...)
 		missing := 0
@@ -110,19 +111,19 @@ func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
 				t.Errorf("%d characters: %s", len(short), line)
 			}
 		}
-		if code != cli.ExitFailed || missing != 2 || !strings.Contains(out, "2 parts are missing") {
+		if code != exit.Failed || missing != 2 || !strings.Contains(out, "2 parts are missing") {
 			t.Errorf("%v ends with %d and says\n%s", args, code, out)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "to/ledger.db")); !os.IsNotExist(err) {
 			t.Errorf("%v has made the ledger: %v", args, err)
 		}
 	}
-	wantCommand(t, cli.ExitDone, "missing", "restore", "--incomplete", "--ledger", to, file)
+	wantCommand(t, exit.Done, "missing", "restore", "--incomplete", "--ledger", to, file)
 
 	if err := os.RemoveAll(filepath.Join(dir, "from/state")); err != nil {
 		t.Fatal(err)
 	}
-	wantCommand(t, cli.ExitFailed, "was written, but lacks 1 part", "backup", "--ledger", from, dir+"/lacking.tar")
+	wantCommand(t, exit.Failed, "was written, but lacks 1 part", "backup", "--ledger", from, dir+"/lacking.tar")
 }
 
 // TestAnInterruptedBackupLeavesNothing interrupts one that waits for its bucket.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -26,7 +26,7 @@ func TestASecretIsRotatedWhileItIsServed(t *testing.T) {
 	}
 	code, out := command(t, append([]string{"secret", "rotate", "--output", "json"}, settings...)...)
 	var rotated struct{ Secret string }
-	if err := json.Unmarshal([]byte(out), &rotated); err != nil || code != cli.ExitDone || strings.Contains(out, old) {
+	if err := json.Unmarshal([]byte(out), &rotated); err != nil || code != exit.Done || strings.Contains(out, old) {
 		t.Fatalf("it ends with %d and says %s", code, out)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
@@ -64,5 +64,5 @@ func TestASecretIsRotatedWhileItIsServed(t *testing.T) {
 		list.Secrets[0].LastUsedAt.IsZero() || list.Secrets[1].LastUsedAt.IsZero() {
 		t.Errorf("%v: the list lacks the last use: %s", err, out)
 	}
-	wantCommand(t, cli.ExitUsage, "negative", append([]string{"secret", "rotate", "--overlap", "-1h"}, settings...)...)
+	wantCommand(t, exit.Usage, "negative", append([]string{"secret", "rotate", "--overlap", "-1h"}, settings...)...)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 )
 
@@ -144,7 +144,7 @@ func (s *serve) run(cmd *cobra.Command, from origins) error {
 func newLogger(cmd *cobra.Command, format string, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {
-		return slog.New(api.LogHandler(slog.NewJSONHandler(cmd.ErrOrStderr(), o)))
+		return slog.New(exchange.LogHandler(slog.NewJSONHandler(cmd.ErrOrStderr(), o)))
 	}
-	return slog.New(api.LogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), o)))
+	return slog.New(exchange.LogHandler(slog.NewTextHandler(cmd.ErrOrStderr(), o)))
 }

@@ -1,0 +1,301 @@
+package routes
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// AgentRoute is the pattern of requests to agents. It takes requests of every method.
+const AgentRoute = "/v1/leases/{id}/agents/{agent}/{path...}"
+
+func (s *Routes) registerAgents(d *document.Document) {
+	tags := []string{"agents"}
+	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-agents", Method: http.MethodGet,
+		Path: "/v1/agents", Tags: tags, Summary: "List the agents of leases that have not ended, by lease and name",
+		Description: "An agent is a process with an endpoint. No sandbox is woken."}, listAgents)
+	d.Handle(AgentRoute, func(w http.ResponseWriter, r *http.Request) error {
+		if err := rights.Check(r.Context(), rights.TokenOf(r.Context()), rights.Lease(r.PathValue("id"))); err != nil {
+			return err
+		}
+		return s.askAgent(w, r)
+	})
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		s.describeAgentRoute(d, method, tags)
+	}
+}
+
+// describeAgentRoute adds the route to the document for one method. huma itself would refuse the parameters of agents.
+func (s *Routes) describeAgentRoute(d *document.Document, method string, tags []string) {
+	id := strings.ToLower(method) + "-agent"
+	text := func(name, in, doc string) *huma.Param {
+		return &huma.Param{Name: name, In: in, Description: doc, Required: in == "path",
+			Schema: &huma.Schema{Type: huma.TypeString}}
+	}
+	d.API.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: id, Method: method, Path: "/v1/leases/{id}/agents/{agent}/{path}", Tags: tags,
+		Summary: "Pass a request on to an agent",
+		Description: "Wakes the sandbox, waits up to " + sandbox.AgentStart.String() + " until the agent listens, and " +
+			"passes the request on: all other methods, queries, streams and WebSockets too. The sandbox stays awake until the " +
+			"response ends. Credentials, cookies and forwarding headers of the request are removed. Of the response, only " +
+			"headers that cannot affect other pages of this host are kept. A connection without any bytes for " +
+			s.AgentIdle.String() + " is closed. 409 if the agent's process has ended; 504 if it does not listen in time.",
+		Parameters: []*huma.Param{
+			text("id", "path", "The lease's id."), text("agent", "path", "The agent's name."),
+			text("path", "path", "The path that the agent gets, with the query."),
+			text(wire.HeaderSession, "header", "What the agent works for: 1 to 128 of A-Z, a-z, 0-9, '.', '_', ':' and '-'. "+
+				"The agent gets the header, and sends it with its calls of models, so that they can be told apart. Optional."),
+		},
+		Responses: map[string]*huma.Response{
+			"200":     {Description: "The agent's response, with the agent's status."},
+			"default": d.Content("The request was rejected, or the agent did not answer.", wire.ProblemJSON, wire.Problem{}),
+		},
+		Security: d.Needs(sandbox.ScopeLease, id, AgentRoute),
+	})
+}
+
+type agentsInput struct {
+	EnvironmentID string             `query:"environment_id"`
+	LeaseID       string             `query:"lease_id"`
+	State         sandbox.AgentState `query:"state" doc:"starting, running, asleep or ended."`
+	After         string             `query:"after" doc:"next_after of the previous page."`
+	Limit         int                `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+}
+
+// Touches returns the target of the request.
+func (in agentsInput) Touches() rights.Target { return rights.ReportOn(in.EnvironmentID, in.LeaseID) }
+
+func listAgents(ctx context.Context, service service.Service, in *agentsInput) (*reply[wire.AgentPage], error) {
+	agents, err := service.Agents(ctx, sandbox.AgentFilter{
+		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, State: in.State, After: in.After, Limit: in.Limit,
+	})
+	page := wire.AgentPage{Agents: notNil(agents)}
+	if full(len(agents), in.Limit) {
+		page.NextAfter = agents[len(agents)-1].ID
+	}
+	return replyWith(page, err)
+}
+
+// askAgent passes a request on to an agent.
+func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
+	lease, name := r.PathValue("id"), r.PathValue("agent")
+	session := r.Header.Get(wire.HeaderSession)
+	if err := sandbox.CheckSessionLabel(session); err != nil {
+		return err
+	}
+	if s.Connector == nil {
+		return sandbox.Errorf(sandbox.Unavailable, "this service passes no requests on to agents")
+	}
+	if err := takeBody(w, r); err != nil {
+		return err
+	}
+	ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: lease}, Name: name}
+	conn, err := s.Connector.Connect(r.Context(), ref)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // the response says how it went
+	var failed error
+	proxy := &httputil.ReverseProxy{
+		Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				return idleConn{conn, s.AgentIdle}, nil
+			},
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: 64 << 10,
+		},
+		FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL = &url.URL{Scheme: "http", Host: "127.0.0.1", RawQuery: r.URL.RawQuery}
+			p.Out.URL.Path, p.Out.URL.RawPath = agentPath(r.URL)
+			p.Out.Host = "127.0.0.1"
+			agentHeader(p.Out.Header, lease, session)
+			p.Out.Header.Set(wire.HeaderRequestID, exchange.Of(r.Context()).ID)
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			answer.Header = answerHeader(answer.Header, answer.Request.URL, agentsPath(lease, name))
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+	}
+	proxy.ServeHTTP(&steady{w, http.NewResponseController(w), s.Stream.Timeout}, r)
+	if _, ok := errors.AsType[*sandbox.Error](failed); failed == nil || ok || r.Context().Err() != nil {
+		return failed
+	}
+	code := sandbox.UnknownOutcome // the agent may have acted on the request
+	if errors.Is(failed, os.ErrDeadlineExceeded) {
+		code = sandbox.Timeout
+	}
+	return sandbox.Errorf(code, "lease %s: agent %s did not answer the request: %w: read the log of its process",
+		lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
+}
+
+// maxTakenBody is the largest body that is read before the agent gets the request, in bytes.
+const maxTakenBody = 64 << 10
+
+// takeBody reads a small body. A large one, or one of unknown size, is passed on while it arrives, and the agent may
+// answer before its end: its connection then serves no other request.
+func takeBody(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength < 0 || r.ContentLength > maxTakenBody {
+		exchange.Of(r.Context()).Wait()
+		return bodies.AnswerWhileReading(w)
+	}
+	if r.ContentLength == 0 {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// agentsPath returns the path of an agent's requests.
+func agentsPath(lease, name string) string {
+	return "/v1/leases/" + url.PathEscape(lease) + "/agents/" + url.PathEscape(name)
+}
+
+// agentPath returns the part of a path that is the agent's: what comes after the first five segments.
+func agentPath(u *url.URL) (decoded, raw string) {
+	raw = u.EscapedPath()
+	for range 6 {
+		_, raw, _ = strings.Cut(raw, "/")
+	}
+	raw = "/" + raw
+	decoded, err := url.PathUnescape(raw)
+	if err != nil { // the server has parsed it
+		panic(err)
+	}
+	return decoded, raw
+}
+
+// agentHeader removes what an agent must not learn, and adds what it works for. The proxy has removed forwarding
+// headers already.
+func agentHeader(h http.Header, lease, session string) {
+	for name := range h {
+		if strings.HasPrefix(name, "X-Sandbox-") {
+			h.Del(name)
+		}
+	}
+	for _, name := range []string{"Authorization", "Cookie", "Referer", "X-Real-Ip"} {
+		h.Del(name)
+	}
+	h.Set("X-Sandbox-Lease", lease)
+	if session != "" {
+		h.Set(wire.HeaderSession, session)
+	}
+}
+
+// answerHeaders are the headers of an agent that its caller gets. Code of the sandbox may be hostile: it must not set
+// cookies of this host, tell browsers to forget or enforce something, or control proxies.
+var answerHeaders = []string{
+	"Accept-Ranges", "Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language",
+	"Content-Length", "Content-Range", "Content-Type", "Date", "Etag", "Expires", "Last-Modified",
+	"Mcp-Protocol-Version", "Mcp-Session-Id", "Retry-After", "Vary",
+	"Connection", "Upgrade", "Sec-Websocket-Accept", "Sec-Websocket-Extensions", "Sec-Websocket-Protocol",
+}
+
+// answerHeader returns the headers of the answer to a request of an agent that has the given path here. What the agent
+// sends is no page of this host for a browser.
+func answerHeader(from http.Header, request *url.URL, here string) http.Header {
+	h := http.Header{
+		"Content-Security-Policy": {"sandbox; default-src 'none'"}, "Cross-Origin-Resource-Policy": {"same-origin"},
+	}
+	for _, name := range answerHeaders {
+		if values := from.Values(name); len(values) > 0 {
+			h[name] = values
+		}
+	}
+	for name, values := range from {
+		if strings.HasPrefix(name, "Agent-") {
+			h[name] = values
+		}
+	}
+	if to := redirection(from.Get("Location"), request, here); to != "" {
+		h.Set("Location", to)
+	}
+	return h
+}
+
+// redirection returns where a client may be sent by an agent: to a path of the agent, "" otherwise. A client sends its
+// token again to whatever path of this host it is sent to.
+func redirection(location string, request *url.URL, here string) string {
+	to, err := request.Parse(location)
+	if location == "" || err != nil || to.Host != request.Host || to.User != nil {
+		return ""
+	}
+	// Clean removes what would lead out of the agent's path, also if it was encoded.
+	under := url.URL{Path: path.Clean("/" + to.Path), RawQuery: to.RawQuery, Fragment: to.Fragment}
+	return here + under.String()
+}
+
+// idleConn breaks a connection that carries nothing for a while.
+type idleConn struct {
+	net.Conn
+	limit time.Duration
+}
+
+func (c idleConn) Read(p []byte) (int, error)  { return c.within(c.Conn.Read, p) }
+func (c idleConn) Write(p []byte) (int, error) { return c.within(c.Conn.Write, p) }
+
+// within moves bytes in one direction. Those that have moved extend the time of both.
+func (c idleConn) within(move func([]byte) (int, error), p []byte) (int, error) {
+	c.extend()
+	n, err := move(p)
+	if n > 0 {
+		c.extend()
+	}
+	return n, err
+}
+
+// extend starts the time again. It fails only for a connection that has ended, as the next call says.
+func (c idleConn) extend() { _ = c.SetDeadline(time.Now().Add(c.limit)) }
+
+// steady disconnects a client that does not read.
+type steady struct {
+	http.ResponseWriter
+	rc      *http.ResponseController
+	timeout time.Duration
+}
+
+func (s *steady) Write(p []byte) (int, error) {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.timeout)) // fails only without a connection, in tests
+	return s.ResponseWriter.Write(p)
+}
+
+// Hijack implements http.Hijacker: the connection speaks another protocol from now on, without the server's deadlines.
+func (s *steady) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := s.rc.Hijack()
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if x, ok := s.ResponseWriter.(*exchange.Exchange); ok {
+		x.Status = http.StatusSwitchingProtocols
+	}
+	return conn, buffered, err
+}
+
+// Unwrap gives http.ResponseController access to the connection.
+func (s *steady) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -1,0 +1,52 @@
+// Package exit says how the program ends: its exit codes, and the errors that choose one.
+package exit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Exit codes. exec and run exit with the code of the command, and with NotRun when there is none.
+const (
+	Done   = 0
+	Failed = 1   // rejected or failed; also a certificate that is not trusted
+	Usage  = 2   // the command line or the request is wrong
+	Retry  = 75  // EX_TEMPFAIL of sysexits.h: out of reach, too busy, or of unknown outcome
+	NotRun = 125 // as in docker run
+)
+
+// coded ends the program with a code; err, unless nil, is printed.
+type coded struct {
+	code int
+	err  error
+}
+
+func (e *coded) Error() string { return fmt.Sprintf("exit code %d: %v", e.code, e.err) }
+func (e *coded) Unwrap() error { return e.err }
+
+// With returns an error that ends the program with a code. The program prints err, unless it is nil.
+func With(code int, err error) error { return &coded{code, err} }
+
+// Usagef returns the error of a wrong command line. Its code is Invalid, and the program ends with Usage.
+func Usagef(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.Invalid, format, args...)
+}
+
+// Of returns the exit code of a command that ended with err, and the error to print, nil for none.
+func Of(err error) (code int, printed error) {
+	if e, ok := errors.AsType[*coded](err); ok {
+		return e.code, e.err
+	}
+	switch {
+	case err == nil:
+		return Done, nil
+	case sandbox.CodeOf(err) == sandbox.Invalid:
+		return Usage, err
+	case sandbox.IsRetryable(err):
+		return Retry, err
+	default:
+		return Failed, err
+	}
+}

@@ -1,0 +1,118 @@
+package inside
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+func exec(c *console.Console) *cobra.Command {
+	var (
+		ref     sandbox.LeaseRef
+		req     sandbox.ExecRequest
+		env     []string
+		timeout time.Duration
+		noStdin bool
+		tty     bool
+		detach  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "exec <lease> -- <program> [argument]...",
+		Short: "Run a command in a lease's sandbox",
+		Long: `Run a command in a lease's sandbox. Standard input, output and error are connected to
+the command. The exit code is the command's own, 124 after a timeout, and 125 if the command did not
+run or its outcome is unknown.`,
+		Example: `  sandbox exec ada@catan-7 -- /player <state.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return exit.With(exit.NotRun, exit.Usagef("exec takes a lease and, after --, a command"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if tty {
+				return exit.With(exit.NotRun,
+					exit.Usagef("-t: a sandbox has no terminals: leave -t out for a command that needs none, "+
+						"or use %s session for commands that share variables and a directory", c.Name))
+			}
+			req.Command = args[1:]
+			req.Timeout = sandbox.Duration(timeout)
+			var err error
+			if req.Env, err = variables(env); err != nil {
+				return exit.With(exit.NotRun, err)
+			}
+			service, id, err := c.ConnectTo(cmd, args[0])
+			if err != nil {
+				return exit.With(exit.NotRun, err)
+			}
+			ref.ID = id
+			if detach {
+				return startExec(c, cmd, service, ref, req)
+			}
+			req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if !noStdin {
+				req.Stdin = cmd.InOrStdin()
+			}
+			result, err := service.Exec(cmd.Context(), ref, req)
+			return exitOf(result, err)
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&timeout, "timeout", 0, "kill the command after this time, at most 24h (default: the environment's)")
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, `NAME=value`; may be repeated")
+	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
+	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
+	f.StringVar((*string)(&req.As), "as", "", "verifier: run as the sandbox's verifier, with all other processes frozen")
+	f.Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
+	f.StringVar(&req.ID, "id", "",
+		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
+	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see logs")
+	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
+	f.BoolP("stdin", "i", true, "pass standard input to the command")
+	f.BoolVarP(&tty, "tty", "t", false, "not supported: a sandbox has no terminals")
+	return cmd
+}
+
+// variables parses the values of --env.
+func variables(pairs []string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, exit.Usagef("--env %s: must be NAME=value", pair)
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// exitOf returns the error that ends the program with the exit code of a command.
+func exitOf(result sandbox.ExecResult, err error) error {
+	switch {
+	case err != nil:
+		return exit.With(exit.NotRun, err)
+	case result.OOMKilled:
+		return exit.With(result.ExitCode, sandbox.Errorf(sandbox.Failed, "the sandbox ran out of memory during the command"))
+	case result.ExitCode != 0:
+		return exit.With(result.ExitCode, nil)
+	default:
+		return nil
+	}
+}
+
+// startExec starts a detached command.
+func startExec(c *console.Console, cmd *cobra.Command, service service.Service, ref sandbox.LeaseRef,
+	req sandbox.ExecRequest) error {
+	x, err := service.StartExec(cmd.Context(), ref, req)
+	if err != nil {
+		return exit.With(exit.NotRun, err)
+	}
+	return c.Print(cmd, x, func(t *table.Table) { fillExecs(t, []sandbox.Exec{x}) })
+}
