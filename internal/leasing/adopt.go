@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
@@ -195,7 +196,7 @@ func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
 	case !c.request.DryRun && c.used == nil && o.State == sandbox.StateRunning && c.x.Capabilities().CPUTime:
 		return "its CPU time so far could not be read: try again"
 	}
-	if err := mayLease(env, env.Spec); err != nil {
+	if err := environments.MayLease(env, env.Spec); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -285,32 +286,4 @@ func (c *adoptionCandidate) report() sandbox.Adoption {
 		Backend: c.x.Backend(), Instance: o.Instance, State: o.State, CreatedAt: o.CreatedAt, Deadline: o.Deadline,
 		Adopted: c.why == "", Why: c.why,
 	}
-}
-
-// deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their
-// former ledgers. Where such a ledger has sandboxes still, which were not adopted, it is left to them.
-func (e *Engine) deprovisionAdopted(ctx context.Context, x *lifecycle.Backend, id, instance string) error {
-	var labels []string
-	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		labels, err = tx.AdoptedFrom(id)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, label := range labels {
-		err := x.Deprovision(ctx, driver.EnvironmentRef{LedgerID: label, EnvironmentID: id, Instance: instance})
-		if sandbox.CodeOf(err) == sandbox.Conflict {
-			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays",
-				"environment", id, "ledger", label, "error", err)
-			continue
-		}
-		if err == nil {
-			err = x.WithdrawLost(ctx, label, instance)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

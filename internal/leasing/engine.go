@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/companions"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/egresslog"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -66,7 +67,8 @@ type Config struct {
 // engines on one ledger.
 type Engine struct {
 	*lifecycle.Core
-	// What is done inside of sandboxes is done by the parts that hook in.
+	// What is done to environments, and inside of sandboxes, is done by the parts.
+	service.Environments
 	service.Execs
 	service.Sessions
 	service.Processes
@@ -75,29 +77,29 @@ type Engine struct {
 	service.Files
 	service.Workspaces
 
-	store      *ledger.Store
-	books      map[sandbox.Backend]sandbox.PriceBook
-	now        func() time.Time
-	ids        sandbox.IDs
-	host       *host.Host
-	log        *slog.Logger
-	version    string
-	billing    *billing.Service
-	retention  *retention.Service
-	egress     *egresslog.Collector
-	orphans    *orphans.Service
-	secrets    *secrets.Service
-	llm        *llm.Service
-	pools      *warmpool.Service
-	snapshots  *snapshots.Service
-	workspace  *workspace.Service
-	archives   *archives.Service
-	outputs    *output.Service
-	sessions   *sessions.Service
-	commands   *commands.Service
-	processes  *processes.Service
-	companions *companions.Service
-	receipts   *receipts
+	store        *ledger.Store
+	books        map[sandbox.Backend]sandbox.PriceBook
+	now          func() time.Time
+	ids          sandbox.IDs
+	log          *slog.Logger
+	version      string
+	billing      *billing.Service
+	retention    *retention.Service
+	egress       *egresslog.Collector
+	orphans      *orphans.Service
+	secrets      *secrets.Service
+	llm          *llm.Service
+	pools        *warmpool.Service
+	snapshots    *snapshots.Service
+	workspace    *workspace.Service
+	archives     *archives.Service
+	outputs      *output.Service
+	sessions     *sessions.Service
+	commands     *commands.Service
+	processes    *processes.Service
+	companions   *companions.Service
+	environments *environments.Service
+	receipts     *receipts
 	// unmetered logs once that the usage of a backend is not compared.
 	unmetered map[sandbox.Backend]*sync.Once
 }
@@ -126,7 +128,7 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, host: c.Host, log: c.Logger,
+	e := &Engine{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, log: c.Logger,
 		version: c.Version, unmetered: unmetered}
 	e.addParts(c)
 	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}
@@ -167,7 +169,10 @@ func (e *Engine) addParts(c Config) {
 	e.processes = processes.New(processes.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger})
 	e.companions = companions.New(companions.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets,
 		Log: c.Logger})
-	e.Connector = e.processes
+	e.environments = environments.New(environments.Config{Core: e.Core, Store: c.Store, IDs: c.IDs,
+		Checkers: []environments.Checker{e.snapshots, e.workspace, e.archives}, Host: c.Host, Secrets: e.secrets,
+		LLM: e.llm, Billing: e.billing, Pools: e.pools, Log: c.Logger})
+	e.Environments, e.Connector = e.environments, e.processes
 	e.Execs, e.Sessions, e.Files = e.commands, e.sessions, files.New(e.Core)
 	e.Processes, e.Companions = e.processes, e.companions
 }

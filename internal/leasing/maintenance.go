@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/orphans"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -50,7 +51,7 @@ func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
 		return err
 	}
 	looked := e.LookAtAll(ctx, x, v)
-	repaired := v.Repair(ctx, provisionTimeout(x, sandbox.PullNever))
+	repaired := v.Repair(ctx, environments.ProvisionTimeout(x, sandbox.PullNever))
 	_, collected := v.Collect(ctx)
 	return errors.Join(v.Failure(), looked, repaired, collected)
 }

@@ -54,6 +54,12 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 // ReconcilePools brings every warm pool to its size; see warmpool.Service.
 func (e *Engine) ReconcilePools(ctx context.Context) error { return e.pools.Reconcile(ctx) }
 
+// FinishEnvironments removes what creations and removals have left on a backend that did not come to their end; see
+// environments.Service.
+func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
+	return e.environments.Finish(ctx, b)
+}
+
 // ListSnapshots implements service.Snapshots.
 func (e *Engine) ListSnapshots(ctx context.Context, f sandbox.SnapshotFilter) ([]sandbox.Snapshot, error) {
 	return e.snapshots.List(ctx, f)

@@ -222,8 +222,8 @@ func (c *Core) attest(ctx context.Context, t *Task) <-chan attestation {
 }
 
 // Withdraw removes the witness from an instance whose last environment is being removed.
-func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID string) error {
-	w := x.witness
+func (b *Backend) Withdraw(ctx context.Context, instance, environmentID string) error {
+	w := b.witness
 	if w == nil {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID
 	}
 	defer w.give()
 	var last int64
-	err := c.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		last, err = tx.Witnesses().WithdrawWitness(instance, environmentID)
 		return err
 	})
@@ -242,7 +242,7 @@ func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID
 	if w.left <= last {
 		w.left = 0
 	}
-	return AsError(w.numbers.RemoveWitness(ctx, c.store.ID(), instance, last))
+	return AsError(w.numbers.RemoveWitness(ctx, w.core.store.ID(), instance, last))
 }
 
 // WithdrawLost removes the witness of a ledger that is lost, once the instance has nothing else of it.
