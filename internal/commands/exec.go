@@ -70,7 +70,7 @@ type command struct {
 	recorded sessions.Recorded
 }
 
-// Exec implements service.Leases.
+// Exec implements service.Execs.
 func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	if err := req.CheckAttached(); err != nil {
 		return sandbox.ExecResult{}, err

@@ -76,6 +76,7 @@ type Engine struct {
 	service.Connector
 	service.Files
 	service.Workspaces
+	service.Snapshots
 
 	store        *ledger.Store
 	books        map[sandbox.Backend]sandbox.PriceBook
@@ -159,7 +160,6 @@ func (e *Engine) addParts(c Config) {
 	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
 	e.workspace = workspace.New(workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors,
 		Outputs: e.outputs, Life: e.Life(), Log: c.Logger})
-	e.Workspaces = e.workspace
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
 		Cancel: func(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
 			return e.commands.CancelExec(ctx, r)
@@ -175,6 +175,7 @@ func (e *Engine) addParts(c Config) {
 	e.Environments, e.Connector = e.environments, e.processes
 	e.Execs, e.Sessions, e.Files = e.commands, e.sessions, files.New(e.Core)
 	e.Processes, e.Companions = e.processes, e.companions
+	e.Workspaces, e.Snapshots = e.workspace, e.snapshots
 }
 
 // hooksOfParts hooks the parts in. The order is that of their calls: /data is restored and the

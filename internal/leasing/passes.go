@@ -60,16 +60,6 @@ func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) erro
 	return e.environments.Finish(ctx, b)
 }
 
-// ListSnapshots implements service.Snapshots.
-func (e *Engine) ListSnapshots(ctx context.Context, f sandbox.SnapshotFilter) ([]sandbox.Snapshot, error) {
-	return e.snapshots.List(ctx, f)
-}
-
-// DeleteSnapshot implements service.Snapshots.
-func (e *Engine) DeleteSnapshot(ctx context.Context, key string) error {
-	return e.snapshots.Delete(ctx, key)
-}
-
 // CollectSnapshots deletes objects that nothing names any more; see snapshots.Service.
 func (e *Engine) CollectSnapshots(ctx context.Context) error { return e.snapshots.Collect(ctx) }
 
@@ -97,11 +87,6 @@ func (e *Engine) CheckCompanions(ctx context.Context, b sandbox.Backend, minPaus
 
 // BoundOutput drops the oldest output wherever too much is kept; see output.Store.
 func (e *Engine) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
-
-// Exec implements service.Leases.
-func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	return e.commands.Exec(ctx, r, req)
-}
 
 // ListLLMCalls implements service.Reports.
 func (e *Engine) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error) {
