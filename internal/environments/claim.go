@@ -74,7 +74,7 @@ func (v *Service) Await(ctx context.Context, id string) (waited bool, err error)
 }
 
 // whileClaimed does something to an environment under a claim, which it extends meanwhile. do's context ends when the
-// claim is lost or the engine closes.
+// claim is lost or this process closes.
 func (v *Service) whileClaimed(ctx context.Context, id, claim string, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -59,8 +59,9 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 }
 
 // abandon answers for a Provision that failed, and ends its claim. What was made of an environment that never was ready
-// is removed again; where that fails too, or this engine closes, the loop or the next request goes on with it.
-func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, instance, claim string, cause error) error {
+// is removed again; where that fails too, or this process closes, the loop or the next request goes on with it.
+func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, instance, claim string,
+	cause error) error {
 	ctx := context.WithoutCancel(claimed)
 	var unmade bool
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) error {
@@ -78,7 +79,8 @@ func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, ins
 		}
 	}
 	if err != nil {
-		v.Log.ErrorContext(ctx, "environments: taking back an environment that could not be made", "environment", id, "error", err)
+		v.Log.ErrorContext(ctx, "environments: taking back an environment that could not be made",
+			"environment", id, "error", err)
 	}
 	return cause
 }
