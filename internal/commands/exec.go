@@ -91,7 +91,7 @@ func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.Exec
 	res.ExecID = c.row.ID
 	err = c.end(ctx, res, runErr, ctx.Err() != nil)
 	if !c.tellsCPU(res) {
-		v.Core.SampleSoon(&c.use.Row)
+		v.Core.Sampler.Soon(&c.use.Row)
 	}
 	res.Shell, res.CPUTime = nil, 0 // they are the session's and the ledger's
 	if err != nil {

@@ -47,7 +47,11 @@ func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Ado
 		return report, nil
 	}
 	for _, b := range backends {
-		if err := e.AcceptInstance(ctx, b); err != nil {
+		x, err := e.BackendFor(b)
+		if err == nil {
+			err = x.Accept(ctx)
+		}
+		if err != nil {
 			return report, lifecycle.AsError(fmt.Errorf("adopt: %w", err))
 		}
 	}

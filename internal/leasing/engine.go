@@ -144,7 +144,7 @@ func (e *Engine) addParts(c Config) {
 	e.orphans = orphans.New(c.Store, c.Logger)
 	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
 	e.billing = billing.New(billing.Config{
-		Store: c.Store, Books: e.books, End: e.End, Measure: e.Measure, Log: c.Logger,
+		Store: c.Store, Books: e.books, End: e.End, Measure: e.Sampler.Measure, Log: c.Logger,
 	})
 	e.secrets = secrets.New(c.Store, c.Keys)
 	e.llm = llm.New(llm.Config{

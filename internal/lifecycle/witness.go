@@ -31,7 +31,7 @@ type witness struct {
 }
 
 // witnessOf returns nil for a backend whose instances have ids that are their own.
-func (c *Core) witnessOf(x driver.Executor) *witness {
+func witnessOf(c *Core, x driver.Executor) *witness {
 	numbers, ok := x.(driver.Witnesser)
 	if !ok {
 		return nil
@@ -206,7 +206,7 @@ type attestation struct {
 
 // attest leaves the number of a generation on its instance, beside the step that makes it usable. It does nothing for
 // other steps.
-func (c *Core) attest(ctx context.Context, t *Task) <-chan attestation {
+func (b *Backend) attest(ctx context.Context, t *Task) <-chan attestation {
 	left := make(chan attestation, 1)
 	if !t.Action.Begins() || t.Row.Pooled() {
 		left <- attestation{}
@@ -215,7 +215,7 @@ func (c *Core) attest(ctx context.Context, t *Task) <-chan attestation {
 	go func() {
 		bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
 		defer cancel()
-		number, err := c.backends[t.Row.Backend].Attest(bounded, t.Row.Instance)
+		number, err := b.Attest(bounded, t.Row.Instance)
 		left <- attestation{number, err}
 	}()
 	return left
@@ -257,19 +257,15 @@ func (b *Backend) WithdrawLost(ctx context.Context, ledgerID, instance string) e
 	return b.witness.numbers.RemoveWitness(ctx, ledgerID, instance, math.MaxInt64)
 }
 
-// AcceptInstance ends the wait of a ledger that is older than an instance, and accepts one that is not recognized.
-func (c *Core) AcceptInstance(ctx context.Context, b sandbox.Backend) error {
-	x, err := c.BackendFor(b)
-	if err != nil {
-		return err
-	}
-	w := x.witness
+// Accept ends the wait of a ledger that is older than an instance, and accepts one that is not recognized.
+func (b *Backend) Accept(ctx context.Context) error {
+	w := b.witness
 	if w == nil {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
 	defer cancel()
-	instance, err := x.Executor.Instance(bounded)
+	instance, err := b.Executor.Instance(bounded)
 	if err != nil {
 		return err
 	}
@@ -277,12 +273,12 @@ func (c *Core) AcceptInstance(ctx context.Context, b sandbox.Backend) error {
 		return err
 	}
 	defer w.give()
-	found, err := w.numbers.Witness(bounded, c.store.ID(), instance)
+	found, err := w.numbers.Witness(bounded, w.core.store.ID(), instance)
 	if err != nil {
 		return err
 	}
 	var known ledger.Witness
-	err = c.store.Read(bounded, func(tx *ledger.Tx) (err error) {
+	err = w.core.store.Read(bounded, func(tx *ledger.Tx) (err error) {
 		known, err = tx.Witnesses().Witness(instance)
 		return err
 	})
