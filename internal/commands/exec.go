@@ -73,7 +73,7 @@ type command struct {
 	recorded sessions.Recorded
 }
 
-// Exec implements service.Leases.
+// Exec implements service.Execs.
 func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	if err := req.CheckAttached(); err != nil {
 		return sandbox.ExecResult{}, err
@@ -94,7 +94,7 @@ func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.Exec
 	res.ExecID = c.row.ID
 	err = c.end(ctx, res, runErr, ctx.Err() != nil)
 	if !c.tellsCPU(res) {
-		v.Core.SampleSoon(&c.use.Row)
+		v.Core.Sampler.Soon(&c.use.Row)
 	}
 	res.Shell, res.CPUTime = nil, 0 // they are the session's and the ledger's
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"reflect"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
@@ -22,8 +23,8 @@ func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquir
 		return sandbox.Acquired{}, err
 	}
 	begun, err := e.accept(ctx, a, true)
-	for errors.Is(err, errUnmade) && !a.NoWait {
-		waited, waitErr := e.awaitEnvironment(ctx, a.EnvironmentID)
+	for errors.Is(err, environments.ErrUnmade) && !a.NoWait {
+		waited, waitErr := e.environments.Await(ctx, a.EnvironmentID)
 		if waitErr != nil {
 			return sandbox.Acquired{}, waitErr
 		}
@@ -209,7 +210,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	if err != nil {
 		return nil, err
 	}
-	if err := mayLease(env, spec); err != nil {
+	if err := environments.MayLease(env, spec); err != nil {
 		return nil, err
 	}
 	if err := mayHold(tx, env.ID, a.Tenant); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
@@ -47,7 +48,11 @@ func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Ado
 		return report, nil
 	}
 	for _, b := range backends {
-		if err := e.AcceptInstance(ctx, b); err != nil {
+		x, err := e.BackendFor(b)
+		if err == nil {
+			err = x.Accept(ctx)
+		}
+		if err != nil {
 			return report, lifecycle.AsError(fmt.Errorf("adopt: %w", err))
 		}
 	}
@@ -196,7 +201,7 @@ func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
 	case !c.request.DryRun && c.used == nil && o.State == sandbox.StateRunning && c.x.Capabilities().CPUTime:
 		return "its CPU time so far could not be read: try again"
 	}
-	if err := mayLease(env, env.Spec); err != nil {
+	if err := environments.MayLease(env, env.Spec); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -286,32 +291,4 @@ func (c *adoptionCandidate) report() sandbox.Adoption {
 		Backend: c.x.Backend(), Instance: o.Instance, State: o.State, CreatedAt: o.CreatedAt, Deadline: o.Deadline,
 		Adopted: c.why == "", Why: c.why,
 	}
-}
-
-// deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their
-// former ledgers. Where such a ledger has sandboxes still, which were not adopted, it is left to them.
-func (e *Engine) deprovisionAdopted(ctx context.Context, x *lifecycle.Backend, id, instance string) error {
-	var labels []string
-	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		labels, err = tx.AdoptedFrom(id)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, label := range labels {
-		err := x.Deprovision(ctx, driver.EnvironmentRef{LedgerID: label, EnvironmentID: id, Instance: instance})
-		if sandbox.CodeOf(err) == sandbox.Conflict {
-			e.log.WarnContext(ctx, "leasing: sandboxes of the environment were not adopted; what they share stays",
-				"environment", id, "ledger", label, "error", err)
-			continue
-		}
-		if err == nil {
-			err = x.WithdrawLost(ctx, label, instance)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -118,7 +119,7 @@ func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) er
 // isMomentary reports whether an environment may give out leases in a moment.
 func isMomentary(err error) bool {
 	var away *lifecycle.AwayError
-	return errors.As(err, &away) || errors.Is(err, errUnmade)
+	return errors.As(err, &away) || errors.Is(err, environments.ErrUnmade)
 }
 
 // findOrBeginEach does findOrBegin for each item. stopped is the environment that has to be waited for, with an error
@@ -167,7 +168,7 @@ func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause 
 	if noWait {
 		return cause
 	}
-	waited, err := e.awaitEnvironment(ctx, environmentID)
+	waited, err := e.environments.Await(ctx, environmentID)
 	if err == nil && !waited && again {
 		err = cause // no request creates it now
 	}
@@ -321,7 +322,7 @@ func (e *Engine) awaitReleased(ctx context.Context, b *leaseBatch) {
 			continue
 		}
 		waiting.Go(func() {
-			if err := e.awaitGone(ctx, one.sandboxID); err != nil {
+			if err := e.AwaitGone(ctx, one.sandboxID); err != nil {
 				e.log.WarnContext(ctx, "leasing: a sandbox of a batch that failed is not known to be gone: it is tried again",
 					"sandbox", one.sandboxID, "error", err)
 			}

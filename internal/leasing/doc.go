@@ -1,14 +1,10 @@
-// Package leasing is the lease service: it puts the parts together, and answers requests about environments and leases.
+// Package leasing is the lease service: it puts the parts together, and answers requests about leases.
 // A reconciler runs it with a loop (reconciler/loop); the Terraform provider can run it without one.
 //
 // What happens to a sandbox is decided and done by package lifecycle, whose documentation describes the protocol. What
 // happens inside of sandboxes, and around them, is done by packages that hook into it: commands, sessions, processes,
-// files, snapshots, secrets, warmpool and others. Engine embeds the core, and those of their services that callers use.
-//
-// # Environments
-//
-// What an environment has on its backend is made, changed and removed under a claim on its row, by one request at a
-// time (provisioning.go). Until it was made once it gives out no lease: an acquire waits for that.
+// files, snapshots, secrets, warmpool and others. Package environments makes what sandboxes share. Engine embeds the
+// core, and those of their services that callers use.
 //
 // # Batches
 //

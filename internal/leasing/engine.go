@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/companions"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/egresslog"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -67,7 +68,8 @@ type Config struct {
 // engines on one ledger.
 type Engine struct {
 	*lifecycle.Core
-	// What is done inside of sandboxes is done by the parts that hook in.
+	// What is done to environments, and inside of sandboxes, is done by the parts.
+	service.Environments
 	service.Execs
 	service.Sessions
 	service.Processes
@@ -75,30 +77,31 @@ type Engine struct {
 	service.Connector
 	service.Files
 	service.Workspaces
+	service.Snapshots
 
-	store      *ledger.Store
-	books      map[sandbox.Backend]sandbox.PriceBook
-	now        func() time.Time
-	ids        sandbox.IDs
-	host       *host.Host
-	log        *slog.Logger
-	version    string
-	billing    *billing.Service
-	retention  *retention.Service
-	egress     *egresslog.Collector
-	orphans    *orphans.Service
-	secrets    *secrets.Service
-	llm        *llm.Service
-	pools      *warmpool.Service
-	snapshots  *snapshots.Service
-	workspace  *workspace.Service
-	archives   *archives.Service
-	outputs    *output.Service
-	sessions   *sessions.Service
-	commands   *commands.Service
-	processes  *processes.Service
-	companions *companions.Service
-	receipts   *receipts
+	store        *ledger.Store
+	books        map[sandbox.Backend]sandbox.PriceBook
+	now          func() time.Time
+	ids          sandbox.IDs
+	log          *slog.Logger
+	version      string
+	billing      *billing.Service
+	retention    *retention.Service
+	egress       *egresslog.Collector
+	orphans      *orphans.Service
+	secrets      *secrets.Service
+	llm          *llm.Service
+	pools        *warmpool.Service
+	snapshots    *snapshots.Service
+	workspace    *workspace.Service
+	archives     *archives.Service
+	outputs      *output.Service
+	sessions     *sessions.Service
+	commands     *commands.Service
+	processes    *processes.Service
+	companions   *companions.Service
+	environments *environments.Service
+	receipts     *receipts
 	// unmetered logs once that the usage of a backend is not compared.
 	unmetered map[sandbox.Backend]*sync.Once
 }
@@ -127,7 +130,7 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, host: c.Host, log: c.Logger,
+	e := &Engine{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, log: c.Logger,
 		version: c.Version, unmetered: unmetered}
 	e.addParts(c)
 	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}
@@ -142,7 +145,7 @@ func (e *Engine) addParts(c Config) {
 	e.orphans = orphans.New(c.Store, c.Logger)
 	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
 	e.billing = billing.New(billing.Config{
-		Store: c.Store, Books: e.books, End: e.End, Measure: e.Measure, Log: c.Logger,
+		Store: c.Store, Books: e.books, End: e.End, Measure: e.Sampler.Measure, Log: c.Logger,
 	})
 	e.secrets = secrets.New(c.Store, c.Keys)
 	e.llm = llm.New(llm.Config{
@@ -158,7 +161,6 @@ func (e *Engine) addParts(c Config) {
 	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
 	e.workspace = workspace.New(workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors,
 		Outputs: e.outputs, Life: e.Life(), Log: c.Logger})
-	e.Workspaces = e.workspace
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
 		Cancel: func(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
 			return e.commands.CancelExec(ctx, r)
@@ -168,9 +170,13 @@ func (e *Engine) addParts(c Config) {
 	e.processes = processes.New(processes.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger})
 	e.companions = companions.New(companions.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets,
 		Log: c.Logger})
-	e.Connector = e.processes
+	e.environments = environments.New(environments.Config{Core: e.Core, Store: c.Store, IDs: c.IDs,
+		Checkers: []environments.Checker{e.snapshots, e.workspace, e.archives}, Host: c.Host, Secrets: e.secrets,
+		LLM: e.llm, Billing: e.billing, Pools: e.pools, Log: c.Logger})
+	e.Environments, e.Connector = e.environments, e.processes
 	e.Execs, e.Sessions, e.Files = e.commands, e.sessions, files.New(e.Core)
 	e.Processes, e.Companions = e.processes, e.companions
+	e.Workspaces, e.Snapshots = e.workspace, e.snapshots
 }
 
 // hooksOfParts hooks the parts in. The order is that of their calls: /data is restored and the

@@ -124,7 +124,7 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 		return err
 	}
 	s.Settings = settings
-	e.followEnvironment(tx, s, env.Spec)
+	e.environments.Follow(tx, s, env.Spec)
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	id, err := e.endByRelease(ctx, r)
 	if err == nil {
-		err = e.awaitGone(ctx, id)
+		err = e.AwaitGone(ctx, id)
 	}
 	if err != nil {
 		return sandbox.Lease{}, err

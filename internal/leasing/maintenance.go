@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/environments"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/orphans"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -49,8 +50,8 @@ func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
 	if err != nil {
 		return err
 	}
-	looked := e.LookAtAll(ctx, x, v)
-	repaired := v.Repair(ctx, provisionTimeout(x, sandbox.PullNever))
+	looked := x.LookAtAll(ctx, v)
+	repaired := v.Repair(ctx, environments.ProvisionTimeout(x, sandbox.PullNever))
 	_, collected := v.Collect(ctx)
 	return errors.Join(v.Failure(), looked, repaired, collected)
 }
@@ -81,7 +82,7 @@ func (e *Engine) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool)
 		return sandbox.InstanceSweep{}, err
 	}
 	found := sandbox.InstanceSweep{Backend: b, Instance: v.Instance(), Findings: []sandbox.SweepFinding{}}
-	drifted, err := e.Differences(ctx, x, v)
+	drifted, err := x.Compare(ctx, v)
 	err = errors.Join(v.Failure(), err)
 	var unwanted []sandbox.SweepFinding
 	if dry {
@@ -89,7 +90,7 @@ func (e *Engine) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool)
 		unwanted, judged = v.Preview(ctx)
 		err = errors.Join(err, judged)
 	} else {
-		looked := e.LookAtAll(ctx, x, v)
+		looked := x.LookAtAll(ctx, v)
 		var failed error
 		unwanted, failed = v.Collect(ctx)
 		err = errors.Join(err, looked, failed)

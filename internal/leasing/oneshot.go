@@ -210,7 +210,7 @@ func (e *Engine) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Le
 	if err != nil {
 		return lease, err
 	}
-	if err := e.drainLLM(ctx, x, env.ID); err != nil {
+	if err := e.llm.Drain(ctx, x, env.ID, env.Instance); err != nil {
 		return lease, err
 	}
 	return e.GetLease(ctx, lease.ID)

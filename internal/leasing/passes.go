@@ -54,14 +54,10 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 // ReconcilePools brings every warm pool to its size; see warmpool.Service.
 func (e *Engine) ReconcilePools(ctx context.Context) error { return e.pools.Reconcile(ctx) }
 
-// ListSnapshots implements service.Snapshots.
-func (e *Engine) ListSnapshots(ctx context.Context, f sandbox.SnapshotFilter) ([]sandbox.Snapshot, error) {
-	return e.snapshots.List(ctx, f)
-}
-
-// DeleteSnapshot implements service.Snapshots.
-func (e *Engine) DeleteSnapshot(ctx context.Context, key string) error {
-	return e.snapshots.Delete(ctx, key)
+// FinishEnvironments removes what creations and removals have left on a backend that did not come to their end; see
+// environments.Service.
+func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
+	return e.environments.Finish(ctx, b)
 }
 
 // CollectSnapshots deletes objects that nothing names any more; see snapshots.Service.
@@ -91,11 +87,6 @@ func (e *Engine) CheckCompanions(ctx context.Context, b sandbox.Backend, minPaus
 
 // BoundOutput drops the oldest output wherever too much is kept; see output.Store.
 func (e *Engine) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
-
-// Exec implements service.Leases.
-func (e *Engine) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	return e.commands.Exec(ctx, r, req)
-}
 
 // ListLLMCalls implements service.Reports.
 func (e *Engine) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error) {

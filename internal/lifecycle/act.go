@@ -33,7 +33,7 @@ type outcome struct {
 
 // act takes the one action of a step on its backend.
 func (c *Core) act(ctx context.Context, t *Task) outcome {
-	left := c.attest(ctx, t)
+	left := c.backends[t.Row.Backend].attest(ctx, t)
 	var out outcome
 	switch t.Action {
 	case Spawn:

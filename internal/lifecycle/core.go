@@ -31,6 +31,9 @@ type Config struct {
 
 // Core claims, decides, acts and settles. It is safe for concurrent use, by any number of cores on one ledger.
 type Core struct {
+	// Sampler reads what sandboxes use.
+	Sampler *Sampler
+
 	store    *ledger.Store
 	backends map[sandbox.Backend]*Backend
 	books    map[sandbox.Backend]sandbox.PriceBook
@@ -41,8 +44,6 @@ type Core struct {
 	log      *slog.Logger
 	observer Observer
 	hooks    Hooks
-	// lastSamples holds one value for each last reading under way.
-	lastSamples chan struct{}
 
 	// life ends with Close; what a core does without a request runs on it.
 	life context.Context
@@ -54,8 +55,6 @@ type Core struct {
 	claims map[string]string // the sandbox of each claim
 	// holds are how long each of this process's uses lasts beyond its death; commands last longer.
 	holds map[string]micro.Span
-	// sampling holds the sandboxes whose CPU time is being read after a command.
-	sampling map[string]struct{}
 }
 
 // New makes a core without hooks, which does nothing by itself before Start. It owns neither the store nor the
@@ -68,14 +67,14 @@ func New(c Config) (*Core, error) {
 		store: c.Store, observer: c.Observer, now: c.Store.Now, ids: c.IDs, host: c.Host, log: c.Log, version: c.Version,
 		backends: make(map[sandbox.Backend]*Backend), books: c.PriceBooks,
 		claims: make(map[string]string), holds: make(map[string]micro.Span),
-		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
 	}
+	core.Sampler = newSampler(core)
 	for _, x := range c.Executors {
 		if _, taken := core.backends[x.Backend()]; taken {
 			return nil, sandbox.Errorf(sandbox.Invalid, "lifecycle: two executors of the backend %s: an engine drives one "+
 				"instance of a kind; run a replica for the other one", x.Backend())
 		}
-		core.backends[x.Backend()] = &Backend{Executor: x, core: core, witness: core.witnessOf(x)}
+		core.backends[x.Backend()] = &Backend{Executor: x, core: core, witness: witnessOf(core, x)}
 	}
 	core.life, core.stop = context.WithCancel(context.Background())
 	return core, nil

@@ -10,9 +10,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Differences looks at the living sandboxes of the instance and writes nothing. One that cannot be
+// Compare looks at the living sandboxes of the instance and writes nothing. One that cannot be
 // looked at hides no other.
-func (c *Core) Differences(ctx context.Context, x *Backend, in Listing) ([]sandbox.SweepFinding, error) {
+func (b *Backend) Compare(ctx context.Context, in Listing) ([]sandbox.SweepFinding, error) {
 	listed := bySandbox(in.Listed())
 	found := []sandbox.SweepFinding{}
 	err := in.EachPage(ctx, func(rows []ledger.Sandbox) error {
@@ -20,14 +20,14 @@ func (c *Core) Differences(ctx context.Context, x *Backend, in Listing) ([]sandb
 		for i := range rows {
 			s := &rows[i]
 			o, ok := listed[s.ID]
-			if !c.observable(s, micro.At(c.now())) || ok && len(compare(s, o)) == 0 {
+			if !b.core.observable(s, micro.At(b.core.now())) || ok && len(compare(s, o)) == 0 {
 				continue
 			}
 			if o.Hangs { // looking again would hang
 				found = append(found, sweepFinding(s, o, hangs))
 				continue
 			}
-			seen, err := c.differencesOf(ctx, x, s)
+			seen, err := b.differencesOf(ctx, s)
 			found, failed = append(found, seen...), append(failed, err)
 		}
 		return errors.Join(failed...)
@@ -35,10 +35,10 @@ func (c *Core) Differences(ctx context.Context, x *Backend, in Listing) ([]sandb
 	return found, err
 }
 
-func (c *Core) differencesOf(ctx context.Context, x *Backend, s *ledger.Sandbox) ([]sandbox.SweepFinding, error) {
+func (b *Backend) differencesOf(ctx context.Context, s *ledger.Sandbox) ([]sandbox.SweepFinding, error) {
 	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	obs, err := x.Inspect(bounded, c.handle(s))
+	obs, err := b.Inspect(bounded, b.core.handle(s))
 	var differences []difference
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:

@@ -20,7 +20,7 @@ func (c *Core) kill(ctx context.Context, t *Task) (out outcome) {
 	if isAsked {
 		out.runtimeHistory, unknown = historyOf(bounded, t.On, t.Handle)
 	}
-	sampled := c.lastSample(bounded, t)
+	sampled := c.Sampler.lastSample(bounded, t)
 	out.err = t.On.Kill(bounded, t.Handle)
 	out.usage = sampled()
 	switch {

@@ -17,7 +17,7 @@ import (
 
 // sleep puts a sandbox to sleep.
 func (c *Core) sleep(ctx context.Context, t *Task) (out outcome) {
-	out.usage = c.sample(ctx, t.On, t.Handle, &t.Row)
+	out.usage = c.Sampler.sample(ctx, t.On, t.Handle, &t.Row)
 	ctx, stop := c.resting(ctx, t)
 	defer stop()
 	out.err = t.On.Sleep(ctx, t.Handle, t.Row.SleepMode)

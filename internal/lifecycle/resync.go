@@ -46,18 +46,9 @@ type resync struct {
 	readings   []reading
 }
 
-// reading is a sample of the usage of a sandbox in one of its boots; boot is 0 where they are not counted.
-type reading struct {
-	accounting.UsageSample
-	boot int64
-	// mark is what was counted of the CPU time before the reading was taken, 0 where that is not known.
-	mark       micro.Span
-	companions map[string]accounting.CompanionReading
-}
-
-// LookAtAll looks at every living sandbox of an instance.
-func (c *Core) LookAtAll(ctx context.Context, x *Backend, in Listing) error {
-	v := &resync{core: c, x: x, listed: bySandbox(in.Listed()), drifted: make(map[string]bool)}
+// LookAtAll looks at every living sandbox of the instance that was listed, and records what it sees.
+func (b *Backend) LookAtAll(ctx context.Context, in Listing) error {
+	v := &resync{core: b.core, x: b, listed: bySandbox(in.Listed()), drifted: make(map[string]bool)}
 	for _, f := range in.Open() {
 		v.drifted[f.SandboxID] = true
 	}
@@ -119,52 +110,7 @@ func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
 		r := v.listed[s.ID].Reading
 		return readingOf(s.ID, r, nil), !r.At.IsZero()
 	}
-	return v.core.read(ctx, v.x, s)
-}
-
-// read asks a sandbox and its companions what they have used.
-func (c *Core) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading, bool) {
-	out := c.sample(ctx, x, c.handle(s), s)
-	r := readingOf(s.ID, driver.Reading{Usage: out.reading, At: c.now()}, out.companions)
-	r.mark = s.Meter.CPUMark
-	return r, out.sampled
-}
-
-func readingOf(sandboxID string, r driver.Reading, companions map[string]accounting.CompanionReading) reading {
-	return reading{boot: r.Boot, companions: companions, UsageSample: accounting.UsageSample{
-		SandboxID: sandboxID, At: micro.At(r.At), CPU: micro.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
-	}}
-}
-
-// Measure reads what awake sandboxes have used, and adds it up. A reading that fails is none: the next one counts.
-func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
-	var (
-		mu   sync.Mutex // guards what follows
-		read []reading
-	)
-	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error {
-		x, err := c.BackendFor(s.Backend)
-		if err != nil || c.MustReach(ctx, s.Backend, s.Instance) != nil {
-			return nil //nolint:nilerr // another process reaches it
-		}
-		if r, ok := c.read(ctx, x, s); ok {
-			mu.Lock()
-			defer mu.Unlock()
-			read = append(read, r)
-		}
-		return nil
-	})
-	if len(read) == 0 {
-		return nil
-	}
-	return c.store.Write(ctx, func(tx *ledger.Tx) error {
-		for _, r := range read {
-			if _, err := recordCPU(tx, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return v.core.Sampler.read(ctx, v.x, s)
 }
 
 // recordReadings adds up what was used, and keeps samples of what leases use.
@@ -180,69 +126,6 @@ func (v *resync) recordReadings(tx *ledger.Tx) error {
 		}
 	}
 	return accounting.In(tx).KeepUsageSamples(samples, usageApart)
-}
-
-// recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
-// and only if no later one was kept meanwhile, nor another boot was begun; else nil is returned. A boot that the ledger
-// does not know of is found only by a reading below the last one; a higher one counts as of the boot before.
-func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
-	s, err := MustSandbox(tx, r.SandboxID)
-	if err != nil || s.Phase != sandbox.PhaseAwake || r.boot != 0 && r.boot != s.Meter.Boot {
-		return nil, err
-	}
-	if r.CPU < s.Meter.CPUMark {
-		if isNew, err := isOfNewBoot(tx, s, r); err != nil || !isNew {
-			return nil, err
-		}
-	}
-	if r.CPU == s.Meter.CPUMark && len(r.companions) == 0 {
-		return s, nil
-	}
-	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := accounting.In(tx).AddCPU(s, r.CPU); err != nil {
-			return err
-		}
-		return accounting.In(tx).AddCompanionCPU(s, r.companions)
-	})
-}
-
-// isOfNewBoot reports whether a reading below the mark is of a boot that the ledger does not know of, because the
-// answer of the wake that began it was lost. It is if the mark was counted before the reading was taken and before the
-// sandbox woke: an engine may answer with a sample that is a little older than the request.
-func isOfNewBoot(tx *ledger.Tx, s *ledger.Sandbox, r reading) (bool, error) {
-	if s.Meter.Boot != 0 || r.mark != s.Meter.CPUMark {
-		return false, nil
-	}
-	open, err := accounting.In(tx).OpenPeriod(s.ID)
-	return open != nil && open.CPU == 0, err
-}
-
-// SampleSoon reads a sandbox's CPU time after a command in the background, unless such a reading is already under way.
-func (c *Core) SampleSoon(s *ledger.Sandbox) {
-	c.mu.Lock()
-	_, already := c.sampling[s.ID]
-	c.sampling[s.ID] = struct{}{}
-	c.mu.Unlock()
-	if already {
-		return
-	}
-	x, row := c.backends[s.Backend], *s
-	c.Background(func() {
-		r, ok := c.read(c.life, x, &row)
-		c.mu.Lock()
-		delete(c.sampling, row.ID)
-		c.mu.Unlock()
-		if !ok {
-			return
-		}
-		err := c.store.Write(c.life, func(tx *ledger.Tx) error {
-			_, err := recordCPU(tx, r)
-			return err
-		})
-		if err != nil && c.life.Err() == nil {
-			c.log.Warn("lifecycle: recording usage", About(&row), "error", err)
-		}
-	})
 }
 
 // asListed returns whether a sandbox is as the ledger has it. What the list shows otherwise is looked

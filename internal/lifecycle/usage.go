@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -22,82 +21,6 @@ import (
 //
 // Another backend is asked before a sandbox is removed: whether it is there, or when it stopped or was removed. Where
 // nothing is known of one that is not there, its usage ends when it was last seen.
-
-// sampleTimeout limits a reading of usage.
-const sampleTimeout = 2 * time.Second
-
-// Sample reads a sandbox's usage.
-func Sample(ctx context.Context, x driver.Executor, h driver.Handle) (driver.Usage, error) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
-	defer cancel()
-	return x.Usage(ctx, h)
-}
-
-// usage is a reading of what a sandbox has used.
-type usage struct {
-	reading driver.Usage
-	// sampled: there is a reading. companions are those of its companions that could be read.
-	sampled    bool
-	companions map[string]accounting.CompanionReading
-}
-
-// sample reads what a sandbox and its companions have used before that is lost. Failing to is not an error: the last
-// heartbeat's reading then stands.
-func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s *ledger.Sandbox) usage {
-	var (
-		reading    sync.WaitGroup
-		mu         sync.Mutex // guards companions
-		companions = make(map[string]accounting.CompanionReading)
-	)
-	for name, is := range s.CompanionStates {
-		if is.Measured() {
-			reading.Go(func() {
-				u, err := Sample(ctx, x, h.Of(name))
-				if err != nil {
-					return // the next reading counts
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				companions[name] = accounting.CompanionReading{CPU: micro.SpanOf(u.CPUTime), Since: is.Since}
-			})
-		}
-	}
-	u, err := Sample(ctx, x, h)
-	reading.Wait()
-	if err != nil {
-		c.log.DebugContext(ctx, "lifecycle: sampling usage", "environment", h.EnvironmentID,
-			"sandbox", h.SandboxID, "error", err)
-		return usage{}
-	}
-	return usage{reading: u, sampled: true, companions: companions}
-}
-
-// lastSamples bounds the last readings of CPU time that are taken at once. While a whole game ends, more
-// of them would hold up what they stand beside.
-const lastSamples = 4
-
-// lastSample begins a last reading of CPU time beside the call that ends a sandbox. The returned function ends the
-// reading and returns it. The call does not wait for it: an engine may take a second to answer, and the reading of the
-// last command or heartbeat then stands, as it does where many sandboxes end at once.
-func (c *Core) lastSample(ctx context.Context, t *Task) func() usage {
-	none := func() usage { return usage{} }
-	if t.Row.Phase != sandbox.PhaseAwake {
-		return none
-	}
-	select {
-	case c.lastSamples <- struct{}{}:
-	default:
-		return none
-	}
-	ctx, stop := context.WithCancel(ctx)
-	reading := make(chan usage, 1)
-	go func() { reading <- c.sample(ctx, t.On, t.Handle, &t.Row) }()
-	return func() usage {
-		defer func() { <-c.lastSamples }()
-		stop()
-		return <-reading
-	}
-}
 
 // runtimeHistory is what a backend knows of when a sandbox ran and was there.
 type runtimeHistory struct {

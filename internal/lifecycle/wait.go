@@ -53,6 +53,12 @@ func (c *Core) Await(ctx context.Context, sandboxID string,
 	}
 }
 
+// AwaitGone waits, working, until a sandbox is confirmed gone. Errors: as Await, with a code.
+func (c *Core) AwaitGone(ctx context.Context, sandboxID string) error {
+	return AsError(c.Await(ctx, sandboxID,
+		func(_ *ledger.Tx, s *ledger.Sandbox) (bool, error) { return s.Phase == sandbox.PhaseGone, nil }))
+}
+
 // awaitTurn waits until a step toward a wanted action could be taken, or is not needed any more. It
 // only reads: a waiter that writes wakes all others, and they wake it.
 func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) error {

@@ -32,7 +32,7 @@ type witness struct {
 }
 
 // witnessOf returns nil for a backend whose instances have ids that are their own.
-func (c *Core) witnessOf(x driver.Executor) *witness {
+func witnessOf(c *Core, x driver.Executor) *witness {
 	numbers, ok := x.(driver.Witnesser)
 	if !ok {
 		return nil
@@ -207,7 +207,7 @@ type attestation struct {
 
 // attest leaves the number of a generation on its instance, beside the step that makes it usable. It does nothing for
 // other steps.
-func (c *Core) attest(ctx context.Context, t *Task) <-chan attestation {
+func (b *Backend) attest(ctx context.Context, t *Task) <-chan attestation {
 	left := make(chan attestation, 1)
 	if !t.Action.Begins() || t.Row.Pooled() {
 		left <- attestation{}
@@ -216,15 +216,15 @@ func (c *Core) attest(ctx context.Context, t *Task) <-chan attestation {
 	go func() {
 		bounded, cancel := context.WithTimeout(ctx, SpawnTimeout)
 		defer cancel()
-		number, err := c.backends[t.Row.Backend].Attest(bounded, t.Row.Instance)
+		number, err := b.Attest(bounded, t.Row.Instance)
 		left <- attestation{number, err}
 	}()
 	return left
 }
 
 // Withdraw removes the witness from an instance whose last environment is being removed.
-func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID string) error {
-	w := x.witness
+func (b *Backend) Withdraw(ctx context.Context, instance, environmentID string) error {
+	w := b.witness
 	if w == nil {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID
 	}
 	defer w.give()
 	var last int64
-	err := c.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		last, err = witnesses.In(tx).Withdraw(instance, environmentID)
 		return err
 	})
@@ -243,7 +243,7 @@ func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID
 	if w.left <= last {
 		w.left = 0
 	}
-	return AsError(w.numbers.RemoveWitness(ctx, c.store.ID(), instance, last))
+	return AsError(w.numbers.RemoveWitness(ctx, w.core.store.ID(), instance, last))
 }
 
 // WithdrawLost removes the witness of a ledger that is lost, once the instance has nothing else of it.
@@ -258,19 +258,15 @@ func (b *Backend) WithdrawLost(ctx context.Context, ledgerID, instance string) e
 	return b.witness.numbers.RemoveWitness(ctx, ledgerID, instance, math.MaxInt64)
 }
 
-// AcceptInstance ends the wait of a ledger that is older than an instance, and accepts one that is not recognized.
-func (c *Core) AcceptInstance(ctx context.Context, b sandbox.Backend) error {
-	x, err := c.BackendFor(b)
-	if err != nil {
-		return err
-	}
-	w := x.witness
+// Accept ends the wait of a ledger that is older than an instance, and accepts one that is not recognized.
+func (b *Backend) Accept(ctx context.Context) error {
+	w := b.witness
 	if w == nil {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
 	defer cancel()
-	instance, err := x.Executor.Instance(bounded)
+	instance, err := b.Executor.Instance(bounded)
 	if err != nil {
 		return err
 	}
@@ -278,12 +274,12 @@ func (c *Core) AcceptInstance(ctx context.Context, b sandbox.Backend) error {
 		return err
 	}
 	defer w.give()
-	found, err := w.numbers.Witness(bounded, c.store.ID(), instance)
+	found, err := w.numbers.Witness(bounded, w.core.store.ID(), instance)
 	if err != nil {
 		return err
 	}
 	var known witnesses.Witness
-	err = c.store.Read(bounded, func(tx *ledger.Tx) (err error) {
+	err = w.core.store.Read(bounded, func(tx *ledger.Tx) (err error) {
 		known, err = witnesses.In(tx).Of(instance)
 		return err
 	})

@@ -246,25 +246,25 @@ func (s *Service) collect(ctx context.Context, x driver.Executor, env *ledger.En
 
 // Drain records all that is left in the journal of an environment: of sandboxes that are gone the ledger then has each
 // call and its end. An environment without a gateway has nothing left.
-func (s *Service) Drain(ctx context.Context, x driver.Executor, env *ledger.Environment) error {
+func (s *Service) Drain(ctx context.Context, x driver.Executor, environmentID, instance string) error {
 	var brokered bool
 	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		brokered, err = modelcalls.In(tx).IsBrokered(env.Instance, env.ID)
+		brokered, err = modelcalls.In(tx).IsBrokered(instance, environmentID)
 		return err
 	})
 	if err != nil || !brokered {
 		return err
 	}
-	from, err := brokerOf(x, env.ID)
+	from, err := brokerOf(x, environmentID)
 	if err == nil {
-		err = s.record(ctx, from, env.ID, env.Instance)
+		err = s.record(ctx, from, environmentID, instance)
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return fmt.Errorf("the LLM calls that are not recorded yet: %w", err)
 	}
-	abandoned, err := s.abandoned(ctx, env.ID)
+	abandoned, err := s.abandoned(ctx, environmentID)
 	if err == nil {
-		err = s.settleAbandoned(ctx, env.ID, abandoned)
+		err = s.settleAbandoned(ctx, environmentID, abandoned)
 	}
 	return err
 }

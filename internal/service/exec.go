@@ -7,9 +7,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Execs manages commands. Each has a record, which exists before the command runs. The command survives the
+// Execs runs and manages commands. Each has a record, which exists before the command runs. The command survives the
 // death of the reconciler; the next one follows it to its end.
 type Execs interface {
+	// Exec wakes the sandbox and runs a command. It counts as activity while it runs, and at its end if it
+	// exits 0. If ctx ends first, the command ends. With an ID the call may be repeated: the same request
+	// with the same id is the same command, and returns its output and result again; Stdin is that of the
+	// first call. Errors: NotFound, LeaseEnded, Conflict (generation; ReasonOtherSettings if the id names
+	// another command), Invalid, Failed (ReasonExecCancelled: it was cancelled); UnknownOutcome if it may
+	// have run, or has run and the ledger could not record it.
+	Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error)
 	// StartExec wakes the sandbox and starts a command that outlives its caller. Its timeout, CancelExec or
 	// the end of its lease end it. Like every command, it counts as activity while it runs. With an ID, the
 	// call may be repeated. Errors: as Exec.

@@ -8,7 +8,7 @@ import (
 )
 
 // Files moves files into and out of a lease's sandbox. It wakes the sandbox, and every call counts as
-// activity. Errors of all: as Leases.Exec except UnknownOutcome, and those of FileAccess.
+// activity. Errors of all: as Execs.Exec except UnknownOutcome, and those of FileAccess.
 type Files interface {
 	// WriteFiles unpacks a tar stream under dir. ReadFiles returns a path as a tar stream. See Runner.
 	WriteFiles(ctx context.Context, r sandbox.LeaseRef, dir string, tar io.Reader) error

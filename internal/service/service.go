@@ -54,7 +54,7 @@ type Environments interface {
 	DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnvironment) error
 }
 
-// Leases manages leases and runs commands in their sandboxes.
+// Leases manages leases.
 type Leases interface {
 	// Acquire returns the agent's lease once its sandbox is ready. With NoWait it returns once the request is
 	// accepted; GetLease and the events then report progress, even if the caller disconnects. It is
@@ -90,13 +90,6 @@ type Leases interface {
 	// StartRelease ends the lease like Release, but does not wait: the lease is expired until its sandbox is
 	// gone. Errors: as Release, without those of Executor.Kill.
 	StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error)
-	// Exec wakes the sandbox and runs a command. It counts as activity while it runs, and at its end if it
-	// exits 0. If ctx ends first, the command ends. With an ID the call may be repeated: the same request
-	// with the same id is the same command, and returns its output and result again; Stdin is that of the
-	// first call. Errors: NotFound, LeaseEnded, Conflict (generation; ReasonOtherSettings if the id names
-	// another command), Invalid, Failed (ReasonExecCancelled: it was cancelled); UnknownOutcome if it may
-	// have run, or has run and the ledger could not record it.
-	Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error)
 	// Sleep and Wake change the sandbox's phase now. Errors: as Exec; Conflict while a command runs.
 	Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error)
 	Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error)

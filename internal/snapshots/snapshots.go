@@ -127,8 +127,8 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 	return letGo(tx, s, sandbox.RoleDone)
 }
 
-// List returns the snapshots that a filter selects.
-func (v *Service) List(ctx context.Context, f sandbox.SnapshotFilter) (states []sandbox.Snapshot, err error) {
+// ListSnapshots implements service.Snapshots.
+func (v *Service) ListSnapshots(ctx context.Context, f sandbox.SnapshotFilter) (states []sandbox.Snapshot, err error) {
 	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := bucketobjects.In(tx).List(f)
 		states = make([]sandbox.Snapshot, len(rows))
@@ -140,9 +140,8 @@ func (v *Service) List(ctx context.Context, f sandbox.SnapshotFilter) (states []
 	return states, err
 }
 
-// Delete deletes a snapshot. Its object is deleted later, after the last reader. Errors: NotFound; Conflict
-// if a sandbox would save it again.
-func (v *Service) Delete(ctx context.Context, key string) error {
+// DeleteSnapshot implements service.Snapshots. The object is deleted later, after the last reader.
+func (v *Service) DeleteSnapshot(ctx context.Context, key string) error {
 	return v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		saved, err := bucketobjects.In(tx).Saved(key)
 		if err != nil {

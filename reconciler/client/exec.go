@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Exec implements service.Leases. It does not retry: a lost response is UnknownOutcome. With an ID, the caller may
+// Exec implements service.Execs. It does not retry: a lost response is UnknownOutcome. With an ID, the caller may
 // repeat the call. The transport reads Stdin in a goroutine that ends when its Read returns, as in os/exec.
 func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	if err := req.CheckAttached(); err != nil {

@@ -35,7 +35,7 @@ type floor struct {
 	dir  string // takes files
 }
 
-// Exec implements service.Leases.
+// Exec implements service.Execs.
 func (f floor) Exec(ctx context.Context, _ sandbox.LeaseRef, r sandbox.ExecRequest) (res sandbox.ExecResult,
 	err error) {
 	id := f.ids(sandbox.SandboxIDLength)

@@ -1,4 +1,4 @@
-package leasing
+package environments
 
 import (
 	"context"
@@ -25,23 +25,23 @@ func deploymentField(environmentID, setting string) string {
 
 // examineDeployment has the backend compare what an environment is deployed with, and returns the open findings about
 // it. One that does not answer says nothing: then they are those of before.
-func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment) ([]sandbox.DriftFinding, error) {
+func (v *Service) examineDeployment(ctx context.Context, env sandbox.Environment) ([]sandbox.DriftFinding, error) {
 	serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
 	if !serves || env.Instance == "" {
 		return nil, nil
 	}
-	x, err := e.BackendFor(env.Backend)
+	x, err := v.Core.BackendFor(env.Backend)
 	if err != nil {
 		return nil, nil //nolint:nilerr // an engine without this backend reads, and knows nothing of it
 	}
 	bounded, cancel := context.WithTimeout(ctx, examineTimeout)
 	defer cancel()
-	found, lookErr := x.Differences(bounded, e.EnvironmentRef(env.ID, env.Instance), env.EnvironmentSpec)
+	found, lookErr := x.Differences(bounded, v.Core.EnvironmentRef(env.ID, env.Instance), env.EnvironmentSpec)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	var open []drift.Finding
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		all, err := drift.In(tx).Open(env.Instance)
 		open = slices.DeleteFunc(all, func(f drift.Finding) bool {
 			return f.Kind != sandbox.DriftChanged || !strings.HasPrefix(f.Field, deploymentField(env.ID, ""))
@@ -52,14 +52,14 @@ func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment)
 		return nil, err
 	}
 	if lookErr != nil {
-		e.log.WarnContext(ctx, "leasing: could not look at what an environment is deployed with",
+		v.Log.WarnContext(ctx, "environments: could not look at what an environment is deployed with",
 			"environment", env.ID, "error", lookErr)
 		return findingsOf(open), nil
 	}
 	if len(found) == 0 && len(open) == 0 {
 		return nil, nil
 	}
-	return e.recordDeployment(ctx, env, found, open)
+	return v.recordDeployment(ctx, env, found, open)
 }
 
 // remedyOf says what resolves a difference.
@@ -71,9 +71,9 @@ func remedyOf(d driver.Difference) string {
 }
 
 // recordDeployment records what was found, and resolves what is well again.
-func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, found []driver.Difference,
+func (v *Service) recordDeployment(ctx context.Context, env sandbox.Environment, found []driver.Difference,
 	open []drift.Finding) (all []sandbox.DriftFinding, err error) {
-	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+	err = v.Store.Write(ctx, func(tx *ledger.Tx) error {
 		all = nil
 		seen := make(map[string]bool)
 		for _, d := range found {

@@ -1,0 +1,276 @@
+package environments
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/llm"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/secrets"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Checker refuses settings of environments that this program cannot serve.
+type Checker interface {
+	// Check changes nothing. Errors: Invalid, and others of the part.
+	Check(p sandbox.PutEnvironment) error
+}
+
+// Config configures a Service. All of it is required but Host.
+type Config struct {
+	Core  *lifecycle.Core
+	Store *ledger.Store
+	IDs   sandbox.IDs
+	// Checkers are asked in order, before the backend is.
+	Checkers []Checker
+	// Host is what sandboxes may have of this machine; nil allows nothing.
+	Host    *host.Host
+	Secrets *secrets.Service
+	LLM     *llm.Service
+	Billing *billing.Service
+	Pools   *warmpool.Service
+	Log     *slog.Logger
+}
+
+// Service implements service.Environments. It is safe for concurrent use, by any number of processes on one ledger.
+type Service struct{ Config }
+
+var _ service.Environments = (*Service)(nil)
+
+// New returns a Service.
+func New(c Config) *Service { return &Service{c} }
+
+// PutEnvironment implements service.Environments. The row is written, with a claim, before the backend is
+// called; an environment that could not be made for the first time is not kept, unless what was
+// made of it cannot be removed: then it stays as one that is being deleted.
+func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
+	p, err := v.withDefaults(ctx, p)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	if err := p.Validate(); err != nil {
+		return sandbox.Environment{}, err
+	}
+	if err := p.Tenant.Check(p.EnvironmentSpec); err != nil {
+		return sandbox.Environment{}, err
+	}
+	x, err := v.Core.BackendFor(p.Backend)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	for _, c := range v.Checkers {
+		if err := c.Check(p); err != nil {
+			return sandbox.Environment{}, err
+		}
+	}
+	instance, err := x.Reach(ctx)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	if p.Instance != "" && p.Instance != instance {
+		return sandbox.Environment{}, sandbox.Errorf(sandbox.Conflict, "environment %s is asked for on %s instance %s, "+
+			"and instance %s answers here: connect to that one, or ask a reconciler that reaches it",
+			p.ID, p.Backend, p.Instance, instance).WithReason(sandbox.ReasonOtherInstance)
+	}
+	if err := v.Host.Check("environment "+p.ID, p.HostAccess); err != nil {
+		return sandbox.Environment{}, err
+	}
+	sealed, err := v.Secrets.Seal(p)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	if err := v.check(ctx, x, p, instance); err != nil { // what is refused changes nothing
+		return sandbox.Environment{}, err
+	}
+	var before sandbox.EnvironmentSpec
+	claim, err := v.claim(ctx, p.ID, func(tx *ledger.Tx, row *ledger.Environment) error {
+		err := checkUnchanged(row, p)
+		if err != nil {
+			return err
+		}
+		if row != nil {
+			before = row.Spec
+		}
+		if row == nil || row.Status == sandbox.EnvironmentDestroyed || row.Unmade() {
+			err = create(tx, row, p, instance)
+		} else {
+			err = v.change(tx, row, p, instance)
+		}
+		if err == nil && x.HasWitness() {
+			err = witnesses.In(tx).Issue(instance)
+		}
+		if err != nil {
+			return err
+		}
+		if p.HasCredentials() {
+			if err := modelcalls.In(tx).Begin(instance, p.ID); err != nil {
+				return err
+			}
+		}
+		return v.Secrets.Keep(tx, p, before, sealed)
+	})
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	brokers := p.HasCredentials() || before.HasCredentials()
+	if err := v.provision(ctx, x, p, brokers, instance, claim); err != nil {
+		return sandbox.Environment{}, err
+	}
+	return v.GetEnvironment(ctx, p.ID)
+}
+
+// withDefaults fills in what the settings leave out. An environment that exists may keep its size.
+func (v *Service) withDefaults(ctx context.Context, p sandbox.PutEnvironment) (sandbox.PutEnvironment, error) {
+	err := v.Store.Read(ctx, func(tx *ledger.Tx) error {
+		row, err := tx.Environment(p.ID)
+		if err == nil && row != nil && row.Status != sandbox.EnvironmentDestroyed && !row.Unmade() {
+			p.EnvironmentSpec = p.Keeping(row.Spec)
+		}
+		return err
+	})
+	return p.WithDefaults(), err
+}
+
+func (v *Service) check(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment,
+	instance string) error {
+	ctx, cancel := context.WithTimeout(ctx, ProvisionTimeout(x, p.ImagePull))
+	defer cancel()
+	return lifecycle.AsError(x.Check(ctx, v.Core.EnvironmentRef(p.ID, instance), p.EnvironmentSpec))
+}
+
+// ProvisionTimeout bounds what a backend does to make an environment, or to repair what it has. It is longer where the
+// backend may have to take or pull an image.
+func ProvisionTimeout(x driver.Executor, pull sandbox.ImagePull) time.Duration {
+	if x.Capabilities().TakesImages || pull == sandbox.PullMissing {
+		return lifecycle.SpawnTimeout + driver.ImageLimit
+	}
+	return lifecycle.SpawnTimeout
+}
+
+// create stores a new environment, or the next life of one that is destroyed or was never made.
+func create(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
+	if old != nil && old.Unmade() && (old.Backend != p.Backend || old.Instance != instance) {
+		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, "+
+			"and may have left something there: delete it first", p.ID, old.Backend, old.Instance)
+	}
+	if err := mayCreate(tx, p.ID, p.Tenant); err != nil {
+		return err
+	}
+	row := &ledger.Environment{
+		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
+		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, Ended: ledger.EnvironmentEnd{Conditions: []string{}},
+		OpenedAt: tx.Now, CreatedAt: tx.Now, UpdatedAt: tx.Now, UnmadeSince: tx.Now,
+	}
+	if err := tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentCreated,
+		map[string]any{"owner": p.Owner, "type": p.Type, "image": p.Image}); err != nil {
+		return err
+	}
+	if old == nil {
+		return tx.CreateEnvironment(row)
+	}
+	return tx.ReplaceEnvironment(row)
+}
+
+// mayCreate refuses a tenant one more environment, beside the others, than its ceiling.
+func mayCreate(tx *ledger.Tx, id string, t *sandbox.Tenant) error {
+	if t == nil || t.Ceiling.Environments == 0 {
+		return nil
+	}
+	rows, err := tx.Environments()
+	if err != nil {
+		return err
+	}
+	there := int64(0)
+	for i := range rows {
+		if rows[i].ID != id && sandbox.MatchesEnvironment(t.Environments, rows[i].ID) {
+			there++
+		}
+	}
+	return t.CheckEnvironments(there)
+}
+
+// change stores new settings. Living leases follow in time and conditions, not in size
+// and image.
+func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment,
+	instance string) error {
+	conflict := func(format string, args ...any) *sandbox.Error {
+		return sandbox.Errorf(sandbox.Conflict, "environment "+p.ID+" "+format, args...)
+	}
+	switch {
+	case row.Status == sandbox.EnvironmentDeleting:
+		return conflict("is being deleted: delete it again, which finishes that")
+	case p.CreateOnly:
+		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).
+			WithReason(sandbox.ReasonOtherOwner)
+	case row.Owner != p.Owner:
+		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, p.Owner).
+			WithReason(sandbox.ReasonOtherOwner)
+	case p.Epoch != 0 && p.Epoch < row.Epoch:
+		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, p.Epoch)
+	case p.Backend == row.Backend && instance != row.Instance && p.Instance == "":
+		return conflict("is on %s instance %s, and instance %s answers here: nothing was changed. Connect to that one, "+
+			"or ask a reconciler that reaches it; to move the environment, name %s as its instance",
+			row.Backend, row.Instance, instance, instance).WithReason(sandbox.ReasonOtherInstance)
+	}
+	rows, err := tx.LeasedSandboxes(p.ID)
+	if err != nil {
+		return err
+	}
+	if len(rows) > 0 && (p.Backend != row.Backend || instance != row.Instance) {
+		return conflict("has %d sandboxes on %s instance %s: end their leases before it moves to %s instance %s",
+			len(rows), row.Backend, row.Instance, p.Backend, instance).WithReason(sandbox.ReasonActiveLeases)
+	}
+	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
+		s.Snapshot.Follow(p.Snapshot)
+		v.Follow(tx, s, p.EnvironmentSpec)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
+		if p.Epoch > row.Epoch {
+			if err := reopen(tx, row); err != nil {
+				return err
+			}
+			row.Epoch = p.Epoch
+		}
+		row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
+		row.Pool = ledger.PoolFailures{}
+		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image})
+	})
+}
+
+// checkUnchanged checks PutEnvironment.Was.
+func checkUnchanged(row *ledger.Environment, p sandbox.PutEnvironment) error {
+	if p.Was == nil || row != nil && row.Status != sandbox.EnvironmentDestroyed && reflect.DeepEqual(row.Spec, *p.Was) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Conflict,
+		"environment %s was changed meanwhile: nothing was changed; read it again", p.ID).
+		WithReason(sandbox.ReasonOtherSettings)
+}
+
+// Follow gives a living lease the times and conditions of its environment's settings, where it has none of its own. Its
+// caller stores the row. A lease that has ended stays as it is.
+func (v *Service) Follow(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) {
+	if s.Desired != ledger.Present {
+		return
+	}
+	before := s.Terms.Limits()
+	s.Terms.Follow(spec)
+	if s.Terms.Limits() != before {
+		v.Core.OweRenewal(tx, s)
+	}
+	s.Schedule.DueAt = tx.Now
+}

@@ -1,0 +1,143 @@
+package environments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// provision makes a claimed environment, past the end of ctx. It returns early, with ctx's error, when ctx ends.
+// brokers: the environment's gateway has credentials, or had them.
+func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment, brokers bool,
+	instance, claim string) error {
+	done := make(chan error, 1)
+	begun := v.Core.Background(func() {
+		detached := context.WithoutCancel(ctx)
+		err := v.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
+			bounded, cancel := context.WithTimeout(claimed, ProvisionTimeout(x, p.ImagePull))
+			defer cancel()
+			err := x.Provision(bounded, v.Core.EnvironmentRef(p.ID, instance), p.EnvironmentSpec)
+			if err == nil && brokers {
+				err = v.LLM.Serve(bounded, x, p.ID, instance)
+			}
+			if err == nil {
+				_, err = x.Attest(bounded, instance)
+			}
+			if err != nil {
+				return v.abandon(claimed, x, p.ID, instance, claim, lifecycle.AsError(err))
+			}
+			return nil
+		})
+		if err == nil {
+			err = v.settle(detached, p.ID, claim, func(_ *ledger.Tx, row *ledger.Environment) error {
+				if !p.CreateOnly || ctx.Err() == nil {
+					row.UnmadeSince = 0
+				}
+				return nil
+			})
+		}
+		if err != nil && ctx.Err() != nil {
+			v.Log.WarnContext(detached, "environments: making an environment whose caller has left",
+				"environment", p.ID, "error", err)
+		}
+		done <- err
+	})
+	if !begun {
+		return errors.Join(lifecycle.ErrClosing, v.settle(ctx, p.ID, claim, nil))
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "environment %s: its making goes on: %w", p.ID, ctx.Err())
+	}
+}
+
+// abandon answers for a Provision that failed, and ends its claim. What was made of an environment that never was ready
+// is removed again; where that fails too, or this process closes, the loop or the next request goes on with it.
+func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, instance, claim string,
+	cause error) error {
+	ctx := context.WithoutCancel(claimed)
+	var unmade bool
+	err := v.Store.Read(ctx, func(tx *ledger.Tx) error {
+		row, err := tx.KnownEnvironment(id)
+		unmade = err == nil && row.UnmadeSince != 0
+		return err
+	})
+	if err == nil && (!unmade || claimed.Err() != nil) {
+		err = v.settle(ctx, id, claim, nil)
+	} else if err == nil {
+		err = v.deprovision(claimed, x, id, instance, claim)
+		if err != nil {
+			return lifecycle.AsError(fmt.Errorf("%w; what was made of environment %s could not be removed either (%w): a "+
+				"running reconciler tries that again, and so does deleting it", cause, id, err))
+		}
+	}
+	if err != nil {
+		v.Log.ErrorContext(ctx, "environments: taking back an environment that could not be made",
+			"environment", id, "error", err)
+	}
+	return cause
+}
+
+// deprovision removes what a claimed environment has on its backend, and ends the claim. What cannot be removed leaves
+// it as one that is being deleted.
+func (v *Service) deprovision(ctx context.Context, x *lifecycle.Backend, id, instance, claim string) error {
+	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
+	defer cancel()
+	// The calls of models that the ledger does not have yet are recorded before their journal is removed.
+	failed := v.LLM.Drain(bounded, x, id, instance)
+	if failed == nil {
+		failed = x.Deprovision(bounded, v.Core.EnvironmentRef(id, instance))
+	}
+	if failed == nil {
+		failed = v.deprovisionAdopted(bounded, x, id, instance)
+	}
+	if failed == nil {
+		failed = x.Withdraw(bounded, instance, id)
+	}
+	err := v.settle(ctx, id, claim, func(tx *ledger.Tx, row *ledger.Environment) error {
+		if row.Status = sandbox.EnvironmentDeleting; failed != nil {
+			return sealedsecrets.In(tx).DeleteAll(id)
+		}
+		row.Status, row.UnmadeSince = sandbox.EnvironmentDestroyed, 0
+		return errors.Join(sealedsecrets.In(tx).DeleteAll(id), modelcalls.In(tx).ForgetCursors(id),
+			tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
+	})
+	return lifecycle.AsError(errors.Join(failed, err))
+}
+
+// deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their
+// former ledgers. Where such a ledger has sandboxes still, which were not adopted, it is left to them.
+func (v *Service) deprovisionAdopted(ctx context.Context, x *lifecycle.Backend, id, instance string) error {
+	var labels []string
+	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		labels, err = tx.AdoptedFrom(id)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, label := range labels {
+		err := x.Deprovision(ctx, driver.EnvironmentRef{LedgerID: label, EnvironmentID: id, Instance: instance})
+		if sandbox.CodeOf(err) == sandbox.Conflict {
+			v.Log.WarnContext(ctx, "environments: sandboxes of the environment were not adopted; what they share stays",
+				"environment", id, "ledger", label, "error", err)
+			continue
+		}
+		if err == nil {
+			err = x.WithdrawLost(ctx, label, instance)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
