@@ -16,7 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -75,7 +76,7 @@ func (m model) check() diag.Diagnostics {
 // checkAddresses finds a ledger and an engine that have no address of the right form.
 func (m model) checkAddresses() (diags diag.Diagnostics) {
 	if !m.Ledger.IsNull() && !m.Ledger.IsUnknown() {
-		if err := ledger.CheckURL(m.Ledger.ValueString()); err != nil {
+		if err := location.Check(m.Ledger.ValueString()); err != nil {
 			diags.AddAttributeError(path.Root("ledger"), "Invalid Ledger URL", err.Error()+".")
 		}
 	}
@@ -132,11 +133,11 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 	s.ledgerURL = m.Ledger.ValueString()
 	if m.Ledger.IsNull() {
 		var err error
-		if s.ledgerURL, err = ledger.DefaultURL(); err != nil {
+		if s.ledgerURL, err = location.Default(); err != nil {
 			diags.AddError("No Place For The Ledger", fmt.Sprintf("%s. Set the provider's ledger attribute.", err))
 		}
 	}
-	s.snapshotURL = cmp.Or(m.StateURL.ValueString(), ledger.DefaultSnapshotURL(s.ledgerURL))
+	s.snapshotURL = cmp.Or(m.StateURL.ValueString(), location.SnapshotURL(s.ledgerURL))
 	return s, diags
 }
 
@@ -152,7 +153,7 @@ func (m model) resolveDocker(s *settings) diag.Diagnostics {
 		return nil
 	}
 	var err error
-	if s.networkPool, err = docker.ParseNetworkPool(m.Docker.NetworkPool.ValueString()); err != nil {
+	if s.networkPool, err = networks.ParsePool(m.Docker.NetworkPool.ValueString()); err != nil {
 		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("docker").AtName("network_pool"),
 			"Invalid Network Pool", err.Error()+".")}
 	}

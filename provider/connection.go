@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -142,7 +143,7 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 		return nil, closers, err
 	}
 	var keys *seal.Keys
-	if file := ledger.SecretKeyFile(c.settings.ledgerURL); file != "" {
+	if file := location.SecretKeyFile(c.settings.ledgerURL); file != "" {
 		keys = seal.InFile(file, true)
 	}
 	executors := []driver.Executor{executor}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 )
 
 // model is the provider's configuration.
@@ -140,7 +140,7 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 					"network_pool": schema.StringAttribute{
 						MarkdownDescription: "IPv4 range, /12 to /28, for sandboxes with network `full`: each gets a /28. Nothing " +
 							"else may use the range. A reconciler has the flag `--network-pool`. Default: `" +
-							docker.DefaultNetworkPool.String() + "`.",
+							networks.DefaultPool.String() + "`.",
 						Optional:   true,
 						Validators: notEmpty,
 					},

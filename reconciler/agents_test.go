@@ -20,7 +20,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/coder/websocket/wsjson"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -191,7 +191,7 @@ func TestAnAgentServesSessionsThroughTheReconciler(t *testing.T) {
 	m := &talker{}
 	host, port, subnet := serveModel(&world{T: t}, m)
 	w := newWorld(t, "", func(c *reconciler.Config) {
-		c.Docker.Gateway = docker.Gateway{Hosts: []string{"model.test:" + host}}
+		c.Docker.Gateway = gateways.Config{Hosts: []string{"model.test:" + host}}
 	})
 	w.environment("thinks", func(p *sandbox.PutEnvironment) {
 		p.Network, p.Egress = sandbox.NetworkRestricted, &sandbox.Egress{PrivateCIDRs: []string{subnet}}

@@ -16,7 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -132,7 +133,7 @@ func (d *doctor) secrets(context.Context) {
 func (d *doctor) keys(context.Context) {
 	file := d.SecretKeyFile
 	if file == "" {
-		file = ledger.SecretKeyFile(d.LedgerURL)
+		file = location.SecretKeyFile(d.LedgerURL)
 	}
 	if file == "" {
 		d.say("secret keys", VerdictWarning, "none",
@@ -236,12 +237,12 @@ func answers(ctx context.Context, c Config) bool {
 }
 
 func (d *doctor) ledger(ctx context.Context) {
-	x, err := ledger.Examine(ctx, d.LedgerURL)
+	x, err := storage.Examine(ctx, d.LedgerURL)
 	if err != nil {
 		d.fail("ledger", err, "")
 		return
 	}
-	found := "none yet at " + ledger.RedactURL(d.LedgerURL)
+	found := "none yet at " + location.Redact(d.LedgerURL)
 	if x.ID != "" {
 		found = fmt.Sprintf("%s, schema %d", x.ID, x.Schema)
 	}
@@ -275,7 +276,7 @@ func (d *doctor) ledger(ctx context.Context) {
 
 // pages checks the ledger for damage.
 func (d *doctor) pages(ctx context.Context) {
-	switch err := ledger.Verify(ctx, d.LedgerURL); {
+	switch err := storage.Verify(ctx, d.LedgerURL); {
 	case err == nil:
 		d.say("ledger pages", VerdictOK, "intact", "")
 	case ctx.Err() != nil:
@@ -287,7 +288,7 @@ func (d *doctor) pages(ctx context.Context) {
 }
 
 func (d *doctor) state(ctx context.Context) {
-	url := cmp.Or(d.SnapshotURL, ledger.DefaultSnapshotURL(d.LedgerURL))
+	url := cmp.Or(d.SnapshotURL, location.SnapshotURL(d.LedgerURL))
 	switch {
 	case url == "":
 		d.say("state", VerdictWarning, "no bucket",

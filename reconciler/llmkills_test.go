@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -102,7 +102,7 @@ func TestCallsOfModelsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	u := &upstream{calls: make(map[string]told)}
 	host, port, subnet := serveModel(&world{T: t}, u)
 	w := newWorld(t, "", func(c *reconciler.Config) {
-		c.Docker.Gateway = docker.Gateway{Hosts: []string{"model.test:" + host}}
+		c.Docker.Gateway = gateways.Config{Hosts: []string{"model.test:" + host}}
 	})
 	w.environment("thinks", func(p *sandbox.PutEnvironment) {
 		p.Network, p.Egress = sandbox.NetworkRestricted, &sandbox.Egress{PrivateCIDRs: []string{subnet}}

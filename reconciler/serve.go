@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
@@ -54,7 +55,7 @@ type Config struct {
 	// LedgerURL is where the ledger is; see ledger.Open.
 	LedgerURL string
 	// SnapshotURL is the bucket for snapshots of /data; see snapshotstore.Open. Empty means
-	// ledger.DefaultSnapshotURL, and where that is empty no environment can keep snapshots.
+	// location.SnapshotURL, and where that is empty no environment can keep snapshots.
 	SnapshotURL string
 	// TokenFile holds tokens in addition to those of the ledger, see access.LoadTokens; empty means none. SecretFile
 	// holds the webhook secrets of game servers, see access.LoadSecrets.
@@ -172,7 +173,7 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 			sandbox.Cloudflare: pricing.Cloudflare(),
 		},
 	}
-	if url := cmp.Or(c.SnapshotURL, ledger.DefaultSnapshotURL(c.LedgerURL)); url != "" {
+	if url := cmp.Or(c.SnapshotURL, location.SnapshotURL(c.LedgerURL)); url != "" {
 		states, openErr := snapshotstore.Open(ctx, url)
 		if openErr != nil {
 			return openErr
@@ -425,7 +426,7 @@ func (c Config) Keys() *seal.Keys {
 	if c.SecretKeyFile != "" {
 		return seal.InFile(c.SecretKeyFile, false)
 	}
-	if file := ledger.SecretKeyFile(c.LedgerURL); file != "" {
+	if file := location.SecretKeyFile(c.LedgerURL); file != "" {
 		return seal.InFile(file, true)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 )
 
 // Started says how to reach a reconciler that has just started, and what it uses. It has no credentials.
@@ -38,7 +38,7 @@ func (c Config) started(address, ledgerID string, cert *certificate) (Started, e
 		Address:           address,
 		Version:           c.Version,
 		LedgerID:          ledgerID,
-		Ledger:            ledger.RedactURL(c.LedgerURL),
+		Ledger:            location.Redact(c.LedgerURL),
 		API:               c.url(address, cert),
 		TokenFile:         c.TokenFile,
 		WebhookSecretFile: c.SecretFile,

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
@@ -73,7 +73,7 @@ func TestAStartedReconcilerShowsNoPassword(t *testing.T) {
 	if said := s.String(); !has || strings.Contains(said, password) || !strings.Contains(said, u.Host) {
 		t.Errorf("%s", said)
 	}
-	x, err := ledger.Examine(t.Context(), at)
+	x, err := storage.Examine(t.Context(), at)
 	if err != nil || !strings.Contains(s.String(), x.ID) {
 		t.Errorf("it does not name ledger %s, %v:\n%s", x.ID, err, s)
 	}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -30,7 +30,7 @@ func (w Workspaces) store(ledgerURL string, machine *host.Host) (*gitmirror.Stor
 	if len(w.Allow) == 0 && !machine.HasDirectories() {
 		return nil, nil
 	}
-	dir := cmp.Or(w.Dir, ledger.MirrorDir(ledgerURL))
+	dir := cmp.Or(w.Dir, location.MirrorDir(ledgerURL))
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {

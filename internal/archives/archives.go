@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,7 +24,7 @@ import (
 // Secrets opens the secrets of environments.
 type Secrets interface {
 	// Open opens one secret.
-	Open(row *ledger.EnvironmentSecret) (sandbox.Secret, error)
+	Open(row *sealedsecrets.Secret) (sandbox.Secret, error)
 }
 
 // Config configures a Service. All fields except Store are required.
@@ -72,7 +73,7 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginnin
 	if b.Action != lifecycle.Spawn && b.Action != lifecycle.Assign || len(archives) == 0 || b.InUse {
 		return nil, nil
 	}
-	sealed, err := tx.Secrets(s.EnvironmentID)
+	sealed, err := sealedsecrets.In(tx).Of(s.EnvironmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,7 @@ var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its arc
 
 // unpack fetches an archive and unpacks it into an unused sandbox.
 func (v *Service) unpack(ctx context.Context, t *lifecycle.Step, a sandbox.Archive,
-	sealed []ledger.EnvironmentSecret) (err error) {
+	sealed []sealedsecrets.Secret) (err error) {
 	source := gitmirror.Archive{URL: a.URL, SHA256: a.SHA256, Header: a.Header}
 	for i := range sealed {
 		if a.Credential != "" && sealed[i].Name == a.Credential {

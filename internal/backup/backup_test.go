@@ -20,8 +20,14 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/backup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -99,15 +105,15 @@ func furnish(t *testing.T, c backup.Config) {
 
 	store, err := ledger.Open(t.Context(), c.LedgerURL, ledger.Options{})
 	must(t, err)
-	exec := ledger.Exec{
+	exec := execs.Exec{
 		ID:       "command",
 		LeaseID:  "did:plc:ann::e",
 		Command:  []string{"true"},
 		EnvNames: []string{},
 		State:    sandbox.ExecFinished,
 		Holder:   "holder",
-		Stdout:   ledger.Output{Bytes: int64(len(output)), Kept: int64(len(output))},
-		Stderr:   ledger.Output{Bytes: 4, Kept: 4, Inline: []byte("none")},
+		Stdout:   execs.Output{Bytes: int64(len(output)), Kept: int64(len(output))},
+		Stderr:   execs.Output{Bytes: 4, Kept: 4, Inline: []byte("none")},
 	}
 	must(t, store.Write(t.Context(), func(tx *ledger.Tx) error {
 		row := ledgertest.Sandbox(tx, "e", 1)
@@ -115,10 +121,10 @@ func furnish(t *testing.T, c backup.Config) {
 		return errors.Join(
 			ledgertest.Environment(tx, "e"),
 			tx.CreateSandbox(row),
-			tx.Commands().CreateExec(&exec),
-			tx.SaveSecret(&ledger.EnvironmentSecret{EnvironmentID: "e", Name: "s", Sealed: sealed, UpdatedAt: tx.Now}),
-			tx.Snapshots().MarkForDeletion(snapshot, ledger.Never),
-			tx.Snapshots().Publish(&ledger.SavedSnapshot{Key: "did:plc:ann@e", Object: snapshot, SHA256: saved.SHA256,
+			execs.In(tx).CreateExec(&exec),
+			sealedsecrets.In(tx).Save(&sealedsecrets.Secret{EnvironmentID: "e", Name: "s", Sealed: sealed, UpdatedAt: tx.Now}),
+			bucketobjects.In(tx).MarkForDeletion(snapshot, micro.Never),
+			bucketobjects.In(tx).Publish(&bucketobjects.Snapshot{Key: "did:plc:ann@e", Object: snapshot, SHA256: saved.SHA256,
 				Bytes: saved.Bytes, UnpackedBytes: saved.Size, Files: saved.Files}, tx.Now),
 		)
 	}))
@@ -129,10 +135,10 @@ func furnish(t *testing.T, c backup.Config) {
 // wantFurnished checks that a place has what furnish puts there.
 func wantFurnished(t *testing.T, c backup.Config) {
 	t.Helper()
-	x, err := ledger.Examine(t.Context(), c.LedgerURL)
+	x, err := storage.Examine(t.Context(), c.LedgerURL)
 	must(t, err)
 	again := filepath.Join(t.TempDir(), "again")
-	info, err := ledger.Backup(t.Context(), c.LedgerURL, again, ledger.Options{})
+	info, err := backupfile.Take(t.Context(), c.LedgerURL, again, ledger.Options{})
 	must(t, err)
 	if info.Environments != 1 || info.LedgerID != x.ID || len(info.Objects) != 2 || len(info.Sealed) != 1 {
 		t.Fatalf("the ledger holds %+v", info)
@@ -426,7 +432,7 @@ func TestALedgerAloneIsABackup(t *testing.T) {
 	t.Parallel()
 	from, file := place(t, sqliteURL(t), directory(t)), filepath.Join(t.TempDir(), "backup")
 	furnish(t, from)
-	_, err := ledger.Backup(t.Context(), from.LedgerURL, file, ledger.Options{})
+	_, err := backupfile.Take(t.Context(), from.LedgerURL, file, ledger.Options{})
 	must(t, err)
 	from.LedgerURL = sqliteURL(t)
 	r, isRestored, err := backup.Restore(t.Context(), file, from, false)

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -31,7 +32,7 @@ type Config struct {
 
 // Report says what a backup holds, or what was restored.
 type Report struct {
-	ledger.BackupInfo
+	backupfile.Info
 	// Keys says that the keys are in the file. Snapshots and Outputs count the objects in it.
 	Keys      bool `json:"keys"`
 	Snapshots int  `json:"snapshots"`
@@ -49,7 +50,7 @@ type Report struct {
 
 // Create writes an archive to a new file that only its owner may read, also while reconcilers serve the ledger. Parts
 // that cannot be found are in the report and in the manifest; the archive is complete without them. The memory that it
-// takes depends on the number of objects only. Errors: as ledger.Backup; Unavailable.
+// takes depends on the number of objects only. Errors: as backupfile.Take; Unavailable.
 func Create(ctx context.Context, file string, c Config) (r Report, err error) {
 	r = Report{WithoutKeys: c.WithoutKeys, WithoutSavedData: c.WithoutSavedData}
 	err = private.Create(file, func(temporary string) error { return r.create(ctx, temporary, c) })
@@ -70,7 +71,7 @@ func (r *Report) create(ctx context.Context, temporary string, c Config) (err er
 	if err := private.Remove(copied); err != nil { // left by a program that was killed
 		return err
 	}
-	if r.BackupInfo, err = ledger.Backup(ctx, c.LedgerURL, copied, ledger.Options{}); err != nil {
+	if r.Info, err = backupfile.Take(ctx, c.LedgerURL, copied, ledger.Options{}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, private.Remove(copied)) }()
@@ -192,7 +193,7 @@ func (r *Report) addObjects(ctx context.Context, w *archiveWriter, url string) (
 const noBucket = "the bucket of the saved data: set --state-url"
 
 // holds counts an object of the archive.
-func (r *Report) holds(o ledger.BackupObject) {
+func (r *Report) holds(o backupfile.Object) {
 	if o.SnapshotOf == "" {
 		r.Outputs++
 	} else {
@@ -201,7 +202,7 @@ func (r *Report) holds(o ledger.BackupObject) {
 }
 
 // lacks reports an object that is not in the archive.
-func (r *Report) lacks(o ledger.BackupObject, bucket string, why sandbox.Code) {
+func (r *Report) lacks(o backupfile.Object, bucket string, why sandbox.Code) {
 	switch {
 	case o.SnapshotOf == "":
 		r.MissingOutputs++
@@ -214,7 +215,7 @@ func (r *Report) lacks(o ledger.BackupObject, bucket string, why sandbox.Code) {
 
 // fetch copies an object to a spool, so that only a whole and verified one begins a member. Errors: NotFound, Failed if
 // it is not what was stored, Unavailable.
-func fetch(ctx context.Context, bucket *snapshotstore.Store, o ledger.BackupObject) (*snapshotstore.Spool, error) {
+func fetch(ctx context.Context, bucket *snapshotstore.Store, o backupfile.Object) (*snapshotstore.Spool, error) {
 	if o.SnapshotOf != "" {
 		return bucket.Fetch(ctx, snapshotstore.Archive{Object: o.Object, SHA256: o.SHA256, Bytes: o.Bytes})
 	}

@@ -3,7 +3,7 @@
 //
 // The file is a tar archive with these members, in this order:
 //
-//	ledger.db      the ledger of one moment; see ledger.Backup
+//	ledger.db      the ledger of one moment; see backupfile.Take
 //	secret-keys    the key file, unless it was left out or there is none
 //	data/OBJECT    each object of the bucket that this ledger names, unless left out
 //	manifest.json  what the archive holds, with a checksum of each member; see Manifest

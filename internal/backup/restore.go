@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -32,7 +33,7 @@ func Check(ctx context.Context, file string, c Config) (Report, error) {
 // Errors: as Check; Conflict if there is a ledger, or a key file without the backup's keys.
 func Restore(ctx context.Context, file string, c Config, incomplete bool) (r Report, isRestored bool, err error) {
 	r, err = examined(ctx, file, c, func(x *examination) error {
-		if err := errors.Join(ledger.CheckVacant(ctx, c.LedgerURL), x.checkKeyFile()); err != nil {
+		if err := errors.Join(backupfile.CheckVacant(ctx, c.LedgerURL), x.checkKeyFile()); err != nil {
 			return err
 		}
 		if len(x.Missing) > 0 && !incomplete {
@@ -85,7 +86,7 @@ func examined(ctx context.Context, file string, c Config, then func(*examination
 
 // examine fills in the report.
 func (x *examination) examine(ctx context.Context, file string) (err error) {
-	if x.BackupInfo, err = ledger.ExamineBackup(ctx, x.ledgerFile); err != nil {
+	if x.Info, err = backupfile.Examine(ctx, x.ledgerFile); err != nil {
 		return err
 	}
 	x.count()
@@ -115,7 +116,7 @@ func (x *examination) examine(ctx context.Context, file string) (err error) {
 // lookForObjects compares the archive's objects with the ledger, and looks in the bucket for the other snapshots.
 func (x *examination) lookForObjects(ctx context.Context) (err error) {
 	hasData := x.archive != nil && !x.Report.WithoutSavedData
-	var elsewhere []ledger.BackupObject
+	var elsewhere []backupfile.Object
 	for _, o := range x.Objects {
 		switch m, there := x.member(o); {
 		case there && (m.Bytes != o.Bytes || o.SHA256 != "" && m.SHA256 != o.SHA256):
@@ -156,7 +157,7 @@ func (x *examination) lookForObjects(ctx context.Context) (err error) {
 }
 
 // member returns the member of the archive that holds an object.
-func (x *examination) member(o ledger.BackupObject) (m Member, there bool) {
+func (x *examination) member(o backupfile.Object) (m Member, there bool) {
 	if x.archive == nil {
 		return m, false
 	}
@@ -192,7 +193,7 @@ func (x *examination) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := ledger.Restore(ctx, x.ledgerFile, x.LedgerURL, ledger.Options{})
+	_, err := backupfile.Restore(ctx, x.ledgerFile, x.LedgerURL, ledger.Options{})
 	return err
 }
 

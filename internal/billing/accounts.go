@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -23,8 +23,8 @@ type accountKey struct {
 // account is the usage of one account in one month.
 type account struct {
 	key  accountKey
-	book ledger.AccountDay // the latest
-	used ledger.Usage
+	book accounting.AccountDay // the latest
+	used accounting.Usage
 }
 
 type accounts map[accountKey]*account
@@ -57,14 +57,14 @@ func (as accounts) months(books map[string]sandbox.PriceBook) (months []sandbox.
 }
 
 // noteBook keeps the book of the most recently begun usage: its plan applies to the month.
-func (a *account) noteBook(b ledger.AccountDay) {
+func (a *account) noteBook(b accounting.AccountDay) {
 	if b.Later(a.book) {
 		a.book = b
 	}
 }
 
 // statementOf returns what an account owes for a month with one price book.
-func statementOf(book sandbox.PriceBook, used ledger.Usage, gross sandbox.Charges) sandbox.Statement {
+func statementOf(book sandbox.PriceBook, used accounting.Usage, gross sandbox.Charges) sandbox.Statement {
 	volume := pricing.Volume{MemoryMiBMillis: used.Memory, CPUMicros: int64(used.CPU), DiskMBMillis: used.Disk}
 	included, allotment := pricing.Settle(book, volume, gross), book.Included
 	owed := sandbox.Amounts{Gross: gross.Total(), Included: included.Total(), PlanFee: book.PlanMonth}

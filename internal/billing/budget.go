@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -11,7 +14,7 @@ import (
 // Admit rejects a new generation if its environment's budget of this month does not cover it. expires is when
 // the generation expires if it is not used. It runs in the transaction that stores the generation, so that
 // two generations never share the same rest. Errors: BudgetExceeded.
-func (b *Service) Admit(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, expires ledger.Time) error {
+func (b *Service) Admit(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbox, expires micro.Time) error {
 	use, err := b.BudgetUse(tx, env)
 	if err != nil || use == nil {
 		return err
@@ -19,7 +22,7 @@ func (b *Service) Admit(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbo
 	if err := noteThresholds(tx, env.ID, use); err != nil {
 		return err
 	}
-	asked := b.expected(s.Backend, s.Size(), ledger.Span(max(min(expires, reserveEnd(tx.Now))-tx.Now, 0)))
+	asked := b.expected(s.Backend, s.Size(), micro.Span(max(min(expires, reserveEnd(tx.Now))-tx.Now, 0)))
 	if asked <= use.Left() && !use.Reached(100) { // on a free engine, calls of models alone can spend it
 		return nil
 	}
@@ -56,16 +59,16 @@ func (b *Service) BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.Bu
 	if err != nil || use == nil {
 		return nil, err
 	}
-	sizes, err := tx.Accounting().TimeLeft(env.ID, reserveEnd(tx.Now))
+	sizes, err := accounting.In(tx).TimeLeft(env.ID, reserveEnd(tx.Now))
 	for _, l := range sizes { // each with the average duration, plus the rest of the division
-		each, rest := l.Remaining/ledger.Span(l.N), l.Remaining%ledger.Span(l.N)
+		each, rest := l.Remaining/micro.Span(l.N), l.Remaining%micro.Span(l.N)
 		size := sandbox.Resources{MemoryMB: l.MemoryMB, CPUMillis: l.CPUMillis, DiskMB: l.DiskMB}
 		use.Reserved += b.expected(l.Backend, size, each)*sandbox.NanoUSD(l.N) + b.expected(l.Backend, size, rest)
 	}
 	if err != nil {
 		return nil, err
 	}
-	calls, err := tx.LLM().Reserved(env.ID)
+	calls, err := modelcalls.In(tx).Reserved(env.ID)
 	use.Reserved += calls
 	return use, err
 }
@@ -78,14 +81,14 @@ type spending struct {
 }
 
 func spent(tx *ledger.Tx, environmentID string, month stretch) (s spending, err error) {
-	if s.sandboxes, err = tx.Accounting().SpentInMonth(environmentID, monthName(dayOf(month.from))); err != nil {
+	if s.sandboxes, err = accounting.In(tx).SpentInMonth(environmentID, monthName(dayOf(month.from))); err != nil {
 		return s, err
 	}
-	books, err := tx.Accounting().PriceBooks()
+	books, err := accounting.In(tx).PriceBooks()
 	if err != nil {
 		return s, err
 	}
-	periods, err := tx.Accounting().UnrolledUse(environmentID)
+	periods, err := accounting.In(tx).UnrolledUse(environmentID)
 	for i := range periods {
 		p := &periods[i]
 		for x := range partsIn(p, month, tx.Now) {
@@ -98,7 +101,7 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (s spending, err 
 	if err != nil {
 		return s, err
 	}
-	routes, err := tx.LLM().Months(environmentID, monthName(dayOf(month.from)))
+	routes, err := modelcalls.In(tx).Months(environmentID, monthName(dayOf(month.from)))
 	for _, route := range routes {
 		s.calls += route.Cost
 	}
@@ -106,13 +109,13 @@ func spent(tx *ledger.Tx, environmentID string, month stretch) (s spending, err 
 }
 
 // expected is what a budget reserves for a sandbox over a time: see sandbox.BudgetReserve.
-func (b *Service) expected(backend sandbox.Backend, size sandbox.Resources, span ledger.Span) sandbox.NanoUSD {
+func (b *Service) expected(backend sandbox.Backend, size sandbox.Resources, span micro.Span) sandbox.NanoUSD {
 	return costAwake(b.books[backend], size, span.Duration().D(), sandbox.BudgetCPUPercent)
 }
 
 // reserveEnd is the end of what is reserved now, of leases that do not expire earlier.
-func reserveEnd(now ledger.Time) ledger.Time {
-	return min(now.Add(ledger.SpanOf(sandbox.Duration(sandbox.BudgetReserve))), monthOf(now).to)
+func reserveEnd(now micro.Time) micro.Time {
+	return min(now.Add(micro.SpanOf(sandbox.Duration(sandbox.BudgetReserve))), monthOf(now).to)
 }
 
 // costAwake is the cost of a sandbox that is awake for a time and uses a part of its CPU limit.
@@ -121,8 +124,8 @@ func costAwake(book sandbox.PriceBook, size sandbox.Resources, awake time.Durati
 }
 
 // monthOf returns the UTC month that contains t.
-func monthOf(t ledger.Time) stretch {
+func monthOf(t micro.Time) stretch {
 	at := t.Time()
 	first := time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
-	return stretch{from: ledger.At(first), to: ledger.At(first.AddDate(0, 1, 0))}
+	return stretch{from: micro.At(first), to: micro.At(first.AddDate(0, 1, 0))}
 }

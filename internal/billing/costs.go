@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -38,22 +41,22 @@ func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostR
 
 // window is the time of a query. Reading starts at the beginning of its first month.
 type window struct {
-	from, to ledger.Time // from 0: the beginning; to Never: no end
+	from, to micro.Time // from 0: the beginning; to Never: no end
 }
 
 // stretch is a half-open interval [from, to).
-type stretch struct{ from, to ledger.Time }
+type stretch struct{ from, to micro.Time }
 
 func windowOf(q sandbox.CostQuery) window {
-	w := window{from: ledger.At(q.From), to: ledger.Never}
+	w := window{from: micro.At(q.From), to: micro.Never}
 	if !q.To.IsZero() {
-		w.to = max(ledger.At(q.To), w.from)
+		w.to = max(micro.At(q.To), w.from)
 	}
 	return w
 }
 
 // month returns the start of the month that contains the start of the window.
-func (w window) month() ledger.Time {
+func (w window) month() micro.Time {
 	if w.from == 0 {
 		return 0
 	}
@@ -62,9 +65,9 @@ func (w window) month() ledger.Time {
 }
 
 // lastMidnight returns the start of the day that contains the end of the window.
-func (w window) lastMidnight() ledger.Time {
-	if w.to == ledger.Never {
-		return ledger.Never
+func (w window) lastMidnight() micro.Time {
+	if w.to == micro.Never {
+		return micro.Never
 	}
 	return midnight(w.to)
 }
@@ -75,7 +78,7 @@ func (w window) cutDays() (days []stretch) {
 	if first != w.from {
 		days = append(days, stretch{first, min(first.Add(oneDay), w.to)})
 	}
-	if w.to != ledger.Never && w.to != last && (last != first || first == w.from) {
+	if w.to != micro.Never && w.to != last && (last != first || first == w.from) {
 		days = append(days, stretch{last, w.to})
 	}
 	return days
@@ -103,7 +106,7 @@ func (w window) wholeDays(byDay bool) (ranges []dayRange) {
 }
 
 // check rejects a window that cuts days whose single usage periods are no longer kept.
-func (w window) check(since ledger.Time) error {
+func (w window) check(since micro.Time) error {
 	var fields []sandbox.Field
 	for _, day := range w.cutDays() {
 		if day.from >= since {
@@ -126,7 +129,7 @@ func (w window) check(since ledger.Time) error {
 type costReader struct {
 	window   window
 	byDay    bool
-	now      ledger.Time
+	now      micro.Time
 	books    map[string]sandbox.PriceBook
 	accounts accounts
 	table    *costTable
@@ -135,32 +138,34 @@ type costReader struct {
 // leaseKey identifies a lease. A warm pool has only an environment.
 type leaseKey struct{ environment, agent, lease string }
 
-func keyOf(u *ledger.LeaseUsage) leaseKey { return leaseKey{u.EnvironmentID, u.AgentDID, u.LeaseID} }
+func keyOf(u *accounting.LeaseUsage) leaseKey {
+	return leaseKey{u.EnvironmentID, u.AgentDID, u.LeaseID}
+}
 
 // read collects the days in cost_days, the cut days, and usage that is not in cost_days yet.
 func (r *costReader) read(tx *ledger.Tx) (err error) {
 	r.now, r.accounts = tx.Now, make(accounts)
-	since, err := tx.Accounting().DetailSince()
+	since, err := accounting.In(tx).DetailSince()
 	if err != nil {
 		return err
 	}
 	if err := r.window.check(since); err != nil {
 		return err
 	}
-	if r.books, err = tx.Accounting().PriceBooks(); err != nil {
+	if r.books, err = accounting.In(tx).PriceBooks(); err != nil {
 		return err
 	}
 	if err := r.readDays(tx); err != nil {
 		return err
 	}
 	for _, day := range r.window.cutDays() {
-		periods, err := tx.Accounting().RolledPeriods(day.from, day.to)
+		periods, err := accounting.In(tx).RolledPeriods(day.from, day.to)
 		if err != nil {
 			return err
 		}
 		r.addPeriods(periods, day)
 	}
-	periods, err := tx.Accounting().UnrolledPeriods()
+	periods, err := accounting.In(tx).UnrolledPeriods()
 	if err != nil {
 		return err
 	}
@@ -173,7 +178,7 @@ func (r *costReader) read(tx *ledger.Tx) (err error) {
 func (r *costReader) readCalls(tx *ledger.Tx) error {
 	cut := r.window.cutDays()
 	for _, day := range cut {
-		calls, err := tx.LLM().Between(max(day.from, r.window.from), day.to)
+		calls, err := modelcalls.In(tx).Between(max(day.from, r.window.from), day.to)
 		if err != nil {
 			return err
 		}
@@ -190,7 +195,7 @@ func (r *costReader) readCalls(tx *ledger.Tx) error {
 	if from >= to {
 		return nil
 	}
-	return tx.LLM().Days(firstDay(from), endDay(to), func(d *ledger.LLMDay) {
+	return modelcalls.In(tx).Days(firstDay(from), endDay(to), func(d *modelcalls.Day) {
 		r.table.addCalls(leaseKey{d.EnvironmentID, d.AgentDID, d.LeaseID}, d.Day, d.Use())
 	})
 }
@@ -199,7 +204,7 @@ func (r *costReader) readCalls(tx *ledger.Tx) error {
 func (r *costReader) readDays(tx *ledger.Tx) error {
 	for _, days := range r.window.wholeDays(r.byDay) {
 		inside := days.from >= r.window.from
-		err := tx.Accounting().CostDays(firstDay(days.from), endDay(days.to), days.byDay, func(u ledger.LeaseUsage) {
+		err := accounting.In(tx).CostDays(firstDay(days.from), endDay(days.to), days.byDay, func(u accounting.LeaseUsage) {
 			a := r.accounts.of(u.Backend, u.Instance, u.Month)
 			a.used = a.used.Plus(u.Usage)
 			if inside {
@@ -210,7 +215,7 @@ func (r *costReader) readDays(tx *ledger.Tx) error {
 			return err
 		}
 	}
-	books, err := tx.Accounting().AccountDays(firstDay(r.window.month()), endDay(r.window.lastMidnight()))
+	books, err := accounting.In(tx).AccountDays(firstDay(r.window.month()), endDay(r.window.lastMidnight()))
 	for _, b := range books {
 		r.accounts.of(b.Backend, b.Instance, monthName(b.Day)).noteBook(b)
 	}
@@ -218,12 +223,12 @@ func (r *costReader) readDays(tx *ledger.Tx) error {
 }
 
 // addPeriods adds the parts of usage periods within a stretch that starts at midnight.
-func (r *costReader) addPeriods(periods []ledger.UsagePeriod, in stretch) {
+func (r *costReader) addPeriods(periods []accounting.UsagePeriod, in stretch) {
 	for i := range periods {
 		p := &periods[i]
 		for x, begins := range partsIn(p, in, r.now) {
 			book := r.books[p.PriceBookID]
-			u := ledger.LeaseUsage{
+			u := accounting.LeaseUsage{
 				EnvironmentID: p.EnvironmentID,
 				AgentDID:      p.AgentDID,
 				LeaseID:       p.LeaseID,
@@ -231,7 +236,7 @@ func (r *costReader) addPeriods(periods []ledger.UsagePeriod, in stretch) {
 				Usage:         x.usage(p, book),
 			}
 			a := r.accounts.of(p.Backend, p.Instance, monthName(u.Day))
-			a.noteBook(ledger.AccountDay{
+			a.noteBook(accounting.AccountDay{
 				Instance:    p.Instance,
 				Day:         u.Day,
 				Backend:     p.Backend,
@@ -254,15 +259,15 @@ func (r *costReader) addPeriods(periods []ledger.UsagePeriod, in stretch) {
 }
 
 // firstDay and endDay name the bounds of whole days, "" for none.
-func firstDay(t ledger.Time) string {
+func firstDay(t micro.Time) string {
 	if t == 0 {
 		return ""
 	}
 	return dayOf(t)
 }
 
-func endDay(t ledger.Time) string {
-	if t == ledger.Never {
+func endDay(t micro.Time) string {
+	if t == micro.Never {
 		return ""
 	}
 	return dayOf(t)
@@ -289,12 +294,12 @@ func (t *costTable) readLabels(tx *ledger.Tx) (err error) {
 
 // costSum is the sum of a row.
 type costSum struct {
-	usage ledger.Usage
+	usage accounting.Usage
 	llm   sandbox.LLMUse
 }
 
 // add adds usage, if it is selected.
-func (t *costTable) add(l leaseKey, month, day string, u ledger.Usage) {
+func (t *costTable) add(l leaseKey, month, day string, u accounting.Usage) {
 	if sum := t.sum(l, month, day); sum != nil {
 		sum.usage = sum.usage.Plus(u)
 	}

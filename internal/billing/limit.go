@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -21,7 +23,7 @@ func (b *Service) measureNear(ctx context.Context) error {
 	var awake []ledger.Sandbox
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		awake = nil
-		envs, err := tx.Accounting().BudgetEnvironments()
+		envs, err := accounting.In(tx).BudgetEnvironments()
 		if err != nil {
 			return err
 		}
@@ -52,7 +54,7 @@ func (b *Service) measureNear(ctx context.Context) error {
 }
 
 // endsLeases reports whether a budget is spent, and is that of the current month.
-func endsLeases(use *sandbox.BudgetUse, now ledger.Time) bool {
+func endsLeases(use *sandbox.BudgetUse, now micro.Time) bool {
 	return use.Reached(100) && use.Month == now.Time().Format(monthFormat)
 }
 
@@ -61,7 +63,7 @@ func IsSpent(tx *ledger.Tx, env *ledger.Environment) (bool, error) {
 	if env.Spec.Budget == nil {
 		return false, nil
 	}
-	told, err := tx.Accounting().ThresholdsReached(env.ID, tx.Now.Time().Format(monthFormat), env.Spec.Budget.Monthly)
+	told, err := accounting.In(tx).ThresholdsReached(env.ID, tx.Now.Time().Format(monthFormat), env.Spec.Budget.Monthly)
 	return slices.Contains(told, 100), err
 }
 

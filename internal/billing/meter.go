@@ -11,6 +11,9 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,7 +22,7 @@ const (
 	// meterDays is the number of days to compare. Late figures arrive within that time.
 	meterDays = 7
 	// meterLag is the time after a day's end at which its figures count as complete.
-	meterLag = ledger.Span(6 * time.Hour / time.Microsecond)
+	meterLag = micro.Span(6 * time.Hour / time.Microsecond)
 	// meterTimeout limits the calls for all environments.
 	meterTimeout = 3 * time.Minute
 )
@@ -57,7 +60,7 @@ func (m meter) differ(a, b float64) bool {
 // figures is the usage of one day.
 type figures struct{ cpu, memory, disk float64 }
 
-func figuresOfLedger(u ledger.Usage) figures {
+func figuresOfLedger(u accounting.Usage) figures {
 	return figures{u.CPU.Duration().D().Seconds(), float64(u.Memory) / 1000, float64(u.Disk) / 1000}
 }
 
@@ -76,7 +79,7 @@ type recorded struct {
 	instance string
 	days     stretch
 	envs     []ledger.Environment
-	used     map[string]map[string]ledger.Usage // by environment, destroyed ones too, and day
+	used     map[string]map[string]accounting.Usage // by environment, destroyed ones too, and day
 }
 
 // comparison is about one environment, or about environments that the backend counts together.
@@ -85,8 +88,8 @@ type comparison struct {
 	environmentID string // "" for environments that are counted together
 	instance      string
 	days          stretch
-	ours          map[string]ledger.Usage // by day
-	theirs        *driver.MeteredGroup    // nil: the backend has nothing
+	ours          map[string]accounting.Usage // by day
+	theirs        *driver.MeteredGroup        // nil: the backend has nothing
 }
 
 // CompareUsage compares the ledger's usage of the last days on an instance with the backend's own meter. A
@@ -128,7 +131,7 @@ func (b *Service) readMeter(ctx context.Context, m driver.Meter, r recorded) ([]
 func (b *Service) readRecorded(ctx context.Context, backend sandbox.Backend, instance string) (recorded, error) {
 	r := recorded{instance: instance}
 	err := b.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		r.days.to = midnight(tx.Now - ledger.Time(meterLag))
+		r.days.to = midnight(tx.Now - micro.Time(meterLag))
 		r.days.from = r.days.to.Add(-meterDays * oneDay)
 		if r.envs, err = tx.Environments(); err != nil {
 			return err
@@ -145,11 +148,11 @@ func (b *Service) readRecorded(ctx context.Context, backend sandbox.Backend, ins
 
 // firstMetered is the first day on which an environment is compared. It skips the day of its creation, because an
 // earlier environment may have had the same name.
-func firstMetered(env *ledger.Environment, days stretch) ledger.Time {
+func firstMetered(env *ledger.Environment, days stretch) micro.Time {
 	return max(days.from, nextMidnight(env.CreatedAt))
 }
 
-func nextMidnight(t ledger.Time) ledger.Time { return midnight(t).Add(oneDay) }
+func nextMidnight(t micro.Time) micro.Time { return midnight(t).Add(oneDay) }
 
 // comparisons matches the ledger's environments with the backend's groups.
 func (r recorded) comparisons(groups []driver.MeteredGroup) (list []comparison) {
@@ -179,7 +182,7 @@ func (r recorded) comparisons(groups []driver.MeteredGroup) (list []comparison) 
 func (r recorded) single(env *ledger.Environment, g *driver.MeteredGroup) comparison {
 	days := stretch{firstMetered(env, r.days), r.days.to}
 	if g != nil {
-		days.from = max(days.from, nextMidnight(ledger.At(g.Since)))
+		days.from = max(days.from, nextMidnight(micro.At(g.Since)))
 	}
 	return comparison{"environment " + env.ID, env.ID, r.instance, days, r.used[env.ID], g}
 }
@@ -187,8 +190,8 @@ func (r recorded) single(env *ledger.Environment, g *driver.MeteredGroup) compar
 // together sums the usage of environments that the backend counts together. It includes the days of their creation,
 // because the figures on both sides include an earlier environment that had the same name.
 func (r recorded) together(g *driver.MeteredGroup) comparison {
-	days := stretch{max(r.days.from, nextMidnight(ledger.At(g.Since))), r.days.to}
-	sum := make(map[string]ledger.Usage)
+	days := stretch{max(r.days.from, nextMidnight(micro.At(g.Since))), r.days.to}
+	sum := make(map[string]accounting.Usage)
 	for _, ref := range g.Environments {
 		for day, u := range r.used[ref.EnvironmentID] {
 			sum[day] = sum[day].Plus(u)
@@ -198,15 +201,15 @@ func (r recorded) together(g *driver.MeteredGroup) comparison {
 }
 
 // usageByDay returns the usage on an instance by environment and whole day.
-func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[string]ledger.Usage, error) {
-	used := make(map[string]map[string]ledger.Usage)
-	add := func(environment, day string, u ledger.Usage) {
+func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[string]accounting.Usage, error) {
+	used := make(map[string]map[string]accounting.Usage)
+	add := func(environment, day string, u accounting.Usage) {
 		if used[environment] == nil {
-			used[environment] = make(map[string]ledger.Usage)
+			used[environment] = make(map[string]accounting.Usage)
 		}
 		used[environment][day] = used[environment][day].Plus(u)
 	}
-	err := tx.Accounting().CostDays(dayOf(in.from), dayOf(in.to), true, func(u ledger.LeaseUsage) {
+	err := accounting.In(tx).CostDays(dayOf(in.from), dayOf(in.to), true, func(u accounting.LeaseUsage) {
 		if u.Instance == instance {
 			add(u.EnvironmentID, u.Day, u.Usage)
 		}
@@ -214,7 +217,7 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 	if err != nil {
 		return nil, err
 	}
-	periods, err := tx.Accounting().UnrolledPeriods()
+	periods, err := accounting.In(tx).UnrolledPeriods()
 	for i := range periods {
 		if p := &periods[i]; p.Instance == instance {
 			for x := range partsIn(p, in, tx.Now) {
@@ -234,7 +237,7 @@ func (b *Service) compare(ctx context.Context, c comparison) error {
 	for _, d := range c.theirs.Days {
 		billed[d.Day.UTC().Format(time.DateOnly)] = figuresOfBackend(d)
 	}
-	var found []ledger.DriftFinding
+	var found []drift.Finding
 	for day := c.days.from; day < c.days.to; day = day.Add(oneDay) {
 		name := dayOf(day)
 		found = append(found, c.differences(name, figuresOfLedger(c.ours[name]), billed[name])...)
@@ -243,13 +246,13 @@ func (b *Service) compare(ctx context.Context, c comparison) error {
 }
 
 // differences returns those of one day. It is a pure function.
-func (c comparison) differences(day string, ours, theirs figures) (found []ledger.DriftFinding) {
+func (c comparison) differences(day string, ours, theirs figures) (found []drift.Finding) {
 	for _, f := range []struct {
 		meter
 		ours, theirs float64
 	}{{meterCPU, ours.cpu, theirs.cpu}, {meterMemory, ours.memory, theirs.memory}, {meterDisk, ours.disk, theirs.disk}} {
 		if f.differ(f.ours, f.theirs) {
-			found = append(found, ledger.DriftFinding{
+			found = append(found, drift.Finding{
 				Kind:          sandbox.DriftUsage,
 				EnvironmentID: c.environmentID,
 				Instance:      c.instance,
@@ -264,12 +267,12 @@ func (c comparison) differences(day string, ours, theirs figures) (found []ledge
 }
 
 // recordUsage records the findings of a comparison, and resolves earlier ones whose figures now agree.
-func (b *Service) recordUsage(ctx context.Context, c comparison, found []ledger.DriftFinding) error {
+func (b *Service) recordUsage(ctx context.Context, c comparison, found []drift.Finding) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		seen := make(map[string]bool)
 		for _, f := range found {
 			seen[f.Field] = true
-			_, isNew, err := tx.Findings().SeeDrift(f)
+			_, isNew, err := drift.In(tx).See(f)
 			if err != nil {
 				return err
 			}
@@ -286,7 +289,7 @@ func (b *Service) recordUsage(ctx context.Context, c comparison, found []ledger.
 }
 
 // expireUsage resolves the findings of days before first. Their environments may be gone.
-func (b *Service) expireUsage(ctx context.Context, instance string, first ledger.Time) error {
+func (b *Service) expireUsage(ctx context.Context, instance string, first micro.Time) error {
 	return b.store.Write(ctx, func(tx *ledger.Tx) error {
 		return resolveUsage(tx, instance, resolvedPast, func(field string) bool {
 			_, day, _ := strings.Cut(field, " on ")
@@ -297,7 +300,7 @@ func (b *Service) expireUsage(ctx context.Context, instance string, first ledger
 
 // resolveUsage resolves the open findings of usage whose field is chosen.
 func resolveUsage(tx *ledger.Tx, instance, how string, chosen func(field string) bool) error {
-	open, err := tx.Findings().OpenDrift(instance)
+	open, err := drift.In(tx).Open(instance)
 	if err != nil {
 		return err
 	}
@@ -305,7 +308,7 @@ func resolveUsage(tx *ledger.Tx, instance, how string, chosen func(field string)
 		if f.Kind != sandbox.DriftUsage || !chosen(f.Field) {
 			continue
 		}
-		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
+		if err := drift.In(tx).Resolve(f.ID, how); err != nil {
 			return err
 		}
 	}

@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // lookBack is how long a month is still checked after its end, because its last costs are only known
 // afterwards.
-const lookBack = ledger.Span(time.Hour / time.Microsecond)
+const lookBack = micro.Span(time.Hour / time.Microsecond)
 
 // watchedMonths returns this month and, within lookBack, the previous one.
-func watchedMonths(now ledger.Time) []stretch {
+func watchedMonths(now micro.Time) []stretch {
 	this := monthOf(now)
 	if now >= this.from.Add(lookBack) {
 		return []stretch{this}
@@ -31,7 +33,7 @@ func (b *Service) CheckBudgets(ctx context.Context) error {
 	var reached []string
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {
 		reached = nil
-		envs, err := tx.Accounting().BudgetEnvironments()
+		envs, err := accounting.In(tx).BudgetEnvironments()
 		if err != nil {
 			return err
 		}
@@ -106,7 +108,7 @@ func newThresholds(tx *ledger.Tx, environmentID string, use *sandbox.BudgetUse) 
 	if len(percents) == 0 {
 		return nil, nil
 	}
-	told, err := tx.Accounting().ThresholdsReached(environmentID, use.Month, use.Monthly)
+	told, err := accounting.In(tx).ThresholdsReached(environmentID, use.Month, use.Monthly)
 	return slices.DeleteFunc(percents, func(p int64) bool { return slices.Contains(told, p) }), err
 }
 
@@ -117,14 +119,14 @@ func noteThresholds(tx *ledger.Tx, environmentID string, use *sandbox.BudgetUse)
 		return err
 	}
 	for _, percent := range percents {
-		told := ledger.BudgetThreshold{
+		told := accounting.BudgetThreshold{
 			EnvironmentID: environmentID,
 			Month:         use.Month,
 			Monthly:       use.Monthly,
 			Percent:       percent,
 			Spent:         use.Spent,
 		}
-		if err := tx.Accounting().KeepThreshold(told); err != nil {
+		if err := accounting.In(tx).KeepThreshold(told); err != nil {
 			return err
 		}
 		data := sandbox.BudgetReached{Month: use.Month, Percent: percent, Monthly: use.Monthly, Spent: use.Spent}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -20,12 +22,12 @@ import (
 
 // part is a part of a usage period.
 type part struct {
-	from, to ledger.Time
-	cpu      ledger.Span
+	from, to micro.Time
+	cpu      micro.Span
 }
 
 // whole returns a whole period; an open one ends now.
-func whole(p *ledger.UsagePeriod, now ledger.Time) part {
+func whole(p *accounting.UsagePeriod, now micro.Time) part {
 	end := p.EndedAt
 	if end == 0 {
 		end = max(now, p.StartedAt)
@@ -34,20 +36,20 @@ func whole(p *ledger.UsagePeriod, now ledger.Time) part {
 }
 
 // split cuts a part at a time. CPU time is divided by length, without loss.
-func (x part) split(at ledger.Time) (before, after part) {
+func (x part) split(at micro.Time) (before, after part) {
 	at = min(max(at, x.from), x.to)
 	before, after = part{from: x.from, to: at}, part{from: at, to: x.to, cpu: x.cpu}
 	if at > x.from {
 		hi, lo := bits.Mul64(uint64(x.cpu), uint64(at-x.from))
 		share, _ := bits.Div64(hi, lo, uint64(x.to-x.from))
-		before.cpu = ledger.Span(share)
+		before.cpu = micro.Span(share)
 		after.cpu -= before.cpu
 	}
 	return before, after
 }
 
 // days yields the parts of a period by UTC day; a period of length zero has one part.
-func days(p *ledger.UsagePeriod, now ledger.Time) iter.Seq[part] {
+func days(p *accounting.UsagePeriod, now micro.Time) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		rest := whole(p, now)
 		for {
@@ -60,17 +62,17 @@ func days(p *ledger.UsagePeriod, now ledger.Time) iter.Seq[part] {
 	}
 }
 
-const oneDay = ledger.Span(24 * time.Hour / time.Microsecond)
+const oneDay = micro.Span(24 * time.Hour / time.Microsecond)
 
 // midnight returns the start of the UTC day that contains t.
-func midnight(t ledger.Time) ledger.Time { return t - t%ledger.Time(oneDay) }
+func midnight(t micro.Time) micro.Time { return t - t%micro.Time(oneDay) }
 
 // dayOf returns the name of the UTC day that contains t.
-func dayOf(t ledger.Time) string { return t.Time().Format(time.DateOnly) }
+func dayOf(t micro.Time) string { return t.Time().Format(time.DateOnly) }
 
 // partsIn yields the parts of a period by UTC day within a stretch, up to now, and whether the part is the
 // first of the period. The stretch must start at midnight.
-func partsIn(p *ledger.UsagePeriod, in stretch, now ledger.Time) iter.Seq2[part, bool] {
+func partsIn(p *accounting.UsagePeriod, in stretch, now micro.Time) iter.Seq2[part, bool] {
 	return func(yield func(part, bool) bool) {
 		begins := true
 		for day := range days(p, now) {
@@ -85,9 +87,9 @@ func partsIn(p *ledger.UsagePeriod, in stretch, now ledger.Time) iter.Seq2[part,
 }
 
 // usage returns the usage of a part within one day.
-func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage {
+func (x part) usage(p *accounting.UsagePeriod, book sandbox.PriceBook) accounting.Usage {
 	awake, asleep := x.lengths(p)
-	u := ledger.Usage{Awake: awake, Asleep: asleep, CPU: x.cpu}
+	u := accounting.Usage{Awake: awake, Asleep: asleep, CPU: x.cpu}
 	u.Memory, u.Disk = p.MemoryMB*int64(awake)/1000, p.DiskMB*int64(awake)/1000
 	u.Cost = x.charge(p, book)
 	u.Shadow = x.charge(p, pricing.Cloudflare())
@@ -95,21 +97,21 @@ func (x part) usage(p *ledger.UsagePeriod, book sandbox.PriceBook) ledger.Usage 
 }
 
 // cost returns the gross cost of a part within one day.
-func (x part) cost(p *ledger.UsagePeriod, book sandbox.PriceBook) sandbox.NanoUSD {
+func (x part) cost(p *accounting.UsagePeriod, book sandbox.PriceBook) sandbox.NanoUSD {
 	return x.charge(p, book).Total()
 }
 
-func (x part) charge(p *ledger.UsagePeriod, book sandbox.PriceBook) sandbox.Charges {
+func (x part) charge(p *accounting.UsagePeriod, book sandbox.PriceBook) sandbox.Charges {
 	awake, asleep := x.lengths(p)
 	return pricing.Charge(book, p.Resources(), awake.Duration().D(), asleep.Duration().D(), x.cpu.Duration().D())
 }
 
 // lengths returns how long a part was awake and asleep. One of them is 0.
-func (x part) lengths(p *ledger.UsagePeriod) (awake, asleep ledger.Span) {
+func (x part) lengths(p *accounting.UsagePeriod) (awake, asleep micro.Span) {
 	if p.State == sandbox.PhaseAwake {
-		return ledger.Span(x.to - x.from), 0
+		return micro.Span(x.to - x.from), 0
 	}
-	return 0, ledger.Span(x.to - x.from)
+	return 0, micro.Span(x.to - x.from)
 }
 
 // Use is the use of sandboxes, by their ids.
@@ -117,20 +119,20 @@ type Use struct {
 	// Costs are their gross costs so far: the stored sum of ended periods, plus usage that is not in the sum yet.
 	Costs map[string]sandbox.NanoUSD
 	// AwakeSince is when those that are awake were started or woken.
-	AwakeSince map[string]ledger.Time
+	AwakeSince map[string]micro.Time
 }
 
 // UseOf returns the use of sandboxes.
 func UseOf(tx *ledger.Tx, sandboxIDs []string) (Use, error) {
-	costs, err := tx.Accounting().SandboxCosts(sandboxIDs)
+	costs, err := accounting.In(tx).SandboxCosts(sandboxIDs)
 	if err != nil {
 		return Use{}, err
 	}
-	periods, err := tx.Accounting().UnsettledPeriods(sandboxIDs)
+	periods, err := accounting.In(tx).UnsettledPeriods(sandboxIDs)
 	if err != nil {
 		return Use{}, err
 	}
-	u := Use{Costs: costs, AwakeSince: make(map[string]ledger.Time)}
+	u := Use{Costs: costs, AwakeSince: make(map[string]micro.Time)}
 	for i := range periods {
 		if p := &periods[i]; p.State == sandbox.PhaseAwake && p.EndedAt == 0 {
 			u.AwakeSince[p.SandboxID] = p.StartedAt
@@ -140,11 +142,11 @@ func UseOf(tx *ledger.Tx, sandboxIDs []string) (Use, error) {
 }
 
 // addCosts adds the cost of usage periods to the sums of their sandboxes.
-func addCosts(tx *ledger.Tx, costs map[string]sandbox.NanoUSD, periods []ledger.UsagePeriod) error {
+func addCosts(tx *ledger.Tx, costs map[string]sandbox.NanoUSD, periods []accounting.UsagePeriod) error {
 	if len(periods) == 0 {
 		return nil
 	}
-	books, err := tx.Accounting().PriceBooks()
+	books, err := accounting.In(tx).PriceBooks()
 	for i := range periods {
 		p := &periods[i]
 		for day := range days(p, tx.Now) {
@@ -180,34 +182,34 @@ func (b *Service) RollUp(ctx context.Context) error {
 
 // rollUp counts a batch of usage periods and returns their number.
 func rollUp(tx *ledger.Tx) (int, error) {
-	periods, err := tx.Accounting().TakeUnrolled(rollUpBatch)
+	periods, err := accounting.In(tx).TakeUnrolled(rollUpBatch)
 	if err != nil || len(periods) == 0 {
 		return 0, err
 	}
-	books, err := tx.Accounting().PriceBooks()
+	books, err := accounting.In(tx).PriceBooks()
 	if err != nil {
 		return 0, err
 	}
 	byDay, bySandbox := sumUp(periods, books)
-	return len(periods), errors.Join(tx.Accounting().AddCostDays(byDay, accountDays(periods)),
-		tx.Accounting().AddSandboxCosts(bySandbox))
+	return len(periods), errors.Join(accounting.In(tx).AddCostDays(byDay, accountDays(periods)),
+		accounting.In(tx).AddSandboxCosts(bySandbox))
 }
 
 // settleEarlier adds a batch of periods to the sums of sandboxes, which an earlier version counted only by
 // day.
 func settleEarlier(tx *ledger.Tx) (int, error) {
-	periods, err := tx.Accounting().TakeUnsettled(rollUpBatch)
+	periods, err := accounting.In(tx).TakeUnsettled(rollUpBatch)
 	if err != nil {
 		return 0, err
 	}
 	costs := make(map[string]sandbox.NanoUSD)
-	return len(periods), errors.Join(addCosts(tx, costs, periods), tx.Accounting().AddSandboxCosts(costs))
+	return len(periods), errors.Join(addCosts(tx, costs, periods), accounting.In(tx).AddSandboxCosts(costs))
 }
 
 // sumUp sums ended periods by day, lease and account, and their gross cost by sandbox.
-func sumUp(periods []ledger.UsagePeriod,
-	books map[string]sandbox.PriceBook) ([]ledger.CostDay, map[string]sandbox.NanoUSD) {
-	sums, costs := make(map[[4]string]*ledger.CostDay), make(map[string]sandbox.NanoUSD)
+func sumUp(periods []accounting.UsagePeriod,
+	books map[string]sandbox.PriceBook) ([]accounting.CostDay, map[string]sandbox.NanoUSD) {
+	sums, costs := make(map[[4]string]*accounting.CostDay), make(map[string]sandbox.NanoUSD)
 	for i := range periods {
 		p := &periods[i]
 		generations := p.Generations
@@ -215,7 +217,7 @@ func sumUp(periods []ledger.UsagePeriod,
 			key := [4]string{dayOf(x.from), p.EnvironmentID, p.LeaseID, p.Instance}
 			sum := sums[key]
 			if sum == nil {
-				sum = &ledger.CostDay{
+				sum = &accounting.CostDay{
 					Month:         monthName(key[0]),
 					Day:           key[0],
 					EnvironmentID: p.EnvironmentID,
@@ -232,7 +234,7 @@ func sumUp(periods []ledger.UsagePeriod,
 			costs[p.SandboxID] += u.Cost.Total()
 		}
 	}
-	byDay := slices.SortedFunc(values(sums), func(a, b ledger.CostDay) int {
+	byDay := slices.SortedFunc(values(sums), func(a, b accounting.CostDay) int {
 		return cmp.Or(strings.Compare(a.Month, b.Month), strings.Compare(a.EnvironmentID, b.EnvironmentID),
 			strings.Compare(a.LeaseID, b.LeaseID), strings.Compare(a.Instance, b.Instance), strings.Compare(a.Day, b.Day))
 	})
@@ -240,12 +242,12 @@ func sumUp(periods []ledger.UsagePeriod,
 }
 
 // accountDays returns, for each day, the price book of the most recently begun usage.
-func accountDays(periods []ledger.UsagePeriod) []ledger.AccountDay {
-	latest := make(map[[2]string]*ledger.AccountDay)
+func accountDays(periods []accounting.UsagePeriod) []accounting.AccountDay {
+	latest := make(map[[2]string]*accounting.AccountDay)
 	for i := range periods {
 		p := &periods[i]
 		for x := range days(p, p.EndedAt) {
-			d := ledger.AccountDay{
+			d := accounting.AccountDay{
 				Instance:    p.Instance,
 				Day:         dayOf(x.from),
 				Backend:     p.Backend,

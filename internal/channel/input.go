@@ -26,11 +26,11 @@ func appendRequest(b, request []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(request))), request...)
 }
 
-var inputPieces = sync.Pool{New: func() any { return new([inputHeader + 32<<10]byte) }}
+var inputPieces = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
 // sendInput sends everything that r returns as frames.
 func sendInput(w io.Writer, r io.Reader) error {
-	memory := inputPieces.Get().(*[inputHeader + 32<<10]byte) //nolint:forcetypeassert // the pool's only type
+	memory := inputPieces.Get().(*[64 << 10]byte) //nolint:forcetypeassert // the pool's only type
 	defer inputPieces.Put(memory)
 	b := memory[:]
 	for {

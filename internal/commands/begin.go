@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -32,7 +34,7 @@ func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
 		if err != nil || known {
 			return err
 		}
-		if err := v.Core.Pause(limited, nil, ledger.At(v.Store.Now().Add(pause))); err != nil && limited.Err() == nil {
+		if err := v.Core.Pause(limited, nil, micro.At(v.Store.Now().Add(pause))); err != nil && limited.Err() == nil {
 			return err
 		}
 		if limited.Err() != nil {
@@ -42,7 +44,7 @@ func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
 }
 
 // knows reports whether a sandbox knows a command, or will not say. One that is out of reach may say so later.
-func (v *Service) knows(ctx context.Context, x *ledger.Exec) (bool, error) {
+func (v *Service) knows(ctx context.Context, x *execs.Exec) (bool, error) {
 	var s *ledger.Sandbox
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		s, err = lifecycle.MustSandbox(tx, x.SandboxID)

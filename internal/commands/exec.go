@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/sessions"
@@ -50,14 +54,14 @@ func (v *Service) Extension() lifecycle.Extension {
 	if len(holders) == 0 {
 		return nil
 	}
-	return func(tx *ledger.Tx, until ledger.Time) error { return tx.Commands().ExtendExecs(holders, until) }
+	return func(tx *ledger.Tx, until micro.Time) error { return execs.In(tx).ExtendExecs(holders, until) }
 }
 
 // command is one that this process runs or follows, under its claim.
 type command struct {
 	commands *Service
 	use      *lifecycle.Use
-	row      ledger.Exec
+	row      execs.Exec
 	req      sandbox.ExecRequest
 	rec      *output.Recording
 	// tap records what it writes in its session, nil for a command of none.
@@ -106,7 +110,7 @@ func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.Exec
 }
 
 // errCancelled is the error of a command that a caller ended.
-func errCancelled(x *ledger.Exec) error {
+func errCancelled(x *execs.Exec) error {
 	return sandbox.Errorf(sandbox.Failed, "command %s was cancelled: %s", x.ID, x.Error).
 		WithReason(sandbox.ReasonExecCancelled)
 }
@@ -138,7 +142,7 @@ func (v *Service) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox
 // beginExec records a command as running, in a sandbox that is awake; or returns the command that was begun
 // by the same request before.
 func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
-	req sandbox.ExecRequest) (*command, *ledger.Exec, error) {
+	req sandbox.ExecRequest) (*command, *execs.Exec, error) {
 	unset := req.Timeout == 0
 	req, err := req.Normalize()
 	if err != nil {
@@ -161,7 +165,7 @@ func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 			return err
 		}
 		if unset {
-			c.row.Timeout = cmp.Or(s.CommandTimeout, ledger.SpanOf(sandbox.DefaultExecTimeout))
+			c.row.Timeout = cmp.Or(s.CommandTimeout, micro.SpanOf(sandbox.DefaultExecTimeout))
 			c.req.Timeout = c.row.Timeout.Duration()
 		}
 		if err := c.join(tx, s); err != nil {
@@ -184,8 +188,8 @@ func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 }
 
 // newExec is the row of a normalized request.
-func newExec(leaseID string, req sandbox.ExecRequest) ledger.Exec {
-	return ledger.Exec{
+func newExec(leaseID string, req sandbox.ExecRequest) execs.Exec {
+	return execs.Exec{
 		ID:        req.ID,
 		Named:     req.ID != "",
 		LeaseID:   leaseID,
@@ -193,7 +197,7 @@ func newExec(leaseID string, req sandbox.ExecRequest) ledger.Exec {
 		EnvNames:  append([]string{}, slices.Sorted(maps.Keys(req.Env))...),
 		Cwd:       req.Cwd,
 		RunAs:     cmp.Or(string(req.As), req.User),
-		Timeout:   ledger.SpanOf(req.Timeout),
+		Timeout:   micro.SpanOf(req.Timeout),
 		Detached:  ledger.Flag(req.Detach),
 		State:     sandbox.ExecRunning,
 		SessionID: req.Session,
@@ -211,7 +215,7 @@ func programOf(req sandbox.ExecRequest) []string {
 }
 
 // record stores a new command, with its event. Errors: Invalid where the environment does not allow it.
-func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
+func record(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec) error {
 	if err := checkExec(s.Rules(), x); err != nil {
 		return err
 	}
@@ -229,11 +233,11 @@ func record(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec) error {
 		return err
 	}
 	x.SandboxID, x.Generation, x.Sequence = s.ID, s.Generation, s.LastSequence
-	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
-	return tx.Commands().CreateExec(x)
+	x.StartedAt, x.HeldUntil = tx.Now, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL))
+	return execs.In(tx).CreateExec(x)
 }
 
-func checkExec(rules sandbox.CommandRules, x *ledger.Exec) error {
+func checkExec(rules sandbox.CommandRules, x *execs.Exec) error {
 	if x.As() == sandbox.AsVerifier {
 		return rules.CheckVerifier("exec", x.EnvNames)
 	}
@@ -270,12 +274,12 @@ func (c *command) checkBackend(s *ledger.Sandbox) error {
 
 // known returns the command that a request with a chosen id has begun before, nil when there is none.
 // Errors: Conflict when the id names another one.
-func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *ledger.Exec) (known *ledger.Exec, err error) {
+func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *execs.Exec) (known *execs.Exec, err error) {
 	if !want.Named {
 		return nil, nil
 	}
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		known, err = tx.Commands().Exec(want.ID)
+		known, err = execs.In(tx).Exec(want.ID)
 		return err
 	})
 	if err != nil || known == nil {
@@ -361,7 +365,7 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 			return err
 		}
 		c.row = *x
-		if err := tx.Commands().SaveExec(x); err != nil {
+		if err := execs.In(tx).SaveExec(x); err != nil {
 			return err
 		}
 		return c.commands.Outputs.BoundGrown(tx)
@@ -375,19 +379,19 @@ func (c *command) tellsCPU(res sandbox.ExecResult) bool {
 
 // countCPU counts what the sandbox has used until the command ended.
 func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
-	reading := ledger.SpanOf(res.CPUTime)
+	reading := micro.SpanOf(res.CPUTime)
 	// The reading is of another start, or late.
 	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crash.Count != c.use.Row.Crash.Count ||
 		reading < s.Meter.CPUMark {
 		return nil
 	}
-	return tx.Accounting().AddCPU(s, reading)
+	return accounting.In(tx).AddCPU(s, reading)
 }
 
 // publish gives the command's record its output, and returns it for its caller to store; nil when
 // another reconciler follows the command: what comes late changes nothing.
-func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*ledger.Exec, error) {
-	x, err := tx.Commands().Exec(c.row.ID)
+func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*execs.Exec, error) {
+	x, err := execs.In(tx).Exec(c.row.ID)
 	if err != nil || x == nil || x.Holder != c.use.Holder {
 		return nil, err
 	}
@@ -399,9 +403,9 @@ func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (
 	if x.State == sandbox.ExecRunning {
 		x.Error = c.keptProblem(stored)
 	}
-	for stream, o := range map[sandbox.ExecStream]ledger.Output{sandbox.Stdout: x.Stdout, sandbox.Stderr: x.Stderr} {
+	for stream, o := range map[sandbox.ExecStream]execs.Output{sandbox.Stdout: x.Stdout, sandbox.Stderr: x.Stderr} {
 		if o.IsObject() {
-			if err := tx.Snapshots().ForgetObjects([]string{x.OutputObject(stream)}); err != nil {
+			if err := bucketobjects.In(tx).ForgetObjects([]string{x.OutputObject(stream)}); err != nil {
 				return nil, err
 			}
 		}
@@ -415,7 +419,7 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 	if t.Action != lifecycle.Halt && t.Action != lifecycle.Kill {
 		return nil
 	}
-	running, err := tx.Commands().RunningExecs(s.ID)
+	running, err := execs.In(tx).RunningExecs(s.ID)
 	for i := range running {
 		if err == nil {
 			err = v.settleExec(tx, s, &running[i], sandbox.ExecResult{}, errEndedWithSandbox, false)
@@ -441,7 +445,7 @@ func (c *command) keptProblem(stored error) string {
 }
 
 // settleExec records how a command ended, within an update of its sandbox.
-func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, res sandbox.ExecResult,
+func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec, res sandbox.ExecResult,
 	runErr error, left bool) error {
 	finished, runErr, err := underStop(tx, x, runErr)
 	if err != nil {
@@ -454,7 +458,7 @@ func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, r
 	case runErr == nil:
 		x.State = sandbox.ExecFinished
 		x.ExitCode, x.TimedOut, x.OOMKilled = res.ExitCode, ledger.Flag(res.TimedOut), ledger.Flag(res.OOMKilled)
-		data["exit_code"], data["seconds"] = res.ExitCode, ledger.Span(tx.Now-x.StartedAt).Duration().D().
+		data["exit_code"], data["seconds"] = res.ExitCode, micro.Span(tx.Now-x.StartedAt).Duration().D().
 			Round(time.Millisecond).Seconds()
 		if res.TimedOut {
 			data["timed_out"] = true
@@ -475,10 +479,10 @@ func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, r
 	if err := v.Sessions.SayEnd(tx, x); err != nil {
 		return err
 	}
-	return tx.Commands().SaveExec(x)
+	return execs.In(tx).SaveExec(x)
 }
 
-func whyCancelled(s *ledger.Sandbox, x *ledger.Exec, left bool) string {
+func whyCancelled(s *ledger.Sandbox, x *execs.Exec, left bool) string {
 	switch {
 	case x.CancelAt != 0:
 		return "a caller cancelled it"

@@ -7,17 +7,19 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // execOf returns a command of a lease, as it stands at the last event of its sandbox.
-func execOf(tx *ledger.Tx, r sandbox.ExecRef) (*ledger.Exec, int64, error) {
+func execOf(tx *ledger.Tx, r sandbox.ExecRef) (*execs.Exec, int64, error) {
 	if _, _, err := sandbox.ParseLeaseID(r.LeaseID); err != nil {
 		return nil, 0, err
 	}
-	x, err := tx.Commands().Exec(r.ID)
+	x, err := execs.In(tx).Exec(r.ID)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -32,7 +34,7 @@ func execOf(tx *ledger.Tx, r sandbox.ExecRef) (*ledger.Exec, int64, error) {
 	return x, s.LastSequence, nil
 }
 
-func (v *Service) readExecRow(ctx context.Context, r sandbox.ExecRef) (x *ledger.Exec, err error) {
+func (v *Service) readExecRow(ctx context.Context, r sandbox.ExecRef) (x *execs.Exec, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		x, _, err = execOf(tx, r)
 		return err
@@ -58,7 +60,7 @@ func (v *Service) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []s
 		if _, _, err := lifecycle.CurrentOf(tx, f.LeaseID); err != nil {
 			return err
 		}
-		rows, err := tx.Commands().ListExecs(f)
+		rows, err := execs.In(tx).ListExecs(f)
 		if err != nil {
 			return err
 		}
@@ -84,7 +86,7 @@ const cancelPause = time.Second
 
 // CancelExec implements service.Execs.
 func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
-	var x *ledger.Exec
+	var x *execs.Exec
 	var s *ledger.Sandbox
 	err := v.Store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		if x, _, err = execOf(tx, r); err != nil {
@@ -94,7 +96,7 @@ func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Ex
 			return err
 		}
 		x.CancelAt = tx.Now
-		return tx.Commands().SaveExec(x)
+		return execs.In(tx).SaveExec(x)
 	})
 	if err != nil {
 		return sandbox.Exec{}, err
@@ -109,10 +111,10 @@ func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Ex
 		}
 		switch {
 		case x.State != sandbox.ExecRunning:
-		case x.HeldUntil <= ledger.At(v.Store.Now()) && !isBeingMade(s):
+		case x.HeldUntil <= micro.At(v.Store.Now()) && !isBeingMade(s):
 			err = v.takeOver(ctx, x.ID)
 		default:
-			err = v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(cancelPause)))
+			err = v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(cancelPause)))
 		}
 		if err != nil {
 			return sandbox.Exec{}, err
@@ -122,7 +124,7 @@ func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Ex
 }
 
 // endExec has the backend end a command. What is gone has ended.
-func (v *Service) endExec(ctx context.Context, s *ledger.Sandbox, x *ledger.Exec) error {
+func (v *Service) endExec(ctx context.Context, s *ledger.Sandbox, x *execs.Exec) error {
 	backend, h, err := v.Core.On(s)
 	if err != nil {
 		return err
@@ -182,7 +184,7 @@ func (v *Service) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.Rea
 
 // replay passes on what a command has written and, unless only what is there now is wanted, what it
 // writes until it has ended and its end is recorded. It needs no claim: any number may do it.
-func (v *Service) replay(ctx context.Context, r sandbox.ExecRef, want sandbox.Replay) (*ledger.Exec, error) {
+func (v *Service) replay(ctx context.Context, r sandbox.ExecRef, want sandbox.Replay) (*execs.Exec, error) {
 	stdout := output.Counted{W: want.Stdout, At: &want.StdoutOffset}
 	stderr := output.Counted{W: want.Stderr, At: &want.StderrOffset}
 	for tries := int64(1); ; tries++ {
@@ -207,14 +209,14 @@ func (v *Service) replay(ctx context.Context, r sandbox.ExecRef, want sandbox.Re
 		if err != nil {
 			until = v.Store.Now().Add(lifecycle.Backoff(tries))
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(until)); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(until)); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // followLive reads a command in its sandbox.
-func (v *Service) followLive(ctx context.Context, x *ledger.Exec, r sandbox.Replay) error {
+func (v *Service) followLive(ctx context.Context, x *execs.Exec, r sandbox.Replay) error {
 	var s *ledger.Sandbox
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		s, err = lifecycle.MustSandbox(tx, x.SandboxID)
@@ -233,7 +235,7 @@ func (v *Service) followLive(ctx context.Context, x *ledger.Exec, r sandbox.Repl
 
 // passRest passes on what is kept of a stream beyond what was passed on before. Of what was dropped that is nothing:
 // the result says that it is truncated.
-func (v *Service) passRest(ctx context.Context, x *ledger.Exec, stream sandbox.ExecStream, to output.Counted) error {
+func (v *Service) passRest(ctx context.Context, x *execs.Exec, stream sandbox.ExecStream, to output.Counted) error {
 	if to.W == nil || x.DroppedAt != 0 {
 		return nil
 	}
@@ -246,7 +248,7 @@ func (v *Service) passRest(ctx context.Context, x *ledger.Exec, stream sandbox.E
 }
 
 // rejoin returns the output and the result of a command that was begun by the same request before.
-func (v *Service) rejoin(ctx context.Context, known *ledger.Exec, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+func (v *Service) rejoin(ctx context.Context, known *execs.Exec, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	req, err := req.Normalize()
 	if err != nil {
 		return sandbox.ExecResult{}, err
@@ -260,7 +262,7 @@ func (v *Service) rejoin(ctx context.Context, known *ledger.Exec, req sandbox.Ex
 	res := sandbox.ExecResult{
 		ExecID:      x.ID,
 		ExitCode:    x.ExitCode,
-		Duration:    ledger.Span(x.FinishedAt - x.StartedAt).Duration(),
+		Duration:    micro.Span(x.FinishedAt - x.StartedAt).Duration(),
 		TimedOut:    bool(x.TimedOut),
 		OOMKilled:   bool(x.OOMKilled),
 		StdoutBytes: x.Stdout.Bytes,

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -86,7 +88,7 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 	var gone bool
 	err := v.Store.Read(v.Core.Life(), func(tx *ledger.Tx) error {
 		s, err := lifecycle.MustSandbox(tx, c.row.SandboxID)
-		gone = err == nil && s.Desired == ledger.Gone || tx.Now > c.row.StartedAt.Add(c.row.Timeout+ledger.SpanOf(overdue))
+		gone = err == nil && s.Desired == ledger.Gone || tx.Now > c.row.StartedAt.Add(c.row.Timeout+micro.SpanOf(overdue))
 		return err
 	})
 	if err == nil && !gone && asleep {
@@ -102,17 +104,17 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 // TakeOver follows the commands whose process has died, and returns when to look again (the zero
 // time: when something has changed).
 func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
-	var orphans []ledger.Exec
+	var orphans []execs.Exec
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		at, err := tx.Commands().NextOrphan()
-		if err != nil || at == ledger.Never {
+		at, err := execs.In(tx).NextOrphan()
+		if err != nil || at == micro.Never {
 			return err
 		}
 		if at > tx.Now {
 			next = at.Time()
 			return nil
 		}
-		orphans, err = tx.Commands().OrphanedExecs(v.Core.InReach(), takeOverBatch)
+		orphans, err = execs.In(tx).OrphanedExecs(v.Core.InReach(), takeOverBatch)
 		return err
 	})
 	for i := range orphans {
@@ -134,7 +136,7 @@ func (v *Service) takeOver(ctx context.Context, id string) error {
 	follows := false
 	err := v.Store.Write(ctx, func(tx *ledger.Tx) error {
 		follows = false
-		x, err := tx.Commands().Exec(id)
+		x, err := execs.In(tx).Exec(id)
 		if err != nil || x == nil || x.State != sandbox.ExecRunning || x.HeldUntil > tx.Now {
 			return err
 		}
@@ -167,11 +169,11 @@ func (v *Service) takeOver(ctx context.Context, id string) error {
 
 // takeFrom makes a command this process's that another one followed.
 func (c *command) takeFrom(tx *ledger.Tx, holder string) error {
-	if err := tx.RemoveHold(c.row.SandboxID, holder); err != nil {
+	if err := tx.Holds().Remove(c.row.SandboxID, holder); err != nil {
 		return err
 	}
-	c.row.Holder, c.row.HeldUntil = c.use.Holder, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
-	if err := tx.Commands().SaveExec(&c.row); err != nil {
+	c.row.Holder, c.row.HeldUntil = c.use.Holder, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL))
+	if err := execs.In(tx).SaveExec(&c.row); err != nil {
 		return err
 	}
 	return c.use.Record(tx)

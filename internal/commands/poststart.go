@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -39,7 +40,7 @@ func (v *Service) HasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	if !v.Initializes(s) {
 		return false, nil
 	}
-	x, err := tx.Commands().Exec(sandbox.PostStartID(s.ID, 0))
+	x, err := execs.In(tx).Exec(sandbox.PostStartID(s.ID, 0))
 	return x != nil, err
 }
 
@@ -101,7 +102,7 @@ func (v *Service) beginPostStart(ctx context.Context, t *lifecycle.Step, n int) 
 		case s.Desired == ledger.Gone:
 			return sandbox.Errorf(sandbox.Failed, "sandbox %s: its lease ended before post_start[%d] was run", s.ID, n)
 		}
-		known, err := tx.Commands().Exec(req.ID)
+		known, err := execs.In(tx).Exec(req.ID)
 		switch {
 		case err != nil:
 			return err
@@ -128,7 +129,7 @@ func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 }
 
 // postStartProblem says what is wrong with how a post-start command ended, nil if nothing is.
-func (v *Service) postStartProblem(ctx context.Context, x *ledger.Exec, n int) error {
+func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) error {
 	how := ""
 	switch {
 	case x.State == sandbox.ExecRunning:
@@ -150,7 +151,7 @@ func (v *Service) postStartProblem(ctx context.Context, x *ledger.Exec, n int) e
 }
 
 // lastWords repeats the end of what is kept of a command's stderr.
-func (v *Service) lastWords(ctx context.Context, x *ledger.Exec) string {
+func (v *Service) lastWords(ctx context.Context, x *execs.Exec) string {
 	if x.Stderr.Bytes == 0 {
 		return "it wrote nothing to stderr"
 	}

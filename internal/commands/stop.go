@@ -4,16 +4,19 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // underStop says of a command that its sandbox does not know, as its runErr says, whether the sandbox has stopped under
 // it. It returns when that was and the reason to record, else the present and runErr.
-func underStop(tx *ledger.Tx, x *ledger.Exec, runErr error) (ledger.Time, error, error) {
+func underStop(tx *ledger.Tx, x *execs.Exec, runErr error) (micro.Time, error, error) {
 	if sandbox.ReasonOf(runErr) != sandbox.ReasonExecNotFound {
 		return tx.Now, runErr, nil
 	}
-	periods, err := tx.Accounting().PeriodsOf([]string{x.SandboxID})
+	periods, err := accounting.In(tx).PeriodsOf([]string{x.SandboxID})
 	if err != nil {
 		return tx.Now, runErr, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/secrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -174,8 +175,8 @@ func mayRestart(s *ledger.Sandbox, name string) bool {
 }
 
 // nextStart returns when a companion that fails now is started again.
-func nextStart(tx *ledger.Tx, s *ledger.Sandbox, name string) ledger.Time {
-	return tx.Now.Add(ledger.SpanOf(lifecycle.Backoff(s.CompanionStates[name].Restarts + 1)))
+func nextStart(tx *ledger.Tx, s *ledger.Sandbox, name string) micro.Time {
+	return tx.Now.Add(micro.SpanOf(lifecycle.Backoff(s.CompanionStates[name].Restarts + 1)))
 }
 
 // Failed implements lifecycle.Failer.
@@ -191,7 +192,7 @@ func (v *Service) Failed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 // companions are not on it.
 func (v *Service) Started(_ *ledger.Tx, s *ledger.Sandbox, anew bool) error {
 	if anew && len(s.Companions) > 0 && !s.Pooled() {
-		s.CompanionsStartAgain(ledger.At(v.Store.Now()))
+		s.CompanionsStartAgain(micro.At(v.Store.Now()))
 		s.Schedule.DueAt = 0
 	}
 	return nil
@@ -252,10 +253,10 @@ func ending(name string, is driver.CompanionObservation) sandbox.CompanionFailur
 }
 
 // Plan implements lifecycle.Planner.
-func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, _ ledger.Time) (lifecycle.Action, ledger.Time) {
+func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, _ micro.Time) (lifecycle.Action, micro.Time) {
 	at := s.NextCompanionRestart()
-	if p != lifecycle.Idle || at == ledger.Never || s.Phase != sandbox.PhaseAwake {
-		return lifecycle.None, ledger.Never
+	if p != lifecycle.Idle || at == micro.Never || s.Phase != sandbox.PhaseAwake {
+		return lifecycle.None, micro.Never
 	}
 	return Restart, at
 }
@@ -267,7 +268,7 @@ func (v *Service) Act(ctx context.Context, t *lifecycle.Step) (done lifecycle.Do
 	}
 	var names []string
 	for _, name := range t.Row.Companions.Names() {
-		if at := t.Row.CompanionStates[name].RestartAt; !at.IsZero() && ledger.At(at) <= t.Began {
+		if at := t.Row.CompanionStates[name].RestartAt; !at.IsZero() && micro.At(at) <= t.Began {
 			names = append(names, name)
 		}
 	}

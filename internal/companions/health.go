@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -20,7 +21,7 @@ const maxChecks = 32
 type check struct {
 	row  ledger.Sandbox // as it was when the check was taken
 	name string
-	at   ledger.Time // when it was due
+	at   micro.Time // when it was due
 }
 
 // Check begins the health checks of a backend's running companions that are due, and does not wait for them. A
@@ -35,7 +36,7 @@ func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Du
 	if instance == "" {
 		return nil
 	}
-	pause := ledger.SpanOf(minPause)
+	pause := micro.SpanOf(minPause)
 	due := 0
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		all, err := dueChecks(tx, instance, pause)
@@ -82,7 +83,7 @@ func (v *Service) reserve(n int) (free int) {
 }
 
 // dueChecks returns the checks of an instance that are due, the longest due first.
-func dueChecks(tx *ledger.Tx, instance string, minPause ledger.Span) (due []check, err error) {
+func dueChecks(tx *ledger.Tx, instance string, minPause micro.Span) (due []check, err error) {
 	rows, err := tx.SandboxesWithCompanions(instance)
 	for _, s := range rows {
 		for _, name := range s.Companions.Names() {
@@ -96,7 +97,7 @@ func dueChecks(tx *ledger.Tx, instance string, minPause ledger.Span) (due []chec
 }
 
 // take takes up to n checks.
-func take(tx *ledger.Tx, instance string, minPause ledger.Span, n int) ([]check, error) {
+func take(tx *ledger.Tx, instance string, minPause micro.Span, n int) ([]check, error) {
 	due, err := dueChecks(tx, instance, minPause)
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func take(tx *ledger.Tx, instance string, minPause ledger.Span, n int) ([]check,
 	for i, c := range due {
 		err := tx.Update(c.row.ID, func(s *ledger.Sandbox) error {
 			is := s.CompanionStates[c.name]
-			if ledger.At(is.CheckAt) < s.Status.Since { // what failed before it slept does not count
+			if micro.At(is.CheckAt) < s.Status.Since { // what failed before it slept does not count
 				is.FailedChecks = 0
 			}
 			is.CheckAt = tx.Now.Add(pauseOf(s, c.name, minPause)).Time()
@@ -121,22 +122,22 @@ func take(tx *ledger.Tx, instance string, minPause ledger.Span, n int) ([]check,
 }
 
 // checkDue returns when the health of a companion is checked next, Never if it is not. Pure.
-func checkDue(s *ledger.Sandbox, name string, minPause ledger.Span) ledger.Time {
+func checkDue(s *ledger.Sandbox, name string, minPause micro.Span) micro.Time {
 	is := s.CompanionStates[name]
 	switch {
 	case !s.Companions[name].HealthCheck.IsSet() || !is.Runs() || !is.RestartAt.IsZero():
-		return ledger.Never
+		return micro.Never
 	case is.CheckAt.IsZero():
-		return ledger.At(is.Since).Add(pauseOf(s, name, minPause))
+		return micro.At(is.Since).Add(pauseOf(s, name, minPause))
 	default:
-		return ledger.At(is.CheckAt)
+		return micro.At(is.CheckAt)
 	}
 }
 
 // pauseOf returns the pause between the beginnings of two checks of a running companion, at least the limit of a check.
-func pauseOf(s *ledger.Sandbox, name string, minPause ledger.Span) ledger.Span {
+func pauseOf(s *ledger.Sandbox, name string, minPause micro.Span) micro.Span {
 	h := s.Companions[name].HealthCheck
-	return max(minPause, ledger.SpanOf(h.Interval.D()), ledger.SpanOf(timeoutOf(h).D()))
+	return max(minPause, micro.SpanOf(h.Interval.D()), micro.SpanOf(timeoutOf(h).D()))
 }
 
 // timeoutOf returns the limit of a check of a running companion.
@@ -192,7 +193,7 @@ func (v *Service) probe(c check) (f *sandbox.CompanionFailure, known bool) {
 }
 
 // isStill reports whether a sandbox and its companion are as they were when the check was taken.
-func (c check) isStill(s *ledger.Sandbox, now ledger.Time) bool {
+func (c check) isStill(s *ledger.Sandbox, now micro.Time) bool {
 	is, was := s.CompanionStates[c.name], c.row.CompanionStates[c.name]
 	return s.Desired == ledger.Present && s.Phase == sandbox.PhaseAwake && !s.Claim.Holds(now) &&
 		s.Status.Since == c.row.Status.Since && is.State == was.State && is.Since.Equal(was.Since) && is.RestartAt.IsZero()

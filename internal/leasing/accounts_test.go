@@ -11,7 +11,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -251,17 +253,19 @@ func (m *month) sandbox(agent string, size sandbox.Resources) *ledger.Sandbox {
 func (m *month) awake(s *ledger.Sandbox, from, to time.Time, cpu time.Duration) {
 	m.Helper()
 	m.write(func(tx *ledger.Tx) error {
-		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, m.book)
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, m.book)
 		return errors.Join(err,
-			tx.Accounting().EnterState(s, sandbox.PhaseAwake, ledger.At(from), book),
-			tx.Accounting().AddCPU(s, s.Meter.CPUMark+ledger.SpanOf(cpu)),
-			tx.Accounting().EnterState(s, sandbox.PhaseAsleep, ledger.At(to), book))
+			accounting.In(tx).EnterState(s, sandbox.PhaseAwake, micro.At(from), book),
+			accounting.In(tx).AddCPU(s, s.Meter.CPUMark+micro.SpanOf(cpu)),
+			accounting.In(tx).EnterState(s, sandbox.PhaseAsleep, micro.At(to), book))
 	})
 }
 
 func (m *month) gone(s *ledger.Sandbox, at time.Time) {
 	m.Helper()
-	m.write(func(tx *ledger.Tx) error { return tx.Accounting().EnterState(s, sandbox.PhaseGone, ledger.At(at), nil) })
+	m.write(func(tx *ledger.Tx) error {
+		return accounting.In(tx).EnterState(s, sandbox.PhaseGone, micro.At(at), nil)
+	})
 }
 
 func (m *month) rollUp() {

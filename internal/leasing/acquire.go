@@ -7,6 +7,9 @@ import (
 	"reflect"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -215,7 +218,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	if err := e.Answers(env.Backend, env.Instance); err != nil {
 		return nil, err
 	}
-	generation, err := tx.Witnesses().NextGeneration(env.Instance, last)
+	generation, err := witnesses.In(tx).NextGeneration(env.Instance, last)
 	if err != nil {
 		return nil, err
 	}
@@ -229,11 +232,11 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 	if t == nil || t.Ceiling.Leases == 0 {
 		return nil
 	}
-	counts, err := tx.CountLeases([]string{environmentID})
+	living, err := counts.In(tx).Leases([]string{environmentID})
 	if err != nil {
 		return err
 	}
-	c := counts[environmentID]
+	c := living[environmentID]
 	return t.CheckLeases(c.Live() + c.Failed + c.Deleting)
 }
 
@@ -274,7 +277,7 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sand
 }
 
 // newSandbox is the row of a sandbox for a lease, or for none yet.
-func (e *Engine) newSandbox(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
+func (e *Engine) newSandbox(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
 	leaseID *string, generation int64) *ledger.Sandbox {
 	s := &ledger.Sandbox{
 		ID: e.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,

@@ -10,7 +10,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -128,14 +129,14 @@ func (m *machine) checkBudget() {
 			l.ExpiresAt.UTC().Month() != at.UTC().Month() {
 			continue
 		}
-		left := ledger.SpanOf(sandbox.Duration(l.ExpiresAt.Sub(at)))
-		adder.addUp(&sum, &ledger.UsagePeriod{
+		left := micro.SpanOf(sandbox.Duration(l.ExpiresAt.Sub(at)))
+		adder.addUp(&sum, &accounting.UsagePeriod{
 			State:     sandbox.PhaseAwake,
-			StartedAt: ledger.At(at),
-			EndedAt:   ledger.At(l.ExpiresAt),
+			StartedAt: micro.At(at),
+			EndedAt:   micro.At(l.ExpiresAt),
 			MemoryMB:  l.Resources.MemoryMB,
 			DiskMB:    l.Resources.DiskMB,
-			CPU:       left * ledger.Span(l.Resources.CPUMillis) / 1000,
+			CPU:       left * micro.Span(l.Resources.CPUMillis) / 1000,
 		}, sandbox.CostQuery{})
 	}
 	if budget := m.env[budgetedGame].Budget.Monthly + sandbox.NanoUSD(len(leases)); sum.Gross > budget { // each is rounded

@@ -8,6 +8,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/warmpool"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -201,7 +203,7 @@ func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
 }
 
 // row is the sandbox as it was found. Its lifetime ends with the deadline that it was made with.
-func (c *adoptionCandidate) row(now ledger.Time, env *ledger.Environment) *ledger.Sandbox {
+func (c *adoptionCandidate) row(now micro.Time, env *ledger.Environment) *ledger.Sandbox {
 	o := c.seen
 	lease, owner := &o.LeaseID, env.Owner
 	if c.fromPool() {
@@ -212,24 +214,24 @@ func (c *adoptionCandidate) row(now ledger.Time, env *ledger.Environment) *ledge
 	s := c.engine.newSandbox(now, env, env.Spec,
 		sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
 	s.ID, s.Container = o.SandboxID, s.Container.Found(o)
-	if made := ledger.At(o.CreatedAt); made > 0 && made < now {
+	if made := micro.At(o.CreatedAt); made > 0 && made < now {
 		s.LeasedAt = made
 	}
 	s.Origin = c.origin(s.LeasedAt)
 	if end := s.Origin.HardDeadline; end > 0 {
-		s.MaxLifetime = min(s.MaxLifetime, ledger.Span(end-s.LeasedAt))
+		s.MaxLifetime = min(s.MaxLifetime, micro.Span(end-s.LeasedAt))
 	}
 	s.ReadyAt, s.ObservedAt = now, now
 	s.Meter = ledger.Meter{Boot: o.Boot}
 	if c.used != nil {
-		s.Meter.CPUMark = ledger.SpanOf(c.used.CPUTime)
+		s.Meter.CPUMark = micro.SpanOf(c.used.CPUTime)
 	}
 	return s
 }
 
 // origin says where the sandbox comes from, which was made at a moment.
-func (c *adoptionCandidate) origin(made ledger.Time) ledger.Origin {
-	origin := ledger.Origin{HardDeadline: ledger.At(c.seen.Deadline)}
+func (c *adoptionCandidate) origin(made micro.Time) ledger.Origin {
+	origin := ledger.Origin{HardDeadline: micro.At(c.seen.Deadline)}
 	if c.seen.LedgerID != c.engine.store.ID() {
 		origin.LedgerID = c.seen.LedgerID
 	}
@@ -271,7 +273,7 @@ func (c *adoptionCandidate) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lea
 	if err != nil {
 		return err
 	}
-	if err := tx.Findings().ResolveDrift(s.ID, "adopted: the ledger has it now"); err != nil || c.fromPool() {
+	if err := drift.In(tx).ResolveAll(s.ID, "adopted: the ledger has it now"); err != nil || c.fromPool() {
 		return err
 	}
 	return tx.BeginGeneration(l, s)

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -50,7 +51,7 @@ func TestABackupUnderLoadLosesNothing(t *testing.T) {
 			play.await(20)
 			before := play.finished()
 			file := filepath.Join(t.TempDir(), "under-load")
-			if _, err := ledger.Backup(t.Context(), url, file, ledger.Options{}); err != nil {
+			if _, err := backupfile.Take(t.Context(), url, file, ledger.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			play.await(5)
@@ -64,7 +65,7 @@ func TestABackupUnderLoadLosesNothing(t *testing.T) {
 			}
 
 			quiet := filepath.Join(t.TempDir(), "quiet")
-			if _, err := ledger.Backup(t.Context(), url, quiet, ledger.Options{}); err != nil {
+			if _, err := backupfile.Take(t.Context(), url, quiet, ledger.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			wantAlike(t, e, restore(t, quiet, c.to(t)))
@@ -135,7 +136,7 @@ func openEngine(t *testing.T, url string) *leasing.Engine {
 
 func restore(t *testing.T, file, url string) *leasing.Engine {
 	t.Helper()
-	if _, err := ledger.Restore(t.Context(), file, url, ledger.Options{}); err != nil {
+	if _, err := backupfile.Restore(t.Context(), file, url, ledger.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return openEngine(t, url)
@@ -219,11 +220,11 @@ func (p *play) stop() {
 func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
 	t.Run("backup", func(t *testing.T) {
 		restoredOlderThanASandbox(t, func(w *world, file string) {
-			if _, err := ledger.Backup(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
+			if _, err := backupfile.Take(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
 				w.Fatal(err)
 			}
 		}, func(w *world, file string) {
-			if _, err := ledger.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
+			if _, err := backupfile.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
 				w.Fatal(err)
 			}
 		})
@@ -235,7 +236,7 @@ func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
 			w.open()
 		}, func(w *world, file string) {
 			copyFile(w.T, file, strings.TrimPrefix(w.url, "sqlite://"))
-			if _, err := ledger.NoteRestored(w.Context(), w.url, ledger.Options{Now: w.now}); err != nil {
+			if _, err := backupfile.NoteRestored(w.Context(), w.url, ledger.Options{Now: w.now}); err != nil {
 				w.Fatal(err)
 			}
 		})
@@ -307,14 +308,14 @@ func TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody(t *testing.T) {
 		later(time.Second)
 		w.wantPool(1, 0)
 		file := filepath.Join(filepath.Dir(w.path), "backup")
-		if _, err := ledger.Backup(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
+		if _, err := backupfile.Take(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
 			w.Fatal(err)
 		}
 		since := w.acquire(ann)
 		later(time.Second)
 		w.close()
 		w.url = "sqlite://" + filepath.Join(filepath.Dir(w.path), "restored.db")
-		if _, err := ledger.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
+		if _, err := backupfile.Restore(w.Context(), file, w.url, ledger.Options{Now: w.now}); err != nil {
 			w.Fatal(err)
 		}
 		w.open()

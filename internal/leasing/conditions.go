@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/nearest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -30,21 +32,21 @@ type batch struct {
 	engine *Engine
 	tx     *ledger.Tx
 
-	known        map[string]ledger.Delivery // by id; with those of this batch
+	known        map[string]deliveries.Delivery // by id; with those of this batch
 	environments map[string]*ledger.Environment
 	current      map[string]*ledger.Sandbox   // by lease
 	living       map[string][]*ledger.Sandbox // by environment; the same rows as in current
-	held         map[string]ledger.Time
+	held         map[string]micro.Time
 
-	deliveries []ledger.Delivery
+	deliveries []deliveries.Delivery
 	sandboxes  []*ledger.Sandbox // changed, each once
 	changed    map[string]bool   // their ids
 }
 
 // read loads everything that the deliveries may touch: the number of queries does not depend on theirs.
-func (b *batch) read(deliveries []sandbox.Delivery) (err error) {
+func (b *batch) read(given []sandbox.Delivery) (err error) {
 	var ids, leases, environments []string
-	for _, d := range deliveries {
+	for _, d := range given {
 		data := d.Condition.Data
 		ids = append(ids, d.ID)
 		if data.AgentDID != "" {
@@ -53,7 +55,7 @@ func (b *batch) read(deliveries []sandbox.Delivery) (err error) {
 			environments = append(environments, data.EnvironmentID)
 		}
 	}
-	if b.known, err = b.tx.Deliveries(distinct(ids)); err != nil {
+	if b.known, err = deliveries.In(b.tx).Known(distinct(ids)); err != nil {
 		return err
 	}
 	if b.current, err = b.tx.CurrentOf(distinct(leases)); err != nil {
@@ -65,7 +67,7 @@ func (b *batch) read(deliveries []sandbox.Delivery) (err error) {
 	if err := b.readLiving(); err != nil {
 		return err
 	}
-	b.held, err = b.tx.HeldUntilOf(b.sandboxIDs())
+	b.held, err = b.tx.Holds().UntilOf(b.sandboxIDs())
 	return err
 }
 
@@ -131,10 +133,10 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
-	row := ledger.Delivery{
+	row := deliveries.Delivery{
 		ID: d.ID, ReceivedAt: b.tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
 		EnvironmentID: c.Data.EnvironmentID, AgentDID: c.Data.AgentDID, Generation: c.Data.Generation,
-		OccurredAt: ledger.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
+		OccurredAt: micro.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
 		DidYouMean: receipt.DidYouMean,
 	}
 	b.known[d.ID] = row
@@ -144,7 +146,7 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 
 // save stores what the deliveries changed. Errors: errRaced.
 func (b *batch) save() error {
-	isNew, err := b.tx.CreateDeliveries(b.deliveries)
+	isNew, err := deliveries.In(b.tx).Create(b.deliveries)
 	if err == nil && !isNew {
 		err = errRaced
 	}
@@ -243,7 +245,7 @@ func (m *match) all() error {
 	if !concerns || !open || late || slices.Contains(env.Ended.Conditions, c.Type) {
 		return nil
 	}
-	if ledger.At(c.Timestamp) <= env.OpenedAt {
+	if micro.At(c.Timestamp) <= env.OpenedAt {
 		m.stale = true
 		return nil
 	}
@@ -267,7 +269,7 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 	}
 	m.changes(s)
 	if c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
-		c.Data.Generation == 0 && s.LeasedAt >= ledger.At(c.Timestamp) {
+		c.Data.Generation == 0 && s.LeasedAt >= micro.At(c.Timestamp) {
 		m.stale = true
 		return tx.AppendSandboxEvent(s, sandbox.EventConditionStale, m.data())
 	}
@@ -286,7 +288,7 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 func (m *match) kept(s *ledger.Sandbox) error {
 	c := m.delivery.Condition
 	if !slices.Contains(s.ExpiryConditions, c.Type) || c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
-		s.LeasedAt >= ledger.At(c.Timestamp) {
+		s.LeasedAt >= micro.At(c.Timestamp) {
 		return nil
 	}
 	m.changes(s)

@@ -11,7 +11,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -64,11 +66,11 @@ func benchLedger(b *testing.B, month time.Time) *leasing.Engine {
 		if err := errors.Join(ledgertest.Environment(tx, "e1"), tx.CreateSandbox(s)); err != nil {
 			return err
 		}
-		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		if err != nil {
 			return err
 		}
-		return tx.Accounting().EnterState(s, sandbox.PhaseAwake, ledger.At(month.AddDate(0, 0, 39)), book)
+		return accounting.In(tx).EnterState(s, sandbox.PhaseAwake, micro.At(month.AddDate(0, 0, 39)), book)
 	})
 	if err != nil {
 		b.Fatal(err)

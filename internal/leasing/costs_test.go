@@ -15,7 +15,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -183,7 +185,7 @@ func (b *bill) use() {
 	b.pass(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
 	b.write(func(tx *ledger.Tx) error {
 		book := rapid.SampledFrom(billBooks).Draw(b.T, "book")
-		row, err := tx.Accounting().KeepPriceBook(sandbox.Docker, book)
+		row, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, book)
 		if err != nil {
 			return err
 		}
@@ -194,14 +196,14 @@ func (b *bill) use() {
 			}
 			if !b.noCPU {
 				s.Meter.CPUMark = 0
-				if err := tx.Accounting().AddCPU(s, ledger.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
+				if err := accounting.In(tx).AddCPU(s, micro.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
 					return err
 				}
 			}
 			state := rapid.SampledFrom([]sandbox.Phase{
 				sandbox.PhaseAwake, sandbox.PhaseAwake, sandbox.PhaseAsleep, sandbox.PhaseGone,
 			}).Draw(b.T, "state")
-			if err := tx.Accounting().EnterState(s, state, tx.Now, row); err != nil {
+			if err := accounting.In(tx).EnterState(s, state, tx.Now, row); err != nil {
 				return err
 			}
 		}
@@ -313,7 +315,7 @@ func (b *bill) gross(q sandbox.CostQuery) sandbox.NanoUSD {
 }
 
 // periods returns the selected sandboxes' usage periods.
-func (b *bill) periods(q sandbox.CostQuery) (periods []ledger.UsagePeriod) {
+func (b *bill) periods(q sandbox.CostQuery) (periods []accounting.UsagePeriod) {
 	var ids []string
 	for _, s := range b.sandboxes {
 		if (q.EnvironmentID == "" || q.EnvironmentID == s.EnvironmentID) && (q.AgentDID == "" || q.AgentDID == s.AgentDID) {
@@ -321,7 +323,7 @@ func (b *bill) periods(q sandbox.CostQuery) (periods []ledger.UsagePeriod) {
 		}
 	}
 	err := b.store.Read(b.Context(), func(tx *ledger.Tx) (err error) {
-		periods, err = tx.Accounting().PeriodsOf(ids)
+		periods, err = accounting.In(tx).PeriodsOf(ids)
 		return err
 	})
 	if err != nil {
@@ -344,7 +346,7 @@ func (b *bill) begun(q sandbox.CostQuery) (n int64) {
 }
 
 // addUp adds a period day by day, in fractions: what the days' parts cost, each rounded half up.
-func (b *bill) addUp(sum *sandbox.CostRow, p *ledger.UsagePeriod, q sandbox.CostQuery) {
+func (b *bill) addUp(sum *sandbox.CostRow, p *accounting.UsagePeriod, q sandbox.CostQuery) {
 	end := p.EndedAt.Time()
 	if p.EndedAt == 0 {
 		end = b.now
@@ -387,7 +389,7 @@ func (b *bill) addUp(sum *sandbox.CostRow, p *ledger.UsagePeriod, q sandbox.Cost
 	}
 }
 
-func (b *bill) addPart(sum *sandbox.CostRow, p *ledger.UsagePeriod, length time.Duration, cpuMicros int64) {
+func (b *bill) addPart(sum *sandbox.CostRow, p *accounting.UsagePeriod, length time.Duration, cpuMicros int64) {
 	book := b.books[p.PriceBookID]
 	perGiB, perGB, perCPU := int64(book.MemoryGiBSecond), int64(book.DiskGBSecond), int64(book.CPUSecond)
 	if p.State == sandbox.PhaseAsleep {

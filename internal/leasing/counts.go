@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Counts is how many of what there is now.
 type Counts struct {
-	Sandboxes []ledger.SandboxCount
+	Sandboxes []counts.Group
 	// Ending is, of each backend, for how long the sandbox is to go by now that is to go for longest; 0 where none is.
 	Ending map[sandbox.Backend]time.Duration
 	// Findings are open differences between ledger and backends.
@@ -29,20 +32,20 @@ func (e *Engine) Counts(ctx context.Context) (Counts, error) {
 	}
 	instances := e.InReach()
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if c.Sandboxes, err = tx.CountSandboxes(); err != nil {
+		if c.Sandboxes, err = counts.In(tx).Sandboxes(); err != nil {
 			return err
 		}
-		if c.Kept, err = tx.Commands().KeptSum(ledger.KeptOfLedger, ""); err != nil {
+		if c.Kept, err = execs.In(tx).KeptSum(ledger.KeptOfLedger, ""); err != nil {
 			return err
 		}
-		ended, err := tx.OldestEnded()
+		ended, err := counts.In(tx).OldestEnded()
 		if err != nil {
 			return err
 		}
 		for name, at := range ended {
 			c.Ending[name] = tx.Now.Time().Sub(at.Time())
 		}
-		if c.Findings, err = tx.CountFindings(); err != nil {
+		if c.Findings, err = drift.In(tx).Count(); err != nil {
 			return err
 		}
 		for _, instance := range instances {

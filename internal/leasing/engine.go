@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/orphans"
@@ -206,7 +207,7 @@ func (e *Engine) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
 		if err != nil {
 			return err
 		}
-		since, err := tx.Accounting().DetailSince()
+		since, err := accounting.In(tx).DetailSince()
 		info.LastEventID, info.PurgedEventID, info.DetailSince = feed.Last, feed.Purged, since.Time()
 		return err
 	})

@@ -10,6 +10,10 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -75,13 +79,13 @@ func (e *Engine) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 			err = e.changeEnvironment(tx, row, p, instance)
 		}
 		if err == nil && x.HasWitness() {
-			err = tx.Witnesses().IssueWitness(instance)
+			err = witnesses.In(tx).Issue(instance)
 		}
 		if err != nil {
 			return err
 		}
 		if p.HasCredentials() {
-			if err := tx.LLM().Begin(instance, p.ID); err != nil {
+			if err := modelcalls.In(tx).Begin(instance, p.ID); err != nil {
 				return err
 			}
 		}
@@ -290,18 +294,18 @@ func (e *Engine) environmentViews(tx *ledger.Tx, rows []ledger.Environment) ([]s
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	leases, err := tx.CountLeases(ids)
+	leases, err := counts.In(tx).Leases(ids)
 	if err != nil {
 		return nil, err
 	}
-	drift, err := tx.CountFindingsOf(ids)
+	found, err := drift.In(tx).CountOf(ids)
 	if err != nil {
 		return nil, err
 	}
 	envs := make([]sandbox.Environment, len(rows))
 	for i := range rows {
 		envs[i] = environment(&rows[i])
-		envs[i].LastEventID, envs[i].Leases, envs[i].OpenDrift = feed.Last, leases[ids[i]], drift[ids[i]]
+		envs[i].LastEventID, envs[i].Leases, envs[i].OpenDrift = feed.Last, leases[ids[i]], found[ids[i]]
 		if envs[i].BudgetUse, err = e.billing.BudgetUse(tx, &rows[i]); err != nil {
 			return nil, err
 		}
@@ -395,7 +399,7 @@ func (e *Engine) beginDelete(tx *ledger.Tx,
 	}
 	var active []string
 	for i := range rows {
-		held, err := tx.HeldUntil(rows[i].ID)
+		held, err := tx.Holds().Until(rows[i].ID)
 		if err != nil {
 			return nil, nil, err
 		}

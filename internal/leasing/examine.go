@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -39,10 +40,10 @@ func (e *Engine) examineDeployment(ctx context.Context, env sandbox.Environment)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	var open []ledger.DriftFinding
+	var open []drift.Finding
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		all, err := tx.Findings().OpenDrift(env.Instance)
-		open = slices.DeleteFunc(all, func(f ledger.DriftFinding) bool {
+		all, err := drift.In(tx).Open(env.Instance)
+		open = slices.DeleteFunc(all, func(f drift.Finding) bool {
 			return f.Kind != sandbox.DriftChanged || !strings.HasPrefix(f.Field, deploymentField(env.ID, ""))
 		})
 		return err
@@ -71,12 +72,12 @@ func remedyOf(d driver.Difference) string {
 
 // recordDeployment records what was found, and resolves what is well again.
 func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, found []driver.Difference,
-	open []ledger.DriftFinding) (all []sandbox.DriftFinding, err error) {
+	open []drift.Finding) (all []sandbox.DriftFinding, err error) {
 	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
 		all = nil
 		seen := make(map[string]bool)
 		for _, d := range found {
-			f, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{
+			f, _, err := drift.In(tx).See(drift.Finding{
 				Kind: sandbox.DriftChanged, EnvironmentID: env.ID, Instance: env.Instance,
 				Field: deploymentField(env.ID, d.Setting), Expected: d.Wanted, Observed: d.Found,
 				Resolution: remedyOf(d),
@@ -91,7 +92,7 @@ func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, 
 			if seen[open[i].Field] {
 				continue
 			}
-			if err := tx.Findings().ResolveFinding(open[i].ID, resolvedDeployed); err != nil {
+			if err := drift.In(tx).Resolve(open[i].ID, resolvedDeployed); err != nil {
 				return err
 			}
 		}
@@ -100,7 +101,7 @@ func (e *Engine) recordDeployment(ctx context.Context, env sandbox.Environment, 
 	return all, err
 }
 
-func findingsOf(rows []ledger.DriftFinding) (all []sandbox.DriftFinding) {
+func findingsOf(rows []drift.Finding) (all []sandbox.DriftFinding) {
 	for i := range rows {
 		all = append(all, rows[i].Domain())
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -67,8 +69,8 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 // cpuPercent returns the mean CPU use since the last sample of the history, nil where there is none to compare with.
 func (e *Engine) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent *float64, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.Accounting().UsageSamples(u.SandboxID, ledger.At(u.SampledAt.Add(-sandbox.MaxUsageGap)),
-			ledger.At(u.SampledAt))
+		rows, err := accounting.In(tx).UsageSamples(u.SandboxID, micro.At(u.SampledAt.Add(-sandbox.MaxUsageGap)),
+			micro.At(u.SampledAt))
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -98,14 +100,14 @@ func (e *Engine) LeaseUsageHistory(ctx context.Context,
 		SandboxID:  lease.SandboxID,
 		Limits:     lease.Resources,
 	}
-	var rows []ledger.UsageSample
+	var rows []accounting.UsageSample
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		to := tx.Now + 1
 		if !q.To.IsZero() {
-			to = ledger.At(q.To)
+			to = micro.At(q.To)
 		}
 		// The mean up to the first sample needs the one before it.
-		rows, err = tx.Accounting().UsageSamples(lease.SandboxID, ledger.At(q.From.Add(-sandbox.MaxUsageGap)), to)
+		rows, err = accounting.In(tx).UsageSamples(lease.SandboxID, micro.At(q.From.Add(-sandbox.MaxUsageGap)), to)
 		return err
 	})
 	var before sandbox.UsageSample

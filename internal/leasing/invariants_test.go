@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -433,11 +434,11 @@ func periodsDoNotOverlap(p *picture, _ *known) string {
 	stepped := p.steppedAfter(0)
 	for id, periods := range p.periods {
 		var used time.Duration
-		var last ledger.Time
+		var last micro.Time
 		for _, u := range periods {
 			end := u.EndedAt
 			if end == 0 {
-				end = ledger.At(p.now)
+				end = micro.At(p.now)
 			}
 			if end < u.StartedAt || !stepped && u.StartedAt < last {
 				return fmt.Sprintf("%s: a period begins before the one before it has ended", p.name(id))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -85,7 +86,7 @@ func (w *world) wantKept(leaseID string, execs []string, kept int) {
 func (w *world) sum(scope ledger.KeptScope, id string) (sum ledger.KeptSum) {
 	w.Helper()
 	err := w.store.Read(w.Context(), func(tx *ledger.Tx) (err error) {
-		sum, err = tx.Commands().KeptSum(scope, id)
+		sum, err = execs.In(tx).KeptSum(scope, id)
 		return err
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -110,7 +111,7 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 
 // changeSettings gives a living lease other settings of its own.
 func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
-	if settings.MaxLifetime != nil && ledger.SpanOf(*settings.MaxLifetime) != s.MaxLifetime {
+	if settings.MaxLifetime != nil && micro.SpanOf(*settings.MaxLifetime) != s.MaxLifetime {
 		return sandbox.InvalidFields("lease", []sandbox.Field{
 			{Name: "settings.max_lifetime", Problem: "is fixed when a lease begins; it is " + s.MaxLifetime.Duration().String()},
 		})
@@ -230,7 +231,7 @@ func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Ac
 
 // releasable returns the sandbox that a release names: the current one of its lease, or that of an earlier
 // generation which is kept. Errors: as currentOf and checkRef.
-func releasable(tx *ledger.Tx, r sandbox.LeaseRef) (*ledger.Sandbox, ledger.Time, error) {
+func releasable(tx *ledger.Tx, r sandbox.LeaseRef) (*ledger.Sandbox, micro.Time, error) {
 	s, held, err := lifecycle.CurrentOf(tx, r.ID)
 	if err != nil {
 		return nil, 0, err

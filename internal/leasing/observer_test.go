@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -86,16 +86,16 @@ func TestACensusCountsWhatThereIs(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		counts := make(map[ledger.SandboxCount]bool)
+		seen := make(map[counts.Group]bool)
 		for _, s := range c.Sandboxes {
-			counts[s] = true
+			seen[s] = true
 		}
-		for _, want := range []ledger.SandboxCount{
+		for _, want := range []counts.Group{
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, N: 1},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 1},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2},
 		} {
-			if !counts[want] || len(counts) != 3 {
+			if !seen[want] || len(seen) != 3 {
 				w.Errorf("it counts %+v, and not %+v", c.Sandboxes, want)
 			}
 		}

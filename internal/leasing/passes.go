@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -128,7 +129,7 @@ func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
 const endedByCleanup = "cleanup_ttl"
 
 // endOldRetentions ends the post-mortems of what failed before a moment, however long they were to last.
-func endOldRetentions(tx *ledger.Tx, before ledger.Time) (done retention.Purged, more bool, err error) {
+func endOldRetentions(tx *ledger.Tx, before micro.Time) (done retention.Purged, more bool, err error) {
 	rows, err := tx.KeptSandboxes(before, retention.Batch)
 	if err == nil {
 		err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return lifecycle.EndRetention(tx, s, endedByCleanup) })

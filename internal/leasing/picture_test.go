@@ -9,6 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,8 +19,8 @@ type picture struct {
 	now     time.Time
 	leases  []sandbox.Lease            // by id, in their current generations
 	rows    map[string]*ledger.Sandbox // every sandbox that ever was, by id
-	held    map[string]ledger.Time     // when its last use ends
-	periods map[string][]ledger.UsagePeriod
+	held    map[string]micro.Time      // when its last use ends
+	periods map[string][]accounting.UsagePeriod
 	drift   []sandbox.DriftFinding
 	events  []sandbox.Event
 	books   map[string]sandbox.PriceBook // by id
@@ -34,7 +36,7 @@ func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine,
 	p := &picture{
 		now:     store.Now(),
 		rows:    make(map[string]*ledger.Sandbox),
-		periods: make(map[string][]ledger.UsagePeriod),
+		periods: make(map[string][]accounting.UsagePeriod),
 		boxes:   boxes,
 		execs:   make(map[string]sandbox.Exec),
 	}
@@ -73,13 +75,13 @@ func (p *picture) readRows(tx *ledger.Tx) (err error) {
 			return err
 		}
 	}
-	if p.held, err = tx.HeldUntilOf(ids); err != nil {
+	if p.held, err = tx.Holds().UntilOf(ids); err != nil {
 		return err
 	}
-	if p.books, err = tx.Accounting().PriceBooks(); err != nil {
+	if p.books, err = accounting.In(tx).PriceBooks(); err != nil {
 		return err
 	}
-	periods, err := tx.Accounting().PeriodsOf(ids)
+	periods, err := accounting.In(tx).PeriodsOf(ids)
 	for _, u := range periods {
 		p.periods[u.SandboxID] = append(p.periods[u.SandboxID], u)
 	}

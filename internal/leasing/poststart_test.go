@@ -11,6 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -319,12 +321,12 @@ func TestACommandThatMakesASandboxIsFollowedByWhoMakesIt(t *testing.T) {
 		if _, err := other.engine.TakeOverExecs(w.Context()); err != nil {
 			w.Fatal(err)
 		}
-		var x *ledger.Exec
+		var x *execs.Exec
 		err := other.store.Read(w.Context(), func(tx *ledger.Tx) (err error) {
-			x, err = tx.Commands().Exec(sandbox.PostStartID(l.SandboxID, 0))
+			x, err = execs.In(tx).Exec(sandbox.PostStartID(l.SandboxID, 0))
 			return err
 		})
-		if err != nil || x == nil || x.HeldUntil > ledger.At(time.Now()) {
+		if err != nil || x == nil || x.HeldUntil > micro.At(time.Now()) {
 			w.Errorf("the command is %+v: %v", x, err)
 		}
 	})

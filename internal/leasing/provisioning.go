@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -62,7 +65,7 @@ func (e *Engine) tryEnvironment(ctx context.Context, id string,
 		if err := begin(tx, row); err != nil {
 			return err
 		}
-		return tx.ClaimEnvironment(id, claim, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL)))
+		return tx.ClaimEnvironment(id, claim, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL)))
 	})
 }
 
@@ -70,7 +73,7 @@ func (e *Engine) tryEnvironment(ctx context.Context, id string,
 func (e *Engine) awaitEnvironment(ctx context.Context, id string) (waited bool, err error) {
 	for {
 		changed := e.store.Changed()
-		var until ledger.Time
+		var until micro.Time
 		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 			until = 0
 			row, err := tx.Environment(id)
@@ -122,7 +125,7 @@ func (e *Engine) whileClaimed(ctx context.Context, id, claim string, do func(ctx
 // request gets it.
 func (e *Engine) extendEnvironment(ctx context.Context, id, claim string) (held bool) {
 	err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL)))
+		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL)))
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -243,10 +246,10 @@ func (e *Engine) deprovision(ctx context.Context, x *lifecycle.Backend, id, inst
 	}
 	err := e.settleEnvironment(ctx, id, claim, func(tx *ledger.Tx, row *ledger.Environment) error {
 		if row.Status = sandbox.EnvironmentDeleting; failed != nil {
-			return tx.DeleteSecrets(id)
+			return sealedsecrets.In(tx).DeleteAll(id)
 		}
 		row.Status, row.UnmadeSince = sandbox.EnvironmentDestroyed, 0
-		return errors.Join(tx.DeleteSecrets(id), tx.LLM().ForgetCursors(id),
+		return errors.Join(sealedsecrets.In(tx).DeleteAll(id), modelcalls.In(tx).ForgetCursors(id),
 			tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 	})
 	return lifecycle.AsError(errors.Join(failed, err))

@@ -19,7 +19,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
@@ -125,12 +127,12 @@ func (s *senders) during(name string, act func()) {
 func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 	b.Helper()
 	err := store.Write(b.Context(), func(tx *ledger.Tx) error {
-		at := tx.Now.Add(-2 * ledger.SpanOf(retention.DefaultTTL))
+		at := tx.Now.Add(-2 * micro.SpanOf(retention.DefaultTTL))
 		row := ledgertest.Sandbox(tx, "e", 1)
 		row.ID, row.LastSequence = "first", 4
 		row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
 			sandbox.PhaseGone, at, at
-		_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
+		_, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, pricing.Cloudflare())
 		return errors.Join(err, ledgertest.Environment(tx, "e"), tx.CreateSandbox(row))
 	})
 	if err != nil {

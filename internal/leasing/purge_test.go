@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -89,7 +90,7 @@ func (b *bill) destroySome() {
 			err = errors.Join(err, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
 				s.Desired, s.Ending.By, s.Phase, s.Ending.At, s.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
 					sandbox.PhaseGone, tx.Now, tx.Now
-				return tx.Accounting().EnterState(s, sandbox.PhaseGone, tx.Now, nil)
+				return accounting.In(tx).EnterState(s, sandbox.PhaseGone, tx.Now, nil)
 			}))
 		}
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -76,7 +78,7 @@ func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings
 		return nil, err
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		findings, err = tx.Findings().Drift(f)
+		findings, err = drift.In(tx).List(f)
 		return err
 	})
 	return findings, err
@@ -89,7 +91,7 @@ func (e *Engine) ListDeliveries(ctx context.Context,
 		return nil, err
 	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.DeliveriesBy(f)
+		rows, err := deliveries.In(tx).List(f)
 		for i := range rows {
 			list = append(list, rows[i].Domain())
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -554,9 +555,9 @@ func (m *meter) checkLeases() {
 	m.allow(err)
 	sums := &bill{T: m.T, now: m.host.Now()}
 	err = m.store.Read(m.Context(), func(tx *ledger.Tx) error {
-		sums.books, err = tx.Accounting().PriceBooks()
+		sums.books, err = accounting.In(tx).PriceBooks()
 		for _, l := range leases {
-			periods, err2 := tx.Accounting().PeriodsOf([]string{l.SandboxID})
+			periods, err2 := accounting.In(tx).PeriodsOf([]string{l.SandboxID})
 			err = errors.Join(err, err2)
 			var want sandbox.CostRow
 			for i := range periods {
@@ -594,7 +595,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 	sums := &bill{T: m.T, now: m.host.Now(), books: make(map[string]sandbox.PriceBook)}
 	var total sandbox.CostRow
 	err := m.store.Read(m.Context(), func(tx *ledger.Tx) error {
-		books, err := tx.Accounting().PriceBooks()
+		books, err := accounting.In(tx).PriceBooks()
 		if err != nil {
 			return err
 		}
@@ -608,7 +609,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 				total.Gross += s.Tombstone.Cost
 				continue
 			}
-			periods, err := tx.Accounting().PeriodsOf([]string{id})
+			periods, err := accounting.In(tx).PeriodsOf([]string{id})
 			if err != nil {
 				return err
 			}
@@ -623,7 +624,7 @@ func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 	return total.Gross
 }
 
-func (m *meter) checkSequence(s *ledger.Sandbox, periods []ledger.UsagePeriod) {
+func (m *meter) checkSequence(s *ledger.Sandbox, periods []accounting.UsagePeriod) {
 	m.Helper()
 	generations := int64(0)
 	endedItself := s.Ending.By == sandbox.EndedByVanished

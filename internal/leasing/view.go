@@ -6,6 +6,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -13,7 +16,7 @@ import (
 
 // status derives a lease's status from what is wanted, what was seen, and the time: a lease whose
 // time has passed reads as ended even where no reconciler has recorded it yet.
-func status(s *ledger.Sandbox, held, now ledger.Time) sandbox.LeaseStatus {
+func status(s *ledger.Sandbox, held, now micro.Time) sandbox.LeaseStatus {
 	switch {
 	case s.Phase == sandbox.PhaseGone:
 		return sandbox.LeaseDestroyed
@@ -45,11 +48,11 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 	if err != nil {
 		return nil, err
 	}
-	drift, err := tx.Findings().OpenDriftOf(ids)
+	found, err := drift.In(tx).OpenOf(ids)
 	if err != nil {
 		return nil, err
 	}
-	held, err := tx.HeldUntilOf(ids)
+	held, err := tx.Holds().UntilOf(ids)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +69,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 		s := &rows[i]
 		leases[i] = lease(s, held[s.ID], tx.Now)
 		leases[i].LLM = calls[s.ID]
-		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], drift[s.ID], feed.Last
+		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], found[s.ID], feed.Last
 		leases[i].StartedAt, leases[i].ContainerID = use.AwakeSince[s.ID].Time(), e.containerID(s)
 		if s.Tombstone != nil {
 			leases[i].Cost, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.PurgedAt.Time()
@@ -102,11 +105,11 @@ func llmUse(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]sandbox.LLMUse, er
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	return tx.LLM().OfSandboxes(ids)
+	return modelcalls.In(tx).OfSandboxes(ids)
 }
 
 // lease is the pure part of view.
-func lease(s *ledger.Sandbox, held, now ledger.Time) sandbox.Lease {
+func lease(s *ledger.Sandbox, held, now micro.Time) sandbox.Lease {
 	l := sandbox.Lease{
 		ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Generation: s.Generation,
 		Status: status(s, held, now), SandboxID: s.ID, Phase: s.Phase, SandboxStatus: lifecycle.StatusOf(s, now),

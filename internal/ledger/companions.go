@@ -4,6 +4,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,7 +25,7 @@ type CompanionState struct {
 	CheckAt      time.Time `json:"check_at,omitzero"`
 	FailedChecks int       `json:"failed_checks,omitempty"`
 	// CPUMark is the last counted reading of its CPU time since its latest start.
-	CPUMark Span `json:"cpu_mark,omitempty"`
+	CPUMark micro.Span `json:"cpu_mark,omitempty"`
 }
 
 // Runs reports whether its program was healthy and has not been seen ended since.
@@ -43,14 +45,14 @@ func (s *Sandbox) SetCompanion(name string, state CompanionState) {
 }
 
 // CompanionEnters records that a companion enters a state. It keeps the number of restarts and what is counted.
-func (s *Sandbox) CompanionEnters(name string, state sandbox.CompanionState, message string, now Time) {
+func (s *Sandbox) CompanionEnters(name string, state sandbox.CompanionState, message string, now micro.Time) {
 	was := s.CompanionStates[name]
 	s.SetCompanion(name, CompanionState{State: state, Since: now.Time(), Restarts: was.Restarts, Message: message,
 		CPUMark: was.CPUMark})
 }
 
 // CompanionStarted records that a companion has started and is ready. Its CPU time counts from zero again.
-func (s *Sandbox) CompanionStarted(name string, now Time) {
+func (s *Sandbox) CompanionStarted(name string, now micro.Time) {
 	s.CompanionEnters(name, sandbox.CompanionReady, "", now)
 	is := s.CompanionStates[name]
 	is.CPUMark = 0
@@ -58,7 +60,7 @@ func (s *Sandbox) CompanionStarted(name string, now Time) {
 }
 
 // CompanionRestarts is CompanionEnters for a companion that is started again at a time.
-func (s *Sandbox) CompanionRestarts(name string, state sandbox.CompanionState, message string, at, now Time) {
+func (s *Sandbox) CompanionRestarts(name string, state sandbox.CompanionState, message string, at, now micro.Time) {
 	s.CompanionEnters(name, state, message, now)
 	is := s.CompanionStates[name]
 	is.Restarts++
@@ -67,7 +69,7 @@ func (s *Sandbox) CompanionRestarts(name string, state sandbox.CompanionState, m
 }
 
 // CompanionsStartAgain records that all companions are started again now. That counts as no restart.
-func (s *Sandbox) CompanionsStartAgain(now Time) {
+func (s *Sandbox) CompanionsStartAgain(now micro.Time) {
 	for _, name := range s.Companions.Names() {
 		s.CompanionEnters(name, sandbox.CompanionStarting, "", now)
 		is := s.CompanionStates[name]
@@ -77,11 +79,11 @@ func (s *Sandbox) CompanionsStartAgain(now Time) {
 }
 
 // NextCompanionRestart returns when the next companion is started again, Never if none is.
-func (s *Sandbox) NextCompanionRestart() Time {
-	next := Never
+func (s *Sandbox) NextCompanionRestart() micro.Time {
+	next := micro.Never
 	for _, is := range s.CompanionStates {
 		if !is.RestartAt.IsZero() {
-			next = min(next, At(is.RestartAt))
+			next = min(next, micro.At(is.RestartAt))
 		}
 	}
 	return next
@@ -103,6 +105,6 @@ func (s *Sandbox) CompanionStatuses() (list []sandbox.CompanionStatus) {
 
 // SandboxesWithCompanions returns the leased sandboxes of an instance that are awake, wanted and have companions.
 func (tx *Tx) SandboxesWithCompanions(instance string) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Where("instance = ? AND phase = 'awake' AND phase <> 'gone' AND desired = 'present' "+
-		"AND lease_id IS NOT NULL AND companion_memory_mb > 0", instance).Order("id"))
+	return storage.Find[Sandbox](tx.db.Where("instance = ? AND phase = 'awake' AND phase <> 'gone' "+
+		"AND desired = 'present' AND lease_id IS NOT NULL AND companion_memory_mb > 0", instance).Order("id"))
 }

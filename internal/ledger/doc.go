@@ -1,21 +1,4 @@
-// Package ledger keeps environments, leases, sandboxes, events, usage periods, webhook
-// deliveries and drift findings in a GORM database. It stores and finds; the rules of
-// leases are in internal/leasing.
-//
-// Every change goes through Store.Write. Concurrent writers are committed in one transaction with one sync to
-// disk, each in its own savepoint: a failed writer rolls back only its own changes, and no caller gets a
-// success before the data is on disk.
-//
-//	Write(fn) ─┐
-//	Write(fn) ─┼─> writer goroutine: BEGIN IMMEDIATE; (SAVEPOINT; fn; RELEASE)…; COMMIT ─> all answered
-//	Write(fn) ─┘
-//
-// Reads use separate connections, each Read in one snapshot.
-//
-// On PostgreSQL, which several reconcilers share, a commit starts with the function begin_commit instead of
-// BEGIN IMMEDIATE. It takes a lock on the whole ledger and returns the database's clock and the oldest
-// program that may write. So commits are serial there too: there are no deadlocks, times and event ids are in
-// commit order, and a reader that follows events by id never skips a late commit. The server cuts off a
-// process that freezes with the lock after 5 s. NOTIFY announces commits, once for all that are made
-// together.
+// Package ledger keeps environments, leases, sandboxes and their events. It finds and changes rows; the rules of leases
+// are in internal/leasing. Package storage stores them, and packages beside it keep the rows of other subjects in the
+// same transactions.
 package ledger

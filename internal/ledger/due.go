@@ -5,13 +5,12 @@ import (
 	"slices"
 
 	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 )
 
 // The loop runs these queries at every commit, so each one uses an index, however many sandboxes wait.
-
-// maxVariables limits the values of one IN: a statement has 32,766 variables on SQLite, and 65,535 on
-// PostgreSQL.
-const maxVariables = 500
 
 // waiting selects the sandboxes of an instance that are not confirmed gone, by due time.
 func (tx *Tx) waiting(instance string) *gorm.DB {
@@ -21,34 +20,34 @@ func (tx *Tx) waiting(instance string) *gorm.DB {
 // DueSandboxes returns the ids of an instance's sandboxes that are due and not claimed, the longest due first.
 func (tx *Tx) DueSandboxes(instance string, limit int) (ids []string, err error) {
 	err = tx.waiting(instance).Where("wake_at <= ?", tx.Now).Limit(limit).Pluck("id", &ids).Error
-	return ids, unavailable("looking for due sandboxes", err)
+	return ids, storage.Error("looking for due sandboxes", err)
 }
 
 // NextDue returns when the next sandbox of an instance can be worked on, Never when none will.
-func (tx *Tx) NextDue(instance string) (Time, error) {
-	var first []Time
+func (tx *Tx) NextDue(instance string) (micro.Time, error) {
+	var first []micro.Time
 	if err := tx.waiting(instance).Limit(1).Pluck("wake_at", &first).Error; err != nil || len(first) == 0 {
-		return Never, unavailable("looking for due sandboxes", err)
+		return micro.Never, storage.Error("looking for due sandboxes", err)
 	}
 	return first[0], nil
 }
 
 // RetryFailed makes the sandboxes of an instance whose last step failed due now.
 func (tx *Tx) RetryFailed(instance string) error {
-	_, err := rowCount("making sandboxes due", tx.db.Model(&Sandbox{}).
+	_, err := storage.RowCount("making sandboxes due", tx.db.Model(&Sandbox{}).
 		Where("phase <> 'gone' AND instance = ? AND attempts > 0", instance).Update("due_at", tx.Now))
 	return err
 }
 
 // ExtendClaims extends claims that are still held until a time. claims maps each claim to its sandbox. A
 // claim that was returned after a failure stays in its row without an end, and is not extended.
-func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(claims)), maxVariables) {
+func (tx *Tx) ExtendClaims(claims map[string]string, until micro.Time) error {
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(claims)), storage.MaxVariables) {
 		ids := make([]string, len(some))
 		for i, claim := range some {
 			ids[i] = claims[claim]
 		}
-		_, err := rowCount("extending claims", tx.db.Model(&Sandbox{}).
+		_, err := storage.RowCount("extending claims", tx.db.Model(&Sandbox{}).
 			Where("id IN ? AND phase <> 'gone' AND claim IN ? AND claimed_until > 0", ids, some).Update("claimed_until", until))
 		if err != nil {
 			return err
@@ -61,11 +60,6 @@ func (tx *Tx) ExtendClaims(claims map[string]string, until Time) error {
 // given one. It omits columns that only their creation needs: variables, settings, conditions and post-start
 // commands.
 func (tx *Tx) InstanceSandboxes(instance, after string, limit int) ([]Sandbox, error) {
-	return find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions", "post_start").
+	return storage.Find[Sandbox](tx.db.Omit("env", "settings", "expiry_conditions", "post_start").
 		Where("phase <> 'gone' AND instance = ? AND id > ?", instance, after).Order("id").Limit(limit))
-}
-
-// Touch changes an unused column, to verify that the ledger is writable.
-func (tx *Tx) Touch() error {
-	return unavailable("writing to the ledger", tx.db.Exec("UPDATE ledgers SET touched = touched + 1").Error)
 }

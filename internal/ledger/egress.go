@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // EgressCursor is a row of egress_cursors: how far the log of an environment's gateway is recorded as events.
 type EgressCursor struct {
@@ -18,7 +21,7 @@ func (c EgressCursor) Position() sandbox.GatewayPosition {
 // EgressCursor returns how far the log of an environment's gateway is recorded; the zero position if nothing
 // is.
 func (tx *Tx) EgressCursor(instance, environmentID string) (EgressCursor, error) {
-	c, err := first[EgressCursor](tx, "instance = ? AND environment_id = ?", instance, environmentID)
+	c, err := storage.First[EgressCursor](tx, "instance = ? AND environment_id = ?", instance, environmentID)
 	if err != nil || c == nil {
 		return EgressCursor{Instance: instance, EnvironmentID: environmentID}, err
 	}
@@ -26,4 +29,4 @@ func (tx *Tx) EgressCursor(instance, environmentID string) (EgressCursor, error)
 }
 
 // SaveEgressCursor stores how far it is recorded.
-func (tx *Tx) SaveEgressCursor(c EgressCursor) error { return tx.save(&c) }
+func (tx *Tx) SaveEgressCursor(c EgressCursor) error { return storage.Save(tx, &c) }

@@ -6,8 +6,42 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// Event is a row of events.
+type Event struct {
+	ID            int64 `gorm:"primaryKey"`
+	EnvironmentID string
+	LeaseID       string
+	SandboxID     string
+	Generation    int64
+	Sequence      int64
+	Type          sandbox.EventType
+	At            micro.Time
+	Actor         string
+	Address       string
+	Data          string
+}
+
+// Domain converts the event to the domain type.
+func (e *Event) Domain() sandbox.Event {
+	return sandbox.Event{
+		ID:            e.ID,
+		Sequence:      e.Sequence,
+		SandboxID:     e.SandboxID,
+		LeaseID:       e.LeaseID,
+		Generation:    e.Generation,
+		EnvironmentID: e.EnvironmentID,
+		Type:          e.Type,
+		At:            e.At.Time(),
+		Actor:         e.Actor,
+		Address:       e.Address,
+		Data:          json.RawMessage(e.Data),
+	}
+}
 
 // AppendSandboxEvent appends an event to a sandbox's sequence, within an update of the sandbox. Where the event leads
 // to another state, the sandbox then stands there.
@@ -29,7 +63,8 @@ func (tx *Tx) AppendEnvironmentEvent(environmentID string, t sandbox.EventType, 
 }
 
 func (tx *Tx) append(e *Event, data any) error {
-	e.At, e.Actor, e.Address = tx.Now, tx.actor.Name, tx.actor.Address
+	actor := storage.ActorOf(tx)
+	e.At, e.Actor, e.Address = tx.Now, actor.Name, actor.Address
 	if data != nil {
 		b, err := json.Marshal(data)
 		if err != nil {
@@ -41,13 +76,14 @@ func (tx *Tx) append(e *Event, data any) error {
 	return nil
 }
 
-var appendEvents = insertInto("events", "environment_id", "lease_id", "sandbox_id", "generation", "sequence", "type",
+var appendEvents = storage.InsertInto("events", "environment_id", "lease_id", "sandbox_id", "generation", "sequence",
+	"type",
 	"at", "actor", "address", "data")
 
 // flushEvents stores the events of a whole commit together: they are never read in the transaction
 // that appends them.
 func (tx *Tx) flushEvents() error {
-	_, err := bulkExec(tx, "appending events", appendEvents, tx.events, func(list []any, e *Event) []any {
+	_, err := storage.BulkExec(tx, "appending events", appendEvents, tx.events, func(list []any, e *Event) []any {
 		return append(list, e.EnvironmentID, e.LeaseID, e.SandboxID, e.Generation, e.Sequence, string(e.Type), int64(e.At),
 			e.Actor, e.Address, e.Data)
 	})
@@ -69,7 +105,7 @@ func (tx *Tx) Feed() (Feed, error) {
 	err := tx.db.Raw("SELECT coalesce((SELECT max(id) FROM events), 0) AS last, purged_event_id AS purged FROM ledgers").
 		Scan(&f).Error
 	f.Last = max(f.Last, f.Purged)
-	return f, unavailable("reading events", err)
+	return f, storage.Error("reading events", err)
 }
 
 // Events returns events in the order of the filter; see sandbox.EventFilter for the errors.
@@ -77,7 +113,7 @@ func (tx *Tx) Events(f sandbox.EventFilter) ([]sandbox.Event, error) {
 	if err := tx.checkAnchor(f); err != nil {
 		return nil, err
 	}
-	rows, err := find[Event](tx.selectEvents(f))
+	rows, err := storage.Find[Event](tx.selectEvents(f))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +126,7 @@ func (tx *Tx) Events(f sandbox.EventFilter) ([]sandbox.Event, error) {
 
 // selectEvents names its columns so that each filter has an index on SQLite.
 func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
-	q, order := tx.db.Where("id > ?", f.AfterID).Limit(pageSize(f.Limit)), "id"
+	q, order := tx.db.Where("id > ?", f.AfterID).Limit(storage.PageSize(f.Limit)), "id"
 	if f.BeforeID != 0 {
 		q = q.Where("id < ?", f.BeforeID)
 	}
@@ -184,7 +220,7 @@ func (tx *Tx) checkSequence(f sandbox.EventFilter) error {
 	err = tx.db.Model(&Event{}).Select("coalesce(min(sequence), 0)").
 		Where("sandbox_id = ? AND sandbox_id <> ''", s.ID).Scan(&oldest).Error
 	if err != nil {
-		return unavailable("reading events", err)
+		return storage.Error("reading events", err)
 	}
 	if oldest == 0 || from+1 < oldest {
 		return sandbox.Errorf(sandbox.EventSequenceExpired,

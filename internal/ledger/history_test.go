@@ -7,8 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -18,11 +21,11 @@ import (
 func TestNoStatementOfALeaseReadsItsHistory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	store := openStore(t, "sqlite://"+path, ledger.Options{})
+	store := ledgertest.Open(t, "sqlite://"+path, ledger.Options{})
 	engine := newEngine(t, store)
 	var mu sync.Mutex // the engine asks by itself, too
 	asked := make(map[string][]any)
-	if err := store.OnRead(func(sql string, vars []any) {
+	if err := store.OnRead(t.Context(), func(sql string, vars []any) {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[sql] = vars
@@ -73,8 +76,16 @@ func TestNoStatementOfALeaseReadsItsHistory(t *testing.T) {
 // newEngine returns an engine with an environment that has a budget.
 func newEngine(t *testing.T, store *ledger.Store) *leasing.Engine {
 	t.Helper()
-	engine := engineOn(t, store)
-	_, err := engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine", nil)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = engine.PutEnvironment(t.Context(), sandbox.PutEnvironment{
 		ID:    "catan-7",
 		Owner: "test",
 		EnvironmentSpec: sandbox.EnvironmentSpec{

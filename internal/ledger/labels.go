@@ -5,6 +5,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -52,7 +53,7 @@ func (tx *Tx) Labels() (Labels, error) {
 		LEFT JOIN sandboxes ON sandboxes.id = leases.sandbox_id
 		LEFT JOIN retired_sandboxes ON retired_sandboxes.id = leases.sandbox_id`).Scan(&rows).Error
 	if err != nil {
-		return l, unavailable("reading labels", err)
+		return l, storage.Error("reading labels", err)
 	}
 	for _, row := range rows {
 		if row.Labels == "{}" {
@@ -64,7 +65,7 @@ func (tx *Tx) Labels() (Labels, error) {
 		}
 		l.leases[row.ID] = labels
 	}
-	environments, err := find[Environment](tx.db.Select("id", "spec"))
+	environments, err := storage.Find[Environment](tx.db.Select("id", "spec"))
 	for i := range environments {
 		l.environments[environments[i].ID] = environments[i].Spec.Labels
 	}

@@ -6,11 +6,23 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// Lease is a row of leases.
+type Lease struct {
+	ID            string `gorm:"primaryKey"`
+	AgentDID      string `gorm:"column:agent_did"`
+	EnvironmentID string
+	Generation    int64
+	SandboxID     string
+	CreatedAt     micro.Time `gorm:"autoCreateTime:false"`
+}
+
 // Lease returns a lease, nil if it does not exist.
-func (tx *Tx) Lease(id string) (*Lease, error) { return first[Lease](tx, "id = ?", id) }
+func (tx *Tx) Lease(id string) (*Lease, error) { return storage.First[Lease](tx, "id = ?", id) }
 
 // Current returns the sandbox of a lease's current generation, nil if the lease does not exist.
 func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
@@ -25,8 +37,8 @@ func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
 // creation needs: variables and settings.
 func (tx *Tx) CurrentOf(leaseIDs []string) (map[string]*Sandbox, error) {
 	current := make(map[string]*Sandbox)
-	for some := range slices.Chunk(leaseIDs, maxVariables) {
-		rows, err := find[Sandbox](tx.db.Omit("env", "settings").
+	for some := range slices.Chunk(leaseIDs, storage.MaxVariables) {
+		rows, err := storage.Find[Sandbox](tx.db.Omit("env", "settings").
 			Where("id IN (SELECT sandbox_id FROM leases WHERE id IN ?)", some))
 		if err != nil {
 			return nil, err
@@ -41,11 +53,12 @@ func (tx *Tx) CurrentOf(leaseIDs []string) (map[string]*Sandbox, error) {
 // BeginGeneration makes a sandbox the current generation of its lease. l is the lease, nil for a new one.
 func (tx *Tx) BeginGeneration(l *Lease, s *Sandbox) error {
 	if l == nil {
-		return tx.create(&Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, CreatedAt: tx.Now,
+		return storage.Create(tx, &Lease{ID: s.Lease(), AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID,
+			CreatedAt:  tx.Now,
 			Generation: s.Generation, SandboxID: s.ID})
 	}
 	l.Generation, l.SandboxID = s.Generation, s.ID
-	return tx.save(l)
+	return storage.Save(tx, l)
 }
 
 // leaseColumns are the columns by which leases can be sorted.
@@ -57,7 +70,7 @@ var leaseColumns = map[sandbox.LeaseSort]string{
 // CurrentSandboxes returns the current sandboxes that a filter selects, in its order.
 func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 	q := tx.db.Where("EXISTS (SELECT 1 FROM leases WHERE leases.id = sandboxes.lease_id AND leases.sandbox_id " +
-		"= sandboxes.id)").Limit(pageSize(f.Limit))
+		"= sandboxes.id)").Limit(storage.PageSize(f.Limit))
 	if f.EnvironmentID != "" {
 		q = q.Where("environment_id = ?", f.EnvironmentID)
 	}
@@ -69,7 +82,7 @@ func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 	}
 	q = sortLeases(q, f)
 	q = tx.whereLabels(q, sandboxLabels, f.Labels)
-	return find[Sandbox](tx.whereStatus(q, f.Status))
+	return storage.Find[Sandbox](tx.whereStatus(q, f.Status))
 }
 
 // likeEscapes escapes what has a meaning in LIKE.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 )
 
 // Meter tracks how much of a sandbox's CPU time is counted. Backends count it from the sandbox's last start.
@@ -9,11 +10,11 @@ type Meter struct {
 	// Boot is the backend's number of the boot that usage was last counted for, 0 if none.
 	Boot int64 `gorm:"column:incarnation"`
 	// CPUMark is the last counted reading.
-	CPUMark Span
+	CPUMark micro.Span
 }
 
 // Read counts a reading, and returns the usage since the last one. A lower reading belongs to a new boot.
-func (m *Meter) Read(reading Span) (used Span) {
+func (m *Meter) Read(reading micro.Span) (used micro.Span) {
 	if used = reading - m.CPUMark; used < 0 {
 		used = reading
 	}

@@ -1,12 +1,12 @@
 package ledger
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"gorm.io/gorm"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,15 +15,15 @@ import (
 
 // activate turns a backup into a ledger. Use since the backup is unknown. So live sandboxes count as used
 // just now, and before another TTL has passed only max_lifetime ends their leases.
-func activate(tx *Tx) error {
-	err := tx.db.Model(&identity{}).Where("one = 1").
+func (tx *Tx) activate() error {
+	err := tx.db.Table("ledgers").Where("one = 1").
 		Updates(map[string]any{"backed_up_at": 0, "restored_at": tx.Now}).Error
 	if err != nil {
-		return unavailable("noting that the ledger was restored", err)
+		return storage.Error("noting that the ledger was restored", err)
 	}
 	err = tx.db.Table("sandboxes").Where("desired = 'present' AND phase <> 'gone' AND last_activity < ?", tx.Now).
 		Update("last_activity", gorm.Expr("?", tx.Now)).Error
-	return unavailable("letting the leases of a restored ledger live on", err)
+	return storage.Error("letting the leases of a restored ledger live on", err)
 }
 
 // emitRestored emits an event that the ledger was restored.
@@ -37,56 +37,14 @@ type restored struct {
 	BackedUpAt time.Time `json:"backed_up_at,omitzero"`
 }
 
-// Restored is the record of NoteRestored.
-type Restored struct {
-	LedgerID string    `json:"ledger_id"`
-	At       time.Time `json:"restored_at"`
-}
-
-// NoteRestored records that the ledger was replaced by other means than Restore: a dump or a disk snapshot
-// does not say that it is one. Repeated before anything else has happened, it updates the time without
-// another event. Errors: NotFound if there is no ledger; Conflict while a program has it open, if that can be
-// known: on PostgreSQL not for a program behind a pooler that does not forward notifications.
-func NoteRestored(ctx context.Context, rawURL string, o Options) (r Restored, err error) {
-	x, err := Examine(ctx, rawURL)
-	switch {
-	case err != nil:
-		return r, err
-	case x.ID == "":
-		return r, sandbox.Errorf(sandbox.NotFound, "there is no ledger at %s", RedactURL(rawURL))
-	}
-	open := isOpenSQLite
-	if x.Server != "" {
-		open = isOpenPostgres
-	}
-	inUse, err := open(ctx, rawURL)
-	switch {
-	case err != nil:
-		return r, err
-	case inUse:
-		return r, sandbox.Errorf(sandbox.Conflict,
-			"the ledger at %s is in use and was not changed: stop all its reconcilers first", RedactURL(rawURL))
-	}
-	s, err := Open(ctx, rawURL, o)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	r.LedgerID = s.ID()
-	return r, s.Write(ctx, func(tx *Tx) error {
-		r.At = tx.Now.Time()
-		return tx.noteRestored()
-	})
-}
-
-// noteRestored records that the ledger was replaced by other means than Restore, and emits the event unless
+// NoteRestored records that the ledger was replaced by other means than Restore, and emits the event unless
 // it is already the last one.
-func (tx *Tx) noteRestored() error {
+func (tx *Tx) NoteRestored() error {
 	var last sandbox.EventType
 	if err := tx.db.Raw("SELECT type FROM events ORDER BY id DESC LIMIT 1").Scan(&last).Error; err != nil {
-		return unavailable("reading the ledger's last event", err)
+		return storage.Error("reading the ledger's last event", err)
 	}
-	if err := activate(tx); err != nil || last == sandbox.EventRestored {
+	if err := tx.activate(); err != nil || last == sandbox.EventRestored {
 		return err
 	}
 	return tx.emitRestored(restored{})
@@ -94,8 +52,8 @@ func (tx *Tx) noteRestored() error {
 
 // RestoredAt is when the ledger was last restored from a backup, 0 if never. Unknown objects on its backends
 // from before that time may have been created after the backup.
-func (tx *Tx) RestoredAt() (Time, error) {
-	var at Time
+func (tx *Tx) RestoredAt() (micro.Time, error) {
+	var at micro.Time
 	err := tx.db.Table("ledgers").Select("restored_at").Scan(&at).Error
-	return at, unavailable("reading the ledger", err)
+	return at, storage.Error("reading the ledger", err)
 }

@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // Sandbox is a row of sandboxes: one generation of a lease, or a sandbox that waits in a warm pool.
 //
@@ -20,7 +23,7 @@ type Sandbox struct {
 	// Desired is the wanted state of the sandbox. Phase is the last observed one, at ObservedAt.
 	Desired    Desired
 	Phase      sandbox.Phase
-	ObservedAt Time
+	ObservedAt micro.Time
 	Status     Status   `gorm:"embedded"`
 	Ending     Ending   `gorm:"embedded"`
 	Crash      Crash    `gorm:"embedded"`
@@ -38,3 +41,12 @@ type Sandbox struct {
 	// Tombstone is set if only this is left of the sandbox. Such a row does not exist and cannot be stored.
 	Tombstone *Tombstone `gorm:"-"`
 }
+
+// Desired is the wanted state of a sandbox.
+type Desired string
+
+// The wanted states.
+const (
+	Present Desired = "present"
+	Gone    Desired = "gone"
+)

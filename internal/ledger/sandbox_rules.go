@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // Pooled reports whether the sandbox waits in a warm pool, without a lease.
 func (s *Sandbox) Pooled() bool { return s.LeaseID == nil }
@@ -19,11 +22,11 @@ func (s *Sandbox) Subject() string {
 }
 
 // Deadline is the time after which no code of the sandbox runs.
-func (s *Sandbox) Deadline() Time { return s.LeasedAt.Add(s.MaxLifetime) }
+func (s *Sandbox) Deadline() micro.Time { return s.LeasedAt.Add(s.MaxLifetime) }
 
 // ExpiresAt is the last activity plus the ttl, at most the deadline. A hold counts as activity until held,
 // its end.
-func (s *Sandbox) ExpiresAt(held, now Time) Time {
+func (s *Sandbox) ExpiresAt(held, now micro.Time) micro.Time {
 	last := s.LastActivity
 	if held > now {
 		last = now
@@ -32,7 +35,7 @@ func (s *Sandbox) ExpiresAt(held, now Time) Time {
 }
 
 // Live reports whether a lease grants access to the sandbox now. held is when the sandbox's last hold ends.
-func (s *Sandbox) Live(held, now Time) bool {
+func (s *Sandbox) Live(held, now micro.Time) bool {
 	return s.Desired == Present && s.ExpiresAt(held, now) > now
 }
 

@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/purge"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -26,7 +29,10 @@ func TestWhatIsDueIsFoundByAnIndex(t *testing.T) {
 		vars []any
 	}
 	var asked []query
-	if err := s.OnQuery(func(sql string, vars []any) { asked = append(asked, query{sql, vars}) }); err != nil {
+	if err := s.OnQuery(t.Context(), func(sql string, vars []any) {
+		asked = append(asked,
+			query{sql, vars})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
@@ -74,7 +80,10 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 	}
 	var asked []string
 	var vars [][]any
-	if err := s.OnQuery(func(sql string, v []any) { asked, vars = append(asked, sql), append(vars, v) }); err != nil {
+	if err := s.OnQuery(t.Context(), func(sql string, v []any) {
+		asked, vars = append(asked, sql),
+			append(vars, v)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
@@ -82,9 +91,9 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 		_, err2 := tx.Events(sandbox.EventFilter{SandboxID: row.ID, FromSequence: 1})
 		_, err3 := tx.Events(sandbox.EventFilter{LeaseID: row.Lease()})
 		_, err4 := tx.Events(sandbox.EventFilter{EnvironmentID: "e", AfterID: 1})
-		_, err5 := tx.Retention().Purgeable(ledger.Never, 10)
-		_, err6 := tx.Retention().RetainedSince(0)
-		_, err7 := tx.Accounting().UsageSamples(row.ID, 0, ledger.Never)
+		_, err5 := purge.In(tx).Purgeable(micro.Never, 10)
+		_, err6 := purge.In(tx).RetainedSince(0)
+		_, err7 := accounting.In(tx).UsageSamples(row.ID, 0, micro.Never)
 		return errors.Join(err, err2, err3, err4, err5, err6, err7)
 	})
 	if err != nil {
@@ -133,7 +142,7 @@ func explain(t *testing.T, path, query string, vars []any) string {
 
 func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 	t.Parallel()
-	s, err := ledger.Open(t.Context(), sqliteURL(t), ledger.Options{})
+	s, err := ledger.Open(t.Context(), ledgertest.SQLiteURL(t), ledger.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +157,7 @@ func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 		last = ledgertest.Sandbox(tx, "e", 1)
 		last.ID, last.Phase, last.Claim.Token, last.Claim.Until = ids[len(ids)-1], sandbox.PhaseAwake, ids[len(ids)-1], tx.Now
 		err := errors.Join(ledgertest.Environment(tx, "e"), tx.CreateSandbox(last),
-			tx.AddHold(&ledger.Hold{SandboxID: last.ID, Holder: "h", Until: 7}))
+			tx.Holds().Add(&ledger.Hold{SandboxID: last.ID, Holder: "h", Until: 7}))
 		return errors.Join(err, tx.Observed(ids), tx.ExtendClaims(claims, tx.Now.Add(5)))
 	})
 	if err != nil {
@@ -159,7 +168,7 @@ func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 		if err == nil && (row.ObservedAt == 0 || row.Claim.Until != row.ObservedAt.Add(5)) {
 			t.Errorf("the last one was observed at %d and is claimed until %d", row.ObservedAt, row.Claim.Until)
 		}
-		held, err2 := tx.HeldUntilOf(ids)
+		held, err2 := tx.Holds().UntilOf(ids)
 		if held[last.ID] != 7 {
 			t.Errorf("the last one is held until %d, want 7", held[last.ID])
 		}

@@ -1,11 +1,14 @@
 package ledger
 
-import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+import (
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
 
 // Status is the state of a sandbox for readers, derived from its events.
 type Status struct {
 	State sandbox.SandboxState `gorm:"column:stands"`
-	Since Time                 `gorm:"column:changed_at"`
+	Since micro.Time           `gorm:"column:changed_at"`
 	// StopReason is why the sandbox sleeps, while it does.
 	StopReason sandbox.StopReason
 	// ErrorCode and ErrorMessage say why the sandbox failed.
@@ -14,7 +17,7 @@ type Status struct {
 }
 
 // Follow applies an event to the state.
-func (s *Status) Follow(t sandbox.EventType, now Time) {
+func (s *Status) Follow(t sandbox.EventType, now micro.Time) {
 	if next := s.State.After(t); next != s.State {
 		s.State, s.Since = next, now
 	}
@@ -44,16 +47,16 @@ func (s *Status) Domain() sandbox.SandboxStatus {
 
 // Ending is how a lease ended, and the fate of its sandbox.
 type Ending struct {
-	At     Time            `gorm:"column:ended_at"`
+	At     micro.Time      `gorm:"column:ended_at"`
 	By     sandbox.EndedBy `gorm:"column:ended_by"`
 	Reason string          `gorm:"column:end_reason"`
 	// KeptUntil is the end of a failed sandbox's post-mortem, 0 if there is none.
-	KeptUntil   Time
-	DestroyedAt Time
+	KeptUntil   micro.Time
+	DestroyedAt micro.Time
 }
 
 // End ends the sandbox's lease. The next step removes the sandbox and is due now.
-func (s *Sandbox) End(e Ending, now Time) {
+func (s *Sandbox) End(e Ending, now micro.Time) {
 	s.Desired, s.Ending = Gone, e
 	s.Schedule.Restart(now)
 }
@@ -62,12 +65,12 @@ func (s *Sandbox) End(e Ending, now Time) {
 type Crash struct {
 	// Since is when the sandbox became unhealthy, 0 if it is healthy. Count is the number of stops since
 	// then.
-	Since Time  `gorm:"column:down_since"`
-	Count int64 `gorm:"column:crashes"`
+	Since micro.Time `gorm:"column:down_since"`
+	Count int64      `gorm:"column:crashes"`
 }
 
 // Add counts one more stop. The first stop after a healthy time starts a new count.
-func (c *Crash) Add(wasWell bool, now Time) {
+func (c *Crash) Add(wasWell bool, now micro.Time) {
 	if c.Since == 0 || wasWell {
 		*c = Crash{Since: now}
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,13 +16,13 @@ type Tenure struct {
 	Owner      string
 	// BatchID names an all-or-none batch, "" for a single lease.
 	BatchID      string
-	LeasedAt     Time
-	ReadyAt      Time // 0 before
-	LastActivity Time
+	LeasedAt     micro.Time
+	ReadyAt      micro.Time // 0 before
+	LastActivity micro.Time
 }
 
 // NewTenure returns a tenure that begins now.
-func NewTenure(leaseID *string, generation int64, agentDID, owner string, now Time) Tenure {
+func NewTenure(leaseID *string, generation int64, agentDID, owner string, now micro.Time) Tenure {
 	return Tenure{
 		LeaseID:      leaseID,
 		Generation:   generation,
@@ -42,13 +43,13 @@ func (t *Tenure) Lease() string {
 
 // Terms are the settings of a lease: its own ones and, where it has none, its environment's.
 type Terms struct {
-	TTL         Span
-	MaxLifetime Span
+	TTL         micro.Span
+	MaxLifetime micro.Span
 	// SleepAfter is 0 for never. In a warm pool it is 0 for a sandbox that waits awake, and positive for one
 	// that sleeps.
-	SleepAfter Span
+	SleepAfter micro.Span
 	// CommandTimeout is for commands that set none; 0 means sandbox.DefaultExecTimeout.
-	CommandTimeout   Span
+	CommandTimeout   micro.Span
 	ExpiryConditions []string              `gorm:"serializer:json"`
 	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
 	// Labels are those of the lease and of its environment.
@@ -60,8 +61,8 @@ type Terms struct {
 // NewTerms returns the terms of a lease with its own settings, which are already applied to spec.
 func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 	return Terms{
-		TTL: SpanOf(spec.TTL), MaxLifetime: SpanOf(spec.MaxLifetime), SleepAfter: SpanOf(*spec.SleepAfter),
-		CommandTimeout: SpanOf(spec.CommandTimeout), ExpiryConditions: spec.ExpiryConditions, Settings: own,
+		TTL: micro.SpanOf(spec.TTL), MaxLifetime: micro.SpanOf(spec.MaxLifetime), SleepAfter: micro.SpanOf(*spec.SleepAfter),
+		CommandTimeout: micro.SpanOf(spec.CommandTimeout), ExpiryConditions: spec.ExpiryConditions, Settings: own,
 		PostStart: spec.PostStart,
 		Labels:    sandbox.EffectiveLabels(spec.Labels, nil), // GORM stores a nil map as NULL
 	}
@@ -71,8 +72,9 @@ func NewTerms(spec sandbox.EnvironmentSpec, own sandbox.LeaseSettings) Terms {
 // and post-start commands stay as they were at the start of the lease.
 func (t *Terms) Follow(spec sandbox.EnvironmentSpec) {
 	applied := t.Settings.Apply(spec)
-	t.TTL, t.SleepAfter, t.ExpiryConditions = SpanOf(applied.TTL), SpanOf(*applied.SleepAfter), applied.ExpiryConditions
-	t.CommandTimeout = SpanOf(applied.CommandTimeout)
+	t.TTL, t.SleepAfter = micro.SpanOf(applied.TTL), micro.SpanOf(*applied.SleepAfter)
+	t.ExpiryConditions = applied.ExpiryConditions
+	t.CommandTimeout = micro.SpanOf(applied.CommandTimeout)
 	t.Labels = sandbox.EffectiveLabels(applied.Labels, nil)
 }
 
@@ -86,7 +88,7 @@ type Origin struct {
 	// LedgerID is the label under which the backend knows an adopted sandbox; "" is this ledger's.
 	LedgerID string
 	// PooledAt is when the sandbox was created for a warm pool, 0 if it was not.
-	PooledAt Time
+	PooledAt micro.Time
 	// HardDeadline is the backend's deadline of the sandbox; 0 means leased_at + max_lifetime.
-	HardDeadline Time
+	HardDeadline micro.Time
 }

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -38,7 +39,7 @@ func (tx *Tx) UpdateRow(s *Sandbox, change func(s *Sandbox) error) error {
 	if err := change(s); err != nil {
 		return err
 	}
-	return tx.save(s)
+	return storage.Save(tx, s)
 }
 
 // UpdateRows is UpdateRow for several rows, one after the other.
@@ -62,8 +63,7 @@ func changeNothing(s *Sandbox, change func(s *Sandbox) error) error {
 
 // isUpdated reports whether a row may change: within an update, or before it is stored for the first time.
 func (tx *Tx) isUpdated(s *Sandbox) bool {
-	_, known := tx.changes[s]
-	return !known || slices.Contains(tx.updating, s.ID)
+	return !storage.IsKnown(tx, s) || slices.Contains(tx.updating, s.ID)
 }
 
 // UpdateEnvironment changes an environment, as Update changes a sandbox. Errors: NotFound.
@@ -84,5 +84,5 @@ func (tx *Tx) UpdateEnvironmentRow(e *Environment, change func(e *Environment) e
 		return err
 	}
 	e.UpdatedAt = tx.Now
-	return tx.save(e)
+	return storage.Save(tx, e)
 }

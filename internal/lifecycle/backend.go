@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -29,7 +30,7 @@ type Backend struct {
 type link struct {
 	instance string
 	// watchedSince is when the watch was established that reports every change since; 0 without one.
-	watchedSince ledger.Time
+	watchedSince micro.Time
 }
 
 // question asks a backend for its instance.
@@ -109,7 +110,7 @@ func (b *Backend) forget() {
 func (b *Backend) HasWitness() bool { return b.witness != nil }
 
 // watched notes that every change is reported from now on.
-func (b *Backend) watched(since ledger.Time) {
+func (b *Backend) watched(since micro.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l := b.link.Load(); l != nil {
@@ -119,7 +120,7 @@ func (b *Backend) watched(since ledger.Time) {
 
 // lastThere returns until when a sandbox that is found missing now was there, as far as is known:
 // until now if it had been seen since a watch reports every change, or else when it was last seen.
-func (b *Backend) lastThere(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+func (b *Backend) lastThere(s *ledger.Sandbox, now micro.Time) micro.Time {
 	seen := max(s.ObservedAt, s.ReadyAt)
 	if s.Origin.LedgerID != "" { // the watch reports what has our own label
 		return seen

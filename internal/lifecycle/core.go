@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -52,7 +53,7 @@ type Core struct {
 	closed bool
 	claims map[string]string // the sandbox of each claim
 	// holds are how long each of this process's uses lasts beyond its death; commands last longer.
-	holds map[string]ledger.Span
+	holds map[string]micro.Span
 	// sampling holds the sandboxes whose CPU time is being read after a command.
 	sampling map[string]struct{}
 }
@@ -66,7 +67,7 @@ func New(c Config) (*Core, error) {
 	core := &Core{
 		store: c.Store, observer: c.Observer, now: c.Store.Now, ids: c.IDs, host: c.Host, log: c.Log, version: c.Version,
 		backends: make(map[sandbox.Backend]*Backend), books: c.PriceBooks,
-		claims: make(map[string]string), holds: make(map[string]ledger.Span),
+		claims: make(map[string]string), holds: make(map[string]micro.Span),
 		sampling: make(map[string]struct{}), lastSamples: make(chan struct{}, lastSamples),
 	}
 	for _, x := range c.Executors {
@@ -156,12 +157,12 @@ func (c *Core) heartbeat() {
 			continue
 		}
 		err := c.store.Write(c.life, func(tx *ledger.Tx) error {
-			until := tx.Now.Add(ledger.SpanOf(ClaimTTL))
+			until := tx.Now.Add(micro.SpanOf(ClaimTTL))
 			if err := tx.ExtendClaims(claims, until); err != nil {
 				return err
 			}
 			for ttl, holders := range holds {
-				if err := tx.ExtendHolds(holders, tx.Now.Add(ttl)); err != nil {
+				if err := tx.Holds().Extend(holders, tx.Now.Add(ttl)); err != nil {
 					return err
 				}
 			}
@@ -179,8 +180,8 @@ func (c *Core) heartbeat() {
 }
 
 // holdersOf returns holders by how long their uses last beyond the death of their process.
-func holdersOf(holds map[string]ledger.Span) map[ledger.Span][]string {
-	by := make(map[ledger.Span][]string)
+func holdersOf(holds map[string]micro.Span) map[micro.Span][]string {
+	by := make(map[micro.Span][]string)
 	for holder, ttl := range holds {
 		by[ttl] = append(by[ttl], holder)
 	}
@@ -191,7 +192,7 @@ func holdersOf(holds map[string]ledger.Span) map[ledger.Span][]string {
 func (c *Core) Holders(ttl time.Duration) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return holdersOf(c.holds)[ledger.SpanOf(ttl)]
+	return holdersOf(c.holds)[micro.SpanOf(ttl)]
 }
 
 // Life ends when the service closes.

@@ -6,6 +6,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -22,26 +24,26 @@ const (
 )
 
 // RanLongEnough reports whether a sandbox has run so long at a time that earlier crashes are forgotten.
-func RanLongEnough(s *ledger.Sandbox, at ledger.Time) bool {
-	return s.Phase == sandbox.PhaseAwake && at >= s.Status.Since.Add(ledger.SpanOf(CrashClears))
+func RanLongEnough(s *ledger.Sandbox, at micro.Time) bool {
+	return s.Phase == sandbox.PhaseAwake && at >= s.Status.Since.Add(micro.SpanOf(CrashClears))
 }
 
 // RestartAt returns when a stopped sandbox is restarted. The first restart is immediate.
-func RestartAt(s *ledger.Sandbox, stopped ledger.Time) ledger.Time {
+func RestartAt(s *ledger.Sandbox, stopped micro.Time) micro.Time {
 	if s.Crash.Count <= 1 {
 		return stopped
 	}
-	return stopped.Add(ledger.SpanOf(Backoff(s.Crash.Count - 1)))
+	return stopped.Add(micro.SpanOf(Backoff(s.Crash.Count - 1)))
 }
 
 // Crashed is the ending of a lease whose sandbox does not stay up.
-func Crashed(s *ledger.Sandbox, at ledger.Time) Ending {
+func Crashed(s *ledger.Sandbox, at micro.Time) Ending {
 	return Ending{By: sandbox.EndedByCrashed, Code: s.Status.ErrorCode, Reason: s.Status.ErrorMessage, At: at}
 }
 
 // restart returns the next step of a stopped sandbox, and its ending once the attempts took too long.
-func restart(s *ledger.Sandbox, now ledger.Time) (Action, ledger.Time, *Ending) {
-	if s.Schedule.Attempts > 0 && s.Crash.Since.Add(ledger.SpanOf(CrashFails)) <= now {
+func restart(s *ledger.Sandbox, now micro.Time) (Action, micro.Time, *Ending) {
+	if s.Schedule.Attempts > 0 && s.Crash.Since.Add(micro.SpanOf(CrashFails)) <= now {
 		end := Crashed(s, now)
 		return None, now, &end
 	}
@@ -53,7 +55,7 @@ func restart(s *ledger.Sandbox, now ledger.Time) (Action, ledger.Time, *Ending) 
 
 // stopped records that a sandbox was found stopped that no request had stopped.
 func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
-	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
+	at := min(max(micro.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
 		s.Crash.Add(RanLongEnough(s, at), tx.Now)
 		s.Schedule.DueAt = RestartAt(s, tx.Now)
@@ -71,7 +73,7 @@ func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) e
 		return err
 	case s.Pooled(): // another one is made as fast
 		return c.End(tx, s, Crashed(s, tx.Now))
-	case s.Crash.Count > 1 && s.Crash.Since.Add(ledger.SpanOf(CrashFails)) <= tx.Now:
+	case s.Crash.Count > 1 && s.Crash.Since.Add(micro.SpanOf(CrashFails)) <= tx.Now:
 		return c.End(tx, s, Crashed(s, tx.Now))
 	}
 	return nil
@@ -96,14 +98,14 @@ func whyStopped(o driver.Observation) (sandbox.Reason, string) {
 }
 
 // restartFailed notes that a sandbox which is down could not be started.
-func restartFailed(s *ledger.Sandbox, now ledger.Time, code sandbox.Code) {
+func restartFailed(s *ledger.Sandbox, now micro.Time, code sandbox.Code) {
 	if !s.Down() {
 		return
 	}
 	if code == sandbox.Unavailable {
 		s.Crash.Since = now
 	}
-	s.Schedule.DueAt = min(s.Schedule.DueAt, max(now, s.Crash.Since.Add(ledger.SpanOf(CrashFails))))
+	s.Schedule.DueAt = min(s.Schedule.DueAt, max(now, s.Crash.Since.Add(micro.SpanOf(CrashFails))))
 }
 
 // recovered forgets that a sandbox had stopped.
@@ -113,10 +115,10 @@ func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
 	}
 	s.Crash = ledger.Crash{}
 	s.Status.Recover()
-	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
+	open, err := drift.In(tx).OpenOf([]string{s.ID})
 	for _, f := range open[s.ID] {
 		if err == nil && f.Field == "state" {
-			err = tx.Findings().ResolveFinding(f.ID, "it was started again and runs")
+			err = drift.In(tx).Resolve(f.ID, "it was started again and runs")
 		}
 	}
 	return err

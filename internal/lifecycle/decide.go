@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -13,9 +14,9 @@ const wakeGrace = time.Second
 // Decide compares the wanted and the observed state of a sandbox and returns the next action; if there is
 // none, it returns when to look again. A non-nil ending must be recorded first, and Decide called again. It
 // is a pure function of the row, the end of its last hold, and the time.
-func (h *Hooks) Decide(s *ledger.Sandbox, held, now ledger.Time) (Action, ledger.Time, *Ending) {
+func (h *Hooks) Decide(s *ledger.Sandbox, held, now micro.Time) (Action, micro.Time, *Ending) {
 	if s.Phase == sandbox.PhaseGone {
-		return None, ledger.Never, nil
+		return None, micro.Never, nil
 	}
 	if s.Desired == ledger.Gone {
 		next, due := h.lastStep(s, now)
@@ -50,7 +51,7 @@ func (h *Hooks) Decide(s *ledger.Sandbox, held, now ledger.Time) (Action, ledger
 }
 
 // ofLeased returns the next step of a leased sandbox that is asleep or awake as wanted.
-func (h *Hooks) ofLeased(s *ledger.Sandbox, held, now ledger.Time) (Action, ledger.Time) {
+func (h *Hooks) ofLeased(s *ledger.Sandbox, held, now micro.Time) (Action, micro.Time) {
 	due := s.ExpiresAt(held, now)
 	if s.Phase == sandbox.PhaseAwake {
 		if next, _ := h.plan(s, Ready, now); next != None {
@@ -58,7 +59,7 @@ func (h *Hooks) ofLeased(s *ledger.Sandbox, held, now ledger.Time) (Action, ledg
 		}
 	}
 	if s.Phase == sandbox.PhaseAwake && s.SleepAfter > 0 {
-		idle := max(s.LastActivity.Add(s.SleepAfter), held, s.Status.Since.Add(ledger.SpanOf(wakeGrace)))
+		idle := max(s.LastActivity.Add(s.SleepAfter), held, s.Status.Since.Add(micro.SpanOf(wakeGrace)))
 		if idle <= now {
 			return h.rest(s, now), now
 		}
@@ -72,7 +73,7 @@ func (h *Hooks) ofLeased(s *ledger.Sandbox, held, now ledger.Time) (Action, ledg
 }
 
 // rest returns the step that puts the sandbox to sleep.
-func (h *Hooks) rest(s *ledger.Sandbox, now ledger.Time) Action {
+func (h *Hooks) rest(s *ledger.Sandbox, now micro.Time) Action {
 	if next, _ := h.plan(s, BeforeSleep, now); next != None {
 		return next
 	}
@@ -81,7 +82,7 @@ func (h *Hooks) rest(s *ledger.Sandbox, now ledger.Time) Action {
 
 // lastStep returns the next step of a sandbox that will be removed or, if there is none yet, when to look
 // again.
-func (h *Hooks) lastStep(s *ledger.Sandbox, now ledger.Time) (Action, ledger.Time) {
+func (h *Hooks) lastStep(s *ledger.Sandbox, now micro.Time) (Action, micro.Time) {
 	keep := s.Kept() && s.Ending.KeptUntil > now
 	if keep && !s.Halted() {
 		return Halt, now
@@ -97,7 +98,7 @@ func (h *Hooks) lastStep(s *ledger.Sandbox, now ledger.Time) (Action, ledger.Tim
 
 // InsteadOf returns the step that a request wants if it may precede the one that is due: no caller waits for
 // a checkpoint.
-func (h *Hooks) InsteadOf(next, want Action, s *ledger.Sandbox, held, now ledger.Time) Action {
+func (h *Hooks) InsteadOf(next, want Action, s *ledger.Sandbox, held, now micro.Time) Action {
 	isFree := s.Desired == ledger.Present && (next == None || next == Save)
 	switch {
 	case isFree && want == Wake && s.Phase == sandbox.PhaseAsleep:
@@ -109,13 +110,13 @@ func (h *Hooks) InsteadOf(next, want Action, s *ledger.Sandbox, held, now ledger
 }
 
 // Interrupted reports whether an earlier step of a sandbox must finish before its state is known.
-func (h *Hooks) Interrupted(s *ledger.Sandbox, now ledger.Time) bool {
+func (h *Hooks) Interrupted(s *ledger.Sandbox, now micro.Time) bool {
 	next, _ := h.plan(s, Interrupted, now)
 	return next != None
 }
 
 // Usable reports whether the sandbox can run commands now.
-func (h *Hooks) Usable(s *ledger.Sandbox, now ledger.Time) bool {
+func (h *Hooks) Usable(s *ledger.Sandbox, now micro.Time) bool {
 	if s.Claim.Holds(now) && s.Claim.For != string(Upload) {
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,7 +20,7 @@ func (c *Core) Differences(ctx context.Context, x *Backend, in Listing) ([]sandb
 		for i := range rows {
 			s := &rows[i]
 			o, ok := listed[s.ID]
-			if !c.observable(s, ledger.At(c.now())) || ok && len(compare(s, o)) == 0 {
+			if !c.observable(s, micro.At(c.now())) || ok && len(compare(s, o)) == 0 {
 				continue
 			}
 			if o.Hangs { // looking again would hang

@@ -6,6 +6,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -26,7 +28,7 @@ func (c *Core) Look(ctx context.Context, sandboxID string) error {
 
 // observable reports whether a row says something that a look could contradict. While a caller works
 // on it, it does not; a claim that ran out has no holder.
-func (c *Core) observable(s *ledger.Sandbox, now ledger.Time) bool {
+func (c *Core) observable(s *ledger.Sandbox, now micro.Time) bool {
 	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && !s.Claim.Holds(now) &&
 		!c.hooks.Interrupted(s, now)
 }
@@ -36,7 +38,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	if s.Halted() {
 		return false, c.lookAtKept(ctx, s)
 	}
-	if !c.observable(s, ledger.At(c.now())) {
+	if !c.observable(s, micro.At(c.now())) {
 		return false, nil
 	}
 	x, err := c.BackendFor(s.Backend)
@@ -95,7 +97,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 
 func (c *Core) hasOpenDrift(ctx context.Context, sandboxID string) (open bool, err error) {
 	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
-		found, err := tx.Findings().OpenDriftOf([]string{sandboxID})
+		found, err := drift.In(tx).OpenOf([]string{sandboxID})
 		open = len(found) > 0
 		return err
 	})
@@ -210,7 +212,7 @@ func restState(s *ledger.Sandbox) sandbox.State {
 // record keeps differences as findings, resolves what is as expected again, and follows the
 // backend where a sandbox rests, was woken, or died.
 func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, differences []difference) error {
-	open, err := tx.Findings().OpenDriftOf([]string{s.ID})
+	open, err := drift.In(tx).OpenOf([]string{s.ID})
 	if err != nil {
 		return err
 	}
@@ -235,13 +237,13 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 		case seen[f.Field]:
 		case f.Kind == sandbox.DriftChanged:
 			how = "it is as expected again"
-		case f.Field == fieldIncarnation && ledger.At(f.LastSeenAt).Add(ledger.SpanOf(CrashClears)) <= tx.Now:
+		case f.Field == fieldIncarnation && micro.At(f.LastSeenAt).Add(micro.SpanOf(CrashClears)) <= tx.Now:
 			how = "it has run since"
 		}
 		if how == "" {
 			continue
 		}
-		if err := tx.Findings().ResolveFinding(f.ID, how); err != nil {
+		if err := drift.In(tx).Resolve(f.ID, how); err != nil {
 			return err
 		}
 	}
@@ -258,7 +260,7 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 }
 
 func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, d difference) error {
-	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
+	_, isNew, err := drift.In(tx).See(drift.Finding{
 		Kind: d.kind, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID, Instance: s.Instance,
 		Field: d.field, Expected: d.expected, Observed: d.observed,
 	})

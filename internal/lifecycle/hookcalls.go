@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 )
 
 // each calls the hooks of a point in order, until one fails.
@@ -19,9 +20,9 @@ func each[H any](hooks []H, call func(H) error) error {
 }
 
 // plan returns the first proposed step at a point that is due. If none is, it returns None and the earliest
-// due time, or ledger.Never.
-func (h *Hooks) plan(s *ledger.Sandbox, p Point, now ledger.Time) (Action, ledger.Time) {
-	next := ledger.Never
+// due time, or micro.Never.
+func (h *Hooks) plan(s *ledger.Sandbox, p Point, now micro.Time) (Action, micro.Time) {
+	next := micro.Never
 	for _, hook := range h.Planners {
 		a, at := hook.Plan(s, p, now)
 		if a != None && at <= now {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -27,9 +28,9 @@ const (
 
 // Planner proposes steps.
 type Planner interface {
-	// Plan returns the step that a hook proposes at a point and when it is due, or None and ledger.Never. It
+	// Plan returns the step that a hook proposes at a point and when it is due, or None and micro.Never. It
 	// only reads its arguments and changes nothing.
-	Plan(s *ledger.Sandbox, p Point, now ledger.Time) (Action, ledger.Time)
+	Plan(s *ledger.Sandbox, p Point, now micro.Time) (Action, micro.Time)
 }
 
 // Preparer gives a sandbox what it needs before its first use.
@@ -181,7 +182,7 @@ type Extender interface {
 }
 
 // Extension extends what a process holds in the ledger.
-type Extension func(tx *ledger.Tx, until ledger.Time) error
+type Extension func(tx *ledger.Tx, until micro.Time) error
 
 // Hooks are the parts of a service that take part in a sandbox's life. Each point calls them in list order.
 type Hooks struct {

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // CurrentOf returns a lease's current sandbox and the end of its last hold. Errors: NotFound, Invalid.
-func CurrentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, ledger.Time, error) {
+func CurrentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, micro.Time, error) {
 	if _, _, err := sandbox.ParseLeaseID(leaseID); err != nil {
 		return nil, 0, err
 	}
@@ -21,7 +22,7 @@ func CurrentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, ledger.Time, err
 		return nil, 0, sandbox.Errorf(sandbox.NotFound, "there is no lease %s on this ledger: acquire it first", leaseID).
 			WithReason(sandbox.ReasonSandboxNotFound)
 	}
-	held, err := tx.HeldUntil(s.ID)
+	held, err := tx.Holds().Until(s.ID)
 	return s, held, err
 }
 
@@ -39,7 +40,7 @@ func CheckRef(s *ledger.Sandbox, r sandbox.LeaseRef) error {
 }
 
 // ErrEnded says that a lease has ended and why.
-func ErrEnded(s *ledger.Sandbox, held, now ledger.Time) error {
+func ErrEnded(s *ledger.Sandbox, held, now micro.Time) error {
 	end := Ending{By: s.Ending.By, Reason: s.Ending.Reason, At: s.Ending.At}
 	if up := TimeUp(s, held, now); up != nil && s.Desired == ledger.Present {
 		end = *up
@@ -59,12 +60,12 @@ func MustSandbox(tx *ledger.Tx, id string) (*ledger.Sandbox, error) {
 	return s, err
 }
 
-func sandboxAndHold(tx *ledger.Tx, id string) (*ledger.Sandbox, ledger.Time, error) {
+func sandboxAndHold(tx *ledger.Tx, id string) (*ledger.Sandbox, micro.Time, error) {
 	s, err := MustSandbox(tx, id)
 	if err != nil {
 		return nil, 0, err
 	}
-	held, err := tx.HeldUntil(id)
+	held, err := tx.Holds().Until(id)
 	return s, held, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -20,7 +21,7 @@ const (
 )
 
 // keptUntil is until when a sandbox is kept that ends so, 0 when it is not.
-func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end Ending) (ledger.Time, error) {
+func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end Ending) (micro.Time, error) {
 	if end.By != sandbox.EndedByCrashed || s.Pooled() {
 		return 0, nil
 	}
@@ -32,7 +33,7 @@ func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end Ending) (ledger.Time, error
 	if keep == 0 || env.Status != sandbox.EnvironmentOpen && env.Status != sandbox.EnvironmentClosed {
 		return 0, nil
 	}
-	return tx.Now.Add(ledger.SpanOf(keep)), nil
+	return tx.Now.Add(micro.SpanOf(keep)), nil
 }
 
 // EndRetention ends a post-mortem: what was kept is removed. It does nothing to what is not kept.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -50,7 +51,7 @@ func (c *Core) RenewNow(ctx context.Context, leaseID, sandboxID string) {
 
 // mayRest reports whether the backend of a sandbox that is awake may have put it to rest, or be about to. Once it
 // was told of a renewal, it is known.
-func (c *Core) mayRest(s *ledger.Sandbox, held, now ledger.Time) bool {
+func (c *Core) mayRest(s *ledger.Sandbox, held, now micro.Time) bool {
 	if s.Phase != sandbox.PhaseAwake || held > now || !c.keepsTime(s) {
 		return false
 	}
@@ -96,7 +97,7 @@ func (c *Core) followRest(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation
 	if err := c.hooks.Stopped(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
 		return err
 	}
-	at := min(max(ledger.At(o.StoppedAt), s.ReadyAt), tx.Now)
+	at := min(max(micro.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	s.Status.StopReason = cmp.Or(s.Status.StopReason, o.Rest)
 	s.Schedule.Succeed()
 	return c.EnterPhase(tx, s, sandbox.PhaseAsleep, at, restEvent(sandbox.SleepStop),

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -83,7 +84,7 @@ func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Dur
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if after > 0 && c.Pause(ctx, nil, ledger.At(c.now().Add(after))) != nil { // ctx or the service has ended
+		if after > 0 && c.Pause(ctx, nil, micro.At(c.now().Add(after))) != nil { // ctx or the service has ended
 			return
 		}
 		for {
@@ -97,7 +98,7 @@ func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Dur
 				cancel(cause)
 				return
 			}
-			if c.Pause(ctx, changed, ledger.At(c.store.Now().Add(ClaimTTL))) != nil { // ctx or the service has ended
+			if c.Pause(ctx, changed, micro.At(c.store.Now().Add(ClaimTTL))) != nil { // ctx or the service has ended
 				return
 			}
 		}

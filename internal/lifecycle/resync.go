@@ -8,6 +8,9 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -17,7 +20,7 @@ type Listing interface {
 	// Listed returns the sandboxes that the instance has.
 	Listed() []driver.Observation
 	// Open returns the findings about the instance that were open when it was listed.
-	Open() []ledger.DriftFinding
+	Open() []drift.Finding
 	// EachPage visits the rows of the instance, a page at a time.
 	EachPage(ctx context.Context, visit func(rows []ledger.Sandbox) error) error
 }
@@ -29,7 +32,7 @@ const samplers = 64
 // usageApart is how much younger than another a sample of a sandbox's usage may not be: of resyncs at their pace of
 // 30 s every second one keeps its samples, whatever their tickers are late, and those of several replicas, or
 // after a backend was lost, keep no more.
-const usageApart = ledger.Span(50 * time.Second / time.Microsecond)
+const usageApart = micro.Span(50 * time.Second / time.Microsecond)
 
 // resync is one look at everything on an instance.
 type resync struct {
@@ -45,11 +48,11 @@ type resync struct {
 
 // reading is a sample of the usage of a sandbox in one of its boots; boot is 0 where they are not counted.
 type reading struct {
-	ledger.UsageSample
+	accounting.UsageSample
 	boot int64
 	// mark is what was counted of the CPU time before the reading was taken, 0 where that is not known.
-	mark       ledger.Span
-	companions map[string]ledger.CompanionReading
+	mark       micro.Span
+	companions map[string]accounting.CompanionReading
 }
 
 // LookAtAll looks at every living sandbox of an instance.
@@ -127,9 +130,9 @@ func (c *Core) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading
 	return r, out.sampled
 }
 
-func readingOf(sandboxID string, r driver.Reading, companions map[string]ledger.CompanionReading) reading {
-	return reading{boot: r.Boot, companions: companions, UsageSample: ledger.UsageSample{
-		SandboxID: sandboxID, At: ledger.At(r.At), CPU: ledger.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
+func readingOf(sandboxID string, r driver.Reading, companions map[string]accounting.CompanionReading) reading {
+	return reading{boot: r.Boot, companions: companions, UsageSample: accounting.UsageSample{
+		SandboxID: sandboxID, At: micro.At(r.At), CPU: micro.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
 	}}
 }
 
@@ -166,7 +169,7 @@ func (c *Core) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 
 // recordReadings adds up what was used, and keeps samples of what leases use.
 func (v *resync) recordReadings(tx *ledger.Tx) error {
-	samples := make([]ledger.UsageSample, 0, len(v.readings))
+	samples := make([]accounting.UsageSample, 0, len(v.readings))
 	for _, r := range v.readings {
 		s, err := recordCPU(tx, r)
 		if err != nil {
@@ -176,7 +179,7 @@ func (v *resync) recordReadings(tx *ledger.Tx) error {
 			samples = append(samples, r.UsageSample)
 		}
 	}
-	return tx.Accounting().KeepUsageSamples(samples, usageApart)
+	return accounting.In(tx).KeepUsageSamples(samples, usageApart)
 }
 
 // recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
@@ -196,10 +199,10 @@ func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 		return s, nil
 	}
 	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := tx.Accounting().AddCPU(s, r.CPU); err != nil {
+		if err := accounting.In(tx).AddCPU(s, r.CPU); err != nil {
 			return err
 		}
-		return tx.Accounting().AddCompanionCPU(s, r.companions)
+		return accounting.In(tx).AddCompanionCPU(s, r.companions)
 	})
 }
 
@@ -210,7 +213,7 @@ func isOfNewBoot(tx *ledger.Tx, s *ledger.Sandbox, r reading) (bool, error) {
 	if s.Meter.Boot != 0 || r.mark != s.Meter.CPUMark {
 		return false, nil
 	}
-	open, err := tx.Accounting().OpenPeriod(s.ID)
+	open, err := accounting.In(tx).OpenPeriod(s.ID)
 	return open != nil && open.CPU == 0, err
 }
 
@@ -249,7 +252,7 @@ func (v *resync) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) 
 	if ok && o.Hangs {
 		return false, v.core.recordHang(ctx, s, o)
 	}
-	if ok && v.core.observable(s, ledger.At(v.core.now())) && !v.drifted[s.ID] &&
+	if ok && v.core.observable(s, micro.At(v.core.now())) && !v.drifted[s.ID] &&
 		len(compare(s, o)) == 0 && !rests(s, o) && !v.core.hooks.Differs(s, o) {
 		return true, nil
 	}

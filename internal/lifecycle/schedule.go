@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,7 +41,7 @@ func (c *Core) Due(ctx context.Context, b sandbox.Backend, limit int) (ids []str
 	}
 	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
 		at, err := tx.NextDue(instance)
-		if err != nil || at == ledger.Never {
+		if err != nil || at == micro.Never {
 			return err
 		}
 		next = at.Time()
@@ -67,7 +68,7 @@ func (c *Core) Watch(ctx context.Context, b sandbox.Backend, ready func(), chang
 	}
 	defer x.forget()
 	return x.Watch(ctx, c.store.ID(), func() {
-		x.watched(ledger.At(c.now()))
+		x.watched(micro.At(c.now()))
 		if err := c.retryNow(ctx, instance); err != nil {
 			c.log.Error("lifecycle: retrying what failed while the backend was away", "backend", b, "error", err)
 		}

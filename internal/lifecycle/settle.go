@@ -5,6 +5,10 @@ import (
 	"fmt"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,7 +44,7 @@ func (c *Core) settle(ctx context.Context, t *Task, out outcome) error {
 func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome) error {
 	s.Claim.End()
 	if out.attested > 0 {
-		if err := tx.Witnesses().Witnessed(s.Instance, out.attested); err != nil {
+		if err := witnesses.In(tx).Witnessed(s.Instance, out.attested); err != nil {
 			return err
 		}
 	}
@@ -48,10 +52,10 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 		s.Claim.For = string(Save) // as if its process had died
 	}
 	if out.sampled {
-		if err := tx.Accounting().AddCPU(s, ledger.SpanOf(out.reading.CPUTime)); err != nil {
+		if err := accounting.In(tx).AddCPU(s, micro.SpanOf(out.reading.CPUTime)); err != nil {
 			return err
 		}
-		if err := tx.Accounting().AddCompanionCPU(s, out.companions); err != nil {
+		if err := accounting.In(tx).AddCompanionCPU(s, out.companions); err != nil {
 			return err
 		}
 	}
@@ -89,7 +93,7 @@ func (c *Core) ScheduleNext(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if s.Schedule.Attempts > 0 {
 		return nil
 	}
-	held, err := tx.HeldUntil(s.ID)
+	held, err := tx.Holds().Until(s.ID)
 	s.Claim.Token = ""
 	_, s.Schedule.DueAt, _ = c.hooks.Decide(s, held, tx.Now)
 	return err
@@ -142,10 +146,10 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		return nil
 	case Kill:
 		s.Ending.DestroyedAt = tx.Now
-		if err := tx.RemoveHolds(s.ID); err != nil {
+		if err := tx.Holds().RemoveAll(s.ID); err != nil {
 			return err
 		}
-		if err := tx.Findings().ResolveDrift(s.ID, "the sandbox was destroyed"); err != nil {
+		if err := drift.In(tx).ResolveAll(s.ID, "the sandbox was destroyed"); err != nil {
 			return err
 		}
 		return c.EnterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
@@ -155,15 +159,15 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 }
 
 // runsSince is when the usage of a sandbox began that is ready now.
-func (out *outcome) runsSince(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+func (out *outcome) runsSince(s *ledger.Sandbox, now micro.Time) micro.Time {
 	if out.since.IsZero() {
 		return now
 	}
-	return min(now, max(ledger.At(out.since), s.LeasedAt))
+	return min(now, max(micro.At(out.since), s.LeasedAt))
 }
 
 // EnterPhase changes what was seen, with its usage period and its event.
-func (c *Core) EnterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time,
+func (c *Core) EnterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at micro.Time,
 	t sandbox.EventType, data any) error {
 	s.Phase = p
 	if p != sandbox.PhaseAsleep {
@@ -210,7 +214,7 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		}
 	}
 	s.Schedule.Fail(cause)
-	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(Backoff(s.Schedule.Attempts)))
+	s.Schedule.DueAt = tx.Now.Add(micro.SpanOf(Backoff(s.Schedule.Attempts)))
 	restartFailed(s, tx.Now, code)
 	c.log.Warn("lifecycle: step failed and will be tried again", About(s),
 		"action", t.Action, "attempt", s.Schedule.Attempts, "error", cause)
@@ -251,7 +255,7 @@ func (c *Core) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l runtimeHi
 	if sandbox.ReasonOf(cause) == sandbox.ReasonPartMissing {
 		end.Code, end.Reason, observed = sandbox.ReasonPartMissing, cause.Error(), "without a part of it"
 	}
-	_, isNew, err := tx.Findings().SeeDrift(ledger.DriftFinding{
+	_, isNew, err := drift.In(tx).See(drift.Finding{
 		Kind: sandbox.DriftVanished, SandboxID: s.ID, LeaseID: s.Lease(), EnvironmentID: s.EnvironmentID,
 		Instance: s.Instance, Expected: string(s.Phase), Observed: observed,
 	})
@@ -268,7 +272,7 @@ func (c *Core) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l runtimeHi
 	if !l.removedAt.IsZero() {
 		s.ObservedAt = l.until(s, tx.Now)
 	}
-	if err := tx.Accounting().EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
+	if err := accounting.In(tx).EnterState(s, sandbox.PhaseGone, s.ObservedAt, nil); err != nil {
 		return err
 	}
 	return c.End(tx, s, end)

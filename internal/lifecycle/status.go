@@ -4,12 +4,13 @@ import (
 	"cmp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.
 
-func StatusOf(s *ledger.Sandbox, now ledger.Time) sandbox.SandboxStatus {
+func StatusOf(s *ledger.Sandbox, now micro.Time) sandbox.SandboxStatus {
 	is := s.Status.Domain()
 	if s.Desired == ledger.Present && RanLongEnough(s, now) { // also where it is not recorded yet
 		is.ErrorCode, is.ErrorMessage = "", ""
@@ -80,7 +81,7 @@ func emitEnd(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
 }
 
 // FailedToBegin is the end of a lease whose sandbox will never be ready.
-func FailedToBegin(cause error, at ledger.Time) Ending {
+func FailedToBegin(cause error, at micro.Time) Ending {
 	return Ending{
 		By:     sandbox.EndedByFailed,
 		Code:   cmp.Or(sandbox.ReasonOf(cause), sandbox.ReasonCreationFailed),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -56,7 +57,7 @@ type Step struct {
 	// Again: an earlier attempt may have reached the backend.
 	Again bool
 	// Began is when the step was claimed. For a save it is the time whose state of /data is saved.
-	Began ledger.Time
+	Began micro.Time
 	// On is the backend of the sandbox, Handle its name there.
 	On     driver.Executor
 	Handle driver.Handle
@@ -71,12 +72,12 @@ type Ending struct {
 	// Code is set if the sandbox failed.
 	Code   sandbox.Reason
 	Reason string
-	At     ledger.Time
+	At     micro.Time
 }
 
 // TimeUp returns the ending of a lease that has expired, nil before. held is when the sandbox's last hold
 // ends.
-func TimeUp(s *ledger.Sandbox, held, now ledger.Time) *Ending {
+func TimeUp(s *ledger.Sandbox, held, now micro.Time) *Ending {
 	at := s.ExpiresAt(held, now)
 	switch {
 	case at > now:

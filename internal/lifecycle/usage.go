@@ -7,6 +7,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -36,7 +38,7 @@ type usage struct {
 	reading driver.Usage
 	// sampled: there is a reading. companions are those of its companions that could be read.
 	sampled    bool
-	companions map[string]ledger.CompanionReading
+	companions map[string]accounting.CompanionReading
 }
 
 // sample reads what a sandbox and its companions have used before that is lost. Failing to is not an error: the last
@@ -45,7 +47,7 @@ func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s
 	var (
 		reading    sync.WaitGroup
 		mu         sync.Mutex // guards companions
-		companions = make(map[string]ledger.CompanionReading)
+		companions = make(map[string]accounting.CompanionReading)
 	)
 	for name, is := range s.CompanionStates {
 		if is.Measured() {
@@ -56,7 +58,7 @@ func (c *Core) sample(ctx context.Context, x driver.Executor, h driver.Handle, s
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				companions[name] = ledger.CompanionReading{CPU: ledger.SpanOf(u.CPUTime), Since: is.Since}
+				companions[name] = accounting.CompanionReading{CPU: micro.SpanOf(u.CPUTime), Since: is.Since}
 			})
 		}
 	}
@@ -121,14 +123,14 @@ func historyOf(ctx context.Context, x driver.Executor, h driver.Handle) (runtime
 }
 
 // until returns the last moment at which a sandbox was there, as far as is known.
-func (l runtimeHistory) until(s *ledger.Sandbox, now ledger.Time) ledger.Time {
+func (l runtimeHistory) until(s *ledger.Sandbox, now micro.Time) micro.Time {
 	switch {
 	case !l.absent:
 		return now
 	case l.removedAt.IsZero():
 		return max(s.ObservedAt, s.ReadyAt)
 	default:
-		return min(now, ledger.At(l.removedAt))
+		return min(now, micro.At(l.removedAt))
 	}
 }
 
@@ -174,38 +176,38 @@ func (c *Core) followHistory(tx *ledger.Tx, s *ledger.Sandbox, ran []driver.Boot
 
 func (c *Core) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error {
 	if s.Meter.Begins(i) {
-		counted, err := tx.Accounting().LastUsed(s.ID)
+		counted, err := accounting.In(tx).LastUsed(s.ID)
 		if err != nil {
 			return err
 		}
-		at := max(ledger.At(i.StartedAt), s.LeasedAt, counted)
+		at := max(micro.At(i.StartedAt), s.LeasedAt, counted)
 		if err := c.count(tx, s, sandbox.PhaseAwake, at); err != nil {
 			return err
 		}
 	}
-	open, err := tx.Accounting().OpenPeriod(s.ID)
+	open, err := accounting.In(tx).OpenPeriod(s.ID)
 	if err != nil || open == nil || open.State != sandbox.PhaseAwake {
 		return err // it is paused, or was counted to its end
 	}
-	if cpu := ledger.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
-		if err := tx.Accounting().AddCPU(s, cpu); err != nil {
+	if cpu := micro.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
+		if err := accounting.In(tx).AddCPU(s, cpu); err != nil {
 			return err
 		}
 	}
 	if i.StoppedAt.IsZero() {
 		return nil
 	}
-	return c.count(tx, s, sandbox.PhaseAsleep, ledger.At(i.StoppedAt))
+	return c.count(tx, s, sandbox.PhaseAsleep, micro.At(i.StoppedAt))
 }
 
 // count begins another stretch of a sandbox's usage.
-func (c *Core) count(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at ledger.Time) error {
-	var book *ledger.PriceBook // what is gone costs nothing more
+func (c *Core) count(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at micro.Time) error {
+	var book *accounting.PriceBook // what is gone costs nothing more
 	if p != sandbox.PhaseGone {
 		var err error
-		if book, err = tx.Accounting().KeepPriceBook(s.Backend, c.books[s.Backend]); err != nil {
+		if book, err = accounting.In(tx).KeepPriceBook(s.Backend, c.books[s.Backend]); err != nil {
 			return err
 		}
 	}
-	return tx.Accounting().EnterState(s, p, at, book)
+	return accounting.In(tx).EnterState(s, p, at, book)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,7 +18,7 @@ type Use struct {
 	Row    ledger.Sandbox
 	Holder string
 	// ttl is how long it lasts beyond the death of its process.
-	ttl ledger.Span
+	ttl micro.Span
 	// Changes: it may change /data.
 	Changes bool
 	// unseen: its backend does not see it.
@@ -30,7 +31,7 @@ type Note func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error
 
 // NewUse returns a use that does not hold anything yet.
 func (c *Core) NewUse(ttl time.Duration) *Use {
-	return &Use{core: c, Holder: c.ids(sandbox.LedgerIDLength), ttl: ledger.SpanOf(ttl)}
+	return &Use{core: c, Holder: c.ids(sandbox.LedgerIDLength), ttl: micro.SpanOf(ttl)}
 }
 
 // Hold waits until a lease's sandbox is awake, waking it as needed, and holds it for a use that lasts for ttl beyond
@@ -116,7 +117,7 @@ func (u *Use) enter(tx *ledger.Tx, r sandbox.LeaseRef, begin Note) (bool, error)
 
 // Record records the use, inside a transaction.
 func (u *Use) Record(tx *ledger.Tx) error {
-	return tx.AddHold(&ledger.Hold{SandboxID: u.Row.ID, Holder: u.Holder, Until: tx.Now.Add(u.ttl)})
+	return tx.Holds().Add(&ledger.Hold{SandboxID: u.Row.ID, Holder: u.Holder, Until: tx.Now.Add(u.ttl)})
 }
 
 // On returns the backend of the sandbox, and its name there.
@@ -132,7 +133,7 @@ func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
 		owed := false
 		err = u.core.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
 			owed = false
-			if err := tx.RemoveHold(u.Row.ID, u.Holder); err != nil {
+			if err := tx.Holds().Remove(u.Row.ID, u.Holder); err != nil {
 				return err
 			}
 			return tx.Update(u.Row.ID, func(s *ledger.Sandbox) (err error) {
@@ -214,7 +215,7 @@ func (c *Core) reschedule(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if s.Claim.Holds(tx.Now) || s.Schedule.Attempts > 0 {
 		return nil // the step under way settles when it is due
 	}
-	held, err := tx.HeldUntil(s.ID)
+	held, err := tx.Holds().Until(s.ID)
 	_, s.Schedule.DueAt, _ = c.hooks.Decide(s, held, tx.Now)
 	return err
 }

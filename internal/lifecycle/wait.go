@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -15,7 +16,7 @@ func (c *Core) Await(ctx context.Context, sandboxID string,
 	for {
 		changed := c.store.Changed()
 		var s, holder *ledger.Sandbox
-		var now ledger.Time
+		var now micro.Time
 		var isDone bool
 		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 			now = tx.Now
@@ -59,10 +60,10 @@ func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) err
 		changed := c.store.Changed()
 		var (
 			s, holder *ledger.Sandbox
-			until     ledger.Time
+			until     micro.Time
 		)
 		err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-			var held ledger.Time
+			var held micro.Time
 			if s, held, err = sandboxAndHold(tx, sandboxID); err != nil {
 				return err
 			}
@@ -86,7 +87,7 @@ func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) err
 
 // turn returns until when to wait before a step toward a wanted action: for the caller that works on the
 // sandbox, or for a retry. 0 is not at all. Pure.
-func (c *Core) turn(s *ledger.Sandbox, held, now ledger.Time, want Action) ledger.Time {
+func (c *Core) turn(s *ledger.Sandbox, held, now micro.Time, want Action) micro.Time {
 	if !s.Live(held, now) || want == Wake && c.hooks.Usable(s, now) {
 		return 0
 	}
@@ -103,7 +104,7 @@ func (c *Core) turn(s *ledger.Sandbox, held, now ledger.Time, want Action) ledge
 // awaitOther works toward the moment at which a sandbox may begin that waits for another one, whose state it begins
 // with, or waits while others do. Errors: Unavailable once it is known that this takes long.
 func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
-	now := ledger.At(c.now())
+	now := micro.At(c.now())
 	isFree := !holder.Claim.Holds(now)
 	switch {
 	case isFree && holder.Schedule.DueAt <= now:
@@ -121,7 +122,7 @@ func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, change
 }
 
 // Pause waits for a commit or a moment.
-func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until ledger.Time) error {
+func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until micro.Time) error {
 	timer := time.NewTimer(min(max(until.Time().Sub(c.now()), time.Millisecond), ClaimTTL))
 	defer timer.Stop()
 	select {

@@ -7,11 +7,12 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // witness keeps a ledger and the instances of one backend in step: each time this program connects, and at each resync,
-// it compares the number that the instance has with those that the ledger issued (ledger.Witness).
+// it compares the number that the instance has with those that the ledger issued (witnesses.Witness).
 //
 //	the instance has        it is
 //	a number in between     the ledger's own; a process died, or a transaction was lost, before all was noted
@@ -80,12 +81,12 @@ func (w *witness) recognize(ctx context.Context, instance string) error {
 		return err
 	}
 	var (
-		known ledger.Witness
-		uses  ledger.InstanceUses
+		known witnesses.Witness
+		uses  witnesses.InstanceUses
 	)
 	err = w.core.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if known, err = tx.Witnesses().Witness(instance); err == nil {
-			uses, err = tx.Witnesses().InstanceUses(instance)
+		if known, err = witnesses.In(tx).Of(instance); err == nil {
+			uses, err = witnesses.In(tx).InstanceUses(instance)
 		}
 		return err
 	})
@@ -140,7 +141,7 @@ func (w *witness) hasObjects(ctx context.Context, ledgerID string) (bool, error)
 func (w *witness) behind(ctx context.Context, instance string, found int64) error {
 	var isNew bool
 	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		isNew, err = tx.Witnesses().FindBehind(instance, found)
+		isNew, err = witnesses.In(tx).FindBehind(instance, found)
 		return err
 	})
 	if isNew && err == nil {
@@ -152,9 +153,9 @@ func (w *witness) behind(ctx context.Context, instance string, found int64) erro
 
 // accept makes the instance the ledger's own, whatever it has. Its caller has the turn.
 func (w *witness) accept(ctx context.Context, instance string, found int64) error {
-	var known ledger.Witness
+	var known witnesses.Witness
 	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		known, err = tx.Witnesses().AcceptInstance(instance, found)
+		known, err = witnesses.In(tx).Accept(instance, found)
 		return err
 	})
 	if err != nil {
@@ -163,7 +164,7 @@ func (w *witness) accept(ctx context.Context, instance string, found int64) erro
 	if err := w.leave(ctx, instance, known.Issued); err != nil {
 		return err
 	}
-	return w.core.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Witnesses().Witnessed(instance, known.Issued) })
+	return w.core.store.Write(ctx, func(tx *ledger.Tx) error { return witnesses.In(tx).Witnessed(instance, known.Issued) })
 }
 
 func (w *witness) leave(ctx context.Context, instance string, n int64) error {
@@ -187,9 +188,9 @@ func (b *Backend) Attest(ctx context.Context, instance string) (int64, error) {
 		return 0, err
 	}
 	defer w.give()
-	var known ledger.Witness
+	var known witnesses.Witness
 	err := w.core.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		known, err = tx.Witnesses().Witness(instance)
+		known, err = witnesses.In(tx).Of(instance)
 		return err
 	})
 	if err != nil || known.Behind() || known.Issued <= w.left {
@@ -233,7 +234,7 @@ func (c *Core) Withdraw(ctx context.Context, x *Backend, instance, environmentID
 	defer w.give()
 	var last int64
 	err := c.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-		last, err = tx.Witnesses().WithdrawWitness(instance, environmentID)
+		last, err = witnesses.In(tx).Withdraw(instance, environmentID)
 		return err
 	})
 	if err != nil || last == 0 {
@@ -281,9 +282,9 @@ func (c *Core) AcceptInstance(ctx context.Context, b sandbox.Backend) error {
 	if err != nil {
 		return err
 	}
-	var known ledger.Witness
+	var known witnesses.Witness
 	err = c.store.Read(bounded, func(tx *ledger.Tx) (err error) {
-		known, err = tx.Witnesses().Witness(instance)
+		known, err = witnesses.In(tx).Of(instance)
 		return err
 	})
 	if err != nil || found >= known.Witnessed && found <= known.Issued && !known.Behind() {

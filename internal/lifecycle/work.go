@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -21,7 +23,7 @@ var errClaimed = errors.New("claimed")
 // Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when
 // another caller works on it. The error is that of the step; it is recorded on the row as well.
 func (c *Core) Work(ctx context.Context, sandboxID string) error {
-	ctx = ledger.Essential(ctx) // leases end on a full disk too
+	ctx = storage.Essential(ctx) // leases end on a full disk too
 	t, err := c.claim(ctx, sandboxID, None)
 	if errors.Is(err, errClaimed) || t == nil {
 		return dropClaimed(err)
@@ -97,7 +99,7 @@ func (c *Core) claimReached(ctx context.Context, sandboxID string, want Action) 
 
 // claimNext claims the next step of a sandbox that is not claimed, or the wanted one where that makes sense. It returns
 // nil when there is nothing to do. An end that has come is recorded even where the sandbox's instance is away.
-func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held ledger.Time,
+func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time,
 	want Action) (t *Task, away, err error) {
 	if s.Ending.KeptUntil <= tx.Now {
 		if err := EndRetention(tx, s, endOfPostMortem); err != nil {
@@ -160,7 +162,7 @@ func (c *Core) reserve(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error
 		On:     x,
 		Handle: h,
 	}}
-	s.Claim = ledger.Claim{Token: t.Claim, For: string(a), Until: tx.Now.Add(ledger.SpanOf(ClaimTTL))}
+	s.Claim = ledger.Claim{Token: t.Claim, For: string(a), Until: tx.Now.Add(micro.SpanOf(ClaimTTL))}
 	if !t.Again {
 		err = emitBeginning(tx, s, a)
 	}

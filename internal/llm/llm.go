@@ -21,6 +21,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -43,7 +45,7 @@ type Budgets interface {
 // Keys opens the keys of routes and the credentials of hosts.
 type Keys interface {
 	// Credentials returns them by the name of the secret.
-	Credentials(env *ledger.Environment, sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error)
+	Credentials(env *ledger.Environment, sealed []sealedsecrets.Secret) (map[string]sandbox.Secret, error)
 }
 
 // Observer learns of recorded calls, for metrics. Its methods are safe for concurrent use and return at once.
@@ -129,13 +131,13 @@ func (s *Service) settings(ctx context.Context,
 	environmentID string) (out driver.LLMSettings, hosts map[string]driver.Credential, err error) {
 	var (
 		env    *ledger.Environment
-		sealed []ledger.EnvironmentSecret
+		sealed []sealedsecrets.Secret
 	)
 	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if env, err = tx.KnownEnvironment(environmentID); err != nil {
 			return err
 		}
-		if sealed, err = tx.Secrets(environmentID); err != nil {
+		if sealed, err = sealedsecrets.In(tx).Of(environmentID); err != nil {
 			return err
 		}
 		out, err = s.spending(tx, env)
@@ -184,7 +186,7 @@ func (s *Service) settings(ctx context.Context,
 func (s *Service) spending(tx *ledger.Tx, env *ledger.Environment) (driver.LLMSettings, error) {
 	month := tx.Now.Time().Format("2006-01")
 	out := driver.LLMSettings{Month: month, Recorded: make(map[string]driver.LLMRecorded)}
-	sums, err := tx.LLM().Months(env.ID, month)
+	sums, err := modelcalls.In(tx).Months(env.ID, month)
 	if err != nil {
 		return out, err
 	}
@@ -197,7 +199,7 @@ func (s *Service) spending(tx *ledger.Tx, env *ledger.Environment) (driver.LLMSe
 	if err != nil || use == nil {
 		return out, err
 	}
-	running, err := tx.LLM().Reserved(env.ID)
+	running, err := modelcalls.In(tx).Reserved(env.ID)
 	most := spent + running + use.Left()
 	out.Cap = &most
 	return out, err
@@ -208,7 +210,7 @@ func (s *Service) spending(tx *ledger.Tx, env *ledger.Environment) (driver.LLMSe
 func (s *Service) Collect(ctx context.Context, x driver.Executor, instance string) error {
 	var envs []ledger.Environment
 	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		envs, err = tx.LLM().Brokered(instance)
+		envs, err = modelcalls.In(tx).Brokered(instance)
 		return err
 	})
 	if err != nil {
@@ -247,7 +249,7 @@ func (s *Service) collect(ctx context.Context, x driver.Executor, env *ledger.En
 func (s *Service) Drain(ctx context.Context, x driver.Executor, env *ledger.Environment) error {
 	var brokered bool
 	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		brokered, err = tx.LLM().IsBrokered(env.Instance, env.ID)
+		brokered, err = modelcalls.In(tx).IsBrokered(env.Instance, env.ID)
 		return err
 	})
 	if err != nil || !brokered {
@@ -277,7 +279,7 @@ func (s *Service) Calls(ctx context.Context, q sandbox.LLMCallQuery) (calls []sa
 			[]sandbox.Field{{Name: "limit", Problem: fmt.Sprintf("must be between 1 and %d", sandbox.MaxLLMCalls)}})
 	}
 	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.LLM().List(q)
+		rows, err := modelcalls.In(tx).List(q)
 		calls = make([]sandbox.LLMCall, len(rows))
 		for i := range rows {
 			calls[i] = rows[i].Domain()

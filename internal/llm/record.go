@@ -7,12 +7,13 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 func (s *Service) cursor(ctx context.Context, instance, environmentID string) (at sandbox.GatewayPosition, err error) {
 	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
-		c, err := tx.LLM().Cursor(instance, environmentID)
+		c, err := modelcalls.In(tx).Cursor(instance, environmentID)
 		at = c.Position()
 		return err
 	})
@@ -61,7 +62,7 @@ func (s *Service) tell(ended []sandbox.LLMCall) {
 
 // recordLines records the lines that are not recorded yet, and returns the calls that they end.
 func recordLines(tx *ledger.Tx, environmentID, instance string, lines []driver.LLMLine) ([]sandbox.LLMCall, error) {
-	cursor, err := tx.LLM().Cursor(instance, environmentID)
+	cursor, err := modelcalls.In(tx).Cursor(instance, environmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +82,12 @@ func recordLines(tx *ledger.Tx, environmentID, instance string, lines []driver.L
 	}
 	last := lines[len(lines)-1]
 	cursor.Run, cursor.Line = last.Run, last.Line
-	return ended, tx.LLM().SaveCursor(cursor)
+	return ended, modelcalls.In(tx).SaveCursor(cursor)
 }
 
 // recordCalls records calls with an event for each that has ended, and returns those.
 func recordCalls(tx *ledger.Tx, environmentID string, calls []sandbox.LLMCall) ([]sandbox.LLMCall, error) {
-	rows, err := tx.LLM().Record(calls)
+	rows, err := modelcalls.In(tx).Record(calls)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func appendEvents(tx *ledger.Tx, environmentID, sandboxID string, calls []sandbo
 // abandoned returns the ids of calls that run by the ledger although their sandboxes are gone.
 func (s *Service) abandoned(ctx context.Context, environmentID string) (ids map[string]bool, err error) {
 	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.LLM().Abandoned(environmentID)
+		rows, err := modelcalls.In(tx).Abandoned(environmentID)
 		ids = make(map[string]bool, len(rows))
 		for i := range rows {
 			ids[rows[i].ID] = true
@@ -152,7 +153,7 @@ func (s *Service) settleAbandoned(ctx context.Context, environmentID string, aba
 	var lost []sandbox.LLMCall
 	err := s.c.Store.Write(ctx, func(tx *ledger.Tx) error {
 		lost = nil
-		rows, err := tx.LLM().Abandoned(environmentID)
+		rows, err := modelcalls.In(tx).Abandoned(environmentID)
 		if err != nil {
 			return err
 		}

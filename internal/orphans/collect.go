@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -71,7 +74,7 @@ func (v *Inventory) Preview(ctx context.Context) ([]sandbox.SweepFinding, error)
 	all := make([]judged, len(found))
 	now := v.service.store.Now()
 	for i, s := range found {
-		s.seen.Looks, s.seen.FirstSeenAt = 1, ledger.At(now)
+		s.seen.Looks, s.seen.FirstSeenAt = 1, micro.At(now)
 		for _, f := range v.open {
 			if f.Kind == s.seen.Kind && f.SandboxID == s.seen.SandboxID && f.Field == s.seen.Field {
 				s.seen.Looks, s.seen.FirstSeenAt = f.Looks+1, f.FirstSeenAt
@@ -130,9 +133,9 @@ func (v *Inventory) destroyAll(ctx context.Context, all []judged) error {
 
 // spared says what a collection must not destroy.
 type spared struct {
-	all      bool        // the ledger never had a sandbox: it was emptied, or is a new one
-	behind   bool        // the ledger is older than the instance
-	restored ledger.Time // when the ledger was restored: older sandboxes may be newer than the backup
+	all      bool       // the ledger never had a sandbox: it was emptied, or is a new one
+	behind   bool       // the ledger is older than the instance
+	restored micro.Time // when the ledger was restored: older sandboxes may be newer than the backup
 }
 
 // why says why an orphan must not be destroyed, "" if it may be. It is a pure function.
@@ -142,7 +145,7 @@ func (p spared) why(s orphan) string {
 		return howToAdopt
 	case p.behind:
 		return olderThanInstance
-	case s.seen.Kind == sandbox.DriftOrphan && ledger.At(s.createdAt) < p.restored:
+	case s.seen.Kind == sandbox.DriftOrphan && micro.At(s.createdAt) < p.restored:
 		return newerThanBackup
 	}
 	return ""
@@ -156,7 +159,7 @@ func (v *Inventory) judge(ctx context.Context) (found []orphan, spare spared, er
 			return err
 		}
 		spare.all = !knew
-		known, err := tx.Witnesses().Witness(v.instance)
+		known, err := witnesses.In(tx).Of(v.instance)
 		if err != nil {
 			return err
 		}
@@ -187,7 +190,7 @@ func (v *Inventory) record(ctx context.Context, found []orphan, spare spared) ([
 				continue
 			}
 			s.seen.Resolution = spare.why(s)
-			finding, isNew, err := tx.Findings().SeeDrift(s.seen)
+			finding, isNew, err := drift.In(tx).See(s.seen)
 			if err != nil {
 				return err
 			}
@@ -230,7 +233,7 @@ func (v *Inventory) destroy(ctx context.Context, s orphan) error {
 			s.seen.Kind, s.seen.SandboxID, s.seen.Field, s.seen.EnvironmentID, err)
 	}
 	return v.service.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
-		return tx.Findings().ResolveFinding(s.seen.ID, resolvedDestroyed)
+		return drift.In(tx).Resolve(s.seen.ID, resolvedDestroyed)
 	})
 }
 
@@ -256,7 +259,7 @@ func (v *Inventory) resolve(ctx context.Context, found []orphan) error {
 	}
 	return v.service.store.Write(ctx, func(tx *ledger.Tx) error {
 		for id, how := range resolved {
-			if err := tx.Findings().ResolveFinding(id, how); err != nil {
+			if err := drift.In(tx).Resolve(id, how); err != nil {
 				return err
 			}
 		}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,7 +42,7 @@ type Inventory struct {
 	service  *Service
 	x        driver.Executor
 	instance string
-	began    ledger.Time // before anything was listed
+	began    micro.Time // before anything was listed
 
 	listed []driver.Observation
 	// partial says which environments did not answer; nothing is known about their objects. nil: all
@@ -50,10 +52,10 @@ type Inventory struct {
 	// unlisted says why objects could not be listed. Then nothing is destroyed.
 	unlisted error
 
-	open  []ledger.DriftFinding // the open findings of the instance
-	known map[string]bool       // the sandboxes of rows that are not confirmed gone
-	has   map[string]bool       // those in known, and the listed sandboxes
-	uses  map[string]bool       // the environments of both
+	open  []drift.Finding // the open findings of the instance
+	known map[string]bool // the sandboxes of rows that are not confirmed gone
+	has   map[string]bool // those in known, and the listed sandboxes
+	uses  map[string]bool // the environments of both
 	// unread says why not all rows were read. Then nothing is destroyed.
 	unread error
 }
@@ -62,7 +64,7 @@ type Inventory struct {
 // has its row, so that a sandbox created meanwhile is not an orphan. An environment that does not answer is
 // no error: see Failure.
 func (s *Service) Take(ctx context.Context, x driver.Executor, instance string) (*Inventory, error) {
-	v := &Inventory{service: s, x: x, instance: instance, unread: errUnread, began: ledger.At(s.store.Now()),
+	v := &Inventory{service: s, x: x, instance: instance, unread: errUnread, began: micro.At(s.store.Now()),
 		known: make(map[string]bool), has: make(map[string]bool), uses: make(map[string]bool)}
 	bounded, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -72,7 +74,7 @@ func (s *Service) Take(ctx context.Context, x driver.Executor, instance string) 
 	}
 	v.objects, v.unlisted = x.Dependents(bounded, s.store.ID())
 	err = s.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		v.open, err = tx.Findings().OpenDrift(v.instance)
+		v.open, err = drift.In(tx).Open(v.instance)
 		return err
 	})
 	for _, o := range v.listed {
@@ -88,7 +90,7 @@ func (v *Inventory) Instance() string { return v.instance }
 func (v *Inventory) Listed() []driver.Observation { return v.listed }
 
 // Open returns the findings about the instance that were open at the time of the listing.
-func (v *Inventory) Open() []ledger.DriftFinding { return v.open }
+func (v *Inventory) Open() []drift.Finding { return v.open }
 
 // unanswered returns why an environment did not answer, nil if it did.
 func (v *Inventory) unanswered(environmentID string) error {
@@ -147,7 +149,7 @@ func (v *Inventory) EachPage(ctx context.Context, visit func(rows []ledger.Sandb
 // orphan is an object on an instance that may be an orphan: a sandbox, or a leftover of one.
 type orphan struct {
 	// seen is the finding as recorded. The ledger keeps its count of looks and its times.
-	seen      ledger.DriftFinding
+	seen      drift.Finding
 	createdAt time.Time
 	kind      driver.DependentKind // "" for a sandbox
 	// ofKnown: the sandboxes of an environment that has a row shared it.
@@ -211,7 +213,7 @@ func (v *Inventory) wanted(tx *ledger.Tx, s orphan) (bool, error) {
 // sandbox describes a sandbox as an orphan. It is inspected again before it is killed.
 func (v *Inventory) sandbox(o driver.Observation) orphan {
 	return orphan{
-		seen: ledger.DriftFinding{
+		seen: drift.Finding{
 			Kind: sandbox.DriftOrphan, SandboxID: o.SandboxID, LeaseID: o.LeaseID, EnvironmentID: o.EnvironmentID,
 			Instance: o.Instance, Expected: "absent", Observed: string(o.State),
 		},
@@ -228,7 +230,7 @@ func (v *Inventory) sandbox(o driver.Observation) orphan {
 
 func (v *Inventory) leftover(l driver.Dependent) orphan {
 	return orphan{
-		seen: ledger.DriftFinding{
+		seen: drift.Finding{
 			Kind: sandbox.DriftLeftover, SandboxID: l.SandboxID, EnvironmentID: l.EnvironmentID,
 			Instance: l.Instance, Field: leftoverField(l), Expected: "absent", Observed: "present",
 		},
@@ -241,7 +243,7 @@ func (v *Inventory) leftover(l driver.Dependent) orphan {
 func leftoverField(l driver.Dependent) string { return string(l.Kind) + " " + l.Name }
 
 // present reports whether the object of a finding was listed.
-func (v *Inventory) present(f ledger.DriftFinding) bool {
+func (v *Inventory) present(f drift.Finding) bool {
 	for _, o := range v.listed {
 		if f.Kind == sandbox.DriftOrphan && o.SandboxID == f.SandboxID {
 			return true

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -61,15 +62,15 @@ func (v *Inventory) repairOne(ctx context.Context, env *ledger.Environment, time
 	}
 	field := sharedField(env.ID)
 	open := slices.IndexFunc(v.open,
-		func(f ledger.DriftFinding) bool { return f.Kind == sandbox.DriftStopped && f.Field == field })
+		func(f drift.Finding) bool { return f.Kind == sandbox.DriftStopped && f.Field == field })
 	if err == nil && found == "" && open < 0 {
 		return nil
 	}
 	recorded := v.service.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
 		if err == nil && found == "" {
-			return tx.Findings().ResolveFinding(v.open[open].ID, resolvedWell)
+			return drift.In(tx).Resolve(v.open[open].ID, resolvedWell)
 		}
-		f := ledger.DriftFinding{
+		f := drift.Finding{
 			Kind:          sandbox.DriftStopped,
 			EnvironmentID: env.ID,
 			Instance:      v.instance,
@@ -80,7 +81,7 @@ func (v *Inventory) repairOne(ctx context.Context, env *ledger.Environment, time
 		if err != nil {
 			f.Resolution = fmt.Sprintf("the repair failed and will be retried: %v", err)
 		}
-		finding, isNew, seeErr := tx.Findings().SeeDrift(f)
+		finding, isNew, seeErr := drift.In(tx).See(f)
 		if seeErr != nil || err != nil {
 			return seeErr
 		}
@@ -88,7 +89,7 @@ func (v *Inventory) repairOne(ctx context.Context, env *ledger.Environment, time
 			v.service.log.Warn("orphans: repaired the gateway of an environment",
 				"environment", env.ID, "found", found)
 		}
-		return tx.Findings().ResolveFinding(finding.ID, resolvedRepaired)
+		return drift.In(tx).Resolve(finding.ID, resolvedRepaired)
 	})
 	if err != nil {
 		err = fmt.Errorf("repairing the gateway of environment %s: %w", env.ID, err)

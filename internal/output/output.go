@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -83,7 +85,7 @@ const (
 // BoundGrown drops the oldest output where a lease, an environment or the ledger keeps too much after what the
 // transaction has added. Rows of commands and sessions that were read before may be out of date then.
 func (v *Service) BoundGrown(tx *ledger.Tx) error {
-	for _, s := range tx.Commands().GrownSums() {
+	for _, s := range execs.In(tx).GrownSums() {
 		if s.Bytes <= v.Bounds.of(s.Scope) {
 			continue
 		}
@@ -95,8 +97,8 @@ func (v *Service) BoundGrown(tx *ledger.Tx) error {
 }
 
 func (v *Service) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
-	return tx.Commands().DropKept(s.Scope, s.ID, v.Bounds.of(s.Scope), dropBatch, Objects,
-		tx.Now.Add(ledger.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
+	return execs.In(tx).DropKept(s.Scope, s.ID, v.Bounds.of(s.Scope), dropBatch, Objects,
+		tx.Now.Add(micro.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
 }
 
 // Bound drops the oldest output wherever too much is kept: after the bounds were lowered, or where more was to
@@ -122,7 +124,7 @@ func (v *Service) Bound(ctx context.Context) error {
 func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err error) {
 	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) (err error) {
 		for _, scope := range []ledger.KeptScope{ledger.KeptOfLease, ledger.KeptOfEnvironment, ledger.KeptOfLedger} {
-			if beyond, err = tx.Commands().KeptBeyond(scope, v.Bounds.of(scope)); err != nil || beyond != nil {
+			if beyond, err = execs.In(tx).KeptBeyond(scope, v.Bounds.of(scope)); err != nil || beyond != nil {
 				return err
 			}
 		}
@@ -132,7 +134,7 @@ func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err e
 }
 
 // ErrDropped refuses a reading of what is no longer kept.
-func ErrDropped(what string, at ledger.Time) error {
+func ErrDropped(what string, at micro.Time) error {
 	return sandbox.Errorf(sandbox.OutputExpired, "%s is no longer kept: newer output took its room at %s; collect "+
 		"output as it comes, or have the operator keep more (--kept-output-lease, --kept-output-environment, --kept-output)",
 		what, at.Time().Format(time.RFC3339))

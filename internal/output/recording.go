@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,7 +26,7 @@ const (
 )
 
 // Objects names what is kept of a command beside the ledger.
-func Objects(x *ledger.Exec) (objects []string) {
+func Objects(x *execs.Exec) (objects []string) {
 	// The texts are not loaded, so what may be an object is named. The removal of one that is not there changes nothing.
 	if x.Stdout.Kept > earlierInline {
 		objects = append(objects, x.OutputObject(sandbox.Stdout))
@@ -153,8 +156,8 @@ func (t *track) discard() {
 func (t *track) isLarge() bool { return t.kept > inlineOutput }
 
 // Output returns what the ledger keeps, once what is large is stored or could not be.
-func (t *track) Output(written int64, stored bool) ledger.Output {
-	o := ledger.Output{Bytes: max(written, t.total), Kept: t.kept}
+func (t *track) Output(written int64, stored bool) execs.Output {
+	o := execs.Output{Bytes: max(written, t.total), Kept: t.kept}
 	if !t.isLarge() || !stored {
 		o.Inline, o.Kept = t.head, int64(len(t.head))
 	}
@@ -176,7 +179,7 @@ const doomFor = time.Hour
 
 // StoreLarge stores what is too large for the ledger. Before, the objects are doomed, so that none is
 // left when this process dies; settling publishes them.
-func (v *Service) StoreLarge(ctx context.Context, x *ledger.Exec, r *Recording) error {
+func (v *Service) StoreLarge(ctx context.Context, x *execs.Exec, r *Recording) error {
 	large := map[sandbox.ExecStream]*track{}
 	for stream, t := range map[sandbox.ExecStream]*track{sandbox.Stdout: &r.Stdout, sandbox.Stderr: &r.Stderr} {
 		if t.isLarge() {
@@ -188,7 +191,8 @@ func (v *Service) StoreLarge(ctx context.Context, x *ledger.Exec, r *Recording) 
 	}
 	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for stream := range large {
-			if err := tx.Snapshots().MarkForDeletion(x.OutputObject(stream), tx.Now.Add(ledger.SpanOf(doomFor))); err != nil {
+			err := bucketobjects.In(tx).MarkForDeletion(x.OutputObject(stream), tx.Now.Add(micro.SpanOf(doomFor)))
+			if err != nil {
 				return err
 			}
 		}
@@ -206,7 +210,7 @@ func (v *Service) StoreLarge(ctx context.Context, x *ledger.Exec, r *Recording) 
 }
 
 // Open returns what is kept of a stream of a command that has ended.
-func (v *Service) Open(ctx context.Context, x *ledger.Exec, stream sandbox.ExecStream,
+func (v *Service) Open(ctx context.Context, x *execs.Exec, stream sandbox.ExecStream,
 	offset int64) (io.ReadCloser, error) {
 	k := x.Stdout
 	if stream == sandbox.Stderr {

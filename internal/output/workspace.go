@@ -5,6 +5,9 @@ import (
 	"io"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -25,9 +28,9 @@ func (v *Service) StoreWorkspace(ctx context.Context, sandboxID string, form san
 	if !v.KeepsMore() {
 		return errNoWorkspaceStore
 	}
-	object := ledger.WorkspaceObject(sandboxID, form)
+	object := execs.WorkspaceObject(sandboxID, form)
 	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		return tx.Snapshots().MarkForDeletion(object, tx.Now.Add(ledger.SpanOf(doomFor)))
+		return bucketobjects.In(tx).MarkForDeletion(object, tx.Now.Add(micro.SpanOf(doomFor)))
 	})
 	if err != nil {
 		return err
@@ -37,7 +40,7 @@ func (v *Service) StoreWorkspace(ctx context.Context, sandboxID string, form san
 
 // KeepWorkspace keeps what StoreWorkspace has stored, and drops the oldest output where that is too much.
 func (v *Service) KeepWorkspace(tx *ledger.Tx, s *ledger.Sandbox, form sandbox.WorkspaceForm, bytes int64) error {
-	if err := tx.Commands().KeepWorkspace(s, form, bytes); err != nil {
+	if err := execs.In(tx).KeepWorkspace(s, form, bytes); err != nil {
 		return err
 	}
 	return v.BoundGrown(tx)
@@ -49,6 +52,6 @@ func (v *Service) OpenWorkspace(ctx context.Context, sandboxID string,
 	if !v.KeepsMore() {
 		return nil, errNoWorkspaceStore
 	}
-	r, err := v.Objects.Open(ctx, ledger.WorkspaceObject(sandboxID, form), 0)
+	r, err := v.Objects.Open(ctx, execs.WorkspaceObject(sandboxID, form), 0)
 	return r, lifecycle.AsError(err)
 }

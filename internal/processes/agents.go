@@ -10,6 +10,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -20,7 +22,7 @@ func (v *Service) Agents(ctx context.Context, f sandbox.AgentFilter) (list []san
 		return nil, err
 	}
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.Commands().Agents(f)
+		rows, err := execs.In(tx).Agents(f)
 		list = nil
 		for i := range rows {
 			list = append(list, rows[i].Domain())
@@ -144,7 +146,7 @@ func (v *Service) connect(ctx context.Context, c *connection, to driver.Connecti
 		if err := x.Connect(ctx, h, c.port, to); c.isOpen() || !isAsleep(err) {
 			return err
 		}
-		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
+		if err := v.Core.Pause(ctx, nil, micro.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
 			return err
 		}
 	}
@@ -157,7 +159,7 @@ func (v *Service) awaitOpen(ctx context.Context, c *connection) error {
 	defer stop()
 	dead := make(chan error, 1)
 	go func() { // ends with bounded
-		p, err := v.awaitProcess(bounded, c.ref, func(p *ledger.Process) bool { return !p.State.Live() })
+		p, err := v.awaitProcess(bounded, c.ref, func(p *execs.Process) bool { return !p.State.Live() })
 		if err == nil {
 			err = errProcessEnded(p)
 		}

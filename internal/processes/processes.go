@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -85,12 +87,12 @@ func (v *Service) StartProcess(ctx context.Context, r sandbox.LeaseRef,
 }
 
 // newProcess returns a process that is to be started, or the one that runs with the same settings.
-func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*ledger.Process, error) {
+func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*execs.Process, error) {
 	spec, err := spec.Normalize(s.Rules())
 	if err != nil {
 		return nil, err
 	}
-	all, err := tx.Commands().Processes(s.ID)
+	all, err := execs.In(tx).Processes(s.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -114,11 +116,11 @@ func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*le
 			"lease %s: start process %s: its sandbox has %d processes already, which is all that it may have: kill one first",
 			s.Lease(), spec.Name, live)
 	}
-	return ledger.NewProcess(s, spec, declared, tx.Now), makeRoom(tx, all, spec.Name)
+	return execs.NewProcess(s, spec, declared, tx.Now), makeRoom(tx, all, spec.Name)
 }
 
 // otherProcess refuses to start a process under the name of one that runs with other settings.
-func otherProcess(p *ledger.Process, differs []sandbox.Field) error {
+func otherProcess(p *execs.Process, differs []sandbox.Field) error {
 	if differs == nil {
 		return nil
 	}
@@ -128,21 +130,21 @@ func otherProcess(p *ledger.Process, differs []sandbox.Field) error {
 }
 
 // makeRoom forgets the process that ended first, where there are too many to keep another one.
-func makeRoom(tx *ledger.Tx, all []ledger.Process, name string) error {
-	if len(all) < maxProcessNames || slices.ContainsFunc(all, func(p ledger.Process) bool { return p.Name == name }) {
+func makeRoom(tx *ledger.Tx, all []execs.Process, name string) error {
+	if len(all) < maxProcessNames || slices.ContainsFunc(all, func(p execs.Process) bool { return p.Name == name }) {
 		return nil
 	}
-	var first *ledger.Process
+	var first *execs.Process
 	for i := range all {
 		if p := &all[i]; !p.State.Live() && (first == nil || p.ExitedAt < first.ExitedAt) {
 			first = p
 		}
 	}
-	return tx.Commands().RemoveProcess(first) // fewer than all of them live
+	return execs.In(tx).RemoveProcess(first) // fewer than all of them live
 }
 
 // processOf returns a process of a lease's current generation, with its sandbox.
-func processOf(tx *ledger.Tx, r sandbox.ProcessRef) (*ledger.Process, *ledger.Sandbox, error) {
+func processOf(tx *ledger.Tx, r sandbox.ProcessRef) (*execs.Process, *ledger.Sandbox, error) {
 	s, _, err := lifecycle.CurrentOf(tx, r.LeaseRef.ID)
 	if err == nil {
 		err = lifecycle.CheckRef(s, r.LeaseRef)
@@ -150,7 +152,7 @@ func processOf(tx *ledger.Tx, r sandbox.ProcessRef) (*ledger.Process, *ledger.Sa
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := tx.Commands().Process(s.ID, r.Name)
+	p, err := execs.In(tx).Process(s.ID, r.Name)
 	if err == nil && p == nil {
 		err = sandbox.Errorf(sandbox.NotFound, "lease %s has no process %s in generation %d: list its processes",
 			r.LeaseRef.ID, r.Name, s.Generation).WithReason(sandbox.ReasonProcessNotFound)
@@ -159,7 +161,7 @@ func processOf(tx *ledger.Tx, r sandbox.ProcessRef) (*ledger.Process, *ledger.Sa
 }
 
 func (v *Service) readProcessRow(ctx context.Context,
-	r sandbox.ProcessRef) (p *ledger.Process, s *ledger.Sandbox, err error) {
+	r sandbox.ProcessRef) (p *execs.Process, s *ledger.Sandbox, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		p, s, err = processOf(tx, r)
 		return err
@@ -183,7 +185,7 @@ func (v *Service) ListProcesses(ctx context.Context, leaseID string) (list []san
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Commands().Processes(s.ID)
+		rows, err := execs.In(tx).Processes(s.ID)
 		for i := range rows {
 			list = append(list, rows[i].Domain())
 		}
@@ -215,13 +217,13 @@ func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbo
 		if err := v.tend(ctx, s.ID); err != nil { // it may have no follower
 			return sandbox.Process{}, err
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(killPause))); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(killPause))); err != nil {
 			return sandbox.Process{}, err
 		}
 	}
 }
 
-func domainOf(p *ledger.Process) sandbox.Process {
+func domainOf(p *execs.Process) sandbox.Process {
 	if p == nil {
 		return sandbox.Process{}
 	}
@@ -229,7 +231,7 @@ func domainOf(p *ledger.Process) sandbox.Process {
 }
 
 // doomProcess notes that a process is to be ended; one that does not run has ended by that.
-func (v *Service) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *ledger.Process, err error) {
+func (v *Service) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *execs.Process, err error) {
 	err = v.Store.Write(ctx, func(tx *ledger.Tx) error {
 		var s *ledger.Sandbox
 		if p, s, err = processOf(tx, r); err != nil || !p.State.Live() || p.KillAt != 0 {
@@ -237,7 +239,7 @@ func (v *Service) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *led
 		}
 		p.KillAt = tx.Now
 		if p.State == sandbox.ProcessRunning {
-			return tx.Commands().SaveProcess(p)
+			return execs.In(tx).SaveProcess(p)
 		}
 		endProcess(p, sandbox.ProcessKilled)
 		err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
@@ -246,13 +248,13 @@ func (v *Service) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *led
 		if err != nil {
 			return err
 		}
-		return tx.Commands().SaveProcess(p)
+		return execs.In(tx).SaveProcess(p)
 	})
 	return p, err
 }
 
 // endProcessRun has the backend end a start of a process. What is gone has ended.
-func (v *Service) endProcessRun(ctx context.Context, s *ledger.Sandbox, p *ledger.Process) error {
+func (v *Service) endProcessRun(ctx context.Context, s *ledger.Sandbox, p *execs.Process) error {
 	x, h, err := v.Core.On(s)
 	if err != nil {
 		return err

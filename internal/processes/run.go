@@ -8,6 +8,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -35,15 +37,15 @@ func (v *Service) Prepare(_ *ledger.Tx, _ *ledger.Sandbox, b lifecycle.Beginning
 
 // declare makes the rows of what an environment declares.
 func declare(tx *ledger.Tx, s *ledger.Sandbox, declared []sandbox.ProcessSpec) error {
-	var rows []*ledger.Process
+	var rows []*execs.Process
 	for _, p := range declared {
 		p, err := p.Normalize(s.Rules())
 		if err != nil {
 			return err
 		}
-		rows = append(rows, ledger.NewProcess(s, p, true, tx.Now))
+		rows = append(rows, execs.NewProcess(s, p, true, tx.Now))
 	}
-	return tx.Commands().CreateProcesses(rows)
+	return execs.In(tx).CreateProcesses(rows)
 }
 
 // Settled implements lifecycle.Settler.
@@ -51,7 +53,7 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 	if t.Action != lifecycle.Kill {
 		return nil
 	}
-	return tx.Commands().StopProcesses(s.ID, "its sandbox was destroyed")
+	return execs.In(tx).StopProcesses(s.ID, "its sandbox was destroyed")
 }
 
 // Ended implements lifecycle.Ender. What is not kept is gone soon, and says so then.
@@ -59,7 +61,7 @@ func (v *Service) Ended(tx *ledger.Tx, s *ledger.Sandbox, end lifecycle.Ending) 
 	if !s.Kept() {
 		return nil
 	}
-	return tx.Commands().StopProcesses(s.ID, "its lease ended by "+string(end.By))
+	return execs.In(tx).StopProcesses(s.ID, "its lease ended by "+string(end.By))
 }
 
 // Extension implements lifecycle.Extender: the processes that this one follows stay its own.
@@ -70,32 +72,32 @@ func (v *Service) Extension() lifecycle.Extension {
 		return nil
 	}
 	holders := slices.Collect(maps.Keys(v.holders))
-	return func(tx *ledger.Tx, until ledger.Time) error { return tx.Commands().ExtendProcesses(holders, until) }
+	return func(tx *ledger.Tx, until micro.Time) error { return execs.In(tx).ExtendProcesses(holders, until) }
 }
 
 // startsAgain reports whether a process is started again that its sandbox has lost.
-func startsAgain(p *ledger.Process) bool {
+func startsAgain(p *execs.Process) bool {
 	return p.KillAt == 0 && (bool(p.Declared) || p.Restart == sandbox.RestartAlways)
 }
 
 // Stopped implements lifecycle.Stopper: the processes of a sandbox stop with it.
 func (v *Service) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
-	rows, err := tx.Commands().Processes(s.ID)
+	rows, err := execs.In(tx).Processes(s.ID)
 	for i := range rows {
 		p := &rows[i]
 		// One that a stop asked to end may have been quicker to say that it has.
-		stopped := p.State == sandbox.ProcessExited && bool(p.Declared) && p.ExitedAt.Add(ledger.SpanOf(stopTakes)) >= tx.Now
+		stopped := p.State == sandbox.ProcessExited && bool(p.Declared) && p.ExitedAt.Add(micro.SpanOf(stopTakes)) >= tx.Now
 		if err != nil || p.State != sandbox.ProcessRunning && !stopped {
 			continue
 		}
 		loseProcess(p, tx.Now, why)
-		err = tx.Commands().SaveProcess(p)
+		err = execs.In(tx).SaveProcess(p)
 	}
 	return err
 }
 
 // loseProcess notes that a process ended with its sandbox's stop.
-func loseProcess(p *ledger.Process, now ledger.Time, why string) {
+func loseProcess(p *execs.Process, now micro.Time, why string) {
 	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error, p.Holder = now, 0, false, why, ""
 	switch {
 	case startsAgain(p):
@@ -109,7 +111,7 @@ func loseProcess(p *ledger.Process, now ledger.Time, why string) {
 
 // endProcess makes a process one that is not started again. The values of its variables are not needed any
 // more, unless a stop turns out to have ended a declared one.
-func endProcess(p *ledger.Process, state sandbox.ProcessState) {
+func endProcess(p *execs.Process, state sandbox.ProcessState) {
 	p.State, p.Holder = state, ""
 	if !p.Declared {
 		p.Env = map[string]string{}
@@ -136,8 +138,8 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
-		at, err := tx.Commands().NextProcess()
-		if err == nil && at != ledger.Never {
+		at, err := execs.In(tx).NextProcess()
+		if err == nil && at != micro.Never {
 			next = at.Time()
 		}
 		return err
@@ -147,9 +149,9 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 
 // tend takes the processes that are due, of one sandbox or of all.
 func (v *Service) tend(ctx context.Context, sandboxID string) error {
-	var due []ledger.Process
+	var due []execs.Process
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		due, err = tx.Commands().DueProcesses(v.Core.InReach(), sandboxID, tendBatch)
+		due, err = execs.In(tx).DueProcesses(v.Core.InReach(), sandboxID, tendBatch)
 		return err
 	})
 	for i := range due {
@@ -169,7 +171,7 @@ func (v *Service) takeProcess(ctx context.Context, sandboxID, name string) error
 		if err != nil {
 			return err
 		}
-		p, err := tx.Commands().Process(sandboxID, name)
+		p, err := execs.In(tx).Process(sandboxID, name)
 		if err != nil || p == nil || !p.State.Live() || p.DueAt > tx.Now || s.Phase != sandbox.PhaseAwake ||
 			s.Desired == ledger.Gone || isStopping(s, tx.Now) {
 			return err
@@ -188,15 +190,15 @@ func (v *Service) takeProcess(ctx context.Context, sandboxID, name string) error
 // processRun is one start of a process, which this program follows.
 type processRun struct {
 	service *Service
-	row     ledger.Process
+	row     execs.Process
 	box     ledger.Sandbox
 	start   bool // it is to be started first
 }
 
 // holdProcess gives a process to this program, within an update of its sandbox.
-func (v *Service) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) (*processRun, error) {
+func (v *Service) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process) (*processRun, error) {
 	r := &processRun{service: v, start: p.State == sandbox.ProcessPending}
-	p.Holder, p.DueAt = v.IDs(sandbox.LedgerIDLength), tx.Now.Add(ledger.SpanOf(lifecycle.ClaimTTL))
+	p.Holder, p.DueAt = v.IDs(sandbox.LedgerIDLength), tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL))
 	if r.start {
 		if !p.Lost {
 			p.Run = v.IDs(sandbox.SandboxIDLength)
@@ -209,7 +211,7 @@ func (v *Service) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Proces
 		}
 	}
 	r.row, r.box = *p, *s
-	return r, tx.Commands().SaveProcess(p)
+	return r, execs.In(tx).SaveProcess(p)
 }
 
 // begin follows the process in the background, until it has ended or another reconciler does.
@@ -242,7 +244,7 @@ func (r *processRun) run() {
 			r.start = false // it was started, and the answer was lost
 			continue
 		case !goesOn(err) || r.start && isAsleep(err):
-			r.settle("recording the end of a process", func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error {
+			r.settle("recording the end of a process", func(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process) error {
 				return settleProcess(tx, s, p, res, err)
 			})
 			return
@@ -278,7 +280,7 @@ func (r *processRun) call() (sandbox.ExecResult, error) {
 func (r *processRun) isOurs() bool {
 	v, ours := r.service, false
 	err := v.Store.Read(v.Core.Life(), func(tx *ledger.Tx) error {
-		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
+		p, err := execs.In(tx).Process(r.row.SandboxID, r.row.Name)
 		ours = err == nil && r.isStill(p)
 		return err
 	})
@@ -288,7 +290,7 @@ func (r *processRun) isOurs() bool {
 	return ours
 }
 
-func (r *processRun) isStill(p *ledger.Process) bool {
+func (r *processRun) isStill(p *execs.Process) bool {
 	return p != nil && p.State == sandbox.ProcessRunning && p.Holder == r.row.Holder && p.Run == r.row.Run
 }
 
@@ -304,17 +306,17 @@ func goesOn(err error) bool {
 
 // leave lets the process be looked at again after a while, by anybody.
 func (r *processRun) leave() {
-	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *ledger.Process) error {
-		p.Holder, p.DueAt = "", tx.Now.Add(ledger.SpanOf(lifecycle.HeartbeatEvery))
-		return tx.Commands().SaveProcess(p)
+	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *execs.Process) error {
+		p.Holder, p.DueAt = "", tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))
+		return execs.In(tx).SaveProcess(p)
 	})
 }
 
 // settle changes the process, if it is this program's still.
-func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process) error) {
+func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process) error) {
 	v := r.service
 	err := v.Store.Write(v.Core.Life(), func(tx *ledger.Tx) error {
-		p, err := tx.Commands().Process(r.row.SandboxID, r.row.Name)
+		p, err := execs.In(tx).Process(r.row.SandboxID, r.row.Name)
 		if err != nil || !r.isStill(p) {
 			return err
 		}
@@ -326,14 +328,14 @@ func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sa
 }
 
 // settleProcess records how a start of a process ended, within an update of its sandbox.
-func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sandbox.ExecResult, cause error) error {
+func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process, res sandbox.ExecResult, cause error) error {
 	if isLost(s, cause, tx.Now) {
 		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
 		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
 			p.State, p.Lost, p.Error = sandbox.ProcessPending, true, ""
-			p.DueAt = tx.Now.Add(ledger.SpanOf(lifecycle.HeartbeatEvery))
+			p.DueAt = tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))
 		}
-		return tx.Commands().SaveProcess(p)
+		return execs.In(tx).SaveProcess(p)
 	}
 	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error = tx.Now, res.ExitCode, ledger.Flag(res.OOMKilled), ""
 	kind, data := sandbox.EventProcessExited, map[string]any{"name": p.Name, "start": p.Starts}
@@ -361,24 +363,24 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *ledger.Process, res sand
 	if err := tx.AppendSandboxEvent(s, kind, data); err != nil {
 		return err
 	}
-	return tx.Commands().SaveProcess(p)
+	return execs.In(tx).SaveProcess(p)
 }
 
 // isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.
-func isLost(s *ledger.Sandbox, cause error, now ledger.Time) bool {
+func isLost(s *ledger.Sandbox, cause error, now micro.Time) bool {
 	return isStopping(s, now) || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
 }
 
 // isStopping reports whether a sandbox is being put to sleep in a way that ends its processes.
-func isStopping(s *ledger.Sandbox, now ledger.Time) bool {
+func isStopping(s *ledger.Sandbox, now micro.Time) bool {
 	return s.Claim.For == string(lifecycle.Sleep) && s.Claim.Holds(now) && s.SleepMode == sandbox.SleepStop
 }
 
 // startAfterPause has a process started again, the later the more starts did not last.
-func startAfterPause(p *ledger.Process, now ledger.Time) {
-	if p.StartedAt.Add(ledger.SpanOf(processLasts)) <= now {
+func startAfterPause(p *execs.Process, now micro.Time) {
+	if p.StartedAt.Add(micro.SpanOf(processLasts)) <= now {
 		p.Failures = 0
 	}
 	p.Failures++
-	p.State, p.Holder, p.DueAt = sandbox.ProcessPending, "", now.Add(ledger.SpanOf(lifecycle.Backoff(p.Failures)))
+	p.State, p.Holder, p.DueAt = sandbox.ProcessPending, "", now.Add(micro.SpanOf(lifecycle.Backoff(p.Failures)))
 }

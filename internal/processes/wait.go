@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -57,14 +59,14 @@ func (v *Service) waitAwake(ctx context.Context, w sandbox.ProcessWait,
 	case w.Port != 0:
 		got.Process, err = v.awaitPort(ctx, w.ProcessRef, w.Port)
 	default:
-		got.Process, err = v.awaitProcess(ctx, w.ProcessRef, func(p *ledger.Process) bool { return !p.State.Live() })
+		got.Process, err = v.awaitProcess(ctx, w.ProcessRef, func(p *execs.Process) bool { return !p.State.Live() })
 	}
 	return got, errors.Join(err, u.Leave(ctx, err == nil, nil))
 }
 
 // awaitProcess waits until a process satisfies done.
 func (v *Service) awaitProcess(ctx context.Context, r sandbox.ProcessRef,
-	done func(p *ledger.Process) bool) (sandbox.Process, error) {
+	done func(p *execs.Process) bool) (sandbox.Process, error) {
 	for {
 		changed := v.Store.Changed()
 		p, _, err := v.readProcessRow(ctx, r)
@@ -74,7 +76,7 @@ func (v *Service) awaitProcess(ctx context.Context, r sandbox.ProcessRef,
 		if done(p) {
 			return p.Domain(), nil
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(lifecycle.ClaimTTL))); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(lifecycle.ClaimTTL))); err != nil {
 			return sandbox.Process{}, err
 		}
 	}
@@ -99,7 +101,7 @@ func (v *Service) awaitPort(ctx context.Context, r sandbox.ProcessRef, port int)
 		opened <- v.askForPort(asking, r, port)
 		stop()
 	}()
-	p, err := v.awaitProcess(asking, r, func(p *ledger.Process) bool { return !p.State.Live() })
+	p, err := v.awaitProcess(asking, r, func(p *execs.Process) bool { return !p.State.Live() })
 	stop()
 	askErr := <-opened
 	switch {
@@ -127,7 +129,7 @@ func (v *Service) askForPort(ctx context.Context, r sandbox.ProcessRef, port int
 		if err == nil || ctx.Err() != nil || !sandbox.IsRetryable(err) && !isAsleep(err) {
 			return err
 		}
-		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
+		if err := v.Core.Pause(ctx, nil, micro.At(v.Store.Now().Add(lifecycle.Backoff(tries)))); err != nil {
 			return err
 		}
 	}
@@ -164,7 +166,7 @@ func (v *Service) awaitLine(ctx context.Context, r sandbox.ProcessRef,
 		case tries > askTries || sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound:
 			wait = lifecycle.Backoff(tries)
 		}
-		if err := v.Core.Pause(ctx, changed, ledger.At(v.Store.Now().Add(wait))); err != nil {
+		if err := v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(wait))); err != nil {
 			return sandbox.ProcessWaited{}, err
 		}
 	}
@@ -276,7 +278,7 @@ func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Write
 		case !isNew:
 			return err
 		}
-		if err := v.Core.Pause(ctx, nil, ledger.At(v.Store.Now().Add(startPause))); err != nil {
+		if err := v.Core.Pause(ctx, nil, micro.At(v.Store.Now().Add(startPause))); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/purge"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -40,18 +44,18 @@ func (r *Purged) add(o Purged) {
 }
 
 // Step purges one batch of rows that ended before a time. It returns the counts and whether more may be left.
-type Step func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error)
+type Step func(tx *ledger.Tx, before micro.Time) (done Purged, more bool, err error)
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
 type Service struct {
 	store   *ledger.Store
 	first   Step
-	objects func(*ledger.Exec) []string
+	objects func(*execs.Exec) []string
 }
 
 // New returns a Service. A purge runs the step first before its own steps. objects returns the names of
 // objects that a command left outside of the ledger.
-func New(store *ledger.Store, first Step, objects func(*ledger.Exec) []string) *Service {
+func New(store *ledger.Store, first Step, objects func(*execs.Exec) []string) *Service {
 	return &Service{store, first, objects}
 }
 
@@ -69,10 +73,10 @@ func (s *Service) Purge(ctx context.Context, ttl time.Duration) (sum Purged, err
 	for _, step := range []Step{
 		s.first,
 		s.purgeSandboxes,
-		rowsOf(ledger.Retention.PurgeEnvironments, func(r *Purged) *int64 { return &r.Environments }),
-		rowsOf(ledger.Retention.RemoveEnvironmentEvents, func(r *Purged) *int64 { return &r.Events }),
-		rowsOf(ledger.Retention.RemoveDeliveries, func(r *Purged) *int64 { return &r.Deliveries }),
-		rowsOf(ledger.Retention.RemoveFindings, func(r *Purged) *int64 { return &r.Findings }),
+		rowsOf(purge.Purger.Environments, func(r *Purged) *int64 { return &r.Environments }),
+		rowsOf(purge.Purger.EnvironmentEvents, func(r *Purged) *int64 { return &r.Events }),
+		rowsOf(purge.Purger.Deliveries, func(r *Purged) *int64 { return &r.Deliveries }),
+		rowsOf(purge.Purger.Findings, func(r *Purged) *int64 { return &r.Findings }),
 	} {
 		done, err := s.all(ctx, before, step)
 		sum.add(done)
@@ -90,24 +94,24 @@ func (s *Service) PurgeUsage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.all(ctx, before, func(tx *ledger.Tx, before ledger.Time) (_ Purged, more bool, err error) {
-		n, err := tx.Retention().RemoveUsageSamples(before, batchEvents)
+	_, err = s.all(ctx, before, func(tx *ledger.Tx, before micro.Time) (_ Purged, more bool, err error) {
+		n, err := purge.In(tx).UsageSamples(before, batchEvents)
 		return Purged{}, n == batchEvents, err
 	})
 	return err
 }
 
 // retainedSince returns the time before which rows may be purged, given a ttl.
-func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before ledger.Time, err error) {
+func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before micro.Time, err error) {
 	err = s.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		before, err = tx.Retention().RetainedSince(ledger.SpanOf(sandbox.Duration(ttl)))
+		before, err = purge.In(tx).RetainedSince(micro.SpanOf(sandbox.Duration(ttl)))
 		return err
 	})
 	return before, err
 }
 
 // all repeats a step until nothing is left.
-func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum Purged, err error) {
+func (s *Service) all(ctx context.Context, before micro.Time, step Step) (sum Purged, err error) {
 	for {
 		var done Purged
 		var more bool
@@ -132,26 +136,26 @@ func (s *Service) all(ctx context.Context, before ledger.Time, step Step) (sum P
 
 // purgeSandboxes removes as many sandboxes as fit into a batch by their events. A sandbox with too many
 // events first loses its events, over several batches.
-func (s *Service) purgeSandboxes(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
-	rows, err := tx.Retention().Purgeable(before, Batch)
+func (s *Service) purgeSandboxes(tx *ledger.Tx, before micro.Time) (done Purged, more bool, err error) {
+	rows, err := purge.In(tx).Purgeable(before, Batch)
 	if err != nil || len(rows) == 0 {
 		return done, false, err
 	}
 	found := len(rows)
 	rows = rows[:fitting(rows)]
 	if rows[0].LastSequence > batchEvents {
-		if done.Events, err = tx.Retention().PurgeEvents(&rows[0], batchEvents); err != nil || done.Events == batchEvents {
+		if done.Events, err = purge.In(tx).Events(&rows[0], batchEvents); err != nil || done.Events == batchEvents {
 			return done, true, err
 		}
 	}
 	for _, purge := range []func([]string, int) (int64, error){
-		tx.Commands().PurgeSessionEvents, tx.Accounting().PurgeUsageSamples,
+		execs.In(tx).PurgeSessionEvents, accounting.In(tx).PurgeUsageSamples,
 	} {
 		if n, err := purge(idsOf(rows), batchEvents); err != nil || n == batchEvents {
 			return done, true, err
 		}
 	}
-	events, err := tx.Retention().PurgeSandboxes(rows, s.objects)
+	events, err := purge.In(tx).Sandboxes(rows, s.objects)
 	done.Sandboxes, done.Events = int64(len(rows)), done.Events+events
 	return done, len(rows) < found || found == Batch, err
 }
@@ -176,10 +180,10 @@ func fitting(rows []ledger.Sandbox) int {
 }
 
 // rowsOf returns a step that removes rows of one kind.
-func rowsOf(remove func(rows ledger.Retention, before ledger.Time, limit int) (int64, error),
+func rowsOf(remove func(rows purge.Purger, before micro.Time, limit int) (int64, error),
 	count func(*Purged) *int64) Step {
-	return func(tx *ledger.Tx, before ledger.Time) (done Purged, more bool, err error) {
-		n, err := remove(tx.Retention(), before, batchRows)
+	return func(tx *ledger.Tx, before micro.Time) (done Purged, more bool, err error) {
+		n, err := remove(purge.In(tx), before, batchRows)
 		*count(&done) = n
 		return done, n == batchRows, err
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -58,7 +60,7 @@ func (v *Service) Seal(p sandbox.PutEnvironment) (map[string][]byte, error) {
 // name that never had a value.
 func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.EnvironmentSpec,
 	sealed map[string][]byte) error {
-	have, err := tx.Secrets(p.ID)
+	have, err := sealedsecrets.In(tx).Of(p.ID)
 	if err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 		value, given := sealed[name]
 		switch {
 		case given:
-			if err := tx.SaveSecret(&ledger.EnvironmentSecret{
+			if err := sealedsecrets.In(tx).Save(&sealedsecrets.Secret{
 				EnvironmentID: p.ID,
 				Name:          name,
 				Sealed:        value,
@@ -88,7 +90,7 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 	}
 	for name := range left {
 		changed = true
-		if err := tx.DeleteSecret(p.ID, name); err != nil {
+		if err := sealedsecrets.In(tx).Delete(p.ID, name); err != nil {
 			return err
 		}
 	}
@@ -110,11 +112,11 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 }
 
 // Plan implements lifecycle.Planner: it delivers changed secrets before the sandbox is used.
-func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now ledger.Time) (lifecycle.Action, ledger.Time) {
+func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now micro.Time) (lifecycle.Action, micro.Time) {
 	if p == lifecycle.Ready && s.Pending.Secrets != 0 {
 		return Deliver, now
 	}
-	return lifecycle.None, ledger.Never
+	return lifecycle.None, micro.Never
 }
 
 // Prepare implements lifecycle.Preparer.
@@ -133,8 +135,8 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, _ lifecycle.Beginnin
 }
 
 // inside returns the secrets that the sandboxes of an environment get: all but its credentials.
-func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]ledger.EnvironmentSecret, error) {
-	sealed, err := tx.Secrets(environmentID)
+func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]sealedsecrets.Secret, error) {
+	sealed, err := sealedsecrets.In(tx).Of(environmentID)
 	if err != nil || len(sealed) == 0 {
 		return nil, err
 	}
@@ -142,14 +144,14 @@ func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]ledger.Environm
 	if err != nil {
 		return nil, err
 	}
-	isKey := func(s ledger.EnvironmentSecret) bool { return env.Spec.IsCredential(s.Name) }
+	isKey := func(s sealedsecrets.Secret) bool { return env.Spec.IsCredential(s.Name) }
 	return slices.DeleteFunc(sealed, isKey), nil
 }
 
 // Credentials opens the credentials of an environment, by the name of the secret: the keys of its LLM routes and those
 // of hosts. Errors: as Open of package seal; one without a value is missing.
 func (v *Service) Credentials(env *ledger.Environment,
-	sealed []ledger.EnvironmentSecret) (map[string]sandbox.Secret, error) {
+	sealed []sealedsecrets.Secret) (map[string]sandbox.Secret, error) {
 	keys, names := make(map[string]sandbox.Secret), env.Spec.Credentials()
 	for _, row := range sealed {
 		if !slices.Contains(names, row.Name) {
@@ -165,7 +167,7 @@ func (v *Service) Credentials(env *ledger.Environment,
 }
 
 // Open opens one secret. Errors: as Open of package seal.
-func (v *Service) Open(row *ledger.EnvironmentSecret) (sandbox.Secret, error) {
+func (v *Service) Open(row *sealedsecrets.Secret) (sandbox.Secret, error) {
 	value, err := v.keys.Open(row.Sealed, v.purposeOf(row.EnvironmentID, row.Name))
 	return sandbox.Secret(value), err
 }
@@ -194,7 +196,7 @@ func (v *Service) Opened(tx *ledger.Tx, environmentID string, names []string) (m
 }
 
 // put opens secrets and writes them to a sandbox. An empty list removes existing ones.
-func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []ledger.EnvironmentSecret) error {
+func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []sealedsecrets.Secret) error {
 	if len(sealed) == 0 && t.Row.Pending.Secrets == 0 {
 		return nil
 	}
@@ -233,7 +235,7 @@ func (v *Service) Reseal(ctx context.Context,
 	var failed []error
 	err = v.store.Write(ctx, func(tx *ledger.Tx) error {
 		n, failed = 0, nil
-		all, err := tx.AllSecrets()
+		all, err := sealedsecrets.In(tx).All()
 		if err != nil {
 			return err
 		}
@@ -245,7 +247,7 @@ func (v *Service) Reseal(ctx context.Context,
 			}
 			if again {
 				n++
-				if err := tx.SaveSecret(&all[i]); err != nil {
+				if err := sealedsecrets.In(tx).Save(&all[i]); err != nil {
 					return err
 				}
 			}
@@ -257,7 +259,7 @@ func (v *Service) Reseal(ctx context.Context,
 	return n, errors.Join(append(failed, err)...)
 }
 
-func (v *Service) reseal(s *ledger.EnvironmentSecret) (bool, error) {
+func (v *Service) reseal(s *sealedsecrets.Secret) (bool, error) {
 	stale, err := v.keys.Stale(s.Sealed)
 	if err != nil || !stale {
 		return false, err

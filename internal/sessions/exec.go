@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Join makes a command one of the session that its request names: it begins with the session's variables and directory,
 // and what was typed is recorded. It returns the request with what the session adds, and how far the recording is. It
 // may be called again after a failure.
-func (v *Service) Join(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec,
+func (v *Service) Join(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec,
 	req sandbox.ExecRequest) (joined sandbox.ExecRequest, has Recorded, err error) {
 	row, err := v.open(tx, s, req.Session)
 	if err != nil {
@@ -39,8 +41,8 @@ func (v *Service) Join(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec,
 }
 
 // open returns the session of a command, in which nothing may run. Errors: NotFound, Conflict.
-func (v *Service) open(tx *ledger.Tx, s *ledger.Sandbox, id string) (*ledger.Session, error) {
-	row, err := tx.Commands().Session(s.ID, id)
+func (v *Service) open(tx *ledger.Tx, s *ledger.Sandbox, id string) (*execs.Session, error) {
+	row, err := execs.In(tx).Session(s.ID, id)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +55,7 @@ func (v *Service) open(tx *ledger.Tx, s *ledger.Sandbox, id string) (*ledger.Ses
 		return nil, sandbox.Errorf(sandbox.Conflict, "lease %s: session %s of generation %d is closed: create another one",
 			row.LeaseID, row.ID, row.Generation).WithReason(sandbox.ReasonSessionClosed)
 	}
-	running, err := tx.Commands().RunningInSession(s.ID, row.ID)
+	running, err := execs.In(tx).RunningInSession(s.ID, row.ID)
 	if err == nil && running != "" {
 		err = sandbox.Errorf(sandbox.Conflict, "lease %s: command %s runs in session %s, and commands of a session run one "+
 			"after the other: wait for its end, or cancel it", row.LeaseID, running, row.ID).
@@ -63,12 +65,12 @@ func (v *Service) open(tx *ledger.Tx, s *ledger.Sandbox, id string) (*ledger.Ses
 }
 
 // recordInput records what was typed.
-func recordInput(tx *ledger.Tx, row *ledger.Session, x *ledger.Exec, req sandbox.ExecRequest) (Recorded, error) {
+func recordInput(tx *ledger.Tx, row *execs.Session, x *execs.Exec, req sandbox.ExecRequest) (Recorded, error) {
 	typed := req.Shell
 	if typed == "" {
 		typed = quoted(req.Command)
 	}
-	err := tx.Commands().AppendSessionEvents(row, ledger.SessionEvent{
+	err := execs.In(tx).AppendSessionEvents(row, execs.SessionEvent{
 		At:     tx.Now,
 		Type:   sandbox.SessionInput,
 		Source: x.Source,
@@ -78,7 +80,7 @@ func recordInput(tx *ledger.Tx, row *ledger.Session, x *ledger.Exec, req sandbox
 	if err != nil {
 		return Recorded{}, err
 	}
-	return Recorded{at: row.LastSequence}, tx.Commands().SaveSession(row)
+	return Recorded{at: row.LastSequence}, execs.In(tx).SaveSession(row)
 }
 
 // quoted writes a command as a shell takes it.
@@ -97,7 +99,7 @@ func quoted(command []string) string {
 const plainRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+"
 
 // say records what the service has to say about a command, in its session if it has one.
-func say(tx *ledger.Tx, x *ledger.Exec, texts ...string) error {
+func say(tx *ledger.Tx, x *execs.Exec, texts ...string) error {
 	if x.SessionID == "" || len(texts) == 0 {
 		return nil
 	}
@@ -106,7 +108,7 @@ func say(tx *ledger.Tx, x *ledger.Exec, texts ...string) error {
 		return err
 	}
 	for _, text := range texts {
-		err := tx.Commands().AppendSessionEvents(row, ledger.SessionEvent{
+		err := execs.In(tx).AppendSessionEvents(row, execs.SessionEvent{
 			At:     tx.Now,
 			Type:   sandbox.SessionSystem,
 			Source: sandbox.SourceSystem,
@@ -117,12 +119,12 @@ func say(tx *ledger.Tx, x *ledger.Exec, texts ...string) error {
 			return err
 		}
 	}
-	return tx.Commands().SaveSession(row)
+	return execs.In(tx).SaveSession(row)
 }
 
 // mustSession returns the session of a command that has one.
-func mustSession(tx *ledger.Tx, x *ledger.Exec) (*ledger.Session, error) {
-	row, err := tx.Commands().Session(x.SandboxID, x.SessionID)
+func mustSession(tx *ledger.Tx, x *execs.Exec) (*execs.Session, error) {
+	row, err := execs.In(tx).Session(x.SandboxID, x.SessionID)
 	if err == nil && row == nil {
 		err = sandbox.Errorf(sandbox.Internal, "command %s: its session %s is not on the ledger", x.ID, x.SessionID)
 	}
@@ -130,8 +132,8 @@ func mustSession(tx *ledger.Tx, x *ledger.Exec) (*ledger.Session, error) {
 }
 
 // SayEnd records in its session, if it has one, how a command ended.
-func (v *Service) SayEnd(tx *ledger.Tx, x *ledger.Exec) error {
-	took := ledger.Span(tx.Now - x.StartedAt).Duration().D().Round(time.Millisecond)
+func (v *Service) SayEnd(tx *ledger.Tx, x *execs.Exec) error {
+	took := micro.Span(tx.Now - x.StartedAt).Duration().D().Round(time.Millisecond)
 	switch {
 	case x.State == sandbox.ExecFinished && bool(x.TimedOut):
 		return say(tx, x, fmt.Sprintf("out of time after %s", took))
@@ -146,7 +148,7 @@ func (v *Service) SayEnd(tx *ledger.Tx, x *ledger.Exec) error {
 
 // KeepShellState keeps for its session what a line of the shell has left behind. A failure of that is said
 // in the session, and fails nothing else.
-func (v *Service) KeepShellState(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exec, left *sandbox.ShellState) error {
+func (v *Service) KeepShellState(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec, left *sandbox.ShellState) error {
 	if !bool(x.IsShell) || x.State != sandbox.ExecFinished || bool(x.TimedOut) {
 		return nil
 	}
@@ -166,14 +168,14 @@ func (v *Service) KeepShellState(tx *ledger.Tx, s *ledger.Sandbox, x *ledger.Exe
 			changed, problems = *row, append(problems, "what the line has set is not kept: "+err.Error())
 		}
 	}
-	if err := tx.Commands().SaveSession(&changed); err != nil {
+	if err := execs.In(tx).SaveSession(&changed); err != nil {
 		return err
 	}
 	return say(tx, x, problems...)
 }
 
 // RecordedOf returns how far the recording of a command is, for the process that takes it over.
-func (v *Service) RecordedOf(tx *ledger.Tx, x *ledger.Exec) (has Recorded, err error) {
+func (v *Service) RecordedOf(tx *ledger.Tx, x *execs.Exec) (has Recorded, err error) {
 	if x.SessionID == "" {
 		return has, nil
 	}
@@ -182,6 +184,6 @@ func (v *Service) RecordedOf(tx *ledger.Tx, x *ledger.Exec) (has Recorded, err e
 		return has, err
 	}
 	has.at = row.LastSequence
-	has.streams, err = tx.Commands().RecordedOf(x)
+	has.streams, err = execs.In(tx).RecordedOf(x)
 	return has, err
 }

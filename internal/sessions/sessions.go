@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
@@ -39,12 +40,12 @@ type Service struct{ Config }
 func New(c Config) *Service { return &Service{c} }
 
 // purposeOf ties a session's variables to their place, so that they open nowhere else.
-func (v *Service) purposeOf(s *ledger.Session) string {
+func (v *Service) purposeOf(s *execs.Session) string {
 	return "variables of session " + s.ID + " of sandbox " + s.SandboxID + " on ledger " + v.Store.ID()
 }
 
 // putEnv gives a session its variables, sealed.
-func (v *Service) putEnv(s *ledger.Session, env map[string]string) error {
+func (v *Service) putEnv(s *execs.Session, env map[string]string) error {
 	s.EnvNames, s.SealedEnv = append([]string{}, slices.Sorted(maps.Keys(env))...), nil
 	if len(env) == 0 {
 		return nil
@@ -57,7 +58,7 @@ func (v *Service) putEnv(s *ledger.Session, env map[string]string) error {
 }
 
 // envOf opens the variables of a session.
-func (v *Service) envOf(s *ledger.Session) (env map[string]string, err error) {
+func (v *Service) envOf(s *execs.Session) (env map[string]string, err error) {
 	if len(s.SealedEnv) == 0 {
 		return nil, nil
 	}
@@ -71,7 +72,7 @@ func (v *Service) envOf(s *ledger.Session) (env map[string]string, err error) {
 // Reseal seals anew, inside a transaction, the variables of sessions that are sealed under another key than the first
 // of the key file; see secrets.Service.
 func (v *Service) Reseal(tx *ledger.Tx) (n int, failed []error, err error) {
-	all, err := tx.Commands().SealedSessions()
+	all, err := execs.In(tx).SealedSessions()
 	for i := range all {
 		s := &all[i]
 		stale, err := v.Keys.Stale(s.SealedEnv)
@@ -87,7 +88,7 @@ func (v *Service) Reseal(tx *ledger.Tx) (n int, failed []error, err error) {
 		}
 		if stale {
 			n++
-			if err := tx.Commands().SaveSession(s); err != nil {
+			if err := execs.In(tx).SaveSession(s); err != nil {
 				return n, failed, err
 			}
 		}
@@ -105,7 +106,7 @@ func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 	if !named {
 		c.ID = v.IDs(sandbox.SandboxIDLength)
 	}
-	asked := ledger.SessionAsked{
+	asked := execs.SessionAsked{
 		EnvNames: append([]string{}, slices.Sorted(maps.Keys(c.Env))...),
 		Cwd:      c.Cwd,
 		User:     c.User,
@@ -121,7 +122,7 @@ func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 		if !s.Live(held, tx.Now) {
 			return lifecycle.ErrEnded(s, held, tx.Now)
 		}
-		known, err := tx.Commands().Session(s.ID, c.ID)
+		known, err := execs.In(tx).Session(s.ID, c.ID)
 		if err != nil {
 			return err
 		}
@@ -132,7 +133,7 @@ func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 		if err := s.Rules().Check("session", asked.EnvNames, c.User); err != nil {
 			return err
 		}
-		row := &ledger.Session{SandboxID: s.ID, ID: c.ID, LeaseID: r.ID, Generation: s.Generation, Asked: asked,
+		row := &execs.Session{SandboxID: s.ID, ID: c.ID, LeaseID: r.ID, Generation: s.Generation, Asked: asked,
 			Cwd: c.Cwd, RunAs: c.User, State: sandbox.SessionOpen, CreatedAt: tx.Now}
 		if err := v.putEnv(row, c.Env); err != nil {
 			return err
@@ -140,14 +141,14 @@ func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 		view = row.Domain("")
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
 			return errors.Join(tx.AppendSandboxEvent(s, sandbox.EventSessionOpened, map[string]any{"session_id": c.ID}),
-				tx.Commands().CreateSession(row))
+				execs.In(tx).CreateSession(row))
 		})
 	})
 	return view, err
 }
 
 // sameSession returns a session that was made by the same request. Errors: Conflict.
-func sameSession(tx *ledger.Tx, known *ledger.Session, asked ledger.SessionAsked) (sandbox.Session, error) {
+func sameSession(tx *ledger.Tx, known *execs.Session, asked execs.SessionAsked) (sandbox.Session, error) {
 	var f []sandbox.Field
 	for _, is := range []struct {
 		name string
@@ -171,17 +172,17 @@ func sameSession(tx *ledger.Tx, known *ledger.Session, asked ledger.SessionAsked
 
 // sessionView returns a session as it stands: closed, too, where its lease has ended and its sandbox is not
 // gone yet.
-func sessionView(tx *ledger.Tx, s *ledger.Session) (sandbox.Session, error) {
+func sessionView(tx *ledger.Tx, s *execs.Session) (sandbox.Session, error) {
 	if err := closeWithLease(tx, s); err != nil {
 		return sandbox.Session{}, err
 	}
-	running, err := tx.Commands().RunningInSession(s.SandboxID, s.ID)
+	running, err := execs.In(tx).RunningInSession(s.SandboxID, s.ID)
 	return s.Domain(running), err
 }
 
 // closeWithLease makes a session read as closed whose lease has ended. Ending a lease writes no session, for
 // a game may end many at once.
-func closeWithLease(tx *ledger.Tx, s *ledger.Session) error {
+func closeWithLease(tx *ledger.Tx, s *execs.Session) error {
 	if s.State == sandbox.SessionClosed {
 		return nil
 	}
@@ -193,11 +194,11 @@ func closeWithLease(tx *ledger.Tx, s *ledger.Session) error {
 }
 
 // sessionOf returns a session. Errors: NotFound, Invalid.
-func sessionOf(tx *ledger.Tx, r sandbox.SessionRef) (*ledger.Session, error) {
+func sessionOf(tx *ledger.Tx, r sandbox.SessionRef) (*execs.Session, error) {
 	if _, _, err := sandbox.ParseLeaseID(r.LeaseID); err != nil {
 		return nil, err
 	}
-	s, err := tx.Commands().SessionOf(r)
+	s, err := execs.In(tx).SessionOf(r)
 	if err == nil && s == nil {
 		err = sandbox.Errorf(sandbox.NotFound, "lease %s has no session %s, or it is no longer kept: create it first",
 			r.LeaseID, r.ID).WithReason(sandbox.ReasonSessionNotFound)
@@ -223,7 +224,7 @@ func (v *Service) ListSessions(ctx context.Context, f sandbox.SessionFilter) (li
 		if _, _, err := lifecycle.CurrentOf(tx, f.LeaseID); err != nil {
 			return err
 		}
-		rows, err := tx.Commands().ListSessions(f)
+		rows, err := execs.In(tx).ListSessions(f)
 		for i := range rows {
 			view, err := sessionView(tx, &rows[i])
 			if err != nil {
@@ -237,14 +238,14 @@ func (v *Service) ListSessions(ctx context.Context, f sandbox.SessionFilter) (li
 }
 
 // closeSession takes a session's variables away, and lets no other command begin in it.
-func closeSession(tx *ledger.Tx, s *ledger.Session) error {
+func closeSession(tx *ledger.Tx, s *execs.Session) error {
 	s.State, s.ClosedAt, s.SealedEnv = sandbox.SessionClosed, tx.Now, nil
-	return tx.Commands().SaveSession(s)
+	return execs.In(tx).SaveSession(s)
 }
 
 // CloseAll closes the sessions of a sandbox that is gone.
 func (v *Service) CloseAll(tx *ledger.Tx, sandboxID string) error {
-	open, err := tx.Commands().OpenSessions(sandboxID)
+	open, err := execs.In(tx).OpenSessions(sandboxID)
 	for i := range open {
 		if err == nil {
 			err = closeSession(tx, &open[i])
@@ -307,7 +308,7 @@ func (v *Service) sessionEvents(ctx context.Context,
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Commands().SessionEvents(s, f.After, f.Limit)
+		rows, err := execs.In(tx).SessionEvents(s, f.After, f.Limit)
 		for i := range rows {
 			events = append(events, rows[i].Domain())
 		}

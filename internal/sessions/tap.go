@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -27,7 +29,7 @@ const (
 // beginning of each stream, and the ledger knows how long it is: the process that takes it over continues there.
 type Tap struct {
 	sessions *Service
-	exec     ledger.Exec // as it began
+	exec     execs.Exec // as it began
 	holder   string
 	wg       sync.WaitGroup
 	// gathered tells the recorder that something is; full that there is no reason to wait for more. Each
@@ -40,7 +42,7 @@ type Tap struct {
 	mu      sync.Mutex // guards what follows
 	room    *sync.Cond
 	skip    map[sandbox.SessionEventType]int64 // what is recorded already
-	pending []ledger.SessionEvent
+	pending []execs.SessionEvent
 	bytes   int
 	// writing are the first of pending, which the recorder is just storing.
 	writing int
@@ -56,7 +58,7 @@ type Recorded struct {
 }
 
 // NewTap records for a command of a session until close, beyond what is recorded.
-func (v *Service) NewTap(x ledger.Exec, holder string, has Recorded) *Tap {
+func (v *Service) NewTap(x execs.Exec, holder string, has Recorded) *Tap {
 	t := &Tap{
 		sessions: v,
 		exec:     x,
@@ -88,7 +90,7 @@ func (t *Tap) Close() {
 }
 
 // Rest records all that is gathered, in the transaction that settles the command. It needs close before.
-func (t *Tap) Rest(tx *ledger.Tx, x *ledger.Exec) error {
+func (t *Tap) Rest(tx *ledger.Tx, x *execs.Exec) error {
 	if t == nil {
 		return nil
 	}
@@ -101,16 +103,16 @@ func (t *Tap) Rest(tx *ledger.Tx, x *ledger.Exec) error {
 
 // append records events in a session that has no other recorder meanwhile. Those that it has got
 // already, by a commit whose answer was lost, it gets no second time. It returns the session's last sequence.
-func (t *Tap) append(tx *ledger.Tx, x *ledger.Exec, events []ledger.SessionEvent) (int64, error) {
+func (t *Tap) append(tx *ledger.Tx, x *execs.Exec, events []execs.SessionEvent) (int64, error) {
 	row, err := mustSession(tx, x)
 	if err != nil || bool(row.IsFull) || row.DroppedAt != 0 {
 		return t.at, err
 	}
 	events = events[min(row.LastSequence-t.at, int64(len(events))):]
-	if err := tx.Commands().AppendSessionEvents(row, events...); err != nil || len(events) == 0 {
+	if err := execs.In(tx).AppendSessionEvents(row, events...); err != nil || len(events) == 0 {
 		return row.LastSequence, err
 	}
-	return row.LastSequence, tx.Commands().SaveSession(row)
+	return row.LastSequence, execs.In(tx).SaveSession(row)
 }
 
 // Stream returns the writer of one kind of events; nil for a tap that is nil.
@@ -153,7 +155,7 @@ func (t *Tap) gather(kind sandbox.SessionEventType, p []byte) int {
 	last := len(t.pending) - 1
 	if last < t.writing || t.pending[last].Type != kind || len(t.pending[last].Data) == tapEvent {
 		t.pending = append(t.pending,
-			ledger.SessionEvent{At: ledger.At(t.sessions.Store.Now()), Type: kind, Source: t.exec.Source, ExecID: t.exec.ID})
+			execs.SessionEvent{At: micro.At(t.sessions.Store.Now()), Type: kind, Source: t.exec.Source, ExecID: t.exec.ID})
 		last++
 	}
 	e := &t.pending[last]
@@ -218,7 +220,7 @@ func (t *Tap) store(ctx context.Context) (mine bool, err error) {
 	t.mu.Unlock()
 	var at int64
 	err = t.sessions.Store.Write(ctx, func(tx *ledger.Tx) error {
-		x, err := tx.Commands().Exec(t.exec.ID)
+		x, err := execs.In(tx).Exec(t.exec.ID)
 		mine = err == nil && x != nil && x.Holder == t.holder
 		if !mine {
 			return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -27,7 +28,7 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginnin
 	if b.Action != lifecycle.Spawn && b.Action != lifecycle.Assign {
 		return nil, nil
 	}
-	var saved *ledger.SavedSnapshot
+	var saved *bucketobjects.Snapshot
 	if s.Snapshot.Key != "" {
 		var err error
 		if saved, err = beginsWith(tx, &s.Snapshot); err != nil {
@@ -46,7 +47,7 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginnin
 
 // fill fills /data of an unused sandbox. saved is nil if there is no snapshot.
 func (v *Service) fill(ctx context.Context, t *lifecycle.Step, spec sandbox.EnvironmentSpec,
-	saved *ledger.SavedSnapshot) error {
+	saved *bucketobjects.Snapshot) error {
 	if !spec.HasInitialData() && t.Row.Snapshot.Key == "" {
 		return nil
 	}
@@ -62,7 +63,7 @@ func (v *Service) fill(ctx context.Context, t *lifecycle.Step, spec sandbox.Envi
 }
 
 // restored records what a generation starts with.
-func restored(tx *ledger.Tx, s *ledger.Sandbox, saved *ledger.SavedSnapshot) error {
+func restored(tx *ledger.Tx, s *ledger.Sandbox, saved *bucketobjects.Snapshot) error {
 	var from *sandbox.Snapshot
 	if saved != nil {
 		domain := saved.Domain()
@@ -80,7 +81,7 @@ func restored(tx *ledger.Tx, s *ledger.Sandbox, saved *ledger.SavedSnapshot) err
 
 // restore unpacks a snapshot. A lease never gets a sandbox without its snapshot: a permanent read error fails
 // the lease.
-func (v *Service) restore(ctx context.Context, t *lifecycle.Step, saved *ledger.SavedSnapshot) error {
+func (v *Service) restore(ctx context.Context, t *lifecycle.Step, saved *bucketobjects.Snapshot) error {
 	if v.Objects == nil {
 		return errNoStore
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -43,10 +45,10 @@ func (v *Service) takeRole(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 // holderOf returns the sandbox that holds the snapshot of a key, nil if none does, and whether its lease is
 // live. A sandbox that has ended without ever being ready no longer holds it.
 func holderOf(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool, err error) {
-	if holder, err = tx.Snapshots().Holder(key); err != nil || holder == nil {
+	if holder, err = bucketobjects.In(tx).Holder(key); err != nil || holder == nil {
 		return nil, false, err
 	}
-	held, err := tx.HeldUntil(holder.ID)
+	held, err := tx.Holds().Until(holder.ID)
 	if err != nil || holder.Live(held, tx.Now) {
 		return holder, err == nil, err
 	}
@@ -63,12 +65,12 @@ func holderOf(tx *ledger.Tx, key string) (holder *ledger.Sandbox, isLive bool, e
 // no source. ending is the ended sandbox that has yet to save that snapshot, nil if there is none.
 func sourceOf(tx *ledger.Tx, s *ledger.Sandbox) (key string, ending *ledger.Sandbox, err error) {
 	st := &s.Snapshot
-	own, err := tx.Snapshots().Saved(st.Key)
+	own, err := bucketobjects.In(tx).Saved(st.Key)
 	if err != nil || own != nil {
 		return "", nil, err
 	}
 	for _, key := range st.Spec.Sources(s.AgentDID, s.EnvironmentID, st.Namespace) {
-		holder, err := tx.Snapshots().Holder(key)
+		holder, err := bucketobjects.In(tx).Holder(key)
 		if err != nil {
 			return "", nil, err
 		}
@@ -85,8 +87,8 @@ func sourceOf(tx *ledger.Tx, s *ledger.Sandbox) (key string, ending *ledger.Sand
 
 // allowed returns the snapshot of a key. It returns nil if there is none, or if it was saved in an
 // environment that the tokens of the namespace may not touch.
-func allowed(tx *ledger.Tx, key string, n sandbox.SnapshotNamespace) (*ledger.SavedSnapshot, error) {
-	saved, err := tx.Snapshots().Saved(key)
+func allowed(tx *ledger.Tx, key string, n sandbox.SnapshotNamespace) (*bucketobjects.Snapshot, error) {
+	saved, err := bucketobjects.In(tx).Saved(key)
 	if err != nil || saved == nil || !n.Allows(saved.EnvironmentID) {
 		return nil, err
 	}
@@ -95,8 +97,8 @@ func allowed(tx *ledger.Tx, key string, n sandbox.SnapshotNamespace) (*ledger.Sa
 
 // beginsWith returns the snapshot that a sandbox starts from, nil for none. It checks again, because an
 // environment outside of the namespace may have saved to the source since it was chosen.
-func beginsWith(tx *ledger.Tx, st *ledger.Snapshot) (*ledger.SavedSnapshot, error) {
-	saved, err := tx.Snapshots().Saved(st.Key)
+func beginsWith(tx *ledger.Tx, st *ledger.Snapshot) (*bucketobjects.Snapshot, error) {
+	saved, err := bucketobjects.In(tx).Saved(st.Key)
 	if err != nil || saved != nil || st.Source == "" {
 		return saved, err
 	}
@@ -111,7 +113,7 @@ func waitFor(tx *ledger.Tx, s, holder *ledger.Sandbox) {
 		why += ", which failed so far: " + holder.Snapshot.Error
 	}
 	s.Snapshot.Wait(why)
-	s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(waiterPoll))
+	s.Schedule.DueAt = tx.Now.Add(micro.SpanOf(waiterPoll))
 }
 
 // Awaited implements lifecycle.Waiter: it returns the sandbox whose snapshot s waits for, nil if s does not
@@ -121,7 +123,7 @@ func (v *Service) Awaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, er
 		s.Claim.Holds(tx.Now) {
 		return nil, nil
 	}
-	return tx.Snapshots().Holder(s.Snapshot.Awaited())
+	return bucketobjects.In(tx).Holder(s.Snapshot.Awaited())
 }
 
 // letGo ends a sandbox's hold on its snapshot, and wakes the sandboxes that wait for it.
@@ -130,7 +132,7 @@ func letGo(tx *ledger.Tx, s *ledger.Sandbox, role sandbox.SnapshotRole) error {
 		return nil
 	}
 	s.Snapshot.Role = role
-	return tx.Snapshots().WakeWaiters(s.Snapshot.Key)
+	return bucketobjects.In(tx).WakeWaiters(s.Snapshot.Key)
 }
 
 // lose records that changes of a sandbox since its last snapshot are lost.

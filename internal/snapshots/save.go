@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -40,14 +42,14 @@ const (
 // may be starting a command.
 func (v *Service) admitSave(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	if elsewhere, err := v.usedElsewhere(tx, s); err != nil || elsewhere {
-		s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(elsewherePoll))
+		s.Schedule.DueAt = tx.Now.Add(micro.SpanOf(elsewherePoll))
 		return false, err
 	}
 	select {
 	case v.saving <- struct{}{}:
 		return true, nil
 	default:
-		s.Schedule.DueAt = tx.Now.Add(ledger.SpanOf(lifecycle.FirstRetry))
+		s.Schedule.DueAt = tx.Now.Add(micro.SpanOf(lifecycle.FirstRetry))
 		return false, nil
 	}
 }
@@ -60,7 +62,7 @@ func (v *Service) Claimed(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 	}
 	t.Began = max(tx.Now, s.Snapshot.ChangedAt) // the save includes all known changes
 	s.Schedule.DueAt = tx.Now                   // if this process dies, the sandbox is thawed at once
-	return tx.Snapshots().MarkForDeletion(v.objectOf(t), tx.Now.Add(ledger.SpanOf(abandonedFor)))
+	return bucketobjects.In(tx).MarkForDeletion(v.objectOf(t), tx.Now.Add(micro.SpanOf(abandonedFor)))
 }
 
 // objectOf returns the name of a save's object.
@@ -80,10 +82,10 @@ func (v *Service) Released(a lifecycle.Action) {
 // the calls of one process. The other process can save the sandbox instead. No command starts after a lease
 // has ended, so the wait is then limited to the time that a start takes.
 func (v *Service) usedElsewhere(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
-	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.Ending.At.Add(ledger.SpanOf(startLimit)) {
+	if s.Phase != sandbox.PhaseAwake || s.Desired == ledger.Gone && tx.Now > s.Ending.At.Add(micro.SpanOf(startLimit)) {
 		return false, nil
 	}
-	holders, err := tx.Holders(s.ID)
+	holders, err := tx.Holds().Holders(s.ID)
 	if err != nil {
 		return false, err
 	}
@@ -221,7 +223,7 @@ func (v *Service) saved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, a s
 	if !s.Snapshot.Holds() { // the hold was given up meanwhile: the object stays marked for deletion
 		return nil
 	}
-	row := &ledger.SavedSnapshot{
+	row := &bucketobjects.Snapshot{
 		Key:           st.Key,
 		AgentDID:      s.AgentDID,
 		EnvironmentID: s.EnvironmentID,
@@ -235,7 +237,7 @@ func (v *Service) saved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, a s
 		Files:         a.Files,
 		Skipped:       a.Skipped,
 	}
-	if err := tx.Snapshots().Publish(row, tx.Now.Add(ledger.SpanOf(RetiredFor))); err != nil {
+	if err := bucketobjects.In(tx).Publish(row, tx.Now.Add(micro.SpanOf(RetiredFor))); err != nil {
 		return err
 	}
 	st.Save(t.Began)
@@ -287,20 +289,20 @@ func (v *Service) unsaved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, c
 		return lose(tx, s, fmt.Sprintf(
 			"its data could not be saved and is given up (%s): %s", st.Spec.OnPersistFailure, cause))
 	}
-	s.Schedule.DueAt = min(tx.Now.Add(ledger.SpanOf(lifecycle.Backoff(s.Schedule.Attempts))),
-		max(givesUpAt(s), tx.Now.Add(ledger.SpanOf(lifecycle.FirstRetry))))
+	s.Schedule.DueAt = min(tx.Now.Add(micro.SpanOf(lifecycle.Backoff(s.Schedule.Attempts))),
+		max(givesUpAt(s), tx.Now.Add(micro.SpanOf(lifecycle.FirstRetry))))
 	v.Log.Warn("snapshots: the last save failed and will be retried", lifecycle.About(s),
 		"attempt", s.Schedule.Attempts, "error", cause)
 	return nil
 }
 
 // givesUpAt returns when the sandbox of an ended lease is destroyed without a save.
-func givesUpAt(s *ledger.Sandbox) ledger.Time {
-	return max(s.Snapshot.FailingSince, s.Ending.At).Add(ledger.SpanOf(s.Snapshot.Spec.RetryFor))
+func givesUpAt(s *ledger.Sandbox) micro.Time {
+	return max(s.Snapshot.FailingSince, s.Ending.At).Add(micro.SpanOf(s.Snapshot.Spec.RetryFor))
 }
 
 // givesUp reports whether the attempts of the last save took too long.
-func givesUp(s *ledger.Sandbox, now ledger.Time) bool {
+func givesUp(s *ledger.Sandbox, now micro.Time) bool {
 	if s.Snapshot.Spec.OnPersistFailure == sandbox.PersistDiscard {
 		return s.Schedule.Attempts >= sandbox.DiscardAttempts
 	}
@@ -316,7 +318,7 @@ func (v *Service) Collect(ctx context.Context) error {
 	for {
 		var due []string
 		err := v.Ledger.Read(ctx, func(tx *ledger.Tx) (err error) {
-			due, err = tx.Snapshots().DueObjects(collectBatch)
+			due, err = bucketobjects.In(tx).DueObjects(collectBatch)
 			return err
 		})
 		if err != nil || len(due) == 0 {
@@ -346,5 +348,6 @@ func (v *Service) deleteObjects(ctx context.Context, objects []string) error {
 	if len(gone) == 0 {
 		return err
 	}
-	return errors.Join(err, v.Ledger.Write(ctx, func(tx *ledger.Tx) error { return tx.Snapshots().ForgetObjects(gone) }))
+	return errors.Join(err,
+		v.Ledger.Write(ctx, func(tx *ledger.Tx) error { return bucketobjects.In(tx).ForgetObjects(gone) }))
 }

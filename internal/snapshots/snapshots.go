@@ -6,6 +6,8 @@ import (
 	"log/slog"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -59,7 +61,7 @@ func (v *Service) Check(p sandbox.PutEnvironment) error {
 }
 
 // interrupted reports whether a reconciler died while it had frozen a sandbox that is wanted awake.
-func interrupted(s *ledger.Sandbox, now ledger.Time) bool {
+func interrupted(s *ledger.Sandbox, now micro.Time) bool {
 	return s.Phase == sandbox.PhaseAwake && s.Claim.For == string(lifecycle.Save) && !s.Claim.Holds(now)
 }
 
@@ -68,7 +70,7 @@ func mustSave(s *ledger.Sandbox) bool { return s.Snapshot.Holds() && s.ReadyAt !
 
 // Plan implements lifecycle.Planner. Before a stop loses the sandbox's memory, its changes are saved. There
 // is one attempt: a sandbox that cannot be saved sleeps nevertheless.
-func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now ledger.Time) (lifecycle.Action, ledger.Time) {
+func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now micro.Time) (lifecycle.Action, micro.Time) {
 	switch {
 	case p == lifecycle.Interrupted && interrupted(s, now):
 		return lifecycle.Thaw, now
@@ -77,25 +79,25 @@ func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now ledger.Time) (l
 	case p == lifecycle.BeforeKill && mustSave(s):
 		return lifecycle.Save, now
 	case p == lifecycle.Idle:
-		if at := checkpointAt(s); at != ledger.Never {
+		if at := checkpointAt(s); at != micro.Never {
 			return lifecycle.Save, at
 		}
 	}
-	return lifecycle.None, ledger.Never
+	return lifecycle.None, micro.Never
 }
 
 // checkpointAt is when the next checkpoint of a live sandbox is due, Never if there is none. After a
 // permanent failure there is no retry until the data changes.
-func checkpointAt(s *ledger.Sandbox) ledger.Time {
+func checkpointAt(s *ledger.Sandbox) micro.Time {
 	st := &s.Snapshot
 	if !s.Snapshot.Unsaved() || *st.Spec.CheckpointEvery == 0 {
-		return ledger.Never
+		return micro.Never
 	}
-	pace := ledger.SpanOf(*st.Spec.CheckpointEvery)
+	pace := micro.SpanOf(*st.Spec.CheckpointEvery)
 	if st.ErrorCode != "" {
-		pace = max(pace, ledger.SpanOf(failedCheckpointPace))
+		pace = max(pace, micro.SpanOf(failedCheckpointPace))
 		if !s.Snapshot.Untried() && st.ErrorCode == sandbox.Invalid {
-			return ledger.Never
+			return micro.Never
 		}
 	}
 	if st.TriedAt == 0 {
@@ -128,7 +130,7 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 // List returns the snapshots that a filter selects.
 func (v *Service) List(ctx context.Context, f sandbox.SnapshotFilter) (states []sandbox.Snapshot, err error) {
 	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) error {
-		rows, err := tx.Snapshots().List(f)
+		rows, err := bucketobjects.In(tx).List(f)
 		states = make([]sandbox.Snapshot, len(rows))
 		for i := range rows {
 			states[i] = rows[i].Domain()
@@ -142,14 +144,14 @@ func (v *Service) List(ctx context.Context, f sandbox.SnapshotFilter) (states []
 // if a sandbox would save it again.
 func (v *Service) Delete(ctx context.Context, key string) error {
 	return v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		saved, err := tx.Snapshots().Saved(key)
+		saved, err := bucketobjects.In(tx).Saved(key)
 		if err != nil {
 			return err
 		}
 		if saved == nil {
 			return sandbox.Errorf(sandbox.NotFound, "there is no snapshot with key %q on this ledger", key)
 		}
-		holder, err := tx.Snapshots().Holder(key)
+		holder, err := bucketobjects.In(tx).Holder(key)
 		if err != nil {
 			return err
 		}
@@ -157,6 +159,6 @@ func (v *Service) Delete(ctx context.Context, key string) error {
 			return sandbox.Errorf(sandbox.Conflict, "the snapshot of %s is held by generation %d of lease %s, which would save "+
 				"it again: release that lease first", key, holder.Generation, holder.Lease()).WithReason(sandbox.ReasonActiveLeases)
 		}
-		return tx.Snapshots().Remove(key, tx.Now.Add(ledger.SpanOf(RetiredFor)))
+		return bucketobjects.In(tx).Remove(key, tx.Now.Add(micro.SpanOf(RetiredFor)))
 	})
 }

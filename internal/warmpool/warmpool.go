@@ -11,6 +11,9 @@ import (
 	"maps"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/pools"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -22,7 +25,7 @@ const Owner = "pool"
 type Config struct {
 	Store *ledger.Store
 	// NewSandbox returns the row of a sandbox for a lease, or for the pool if leaseID is nil.
-	NewSandbox func(now ledger.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
+	NewSandbox func(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
 		leaseID *string, generation int64) *ledger.Sandbox
 	// End ends a waiting sandbox, inside a transaction.
 	End func(tx *ledger.Tx, s *ledger.Sandbox, end lifecycle.Ending) error
@@ -44,9 +47,9 @@ var (
 func New(c Config) *Service { return &Service{c} }
 
 // restsAtOnce is sleep_after of a sandbox that waits asleep. One that waits awake has 0, which means never.
-const restsAtOnce = ledger.Span(1)
+const restsAtOnce = micro.Span(1)
 
-func sleepAfter(p *sandbox.WarmPool) ledger.Span {
+func sleepAfter(p *sandbox.WarmPool) micro.Span {
 	if p.Runs() {
 		return 0
 	}
@@ -65,7 +68,7 @@ func (v *Service) Reconcile(ctx context.Context) error {
 	var todo []string
 	err := v.config.Store.Read(ctx, func(tx *ledger.Tx) error {
 		todo = nil
-		envs, err := tx.PoolEnvironments()
+		envs, err := pools.In(tx).Environments()
 		if err != nil || len(envs) == 0 {
 			return err
 		}
@@ -74,7 +77,7 @@ func (v *Service) Reconcile(ctx context.Context) error {
 			return err
 		}
 		for i := range envs {
-			rows, err := tx.PoolSandboxes(envs[i].ID)
+			rows, err := pools.In(tx).Sandboxes(envs[i].ID)
 			if err != nil {
 				return err
 			}
@@ -100,7 +103,7 @@ func (v *Service) reconcile(tx *ledger.Tx, environmentID string) error {
 	if err != nil {
 		return err
 	}
-	rows, err := tx.PoolSandboxes(environmentID)
+	rows, err := pools.In(tx).Sandboxes(environmentID)
 	if err != nil {
 		return err
 	}
@@ -143,7 +146,7 @@ func (v *Service) begin(tx *ledger.Tx, env *ledger.Environment) error {
 // termsOf returns the terms of a waiting sandbox, from the terms of a lease. A lease that takes the sandbox
 // late still has its whole max_lifetime.
 func termsOf(t ledger.Terms, p *sandbox.WarmPool) ledger.Terms {
-	t.TTL, t.SleepAfter = ledger.SpanOf(p.TTL), sleepAfter(p)
+	t.TTL, t.SleepAfter = micro.SpanOf(p.TTL), sleepAfter(p)
 	t.MaxLifetime += t.TTL
 	return t
 }
@@ -167,7 +170,7 @@ type wanted struct {
 
 // planFor compares a pool's rows with what its environment wants. restored is when the ledger was last restored.
 // It is a pure function.
-func planFor(env *ledger.Environment, rows []ledger.Sandbox, want wanted, restored, now ledger.Time) (p plan) {
+func planFor(env *ledger.Environment, rows []ledger.Sandbox, want wanted, restored, now micro.Time) (p plan) {
 	var kept []*ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]
@@ -233,12 +236,12 @@ func demandOf(tx *ledger.Tx, env *ledger.Environment) (int64, error) {
 	if w := env.Spec.WarmPool; w == nil || w.MaxSize <= w.Size {
 		return 0, nil
 	}
-	begun, err := tx.LeasesBegun(env.ID, tx.Now.Add(-ledger.SpanOf(sandbox.PoolDemandMemory)))
-	return mostWithin(begun, ledger.SpanOf(sandbox.PoolDemandWindow)), err
+	begun, err := pools.In(tx).LeasesBegun(env.ID, tx.Now.Add(-micro.SpanOf(sandbox.PoolDemandMemory)))
+	return mostWithin(begun, micro.SpanOf(sandbox.PoolDemandWindow)), err
 }
 
 // mostWithin returns the largest number of the sorted times that are within one span.
-func mostWithin(at []ledger.Time, within ledger.Span) int64 {
+func mostWithin(at []micro.Time, within micro.Span) int64 {
 	most, first := 0, 0
 	for i := range at {
 		for at[first].Add(within) < at[i] {
@@ -251,7 +254,7 @@ func mostWithin(at []ledger.Time, within ledger.Span) int64 {
 
 // outdated says why a waiting sandbox differs from a new one, "" if it does not. A sandbox that one agent has
 // used must never go to another agent: for sandboxes from before a restore of the ledger this is unknown.
-func outdated(s *ledger.Sandbox, env *ledger.Environment, restored ledger.Time) string {
+func outdated(s *ledger.Sandbox, env *ledger.Environment, restored micro.Time) string {
 	changed := func(what string) string { return "the " + what + " of its environment has changed" }
 	switch {
 	case s.Origin.PooledAt < restored:
@@ -316,7 +319,7 @@ func (v *Service) Failed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 		env.Pool = ledger.PoolFailures{
 			Failures: n,
 			Error:    cause.Error(),
-			DueAt:    tx.Now.Add(ledger.SpanOf(lifecycle.Backoff(n))),
+			DueAt:    tx.Now.Add(micro.SpanOf(lifecycle.Backoff(n))),
 		}
 		return nil
 	})
@@ -327,7 +330,7 @@ func (v *Service) Status(tx *ledger.Tx, env *ledger.Environment) (*sandbox.PoolS
 	if env.Spec.WarmPool == nil {
 		return nil, nil
 	}
-	n, err := tx.PoolCounts(env.ID)
+	n, err := pools.In(tx).Counts(env.ID)
 	ready, other := sandbox.PhaseAsleep, sandbox.PhaseAwake
 	if env.Spec.WarmPool.Runs() {
 		ready, other = other, ready
@@ -349,7 +352,7 @@ func Find(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger
 	if env.Spec.WarmPool == nil {
 		return nil, nil
 	}
-	rows, err := tx.PoolSandboxes(env.ID)
+	rows, err := pools.In(tx).Sandboxes(env.ID)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -363,7 +366,7 @@ func Find(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger
 // Take gives a waiting sandbox to a new generation of a lease. The sandbox is assigned next.
 func Take(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 	// Until now the environment paid for it. Nothing is billed to the lease until it is awake.
-	if err := tx.Accounting().EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
+	if err := accounting.In(tx).EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
 		return err
 	}
 	s.Tenure, s.Terms, s.Snapshot = want.Tenure, want.Terms, want.Snapshot
@@ -375,7 +378,7 @@ func Take(tx *ledger.Tx, s, want *ledger.Sandbox) error {
 // choose returns the sandbox that has waited longest among those that fit. In a paused pool, one that is
 // about to sleep comes last.
 func choose(rows []ledger.Sandbox, want *ledger.Sandbox, env *ledger.Environment,
-	restored, now ledger.Time) *ledger.Sandbox {
+	restored, now micro.Time) *ledger.Sandbox {
 	var awake *ledger.Sandbox
 	for i := range rows {
 		s := &rows[i]

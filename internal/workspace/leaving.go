@@ -10,6 +10,9 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
@@ -187,7 +190,7 @@ func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) error {
 				return nil
 			}
 			if sampleErr == nil {
-				if err := tx.Accounting().AddCPU(s, ledger.SpanOf(usage.CPUTime)); err != nil {
+				if err := accounting.In(tx).AddCPU(s, micro.SpanOf(usage.CPUTime)); err != nil {
 					return err
 				}
 			}
@@ -267,7 +270,7 @@ func (v *Service) kept(ctx context.Context, s *ledger.Sandbox, form sandbox.Work
 	ended error) (io.ReadCloser, error) {
 	var kept bool
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		if kept, err = tx.Commands().KeptWorkspace(s.ID, form); err == nil && !kept {
+		if kept, err = execs.In(tx).KeptWorkspace(s.ID, form); err == nil && !kept {
 			err = whyNotKept(tx, s, form, ended)
 		}
 		return err

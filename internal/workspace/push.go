@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -12,7 +13,7 @@ import (
 type pushing struct {
 	leaseID, sandboxID string
 	workspace          *sandbox.Workspace
-	sealed             []ledger.EnvironmentSecret
+	sealed             []sealedsecrets.Secret
 }
 
 // pushingOf reads it.
@@ -22,7 +23,7 @@ func pushingOf(tx *ledger.Tx, s *ledger.Sandbox) (p pushing, err error) {
 		return p, err
 	}
 	p = pushing{leaseID: s.Lease(), sandboxID: s.ID, workspace: env.Spec.WithDefaults().Workspace}
-	p.sealed, err = tx.Secrets(s.EnvironmentID)
+	p.sealed, err = sealedsecrets.In(tx).Of(s.EnvironmentID)
 	return p, err
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
@@ -24,7 +25,7 @@ import (
 // Secrets opens the secrets of environments.
 type Secrets interface {
 	// Open opens one secret.
-	Open(row *ledger.EnvironmentSecret) (sandbox.Secret, error)
+	Open(row *sealedsecrets.Secret) (sandbox.Secret, error)
 }
 
 // Config configures a Service. All fields except Mirrors, Limits and Pause are required.
@@ -110,7 +111,7 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginnin
 	if b.Action != lifecycle.Spawn && b.Action != lifecycle.Assign || w == nil || w.Git == nil || b.InUse {
 		return nil, nil
 	}
-	sealed, err := tx.Secrets(s.EnvironmentID)
+	sealed, err := sealedsecrets.In(tx).Of(s.EnvironmentID)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ func (v *Service) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginnin
 
 // fill fetches a workspace and writes it into an unused sandbox.
 func (v *Service) fill(ctx context.Context, t *lifecycle.Step, w sandbox.Workspace,
-	sealed []ledger.EnvironmentSecret) (lifecycle.Settle, error) {
+	sealed []sealedsecrets.Secret) (lifecycle.Settle, error) {
 	ctx, cancel := v.untilClose(ctx, fillTimeout)
 	defer cancel()
 	ctx, stop := v.Core.WhileWanted(ctx, t.Row.ID, errUnwanted)
@@ -137,7 +138,7 @@ func (v *Service) fill(ctx context.Context, t *lifecycle.Step, w sandbox.Workspa
 var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its workspace was written")
 
 func (v *Service) fillWanted(ctx context.Context, t *lifecycle.Step, w sandbox.Workspace,
-	sealed []ledger.EnvironmentSecret) (lifecycle.Settle, error) {
+	sealed []sealedsecrets.Secret) (lifecycle.Settle, error) {
 	source, err := v.sourceOf(w.Git, sealed)
 	if err != nil {
 		return nil, err
@@ -171,7 +172,7 @@ func (v *Service) fillWanted(ctx context.Context, t *lifecycle.Step, w sandbox.W
 }
 
 // sourceOf returns what to fetch, with the opened credential.
-func (v *Service) sourceOf(g *sandbox.GitSource, sealed []ledger.EnvironmentSecret) (gitmirror.Source, error) {
+func (v *Service) sourceOf(g *sandbox.GitSource, sealed []sealedsecrets.Secret) (gitmirror.Source, error) {
 	source := gitmirror.Source{URL: g.URL, Ref: g.Ref, Depth: int(g.Depth), Submodules: g.Submodules,
 		KnownHosts: g.KnownHosts}
 	if g.Credential == "" {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/tokens"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -41,7 +43,7 @@ type Registry struct {
 
 	mu    sync.Mutex // guards the fields below
 	known map[Hash]known
-	used  map[string]ledger.Time // by token id: uses that are not in the ledger yet
+	used  map[string]micro.Time // by token id: uses that are not in the ledger yet
 }
 
 // known is a cached token of the ledger. The cache holds only live tokens, so the ledger bounds its size.
@@ -54,7 +56,7 @@ var _ service.Tokens = (*Registry)(nil)
 
 // New returns a registry. The caller must call Run, which records the use of tokens.
 func New(c Config) *Registry {
-	r := &Registry{store: c.Store, ids: c.IDs, log: c.Logger, known: map[Hash]known{}, used: map[string]ledger.Time{}}
+	r := &Registry{store: c.Store, ids: c.IDs, log: c.Logger, known: map[Hash]known{}, used: map[string]micro.Time{}}
 	if r.ids == nil {
 		r.ids = sandbox.RandomIDs
 	}
@@ -84,9 +86,9 @@ func (r *Registry) Authenticate(ctx context.Context, hash Hash) (Token, error) {
 }
 
 func (r *Registry) find(ctx context.Context, hash Hash) (Token, error) {
-	var row *ledger.Token
+	var row *tokens.Token
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		row, err = tx.Tokens().TokenByHash(hash[:])
+		row, err = tokens.In(tx).ByHash(hash[:])
 		return err
 	})
 	switch {
@@ -136,7 +138,7 @@ func (r *Registry) forget() {
 func (r *Registry) noteUse(id string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.used[id] = ledger.At(now)
+	r.used[id] = micro.At(now)
 }
 
 // Run records the use of tokens until ctx ends.
@@ -162,12 +164,12 @@ func (r *Registry) Run(ctx context.Context) {
 func (r *Registry) recordUse(ctx context.Context) {
 	r.mu.Lock()
 	used := r.used
-	r.used = map[string]ledger.Time{}
+	r.used = map[string]micro.Time{}
 	r.mu.Unlock()
 	if len(used) == 0 {
 		return
 	}
-	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().UseTokens(used) }); err != nil {
+	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tokens.In(tx).Use(used) }); err != nil {
 		r.log.Warn("access: recording the use of tokens", "tokens", len(used), "error", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/tokens"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -114,7 +115,7 @@ func TestALedgerHoldsNoTokensText(t *testing.T) {
 		r, store := w.open()
 		made := w.create(r, sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeAdmin}})
 		err := store.Read(w.Context(), func(tx *ledger.Tx) error {
-			row, err := tx.Tokens().Token(made.ID)
+			row, err := tokens.In(tx).Get(made.ID)
 			if err == nil && (len(row.Hash) != 32 || strings.Contains(string(row.Hash), string(made.Text)) ||
 				hex.EncodeToString(row.Hash) == string(made.Text)) {
 				w.Errorf("the ledger has %x of the token", row.Hash)
@@ -212,13 +213,13 @@ func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 		if in(here, second) {
 			w.Error("it holds beyond its time")
 		}
-		err = store.Write(w.Context(), func(tx *ledger.Tx) error { return tx.Tokens().DeleteExpiredLogins() })
+		err = store.Write(w.Context(), func(tx *ledger.Tx) error { return tokens.In(tx).DeleteExpiredLogins() })
 		if err != nil {
 			w.Error(err)
 		}
 		hash := access.HashOf(second)
 		err = store.Read(w.Context(), func(tx *ledger.Tx) error {
-			row, err := tx.Tokens().LoginByHash(hash[:])
+			row, err := tokens.In(tx).LoginByHash(hash[:])
 			if row != nil {
 				w.Error("it is kept beyond its time")
 			}

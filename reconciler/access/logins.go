@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/tokens"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -36,11 +38,11 @@ func (r *Registry) LogIn(ctx context.Context, l Login) (id string, err error) {
 	}
 	hash := HashOf(id)
 	return id, r.store.Write(ctx, func(tx *ledger.Tx) error {
-		return tx.Tokens().CreateLogin(&ledger.Login{
+		return tokens.In(tx).CreateLogin(&tokens.Login{
 			Hash:      hash[:],
 			TokenHash: l.Credential[:],
 			CreatedAt: tx.Now,
-			ExpiresAt: ledger.At(l.Until),
+			ExpiresAt: micro.At(l.Until),
 		})
 	})
 }
@@ -52,9 +54,9 @@ const userMark = "."
 // Unavailable.
 func (r *Registry) LoggedIn(ctx context.Context, id string) (Login, error) {
 	hash := HashOf(id)
-	var row *ledger.Login
+	var row *tokens.Login
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		row, err = tx.Tokens().LoginByHash(hash[:])
+		row, err = tokens.In(tx).LoginByHash(hash[:])
 		return err
 	})
 	if err != nil {
@@ -72,12 +74,12 @@ func (r *Registry) LoggedIn(ctx context.Context, id string) (Login, error) {
 // LogOut ends a login. It is idempotent. Errors: Unavailable.
 func (r *Registry) LogOut(ctx context.Context, id string) error {
 	hash := HashOf(id)
-	return r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().DeleteLogin(hash[:]) })
+	return r.store.Write(ctx, func(tx *ledger.Tx) error { return tokens.In(tx).DeleteLogin(hash[:]) })
 }
 
 // removeExpiredLogins deletes expired logins. The next call retries after a failure.
 func (r *Registry) removeExpiredLogins(ctx context.Context) {
-	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Tokens().DeleteExpiredLogins() }); err != nil &&
+	if err := r.store.Write(ctx, func(tx *ledger.Tx) error { return tokens.In(tx).DeleteExpiredLogins() }); err != nil &&
 		ctx.Err() == nil {
 		r.log.Warn("access: deleting expired logins", "error", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/tokens"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -14,7 +16,7 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 		return made, err
 	}
 	err = r.store.Write(ctx, func(tx *ledger.Tx) error {
-		same, err := tx.Tokens().TokensNamed(c.Name)
+		same, err := tokens.In(tx).Named(c.Name)
 		if err != nil {
 			return err
 		}
@@ -22,12 +24,12 @@ func (r *Registry) CreateToken(ctx context.Context, c sandbox.CreateToken) (made
 			return sandbox.Errorf(sandbox.Conflict,
 				"creating token %s: the name has a live token, %s: rotate it, or revoke it first", c.Name, t.ID)
 		}
-		made, err = r.issue(ctx, tx, &ledger.Token{
+		made, err = r.issue(ctx, tx, &tokens.Token{
 			Name:         c.Name,
 			Scopes:       c.Scopes,
 			Environments: c.Environments,
 			Ceiling:      c.Ceiling,
-			ExpiresAt:    ledger.At(c.ExpiresAt),
+			ExpiresAt:    micro.At(c.ExpiresAt),
 		}, sandbox.EventTokenCreated)
 		return err
 	})
@@ -41,7 +43,7 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 			[]sandbox.Field{{Name: "overlap", Problem: "must not be negative"}})
 	}
 	err = r.store.Write(ctx, func(tx *ledger.Tx) error {
-		all, err := tx.Tokens().TokensNamed(o.Name)
+		all, err := tokens.In(tx).Named(o.Name)
 		if err != nil {
 			return err
 		}
@@ -50,7 +52,7 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 			return sandbox.Errorf(sandbox.NotFound, "rotating token %s: the ledger has no live token of that name: create one",
 				o.Name)
 		}
-		next := &ledger.Token{Name: o.Name, Scopes: old[0].Scopes, Environments: old[0].Environments, Ceiling: old[0].Ceiling}
+		next := &tokens.Token{Name: o.Name, Scopes: old[0].Scopes, Environments: old[0].Environments, Ceiling: old[0].Ceiling}
 		if o.Ceiling != nil {
 			next.Ceiling = *o.Ceiling
 			if err := sandbox.CheckCeiling(next.Ceiling, next.Environments); err != nil {
@@ -58,13 +60,13 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 			}
 		}
 		if last := old[0]; last.ExpiresAt != 0 {
-			next.ExpiresAt = tx.Now.Add(ledger.Span(last.ExpiresAt - last.CreatedAt))
+			next.ExpiresAt = tx.Now.Add(micro.Span(last.ExpiresAt - last.CreatedAt))
 		}
-		until := tx.Now.Add(ledger.SpanOf(o.Overlap))
+		until := tx.Now.Add(micro.SpanOf(o.Overlap))
 		for i := range old {
 			if t := &old[i]; t.ExpiresAt == 0 || until < t.ExpiresAt {
 				t.ExpiresAt = until
-				if err := tx.Tokens().SaveToken(t); err != nil {
+				if err := tokens.In(tx).Save(t); err != nil {
 					return err
 				}
 			}
@@ -77,7 +79,7 @@ func (r *Registry) RotateToken(ctx context.Context, o sandbox.RotateToken) (made
 }
 
 // issue generates the text and the id of a token, and stores it.
-func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token,
+func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *tokens.Token,
 	as sandbox.EventType) (sandbox.CreatedToken, error) {
 	text := NewToken()
 	hash := HashOf(text)
@@ -86,14 +88,14 @@ func (r *Registry) issue(ctx context.Context, tx *ledger.Tx, t *ledger.Token,
 		t.Environments = []string{} // no NULL in the ledger
 	}
 	t.CreatedAt, t.CreatedBy = tx.Now, sandbox.ActorOf(ctx).Name
-	if err := tx.Tokens().CreateToken(t); err != nil {
+	if err := tokens.In(tx).Create(t); err != nil {
 		return sandbox.CreatedToken{}, err
 	}
 	return sandbox.CreatedToken{Token: t.Domain(), Text: sandbox.Secret(text)}, emit(tx, as, t)
 }
 
 // emit appends the event of a change.
-func emit(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
+func emit(tx *ledger.Tx, as sandbox.EventType, t *tokens.Token) error {
 	return tx.AppendEnvironmentEvent("", as, sandbox.TokenChange{
 		ID:           t.ID,
 		Name:         t.Name,
@@ -106,9 +108,9 @@ func emit(tx *ledger.Tx, as sandbox.EventType, t *ledger.Token) error {
 
 // ListTokens implements service.Tokens.
 func (r *Registry) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
-	var rows []ledger.Token
+	var rows []tokens.Token
 	err := r.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		rows, err = tx.Tokens().Tokens()
+		rows, err = tokens.In(tx).All()
 		return err
 	})
 	return domain(rows), err
@@ -116,7 +118,7 @@ func (r *Registry) ListTokens(ctx context.Context) ([]sandbox.Token, error) {
 
 // RevokeToken implements service.Tokens.
 func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.Token, error) {
-	var rows []ledger.Token
+	var rows []tokens.Token
 	err := r.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		if rows, err = named(tx, nameOrID); err != nil {
 			return err
@@ -127,7 +129,7 @@ func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.
 				continue
 			}
 			t.RevokedAt, t.RevokedBy = tx.Now, sandbox.ActorOf(ctx).Name
-			if err := tx.Tokens().SaveToken(t); err != nil {
+			if err := tokens.In(tx).Save(t); err != nil {
 				return err
 			}
 			if err := emit(tx, sandbox.EventTokenRevoked, t); err != nil {
@@ -141,14 +143,14 @@ func (r *Registry) RevokeToken(ctx context.Context, nameOrID string) ([]sandbox.
 }
 
 // named returns the tokens of a name, or the token with an id. Errors: NotFound.
-func named(tx *ledger.Tx, nameOrID string) (rows []ledger.Token, err error) {
+func named(tx *ledger.Tx, nameOrID string) (rows []tokens.Token, err error) {
 	if strings.HasPrefix(nameOrID, sandbox.TokenIDPrefix) {
-		var one *ledger.Token
-		if one, err = tx.Tokens().Token(nameOrID); one != nil {
-			rows = []ledger.Token{*one}
+		var one *tokens.Token
+		if one, err = tokens.In(tx).Get(nameOrID); one != nil {
+			rows = []tokens.Token{*one}
 		}
 	} else {
-		rows, err = tx.Tokens().TokensNamed(nameOrID)
+		rows, err = tokens.In(tx).Named(nameOrID)
 	}
 	if err == nil && len(rows) == 0 {
 		err = sandbox.Errorf(sandbox.NotFound,
@@ -157,7 +159,7 @@ func named(tx *ledger.Tx, nameOrID string) (rows []ledger.Token, err error) {
 	return rows, err
 }
 
-func live(rows []ledger.Token, now ledger.Time) (found []ledger.Token) {
+func live(rows []tokens.Token, now micro.Time) (found []tokens.Token) {
 	for i := range rows {
 		if rows[i].Live(now) {
 			found = append(found, rows[i])
@@ -166,7 +168,7 @@ func live(rows []ledger.Token, now ledger.Time) (found []ledger.Token) {
 	return found
 }
 
-func domain(rows []ledger.Token) []sandbox.Token {
+func domain(rows []tokens.Token) []sandbox.Token {
 	tokens := make([]sandbox.Token, len(rows))
 	for i := range rows {
 		tokens[i] = rows[i].Domain()

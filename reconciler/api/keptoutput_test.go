@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -20,7 +21,7 @@ func TestOutputThatIsNoLongerKeptIsGone(t *testing.T) {
 		}
 	}
 	err := w.store.Write(t.Context(), func(tx *ledger.Tx) error {
-		return tx.Commands().DropKept(ledger.KeptOfLedger, "", 0, 100, func(*ledger.Exec) []string { return nil }, tx.Now)
+		return execs.In(tx).DropKept(ledger.KeptOfLedger, "", 0, 100, func(*execs.Exec) []string { return nil }, tx.Now)
 	})
 	if err != nil {
 		t.Fatal(err)

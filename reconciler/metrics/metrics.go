@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -227,8 +227,8 @@ func (m *Metrics) Handler(source Source, log *slog.Logger) http.Handler {
 }
 
 // WatchLedger adds a gauge for each fault of the ledger. At most one of them is 1.
-func (m *Metrics) WatchLedger(fault func() (ledger.Fault, error)) {
-	for _, f := range ledger.Faults {
+func (m *Metrics) WatchLedger(fault func() (storage.Fault, error)) {
+	for _, f := range storage.Faults {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "sandbox_ledger_fault",
 			Help:        "1 while the ledger has this fault: lost, damaged, full or read_only. Writes then fail.",

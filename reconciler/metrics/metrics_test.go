@@ -17,6 +17,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/counts"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/metrics"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -37,7 +39,7 @@ func (c counted) Reachable() map[sandbox.Backend]bool {
 // busy is a reconciler that has something of each kind.
 var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, error) {
 	return leasing.Counts{
-		Sandboxes: []ledger.SandboxCount{
+		Sandboxes: []counts.Group{
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAwake, N: 7},
 			{Backend: sandbox.Docker, Phase: sandbox.PhaseAsleep, Pooled: true, N: 2},
 		},
@@ -52,7 +54,7 @@ var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, erro
 func scrape(t *testing.T, source metrics.Source) string {
 	t.Helper()
 	m := metrics.New("1.2.3")
-	m.WatchLedger(func() (ledger.Fault, error) { return ledger.FaultFull, errors.New("no room") })
+	m.WatchLedger(func() (storage.Fault, error) { return storage.FaultFull, errors.New("no room") })
 	m.RequestBegan("GET /v1/leases")
 	m.RequestEnded("GET /v1/leases", 200, 3*time.Millisecond)
 	m.RequestBegan("")

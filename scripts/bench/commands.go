@@ -175,12 +175,14 @@ func commands(ctx context.Context, s *stage, o options) (_ []result, err error) 
 			return w.api.CopyToContainer(ctx, w.container, "/workspace", bytes.NewReader(archive),
 				dockerapi.CopyToContainerOptions{})
 		},
-		func() error { return w.unpack(ctx, archive) })
+		func() error { return w.unpack(ctx, archive) },
+		func() error { return least.WriteFiles(ctx, w.lease, "/workspace", bytes.NewReader(archive)) })
 	if err != nil {
 		return nil, err
 	}
 	return append(results,
-		ratio("100 MiB as tar into a sandbox / the engine's own copy", took[1], took[0], unpackingTarget)), nil
+		ratio("100 MiB as tar into a sandbox / the engine's own copy", took[1], took[0], unpackingTarget),
+		compared("100 MiB as tar over HTTP to a file, the least / the engine's own copy", took[2], took[0])), nil
 }
 
 // leastDetail says what the least is.

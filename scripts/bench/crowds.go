@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
@@ -74,12 +76,12 @@ func fillLedger(ctx context.Context, path string) error {
 	err = store.Write(ctx, func(tx *ledger.Tx) error {
 		row := ledgertest.Sandbox(tx, "crowd", 1)
 		row.ID, row.Phase = "first", sandbox.PhaseAsleep
-		row.MaxLifetime, row.TTL = ledger.SpanOf(sandbox.Duration(240*time.Hour)),
-			ledger.SpanOf(sandbox.Duration(240*time.Hour))
+		row.MaxLifetime, row.TTL = micro.SpanOf(sandbox.Duration(240*time.Hour)),
+			micro.SpanOf(sandbox.Duration(240*time.Hour))
 		row.Schedule.DueAt = tx.Now.Add(row.TTL)
-		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		return errors.Join(err, ledgertest.Environment(tx, "crowd"), tx.AppendSandboxEvent(row, sandbox.EventReady, nil),
-			tx.CreateSandbox(row), tx.Accounting().EnterState(row, sandbox.PhaseAsleep, tx.Now, book))
+			tx.CreateSandbox(row), accounting.In(tx).EnterState(row, sandbox.PhaseAsleep, tx.Now, book))
 	})
 	if err = errors.Join(err, store.Close()); err != nil {
 		return err

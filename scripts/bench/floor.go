@@ -1,11 +1,13 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -22,14 +24,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// floor runs commands on this machine behind the API of a reconciler: without a sandbox, limits, or an account of what
+// floor runs commands and writes files on this machine behind the API of a reconciler: without a sandbox, limits, or an account of what
 // they use. It commits a row before a command and one after it, as the record of a command needs. What it takes is what
 // no reconciler can avoid.
 type floor struct {
-	service.Service // nil: only commands are run
+	service.Service // nil: only commands are run and files written
 
 	rows *rows
 	ids  sandbox.IDs
+	dir  string // takes files
 }
 
 // Exec implements service.Leases.
@@ -56,6 +59,39 @@ func (f floor) Exec(ctx context.Context, _ sandbox.LeaseRef, r sandbox.ExecReque
 	return res, f.rows.store(id+"-ended", append([]byte{}, res.Stdout...)) // no row is NULL
 }
 
+// WriteFiles implements service.Leases: it unpacks files into a directory of this machine.
+func (f floor) WriteFiles(_ context.Context, _ sandbox.LeaseRef, _ string, content io.Reader) error {
+	dir, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for archive := tar.NewReader(content); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := writeFile(dir, h, archive); err != nil {
+			return err
+		}
+	}
+}
+
+func writeFile(dir *os.Root, h *tar.Header, content io.Reader) error {
+	if err := dir.Remove(h.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := dir.OpenFile(h.Name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fs.FileMode(h.Mode))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	return errors.Join(err, file.Close())
+}
+
 // serveFloor serves the floor until the process ends, and prints where.
 func serveFloor(token, rowsFile string) error {
 	rows, err := openRows(context.Background(), rowsFile)
@@ -72,7 +108,8 @@ func serveFloor(token, rowsFile string) error {
 		return err
 	}
 	handler, err := api.New(api.Config{
-		Service: floor{rows: rows, ids: sandbox.RandomIDs}, Tokens: []access.Token{known}, Secrets: webhook.Secrets{secret},
+		Service: floor{rows: rows, ids: sandbox.RandomIDs, dir: filepath.Dir(rowsFile)},
+		Tokens:  []access.Token{known}, Secrets: webhook.Secrets{secret},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -106,7 +106,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 			t.Errorf("a call of a model gets %s", said)
 		}
 	}
-	file := keyFile(ledger.SecretKeyFile(h.config.LedgerURL))
+	file := keyFile(location.SecretKeyFile(h.config.LedgerURL))
 	old := file.lines(t)[0]
 	raw := make([]byte, 32)
 	_, _ = rand.Read(raw) // never fails

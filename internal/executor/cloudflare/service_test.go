@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
@@ -271,7 +271,7 @@ func (h *house) inD1(l sandbox.Lease, status string) {
 // executor returns an executor of the account beside the reconciler's.
 func (h *house) executor() *deploy.Executor {
 	h.Helper()
-	x, err := deploy.NewExecutor(h.config.Cloudflare, seal.InFile(ledger.SecretKeyFile(h.config.LedgerURL), false))
+	x, err := deploy.NewExecutor(h.config.Cloudflare, seal.InFile(location.SecretKeyFile(h.config.LedgerURL), false))
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,4 +20,10 @@ func CheckHost(host string) error {
 	}
 	return sandbox.Errorf(sandbox.Invalid, "Docker host %q: write it as unix:///var/run/docker.sock, "+
 		"tcp://host:2376 or ssh://user@host", host)
+}
+
+// LoginsIn returns the logins in a configuration file of the docker CLI. Errors: Invalid, if it cannot be read.
+func LoginsIn(file string) (engine.Logins, error) {
+	logins := dockerapi.LoginFile(file)
+	return logins, logins.Check()
 }

@@ -3,10 +3,13 @@ package docker
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -20,7 +23,7 @@ import (
 func pooled(spec driver.SandboxSpec) bool { return spec.AgentDID == "" }
 
 func leaseMount(h driver.Handle) dockerapi.Mount {
-	m := volumeMount(leaseVolume(h), guest.LeaseDir, handleLabels(h, roleLease))
+	m := engine.VolumeMount(objects.LeaseVolume(h), guest.LeaseDir, objects.HandleLabels(h, objects.RoleLease))
 	m.VolumeOptions.NoCopy = true
 	return m
 }
@@ -35,11 +38,11 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	}
 	end := endOf(spec)
 	if spec.UsesGateway() {
-		if err := e.admit(ctx, spec); err != nil {
+		if err := e.gateways.Admit(ctx, spec); err != nil {
 			return err
 		}
 	}
-	ends, err := e.endsAt(ctx, spec.Instance, end)
+	ends, err := e.engine.EndsAt(ctx, spec.Instance, end)
 	if err != nil {
 		return err
 	}
@@ -49,17 +52,26 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 	return e.assignCompanions(ctx, spec, ends)
 }
 
+// endOf returns the deadline of a specification on this machine's clock. Call it as soon as the specification
+// arrives.
+func endOf(spec driver.SandboxSpec) time.Time {
+	if spec.AsOf.IsZero() {
+		return spec.Deadline
+	}
+	return time.Now().Add(spec.Deadline.Sub(spec.AsOf))
+}
+
 // assignOne gives the container of a sandbox, or of a companion, to a lease.
 func (e *Executor) assignOne(ctx context.Context, spec driver.SandboxSpec, ends wire.Ends) error {
-	id := "assign " + ownID(spec.Handle)
+	id := "assign " + objects.OwnID(spec.Handle)
 	call := helper.Call{Request: channel.Request{Op: channel.OpAssign, ID: id, Lease: &wire.Lease{
 		ID: fmt.Sprintf("%s#%d", spec.LeaseID, spec.Generation), Env: spec.SystemVariables(), Config: string(spec.Config),
 		Deadline: ends.At, Ends: ends, Sync: spec.SleepMode == sandbox.SleepStop,
 	}}}
 	for try := 1; ; try++ {
-		res, err := e.help(ctx, spec.Handle, call)
+		res, err := e.channels.Call(ctx, spec.Handle, call)
 		switch {
-		case isCode(err, sandbox.UnknownOutcome) && try < assignTries:
+		case sandbox.CodeOf(err) == sandbox.UnknownOutcome && try < assignTries:
 			continue
 		case err != nil:
 			return err

@@ -3,17 +3,18 @@ package docker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -22,31 +23,6 @@ import (
 // user, volumes, limits and channel. It joins the network namespace of the sandbox's container and shares nothing else
 // with it. It has no access to the gateway's socket: it reaches other hosts as code in the sandbox does, through the
 // proxy that process 1 of the sandbox offers on 127.0.0.1. Its process 1 ends with its program.
-
-var _ driver.CompanionHost = (*Executor)(nil)
-
-// ownID is the part of the names of a sandbox's or a companion's objects that no other one has. Sandbox ids have no
-// dots.
-func ownID(h driver.Handle) string {
-	if h.Companion == "" {
-		return h.SandboxID
-	}
-	return h.SandboxID + "." + h.Companion
-}
-
-// handleOf returns the handle with an own id. Its environment is unknown.
-func handleOf(ledgerID, instance, id string) driver.Handle {
-	sandboxID, companion, _ := strings.Cut(id, ".")
-	return driver.Handle{LedgerID: ledgerID, SandboxID: sandboxID, Instance: instance, Companion: companion}
-}
-
-// roleOf is the role of the container.
-func roleOf(h driver.Handle) role {
-	if h.Companion == "" {
-		return roleSandbox
-	}
-	return roleCompanion
-}
 
 // hostname is empty for a companion, which has that of its sandbox.
 func hostname(spec driver.SandboxSpec) string {
@@ -61,7 +37,7 @@ func ownNetwork(h driver.Handle) dockerapi.NetworkMode {
 	if h.Companion == "" {
 		return dockerapi.NetworkNone
 	}
-	return dockerapi.NetworkMode("container:" + sandboxName(h.Sandbox()))
+	return dockerapi.NetworkMode("container:" + objects.SandboxName(h.Sandbox()))
 }
 
 // companionSpec describes the container of a companion.
@@ -70,9 +46,9 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 	own := spec
 	own.Handle = spec.Handle.Of(name)
 	own.Image, own.Resources = c.Image, c.Resources
-	own.Env = egressPath{proxied: spec.Network == sandbox.NetworkRestricted}.proxyEnv()
-	if own.Env == nil {
-		own.Env = make(map[string]string)
+	own.Env = make(map[string]string)
+	if spec.Network == sandbox.NetworkRestricted {
+		own.Env = gateways.ProxyVariables(false)
 	}
 	maps.Copy(own.Env, c.Env)
 	own.Network, own.Egress, own.LLM = sandbox.NetworkNone, sandbox.Egress{}, nil // it has no way out of its own
@@ -81,39 +57,22 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 	return own
 }
 
-// checkCompanions rejects companions that the engine cannot run. Errors: as Check.
-func (e *Executor) checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
-	var f []sandbox.Field
-	runtime := program{runtime: info.DefaultRuntime}.runtimeOf(spec.Confinement)
-	if len(spec.Companions) > 0 && !usual(runtime) {
-		f = append(f, sandbox.Field{Name: "companions", Problem: fmt.Sprintf("must not be set with the runtime %q: "+
-			"containers with a kernel of their own share no network", runtime)})
-	}
-	for _, name := range spec.Companions.Names() {
-		if cpus := int64(info.NCPU) * 1000; spec.Companions[name].Resources.CPUMillis > cpus {
-			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis",
-				Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)})
-		}
-	}
-	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
-}
-
 // provisionCompanions creates the templates of companions, and returns their references.
 func (e *Executor) provisionCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
-	p program) (references []string, err error) {
+	p engine.Program) (references []string, err error) {
 	for _, name := range spec.Companions.Names() {
-		img, err := e.getImage(ctx, spec.Companions[name].Image, ref.Instance, spec.ImagePull)
+		img, err := e.engine.GetImage(ctx, spec.Companions[name].Image, ref.Instance, spec.ImagePull)
 		if err != nil {
 			return nil, err
 		}
-		s := newVolumeTemplate(ref, img, p, spec.Confinement)
-		if err := e.ensureTemplate(ctx, s); err != nil {
+		s := templates.Of(ref, img, p, spec.Confinement)
+		if err := e.templates.Ensure(ctx, s); err != nil {
 			return nil, err
 		}
-		if _, err := e.accountsOf(ctx, s); err != nil {
+		if _, err := e.templates.AccountsOf(ctx, s); err != nil {
 			return nil, err
 		}
-		references = append(references, s.reference())
+		references = append(references, s.Reference())
 	}
 	return references, nil
 }
@@ -121,7 +80,7 @@ func (e *Executor) provisionCompanions(ctx context.Context, ref driver.Environme
 // spawnCompanions creates the containers of a sandbox's companions.
 func (e *Executor) spawnCompanions(ctx context.Context, spec driver.SandboxSpec) error {
 	names := spec.Companions.Names()
-	e.rememberCompanions(spec.Handle, names)
+	e.containers.RememberCompanions(spec.Handle, names)
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
 		return e.spawnOne(ctx, companionSpec(spec, name))
 	})
@@ -150,110 +109,23 @@ func eachOf(ctx context.Context, names []string, do func(ctx context.Context, na
 func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string,
 	do func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error) error {
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
-		c, err := e.inspect(ctx, h.Of(name))
+		c, err := e.containers.Inspect(ctx, h.Of(name))
 		if err == nil {
 			err = do(ctx, h.Of(name), c)
 		}
-		if isCode(err, sandbox.NotFound) { // removed by others: an observation shows it
+		if sandbox.CodeOf(err) == sandbox.NotFound { // removed by others: an observation shows it
 			return nil
 		}
 		return err
 	})
 }
 
-// maxKnownCompanions limits the sandboxes whose companions are cached.
-const maxKnownCompanions = 1 << 14
-
-func (e *Executor) rememberCompanions(h driver.Handle, names []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.companions) >= maxKnownCompanions {
-		clear(e.companions)
-	}
-	e.companions[h] = names
-}
-
-func (e *Executor) forgetCompanions(h driver.Handle) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.companions, h)
-}
-
-// companionsOf returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as inspect.
-func (e *Executor) companionsOf(ctx context.Context, h driver.Handle) ([]string, error) {
-	if h.Companion != "" {
-		return nil, nil
-	}
-	e.mu.Lock()
-	names, known := e.companions[h]
-	e.mu.Unlock()
-	if known {
-		return names, nil
-	}
-	c, err := e.inspect(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	names = labelledCompanions(c.Config.Labels)
-	e.rememberCompanions(h, names)
-	return names, nil
-}
-
-// labelledCompanions returns the names of companions in the labels of a sandbox's container.
-func labelledCompanions(labels map[string]string) []string {
-	if labels[labelCompanions] == "" {
-		return nil
-	}
-	return strings.Split(labels[labelCompanions], ",")
-}
-
-// observeCompanions observes the companions of a sandbox that exist.
-func (e *Executor) observeCompanions(ctx context.Context, h driver.Handle, labels map[string]string,
-	withOutput bool) (map[string]driver.CompanionObservation, error) {
-	names := labelledCompanions(labels)
-	if len(names) == 0 {
-		return nil, nil
-	}
-	seen := make([]*driver.CompanionObservation, len(names))
-	looks, looking := errgroup.WithContext(ctx)
-	for i, name := range names {
-		looks.Go(func() error {
-			c, err := e.inspect(looking, h.Of(name))
-			if isCode(err, sandbox.NotFound) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			o := observe(c)
-			seen[i] = &driver.CompanionObservation{
-				State: o.State, Resources: o.Resources, ExitCode: o.ExitCode, OOMKilled: o.OOMKilled,
-				StartedAt: o.StartedAt, StoppedAt: o.StoppedAt,
-			}
-			if withOutput && o.State == sandbox.StateStopped {
-				seen[i].Output, err = e.companionOutput(looking, h.Of(name))
-			}
-			return err
-		})
-	}
-	if err := looks.Wait(); err != nil {
-		return nil, err
-	}
-	found := make(map[string]driver.CompanionObservation, len(names))
-	for i, o := range seen {
-		if o != nil {
-			found[names[i]] = *o
-		}
-	}
-	return found, nil
-}
-
 func (e *Executor) pauseCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
-	return e.existing(ctx, h, labelledCompanions(labels), e.pauseOne)
+	return e.existing(ctx, h, objects.CompanionNames(labels), e.pauseOne)
 }
 
 func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
-	return e.existing(ctx, h, labelledCompanions(labels),
+	return e.existing(ctx, h, objects.CompanionNames(labels),
 		func(ctx context.Context, h driver.Handle, _ dockerapi.ContainerInspect) error {
 			return e.stopOne(ctx, h)
 		})
@@ -261,20 +133,19 @@ func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels m
 
 // thawCompanions unpauses the companions of a sandbox.
 func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
-	names, err := e.companionsOf(ctx, h)
-	if isCode(err, sandbox.NotFound) { // Wake says so
+	names, err := e.containers.Companions(ctx, h)
+	if sandbox.CodeOf(err) == sandbox.NotFound { // Wake says so
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	return e.existing(ctx, h, names, func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-		defer e.channels.existing(h, (*channel.Client).Resume)
-		if stateOf(c.State) != sandbox.StatePaused {
+		defer e.channels.Existing(h, (*channel.Client).Resume)
+		if engine.StateOf(c.State) != sandbox.StatePaused {
 			return nil
 		}
-		err := e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
-			func(ctx context.Context) error { return e.api.ContainerUnpause(ctx, sandboxName(h)) })
+		err := e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
 		return e.unless(ctx, h, err, sandbox.StateRunning, sandbox.StateStopped)
 	})
 }
@@ -282,9 +153,9 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 // startCompanions starts the companions of a sandbox that was just started. One that still runs has the network of an
 // earlier boot of the sandbox, which does not exist any more.
 func (e *Executor) startCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
-	return e.existing(ctx, h, labelledCompanions(labels),
+	return e.existing(ctx, h, objects.CompanionNames(labels),
 		func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-			if s := stateOf(c.State); s == sandbox.StateRunning || s == sandbox.StatePaused {
+			if s := engine.StateOf(c.State); s == sandbox.StateRunning || s == sandbox.StatePaused {
 				if err := e.stopOne(ctx, h); err != nil {
 					return err
 				}
@@ -300,8 +171,8 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 	if h.Companion != "" {
 		return nil
 	}
-	e.forgetCompanions(h)
-	names := labelledCompanions(c.Labels)
+	e.containers.ForgetCompanions(h)
+	names := objects.CompanionNames(c.Labels)
 	if !found {
 		var err error
 		if names, err = e.leftCompanions(ctx, h); err != nil {
@@ -309,8 +180,8 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 		}
 	}
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
-		c, err := e.find(ctx, h.Of(name))
-		if err != nil && !isCode(err, sandbox.NotFound) {
+		c, err := e.containers.Find(ctx, h.Of(name))
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
 		return e.killFound(ctx, h.Of(name), c, err)
@@ -320,27 +191,21 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 // leftCompanions returns the names of the companions of which the engine has a container or a volume. Their volumes are
 // created first and removed last.
 func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
-	labels := map[string]string{labelLedger: h.LedgerID, labelSandbox: h.SandboxID}
-	containers, err := fetch(ctx, e, read("list containers of sandbox", h.SandboxID),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: labelFilter(labels)})
-		})
+	labels := map[string]string{objects.LabelLedger: h.LedgerID, objects.LabelSandbox: h.SandboxID}
+	containers, err := e.engine.ListContainers(ctx, "containers of sandbox", h.SandboxID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := fetch(ctx, e, read("list volumes of sandbox", h.SandboxID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(labels)})
-		})
+	volumes, err := e.engine.ListVolumes(ctx, "volumes of sandbox", h.SandboxID, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
 	names := make(map[string]bool)
 	for _, c := range containers {
-		names[c.Labels[labelCompanion]] = true
+		names[c.Labels[objects.LabelCompanion]] = true
 	}
-	for _, v := range volumes.Volumes {
-		names[v.Labels[labelCompanion]] = true
+	for _, v := range volumes {
+		names[v.Labels[objects.LabelCompanion]] = true
 	}
 	delete(names, "") // the sandbox's own
 	return slices.Sorted(maps.Keys(names)), nil
@@ -348,20 +213,20 @@ func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]strin
 
 // ReviveCompanion implements driver.CompanionHost.
 func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
-	of, err := e.inspect(ctx, h.Sandbox())
+	of, err := e.containers.Inspect(ctx, h.Sandbox())
 	if err != nil {
 		return err
 	}
-	c, err := e.inspect(ctx, h)
-	runs := err == nil && stateOf(c.State) == sandbox.StateRunning
-	if runs && parseTime(c.State.StartedAt).Before(parseTime(of.State.StartedAt)) {
+	c, err := e.containers.Inspect(ctx, h)
+	runs := err == nil && engine.StateOf(c.State) == sandbox.StateRunning
+	if runs && engine.ParseTime(c.State.StartedAt).Before(engine.ParseTime(of.State.StartedAt)) {
 		runs, err = false, e.stopOne(ctx, h)
 	}
 	if err == nil && !runs {
-		e.channels.leave(h) // its process 1 is another one
+		e.channels.Leave(h) // its process 1 is another one
 		err = e.start(ctx, h)
 	}
-	if isCode(err, sandbox.NotFound) && !errors.Is(err, context.Canceled) {
+	if sandbox.CodeOf(err) == sandbox.NotFound && !errors.Is(err, context.Canceled) {
 		return sandbox.Errorf(sandbox.NotFound, "docker: companion %s of sandbox %s was removed and is not created again: %w",
 			h.Companion, h.SandboxID, err).WithReason(sandbox.ReasonPartMissing)
 	}
@@ -371,7 +236,7 @@ func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
 // StopCompanion implements driver.CompanionHost.
 func (e *Executor) StopCompanion(ctx context.Context, h driver.Handle) error {
 	err := e.stopOne(ctx, h)
-	if isCode(err, sandbox.NotFound) {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
 	return err
@@ -379,24 +244,13 @@ func (e *Executor) StopCompanion(ctx context.Context, h driver.Handle) error {
 
 // CompanionProgram implements driver.CompanionHost.
 func (e *Executor) CompanionProgram(ctx context.Context, h driver.Handle) ([]string, error) {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	img, err := e.findImage(ctx, c.Image, h.Instance)
+	img, err := e.engine.FindImage(ctx, c.Image, h.Instance)
 	if err != nil || img.Config == nil {
 		return nil, err
 	}
 	return slices.Concat(img.Config.Entrypoint, img.Config.Cmd), nil
-}
-
-// companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in
-// the container's log.
-func (e *Executor) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
-	_, said, err := e.saidBy(ctx, sandboxName(h))
-	at := strings.LastIndex(string(said), guest.LastWords)
-	if at < 0 { // it was killed
-		return "", err
-	}
-	return string(said[at+len(guest.LastWords):]), err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
@@ -73,7 +74,7 @@ func newRestrictedOf(t testing.TB, change func(r *restricted)) *restricted {
 	slices.Sort(hosts)
 	r.config = docker.Config{
 		Logger:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		Gateway: docker.Gateway{Network: r.network, Hosts: hosts},
+		Gateway: gateways.Config{Network: r.network, Hosts: hosts},
 	}
 	change(r)
 	x, err := docker.New(r.config)

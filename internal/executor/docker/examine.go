@@ -4,10 +4,12 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 )
 
-// Engine is an engine's description of itself.
-type Engine struct {
+// Description is an engine's description of itself.
+type Description struct {
 	Host, ID, Version, API, Architecture string
 	// LiveRestore: sandboxes survive a restart of the engine.
 	LiveRestore bool
@@ -22,7 +24,7 @@ type Engine struct {
 
 // Examine returns the description of the engine that cfg names. Errors: Invalid, Unavailable; Failed if this
 // program has no guest for it.
-func Examine(ctx context.Context, cfg Config) (x Engine, err error) {
+func Examine(ctx context.Context, cfg Config) (x Description, err error) {
 	e, err := New(cfg)
 	if err != nil {
 		return x, err
@@ -33,12 +35,12 @@ func Examine(ctx context.Context, cfg Config) (x Engine, err error) {
 		}
 	}()
 	asked := time.Now()
-	info, err := e.engine(ctx)
+	info, err := e.engine.Info(ctx)
 	if err != nil {
 		return x, err
 	}
-	x = Engine{Host: e.api.DaemonHost(), ID: info.ID, Version: info.ServerVersion, Architecture: info.Architecture,
-		LiveRestore: info.LiveRestoreEnabled, CgroupVersion: info.CgroupVersion}
+	x = Description{Host: e.engine.API.DaemonHost(), ID: info.ID, Version: info.ServerVersion,
+		Architecture: info.Architecture, LiveRestore: info.LiveRestoreEnabled, CgroupVersion: info.CgroupVersion}
 	for _, option := range info.SecurityOptions {
 		x.Rootless = x.Rootless || strings.Contains(option, "name=rootless")
 		x.Seccomp = x.Seccomp || strings.Contains(option, "name=seccomp")
@@ -51,14 +53,15 @@ func Examine(ctx context.Context, cfg Config) (x Engine, err error) {
 			x.Unlimited = append(x.Unlimited, limit.name)
 		}
 	}
-	if now := parseTime(info.SystemTime); !now.IsZero() {
+	if now := engine.ParseTime(info.SystemTime); !now.IsZero() {
 		x.Ahead = now.Sub(asked.Add(time.Since(asked) / 2))
 	}
-	version, err := fetch(ctx, e, read("ask for the version of", "the engine"), e.api.ServerVersion)
+	r := engine.Read("ask for the version of", "the engine")
+	version, err := engine.Fetch(ctx, e.engine, r, e.engine.API.ServerVersion)
 	if err != nil {
 		return x, err
 	}
 	x.API = version.APIVersion
-	_, err = e.guestFor(ctx, info.ID)
+	_, err = e.engine.GuestFor(ctx, info.ID)
 	return x, err
 }

@@ -15,15 +15,22 @@
 package docker
 
 import (
-	"errors"
+	"context"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"runtime"
-	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/audit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/channels"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dependents"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/relays"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/runtimes"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/helper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -41,47 +48,45 @@ type Config struct {
 	// an engine gets slower.
 	Calls int
 	// Gateway configures the gateways of restricted networks.
-	Gateway Gateway
+	Gateway gateways.Config
 	// Logins has the credentials for registries that images are pulled from; nil: none.
-	Logins Logins
+	Logins engine.Logins
 	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
-	// DefaultNetworkPool. The range must not be in use on the engine's host or on networks that the host can
+	// networks.DefaultPool. The range must not be in use on the engine's host or on networks that the host can
 	// reach.
 	NetworkPool netip.Prefix
 }
 
-// Executor drives one Docker Engine.
+// Executor drives one Docker Engine. It spawns, assigns, sleeps, wakes and kills sandboxes; its parts do the rest.
 type Executor struct {
-	helper.Guests
-	api    *dockerapi.Client
-	log    *slog.Logger
-	lanes  *lanes
-	warned sync.Once
+	helper.Guests // runs commands and moves files, over channels
+	audit.Auditor
+	containers.Observer
+	*dependents.Cleaner
+	gateways.Broker
+	*engine.Witnesses
 
-	channels *channels
-	gateway  Gateway
-	logins   Logins
-	pool     netip.Prefix // of subnets
-	// networking holds an element while a network is being created.
-	networking chan struct{}
-
-	mu             sync.Mutex                               // guards what follows
-	programs       map[string]program                       // by engine
-	gatewayClients map[driver.EnvironmentRef]*gatewayClient // by environment
-	relays         map[relayRef]*relayClient
-	clocks         map[string]engineClock   // by engine
-	accounts       map[string]imageAccounts // by image id
-	// proved are the container runtimes that have run a sandbox's command.
-	proved map[provedRuntime]bool
-	// companions are the names of the companions of sandboxes that this program has seen.
-	companions map[driver.Handle][]string
-	// containers are the ids of the containers of sandboxes that this program has seen.
-	containers map[driver.Handle]string
-	// numbers are the known witnesses of engines, in order. The last one must exist.
-	numbers map[witnessed][]int64
+	engine     *engine.Engine
+	containers *containers.Containers
+	templates  *templates.Templates
+	networks   *networks.Networks
+	gateways   *gateways.Gateways
+	relays     *relays.Relays
+	channels   *channels.Channels
+	runtimes   *runtimes.Prover
 }
 
-var _ driver.Executor = (*Executor)(nil)
+var (
+	_ driver.Executor         = (*Executor)(nil)
+	_ driver.Auditor          = (*Executor)(nil)
+	_ driver.CompanionHost    = (*Executor)(nil)
+	_ driver.ContainerHost    = (*Executor)(nil)
+	_ driver.CredentialBroker = (*Executor)(nil)
+	_ driver.DiskReader       = (*Executor)(nil)
+	_ driver.EgressLogger     = (*Executor)(nil)
+	_ driver.LLMBroker        = (*Executor)(nil)
+	_ driver.Witnesser        = (*Executor)(nil)
+)
 
 // NewClient returns a client of the engine that cfg names, for work that does not concern sandboxes. It does
 // not connect. Errors: as dockerapi.Connect.
@@ -95,63 +100,49 @@ func Address(cfg Config) (string, error) { return dockerapi.Address(cfg.Host, cf
 // New returns an executor for the engine that cfg names. It does not connect. Errors: Invalid, if the
 // address, the context, the pool or a setting of gateways is not valid.
 func New(cfg Config) (*Executor, error) {
-	pool, err := checkPool(cfg.NetworkPool)
+	pool, err := networks.CheckPool(cfg.NetworkPool)
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Gateway.validate(); err != nil {
+	if err := cfg.Gateway.Validate(); err != nil {
 		return nil, err
 	}
 	api, err := NewClient(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Calls == 0 {
-		cfg.Calls = 2 * runtime.NumCPU()
-	}
+	eng := engine.New(api, engine.Config{Logger: cfg.Logger, Calls: cfg.Calls, Logins: cfg.Logins})
 	e := &Executor{
-		api:            api,
-		log:            cfg.Logger,
-		lanes:          newLanes(cfg.Calls),
-		gateway:        cfg.Gateway,
-		logins:         cfg.Logins,
-		pool:           pool,
-		networking:     make(chan struct{}, 1),
-		programs:       make(map[string]program),
-		gatewayClients: make(map[driver.EnvironmentRef]*gatewayClient),
-		relays:         make(map[relayRef]*relayClient),
-		clocks:         make(map[string]engineClock),
-		numbers:        make(map[witnessed][]int64),
-		accounts:       make(map[string]imageAccounts),
-		proved:         make(map[provedRuntime]bool),
-		companions:     make(map[driver.Handle][]string),
-		containers:     make(map[driver.Handle]string),
+		engine: eng, containers: containers.New(eng), templates: templates.New(eng), networks: networks.New(eng, pool),
+		relays: relays.New(eng), Auditor: audit.New(eng), Witnesses: eng.Witnesses,
 	}
-	e.channels = newChannels(e.openChannel)
-	e.Guests = helper.New(sandbox.Docker, e.help).WithVerifiers()
+	e.gateways = gateways.New(eng, cfg.Gateway, func(ctx context.Context, ref driver.EnvironmentRef) error {
+		return e.relays.Remove(ctx, ref.LedgerID, ref.Instance)
+	})
+	e.channels = channels.New(eng.Log, e.containers, e.relays)
+	e.runtimes = runtimes.New(eng, e.containers, e)
+	e.Observer, e.Broker = e.containers.Observer(), e.gateways.Broker()
+	e.Cleaner = dependents.New(eng, e.networks, e.relays, e.channels)
+	e.Guests = helper.New(sandbox.Docker, e.channels.Call).WithVerifiers()
 	return e, nil
 }
 
 // Close releases the connections to the engine, to gateways, to relays and to sandboxes.
 func (e *Executor) Close() error {
-	e.channels.close()
-	e.mu.Lock()
-	links, relays := maps.Clone(e.gatewayClients), maps.Clone(e.relays)
-	e.mu.Unlock()
-	for r := range relays {
-		e.leaveRelay(r)
-	}
-	for ref := range links {
-		e.closeGatewayClient(ref)
-	}
-	return e.api.Close()
+	e.channels.Close()
+	e.relays.Close()
+	e.gateways.Close()
+	return e.engine.API.Close()
 }
 
 // Backend implements driver.Executor.
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Docker }
+
+// Instance implements driver.Executor: it returns the engine's own id.
+func (e *Executor) Instance(ctx context.Context) (string, error) {
+	info, err := e.engine.Info(ctx)
+	return info.ID, err
+}
 
 // Capabilities implements driver.Executor. Disk limits need a storage driver that few engines have, so they
 // are not promised.
@@ -170,9 +161,4 @@ func (e *Executor) Capabilities() driver.Capabilities {
 		Disk:        true,
 		Companions:  true,
 	}
-}
-
-func isCode(err error, code sandbox.Code) bool {
-	var e *sandbox.Error
-	return errors.As(err, &e) && e.Code == code
 }

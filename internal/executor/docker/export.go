@@ -9,6 +9,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,19 +21,17 @@ const dataContent = "/data/."
 // engine mounts the volume even for a stopped container. Until the stream ends, the engine delays every other
 // request for this container, even reads.
 func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	x := &export{e: e, h: h, what: dataContent, frozen: stateOf(c.State) == sandbox.StateRunning}
+	x := &export{e: e, h: h, what: dataContent, frozen: engine.StateOf(c.State) == sandbox.StateRunning}
 	x.ctx, x.cancel = context.WithCancel(ctx)
 	if err := x.open(); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
 }
-
-var _ driver.DiskReader = (*Executor)(nil)
 
 // ReadDisk implements driver.DiskReader. The engine resolves links within the container, and nothing in it can change
 // them meanwhile.
@@ -69,23 +69,25 @@ func (x *export) open() error {
 		}
 	}
 	var err error
-	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) != sandbox.StateRunning })
+	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool {
+		return engine.StateOf(s) != sandbox.StateRunning
+	})
 	if err != nil {
 		return err
 	}
-	if stateOf(x.state) == sandbox.StateRunning {
+	if engine.StateOf(x.state) == sandbox.StateRunning {
 		return x.torn(sandbox.StateRunning)
 	}
-	r := read("read "+x.what+" of container", sandboxName(x.h))
-	r.reason = sandbox.ReasonCopyFailed
-	err = x.e.do(x.ctx, r, func(ctx context.Context) (err error) {
+	r := engine.Read("read "+x.what+" of container", objects.SandboxName(x.h))
+	r.Reason = sandbox.ReasonCopyFailed
+	err = x.e.engine.Do(x.ctx, r, func(ctx context.Context) (err error) {
 		stop := context.AfterFunc(ctx, x.cancel) // the request's deadline limits the wait, not the stream
 		defer stop()
-		x.body, _, err = x.e.api.CopyFromContainer(x.ctx, sandboxName(x.h), x.what)
+		x.body, _, err = x.e.engine.API.CopyFromContainer(x.ctx, objects.SandboxName(x.h), x.what)
 		return err
 	})
-	if isCode(err, sandbox.NotFound) {
-		if _, lookErr := x.e.inspect(x.ctx, x.h); lookErr == nil {
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		if _, lookErr := x.e.containers.Inspect(x.ctx, x.h); lookErr == nil {
 			return sandbox.Errorf(sandbox.NotFound, "docker: sandbox %s has no %s", x.h.SandboxID, x.what).
 				WithReason(sandbox.ReasonFileNotFound)
 		}
@@ -101,7 +103,7 @@ const flicker = 5 * time.Second
 func (x *export) look(ctx context.Context,
 	wanted func(*dockerapi.ContainerState) bool) (*dockerapi.ContainerState, error) {
 	for limit := time.Now().Add(flicker); ; {
-		c, err := x.e.inspect(ctx, x.h)
+		c, err := x.e.containers.Inspect(ctx, x.h)
 		if err != nil {
 			return nil, err
 		}
@@ -151,13 +153,13 @@ func (x *export) Read(p []byte) (int, error) {
 // unchanged checks that nothing in the sandbox ran while the stream was read.
 func (x *export) unchanged() error {
 	same := func(s *dockerapi.ContainerState) bool {
-		return stateOf(s) == stateOf(x.state) && s.StartedAt == x.state.StartedAt
+		return engine.StateOf(s) == engine.StateOf(x.state) && s.StartedAt == x.state.StartedAt
 	}
 	s, err := x.look(x.ctx, same)
 	if err != nil || same(s) {
 		return err
 	}
-	return x.torn(stateOf(s))
+	return x.torn(engine.StateOf(s))
 }
 
 // release ends the request. The engine handles the next request for the container only after that.
@@ -173,25 +175,18 @@ func (x *export) goOn() {
 		return
 	}
 	x.frozen = false
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), changeLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), engine.ChangeLimit)
 	defer cancel()
-	if x.thaw = x.unpause(ctx); x.thaw == nil {
+	if x.thaw = x.e.engine.UnpauseContainer(ctx, objects.SandboxName(x.h)); x.thaw == nil {
 		return
 	}
-	s, err := x.look(ctx, func(s *dockerapi.ContainerState) bool { return stateOf(s) == sandbox.StatePaused })
+	s, err := x.look(ctx, func(s *dockerapi.ContainerState) bool { return engine.StateOf(s) == sandbox.StatePaused })
 	switch {
-	case err == nil && stateOf(s) == sandbox.StatePaused:
-		x.thaw = x.unpause(ctx)
-	case err == nil, isCode(err, sandbox.NotFound): // it runs, has ended or was removed
+	case err == nil && engine.StateOf(s) == sandbox.StatePaused:
+		x.thaw = x.e.engine.UnpauseContainer(ctx, objects.SandboxName(x.h))
+	case err == nil, sandbox.CodeOf(err) == sandbox.NotFound: // it runs, has ended or was removed
 		x.thaw = nil
 	}
-}
-
-func (x *export) unpause(ctx context.Context) error {
-	return x.e.do(ctx, change("unpause container", sandboxName(x.h), sandbox.ReasonStartFailed),
-		func(ctx context.Context) error {
-			return x.e.api.ContainerUnpause(ctx, sandboxName(x.h))
-		})
 }
 
 // Close implements io.Closer.

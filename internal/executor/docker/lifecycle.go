@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +10,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -18,15 +20,12 @@ import (
 // stopGrace is the time for a sandbox to stop, in seconds. The guest gives 8 of them to its programs.
 const stopGrace = 10
 
-// removalLimit limits the wait for a removal that the engine is already working on.
-const removalLimit = 2 * time.Minute
-
 // Sleep implements driver.Lifecycle.
 func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.SleepMode) error {
 	if mode == sandbox.SleepStop {
 		return e.stop(ctx, h)
 	}
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -38,13 +37,13 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 
 // pauseOne pauses a container. Already paused or stopped is success.
 func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-	if s := stateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
+	if s := engine.StateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
 	}
-	e.channels.existing(h, (*channel.Client).Suspend)
+	e.channels.Existing(h, (*channel.Client).Suspend)
 	err := e.pause(ctx, h)
 	if err != nil {
-		e.channels.existing(h, (*channel.Client).Resume)
+		e.channels.Existing(h, (*channel.Client).Resume)
 	}
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
 }
@@ -55,9 +54,10 @@ const stubborn = 10 * time.Second
 // pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that is slow to freeze,
 // and thaws the others (runc 1.1: "unable to freeze").
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
-	_ = await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
-		err = e.do(ctx, change("pause container", sandboxName(h), sandbox.ReasonStopFailed), func(ctx context.Context) error {
-			return e.api.ContainerPause(ctx, sandboxName(h))
+	r := engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed)
+	_ = engine.Await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
+		err = e.engine.Do(ctx, r, func(ctx context.Context) error {
+			return e.engine.API.ContainerPause(ctx, objects.SandboxName(h))
 		})
 		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
 	}) // err is now the engine's last answer
@@ -65,7 +65,7 @@ func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 }
 
 func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
-	c, err := e.inspect(ctx, h)
+	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -78,10 +78,10 @@ func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
 // stopOne stops a container.
 func (e *Executor) stopOne(ctx context.Context, h driver.Handle) error {
 	grace := stopGrace
-	r := change("stop container", sandboxName(h), sandbox.ReasonStopFailed)
-	r.waits = true
-	err := e.do(ctx, r, func(ctx context.Context) error {
-		return e.api.ContainerStop(ctx, sandboxName(h), dockerapi.StopOptions{Timeout: &grace})
+	r := engine.Change("stop container", objects.SandboxName(h), sandbox.ReasonStopFailed)
+	r.Waits = true
+	err := e.engine.Do(ctx, r, func(ctx context.Context) error {
+		return e.engine.API.ContainerStop(ctx, objects.SandboxName(h), dockerapi.StopOptions{Timeout: &grace})
 	})
 	return e.unless(ctx, h, err, sandbox.StateStopped)
 }
@@ -90,33 +90,30 @@ func (e *Executor) stopOne(ctx context.Context, h driver.Handle) error {
 // the container's name contains the ids of its ledger and sandbox, and unpausing a container that is not
 // paused changes nothing.
 func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
-	if err := checkHandle(h); err != nil {
+	if err := objects.CheckHandle(h); err != nil {
 		return false, err
 	}
 	if err := e.thawCompanions(ctx, h); err != nil {
 		return false, err
 	}
-	err = e.do(ctx, change("unpause container", sandboxName(h), sandbox.ReasonStartFailed),
-		func(ctx context.Context) error {
-			return e.api.ContainerUnpause(ctx, sandboxName(h))
-		})
-	e.channels.existing(h, (*channel.Client).Resume)
+	err = e.engine.UnpauseContainer(ctx, objects.SandboxName(h))
+	e.channels.Existing(h, (*channel.Client).Resume)
 	if err == nil {
-		return false, e.ensureEgressPath(ctx, h)
+		return false, e.gateways.EnsureKnown(ctx, h)
 	}
-	c, lookErr := e.inspect(ctx, h)
+	c, lookErr := e.containers.Inspect(ctx, h)
 	switch {
-	case lookErr != nil && isCode(err, sandbox.UnknownOutcome) && !isCode(lookErr, sandbox.NotFound):
+	case lookErr != nil && sandbox.CodeOf(err) == sandbox.UnknownOutcome && sandbox.CodeOf(lookErr) != sandbox.NotFound:
 		return false, err
 	case lookErr != nil: // lookErr says whether this is the sandbox's engine
 		return false, lookErr
 	}
-	state := stateOf(c.State)
+	state := engine.StateOf(c.State)
 	if state == sandbox.StatePaused {
 		return false, err
 	}
-	if hasEgressPath(c) {
-		if err := e.askGateway(ctx, h); err != nil {
+	if containers.HasMount(c, guest.EgressDir) {
+		if err := e.gateways.Ask(ctx, h); err != nil {
 			return false, err
 		}
 	}
@@ -135,15 +132,15 @@ func (e *Executor) unless(ctx context.Context, h driver.Handle, err error, wante
 	if err == nil {
 		return nil
 	}
-	c, lookErr := e.inspect(ctx, h)
+	c, lookErr := e.containers.Inspect(ctx, h)
 	if lookErr != nil {
-		if isCode(lookErr, sandbox.NotFound) {
+		if sandbox.CodeOf(lookErr) == sandbox.NotFound {
 			return lookErr
 		}
 		return err
 	}
 	for _, s := range wanted {
-		if stateOf(c.State) == s {
+		if engine.StateOf(c.State) == s {
 			return nil
 		}
 	}
@@ -159,8 +156,8 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) 
 // that it cannot inspect. At the same time the channel ends process 1, so that no code keeps running if the
 // engine is slow.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
-	c, err := e.find(ctx, h) // only the sandbox's own engine returns NotFound
-	if err != nil && !isCode(err, sandbox.NotFound) {
+	c, err := e.containers.Find(ctx, h) // only the sandbox's own engine returns NotFound
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
 	found := err == nil
@@ -170,158 +167,59 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	err = e.killFound(ctx, h, c, err)
 	killing.Wait()
 	if err == nil {
-		e.forgetContainer(h)
+		e.containers.Forget(h)
 	}
 	return cmp.Or(err, failed)
 }
 
-// killFound is Kill of one container, as find returned it.
+// killFound is Kill of one container, as containers.Find returned it.
 func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error) error {
 	if err == nil {
 		var telling sync.WaitGroup
 		told, stop := context.WithCancel(ctx)
-		if listsChannel(c) && c.State == dockerapi.StateRunning {
-			telling.Go(func() { e.endNow(told, h) })
+		if containers.ListsMount(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
+			telling.Go(func() { e.channels.EndNow(told, h) })
 		}
-		err = e.removeContainer(ctx, c.ID)
-		stop() // process 1 is gone: endNow would dial its channel again
+		err = e.engine.RemoveContainer(ctx, c.ID)
+		stop() // process 1 is gone: EndNow would dial its channel again
 		telling.Wait()
 	}
-	if err != nil && !isCode(err, sandbox.NotFound) {
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if h.Companion == "" && (err != nil || listsEgressPath(c)) { // unknown if the container is already gone
-		if err := e.closeEgressPath(ctx, h); err != nil {
+	// What it had is unknown if the container is already gone.
+	if h.Companion == "" && (err != nil || containers.ListsMount(c, guest.EgressDir)) {
+		if err := e.gateways.Leave(ctx, h); err != nil {
 			return err
 		}
 	}
-	if err != nil || listsChannel(c) {
-		if err := e.closeChannel(ctx, h); err != nil {
+	if err != nil || containers.ListsMount(c, guest.ChannelDir) {
+		e.channels.Leave(h)
+		if err := e.relays.CloseChannel(ctx, h); err != nil {
 			return err
 		}
 	}
 	if h.Companion == "" && (err != nil || !dockerapi.NetworkMode(c.HostConfig.NetworkMode).IsNone()) {
-		if err := e.removeNetworks(ctx, handleLabels(h, roleNetwork)); err != nil {
+		if err := e.networks.Remove(ctx, objects.HandleLabels(h, objects.RoleNetwork)); err != nil {
 			return err
 		}
 	}
 	// The rest stops nothing that runs: if many sandboxes end at once, all of them stop before it.
-	populator := change("remove container", populatorName(h), sandbox.ReasonRemovalFailed)
-	populator.late = true
-	if err := e.remove(ctx, populator); err != nil {
+	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err
 	}
-	if err := e.removeVolume(ctx, workspaceVolume(h), handleLabels(h, roleWorkspace)); err != nil {
+	if err := e.removeVolume(ctx, objects.WorkspaceVolume(h), h, objects.RoleWorkspace); err != nil {
 		return err
 	}
-	if err != nil || lists(c, guest.LeaseDir) {
-		if err := e.removeVolume(ctx, leaseVolume(h), handleLabels(h, roleLease)); err != nil {
+	if err != nil || containers.ListsMount(c, guest.LeaseDir) {
+		if err := e.removeVolume(ctx, objects.LeaseVolume(h), h, objects.RoleLease); err != nil {
 			return err
 		}
 	}
-	return e.removeVolume(ctx, dataVolume(h), handleLabels(h, roleData))
+	return e.removeVolume(ctx, objects.DataVolume(h), h, objects.RoleData)
 }
 
-// endLimit limits the attempt to end a sandbox without its engine.
-const endLimit = 2 * time.Second
-
-// endNow asks process 1 to end its sandbox, over the channel and by a file that it watches. Kill does not
-// rely on it.
-func (e *Executor) endNow(ctx context.Context, h driver.Handle) {
-	ctx, cancel := context.WithTimeout(ctx, endLimit)
-	defer cancel()
-	if err := e.endByChannel(ctx, h); err != nil {
-		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
-	}
-	client, done, err := e.channels.use(h)
-	if err != nil {
-		return
-	}
-	defer done()
-	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
-		e.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
-	}
-}
-
-// find lists a sandbox's container. Errors: as inspect.
-func (e *Executor) find(ctx context.Context, h driver.Handle) (dockerapi.ContainerSummary, error) {
-	if err := checkHandle(h); err != nil {
-		return dockerapi.ContainerSummary{}, err
-	}
-	name := sandboxName(h)
-	found, err := fetch(ctx, e, read("list container", name),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx,
-				dockerapi.ContainerListOptions{All: true, Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+name+"$"))})
-		})
-	if err != nil {
-		return dockerapi.ContainerSummary{}, err
-	}
-	for _, c := range found {
-		if slices.Contains(c.Names, "/"+name) {
-			return c, e.checkLabels("container", name, c.Labels, handleLabels(h, roleOf(h)))
-		}
-	}
-	return dockerapi.ContainerSummary{}, e.absent(ctx, h)
-}
-
-// removeContainer removes a container and its anonymous volumes, and returns nil once it is gone.
-func (e *Executor) removeContainer(ctx context.Context, id string) error {
-	return e.remove(ctx, change("remove container", id, sandbox.ReasonRemovalFailed))
-}
-
-// remove is removeContainer for the request's object.
-func (e *Executor) remove(ctx context.Context, r request) error {
-	id := r.object
-	err := e.do(ctx, r, func(ctx context.Context) error {
-		return e.api.ContainerRemove(ctx, id, dockerapi.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	})
-	switch {
-	case isCode(err, sandbox.NotFound):
-		return nil
-	case isCode(err, sandbox.Conflict): // its removal is in progress
-		return await(ctx, "container "+id+" is removed", removalLimit, func(ctx context.Context) (bool, error) {
-			_, err := e.lookUp(ctx, id)
-			if isCode(err, sandbox.NotFound) {
-				return true, nil
-			}
-			return false, err
-		})
-	default:
-		return err
-	}
-}
-
-// removeVolume removes a volume if it is ours, and returns nil once it is gone. No running container may use
-// it.
-func (e *Executor) removeVolume(ctx context.Context, name string, labels map[string]string) error {
-	look := read("find volume", name)
-	look.late = true
-	v, err := fetch(ctx, e, look, func(ctx context.Context) (dockerapi.Volume, error) {
-		return e.api.VolumeInspect(ctx, name)
-	})
-	if isCode(err, sandbox.NotFound) {
-		return nil
-	}
-	if err == nil {
-		err = e.checkLabels("volume", name, v.Labels, labels)
-	}
-	if err != nil {
-		return err
-	}
-	remove := change("remove volume", name, sandbox.ReasonRemovalFailed)
-	remove.late = true
-	// A volume stays in use for a moment after its container is gone.
-	return await(ctx, "nothing uses volume "+name, removalLimit, func(ctx context.Context) (bool, error) {
-		err := e.do(ctx, remove, func(ctx context.Context) error {
-			return e.api.VolumeRemove(ctx, name, false)
-		})
-		if isCode(err, sandbox.Conflict) {
-			return false, nil
-		}
-		if isCode(err, sandbox.NotFound) {
-			err = nil
-		}
-		return err == nil, err
-	})
+// removeVolume removes a volume of a sandbox, or of a companion.
+func (e *Executor) removeVolume(ctx context.Context, name string, h driver.Handle, r objects.Role) error {
+	return e.engine.RemoveVolume(ctx, name, objects.HandleLabels(h, r))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -44,7 +45,7 @@ func newModelWorld(t *testing.T, image string) *modelWorld {
 	host := fmt.Sprintf("203.0.%d.1", number)
 	x, err := docker.New(docker.Config{
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-		Gateway: docker.Gateway{
+		Gateway: gateways.Config{
 			Network: name, Hosts: []string{"model.test:" + upstream, "git.test:" + host},
 		},
 	})

@@ -1,6 +1,9 @@
 package docker_test
 
 import (
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,6 +91,44 @@ func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 	if got := w.exec(t, w.spawn(t), "echo", "up"); got != "up\n" {
 		t.Errorf("the sandbox says %q", got)
 	}
+}
+
+// TestAPruneBesideASpawn: a guest volume is filled again, whenever somebody prunes it.
+func TestAPruneBesideASpawn(t *testing.T) {
+	t.Parallel()
+	x, p := throughProxy(t)
+	w, api := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {}), dockertest.Engine(t)
+	f := dockerapi.NewFilters(dockerapi.Filter("label", "io.sandbox-lease.ledger="+w.ref.LedgerID),
+		dockerapi.Filter("label", "io.sandbox-lease.role=guest"))
+	prune := func() {
+		volumes, err := api.VolumeList(t.Context(), dockerapi.VolumeListOptions{Filters: f})
+		if err == nil && len(volumes.Volumes) == 1 {
+			err = api.VolumeRemove(t.Context(), volumes.Volumes[0].Name, false)
+		}
+		if err != nil || len(volumes.Volumes) != 1 {
+			t.Errorf("pruned one of %d volumes: %v", len(volumes.Volumes), err)
+		}
+	}
+	works := func(when string) {
+		t.Helper()
+		spec := w.spec()
+		must(t, x.Spawn(t.Context(), spec))
+		if got := w.exec(t, spec.Handle, "echo", "up"); got != "up\n" {
+			t.Errorf("pruned %s: the sandbox says %q", when, got)
+		}
+		must(t, x.Kill(t.Context(), spec.Handle))
+	}
+	works("never")
+	prune()
+	works("before a spawn")
+	var once sync.Once
+	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if strings.HasSuffix(r.URL.Path, "/containers/create") {
+			once.Do(prune)
+		}
+		pass(rw, r)
+	})
+	works("during a spawn")
 }
 
 func TestChangesBehindTheBackAreSeen(t *testing.T) {

@@ -2,46 +2,14 @@ package docker
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
-
-// Check implements driver.Provisioner: it checks what is known before the first sandbox. Whether a registry has the
-// images that Provision pulls is not known.
-func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := e.check(ctx, ref, spec); err != nil || spec.ImagePull == sandbox.PullMissing {
-		return err
-	}
-	for _, image := range spec.Images() {
-		if _, err := e.findImage(ctx, image, ref.Instance); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check is Check without the images.
-func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
-	if err := checkRef(ref); err != nil {
-		return err
-	}
-	if err := checkNetwork(spec.Network); err != nil {
-		return err
-	}
-	info, err := e.engineOf(ctx, ref.Instance)
-	if err != nil {
-		return err
-	}
-	if err := e.checkConfinement(ctx, ref, spec, info); err != nil {
-		return err
-	}
-	return e.checkCompanions(ref, spec, info)
-}
 
 // Provision implements driver.Provisioner. It creates the environment's template image and guest volume, its
 // gateway if the network is restricted or it has LLM routes, and its ledger's relay. An unusual container runtime must
@@ -50,126 +18,110 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err := e.check(ctx, ref, spec); err != nil {
 		return err
 	}
-	img, err := e.getImage(ctx, spec.Image, ref.Instance, spec.ImagePull)
+	img, err := e.engine.GetImage(ctx, spec.Image, ref.Instance, spec.ImagePull)
 	if err != nil {
 		return err
 	}
-	program, err := e.guestFor(ctx, ref.Instance)
+	program, err := e.engine.GuestFor(ctx, ref.Instance)
 	if err != nil {
 		return err
 	}
-	s := newVolumeTemplate(ref, img, program, spec.Confinement)
-	if err := e.ensureTemplate(ctx, s); err != nil {
+	s := templates.Of(ref, img, program, spec.Confinement)
+	if err := e.templates.Ensure(ctx, s); err != nil {
 		return err
 	}
-	if _, err := e.accountsOf(ctx, s); err != nil { // so that no spawn has to read them
+	if _, err := e.templates.AccountsOf(ctx, s); err != nil { // so that no spawn has to read them
 		return err
 	}
 	keep, err := e.provisionCompanions(ctx, ref, spec, program)
 	if err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleTemplate, append(keep, s.reference())...); err != nil {
-		e.log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with their "+
-			"environment",
-			"environment", ref.EnvironmentID, "error", err)
+	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.Reference())...); err != nil {
+		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with "+
+			"their environment", "environment", ref.EnvironmentID, "error", err)
 	}
-	if err := e.ensureVolume(ctx, s.volume(), environmentLabels(ref, roleGuest)); err != nil {
+	if err := e.engine.EnsureVolume(ctx, s.GuestVolume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
 	}
-	if err := e.renewRelay(ctx, relayRef{ref.LedgerID, ref.Instance}); err != nil {
+	if err := e.relays.Renew(ctx, ref.LedgerID, ref.Instance); err != nil {
 		return err
 	}
 	if spec.UsesGateway() { // otherwise existing sandboxes keep their egress path
-		if err := e.ensureGateway(ctx, ref, spec.EgressRules()); err != nil {
+		if err := e.gateways.Ensure(ctx, ref, spec.EgressRules()); err != nil {
 			return err
 		}
 	}
-	return e.proveRuntime(ctx, ref, spec, program)
+	return e.runtimes.Prove(ctx, ref, spec, program)
 }
 
-func checkNetwork(mode sandbox.NetworkMode) error {
-	switch mode {
-	case sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull:
-		return nil
+// Repair implements driver.Provisioner. The only part of an environment that can break is its gateway. A
+// gateway that works is kept even if it is of another release; otherwise reconcilers of two releases would
+// replace it in turn.
+func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
+	spec sandbox.EnvironmentSpec) (string, error) {
+	if err := objects.CheckRef(ref); err != nil || !spec.UsesGateway() {
+		return "", err
 	}
-	return sandbox.InvalidFields("docker: the specification", []sandbox.Field{{
-		Name: "network",
-		Problem: fmt.Sprintf(
-			"must be none, restricted or full, not %q: an unknown mode must not give a sandbox more network than "+
-				"requested", mode),
-	}})
+	found, err := e.gateways.Examine(ctx, ref)
+	if err != nil || found == "" {
+		return found, err
+	}
+	return found, e.gateways.Ensure(ctx, ref, spec.EgressRules())
 }
 
-// ensureVolume creates a volume, or finds ours: the engine answers alike to both.
-func (e *Executor) ensureVolume(ctx context.Context, name string, labels map[string]string) error {
-	return e.ensureSizedVolume(ctx, name, labels, "")
-}
-
-// ensureSizedVolume is ensureVolume with a size limit in bytes, unless size is "".
-func (e *Executor) ensureSizedVolume(ctx context.Context, name string, labels map[string]string, size string) error {
-	var options map[string]string
-	if size != "" {
-		options = map[string]string{"size": size}
-	}
-	v, err := fetch(ctx, e, change("create volume", name, sandbox.ReasonCreationFailed),
-		func(ctx context.Context) (dockerapi.Volume, error) {
-			return e.api.VolumeCreate(ctx, dockerapi.VolumeCreateOptions{Name: name, Labels: labels, DriverOpts: options})
-		})
-	if err != nil {
-		return err
-	}
-	return e.checkLabels("volume", name, v.Labels, labels)
+// Differences implements driver.Provisioner. It returns none: no resource here has settings that others could
+// change.
+func (e *Executor) Differences(context.Context, driver.EnvironmentRef,
+	sandbox.EnvironmentSpec) ([]driver.Difference, error) {
+	return nil, nil
 }
 
 // Deprovision implements driver.Provisioner. Without other environments of the ledger on the engine, it
 // removes the relay too.
 func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
-	if err := checkRef(ref); err != nil {
+	if err := objects.CheckRef(ref); err != nil {
 		return err
 	}
-	if err := e.confirm(ctx, ref.Instance); err != nil {
+	if err := e.engine.Confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
 	if err := e.removePopulators(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeNetworks(ctx, environmentLabels(ref, roleNetwork)); err != nil { // left by a crash
+	if err := e.networks.Remove(ctx, objects.EnvironmentLabels(ref, objects.RoleNetwork)); err != nil { // left by a crash
 		return err
 	}
 	if err := e.removeGuestVolumes(ctx, ref); err != nil { // first, so that nothing brings the gateway back
 		return err
 	}
-	if err := e.removeGateway(ctx, ref); err != nil {
+	if err := e.gateways.Remove(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.removeImages(ctx, ref, roleTemplate); err != nil {
+	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate); err != nil {
 		return err
 	}
-	return e.removeRelay(ctx, relayRef{ref.LedgerID, ref.Instance})
+	return e.relays.Remove(ctx, ref.LedgerID, ref.Instance)
 }
 
 // removePopulators removes populators that a crash left behind. Errors: Conflict while sandboxes exist.
 func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentRef) error {
-	f := dockerapi.NewFilters(dockerapi.Filter("label", labelLedger+"="+ref.LedgerID),
-		dockerapi.Filter("label", labelEnvironment+"="+ref.EnvironmentID))
-	found, err := fetch(ctx, e, read("list containers of environment", ref.EnvironmentID),
-		func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
-			return e.api.ContainerList(ctx, dockerapi.ContainerListOptions{All: true, Filters: f})
-		})
+	f := dockerapi.NewFilters(dockerapi.Filter("label", objects.LabelLedger+"="+ref.LedgerID),
+		dockerapi.Filter("label", objects.LabelEnvironment+"="+ref.EnvironmentID))
+	found, err := e.engine.ListContainers(ctx, "containers of environment", ref.EnvironmentID, f)
 	if err != nil {
 		return err
 	}
 	var inUse []string
 	for _, c := range found {
-		switch role(c.Labels[labelRole]) {
-		case rolePopulator:
-			if err := e.removeContainer(ctx, c.ID); err != nil {
+		switch objects.Role(c.Labels[objects.LabelRole]) {
+		case objects.RolePopulator:
+			if err := e.engine.RemoveContainer(ctx, c.ID); err != nil {
 				return err
 			}
-		case roleGateway: // removed with the environment
+		case objects.RoleGateway: // removed with the environment
 		default:
-			inUse = append(inUse, c.Labels[labelSandbox])
+			inUse = append(inUse, c.Labels[objects.LabelSandbox])
 		}
 	}
 	if len(inUse) > 0 {
@@ -180,52 +132,14 @@ func (e *Executor) removePopulators(ctx context.Context, ref driver.EnvironmentR
 	return nil
 }
 
-// guestVolumes lists an environment's guest volumes: one for each release that created sandboxes in it.
-func (e *Executor) guestVolumes(ctx context.Context, ref driver.EnvironmentRef) ([]*dockerapi.Volume, error) {
-	found, err := fetch(ctx, e, read("list volumes of environment", ref.EnvironmentID),
-		func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
-			return e.api.VolumeList(ctx, dockerapi.VolumeListOptions{Filters: labelFilter(environmentLabels(ref, roleGuest))})
-		})
-	return found.Volumes, err
-}
-
+// removeGuestVolumes removes the guest volumes: one for each release that created sandboxes in the environment.
 func (e *Executor) removeGuestVolumes(ctx context.Context, ref driver.EnvironmentRef) error {
-	found, err := e.guestVolumes(ctx, ref)
+	found, err := e.engine.VolumesOf(ctx, ref, objects.RoleGuest)
 	if err != nil {
 		return err
 	}
 	for _, v := range found {
-		if err := e.removeVolume(ctx, v.Name, environmentLabels(ref, roleGuest)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeImages removes the environment's images of a role except some. A template that is still needed is
-// created again.
-func (e *Executor) removeImages(ctx context.Context, ref driver.EnvironmentRef, r role,
-	keep ...string) error {
-	return e.removeLabelled(ctx, "environment "+ref.EnvironmentID, environmentLabels(ref, r), keep...)
-}
-
-// removeLabelled removes the images with the labels except some.
-func (e *Executor) removeLabelled(ctx context.Context, of string, labels map[string]string, keep ...string) error {
-	found, err := fetch(ctx, e, read("list images of", of), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
-		return e.api.ImageList(ctx, dockerapi.ImageListOptions{Filters: labelFilter(labels)})
-	})
-	if err != nil {
-		return err
-	}
-	for _, img := range found {
-		if slices.ContainsFunc(img.RepoTags, func(tag string) bool { return slices.Contains(keep, tag) }) {
-			continue
-		}
-		err := e.do(ctx, change("remove image", img.ID, sandbox.ReasonRemovalFailed), func(ctx context.Context) error {
-			_, err := e.api.ImageRemove(ctx, img.ID, dockerapi.ImageRemoveOptions{Force: true, PruneChildren: true})
-			return err
-		})
-		if err != nil && !isCode(err, sandbox.NotFound) {
+		if err := e.engine.RemoveVolume(ctx, v.Name, objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 			return err
 		}
 	}

@@ -53,13 +53,13 @@ func TestRequestsToTheEngineAreCounted(t *testing.T) {
 	}
 
 	cold := w.spec()
-	want("a cold spawn", 10, c.during(t, func() error { return x.Spawn(t.Context(), cold) }))
+	want("a cold spawn", 7, c.during(t, func() error { return x.Spawn(t.Context(), cold) }))
 	want("an end", 8, c.during(t, func() error { return x.Kill(t.Context(), cold.Handle) }))
 
 	lease := w.spec()
 	waiting := lease
 	waiting.LeaseID, waiting.AgentDID, waiting.Config, waiting.Generation = "", "", nil, 0
-	want("a spawn for a pool", 11, c.during(t, func() error { return x.Spawn(t.Context(), waiting) }))
+	want("a spawn for a pool", 8, c.during(t, func() error { return x.Spawn(t.Context(), waiting) }))
 	must(t, x.Sleep(t.Context(), lease.Handle, sandbox.SleepPause))
 	want("a claim on a paused pool", 1, c.during(t, func() error {
 		if _, err := x.Wake(t.Context(), lease.Handle); err != nil {

@@ -14,6 +14,12 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/confine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/containers"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -21,10 +27,6 @@ import (
 
 // maxConfig limits config.json, which is an argument of process 1. Linux allows 128 KiB per argument.
 const maxConfig = 96 << 10
-
-// deadlineFlag is the guest's argument with the sandbox's deadline by the ledger's clock, in Unix
-// microseconds.
-const deadlineFlag = "-deadline"
 
 // Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins. It is
 // only created after its volumes are filled.
@@ -40,106 +42,130 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 
 // spawnOne creates and starts the container of a sandbox, or of a companion.
 func (e *Executor) spawnOne(ctx context.Context, spec driver.SandboxSpec) error {
-	end := endOf(spec)
-	s, program, err := e.prepareSpawn(ctx, spec)
-	if errors.Is(err, errMade) {
-		return e.join(ctx, spec.Handle)
-	}
-	if err != nil {
-		return err
-	}
-	err = e.fillVolumes(ctx, spec, s)
-	if errors.Is(err, errMade) {
-		return e.join(ctx, spec.Handle)
-	}
-	if err != nil {
-		return err
-	}
-	// The populator keeps other callers from filling the volumes again, which process 1 is about to hand
-	// over. It is removed while the container starts.
-	discard := sync.OnceFunc(func() { e.discardPopulator(ctx, spec.Handle) })
-	defer discard()
-	out, err := e.openEgressPath(ctx, spec)
-	if err != nil {
-		return err
-	}
-	names, err := e.accountsOf(ctx, s)
-	if err != nil {
-		return err
-	}
-	env := environ(spec, out, names.nameOf(program.identityOf(spec)))
-	shown, err := e.admitChannel(ctx, spec.Handle, names.with(program.identityOf(spec), env["HOME"]))
-	if err != nil {
-		return err
-	}
-	return e.createAndStart(ctx, spec, end, parts{template: s, out: out, env: env, shown: shown, discard: discard})
+	return e.spawnUntil(ctx, spec, endOf(spec))
 }
 
-// prepareSpawn collects the inputs of a spawn, with concurrent requests. Errors: errMade if the container
-// exists.
-func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s volumeTemplate, p program, err error) {
-	if p, err = e.guestFor(ctx, spec.Instance); err != nil { // cached after the first call
-		return s, p, err
+// spawnUntil is spawnOne with the deadline on this machine's clock.
+func (e *Executor) spawnUntil(ctx context.Context, spec driver.SandboxSpec, end time.Time) error {
+	s, guestMade, err := e.prepareSpawn(ctx, spec)
+	if errors.Is(err, templates.ErrMade) {
+		return e.join(ctx, spec.Handle)
+	}
+	if err != nil {
+		return err
+	}
+	populated, err := e.fillVolumes(ctx, spec, s, guestMade)
+	if errors.Is(err, templates.ErrMade) {
+		return e.join(ctx, spec.Handle)
+	}
+	if err != nil {
+		return err
+	}
+	discard := func() {}
+	if populated {
+		// The populator keeps other callers from filling the volumes again, which process 1 is about to hand
+		// over. It is removed while the container starts.
+		discard = sync.OnceFunc(func() { e.templates.Discard(ctx, spec.Handle) })
+		defer discard()
+	}
+	err = e.createSandbox(ctx, spec, end, s, discard)
+	if err == nil || populated || !e.couldNotStart(ctx, spec.Handle, err) {
+		return err
+	}
+	// No populator held the guest volume. If somebody pruned it meanwhile, the container has an empty one.
+	e.templates.Forget(s)
+	if removeErr := e.engine.RemoveContainer(ctx, objects.SandboxName(spec.Handle)); removeErr != nil {
+		return errors.Join(err, removeErr)
+	}
+	return e.spawnUntil(ctx, spec, end) // with a populator
+}
+
+// couldNotStart reports whether the engine refused to start a container that it had created.
+func (e *Executor) couldNotStart(ctx context.Context, h driver.Handle, err error) bool {
+	switch sandbox.CodeOf(err) {
+	case sandbox.Failed, sandbox.NotFound, sandbox.Invalid:
+		c, err := e.containers.Inspect(ctx, h)
+		return err == nil && engine.StateOf(c.State) == sandbox.StateCreated
+	}
+	return false
+}
+
+// createSandbox creates and starts a container whose volumes are filled.
+func (e *Executor) createSandbox(ctx context.Context, spec driver.SandboxSpec, end time.Time, s templates.Template,
+	discard func()) error {
+	program := s.Guest
+	out, network, err := e.openEgressPath(ctx, spec)
+	if err != nil {
+		return err
+	}
+	names, err := e.templates.AccountsOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	env := environ(spec, out, names.NameOf(program.IdentityOf(spec)))
+	shown, err := e.relays.Admit(ctx, spec.Handle, names.With(program.IdentityOf(spec), env["HOME"]))
+	if err != nil {
+		return err
+	}
+	return e.createAndStart(ctx, spec, end, parts{
+		template: s, out: out, network: network, env: env, shown: shown, discard: discard,
+	})
+}
+
+// openEgressPath creates a sandbox's way to its gateway, or its own network, before its container is created.
+func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) (
+	out gateways.Path, network string, err error) {
+	switch {
+	case spec.UsesGateway():
+		out, err = e.gateways.Open(ctx, spec)
+	case spec.Network == sandbox.NetworkFull:
+		network, err = e.networks.Open(ctx, spec)
+	}
+	return out, network, err
+}
+
+// prepareSpawn collects the inputs of a spawn, with concurrent requests. guestMade is from FindGuest. Errors:
+// ErrMade if the container exists.
+func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s templates.Template, guestMade string,
+	err error) {
+	p, err := e.engine.GuestFor(ctx, spec.Instance) // cached after the first call
+	if err != nil {
+		return s, "", err
 	}
 	var made, noImage, noGuest error
 	var img dockerapi.ImageInspect
 	var looks sync.WaitGroup
-	looks.Go(func() { _, made = e.lookUp(ctx, sandboxName(spec.Handle)) })
-	looks.Go(func() { img, noImage = e.findImage(ctx, spec.Image, spec.Instance) })
+	looks.Go(func() { _, made = e.engine.Container(ctx, objects.SandboxName(spec.Handle)) })
+	looks.Go(func() { img, noImage = e.engine.FindImage(ctx, spec.Image, spec.Instance) })
 	looks.Go(func() {
-		noGuest = e.findGuest(ctx,
-			newVolumeTemplate(environmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
+		guestMade, noGuest = e.templates.FindGuest(ctx,
+			templates.Of(objects.EnvironmentOf(spec.Handle), dockerapi.ImageInspect{}, p, spec.Confinement))
 	})
 	looks.Wait()
 	switch {
 	case made == nil:
-		return s, p, errMade
-	case !isCode(made, sandbox.NotFound):
-		return s, p, made
+		return s, "", templates.ErrMade
+	case sandbox.CodeOf(made) != sandbox.NotFound:
+		return s, "", made
 	}
-	return newVolumeTemplate(environmentOf(spec.Handle), img, p, spec.Confinement), p, cmp.Or(noImage, noGuest)
+	s = templates.Of(objects.EnvironmentOf(spec.Handle), img, p, spec.Confinement)
+	return s, guestMade, cmp.Or(noImage, noGuest)
 }
 
 // parts are the inputs of a container besides its specification.
 type parts struct {
-	template volumeTemplate
-	out      egressPath
+	template templates.Template
+	out      gateways.Path
+	network  string // the sandbox's own, by name; "" for none
 	env      map[string]string
 	shown    []dockerapi.Mount // mounts of its directory at the relay
 	// discard removes the populator.
 	discard func()
 }
 
-// discardPopulator removes a used populator. If that fails, Kill removes it.
-func (e *Executor) discardPopulator(ctx context.Context, h driver.Handle) {
-	if err := e.removeContainer(ctx, populatorName(h)); err != nil {
-		e.log.WarnContext(ctx, "docker: a populator could not be removed; it is removed with its sandbox",
-			"sandbox", h.SandboxID, "error", err)
-	}
-}
-
-// findGuest finds the guest volume that Provision created. Its label also proves that this is the
-// specification's engine, without the engine's slowest request on every spawn.
-func (e *Executor) findGuest(ctx context.Context, s volumeTemplate) error {
-	labels := environmentLabels(s.ref, roleGuest)
-	v, err := fetch(ctx, e, read("find volume", s.volume()), func(ctx context.Context) (dockerapi.Volume, error) {
-		return e.api.VolumeInspect(ctx, s.volume())
-	})
-	if isCode(err, sandbox.NotFound) { // pruned as unused
-		if err := e.confirm(ctx, s.ref.Instance); err != nil {
-			return err
-		}
-		return e.ensureVolume(ctx, s.volume(), labels)
-	}
-	if err != nil {
-		return err
-	}
-	return e.checkLabels("volume", s.volume(), v.Labels, labels)
-}
-
 func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, end time.Time, p parts) error {
-	name := sandboxName(spec.Handle)
-	ends, err := e.endsAt(ctx, spec.Instance, end)
+	name := objects.SandboxName(spec.Handle)
+	ends, err := e.engine.EndsAt(ctx, spec.Instance, end)
 	if err != nil {
 		return err
 	}
@@ -147,19 +173,14 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 	if err != nil {
 		return sandbox.Errorf(sandbox.Internal, "docker: sandbox %s: %w", spec.SandboxID, err)
 	}
-	err = e.do(ctx, change("create container", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-		made, err := e.api.ContainerCreate(ctx, config, hostConfig(spec, p), nil, nil, name)
-		if err == nil {
-			e.rememberContainer(spec.Handle, made.ID)
-		}
-		return err
-	})
-	if isCode(err, sandbox.Conflict) { // another caller creates it
+	id, err := e.engine.CreateContainer(ctx, "container", name, config, hostConfig(spec, p))
+	if sandbox.CodeOf(err) == sandbox.Conflict { // another caller creates it
 		return e.join(ctx, spec.Handle)
 	}
 	if err != nil {
 		return err
 	}
+	e.containers.Remember(spec.Handle, id)
 	var discarding sync.WaitGroup
 	discarding.Go(p.discard)
 	defer discarding.Wait()
@@ -168,9 +189,10 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 
 // join waits for and starts the container that another caller creates: its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
-	return await(ctx, "container "+sandboxName(h)+" is made", changeLimit, func(ctx context.Context) (bool, error) {
-		c, err := e.inspect(ctx, h)
-		if isCode(err, sandbox.NotFound) {
+	made := "container " + objects.SandboxName(h) + " is made"
+	return engine.Await(ctx, made, engine.ChangeLimit, func(ctx context.Context) (bool, error) {
+		c, err := e.containers.Inspect(ctx, h)
+		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
 		if err == nil {
@@ -181,7 +203,7 @@ func (e *Executor) join(ctx context.Context, h driver.Handle) error {
 }
 
 func checkSpec(spec driver.SandboxSpec) error {
-	if err := checkHandle(spec.Handle); err != nil {
+	if err := objects.CheckHandle(spec.Handle); err != nil {
 		return err
 	}
 	if err := checkNetwork(spec.Network); err != nil {
@@ -200,7 +222,7 @@ func checkSpec(spec driver.SandboxSpec) error {
 
 // bringUp makes an existing sandbox accept commands, whatever state an earlier call left.
 func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
-	switch stateOf(c.State) {
+	switch engine.StateOf(c.State) {
 	case sandbox.StateRunning:
 		return nil
 	case sandbox.StateStopped:
@@ -217,14 +239,11 @@ func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.Con
 }
 
 func (e *Executor) start(ctx context.Context, h driver.Handle) error {
-	err := e.do(ctx, change("start container", sandboxName(h), sandbox.ReasonStartFailed),
-		func(ctx context.Context) error {
-			return e.api.ContainerStart(ctx, sandboxName(h), dockerapi.StartOptions{})
-		})
-	if !isCode(err, sandbox.NotFound) {
+	err := e.engine.StartContainer(ctx, objects.SandboxName(h))
+	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	if _, lookErr := e.inspect(ctx, h); lookErr != nil {
+	if _, lookErr := e.containers.Inspect(ctx, h); lookErr != nil {
 		return lookErr
 	}
 	return sandbox.Errorf(sandbox.NotFound,
@@ -233,22 +252,15 @@ func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 		WithReason(sandbox.ReasonPartMissing)
 }
 
-// fillVolumes creates the sandbox's volumes. The engine fills them from the template when a populator is
-// created; the caller removes the populator. The engine only fills empty volumes, so a repetition is
-// harmless.
-func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s volumeTemplate) error {
+// fillVolumes creates and fills the sandbox's volumes. It is Fill otherwise.
+func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s templates.Template,
+	guestMade string) (populated bool, err error) {
 	h := spec.Handle
-	mounts := sandboxMounts(h, s)
+	mounts := templates.Mounts(h, s)
 	if err := e.ensureOwnVolumes(ctx, spec, mounts[1:]); err != nil {
-		return err
+		return false, err
 	}
-	err := e.createPopulator(ctx, h, s, mounts)
-	if isCode(err, sandbox.NotFound) { // the template was removed, or the image changed after Provision
-		if err = e.ensureTemplate(ctx, s); err == nil {
-			err = e.createPopulator(ctx, h, s, mounts)
-		}
-	}
-	return err
+	return e.templates.Fill(ctx, h, s, guestMade, mounts)
 }
 
 // ensureOwnVolumes creates the volumes that a sandbox does not share, concurrently.
@@ -256,91 +268,42 @@ func (e *Executor) ensureOwnVolumes(ctx context.Context, spec driver.SandboxSpec
 	failed := make([]error, len(own)+1)
 	var making sync.WaitGroup
 	for i, m := range own {
-		labels := withLeaseLabels(m.VolumeOptions.Labels, spec)
-		making.Go(func() { failed[i] = e.ensureSizedVolume(ctx, m.Source, labels, volumeSize(spec)) })
+		labels := objects.WithLeaseLabels(m.VolumeOptions.Labels, spec)
+		making.Go(func() { failed[i] = e.engine.EnsureSizedVolume(ctx, m.Source, labels, confine.VolumeSize(spec)) })
 	}
 	if pooled(spec) {
 		making.Go(func() {
-			failed[len(own)] = e.ensureVolume(ctx, leaseVolume(spec.Handle), handleLabels(spec.Handle, roleLease))
+			failed[len(own)] = e.engine.EnsureVolume(ctx, objects.LeaseVolume(spec.Handle),
+				objects.HandleLabels(spec.Handle, objects.RoleLease))
 		})
 	}
 	making.Wait()
 	return cmp.Or(failed...)
 }
 
-// errMade: another caller has created the container, and so the volumes.
-var errMade = errors.New("the container was created meanwhile")
-
-// createPopulator creates a populator. Its name ensures that only one caller fills the volumes at a time. An
-// existing one, from another caller or a crash, has done its work.
-func (e *Executor) createPopulator(ctx context.Context, h driver.Handle, s volumeTemplate,
-	mounts []dockerapi.Mount) error {
-	name := populatorName(h)
-	return await(ctx, "carrier "+name+" is gone", changeLimit, func(ctx context.Context) (bool, error) {
-		_, err := e.lookUp(ctx, sandboxName(h))
-		if err == nil {
-			return false, errMade
-		}
-		if !isCode(err, sandbox.NotFound) {
-			return false, err
-		}
-		err = e.do(ctx, change("create carrier", name, sandbox.ReasonCreationFailed), func(ctx context.Context) error {
-			_, err := e.api.ContainerCreate(ctx,
-				&dockerapi.ContainerConfig{
-					Image:      s.reference(),
-					Entrypoint: []string{guest.Path},
-					Labels:     handleLabels(h, rolePopulator),
-				}, &dockerapi.HostConfig{Mounts: mounts, NetworkMode: "none"}, nil, nil, name)
-			return err
-		})
-		if isCode(err, sandbox.Conflict) {
-			return false, e.removeContainer(ctx, name)
-		}
-		return err == nil, err
-	})
-}
-
-// sandboxMounts are the volumes of a sandbox: the shared guest volume, and its own two.
-func sandboxMounts(h driver.Handle, s volumeTemplate) []dockerapi.Mount {
-	return []dockerapi.Mount{
-		volumeMount(s.volume(), guest.Dir, environmentLabels(s.ref, roleGuest)),
-		volumeMount(workspaceVolume(h), "/workspace", handleLabels(h, roleWorkspace)),
-		volumeMount(dataVolume(h), "/data", handleLabels(h, roleData)),
-	}
-}
-
-func volumeMount(name, target string, labels map[string]string) dockerapi.Mount {
-	return dockerapi.Mount{
-		Type:          dockerapi.MountTypeVolume,
-		Source:        name,
-		Target:        target,
-		VolumeOptions: &dockerapi.VolumeMountOptions{Labels: labels},
-	}
-}
-
 // environ returns the variables of every process of a sandbox. name is the name of the sandbox's user.
-func environ(spec driver.SandboxSpec, out egressPath, name string) map[string]string {
+func environ(spec driver.SandboxSpec, out gateways.Path, name string) map[string]string {
 	// The image's home is read-only, and its users differ.
 	env := map[string]string{"HOME": "/workspace", "USER": name, "LOGNAME": name}
-	maps.Copy(env, out.proxyEnv())
-	maps.Copy(env, driver.LLMVariables(llmAddress, spec.LLM))
+	maps.Copy(env, out.Variables())
+	maps.Copy(env, driver.LLMVariables(gateways.LLMAddress, spec.LLM))
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, spec.SystemVariables())
 	return env
 }
 
 func containerConfig(spec driver.SandboxSpec, ends wire.Ends, p parts) (*dockerapi.ContainerConfig, error) {
-	egress, err := p.out.arguments()
+	egress, err := p.out.Arguments()
 	if err != nil {
 		return nil, err
 	}
-	command, err := keepCommand(spec, ends, p.template.guest.identityOf(spec))
+	command, err := keepCommand(spec, ends, p.template.Guest.IdentityOf(spec))
 	if err != nil {
 		return nil, err
 	}
 	return &dockerapi.ContainerConfig{
-		Image:       p.template.image.ID,
-		Labels:      sandboxLabels(spec, p.template.image.ID),
+		Image:       p.template.Image.ID,
+		Labels:      objects.SandboxLabels(spec, p.template.Image.ID),
 		Hostname:    hostname(spec),
 		User:        "0:0", // process 1 switches to another user
 		Env:         assignments(p.env),
@@ -358,7 +321,7 @@ func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) (
 		return nil, err
 	}
 	command := []string{
-		guest.Path, "keep", deadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
+		guest.Path, "keep", containers.DeadlineFlag, strconv.FormatInt(spec.Deadline.UnixMicro(), 10), "-ends", string(when),
 		"-uid", strconv.Itoa(is.UID), "-gid", strconv.Itoa(is.GID), "-pids", strconv.FormatInt(spec.Resources.PIDs, 10),
 		"-channel", guest.ChannelSocket,
 	}
@@ -371,7 +334,7 @@ func keepCommand(spec driver.SandboxSpec, ends wire.Ends, is sandbox.Identity) (
 	if spec.Confinement.AllowRoot {
 		command = append(command, "-allow-root")
 	}
-	if size := diskBytes(spec); size > 0 {
+	if size := confine.DiskBytes(spec); size > 0 {
 		command = append(command, "-disk", strconv.FormatInt(size, 10))
 	}
 	if pooled(spec) {
@@ -390,7 +353,7 @@ func assignments(env map[string]string) []string {
 
 func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	noInit := false
-	mounts := sandboxMounts(spec.Handle, p.template)
+	mounts := templates.Mounts(spec.Handle, p.template)
 	mounts[0].ReadOnly = true // the guest volume
 	for _, m := range mounts {
 		m.VolumeOptions.NoCopy = true // the template filled them; the image's owner must not return
@@ -405,10 +368,13 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyDisabled},
 	}
 	for _, m := range spec.Mounts {
-		h.Mounts = append(h.Mounts, bind(m))
+		h.Mounts = append(h.Mounts, confine.BindMount(m))
 	}
 	h.Mounts = append(h.Mounts, p.shown...)
-	p.out.apply(h)
-	confine(h, spec, p.template.guest.identityOf(spec), p.template.guest.seccomp)
+	if p.network != "" {
+		h.NetworkMode = dockerapi.NetworkMode(p.network)
+	}
+	p.out.Apply(h)
+	confine.Apply(h, spec, p.template.Guest.IdentityOf(spec), p.template.Guest.Seccomp)
 	return h
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -25,7 +27,7 @@ func (s suite) agents(t *testing.T) {
 				return err
 			}
 			box := Sandbox(tx, id, 1)
-			box.Phase, box.TTL, box.MaxLifetime = phase, ledger.SpanOf(time.Hour), ledger.SpanOf(time.Hour)
+			box.Phase, box.TTL, box.MaxLifetime = phase, micro.SpanOf(time.Hour), micro.SpanOf(time.Hour)
 			box.LastActivity = tx.Now
 			if i == 3 || phase == sandbox.PhaseGone {
 				box.Desired, box.Ending.By, box.Ending.At = ledger.Gone, sandbox.EndedByRelease, tx.Now
@@ -37,15 +39,15 @@ func (s suite) agents(t *testing.T) {
 				return err
 			}
 			for _, state := range states {
-				p := ledger.NewProcess(box, sandbox.ProcessSpec{
+				p := execs.NewProcess(box, sandbox.ProcessSpec{
 					Name: string(state), Command: []string{"serve"}, Restart: sandbox.RestartNo,
 					Endpoint: &sandbox.Endpoint{Port: 80, Description: "Serves."},
 				}, false, tx.Now)
 				p.State = state
-				plain := ledger.NewProcess(box, sandbox.ProcessSpec{
+				plain := execs.NewProcess(box, sandbox.ProcessSpec{
 					Name: "plain-" + string(state), Command: []string{"work"}, Restart: sandbox.RestartNo,
 				}, false, tx.Now)
-				if err := tx.Commands().CreateProcesses([]*ledger.Process{p, plain}); err != nil {
+				if err := execs.In(tx).CreateProcesses([]*execs.Process{p, plain}); err != nil {
 					return err
 				}
 			}
@@ -53,7 +55,7 @@ func (s suite) agents(t *testing.T) {
 		return nil
 	})
 	read(t, store, func(tx *ledger.Tx) error {
-		all, err := tx.Commands().Agents(sandbox.AgentFilter{})
+		all, err := execs.In(tx).Agents(sandbox.AgentFilter{})
 		if err != nil || len(all) != 3*len(states) { // of leases that have not ended
 			t.Fatalf("%d agents are listed, %v", len(all), err)
 		}
@@ -67,7 +69,7 @@ func (s suite) agents(t *testing.T) {
 			if i > 0 && all[i-1].Domain().ID >= a.ID {
 				t.Errorf("%s comes after %s", a.ID, all[i-1].Domain().ID)
 			}
-			rest, err := tx.Commands().Agents(sandbox.AgentFilter{After: a.ID})
+			rest, err := execs.In(tx).Agents(sandbox.AgentFilter{After: a.ID})
 			if err != nil || len(rest) != len(all)-i-1 {
 				t.Errorf("after %s, %d agents are listed, %v", a.ID, len(rest), err)
 			}
@@ -76,7 +78,7 @@ func (s suite) agents(t *testing.T) {
 			sandbox.AgentEnded: 9, sandbox.AgentAsleep: 2, sandbox.AgentRunning: 1, sandbox.AgentStarting: 3,
 		}
 		for state, n := range want {
-			some, err := tx.Commands().Agents(sandbox.AgentFilter{State: state})
+			some, err := execs.In(tx).Agents(sandbox.AgentFilter{State: state})
 			if err != nil || len(some) != n || counts[state] != n {
 				t.Errorf("%d are listed as %s, %d have that state, want %d, %v", len(some), state, counts[state], n, err)
 			}
@@ -86,10 +88,10 @@ func (s suite) agents(t *testing.T) {
 				}
 			}
 		}
-		if none, err := tx.Commands().Agents(sandbox.AgentFilter{EnvironmentID: "catan-4"}); err != nil || len(none) != 0 {
+		if none, err := execs.In(tx).Agents(sandbox.AgentFilter{EnvironmentID: "catan-4"}); err != nil || len(none) != 0 {
 			t.Errorf("of an environment whose lease has ended, %+v are listed, %v", none, err)
 		}
-		some, err := tx.Commands().Agents(sandbox.AgentFilter{EnvironmentID: "catan-1", LeaseID: all[5].LeaseID, Limit: 4})
+		some, err := execs.In(tx).Agents(sandbox.AgentFilter{EnvironmentID: "catan-1", LeaseID: all[5].LeaseID, Limit: 4})
 		if err != nil || len(some) != 4 || some[3].EnvironmentID != "catan-1" {
 			t.Errorf("of one lease, %+v are listed, %v", some, err)
 		}

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -91,23 +94,23 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		}
 		row := Sandbox(tx, "catan-7", 1)
 		id = row.ID
-		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, ledger.SpanOf(ttl), ledger.SpanOf(24*ttl)
+		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, micro.SpanOf(ttl), micro.SpanOf(24*ttl)
 		row.ReadyAt, row.Schedule.DueAt = tx.Now, tx.Now.Add(row.TTL)
 		if err := tx.CreateSandbox(row); err != nil {
 			return err
 		}
-		if err := tx.AddHold(&ledger.Hold{SandboxID: id, Holder: "command", Until: tx.Now.Add(row.TTL)}); err != nil {
+		if err := tx.Holds().Add(&ledger.Hold{SandboxID: id, Holder: "command", Until: tx.Now.Add(row.TTL)}); err != nil {
 			return err
 		}
-		if _, _, err := tx.Findings().
-			SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "orphan", Instance: row.Instance}); err != nil {
+		if _, _, err := drift.In(tx).
+			See(drift.Finding{Kind: sandbox.DriftOrphan, SandboxID: "orphan", Instance: row.Instance}); err != nil {
 			return err
 		}
-		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		if err != nil {
 			return err
 		}
-		return tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now, book)
+		return accounting.In(tx).EnterState(row, sandbox.PhaseAwake, tx.Now, book)
 	})
 	return id
 }
@@ -120,11 +123,11 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 		if err != nil {
 			return err
 		}
-		held, err := tx.HeldUntil(id)
+		held, err := tx.Holds().Until(id)
 		if err != nil {
 			return err
 		}
-		period, err := tx.Accounting().OpenPeriod(id)
+		period, err := accounting.In(tx).OpenPeriod(id)
 		if err != nil {
 			return err
 		}
@@ -138,7 +141,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 				t.Errorf("%s: %v are left, want %v", what, d, left)
 			}
 		}
-		found, err := tx.Findings().OpenDrift(row.Instance)
+		found, err := drift.In(tx).Open(row.Instance)
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%d findings are open, want one: %v", len(found), err)
 		}

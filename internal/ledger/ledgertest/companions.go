@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -31,11 +33,11 @@ func (s suite) companionUsage(t *testing.T) {
 	})
 	change(func(tx *ledger.Tx, row *ledger.Sandbox) error {
 		row.CompanionStarted("db", tx.Now)
-		book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
 		if err != nil {
 			return err
 		}
-		return tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now, book)
+		return accounting.In(tx).EnterState(row, sandbox.PhaseAwake, tx.Now, book)
 	})
 	var since time.Time // of a reading
 	see := func() {
@@ -51,12 +53,12 @@ func (s suite) companionUsage(t *testing.T) {
 	count := func(what string, seconds, want int64) {
 		t.Helper()
 		change(func(tx *ledger.Tx, row *ledger.Sandbox) error {
-			return tx.Accounting().AddCompanionCPU(row, map[string]ledger.CompanionReading{
-				"db": {CPU: ledger.Span(seconds * 1e6), Since: since}, "gone": {CPU: 1e6, Since: since},
+			return accounting.In(tx).AddCompanionCPU(row, map[string]accounting.CompanionReading{
+				"db": {CPU: micro.Span(seconds * 1e6), Since: since}, "gone": {CPU: 1e6, Since: since},
 			})
 		})
 		read(t, store, func(tx *ledger.Tx) error {
-			periods, err := tx.Accounting().PeriodsOf([]string{id})
+			periods, err := accounting.In(tx).PeriodsOf([]string{id})
 			if err == nil && (len(periods) != 1 || int64(periods[0].CPU) != want*1e6) {
 				t.Errorf("%s: the periods are %+v, want one with %d s of CPU time", what, periods, want)
 			}
@@ -69,7 +71,7 @@ func (s suite) companionUsage(t *testing.T) {
 	count("an older one", 2, 3)
 	count("a later one", 5, 5)
 	change(func(tx *ledger.Tx, row *ledger.Sandbox) error {
-		return tx.Accounting().AddCPU(row, 1e6)
+		return accounting.In(tx).AddCPU(row, 1e6)
 	})
 	count("beside the sandbox's own", 6, 7)
 	change(func(tx *ledger.Tx, row *ledger.Sandbox) error {

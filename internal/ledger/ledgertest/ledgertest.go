@@ -1,4 +1,4 @@
-// Package ledgertest is what every database under the ledger must do.
+// Package ledgertest is what every database under the ledger must do, and ledgers for tests.
 package ledgertest
 
 import (
@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -53,16 +56,7 @@ type suite struct{ fresh func(t *testing.T) string }
 
 func open(t *testing.T, url string, now func() time.Time) *ledger.Store {
 	t.Helper()
-	s, err := ledger.Open(t.Context(), url, ledger.Options{Now: now, Poll: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return Open(t, url, ledger.Options{Now: now, Poll: 10 * time.Millisecond})
 }
 
 func write(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {
@@ -312,9 +306,9 @@ func (s suite) periods(t *testing.T) {
 		t.Helper()
 		now = now.Add(time.Duration(after) * time.Second)
 		write(t, store, func(tx *ledger.Tx) error {
-			book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-			return errors.Join(err, tx.Accounting().AddCPU(row, ledger.Span(cpu*1e6)),
-				tx.Accounting().EnterState(row, p, tx.Now, book))
+			book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+			return errors.Join(err, accounting.In(tx).AddCPU(row, micro.Span(cpu*1e6)),
+				accounting.In(tx).EnterState(row, p, tx.Now, book))
 		})
 	}
 	enter(sandbox.PhaseAwake, 0, 0)
@@ -323,7 +317,7 @@ func (s suite) periods(t *testing.T) {
 	enter(sandbox.PhaseAwake, 10, 5)
 	enter(sandbox.PhaseGone, 10, 1) // a lower reading is of a new start
 	read(t, store, func(tx *ledger.Tx) error {
-		periods, err := tx.Accounting().PeriodsOf([]string{row.ID})
+		periods, err := accounting.In(tx).PeriodsOf([]string{row.ID})
 		want := []struct {
 			state        sandbox.Phase
 			seconds, cpu int64
@@ -383,7 +377,7 @@ func (s suite) due(t *testing.T) {
 		row.Schedule.DueAt = tx.Now.Add(5e6)
 		return errors.Join(Environment(tx, "e"), tx.CreateSandbox(row))
 	})
-	look := func(instance string, want int, next ledger.Time) {
+	look := func(instance string, want int, next micro.Time) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
 			ids, err := tx.DueSandboxes(instance, 10)
@@ -397,7 +391,7 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, row.Schedule.DueAt)
 	now = now.Add(5 * time.Second)
 	look("engine", 1, row.Schedule.DueAt)
-	look("another engine", 0, ledger.Never)
+	look("another engine", 0, micro.Never)
 	write(t, store, func(tx *ledger.Tx) error {
 		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
 			row.Claim.Token, row.Claim.Until = "c", tx.Now.Add(1e6)
@@ -407,9 +401,9 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, row.Claim.Until)
 	write(t, store, func(tx *ledger.Tx) error { return tx.ExtendClaims(map[string]string{"c": row.ID}, tx.Now.Add(3e6)) })
 	now = now.Add(2 * time.Second)
-	look("engine", 0, ledger.At(now.Add(time.Second)))
+	look("engine", 0, micro.At(now.Add(time.Second)))
 	now = now.Add(2 * time.Second)
-	look("engine", 1, ledger.At(now.Add(-time.Second)))
+	look("engine", 1, micro.At(now.Add(-time.Second)))
 	write(t, store, func(tx *ledger.Tx) error { // given back, while its heartbeat was on the way
 		err := tx.UpdateRow(row, func(row *ledger.Sandbox) error {
 			row.Claim.Until = 0
@@ -423,10 +417,10 @@ func (s suite) due(t *testing.T) {
 func (s suite) drift(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
-	see := func(observed string) (f *ledger.DriftFinding, isNew bool) {
+	see := func(observed string) (f *drift.Finding, isNew bool) {
 		t.Helper()
 		write(t, store, func(tx *ledger.Tx) (err error) {
-			f, isNew, err = tx.Findings().SeeDrift(ledger.DriftFinding{
+			f, isNew, err = drift.In(tx).See(drift.Finding{
 				Kind:      sandbox.DriftChanged,
 				SandboxID: "s",
 				Field:     "memory_mb",
@@ -443,15 +437,15 @@ func (s suite) drift(t *testing.T) {
 	if f, isNew := see("16"); isNew || f.Looks != 2 || f.Observed != "16" {
 		t.Errorf("the second look: %+v, new %t", f, isNew)
 	}
-	write(t, store, func(tx *ledger.Tx) error { return tx.Findings().ResolveDrift("s", "restored") })
+	write(t, store, func(tx *ledger.Tx) error { return drift.In(tx).ResolveAll("s", "restored") })
 	if _, isNew := see("32"); !isNew {
 		t.Error("after it was resolved it is not new")
 	}
 	read(t, store, func(tx *ledger.Tx) error {
-		all, err := tx.Findings().Drift(sandbox.DriftFilter{})
-		open, err2 := tx.Findings().Drift(sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged})
-		resolved, err3 := tx.Findings().Drift(sandbox.DriftFilter{Status: sandbox.DriftResolved})
-		other, err4 := tx.Findings().Drift(sandbox.DriftFilter{Kind: sandbox.DriftVanished})
+		all, err := drift.In(tx).List(sandbox.DriftFilter{})
+		open, err2 := drift.In(tx).List(sandbox.DriftFilter{Status: sandbox.DriftOpen, Kind: sandbox.DriftChanged})
+		resolved, err3 := drift.In(tx).List(sandbox.DriftFilter{Status: sandbox.DriftResolved})
+		other, err4 := drift.In(tx).List(sandbox.DriftFilter{Kind: sandbox.DriftVanished})
 		if len(all) != 2 || len(open) != 1 || len(resolved) != 1 || resolved[0].Resolution != "restored" || len(other) != 0 {
 			t.Errorf("all %+v, open %+v, resolved %+v, of another kind %+v", all, open, resolved, other)
 		}
@@ -464,13 +458,13 @@ func (s suite) priceBooks(t *testing.T) {
 	store := open(t, s.fresh(t), nil)
 	for range 2 {
 		write(t, store, func(tx *ledger.Tx) error {
-			_, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "a"})
-			_, err2 := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "b"})
+			_, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "a"})
+			_, err2 := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "b"})
 			return errors.Join(err, err2)
 		})
 	}
 	read(t, store, func(tx *ledger.Tx) error {
-		books, err := tx.Accounting().PriceBooks()
+		books, err := accounting.In(tx).PriceBooks()
 		if len(books) != 2 {
 			t.Errorf("%d price books, want 2", len(books))
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -36,7 +37,7 @@ func (s suite) llmCalls(t *testing.T) {
 		{call("c-1", sandbox.LLMRunning, 1000)},
 	} {
 		write(t, store, func(tx *ledger.Tx) error {
-			_, err := tx.LLM().Record(lines)
+			_, err := modelcalls.In(tx).Record(lines)
 			return err
 		})
 	}
@@ -46,28 +47,29 @@ func (s suite) llmCalls(t *testing.T) {
 	}
 	read(t, store, func(tx *ledger.Tx) error {
 		var days sandbox.LLMUse
-		err := tx.LLM().Days("2026-08-31", "2026-09-01", func(d *ledger.LLMDay) { days = days.Plus(d.Use()) })
+		err := modelcalls.In(tx).Days("2026-08-31", "2026-09-01", func(d *modelcalls.Day) { days = days.Plus(d.Use()) })
 		if err != nil || days != want {
 			t.Errorf("the day has %+v, %v, want %+v", days, err, want)
 		}
-		months, err := tx.LLM().Months("catan-7", "2026-08")
+		months, err := modelcalls.In(tx).Months("catan-7", "2026-08")
 		if err != nil || len(months) != 1 || months[0].Cost != 507 || months[0].Calls != 2 || months[0].Tokens != 100 {
 			t.Errorf("the month has %+v, %v", months, err)
 		}
-		if use, err := tx.LLM().OfSandboxes([]string{box.ID, "none"}); err != nil || len(use) != 1 || use[box.ID] != want {
+		use, err := modelcalls.In(tx).OfSandboxes([]string{box.ID, "none"})
+		if err != nil || len(use) != 1 || use[box.ID] != want {
 			t.Errorf("the sandbox has %+v, %v", use, err)
 		}
-		if sum, err := tx.LLM().Reserved("catan-7"); err != nil || sum != 300 {
+		if sum, err := modelcalls.In(tx).Reserved("catan-7"); err != nil || sum != 300 {
 			t.Errorf("reserved are %d, %v", sum, err)
 		}
-		if left, err := tx.LLM().Abandoned("catan-7"); err != nil || len(left) != 0 {
+		if left, err := modelcalls.In(tx).Abandoned("catan-7"); err != nil || len(left) != 0 {
 			t.Errorf("abandoned are %+v, %v", left, err)
 		}
-		list, err := tx.LLM().List(sandbox.LLMCallQuery{LeaseID: box.Lease(), Limit: 2})
+		list, err := modelcalls.In(tx).List(sandbox.LLMCallQuery{LeaseID: box.Lease(), Limit: 2})
 		if err != nil || len(list) != 2 || list[0].ID != "c-3" || list[1].ID != "c-2" || !list[1].Domain().Unknown {
 			t.Errorf("the list has %+v, %v", list, err)
 		}
-		list, err = tx.LLM().List(sandbox.LLMCallQuery{Session: "game:7", Limit: 2})
+		list, err = modelcalls.In(tx).List(sandbox.LLMCallQuery{Session: "game:7", Limit: 2})
 		if err != nil || len(list) != 1 || list[0].ID != "c-2" || list[0].Domain().Session != "game:7" {
 			t.Errorf("of a session, the list has %+v, %v", list, err)
 		}
@@ -75,22 +77,22 @@ func (s suite) llmCalls(t *testing.T) {
 	})
 	write(t, store, func(tx *ledger.Tx) error {
 		for range 2 {
-			if err := tx.LLM().Begin("engine", "catan-7"); err != nil {
+			if err := modelcalls.In(tx).Begin("engine", "catan-7"); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	read(t, store, func(tx *ledger.Tx) error {
-		envs, err := tx.LLM().Brokered("engine")
+		envs, err := modelcalls.In(tx).Brokered("engine")
 		if err != nil || len(envs) != 1 || envs[0].ID != "catan-7" {
 			t.Errorf("brokered are %+v, %v", envs, err)
 		}
 		return nil
 	})
-	write(t, store, func(tx *ledger.Tx) error { return tx.LLM().ForgetCursors("catan-7") })
+	write(t, store, func(tx *ledger.Tx) error { return modelcalls.In(tx).ForgetCursors("catan-7") })
 	read(t, store, func(tx *ledger.Tx) error {
-		if is, err := tx.LLM().IsBrokered("engine", "catan-7"); err != nil || is {
+		if is, err := modelcalls.In(tx).IsBrokered("engine", "catan-7"); err != nil || is {
 			t.Errorf("it is brokered: %t, %v", is, err)
 		}
 		return nil

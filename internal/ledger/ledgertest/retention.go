@@ -7,6 +7,12 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/purge"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -18,9 +24,9 @@ func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, er
 	if err := tx.CreateSandbox(row); err != nil {
 		return nil, err
 	}
-	book, err := tx.Accounting().KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-	err = errors.Join(err, tx.Accounting().EnterState(row, sandbox.PhaseAwake, tx.Now.Add(-1), book),
-		tx.Accounting().EnterState(row, sandbox.PhaseGone, tx.Now, nil))
+	book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
+	err = errors.Join(err, accounting.In(tx).EnterState(row, sandbox.PhaseAwake, tx.Now.Add(-1), book),
+		accounting.In(tx).EnterState(row, sandbox.PhaseGone, tx.Now, nil))
 	return row, errors.Join(err, tx.UpdateRow(row, func(row *ledger.Sandbox) (err error) {
 		for range events {
 			err = errors.Join(err, tx.AppendSandboxEvent(row, sandbox.EventRenewed, nil))
@@ -45,15 +51,15 @@ func purged(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 		})
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {
-		_, err = tx.Accounting().TakeUnrolled(10)
+		_, err = accounting.In(tx).TakeUnrolled(10)
 		for _, cost := range []sandbox.NanoUSD{40, 2} {
-			err = errors.Join(err, tx.Accounting().AddSandboxCosts(map[string]sandbox.NanoUSD{gone.ID: cost}))
+			err = errors.Join(err, accounting.In(tx).AddSandboxCosts(map[string]sandbox.NanoUSD{gone.ID: cost}))
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.Retention().PurgeSandboxes([]ledger.Sandbox{*gone},
-			func(x *ledger.Exec) []string { return []string{"output of " + x.ID} })
+		_, err = purge.In(tx).Sandboxes([]ledger.Sandbox{*gone},
+			func(x *execs.Exec) []string { return []string{"output of " + x.ID} })
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) (err error) {
@@ -77,8 +83,8 @@ func (s suite) purging(t *testing.T) {
 			row.Tombstone.LastEventID == 0 {
 			t.Errorf("of %+v is left %+v", gone, row)
 		}
-		periods, err := tx.Accounting().PeriodsOf([]string{gone.ID, kept.ID})
-		since, err2 := tx.Accounting().DetailSince()
+		periods, err := accounting.In(tx).PeriodsOf([]string{gone.ID, kept.ID})
+		since, err2 := accounting.In(tx).DetailSince()
 		if len(periods) != 1 || periods[0].SandboxID != kept.ID || since != gone.Ending.DestroyedAt+1 {
 			t.Errorf("the periods %+v are left, and detail since %d", periods, since)
 		}
@@ -127,19 +133,19 @@ func (s suite) unrolledUsage(t *testing.T) {
 		}
 		return err
 	})
-	retirable := func(before ledger.Time, want int) {
+	retirable := func(before micro.Time, want int) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			rows, err := tx.Retention().Purgeable(before, 10)
+			rows, err := purge.In(tx).Purgeable(before, 10)
 			if len(rows) != want {
 				t.Errorf("%d can be purged, want %d", len(rows), want)
 			}
 			return err
 		})
 	}
-	retirable(ledger.Never, 0)
-	write(t, store, func(tx *ledger.Tx) error { _, err := tx.Accounting().TakeUnrolled(2); return err })
-	retirable(ledger.Never, 2)
+	retirable(micro.Never, 0)
+	write(t, store, func(tx *ledger.Tx) error { _, err := accounting.In(tx).TakeUnrolled(2); return err })
+	retirable(micro.Never, 2)
 	retirable(1, 0)
 }
 
@@ -154,7 +160,7 @@ func (s suite) eventsGoFirst(t *testing.T) {
 	})
 	for _, want := range []int64{3, 1, 0} { // and never the last
 		write(t, store, func(tx *ledger.Tx) error {
-			if n, err := tx.Retention().PurgeEvents(row, 3); err != nil || n != want {
+			if n, err := purge.In(tx).Events(row, 3); err != nil || n != want {
 				t.Errorf("%d events were removed, want %d: %v", n, want, err)
 			}
 			return nil
@@ -195,7 +201,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			t.Parallel()
 			host := NewHost()
 			store, _ := host.Open(t, s.fresh(t))
-			made := make(map[ledger.Time]time.Duration) // when it was by the clock, and since boot
+			made := make(map[micro.Time]time.Duration) // when it was by the clock, and since boot
 			note := func() {
 				write(t, store, func(tx *ledger.Tx) error { made[tx.Now] = host.Boot(); return nil })
 			}
@@ -209,7 +215,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			for range 8 {
 				host.Pass(10 * time.Minute)
 				read(t, store, func(tx *ledger.Tx) error {
-					before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl))
+					before, err := purge.In(tx).RetainedSince(micro.SpanOf(ttl))
 					for at, boot := range made {
 						if age := host.Boot() - boot; at < before && age <= ttl {
 							t.Errorf("what is %s old is not retained", age)
@@ -220,8 +226,8 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			}
 			host.Pass(2 * ttl)
 			write(t, store, func(tx *ledger.Tx) error {
-				if before, err := tx.Retention().RetainedSince(ledger.SpanOf(ttl)); err != nil ||
-					before != tx.Now.Add(-ledger.SpanOf(ttl)) {
+				if before, err := purge.In(tx).RetainedSince(micro.SpanOf(ttl)); err != nil ||
+					before != tx.Now.Add(-micro.SpanOf(ttl)) {
 					t.Errorf("long after, what is retained is since %d, at %d: %v", before, tx.Now, err)
 				}
 				return nil
@@ -244,35 +250,35 @@ func (s suite) oldRows(t *testing.T) {
 				env.Status = sandbox.EnvironmentDestroyed
 				return nil
 			})
-			_, err3 := tx.CreateDeliveries([]ledger.Delivery{
+			_, err3 := deliveries.In(tx).Create([]deliveries.Delivery{
 				{ID: id, ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched},
 			})
-			_, _, err4 := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: id})
+			_, _, err4 := drift.In(tx).See(drift.Finding{Kind: sandbox.DriftOrphan, SandboxID: id})
 			row := Sandbox(tx, id, 1)
 			err5 := tx.CreateSandbox(row)
 			return errors.Join(err, err2,
-				err3, err4, err5, tx.Accounting().KeepUsageSamples([]ledger.UsageSample{{SandboxID: row.ID, At: tx.Now}}, 1),
-				tx.Findings().ResolveDrift(id, "gone"), tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
+				err3, err4, err5, accounting.In(tx).KeepUsageSamples([]accounting.UsageSample{{SandboxID: row.ID, At: tx.Now}}, 1),
+				drift.In(tx).ResolveAll(id, "gone"), tx.AppendEnvironmentEvent(id, sandbox.EventEnvironmentDestroyed, nil))
 		})
 	}
 	for second := range int64(5) {
 		at(second)
 	}
 	write(t, store, func(tx *ledger.Tx) error { // an open finding and a living environment are not history
-		_, _, err := tx.Findings().SeeDrift(ledger.DriftFinding{Kind: sandbox.DriftOrphan, SandboxID: "open"})
+		_, _, err := drift.In(tx).See(drift.Finding{Kind: sandbox.DriftOrphan, SandboxID: "open"})
 		return errors.Join(err, Environment(tx, "living"))
 	})
-	before := ledger.At(time.Unix(1_000_003, 0))
-	for name, remove := range map[string]func(r ledger.Retention, before ledger.Time, limit int) (int64, error){
-		"environments":     ledger.Retention.PurgeEnvironments,
-		"events":           ledger.Retention.RemoveEnvironmentEvents,
-		"deliveries":       ledger.Retention.RemoveDeliveries,
-		"findings":         ledger.Retention.RemoveFindings,
-		"samples of usage": ledger.Retention.RemoveUsageSamples,
+	before := micro.At(time.Unix(1_000_003, 0))
+	for name, remove := range map[string]func(r purge.Purger, before micro.Time, limit int) (int64, error){
+		"environments":     purge.Purger.Environments,
+		"events":           purge.Purger.EnvironmentEvents,
+		"deliveries":       purge.Purger.Deliveries,
+		"findings":         purge.Purger.Findings,
+		"samples of usage": purge.Purger.UsageSamples,
 	} {
 		for _, want := range []int64{2, 1, 0} {
 			write(t, store, func(tx *ledger.Tx) error {
-				if n, err := remove(tx.Retention(), before, 2); err != nil || n != want {
+				if n, err := remove(purge.In(tx), before, 2); err != nil || n != want {
 					t.Errorf("%s: %d were removed, want %d: %v", name, n, want, err)
 				}
 				return nil
@@ -281,8 +287,8 @@ func (s suite) oldRows(t *testing.T) {
 	}
 	read(t, store, func(tx *ledger.Tx) error {
 		events, err := tx.Events(sandbox.EventFilter{})
-		known, err2 := tx.Deliveries([]string{"e0", "e1", "e2", "e3", "e4"})
-		findings, err3 := tx.Findings().Drift(sandbox.DriftFilter{})
+		known, err2 := deliveries.In(tx).Known([]string{"e0", "e1", "e2", "e3", "e4"})
+		findings, err3 := drift.In(tx).List(sandbox.DriftFilter{})
 		if len(events) != 2 || events[0].EnvironmentID != "e3" || len(known) != 2 || len(findings) != 3 {
 			t.Errorf("left are the events %+v, deliveries %+v and findings %+v", events, known, findings)
 		}

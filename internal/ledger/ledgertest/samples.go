@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -34,17 +36,17 @@ func (s suite) usageSamples(t *testing.T) {
 		t.Helper()
 		now = start.Add(time.Duration(second) * time.Second)
 		write(t, store, func(tx *ledger.Tx) error {
-			var rows []ledger.UsageSample
+			var rows []accounting.UsageSample
 			for _, id := range ids {
-				rows = append(rows, ledger.UsageSample{SandboxID: id, At: tx.Now.Add(1), CPU: 7, MemoryBytes: 1 << 40, PIDs: 3})
+				rows = append(rows, accounting.UsageSample{SandboxID: id, At: tx.Now.Add(1), CPU: 7, MemoryBytes: 1 << 40, PIDs: 3})
 			}
-			return tx.Accounting().KeepUsageSamples(rows, ledger.SpanOf(sandbox.Duration(50*time.Second)))
+			return accounting.In(tx).KeepUsageSamples(rows, micro.SpanOf(sandbox.Duration(50*time.Second)))
 		})
 	}
 	want := func(id string, seconds ...int64) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			rows, err := tx.Accounting().UsageSamples(id, 0, ledger.Never)
+			rows, err := accounting.In(tx).UsageSamples(id, 0, micro.Never)
 			var is []int64
 			for _, r := range rows {
 				is = append(is, int64(r.At.Time().Sub(start).Seconds()))
@@ -71,14 +73,14 @@ func (s suite) usageSamples(t *testing.T) {
 	keep(110, one)
 	want(one, 0, 60, 110)
 	write(t, store, func(tx *ledger.Tx) error {
-		n, err := tx.Accounting().PurgeUsageSamples([]string{one}, 2)
+		n, err := accounting.In(tx).PurgeUsageSamples([]string{one}, 2)
 		if n != 2 {
 			t.Errorf("%d were purged, want 2", n)
 		}
 		return err
 	})
 	write(t, store, func(tx *ledger.Tx) error {
-		n, err := tx.Accounting().PurgeUsageSamples([]string{one}, 2)
+		n, err := accounting.In(tx).PurgeUsageSamples([]string{one}, 2)
 		if n != 1 {
 			t.Errorf("then %d were purged, want the last", n)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -17,7 +18,7 @@ func (s suite) witness(t *testing.T) {
 	store := open(t, url, nil)
 	next := func(instance string, last int64) (generation int64, err error) {
 		err = store.Write(t.Context(), func(tx *ledger.Tx) (err error) {
-			generation, err = tx.Witnesses().NextGeneration(instance, last)
+			generation, err = witnesses.In(tx).NextGeneration(instance, last)
 			return err
 		})
 		return generation, err
@@ -28,10 +29,10 @@ func (s suite) witness(t *testing.T) {
 			t.Errorf("after generation %d on %s comes %d, want %d: %v", last, instance, got, want, err)
 		}
 	}
-	want := func(w ledger.Witness) {
+	want := func(w witnesses.Witness) {
 		t.Helper()
 		read(t, store, func(tx *ledger.Tx) error {
-			got, err := tx.Witnesses().Witness(w.Instance)
+			got, err := witnesses.In(tx).Of(w.Instance)
 			if d := cmp.Diff(w, got); d != "" {
 				t.Errorf("want (-), got (+):\n%s", d)
 			}
@@ -39,22 +40,22 @@ func (s suite) witness(t *testing.T) {
 		})
 	}
 	wantNext("account", 4, 5)
-	want(ledger.Witness{Instance: "account"}) // its id is its own
+	want(witnesses.Witness{Instance: "account"}) // its id is its own
 
 	write(t, store, func(tx *ledger.Tx) error {
 		if err := Environment(tx, "e"); err != nil {
 			return err
 		}
-		return tx.Witnesses().IssueWitness("engine")
+		return witnesses.In(tx).Issue("engine")
 	})
 	wantNext("engine", 0, 1)
 	wantNext("engine", 1, 2)
 	for _, n := range []int64{3, 2} {
-		write(t, store, func(tx *ledger.Tx) error { return tx.Witnesses().Witnessed("engine", n) })
+		write(t, store, func(tx *ledger.Tx) error { return witnesses.In(tx).Witnessed("engine", n) })
 	}
-	want(ledger.Witness{Instance: "engine", Issued: 3, Witnessed: 3})
+	want(witnesses.Witness{Instance: "engine", Issued: 3, Witnessed: 3})
 	write(t, store, func(tx *ledger.Tx) error {
-		n, err := tx.Witnesses().WithdrawWitness("engine", "another")
+		n, err := witnesses.In(tx).Withdraw("engine", "another")
 		if n != 0 {
 			t.Errorf("an instance with an environment loses number %d", n)
 		}
@@ -66,7 +67,7 @@ func (s suite) witness(t *testing.T) {
 	})
 	for _, found := range []int64{3, 10, 10, 12} {
 		write(t, store, func(tx *ledger.Tx) error {
-			isNew, err := tx.Witnesses().FindBehind("engine", found)
+			isNew, err := witnesses.In(tx).FindBehind("engine", found)
 			restored, readErr := tx.RestoredAt()
 			if isNew && restored != tx.Now {
 				t.Errorf("it came to life at %d", restored)
@@ -74,18 +75,18 @@ func (s suite) witness(t *testing.T) {
 			return errors.Join(err, readErr)
 		})
 	}
-	want(ledger.Witness{Instance: "engine", Issued: 3, Witnessed: 3, Found: 12})
+	want(witnesses.Witness{Instance: "engine", Issued: 3, Witnessed: 3, Found: 12})
 	if _, err := next("engine", 2); sandbox.ReasonOf(err) != sandbox.ReasonLedgerBehind {
 		t.Errorf("a ledger that is behind begins a generation: %v", err)
 	}
-	write(t, store, func(tx *ledger.Tx) error { return tx.Witnesses().IssueWitness("engine") })
-	want(ledger.Witness{Instance: "engine", Issued: 3, Witnessed: 3, Found: 12})
+	write(t, store, func(tx *ledger.Tx) error { return witnesses.In(tx).Issue("engine") })
+	want(witnesses.Witness{Instance: "engine", Issued: 3, Witnessed: 3, Found: 12})
 	store = open(t, url, nil)
 	write(t, store, func(tx *ledger.Tx) error {
-		_, err := tx.Witnesses().AcceptInstance("engine", 13)
+		_, err := witnesses.In(tx).Accept("engine", 13)
 		return err
 	})
-	want(ledger.Witness{Instance: "engine", Issued: 14})
+	want(witnesses.Witness{Instance: "engine", Issued: 14})
 	wantNext("engine", 2, 51) // above 40 and the ten that are not known
 	wantNext("engine", 60, 61)
 	wantNext("account", 0, 51)

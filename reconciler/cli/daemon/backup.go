@@ -13,6 +13,8 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/backup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/terminal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -22,8 +24,8 @@ import (
 func (k *directCommand) places() backup.Config {
 	return backup.Config{
 		LedgerURL:     k.LedgerURL,
-		SecretKeyFile: cmp.Or(k.SecretKeyFile, ledger.SecretKeyFile(k.LedgerURL)),
-		SnapshotURL:   cmp.Or(k.SnapshotURL, ledger.DefaultSnapshotURL(k.LedgerURL)),
+		SecretKeyFile: cmp.Or(k.SecretKeyFile, location.SecretKeyFile(k.LedgerURL)),
+		SnapshotURL:   cmp.Or(k.SnapshotURL, location.SnapshotURL(k.LedgerURL)),
 	}
 }
 
@@ -127,7 +129,7 @@ The backup does not know what happened after it was taken. When serve runs again
 			}
 			switch {
 			case inPlace:
-				noted, err := ledger.NoteRestored(cmd.Context(), k.LedgerURL, ledger.Options{})
+				noted, err := backupfile.NoteRestored(cmd.Context(), k.LedgerURL, ledger.Options{})
 				if err != nil {
 					return err
 				}
@@ -173,7 +175,7 @@ func (k *directCommand) restore(cmd *cobra.Command, file string, incomplete bool
 	}
 	report := backupReport{Report: r}
 	if isRestored {
-		report.RestoredTo = ledger.RedactURL(k.LedgerURL)
+		report.RestoredTo = location.Redact(k.LedgerURL)
 	}
 	if err := k.print(cmd, report); err != nil || isRestored {
 		return err
@@ -188,7 +190,7 @@ func lacking(r backup.Report, what string) error {
 }
 
 // restoredInPlace is the result of restore --in-place.
-type restoredInPlace struct{ ledger.Restored }
+type restoredInPlace struct{ backupfile.Restored }
 
 func (r restoredInPlace) lines() [][]string {
 	return [][]string{{"ledger", r.LedgerID}, {"restored at", moment(r.At)}}

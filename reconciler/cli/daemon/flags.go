@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
@@ -79,7 +79,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.Docker.Host, "docker-host", "",
 		"address of the Docker Engine (default: DOCKER_HOST, then the current docker context)")
 	f.StringVar(&s.Docker.Context, "docker-context", "", "docker context to use")
-	f.TextVar(&s.Docker.NetworkPool, "network-pool", docker.DefaultNetworkPool,
+	f.TextVar(&s.Docker.NetworkPool, "network-pool", networks.DefaultPool,
 		"unused IPv4 range, /12 to /28; each sandbox with a full network gets a /28 from it")
 	f.StringVar(&s.registryLogins, "registry-logins", "", "`file` of logins for registries that images are pulled from, "+
 		"as docker login writes it (default: none, so that only public images can be pulled)")

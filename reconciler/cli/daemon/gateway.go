@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -16,7 +16,7 @@ const envGatewayProxy = "SANDBOX_GATEWAY_PROXY"
 // gatewayFlags configure how the gateways of restricted sandboxes reach the network.
 type gatewayFlags struct{ proxy, authority string }
 
-func (g *gatewayFlags) add(f *pflag.FlagSet, to *docker.Gateway) {
+func (g *gatewayFlags) add(f *pflag.FlagSet, to *gateways.Config) {
 	f.StringVar(&to.Network, "gateway-network", "",
 		"engine `network` for the gateways of restricted sandboxes (default: the engine's bridge)")
 	f.StringSliceVar(&to.DNS, "gateway-dns", nil,
@@ -28,7 +28,7 @@ func (g *gatewayFlags) add(f *pflag.FlagSet, to *docker.Gateway) {
 }
 
 // fill completes the settings from the flags and the environment. Errors: Invalid.
-func (g *gatewayFlags) fill(to *docker.Gateway, getenv func(string) string) error {
+func (g *gatewayFlags) fill(to *gateways.Config, getenv func(string) string) error {
 	if g.proxy == "" {
 		g.proxy = getenv(envGatewayProxy)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -84,7 +85,7 @@ older programs cannot always use a migrated ledger. The changelog says which can
 			if err := k.resolve(cmd); err != nil {
 				return err
 			}
-			before, err := ledger.Examine(cmd.Context(), k.LedgerURL)
+			before, err := storage.Examine(cmd.Context(), k.LedgerURL)
 			if err != nil {
 				return err
 			}

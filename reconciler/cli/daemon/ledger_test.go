@@ -13,7 +13,12 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
@@ -48,7 +53,7 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	wantCommand(t, exit.Failed, "there is no ledger", "backup", "--ledger", from, file)
 	wantCommand(t, exit.Done, "13, was 0", "migrate", "--ledger", from)
 	wantCommand(t, exit.Done, "13, was 13", "migrate", "--ledger", from)
-	sealed, err := seal.InFile(ledger.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
+	sealed, err := seal.InFile(location.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +79,7 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 		restored.Snapshots != 1 || !restored.Keys {
 		t.Errorf("it ends with %d and says %s", code, out)
 	}
-	if x, err := ledger.Examine(t.Context(), to); err != nil || x.ID != restored.LedgerID || x.ID == "" {
+	if x, err := storage.Examine(t.Context(), to); err != nil || x.ID != restored.LedgerID || x.ID == "" {
 		t.Errorf("the restored ledger is %+v, %v, want %s", x, err, restored.LedgerID)
 	}
 	for _, file := range []string{"ledger.db.key", "state/1/2/3.tar.zst"} {
@@ -89,7 +94,7 @@ func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup.tar"
-	sealed, err := seal.InFile(ledger.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
+	sealed, err := seal.InFile(location.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +166,7 @@ func TestAnInterruptedBackupLeavesNothing(t *testing.T) {
 // keepSomething puts a secret and a saved state on a ledger.
 func keepSomething(t *testing.T, url string, sealed []byte) {
 	t.Helper()
-	bucket, err := snapshotstore.Open(t.Context(), ledger.DefaultSnapshotURL(url))
+	bucket, err := snapshotstore.Open(t.Context(), location.SnapshotURL(url))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +186,7 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		if err := ledgertest.Environment(tx, "e"); err != nil {
 			return err
 		}
-		if err := tx.SaveSecret(&ledger.EnvironmentSecret{
+		if err := sealedsecrets.In(tx).Save(&sealedsecrets.Secret{
 			EnvironmentID: "e",
 			Name:          "s",
 			Sealed:        sealed,
@@ -189,10 +194,10 @@ func keepSomething(t *testing.T, url string, sealed []byte) {
 		}); err != nil {
 			return err
 		}
-		if err := tx.Snapshots().MarkForDeletion(saved.Object, ledger.Never); err != nil {
+		if err := bucketobjects.In(tx).MarkForDeletion(saved.Object, micro.Never); err != nil {
 			return err
 		}
-		return tx.Snapshots().Publish(&ledger.SavedSnapshot{Key: "k", Object: saved.Object, SHA256: saved.SHA256,
+		return bucketobjects.In(tx).Publish(&bucketobjects.Snapshot{Key: "k", Object: saved.Object, SHA256: saved.SHA256,
 			Bytes: saved.Bytes, UnpackedBytes: saved.Size}, tx.Now)
 	})
 	if err := errors.Join(err, store.Close()); err != nil {

@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -93,8 +96,8 @@ last use comes from the deliveries in the ledger, which are kept for --cleanup-t
 }
 
 // lastDeliveries returns the time of the last delivery of each source. The ledger must have this program's schema.
-func lastDeliveries(ctx context.Context, url string) (used map[string]ledger.Time, err error) {
-	x, err := ledger.Examine(ctx, url)
+func lastDeliveries(ctx context.Context, url string) (used map[string]micro.Time, err error) {
+	x, err := storage.Examine(ctx, url)
 	if err != nil || x.ID == "" {
 		return nil, err
 	}
@@ -108,7 +111,7 @@ func lastDeliveries(ctx context.Context, url string) (used map[string]ledger.Tim
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	err = store.Read(ctx, func(tx *ledger.Tx) error {
-		used, err = tx.LastDeliveries()
+		used, err = deliveries.In(tx).Last()
 		return err
 	})
 	return used, err
@@ -134,7 +137,7 @@ type rotation struct {
 	secretList
 }
 
-func listOf(secrets webhook.Secrets, used map[string]ledger.Time, now time.Time) secretList {
+func listOf(secrets webhook.Secrets, used map[string]micro.Time, now time.Time) secretList {
 	list := secretList{Secrets: make([]secretView, len(secrets))}
 	for i, s := range secrets {
 		v := secretView{ID: s.ID(), Status: "active", Since: s.Since, NotAfter: s.NotAfter, LastUsed: used[s.Source()].Time()}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -48,12 +48,12 @@ func (s *settings) fillIn(generate bool) error {
 	if s.LedgerURL != "" && s.TokenFile != "" && s.SecretFile != "" {
 		return nil
 	}
-	dir, err := ledger.StateDir()
+	dir, err := location.StateDir()
 	if err != nil {
 		return err
 	}
 	if s.LedgerURL == "" {
-		if s.LedgerURL, err = ledger.DefaultURL(); err != nil {
+		if s.LedgerURL, err = location.Default(); err != nil {
 			return err
 		}
 	}

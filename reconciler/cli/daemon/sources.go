@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/nearest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -169,9 +169,9 @@ func suggestion(f *pflag.FlagSet, name string) string {
 
 // redacted maps the settings that may hold a password to functions that hide it.
 var redacted = map[string]func(string) string{
-	"ledger":        ledger.RedactURL,
-	"gateway-proxy": ledger.RedactURL,
-	"state-url":     ledger.RedactURL,
+	"ledger":        location.Redact,
+	"gateway-proxy": location.Redact,
+	"state-url":     location.Redact,
 }
 
 // effective maps each setting to its value, without passwords.

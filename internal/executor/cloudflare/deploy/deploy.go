@@ -106,6 +106,7 @@ type Deployer struct {
 	buckets   *r2.BucketService
 	registry  *Registry
 	memory    memory
+	asking    chan struct{} // holds an element while one call asks for the subdomain
 	now       func() time.Time
 	// wait is how long the registry is waited for at first; 0 means as long as its client does.
 	wait   time.Duration
@@ -147,6 +148,7 @@ func New(cfg Config) (*Deployer, error) {
 		engine:    cfg.Engine,
 		guest:     cfg.Guest,
 		now:       cfg.Now,
+		asking:    make(chan struct{}, 1),
 	}
 	d.registry = newRegistry(d, cfg)
 	return d, nil

@@ -110,7 +110,11 @@ func (d *Deployer) subdomain(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", d.fail(step{what: "find its workers.dev subdomain", needs: permScripts}, err)
+		return "", d.failSubdomain(err)
 	}
 	return answer.Subdomain, nil
+}
+
+func (d *Deployer) failSubdomain(err error) error {
+	return d.fail(step{what: "find its workers.dev subdomain", needs: permScripts}, err)
 }

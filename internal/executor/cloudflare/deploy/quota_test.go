@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -75,6 +77,63 @@ func (w *world) idle(environments int) int {
 		w.Errorf("Workers were asked %d times, want %d", line.asked, 40*environments)
 	}
 	return w.requests()
+}
+
+// TestTheSubdomainIsAskedForOnce: what many look for at once, when it was not known or is known no longer, is one call.
+func TestTheSubdomainIsAskedForOnce(t *testing.T) {
+	t.Parallel()
+	const many = 20
+	w := newWorld(t)
+	var looking, answered sync.WaitGroup
+	looking.Add(many)
+	w.forget(func(int, *http.Request) localapi.Fault {
+		looking.Wait()
+		time.Sleep(50 * time.Millisecond) // for all to look while the first is not answered
+		return localapi.None
+	})
+	for range many {
+		answered.Go(func() {
+			looking.Done()
+			if _, err := w.deployer.Account(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	answered.Wait()
+	if n := w.requests(); n != 1 {
+		t.Errorf("%d that looked for the subdomain at once made %d calls, want 1", many, n)
+	}
+}
+
+// TestWhoGivesUpDoesNotWaitForTheSubdomain, nor does its end keep others from asking.
+func TestWhoGivesUpDoesNotWaitForTheSubdomain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, held := make(chan struct{}), make(chan struct{})
+	w.forget(func(n int, _ *http.Request) localapi.Fault {
+		if n == 0 {
+			close(first)
+			<-held
+		}
+		return localapi.None
+	})
+	gone, give := context.WithCancel(t.Context())
+	asker := make(chan error, 1)
+	go func() { _, err := w.deployer.Account(gone); asker <- err }()
+	<-first
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := w.deployer.Account(short); sandbox.CodeOf(err) != sandbox.Timeout {
+		t.Errorf("who waits no longer got %v, want a timeout", err)
+	}
+	give()
+	if err := <-asker; sandbox.CodeOf(err) != sandbox.Timeout {
+		t.Errorf("who asked and gave up got %v, want a timeout", err)
+	}
+	close(held)
+	if _, err := w.deployer.Account(t.Context()); err != nil {
+		t.Errorf("the next got %v", err)
+	}
 }
 
 // TestAnIdleReconcilerAsksTheAPISeldom: an account may ask 1,200 times in five minutes, and requests to

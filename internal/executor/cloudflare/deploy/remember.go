@@ -48,13 +48,19 @@ func (d *Deployer) Doubt(name string) {
 	d.memory.doubted[name] = true
 }
 
-// keptSubdomain is subdomain, asked for once an hour. That there is none is not kept.
+// keptSubdomain is subdomain, asked for once an hour, by one of all that want it. That there is none is not kept.
 func (d *Deployer) keptSubdomain(ctx context.Context) (string, error) {
-	d.memory.mu.Lock()
-	k := d.memory.subdomain
-	d.memory.mu.Unlock()
-	if d.now().Before(k.until) {
-		return k.answer, nil
+	if known, ok := d.knownSubdomain(); ok {
+		return known, nil
+	}
+	select {
+	case d.asking <- struct{}{}:
+		defer func() { <-d.asking }()
+	case <-ctx.Done():
+		return "", d.failSubdomain(ctx.Err())
+	}
+	if known, ok := d.knownSubdomain(); ok { // another call has asked meanwhile
+		return known, nil
 	}
 	found, err := d.subdomain(ctx)
 	if err == nil && found != "" {
@@ -63,4 +69,11 @@ func (d *Deployer) keptSubdomain(ctx context.Context) (string, error) {
 		d.memory.subdomain = kept[string]{found, d.now().Add(subdomainKept)}
 	}
 	return found, err
+}
+
+func (d *Deployer) knownSubdomain() (known string, ok bool) {
+	d.memory.mu.Lock()
+	defer d.memory.mu.Unlock()
+	k := d.memory.subdomain
+	return k.answer, d.now().Before(k.until)
 }

@@ -16,6 +16,12 @@ type Account struct {
 	Home     string
 }
 
+// The files that name the users of an image.
+const (
+	PasswdPath = "/etc/passwd"
+	GroupPath  = "/etc/group"
+)
+
 // shell is the shell of the added users. A sandbox without it has no user who needs it.
 const shell = "/bin/sh"
 

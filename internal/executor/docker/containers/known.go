@@ -1,0 +1,48 @@
+package containers
+
+import (
+	"sync"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+)
+
+// maxKnown limits the sandboxes of which something is cached.
+const maxKnown = 1 << 14
+
+// known caches something about sandboxes that this program has seen.
+type known[V any] struct {
+	mu sync.Mutex
+	of map[driver.Handle]V
+}
+
+func (k *known[V]) get(h driver.Handle) (V, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v, ok := k.of[h]
+	return v, ok
+}
+
+func (k *known[V]) set(h driver.Handle, v V) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.of == nil || len(k.of) >= maxKnown {
+		k.of = make(map[driver.Handle]V)
+	}
+	k.of[h] = v
+}
+
+func (k *known[V]) forget(h driver.Handle) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.of, h)
+}
+
+// Remember caches the id of a container, as its creation or an inspection returned it.
+func (cs *Containers) Remember(h driver.Handle, id string) {
+	if h.Companion == "" {
+		cs.ids.set(h, id)
+	}
+}
+
+// Forget forgets the id of a container that was removed.
+func (cs *Containers) Forget(h driver.Handle) { cs.ids.forget(h) }

@@ -1,0 +1,120 @@
+// Package deliveries keeps the rows of webhook deliveries.
+package deliveries
+
+import (
+	"slices"
+
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Delivery is a row of deliveries.
+type Delivery struct {
+	ID            string `gorm:"primaryKey"`
+	ReceivedAt    micro.Time
+	Source        string
+	Body          []byte
+	Type          string
+	EnvironmentID string
+	AgentDID      string `gorm:"column:agent_did"`
+	Generation    int64
+	OccurredAt    micro.Time
+	Status        sandbox.DeliveryStatus
+	Matched       int
+	DidYouMean    string
+}
+
+// Domain converts the delivery to the domain type.
+func (d *Delivery) Domain() sandbox.StoredDelivery {
+	return sandbox.StoredDelivery{
+		ID:            d.ID,
+		ReceivedAt:    d.ReceivedAt.Time(),
+		Source:        d.Source,
+		Body:          string(d.Body),
+		Status:        d.Status,
+		Matched:       d.Matched,
+		DidYouMean:    d.DidYouMean,
+		Type:          d.Type,
+		OccurredAt:    d.OccurredAt.Time(),
+		EnvironmentID: d.EnvironmentID,
+		AgentDID:      d.AgentDID,
+		Generation:    d.Generation,
+	}
+}
+
+// Rows are the package's rows in a transaction.
+type Rows struct {
+	tx *ledger.Tx
+	db *gorm.DB
+}
+
+// In returns the rows in a transaction.
+func In(tx *ledger.Tx) Rows { return Rows{tx, storage.DB(tx)} }
+
+// Known returns the stored ones of the given deliveries, by id.
+func (repo Rows) Known(ids []string) (map[string]Delivery, error) {
+	known := make(map[string]Delivery)
+	for some := range slices.Chunk(ids, storage.MaxVariables) {
+		rows, err := storage.Find[Delivery](repo.db.Where("id IN ?", some))
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range rows {
+			known[d.ID] = d
+		}
+	}
+	return known, nil
+}
+
+var createDeliveries = storage.InsertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
+	"agent_did", "generation", "occurred_at", "status", "matched", "did_you_mean").OnlyNew()
+
+// Create stores deliveries and reports whether all their ids are new. The caller has already looked
+// for the ids: one that is not new was stored by another process meanwhile.
+func (repo Rows) Create(rows []Delivery) (bool, error) {
+	n, err := storage.BulkExec(repo.tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
+		return append(list, d.ID, int64(d.ReceivedAt), d.Source, d.Body, d.Type, d.EnvironmentID,
+			d.AgentDID, d.Generation, int64(d.OccurredAt), string(d.Status), int64(d.Matched), d.DidYouMean)
+	})
+	return n == int64(len(rows)), err
+}
+
+// List returns the deliveries that a filter selects, newest first.
+func (repo Rows) List(f sandbox.DeliveryFilter) ([]Delivery, error) {
+	limit := f.Limit
+	if limit == 0 {
+		limit = sandbox.MaxDeliveryPage
+	}
+	q := repo.db.Order("received_at DESC, id DESC").Limit(limit)
+	if f.ID != "" {
+		q = q.Where("id = ?", f.ID)
+	}
+	if f.EnvironmentID != "" {
+		q = q.Where("environment_id = ?", f.EnvironmentID)
+	}
+	if f.Status != "" {
+		q = q.Where("status = ?", f.Status)
+	}
+	if f.Before != "" {
+		q = q.Where("(received_at, id) < (SELECT received_at, id FROM deliveries AS d WHERE d.id = ?)", f.Before)
+	}
+	return storage.Find[Delivery](q)
+}
+
+// Last returns when each source last delivered, among retained deliveries.
+func (repo Rows) Last() (map[string]micro.Time, error) {
+	var rows []struct {
+		Source string
+		At     micro.Time
+	}
+	err := repo.db.Model(&Delivery{}).Select("source, max(received_at) AS at").Group("source").Scan(&rows).Error
+	last := make(map[string]micro.Time, len(rows))
+	for _, r := range rows {
+		last[r.Source] = r.At
+	}
+	return last, storage.Error("reading deliveries", err)
+}

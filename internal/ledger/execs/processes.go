@@ -1,0 +1,174 @@
+package execs
+
+import (
+	"maps"
+	"slices"
+
+	"gorm.io/gorm"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Process is a row of processes.
+type Process struct {
+	SandboxID  string `gorm:"primaryKey"`
+	Name       string `gorm:"primaryKey"`
+	LeaseID    string
+	Generation int64
+	Declared   ledger.Flag
+	Command    []string `gorm:"serializer:json"`
+	EnvNames   []string `gorm:"serializer:json"`
+	// Env is kept as long as it may start.
+	Env     map[string]string `gorm:"serializer:json"`
+	Cwd     string
+	RunAs   string
+	Restart sandbox.Restart
+	// Port is where it serves HTTP, 0 if it is no agent.
+	Port        int
+	Description string
+
+	State sandbox.ProcessState
+	// Run is the backend's id of its latest start.
+	Run string
+	// Lost: its sandbox was stopped, and it is started again under the same id. So a start that comes late
+	// is that one, and no second.
+	Lost      ledger.Flag
+	Starts    int64
+	StartedAt micro.Time
+	// Failures counts starts in a row that did not last.
+	Failures  int64
+	ExitedAt  micro.Time
+	ExitCode  int
+	OOMKilled ledger.Flag `gorm:"column:oom_killed"`
+	Error     string
+	KillAt    micro.Time // since when it is to be ended
+
+	// DueAt is the earliest moment to start one that is pending, and until when its holder has one that runs.
+	DueAt  micro.Time
+	Holder string
+}
+
+// NewProcess is the row of a process that is to be started.
+func NewProcess(s *ledger.Sandbox, p sandbox.ProcessSpec, declared bool, now micro.Time) *Process {
+	env := make(map[string]string, len(p.Env)) // GORM stores a nil map as NULL
+	maps.Copy(env, p.Env)
+	row := &Process{
+		SandboxID:  s.ID,
+		Name:       p.Name,
+		LeaseID:    s.Lease(),
+		Generation: s.Generation,
+		Declared:   ledger.Flag(declared),
+		Command:    p.Command,
+		EnvNames:   append([]string{}, slices.Sorted(maps.Keys(p.Env))...),
+		Env:        env,
+		Cwd:        p.Cwd,
+		RunAs:      p.User,
+		Restart:    p.Restart,
+		State:      sandbox.ProcessPending,
+		DueAt:      now,
+	}
+	if p.Endpoint != nil {
+		row.Port, row.Description = p.Endpoint.Port, p.Endpoint.Description
+	}
+	return row
+}
+
+// Domain returns the process as the domain knows it.
+func (p *Process) Domain() sandbox.Process {
+	d := sandbox.Process{
+		Name: p.Name, LeaseID: p.LeaseID, Generation: p.Generation, SandboxID: p.SandboxID, Command: p.Command,
+		EnvNames: p.EnvNames,
+		Cwd:      p.Cwd, User: p.RunAs, Restart: p.Restart, Declared: bool(p.Declared), State: p.State, Starts: p.Starts,
+		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(), ExitCode: p.ExitCode,
+		OOMKilled: bool(p.OOMKilled), Error: p.Error,
+	}
+	if p.Port != 0 {
+		d.Endpoint = &sandbox.Endpoint{Port: p.Port, Description: p.Description}
+	}
+	if p.State == sandbox.ProcessPending {
+		d.NextStartAt = p.DueAt.Time()
+	}
+	return d
+}
+
+// Process returns a process of a sandbox, nil when there is none of that name.
+func (repo Rows) Process(sandboxID, name string) (*Process, error) {
+	return storage.First[Process](repo.tx, "sandbox_id = ? AND name = ?", sandboxID, name)
+}
+
+// SaveProcess stores a process, new or changed.
+func (repo Rows) SaveProcess(p *Process) error { return storage.Save(repo.tx, p) }
+
+// CreateProcesses stores new processes.
+func (repo Rows) CreateProcesses(rows []*Process) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	return storage.Create(repo.tx, &rows)
+}
+
+// Processes returns the processes of a sandbox, by name.
+func (repo Rows) Processes(sandboxID string) ([]Process, error) {
+	return storage.Find[Process](repo.db.Where("sandbox_id = ?", sandboxID).Order("name"))
+}
+
+// liveProcess is the condition of the index processes_live.
+const liveProcess = "state IN ('pending', 'running')"
+
+// DueProcesses returns up to limit processes that are to be started, or run without a follower, in
+// sandboxes that are awake on one of the given instances; those of one sandbox only unless sandboxID is empty.
+func (repo Rows) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
+	q := repo.db.Where(liveProcess+" AND due_at <= ?", repo.tx.Now).
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = "+
+			"'present' AND instance IN ?)", instances)
+	if sandboxID != "" {
+		q = q.Where("sandbox_id = ?", sandboxID)
+	}
+	return storage.Find[Process](q.Order("due_at, name").Limit(limit))
+}
+
+// NextProcess returns when the next process is due after now, Never when none will be.
+func (repo Rows) NextProcess() (micro.Time, error) {
+	var next []micro.Time
+	err := repo.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
+		Pluck("due_at", &next).Error
+	if err != nil || len(next) == 0 {
+		return micro.Never, storage.Error("looking for processes", err)
+	}
+	return next[0], nil
+}
+
+// ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
+func (repo Rows) ExtendProcesses(holders []string, until micro.Time) error {
+	_, err := storage.RowCount("extending processes",
+		repo.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
+	return err
+}
+
+// StopProcesses notes that the processes of a sandbox ended with it.
+func (repo Rows) StopProcesses(sandboxID, why string) error {
+	_, err := storage.RowCount("stopping processes",
+		repo.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
+			Updates(map[string]any{
+				"state":     sandbox.ProcessStopped,
+				"exited_at": repo.tx.Now,
+				"error":     why,
+				"env":       gorm.Expr("'{}'"),
+				"holder":    "",
+			}))
+	return err
+}
+
+// RemoveProcess removes a process.
+func (repo Rows) RemoveProcess(p *Process) error {
+	return storage.Error("removing a process", repo.db.Delete(p).Error)
+}
+
+// purgeProcesses removes the processes of sandboxes that are purged.
+func (repo Rows) purgeProcesses(sandboxIDs []string) error {
+	_, err := storage.RowCount("purging processes", repo.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
+	return err
+}

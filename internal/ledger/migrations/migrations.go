@@ -1,0 +1,49 @@
+// Package migrations is the schema of a ledger: the SQL that creates and upgrades its tables on SQLite and on
+// PostgreSQL.
+package migrations
+
+import (
+	"database/sql"
+	"embed"
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed sqlite postgres
+var files embed.FS
+
+// dirs are the directories of the migrations.
+var dirs = map[goose.Dialect]string{
+	goose.DialectSQLite3:  "sqlite",
+	goose.DialectPostgres: "postgres",
+}
+
+// Newest is the newest migration of this program. A ledger with a higher min_reader has been changed in a way that this
+// program would break.
+const Newest = 13
+
+// MinReader is the oldest schema version whose program may write to a ledger with this schema.
+const MinReader = 11
+
+// Provider returns the migrations of a database, to apply through a pool of connections.
+func Provider(dialect goose.Dialect, pool *sql.DB) (*goose.Provider, error) {
+	dir, err := fs.Sub(files, dirs[dialect])
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider(dialect, pool, dir, goose.WithDisableGlobalRegistry(true))
+}
+
+// Tables are all tables of a ledger, each after those that it references.
+var Tables = []string{
+	"ledgers", "witnesses", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds",
+	"events", "deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days",
+	"budget_thresholds", "drift_findings", "retired_sandboxes",
+	"saved_states", "doomed_objects", "egress_cursors", "execs", "retired_execs", "sessions", "session_events",
+	"kept_outputs", "kept_sums", "processes", "usage_samples", "tokens", "logins",
+	"llm_calls", "llm_days", "llm_months", "llm_cursors",
+}
+
+// Numbered are the tables whose row numbers are never reused.
+var Numbered = []string{"events", "usage_periods", "drift_findings"}
