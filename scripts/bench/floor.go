@@ -24,9 +24,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// floor runs commands and writes files on this machine behind the API of a reconciler: without a sandbox, limits, or an account of what
-// they use. It commits a row before a command and one after it, as the record of a command needs. What it takes is what
-// no reconciler can avoid.
+// floor runs commands and writes files on this machine behind the API of a reconciler: without a sandbox, limits, or
+// an account of what they use. It commits a row before a command and one after it, as the record of a command needs.
+// What it takes is what no reconciler can avoid.
 type floor struct {
 	service.Service // nil: only commands are run and files written
 
