@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -122,6 +123,28 @@ func (f *fragile) Write(p []byte) (int, error) {
 		return n, io.ErrClosedPipe
 	}
 	return f.Conn.Write(p)
+}
+
+// TestInputsOfAnySizeArriveWhole: from a megabyte on they are sent in larger pieces.
+func TestInputsOfAnySizeArriveWhole(t *testing.T) {
+	c := newClient(t, newGuest(t, echo, channel.ServerConfig{}).dial)
+	for _, size := range []int{0, 1, 1<<20 - 1, 1 << 20, 1<<20 + 1, 5<<20 + 12345} {
+		in := make([]byte, size)
+		for i := range in {
+			in[i] = byte(i % 251)
+		}
+		for what, r := range map[string]io.Reader{
+			"a reader that ends afterwards": bytes.NewReader(in),
+			"a reader that ends with it":    iotest.DataErrReader(bytes.NewReader(in)),
+		} {
+			var out bytes.Buffer
+			result, err := c.Call(t.Context(), channel.Request{Op: channel.OpPut, ID: fmt.Sprint(what, size)},
+				channel.Streams{Stdin: r, Stdout: &out})
+			if err != nil || result.Problem != "" || !bytes.Equal(out.Bytes(), in) {
+				t.Errorf("%d bytes of %s: %+v, %v; %d bytes came back", size, what, result, err, out.Len())
+			}
+		}
+	}
 }
 
 func TestSessionSurvivesItsCarriers(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
 )
@@ -26,31 +27,55 @@ func appendRequest(b, request []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(request))), request...)
 }
 
-var inputPieces = sync.Pool{New: func() any { return new([64 << 10]byte) }}
+// An input is sent in pieces. A session keeps memory for its largest one, so only inputs of more than a megabyte have
+// large ones, each of which fills a frame of the multiplexer. Those cost a quarter less of the processors.
+const (
+	smallPiece = inputHeader + 32<<10
+	largePiece = maxMuxData
+	largeInput = 1 << 20
+)
+
+var (
+	smallPieces = sync.Pool{New: func() any { return new([smallPiece]byte) }}
+	largePieces = sync.Pool{New: func() any { return new([largePiece]byte) }}
+)
 
 // sendInput sends everything that r returns as frames.
 func sendInput(w io.Writer, r io.Reader) error {
-	memory := inputPieces.Get().(*[64 << 10]byte) //nolint:forcetypeassert // the pool's only type
-	defer inputPieces.Put(memory)
-	b := memory[:]
-	for {
+	small := smallPieces.Get().(*[smallPiece]byte) //nolint:forcetypeassert // the pool's only type
+	ended, err := sendPieces(w, r, small[:], largeInput)
+	smallPieces.Put(small)
+	if ended || err != nil {
+		return err
+	}
+	large := largePieces.Get().(*[largePiece]byte) //nolint:forcetypeassert // the pool's only type
+	_, err = sendPieces(w, r, large[:], math.MaxInt64)
+	largePieces.Put(large)
+	return err
+}
+
+// sendPieces sends what r returns as frames, each made in b, until most bytes are sent or the input has ended.
+func sendPieces(w io.Writer, r io.Reader, b []byte, most int64) (ended bool, err error) {
+	for sent := int64(0); sent < most; {
 		n, err := r.Read(b[inputHeader:])
 		if n > 0 {
 			appendHead(b[:0], inputData, n)
 			if _, err := w.Write(b[:inputHeader+n]); err != nil {
-				return err
+				return false, err
 			}
+			sent += int64(n)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			_, err := w.Write(appendHead(nil, inputEnd, 0))
-			return err
+			return true, err
 		case err != nil:
 			text := cut(err.Error(), maxMessage)
 			_, err := w.Write(append(appendHead(nil, inputFailed, len(text)), text...))
-			return err
+			return true, err
 		}
 	}
+	return false, nil
 }
 
 // input reads the frames of sendInput.
