@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
@@ -27,24 +29,14 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 		return err
 	}
 	s := templates.Of(ref, img, program, spec.Confinement)
-	if err := e.templates.Ensure(ctx, s); err != nil {
-		return err
-	}
-	if _, err := e.templates.AccountsOf(ctx, s); err != nil { // so that no spawn has to read them
-		return err
-	}
-	keep, err := e.provisionCompanions(ctx, ref, spec, program)
-	if err != nil {
-		return err
-	}
-	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.Reference())...); err != nil {
-		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with "+
-			"their environment", "environment", ref.EnvironmentID, "error", err)
-	}
+	// While the environment has a volume, the end of another one leaves the relay.
 	if err := e.engine.EnsureVolume(ctx, s.GuestVolume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
 	}
-	if err := e.relays.Renew(ctx, ref.LedgerID, ref.Instance); err != nil {
+	var parts errgroup.Group
+	parts.Go(func() error { return e.relays.Renew(ctx, ref.LedgerID, ref.Instance) })
+	parts.Go(func() error { return e.provisionTemplates(ctx, ref, spec, s) })
+	if err := parts.Wait(); err != nil {
 		return err
 	}
 	if spec.UsesGateway() { // otherwise existing sandboxes keep their egress path
@@ -53,6 +45,26 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 		}
 	}
 	return e.runtimes.Prove(ctx, ref, spec, program)
+}
+
+// provisionTemplates makes what the volumes of sandboxes and companions are filled from.
+func (e *Executor) provisionTemplates(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
+	s templates.Template) error {
+	if err := e.templates.Ensure(ctx, s); err != nil {
+		return err
+	}
+	if _, err := e.templates.AccountsOf(ctx, s); err != nil { // so that no spawn has to read them
+		return err
+	}
+	keep, err := e.provisionCompanions(ctx, ref, spec, s.Guest)
+	if err != nil {
+		return err
+	}
+	if err := e.engine.RemoveImages(ctx, ref, objects.RoleTemplate, append(keep, s.Reference())...); err != nil {
+		e.engine.Log.WarnContext(ctx, "docker: templates of earlier images could not be removed; they are removed with "+
+			"their environment", "environment", ref.EnvironmentID, "error", err)
+	}
+	return nil
 }
 
 // Repair implements driver.Provisioner. The only part of an environment that can break is its gateway. A

@@ -237,24 +237,43 @@ func (rs *Relays) ensureImage(ctx context.Context, r ref, p engine.Program) erro
 }
 
 // Remove removes a ledger's relay with its volume and images, unless the engine still has anything else
-// of the ledger.
+// of the ledger, or gets it meanwhile.
 func (rs *Relays) Remove(ctx context.Context, ledgerID, instance string) error {
 	r := ref{ledgerID, instance}
-	if used, err := rs.hasOthers(ctx, r); used || err != nil {
-		return err
-	}
+	return engine.Await(ctx, "the relay of ledger "+ledgerID+" is removed", engine.RemovalLimit,
+		func(ctx context.Context) (bool, error) {
+			if used, err := rs.hasOthers(ctx, r); used || err != nil {
+				return used, err
+			}
+			return rs.tryRemove(ctx, r)
+		})
+}
+
+// tryRemove is one attempt of Remove. It reports false if a relay still uses what it removes: one whose end is under
+// way, or one that another environment has just started.
+func (rs *Relays) tryRemove(ctx context.Context, r ref) (bool, error) {
 	rs.leave(r)
 	c, err := rs.lookUp(ctx, r)
 	if err == nil {
 		err = rs.engine.RemoveContainer(ctx, c.ID)
 	}
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
-		return err
+		return false, err
 	}
-	if err := rs.engine.RemoveVolume(ctx, r.volume(), r.labels(objects.RoleChannels)); err != nil {
-		return err
+	_, err = rs.engine.Volume(ctx, r.volume(), r.labels(objects.RoleChannels))
+	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
+		return false, err
 	}
-	return rs.removeImages(ctx, r, "")
+	if err == nil {
+		err = rs.engine.TryRemoveVolume(ctx, r.volume())
+	}
+	if err == nil || sandbox.CodeOf(err) == sandbox.NotFound {
+		err = rs.removeImages(ctx, r, "")
+	}
+	if sandbox.CodeOf(err) == sandbox.Conflict {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // hasOthers reports whether the engine has anything of a ledger besides its relay and its witness.
