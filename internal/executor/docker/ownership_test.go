@@ -93,7 +93,7 @@ func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestAPruneBesideASpawn: a guest volume is filled again, whenever somebody prunes it.
+// TestAPruneBesideASpawn: a spawn fills a guest volume again that an operator has pruned before or during it.
 func TestAPruneBesideASpawn(t *testing.T) {
 	t.Parallel()
 	x, p := throughProxy(t)

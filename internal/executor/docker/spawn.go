@@ -72,7 +72,8 @@ func (e *Executor) spawnUntil(ctx context.Context, spec driver.SandboxSpec, end 
 	if err == nil || populated || !e.couldNotStart(ctx, spec.Handle, err) {
 		return err
 	}
-	// No populator held the guest volume. If somebody pruned it meanwhile, the container has an empty one.
+	// No populator used the guest volume, so an operator may have pruned it. Then the engine has created the container
+	// with an empty one.
 	e.templates.Forget(s)
 	if removeErr := e.engine.RemoveContainer(ctx, objects.SandboxName(spec.Handle)); removeErr != nil {
 		return errors.Join(err, removeErr)

@@ -57,10 +57,7 @@ func (ts *Templates) AccountsOf(ctx context.Context, s Template) (ImageAccounts,
 	}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if len(ts.accounts) >= maxKnownImages {
-		clear(ts.accounts)
-	}
-	ts.accounts[s.Image.ID] = a
+	remember(ts.accounts, s.Image.ID, a, maxKnownImages)
 	return a, nil
 }
 

@@ -62,8 +62,9 @@ func (ts *Templates) Forget(s Template) {
 	delete(ts.filled, s.GuestVolume())
 }
 
-// noteFilled notes that a populator of the template has filled the guest volume. While that populator exists, nobody
-// can prune the volume. To an engine, a volume is made when its root directory last changed, as this changed it.
+// noteFilled notes that a populator of the template has filled the guest volume. The populator still exists, so the
+// engine does not prune the volume. The engine says that a volume was made when its root directory last changed; the
+// populator has changed it, so the time is read afterwards.
 func (ts *Templates) noteFilled(ctx context.Context, s Template) error {
 	bare, err := ts.isBare(ctx, s)
 	if !bare || err != nil {
@@ -75,10 +76,7 @@ func (ts *Templates) noteFilled(ctx context.Context, s Template) error {
 	}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if len(ts.filled) >= maxFilled {
-		clear(ts.filled)
-	}
-	ts.filled[s.GuestVolume()] = made
+	remember(ts.filled, s.GuestVolume(), made, maxFilled)
 	return nil
 }
 
@@ -97,10 +95,7 @@ func (ts *Templates) isBare(ctx context.Context, s Template) (bare bool, err err
 	bare = engine.LabelsOf(img)[objects.LabelBare] == "true"
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if len(ts.bare) >= maxFilled {
-		clear(ts.bare)
-	}
-	ts.bare[s.Reference()] = bare
+	remember(ts.bare, s.Reference(), bare, maxFilled)
 	return bare, nil
 }
 

@@ -49,6 +49,14 @@ func New(e *engine.Engine) *Templates {
 	}
 }
 
+// remember stores a value in a cache of at most so many, which begins anew when it is full.
+func remember[V any](cache map[string]V, key string, value V, most int) {
+	if len(cache) >= most {
+		clear(cache)
+	}
+	cache[key] = value
+}
+
 // readableMode is the guest's mode for runtimes with their own kernel (gVisor), which execute readable files only.
 const readableMode = 0o755
 
