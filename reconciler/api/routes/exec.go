@@ -82,15 +82,22 @@ func (s *Routes) exec(w http.ResponseWriter, r *http.Request, service service.Se
 	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
 	result, err := service.Exec(streaming, ref, req)
 	err = cmp.Or(bodies.StdinProblem(ctx), err)
+	wired := wire.ResultOf(result)
+	return endOutput(r, out, err, wire.ExecOutput{Result: &wired},
+		func(p *wire.Problem) any { return wire.ExecOutput{Error: p} })
+}
+
+// endOutput sends the last line of a command's output: result, or what failed makes of err. An error before the first
+// line is returned: it becomes the whole response.
+func endOutput(r *http.Request, out *stream.Stream, err error, result any, failed func(p *wire.Problem) any) error {
 	started := out.Close()
 	switch {
 	case err == nil:
-		wired := wire.ResultOf(result)
-		err = out.SendJSON(wire.ExecOutput{Result: &wired})
+		err = out.SendJSON(result)
 	case started:
 		p := problem.Of(err)
 		exchange.Of(r.Context()).Note(p)
-		err = out.SendJSON(wire.ExecOutput{Error: &p.Problem})
+		err = out.SendJSON(failed(&p.Problem))
 	default:
 		return err
 	}

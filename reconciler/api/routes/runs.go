@@ -65,22 +65,9 @@ func (s *Routes) run(w http.ResponseWriter, r *http.Request, service service.Ser
 		out, wire.PartFiles,
 	}
 	result, err := service.Run(ctx, req)
-	started := out.Close()
-	switch {
-	case err == nil:
-		wired := wire.RunResultOf(result)
-		err = out.SendJSON(wire.RunOutput{Result: &wired})
-	case started:
-		p := problem.Of(err)
-		exchange.Of(r.Context()).Note(p)
-		err = out.SendJSON(wire.RunOutput{Error: &p.Problem})
-	default:
-		return err
-	}
-	if err != nil {
-		panic(http.ErrAbortHandler) // aborts the response, so that the client sees that it is incomplete
-	}
-	return nil
+	wired := wire.RunResultOf(result)
+	return endOutput(r, out, err, wire.RunOutput{Result: &wired},
+		func(p *wire.Problem) any { return wire.RunOutput{Error: p} })
 }
 
 // collectRun sends the whole result of a run at once.
