@@ -76,8 +76,7 @@ func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, ins
 	} else if err == nil {
 		err = v.deprovision(claimed, x, id, instance, claim)
 		if err != nil {
-			return lifecycle.AsError(fmt.Errorf("%w; what was made of environment %s could not be removed either (%w): a "+
-				"running reconciler tries that again, and so does deleting it", cause, id, err))
+			return left(id, cause, err)
 		}
 	}
 	if err != nil {
@@ -85,6 +84,16 @@ func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, ins
 			"environment", id, "error", err)
 	}
 	return cause
+}
+
+// left is the error of an environment of which something is left. Making it again cannot succeed before that is removed,
+// so it is not retryable.
+func left(id string, cause, removing error) error {
+	if sandbox.IsRetryable(cause) {
+		cause = sandbox.Errorf(sandbox.Failed, "%w", cause).WithReason(sandbox.ReasonOf(cause))
+	}
+	return lifecycle.AsError(fmt.Errorf("%w; what was made of environment %s could not be removed either (%w): a "+
+		"running reconciler tries that again, and so does deleting it", cause, id, removing))
 }
 
 // deprovision removes what a claimed environment has on its backend, and ends the claim. What cannot be removed leaves

@@ -53,32 +53,41 @@ func TestSettingsThatTheBackendRefusesChangeNothing(t *testing.T) {
 	})
 }
 
-// An environment whose making fails, and whose removal does too, is not forgotten: deleting it removes what is left.
+// An environment whose making fails, and whose removal does too, is not forgotten: deleting it removes what is left. No
+// client repeats a request that cannot succeed before, so the error is not retryable, whatever failed first.
 func TestAnEnvironmentThatCouldNotBeMadeIsKnownUntilNothingOfItIsLeft(t *testing.T) {
-	inWorld(t, func(w *world) {
-		put := sandbox.PutEnvironment{ID: game, Owner: "test", CreateOnly: true, EnvironmentSpec: sandbox.EnvironmentSpec{
-			Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}
-		w.backend.Fail(fake.OpProvision, sandbox.Errorf(sandbox.Failed, "the disk is full"))
-		w.backend.Fail(fake.OpDeprovision, sandbox.Errorf(sandbox.Unavailable, "the engine is away"))
-		_, err := w.engine.PutEnvironment(w.Context(), put)
-		if sandbox.CodeOf(err) != sandbox.Failed || !strings.Contains(err.Error(), "the disk is full") ||
-			!strings.Contains(err.Error(), "the engine is away") {
-			t.Errorf("it failed with %v", err)
-		}
-		if env, err := w.engine.GetEnvironment(w.Context(), game); err != nil || env.Status != sandbox.EnvironmentDeleting {
-			t.Errorf("it is %q (%v)", env.Status, err)
-		}
-		w.backend.Fail(fake.OpProvision, nil)
-		if _, err := w.engine.PutEnvironment(w.Context(), put); sandbox.CodeOf(err) != sandbox.Conflict ||
-			!strings.Contains(err.Error(), "delete it again") {
-			t.Errorf("made anew over what is left: %v", err)
-		}
-		w.backend.Fail(fake.OpDeprovision, nil)
-		if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
-			t.Errorf("deleting it: %v", err)
-		}
-		if env, err := w.engine.PutEnvironment(w.Context(), put); err != nil || env.Status != sandbox.EnvironmentOpen {
-			t.Errorf("made anew it is %q (%v)", env.Status, err)
-		}
-	})
+	for _, first := range []sandbox.Code{sandbox.Failed, sandbox.Unavailable} {
+		t.Run(string(first), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				knownUntilNothingIsLeft(w, first)
+			})
+		})
+	}
+}
+
+func knownUntilNothingIsLeft(w *world, first sandbox.Code) {
+	put := sandbox.PutEnvironment{ID: game, Owner: "test", CreateOnly: true, EnvironmentSpec: sandbox.EnvironmentSpec{
+		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}
+	w.backend.Fail(fake.OpProvision, sandbox.Errorf(first, "the disk is full").WithReason(sandbox.ReasonCreationFailed))
+	w.backend.Fail(fake.OpDeprovision, sandbox.Errorf(sandbox.Unavailable, "the engine is away"))
+	_, err := w.engine.PutEnvironment(w.Context(), put)
+	if sandbox.CodeOf(err) != sandbox.Failed || sandbox.ReasonOf(err) != sandbox.ReasonCreationFailed ||
+		!strings.Contains(err.Error(), "the disk is full") || !strings.Contains(err.Error(), "the engine is away") {
+		w.Errorf("it failed as %q, %q: %v", sandbox.CodeOf(err), sandbox.ReasonOf(err), err)
+	}
+	if env, err := w.engine.GetEnvironment(w.Context(), game); err != nil || env.Status != sandbox.EnvironmentDeleting {
+		w.Errorf("it is %q (%v)", env.Status, err)
+	}
+	w.backend.Fail(fake.OpProvision, nil)
+	if _, err := w.engine.PutEnvironment(w.Context(), put); sandbox.CodeOf(err) != sandbox.Conflict ||
+		!strings.Contains(err.Error(), "delete it again") {
+		w.Errorf("made anew over what is left: %v", err)
+	}
+	w.backend.Fail(fake.OpDeprovision, nil)
+	if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
+		w.Errorf("deleting it: %v", err)
+	}
+	if env, err := w.engine.PutEnvironment(w.Context(), put); err != nil || env.Status != sandbox.EnvironmentOpen {
+		w.Errorf("made anew it is %q (%v)", env.Status, err)
+	}
 }

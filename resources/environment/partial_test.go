@@ -28,7 +28,7 @@ func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
 	t.Parallel()
 	providertest.OverAnEngineThatFails(t,
 		func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
-			making, removing := "POST .*/volumes/create", "DELETE .*/(images|volumes)/"
+			making, removing := "POST .*/images/create", "DELETE .*/(images|volumes)/"
 			config := provider + minimal(w, "")
 			healed := func() { engine.Set(nil) }
 			replaced := resource.ConfigPlanChecks{

@@ -137,3 +137,43 @@ func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
 		t.Errorf("it was started %d times, want 3", n)
 	}
 }
+
+// TestAnInternalErrorOfTheEngineLosesNoEnvironment answers 500 to each call that makes or removes an environment with
+// all it shares, one at a time.
+func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
+	x, p := throughProxy(t)
+	spec := w.environment()
+	spec.Network = sandbox.NetworkRestricted
+	pass := func(n int64) (calls int64, failed any) {
+		ref := w.ref
+		ref.LedgerID = sandbox.RandomIDs(sandbox.LedgerIDLength) // so that its relay is made too
+		fault, made, at := failing(n)
+		p.Set(fault)
+		err := x.Provision(t.Context(), ref, spec)
+		if err == nil {
+			err = x.Deprovision(t.Context(), ref)
+		}
+		p.Set(nil)
+		if err != nil {
+			t.Errorf("500 to call %d, %v: %v", n, at.Load(), err)
+		}
+		must(t, x.Deprovision(t.Context(), ref))
+		for _, left := range objectsOn(t, w.api, ref.LedgerID) {
+			t.Errorf("500 to call %d, %v: left behind: %s", n, at.Load(), left)
+		}
+		return made.Load(), at.Load()
+	}
+	pass(0) // the executor has asked the engine who it is
+	all, _ := pass(0)
+	if all < 20 {
+		t.Fatalf("an environment takes %d calls, so the test sees too little", all)
+	}
+	for n := int64(1); n <= all; n++ {
+		if _, failed := pass(n); failed == nil && n < all { // two parts at once: the last call may be saved
+			t.Errorf("call %d of %d was never made", n, all)
+		}
+	}
+	t.Logf("each of %d calls failed once", all)
+}

@@ -150,7 +150,9 @@ func (e *Engine) ImportImage(ctx context.Context, reference string, labels map[s
 		if _, err := content.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		answer, err := e.API.ImageImport(ctx, dockerapi.ImageImportSource{Source: content, SourceName: "-"}, reference, opts)
+		// The transport closes what it sends, and a file that is closed cannot be sent again.
+		source := dockerapi.ImageImportSource{Source: io.NopCloser(content), SourceName: "-"}
+		answer, err := e.API.ImageImport(ctx, source, reference, opts)
 		if err != nil {
 			return err
 		}
