@@ -25,8 +25,11 @@ func agents(ctx context.Context, s *stage, o options) (_ []result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close(context.WithoutCancel(ctx))) }()
+	if err := w.install(ctx, "agent"); err != nil {
+		return nil, err
+	}
 	_, err = s.reconciler.Service.StartProcess(ctx, w.lease, sandbox.ProcessSpec{
-		Name: "echo", Command: []string{echoPath, "serve"}, Endpoint: &sandbox.Endpoint{Port: 8080},
+		Name: "agent", Command: []string{"/workspace/agent"}, Endpoint: &sandbox.Endpoint{Port: 8080},
 	})
 	if err != nil {
 		return nil, err
@@ -61,7 +64,7 @@ func agents(ctx context.Context, s *stage, o options) (_ []result, err error) {
 
 // request sends content to the program that serves, which sends it back.
 func (w *workplace) request(ctx context.Context, content []byte) error {
-	url := w.s.reconciler.URL + "/v1/leases/" + w.lease.ID + "/agents/echo/"
+	url := w.s.reconciler.URL + "/v1/leases/" + w.lease.ID + "/agents/agent/"
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(content))
 	if err != nil {
 		return err

@@ -63,11 +63,7 @@ func (s *stage) workplace(ctx context.Context, environment, agent string) (_ *wo
 	if w.api, err = docker.NewClient(docker.Config{}); err != nil {
 		return nil, errors.Join(err, w.close(ctx))
 	}
-	program, err := buildEcho(ctx, s)
-	if err == nil {
-		err = w.unpack(ctx, archived("echo", program))
-	}
-	if err != nil {
+	if err := w.install(ctx, "echo"); err != nil {
 		return nil, errors.Join(err, w.close(ctx))
 	}
 	return w, nil
@@ -132,15 +128,21 @@ func (w *workplace) plainEcho(ctx context.Context, content []byte) error {
 	return err
 }
 
-// commands measures commands from many clients at once, input and output of a command, and an archive on its way in.
-// Half a core, the default, would be the bound of all: the sandbox has the size that the targets were set with.
-func commands(ctx context.Context, s *stage, o options) (_ []result, err error) {
+// roomy makes an environment whose sandboxes have the size that the targets of commands were set with. In half a core,
+// the default, the kernel would hold up even commands that follow each other.
+func (s *stage) roomy(ctx context.Context) (id string, err error) {
 	const roomy = "bench-commands"
 	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Resources: sandbox.FormerDefaultResources}
-	if err := s.environment(ctx, sandbox.PutEnvironment{ID: roomy, EnvironmentSpec: spec}); err != nil {
+	return roomy, s.environment(ctx, sandbox.PutEnvironment{ID: roomy, EnvironmentSpec: spec})
+}
+
+// commands measures commands from many clients at once, input and output of a command, and an archive on its way in.
+func commands(ctx context.Context, s *stage, o options) (_ []result, err error) {
+	id, err := s.roomy(ctx)
+	if err != nil {
 		return nil, err
 	}
-	w, err := s.workplace(ctx, roomy, "did:plc:commands")
+	w, err := s.workplace(ctx, id, "did:plc:commands")
 	if err != nil {
 		return nil, err
 	}
@@ -319,20 +321,25 @@ func machineCPU() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ
 }
 
-// buildEcho compiles the program that echoes, for the engine's architecture.
-func buildEcho(ctx context.Context, s *stage) ([]byte, error) {
+// install compiles a program of this folder for the engine's architecture, and puts it into /workspace. A copy stays in
+// the stage's directory.
+func (w *workplace) install(ctx context.Context, name string) error {
 	arch, err := harness.Docker(ctx, "version", "--format", "{{.Server.Arch}}")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	file := filepath.Join(s.state, "echo")
-	build := harness.Command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "./scripts/bench/echo")
-	build.Dir = s.root
+	file := filepath.Join(w.s.state, name)
+	build := harness.Command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "./scripts/bench/"+name)
+	build.Dir = w.s.root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+strings.Join(arch, ""))
 	if _, err := harness.Collect(build); err != nil {
-		return nil, err
+		return err
 	}
-	return os.ReadFile(file)
+	program, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return w.unpack(ctx, archived(name, program))
 }
 
 // archived is a tar stream of one file that may be executed.

@@ -20,7 +20,11 @@ const (
 // execs measures the round trip of a command over HTTP, next to what `docker exec` does, by the same
 // client library and in the same container.
 func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
-	got, err := s.reconciler.Service.Acquire(ctx, sandbox.Acquire{AgentDID: "did:plc:exec", EnvironmentID: environment})
+	id, err := s.roomy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	got, err := s.reconciler.Service.Acquire(ctx, sandbox.Acquire{AgentDID: "did:plc:exec", EnvironmentID: id})
 	if err != nil {
 		return nil, err
 	}
