@@ -48,8 +48,8 @@
 //	act     one idempotent call to the backend, outside of any transaction, with a deadline
 //	settle  in a transaction: only if the claim still holds: record the outcome, decide again
 //
-// To follow one step, read work.go (claim), decide.go, act.go (the table of actions) and settle.go. Each action is in
-// the file of its subject: begin.go (spawn, assign), rest.go (sleep, halt, wake, thaw), renewal.go and kill.go.
+// To follow one step, read work.go (claim), decide.go, act.go (the actions; begin.go has those that make a sandbox) and
+// settle.go.
 //
 // # States
 //

@@ -62,21 +62,6 @@ func (c *Core) mayRest(s *ledger.Sandbox, held, now micro.Time) bool {
 	return s.Pending.Renewal != 0 || max(s.LastActivity, s.Pending.RenewedAt, s.Status.Since).Add(unused) <= now
 }
 
-// renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
-func renew(ctx context.Context, t *Task) (out outcome) {
-	if !t.On.Capabilities().KeepsTime {
-		return outcome{}
-	}
-	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
-	defer cancel()
-	obs, err := t.On.Touch(ctx, t.Handle, t.Row.Terms.Limits())
-	if err == nil && rests(&t.Row, obs) {
-		out.rest = &obs
-	}
-	out.err = err
-	return out
-}
-
 // settleRenewed notes that a backend was told what it was owed when the step began.
 func (c *Core) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *Task, rest *driver.Observation) error {
 	s.Pending.GotRenewal(t.Row.Pending, t.Began)

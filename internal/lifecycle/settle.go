@@ -277,3 +277,25 @@ func (c *Core) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l runtimeHi
 	}
 	return c.End(tx, s, end)
 }
+
+// withDisk adds what became of the disk to the data of an event.
+func withDisk(data map[string]any, disk *sandbox.KeptDisk) map[string]any {
+	if disk != nil {
+		data["disk"] = disk
+	}
+	return data
+}
+
+// wokeWith records the start of a sandbox that was asleep. One that has lost its disk has an event of its own.
+func (c *Core) wokeWith(tx *ledger.Tx, s *ledger.Sandbox, disk *sandbox.KeptDisk) error {
+	if disk != nil && disk.Lost != "" {
+		if err := tx.AppendSandboxEvent(s, sandbox.EventDiskLost, sandbox.DiskLost{Reason: disk.Lost}); err != nil {
+			return err
+		}
+	}
+	var data any // the event has none without a disk
+	if disk != nil {
+		data = map[string]any{"disk": disk}
+	}
+	return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)
+}

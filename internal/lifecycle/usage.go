@@ -1,9 +1,6 @@
 package lifecycle
 
 import (
-	"context"
-	"time"
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
@@ -21,68 +18,6 @@ import (
 //
 // Another backend is asked before a sandbox is removed: whether it is there, or when it stopped or was removed. Where
 // nothing is known of one that is not there, its usage ends when it was last seen.
-
-// runtimeHistory is what a backend knows of when a sandbox ran and was there.
-type runtimeHistory struct {
-	ran []driver.Boot
-	// absent: the backend does not have the sandbox, since removedAt, which is zero where that is not known.
-	absent    bool
-	removedAt time.Time
-}
-
-func historyOf(ctx context.Context, x driver.Executor, h driver.Handle) (runtimeHistory, error) {
-	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
-	defer cancel()
-	ran, err := x.Boots(ctx, h)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return runtimeHistory{absent: true}, nil
-	}
-	l := runtimeHistory{ran: ran}
-	if err == nil && len(ran) > 0 {
-		l.removedAt = ran[len(ran)-1].RemovedAt
-		l.absent = !l.removedAt.IsZero()
-	}
-	return l, err
-}
-
-// until returns the last moment at which a sandbox was there, as far as is known.
-func (l runtimeHistory) until(s *ledger.Sandbox, now micro.Time) micro.Time {
-	switch {
-	case !l.absent:
-		return now
-	case l.removedAt.IsZero():
-		return max(s.ObservedAt, s.ReadyAt)
-	default:
-		return min(now, micro.At(l.removedAt))
-	}
-}
-
-// readHistory reads when the sandbox of a step ran, once that step is taken, or found nothing to take. Of one that
-// cannot be killed it is read too: it may have stopped long before.
-func readHistory(ctx context.Context, t *Task, out outcome) outcome {
-	switch {
-	case out.err == nil && !t.Action.Runs() && out.rest == nil: // it goes on
-		return out
-	case out.err != nil && sandbox.CodeOf(out.err) != sandbox.NotFound && t.Action != Kill:
-		return out
-	}
-	if !t.On.Capabilities().Records && (t.Action == Kill || sandbox.CodeOf(out.err) != sandbox.NotFound) {
-		return out // kill has asked
-	}
-	l, err := historyOf(ctx, t.On, t.Handle)
-	if err != nil && out.err == nil {
-		out.err = errUnknownHistory(err)
-	}
-	if len(l.ran) > 0 {
-		out.sampled = false // it tells more than a sample
-	}
-	out.runtimeHistory = l
-	return out
-}
-
-func errUnknownHistory(err error) error {
-	return sandbox.Errorf(sandbox.Unavailable, "read when it ran: %w", err)
-}
 
 // followHistory counts what a sandbox is recorded to have run and was not counted before.
 func (c *Core) followHistory(tx *ledger.Tx, s *ledger.Sandbox, ran []driver.Boot) error {
