@@ -157,22 +157,9 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 	defer stopVerifying()
 	counts := metrics.New(c.Version)
 	counts.WatchLedger(store.Fault)
-	settings := leasing.Config{
-		Observer:    counts,
-		LLMObserver: counts,
-		Store:       store,
-		Executors:   executors,
-		Keys:        keys,
-		Host:        files.machine,
-		Mirrors:     files.mirrors,
-		Version:     c.Version,
-		Logger:      c.Logger,
-		KeptOutput:  c.KeptOutput.bounds(),
-		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{
-			sandbox.Docker:     files.book,
-			sandbox.Cloudflare: pricing.Cloudflare(),
-		},
-	}
+	settings := c.engine(files)
+	settings.Store, settings.Executors, settings.Keys = store, executors, keys
+	settings.Observer, settings.LLMObserver = counts, counts
 	if url := cmp.Or(c.SnapshotURL, location.SnapshotURL(c.LedgerURL)); url != "" {
 		states, openErr := snapshotstore.Open(ctx, url)
 		if openErr != nil {
@@ -186,30 +173,13 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	if n, err := engine.ResealSecrets(ctx); err != nil {
-		c.Logger.Error("reconciler: encrypting secrets with the first key; sandboxes wait for the secrets that "+
-			"cannot be decrypted", "error", err)
-	} else if n > 0 {
-		c.Logger.Info("reconciler: encrypted secrets with the first key; remove older keys once every reconciler has it",
-			"secrets", n)
-	}
+	c.reseal(ctx, engine)
 	registry := access.New(access.Config{Store: store, Logger: c.Logger})
 	stopRegistry := running(ctx, registry.Run)
 	defer stopRegistry()
-	apiConfig := api.Config{
-		Service:        engine,
-		Connector:      engine,
-		Access:         registry,
-		Tokens:         files.tokens,
-		Secrets:        files.secrets,
-		TrustedProxies: files.proxies,
-		Limits:         c.Limits,
-		Version:        c.Version,
-		Ready:          engine.Ready,
-		Logger:         c.Logger,
-		Metrics:        counts.Handler(engine, c.Logger),
-		Observer:       counts,
-	}
+	apiConfig := c.api(files)
+	apiConfig.Service, apiConfig.Connector, apiConfig.Ready = engine, engine, engine.Ready
+	apiConfig.Access, apiConfig.Observer, apiConfig.Metrics = registry, counts, counts.Handler(engine, c.Logger)
 	if files.provider != nil {
 		apiConfig.Users = files.provider
 		defer running(ctx, files.provider.Run)()
@@ -237,6 +207,45 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 			ready(introduction)
 		}
 	})
+}
+
+// engine returns the settings of the lease engine, without what Serve opens for it.
+func (c Config) engine(files loadedConfig) leasing.Config {
+	return leasing.Config{
+		Host:       files.machine,
+		Mirrors:    files.mirrors,
+		Version:    c.Version,
+		Logger:     c.Logger,
+		KeptOutput: c.KeptOutput.bounds(),
+		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{
+			sandbox.Docker:     files.book,
+			sandbox.Cloudflare: pricing.Cloudflare(),
+		},
+	}
+}
+
+// api returns the settings of the HTTP API, without what Serve opens for it.
+func (c Config) api(files loadedConfig) api.Config {
+	return api.Config{
+		Tokens:         files.tokens,
+		Secrets:        files.secrets,
+		TrustedProxies: files.proxies,
+		Limits:         c.Limits,
+		Version:        c.Version,
+		Logger:         c.Logger,
+	}
+}
+
+// reseal encrypts secrets with the first key that other keys have encrypted.
+func (c Config) reseal(ctx context.Context, engine *leasing.Engine) {
+	switch n, err := engine.ResealSecrets(ctx); {
+	case err != nil:
+		c.Logger.Error("reconciler: encrypting secrets with the first key; sandboxes wait for the secrets that "+
+			"cannot be decrypted", "error", err)
+	case n > 0:
+		c.Logger.Info("reconciler: encrypted secrets with the first key; remove older keys once every reconciler has it",
+			"secrets", n)
+	}
 }
 
 // verify checks the ledger for damage. The store reports damage as a fault from then on.

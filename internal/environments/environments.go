@@ -58,31 +58,8 @@ func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) 
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
-	if err := p.Validate(); err != nil {
-		return sandbox.Environment{}, err
-	}
-	if err := p.Tenant.Check(p.EnvironmentSpec); err != nil {
-		return sandbox.Environment{}, err
-	}
-	x, err := v.Core.BackendFor(p.Backend)
+	x, instance, err := v.admit(ctx, p)
 	if err != nil {
-		return sandbox.Environment{}, err
-	}
-	for _, c := range v.Checkers {
-		if err := c.Check(p); err != nil {
-			return sandbox.Environment{}, err
-		}
-	}
-	instance, err := x.Reach(ctx)
-	if err != nil {
-		return sandbox.Environment{}, err
-	}
-	if p.Instance != "" && p.Instance != instance {
-		return sandbox.Environment{}, sandbox.Errorf(sandbox.Conflict, "environment %s is asked for on %s instance %s, "+
-			"and instance %s answers here: connect to that one, or ask a reconciler that reaches it",
-			p.ID, p.Backend, p.Instance, instance).WithReason(sandbox.ReasonOtherInstance)
-	}
-	if err := v.Host.Check("environment "+p.ID, p.HostAccess); err != nil {
 		return sandbox.Environment{}, err
 	}
 	sealed, err := v.Secrets.Seal(p)
@@ -94,28 +71,11 @@ func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) 
 	}
 	var before sandbox.EnvironmentSpec
 	claim, err := v.claim(ctx, p.ID, func(tx *ledger.Tx, row *ledger.Environment) error {
-		err := checkUnchanged(row, p)
-		if err != nil {
-			return err
-		}
 		if row != nil {
 			before = row.Spec
 		}
-		if row == nil || row.Status == sandbox.EnvironmentDestroyed || row.Unmade() {
-			err = create(tx, row, p, instance)
-		} else {
-			err = v.change(tx, row, p, instance)
-		}
-		if err == nil && x.HasWitness() {
-			err = witnesses.In(tx).Issue(instance)
-		}
-		if err != nil {
+		if err := v.write(tx, row, p, x, instance); err != nil {
 			return err
-		}
-		if p.HasCredentials() {
-			if err := modelcalls.In(tx).Begin(instance, p.ID); err != nil {
-				return err
-			}
 		}
 		return v.Secrets.Keep(tx, p, before, sealed)
 	})
@@ -127,6 +87,55 @@ func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) 
 		return sandbox.Environment{}, err
 	}
 	return v.GetEnvironment(ctx, p.ID)
+}
+
+// admit checks all of a request that needs no call to its backend, once that is reached, and returns the backend with
+// the instance that answers.
+func (v *Service) admit(ctx context.Context, p sandbox.PutEnvironment) (x *lifecycle.Backend, instance string, err error) {
+	if err := p.Validate(); err != nil {
+		return nil, "", err
+	}
+	if err := p.Tenant.Check(p.EnvironmentSpec); err != nil {
+		return nil, "", err
+	}
+	if x, err = v.Core.BackendFor(p.Backend); err != nil {
+		return nil, "", err
+	}
+	for _, c := range v.Checkers {
+		if err := c.Check(p); err != nil {
+			return nil, "", err
+		}
+	}
+	if instance, err = x.Reach(ctx); err != nil {
+		return nil, "", err
+	}
+	if p.Instance != "" && p.Instance != instance {
+		return nil, "", sandbox.Errorf(sandbox.Conflict, "environment %s is asked for on %s instance %s, "+
+			"and instance %s answers here: connect to that one, or ask a reconciler that reaches it",
+			p.ID, p.Backend, p.Instance, instance).WithReason(sandbox.ReasonOtherInstance)
+	}
+	return x, instance, v.Host.Check("environment "+p.ID, p.HostAccess)
+}
+
+// write stores what a request wants of an environment, whose row is nil where there is none.
+func (v *Service) write(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment, x *lifecycle.Backend,
+	instance string) error {
+	err := checkUnchanged(row, p)
+	if err != nil {
+		return err
+	}
+	if row == nil || row.Status == sandbox.EnvironmentDestroyed || row.Unmade() {
+		err = create(tx, row, p, instance)
+	} else {
+		err = v.change(tx, row, p, instance)
+	}
+	if err == nil && x.HasWitness() {
+		err = witnesses.In(tx).Issue(instance)
+	}
+	if err == nil && p.HasCredentials() {
+		err = modelcalls.In(tx).Begin(instance, p.ID)
+	}
+	return err
 }
 
 // withDefaults fills in what the settings leave out. An environment that exists may keep its size.

@@ -73,21 +73,9 @@ const socketHost = "reconciler.sock"
 
 // New returns a client. It does not connect. Errors: Invalid.
 func New(c Config) (*Client, error) {
-	u, err := url.Parse(c.URL)
-	socket := ""
-	if err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/") {
-		socket, u = u.Path, &url.URL{Scheme: "http", Host: socketHost}
-	}
-	switch {
-	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		return nil, sandbox.Errorf(sandbox.Invalid,
-			"reconciler URL %q: must be http:// or https:// and a host, or unix:///path", c.URL)
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return nil, sandbox.Errorf(sandbox.Invalid,
-			"reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
-	case c.Token == "" && c.Sign == nil:
-		return nil, sandbox.Errorf(sandbox.Invalid,
-			"reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
+	base, socket, err := c.address()
+	if err != nil {
+		return nil, err
 	}
 	setDefault(&c.Attempts, 5)
 	setDefault(&c.WaitMin, 200*time.Millisecond)
@@ -98,9 +86,53 @@ func New(c Config) (*Client, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if u.Scheme == "http" && socket == "" && !loopback(u.Hostname()) {
+	if base.Scheme == "http" && socket == "" && !loopback(base.Hostname()) {
 		c.Logger.Warn("the reconciler's token crosses the network unencrypted: use https", "url", c.URL)
 	}
+	client := &Client{
+		base:      strings.TrimRight(base.String(), "/"),
+		name:      strings.TrimRight(c.URL, "/"),
+		token:     c.Token,
+		sign:      c.Sign,
+		userAgent: c.UserAgent,
+		quick:     c.QuickTimeout,
+		slow:      c.SlowTimeout,
+		attempts:  c.Attempts,
+		waitMin:   c.WaitMin,
+		waitMax:   c.WaitMax,
+		stream: &http.Client{
+			Transport: c.transport(socket),
+			// A redirect would turn POST into GET, so it is an error.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	client.repeat = client.retrying(c.Logger, client.stream, retryRepeatable)
+	client.once = client.retrying(c.Logger, client.stream, retryUnsent)
+	return client, nil
+}
+
+// address returns the base of a client's URLs. socket is the path of a unix socket, "" for none. Errors: Invalid.
+func (c Config) address() (base *url.URL, socket string, err error) {
+	u, err := url.Parse(c.URL)
+	if err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/") {
+		socket, u = u.Path, &url.URL{Scheme: "http", Host: socketHost}
+	}
+	switch {
+	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return nil, "", sandbox.Errorf(sandbox.Invalid,
+			"reconciler URL %q: must be http:// or https:// and a host, or unix:///path", c.URL)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, "", sandbox.Errorf(sandbox.Invalid,
+			"reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
+	case c.Token == "" && c.Sign == nil:
+		return nil, "", sandbox.Errorf(sandbox.Invalid,
+			"reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
+	}
+	return u, socket, nil
+}
+
+// transport returns a transport to the socket, or to the URL's host if there is none.
+func (c Config) transport(socket string) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	dial, proxy := dialer.DialContext, http.ProxyFromEnvironment
 	if c.Proxy != nil {
@@ -111,36 +143,16 @@ func New(c Config) (*Client, error) {
 			return dialer.DialContext(ctx, "unix", socket)
 		}, nil
 	}
-	h := &http.Client{
-		Transport: &http.Transport{
-			Proxy:                 proxy,
-			DialContext:           dial,
-			TLSClientConfig:       c.TLS.Clone(),
-			TLSHandshakeTimeout:   10 * time.Second,
-			ForceAttemptHTTP2:     true,
-			MaxIdleConnsPerHost:   64, // Terraform works on many leases of one reconciler at once
-			IdleConnTimeout:       90 * time.Second,
-			ExpectContinueTimeout: time.Second,
-		},
-		// A redirect would turn POST into GET, so it is an error.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	return &http.Transport{
+		Proxy:                 proxy,
+		DialContext:           dial,
+		TLSClientConfig:       c.TLS.Clone(),
+		TLSHandshakeTimeout:   10 * time.Second,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   64, // Terraform works on many leases of one reconciler at once
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
 	}
-	client := &Client{
-		base:      strings.TrimRight(u.String(), "/"),
-		name:      strings.TrimRight(c.URL, "/"),
-		token:     c.Token,
-		sign:      c.Sign,
-		userAgent: c.UserAgent,
-		quick:     c.QuickTimeout,
-		slow:      c.SlowTimeout,
-		attempts:  c.Attempts,
-		waitMin:   c.WaitMin,
-		waitMax:   c.WaitMax,
-		stream:    h,
-	}
-	client.repeat = client.retrying(c.Logger, h, retryRepeatable)
-	client.once = client.retrying(c.Logger, h, retryUnsent)
-	return client, nil
 }
 
 // Close closes idle connections.
