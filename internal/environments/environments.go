@@ -91,7 +91,8 @@ func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) 
 
 // admit checks all of a request that needs no call to its backend, once that is reached, and returns the backend with
 // the instance that answers.
-func (v *Service) admit(ctx context.Context, p sandbox.PutEnvironment) (x *lifecycle.Backend, instance string, err error) {
+func (v *Service) admit(ctx context.Context,
+	p sandbox.PutEnvironment) (x *lifecycle.Backend, instance string, err error) {
 	if err := p.Validate(); err != nil {
 		return nil, "", err
 	}

@@ -86,8 +86,8 @@ func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, ins
 	return cause
 }
 
-// left is the error of an environment of which something is left. Making it again cannot succeed before that is removed,
-// so it is not retryable.
+// left is the error of an environment of which something is left. Making it again cannot succeed before that is
+// removed, so it is not retryable.
 func left(id string, cause, removing error) error {
 	if sandbox.IsRetryable(cause) {
 		cause = sandbox.Errorf(sandbox.Failed, "%w", cause).WithReason(sandbox.ReasonOf(cause))
