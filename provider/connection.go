@@ -170,7 +170,21 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 	if err != nil {
 		return nil, closers, err
 	}
+	c.endOverdue(ctx, engine)
 	return engine, append(closers, engine), nil
+}
+
+// endTimeout bounds the removal of what should be gone already. What takes longer goes on, or is tried again by the
+// next run.
+const endTimeout = 30 * time.Second
+
+// endOverdue does what a reconciler does on time: no sandbox outlives its lease by more than the next run of Terraform.
+func (c *connection) endOverdue(ctx context.Context, engine *leasing.Engine) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := engine.EndOverdue(ctx); err != nil {
+		c.log.WarnContext(ctx, "sandboxes of ended leases could not be removed; the next run tries it again", "error", err)
+	}
 }
 
 // Engine returns the Docker engine that images are built on.

@@ -1,6 +1,7 @@
 package leasing
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -162,7 +163,8 @@ func (e *Engine) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id strin
 		}
 		end := lifecycle.TimeUp(s, held, tx.Now)
 		if end == nil {
-			end = &lifecycle.Ending{By: sandbox.EndedByRelease, Reason: "released by " + s.Owner, At: tx.Now}
+			by := cmp.Or(sandbox.ActorOf(ctx).Name, s.Owner) // an operator may release what another one owns
+			end = &lifecycle.Ending{By: sandbox.EndedByRelease, Reason: "released by " + by, At: tx.Now}
 		}
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
 			if err := e.End(tx, s, *end); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -114,6 +115,33 @@ func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
 		return err
 	}
 	return errors.Join(e.egress.Collect(ctx, x, instance), e.llm.Collect(ctx, x, instance))
+}
+
+const (
+	// overdueAtOnce limits the removals that EndOverdue waits for at the same time, and overdueLimit those of one call.
+	overdueAtOnce, overdueLimit = 8, 1_000
+)
+
+// EndOverdue ends leases whose time is up, and removes what leases that have ended left, for a process that runs no
+// loop. It returns once they are gone, or with the errors of those that are not.
+func (e *Engine) EndOverdue(ctx context.Context) error {
+	var rows []ledger.Sandbox
+	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		rows, err = tx.OverdueSandboxes(overdueLimit)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return parallel.Each(overdueAtOnce, rows, func(s *ledger.Sandbox) error {
+		return lifecycle.AsError(e.Await(ctx, s.ID, func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
+			if s.Phase == sandbox.PhaseGone || s.Halted() && s.Ending.KeptUntil > tx.Now {
+				return true, nil
+			}
+			held, err := tx.Holds().Until(s.ID)
+			return s.Live(held, tx.Now), err
+		}))
+	})
 }
 
 // endedByCleanup is why the cleanup ttl ends a post-mortem.
