@@ -222,3 +222,43 @@ func TestASilentRestartIsAFinding(t *testing.T) {
 		}
 	})
 }
+
+// A sandbox that slept was not expected to run, and starts at its next use.
+func TestASandboxThatStopsInItsSleepWasExpectedToRest(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		l := w.acquire(ann)
+		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		w.crash(l.SandboxID, false)
+		later(time.Minute)
+		is := w.standing(sandbox.SandboxStopped, sandbox.ReasonCrashed)
+		if len(is.Drift) != 1 || is.Drift[0].Expected != "paused" || is.Drift[0].Observed != "stopped" {
+			t.Errorf("the drift is %+v", is.Drift)
+		}
+		w.exec(annLease, "echo")
+		later(time.Minute)
+		if well := w.standing(sandbox.SandboxReady, ""); len(well.Drift) != 0 {
+			t.Errorf("after its next use the drift is %+v", well.Drift)
+		}
+	})
+}
+
+// The lease follows a sandbox that was paused from outside; its finding does not say that it was let go on.
+func TestAPauseFromOutsideIsFollowed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		l := w.acquire(ann)
+		later(time.Minute)
+		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StatePaused })
+		later(2 * time.Minute)
+		w.standing(sandbox.SandboxAsleep, "")
+		found := w.findings(sandbox.DriftChanged)
+		if len(found) != 1 || found[0].ResolvedAt.IsZero() || found[0].Resolution != "the lease follows it" {
+			t.Errorf("the findings are %+v", found)
+		}
+	})
+}

@@ -13,7 +13,7 @@ import (
 
 // A sandbox that stops under us is started again in place: an engine that restarts without live-restore
 // stops every container, and a game does not end by that. Its files are there, its processes and their
-// memory are not. One that cannot be started, or does not stay up, fails (lifecycle.CrashFails).
+// memory are not. One that cannot be started, or does not stay up, fails (CrashFails).
 
 // A sandbox that stopped on its own is restarted in place, until it is healthy or has failed for too long.
 const (
@@ -117,7 +117,7 @@ func recovered(tx *ledger.Tx, s *ledger.Sandbox) error {
 	s.Status.Recover()
 	open, err := drift.In(tx).OpenOf([]string{s.ID})
 	for _, f := range open[s.ID] {
-		if err == nil && f.Field == "state" {
+		if err == nil && f.Field == fieldState {
 			err = drift.In(tx).Resolve(f.ID, "it was started again and runs")
 		}
 	}

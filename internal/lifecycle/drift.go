@@ -110,8 +110,11 @@ type difference struct {
 	field, expected, observed string
 }
 
-// fieldIncarnation is that of a sandbox which stopped and started again unseen.
-const fieldIncarnation = "incarnation"
+const (
+	fieldState = "state"
+	// fieldIncarnation is that of a sandbox which stopped and started again unseen.
+	fieldIncarnation = "incarnation"
+)
 
 // hangs is the difference of a sandbox about which its backend does not answer, while it answers about others.
 var hangs = difference{sandbox.DriftChanged, "response", "answers", "hangs"}
@@ -135,13 +138,16 @@ func compare(s *ledger.Sandbox, o driver.Observation) []difference {
 	}
 	var d []difference
 	state := func(kind sandbox.DriftKind, expected sandbox.State) {
-		d = append(d, difference{kind, "state", string(expected), string(o.State)})
+		d = append(d, difference{kind, fieldState, string(expected), string(o.State)})
 	}
-	asleep := s.Phase == sandbox.PhaseAsleep
+	asleep, expected := s.Phase == sandbox.PhaseAsleep, sandbox.StateRunning
+	if asleep {
+		expected = restState(s)
+	}
 	switch o.State {
 	case sandbox.StateRunning:
 		if asleep {
-			state(sandbox.DriftChanged, restState(s))
+			state(sandbox.DriftChanged, expected)
 		}
 	case sandbox.StatePaused:
 		if !asleep || s.Status.State == sandbox.SandboxStopped {
@@ -151,9 +157,9 @@ func compare(s *ledger.Sandbox, o driver.Observation) []difference {
 		switch {
 		case asleep && s.Status.State == sandbox.SandboxStopped, rests(s, o):
 		case o.OOMKilled:
-			state(sandbox.DriftOutOfMemory, sandbox.StateRunning)
+			state(sandbox.DriftOutOfMemory, expected)
 		default:
-			state(sandbox.DriftStopped, sandbox.StateRunning)
+			state(sandbox.DriftStopped, expected)
 		}
 	}
 	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Meter.Boot > 0 && o.Boot > s.Meter.Boot {
@@ -235,6 +241,8 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 		var how string
 		switch {
 		case seen[f.Field]:
+		case f.Kind == sandbox.DriftChanged && f.Field == fieldState:
+			how = "the lease follows it"
 		case f.Kind == sandbox.DriftChanged:
 			how = "it is as expected again"
 		case f.Field == fieldIncarnation && micro.At(f.LastSeenAt).Add(micro.SpanOf(CrashClears)) <= tx.Now:
@@ -276,7 +284,7 @@ func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation,
 	switch {
 	case d.field == fieldIncarnation:
 		return c.restartedUnseen(tx, s)
-	case d.field != "state":
+	case d.field != fieldState:
 		return nil
 	case d.kind == sandbox.DriftStopped || d.kind == sandbox.DriftOutOfMemory:
 		return c.stopped(tx, s, o)

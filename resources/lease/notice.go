@@ -75,18 +75,36 @@ func notices(l sandbox.Lease, m *Model) []notice {
 	}
 	if len(l.Drift) > 0 {
 		all = append(all, warning(news.Changed, fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
-			"Sandbox %s of lease %s is not as it was leased:\n\n%s\n\nNothing is planned for it. %s",
-			l.SandboxID, l.ID, findings(l.Drift), remedy(l.Drift))))
+			"Findings about sandbox %s of lease %s:\n\n%s\n\nNothing is planned for it. %s",
+			l.SandboxID, l.ID, findings(l.Drift), remedy(l))))
 	}
 	return all
 }
 
 // remedy says what becomes of what was found.
-func remedy(drift []sandbox.DriftFinding) string {
-	if slices.ContainsFunc(drift, func(f sandbox.DriftFinding) bool { return f.Kind == sandbox.DriftChanged }) {
-		return "To get it as configured, lease it again with terraform apply -replace."
+func remedy(l sandbox.Lease) string {
+	var says []string
+	add := func(text string) {
+		if !slices.Contains(says, text) {
+			says = append(says, text)
+		}
 	}
-	return "A stopped sandbox is started again in place, by the reconciler or, without one, at its next use."
+	for _, f := range l.Drift {
+		switch {
+		case f.Kind == sandbox.DriftChanged && f.Field == "state":
+			add("The lease follows: a paused sandbox goes on at its next use.")
+		case f.Kind == sandbox.DriftChanged:
+			add("To get it as configured, lease it again with terraform apply -replace.")
+		case l.Phase == sandbox.PhaseAwake:
+			add("It was started again in place and runs; what its programs had in memory is lost.")
+		case f.Expected != string(sandbox.StateRunning):
+			add("It starts again in place at its next use.")
+		default:
+			add("A reconciler starts it again in place. Without one, run sandbox serve, or lease it again with terraform " +
+				"apply -replace.")
+		}
+	}
+	return strings.Join(says, " ")
 }
 
 func findings(drift []sandbox.DriftFinding) string {

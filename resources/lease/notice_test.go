@@ -175,16 +175,41 @@ func TestWhatIsSeenOnTheBackendIsInTheState(t *testing.T) {
 
 func TestAWarningSaysWhatBecomesOfWhatWasFound(t *testing.T) {
 	t.Parallel()
-	restarted := sandbox.DriftFinding{Kind: sandbox.DriftStopped, Field: "incarnation", Expected: "1", Observed: "2"}
-	for says, drift := range map[string][]sandbox.DriftFinding{
-		"is started again in place": {restarted},
-		"terraform apply -replace": {restarted,
-			{Kind: sandbox.DriftChanged, Field: "memory_mb", Expected: "128", Observed: "96"}},
+	finding := func(kind sandbox.DriftKind, field, expected, observed string) sandbox.DriftFinding {
+		return sandbox.DriftFinding{Kind: kind, Field: field, Expected: expected, Observed: observed}
+	}
+	stopped := finding(sandbox.DriftStopped, "state", "running", "stopped")
+	restarted := finding(sandbox.DriftStopped, "incarnation", "1", "2")
+	atRest := finding(sandbox.DriftStopped, "state", "paused", "stopped")
+	paused := finding(sandbox.DriftChanged, "state", "running", "paused")
+	smaller := finding(sandbox.DriftChanged, "memory_mb", "128", "96")
+	asleep, awake := sandbox.PhaseAsleep, sandbox.PhaseAwake
+	type drift = []sandbox.DriftFinding
+	for name, is := range map[string]struct {
+		phase sandbox.Phase
+		drift drift
+		says  []string
+	}{
+		"stopped":           {asleep, drift{stopped}, []string{"A reconciler starts it again", "sandbox serve"}},
+		"runs again":        {awake, drift{stopped}, []string{"It was started again in place and runs"}},
+		"restarted":         {awake, drift{restarted}, []string{"It was started again in place and runs"}},
+		"stopped at rest":   {asleep, drift{atRest}, []string{"at its next use"}},
+		"paused":            {asleep, drift{paused}, []string{"goes on at its next use"}},
+		"smaller, and more": {awake, drift{restarted, smaller}, []string{"terraform apply -replace", "It was started again"}},
 	} {
 		m, l := known()
-		l.Drift = drift
-		if diags := notices(l, &m); len(diags) != 1 || !strings.Contains(diags[0].Detail(), says) {
-			t.Errorf("%v is told as %v, want that it %s", drift, diags, says)
+		l.Phase, l.Drift = is.phase, is.drift
+		diags := notices(l, &m)
+		if len(diags) != 1 {
+			t.Fatalf("%s: %v", name, diags)
+		}
+		for _, says := range is.says {
+			if !strings.Contains(diags[0].Detail(), says) {
+				t.Errorf("%s is told as %q, want that it says %q", name, diags[0].Detail(), says)
+			}
+		}
+		if name != "smaller, and more" && strings.Contains(diags[0].Detail(), "-replace") && name != "stopped" {
+			t.Errorf("%s is to be replaced: %q", name, diags[0].Detail())
 		}
 	}
 }
