@@ -186,7 +186,7 @@ func (c *clients) follow(command *numbered) {
 		return
 	}
 	command.acknowledged = true
-	command.check(c.T, x.ExitCode, stdout, stderr)
+	command.check(c.T, *x.ExitCode, stdout, stderr)
 }
 
 // read reads a stream of a command to the command's end. After an error it continues where it was.

@@ -104,9 +104,9 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 		kept := w.wrote(command)
 		t.Logf("%s is %s: %s; %d bytes are kept", command.id, x.State, x.Error, len(kept))
 		failed := x.State == sandbox.ExecFailed && strings.Contains(x.Error, "stopped")
-		ended := x.State == sandbox.ExecFinished && x.ExitCode == terminated // the sandbox could still say so
+		ended := x.State == sandbox.ExecFinished && *x.ExitCode == terminated // the sandbox could still say so
 		if !failed && !ended {
-			t.Errorf("%s is %s with exit code %d, for %q", command.id, x.State, x.ExitCode, x.Error)
+			t.Errorf("%s is %+v", command.id, x)
 		}
 		if x.FinishedAt.IsZero() || x.FinishedAt.After(stopped.Add(time.Second)) {
 			t.Errorf("%s has ended at %v, the engine had stopped at %v", command.id, x.FinishedAt, stopped)

@@ -82,7 +82,7 @@ func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 	}
 	for _, id := range []string{"detached", "awaited"} {
 		x, err := w.service.GetExec(t.Context(), sandbox.ExecRef{LeaseID: ref.ID, ID: id})
-		if err != nil || x.State != sandbox.ExecFinished || x.ExitCode != 3 || x.Truncated ||
+		if err != nil || x.State != sandbox.ExecFinished || x.ExitCode == nil || *x.ExitCode != 3 || x.Truncated ||
 			x.StdoutBytes != int64(stdout.Len()) {
 			t.Errorf("%s: %+v, %v", id, x, err)
 		}

@@ -115,7 +115,7 @@ func TestKillingTheReconcilerLosesNothingOfARecording(t *testing.T) {
 	}
 	w.eventually("the line has ended", func() bool {
 		got, err := w.service.GetExec(t.Context(), sandbox.ExecRef{LeaseID: ref.ID, ID: x.ID})
-		return err == nil && got.State == sandbox.ExecFinished && got.ExitCode == 0
+		return err == nil && got.State == sandbox.ExecFinished && got.ExitCode != nil && *got.ExitCode == 0
 	})
 	if got := w.line(ref.ID, "turn-1", "echo $DONE"); got != "60\n" {
 		t.Errorf("the next line has %q", got)

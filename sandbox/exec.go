@@ -199,9 +199,9 @@ type Exec struct {
 	State     ExecState `json:"state" enum:"running,finished,failed,cancelled"`
 	// StartedAt is when the service accepted it.
 	StartedAt  time.Time `json:"started_at"`
-	FinishedAt time.Time `json:"finished_at,omitzero"`
-	// ExitCode, TimedOut and OOMKilled are those of ExecResult, once the command has finished.
-	ExitCode  int  `json:"exit_code"`
+	FinishedAt time.Time `json:"finished_at,omitzero" doc:"When it ended, also where the service learned of that later."`
+	// ExitCode, TimedOut and OOMKilled are those of ExecResult. ExitCode is nil unless State is ExecFinished.
+	ExitCode  *int `json:"exit_code,omitempty" doc:"The program's exit code, once the command has finished. A command that runs, failed or was cancelled has none."`
 	TimedOut  bool `json:"timed_out,omitempty"`
 	OOMKilled bool `json:"oom_killed,omitempty"`
 	// Error says why it failed or was cancelled, or why its output is incomplete.

@@ -399,7 +399,10 @@ func (g *golang) run(ctx context.Context, ref sandbox.LeaseRef, session string, 
 	if err != nil {
 		return nil, err
 	}
-	return finish(end.ExitCode, end.TimedOut, end.Truncated)
+	if end.ExitCode == nil {
+		return nil, fmt.Errorf("command %s is %s: %s", end.ID, end.State, end.Error)
+	}
+	return finish(*end.ExitCode, end.TimedOut, end.Truncated)
 }
 
 // follow copies the output of a command, and goes on where it was after a lost connection.

@@ -451,6 +451,9 @@ func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec, re
 	if err != nil {
 		return err
 	}
+	if runErr == nil && res.Duration > 0 { // this process may learn of the end later
+		finished = min(finished, x.StartedAt.Add(micro.SpanOf(res.Duration)))
+	}
 	x.FinishedAt = finished
 	data := map[string]any{"exec_id": x.ID}
 	kind := sandbox.EventExecFinished
@@ -458,7 +461,7 @@ func (v *Service) settleExec(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec, re
 	case runErr == nil:
 		x.State = sandbox.ExecFinished
 		x.ExitCode, x.TimedOut, x.OOMKilled = res.ExitCode, ledger.Flag(res.TimedOut), ledger.Flag(res.OOMKilled)
-		data["exit_code"], data["seconds"] = res.ExitCode, micro.Span(tx.Now-x.StartedAt).Duration().D().
+		data["exit_code"], data["seconds"] = res.ExitCode, micro.Span(finished-x.StartedAt).Duration().D().
 			Round(time.Millisecond).Seconds()
 		if res.TimedOut {
 			data["timed_out"] = true

@@ -64,7 +64,7 @@ func TestACommandWhoseProcessDiesIsFollowedToItsEnd(t *testing.T) {
 			w.Errorf("its sandbox is %s", l.Phase)
 		}
 		later(time.Minute)
-		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.ExitCode != 0 ||
+		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.ExitCode == nil || *got.ExitCode != 0 ||
 			got.FinishedAt.Sub(got.StartedAt) > 62*time.Second {
 			w.Errorf("it ended as %+v", got)
 		}
@@ -79,8 +79,12 @@ func TestACommandThatEndedUnfollowedIsSettledWithItsOutput(t *testing.T) {
 		later(9 * time.Second)
 		other.startLoop()
 		later(10 * time.Second)
-		if got := other.wantExec(x.ID, sandbox.ExecFinished); got.StdoutBytes != 5 || got.Truncated {
+		got := other.wantExec(x.ID, sandbox.ExecFinished)
+		if got.StdoutBytes != 5 || got.Truncated {
 			w.Errorf("it ended as %+v", got)
+		}
+		if took := got.FinishedAt.Sub(got.StartedAt); took != 5*time.Second {
+			w.Errorf("it took 5 s, and finished %s after its start", took)
 		}
 		r, err := other.engine.ReadExec(w.Context(),
 			sandbox.OutputRequest{ExecRef: sandbox.ExecRef{LeaseID: annLease, ID: x.ID}, Stream: sandbox.Stdout})
@@ -260,6 +264,36 @@ func (w *world) cutOff() {
 		w.Error(err)
 	}
 	synctest.Wait()
+}
+
+// A command has an exit code once its program has ended with one, and no earlier: 0 would be success.
+func TestACommandWithoutAResultHasNoExitCode(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment()
+		w.acquire(ann)
+		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "1m"}})
+		if x.ExitCode != nil {
+			t.Errorf("it runs, with the exit code %d", *x.ExitCode)
+		}
+		if _, err := w.engine.CancelExec(w.Context(), sandbox.ExecRef{LeaseID: annLease, ID: x.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.wantExec(x.ID, sandbox.ExecCancelled); got.ExitCode != nil {
+			t.Errorf("it was cancelled, with the exit code %d", *got.ExitCode)
+		}
+		p := w.startProcess(sandbox.ProcessSpec{Name: "relay", Command: []string{"sleep", "1h"}})
+		if p.ExitCode != nil {
+			t.Errorf("the process runs, with the exit code %d", *p.ExitCode)
+		}
+		ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "relay"}
+		if _, err := w.engine.KillProcess(w.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.wantProcess("relay", sandbox.ProcessKilled, 1); got.ExitCode != nil {
+			t.Errorf("the process was killed, with the exit code %d", *got.ExitCode)
+		}
+	})
 }
 
 // TestABackendThatHangsHoldsNoCommandForEver: nobody knows whether it was started, and its sandbox may rest.

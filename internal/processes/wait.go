@@ -84,9 +84,9 @@ func (v *Service) awaitProcess(ctx context.Context, r sandbox.ProcessRef,
 
 // errProcessEnded refuses to wait any longer for a process that has ended.
 func errProcessEnded(p sandbox.Process) error {
-	how := fmt.Sprintf("with exit code %d", p.ExitCode)
-	if p.Error != "" {
-		how = p.Error
+	how := p.Error
+	if p.ExitCode != nil {
+		how = fmt.Sprintf("with exit code %d", *p.ExitCode)
 	}
 	return sandbox.Errorf(sandbox.Conflict, "lease %s: process %s is %s (%s) and did not come to where it is waited "+
 		"for: read its log", p.LeaseID, p.Name, p.State, how).WithReason(sandbox.ReasonProcessEnded)

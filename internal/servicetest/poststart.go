@@ -32,7 +32,7 @@ func postStartCommandsAreCommands(w *world) {
 	slices.Reverse(list) // the latest comes first
 	for n, text := range []string{"first\n", "second\n"} {
 		x := list[n]
-		if x.ID != sandbox.PostStartID(l.SandboxID, n) || x.State != sandbox.ExecFinished || x.ExitCode != 0 ||
+		if x.ID != sandbox.PostStartID(l.SandboxID, n) || x.State != sandbox.ExecFinished || !exited(x.ExitCode, 0) ||
 			x.FinishedAt.After(l.ReadyAt) {
 			w.Errorf("command %d is %+v, of a sandbox that was ready at %v", n, x, l.ReadyAt)
 		}

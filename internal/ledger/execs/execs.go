@@ -97,17 +97,21 @@ func (x *Exec) User() string {
 
 // Domain returns the command as of an event of its sandbox.
 func (x *Exec) Domain(lastSequence int64) sandbox.Exec {
-	return sandbox.Exec{
+	d := sandbox.Exec{
 		ID: x.ID, LeaseID: x.LeaseID, Generation: x.Generation, SandboxID: x.SandboxID,
 		Command: x.Command, EnvNames: x.EnvNames, Cwd: x.Cwd, User: x.User(), As: x.As(), Timeout: x.Timeout.Duration(),
 		Detached: bool(x.Detached), SessionID: x.SessionID,
-		State: x.State, StartedAt: x.StartedAt.Time(), FinishedAt: x.FinishedAt.Time(), ExitCode: x.ExitCode,
+		State: x.State, StartedAt: x.StartedAt.Time(), FinishedAt: x.FinishedAt.Time(),
 		TimedOut: bool(x.TimedOut), OOMKilled: bool(x.OOMKilled), Error: x.Error,
 		StdoutBytes: x.Stdout.Bytes, StderrBytes: x.Stderr.Bytes,
 		Truncated:         x.Stdout.Kept < x.Stdout.Bytes || x.Stderr.Kept < x.Stderr.Bytes,
 		DroppedAt:         x.DroppedAt.Time(),
 		LastEventSequence: lastSequence,
 	}
+	if x.State == sandbox.ExecFinished {
+		d.ExitCode = new(x.ExitCode)
+	}
+	return d
 }
 
 // Exec returns a command, nil if it does not exist.

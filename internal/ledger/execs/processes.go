@@ -82,8 +82,11 @@ func (p *Process) Domain() sandbox.Process {
 		Name: p.Name, LeaseID: p.LeaseID, Generation: p.Generation, SandboxID: p.SandboxID, Command: p.Command,
 		EnvNames: p.EnvNames,
 		Cwd:      p.Cwd, User: p.RunAs, Restart: p.Restart, Declared: bool(p.Declared), State: p.State, Starts: p.Starts,
-		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(), ExitCode: p.ExitCode,
+		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(),
 		OOMKilled: bool(p.OOMKilled), Error: p.Error,
+	}
+	if p.ExitedAt != 0 && p.Error == "" {
+		d.ExitCode = new(p.ExitCode)
 	}
 	if p.Port != 0 {
 		d.Endpoint = &sandbox.Endpoint{Port: p.Port, Description: p.Description}

@@ -54,8 +54,8 @@ func fillExecs(t *table.Table, execs []sandbox.Exec) {
 		table.Col("FINISHED"), table.WideNum("STDOUT"), table.WideNum("STDERR"), table.Flex("PROGRAM"))
 	for _, x := range execs {
 		exit := ""
-		if x.State == sandbox.ExecFinished {
-			exit = strconv.Itoa(x.ExitCode)
+		if x.ExitCode != nil {
+			exit = strconv.Itoa(*x.ExitCode)
 		}
 		t.Row(x.ID, strconv.FormatInt(x.Generation, 10), string(x.State), exit, t.When(x.StartedAt), t.When(x.FinishedAt),
 			strconv.FormatInt(x.StdoutBytes, 10), strconv.FormatInt(x.StderrBytes, 10), strings.Join(x.Command, " "))

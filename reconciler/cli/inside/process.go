@@ -29,8 +29,8 @@ func fillProcesses(t *table.Table, processes []sandbox.Process) {
 		table.Col("EXITED"), table.Wide("DECLARED"), table.Flex("PROGRAM"))
 	for _, p := range processes {
 		exit := ""
-		if !p.ExitedAt.IsZero() && p.Error == "" {
-			exit = strconv.Itoa(p.ExitCode)
+		if p.ExitCode != nil {
+			exit = strconv.Itoa(*p.ExitCode)
 		}
 		t.Row(p.Name, string(p.State), strconv.FormatInt(p.Starts, 10), exit, t.When(p.StartedAt), t.When(p.ExitedAt),
 			format.Yes(p.Declared), strings.Join(p.Command, " "))

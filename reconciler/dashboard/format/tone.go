@@ -40,14 +40,17 @@ func Outcome(e sandbox.Exec) Badge {
 		return Badge{"busy", "running"}
 	case e.State == sandbox.ExecCancelled:
 		return Badge{"none", "cancelled"}
-	case e.State == sandbox.ExecFailed:
+	case e.ExitCode == nil:
 		return Badge{"bad", "failed"}
+	}
+	exit := ", exit " + strconv.Itoa(*e.ExitCode)
+	switch {
 	case e.TimedOut:
-		return Badge{"bad", "timed out, exit " + strconv.Itoa(e.ExitCode)}
+		return Badge{"bad", "timed out" + exit}
 	case e.OOMKilled:
-		return Badge{"bad", "out of memory, exit " + strconv.Itoa(e.ExitCode)}
-	case e.ExitCode != 0:
-		return Badge{"bad", "failed, exit " + strconv.Itoa(e.ExitCode)}
+		return Badge{"bad", "out of memory" + exit}
+	case *e.ExitCode != 0:
+		return Badge{"bad", "failed" + exit}
 	default:
 		return Badge{"good", "finished"}
 	}

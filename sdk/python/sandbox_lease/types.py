@@ -610,7 +610,6 @@ Exec = TypedDict(
     {
         "command": "list[str]",
         "cwd": "str",
-        "exit_code": "int",
         "generation": "int",
         "id": "str",
         "last_event_sequence": "int",
@@ -629,6 +628,10 @@ Exec = TypedDict(
         "dropped_at": "NotRequired[str]",
         "env_names": "NotRequired[list[str]]",
         "error": "NotRequired[str]",
+        # The program's exit code, once the command has finished. A command that runs, failed or was cancelled
+        # has none.
+        "exit_code": "NotRequired[int]",
+        # When it ended, also where the service learned of that later.
         "finished_at": "NotRequired[str]",
         "oom_killed": "NotRequired[bool]",
         "session_id": "NotRequired[str]",
@@ -1092,7 +1095,6 @@ class Problem(TypedDict):
 class Process(TypedDict):
     command: list[str]
     cwd: str
-    exit_code: int
     generation: int
     lease_id: str
     name: str
@@ -1104,6 +1106,8 @@ class Process(TypedDict):
     endpoint: NotRequired[Endpoint]
     env_names: NotRequired[list[str]]
     error: NotRequired[str]
+    # The exit code of the latest exit. Absent before that, and where it is not known, as error says.
+    exit_code: NotRequired[int]
     exited_at: NotRequired[str]
     next_start_at: NotRequired[str]
     oom_killed: NotRequired[bool]
@@ -1148,7 +1152,6 @@ class ProcessWait(TypedDict):
 class ProcessWaited(TypedDict):
     command: list[str]
     cwd: str
-    exit_code: int
     generation: int
     lease_id: str
     name: str
@@ -1160,6 +1163,8 @@ class ProcessWaited(TypedDict):
     endpoint: NotRequired[Endpoint]
     env_names: NotRequired[list[str]]
     error: NotRequired[str]
+    # The exit code of the latest exit. Absent before that, and where it is not known, as error says.
+    exit_code: NotRequired[int]
     exited_at: NotRequired[str]
     line: NotRequired[str]
     next_start_at: NotRequired[str]

@@ -1,6 +1,6 @@
 import type { AgentRequest, Client } from "./client.js";
 import { SandboxError } from "./errors.js";
-import { Collector, Output, Result, commandOf, decode, toBase64, type CommandLine, type OnLine } from "./output.js";
+import { Collector, Output, Result, commandOf, decode, toBase64, type CommandLine, type Ending, type OnLine } from "./output.js";
 import { defined, goDuration, segment, sleep, type Answer, type CallOptions, type Content, type Duration } from "./transport.js";
 import type * as types from "./types.js";
 
@@ -71,11 +71,11 @@ export class Command {
   }
 
   /** Waits until the command has ended. One that failed to run or was cancelled is an error. */
-  async wait(options: CallOptions = {}): Promise<types.Exec> {
+  async wait(options: CallOptions = {}): Promise<types.Exec & Ending> {
     const deadline = Date.now() + this.patience;
     for (let pause = 10; ; pause = Math.min(pause * 2, 1000)) {
       const state = await this.info(options);
-      if (state.state === "finished") return state;
+      if (state.exit_code !== undefined) return { ...state, exit_code: state.exit_code };
       const about = `command ${this.id} of lease ${this.leaseId}`;
       if (state.state !== "running") {
         const reason = state.state === "cancelled" ? "exec_cancelled" : "sandbox_exec_failed";

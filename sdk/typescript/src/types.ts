@@ -555,7 +555,6 @@ export interface EventPage {
 export interface Exec {
   command: string[];
   cwd: string;
-  exit_code: number;
   generation: number;
   id: string;
   last_event_sequence: number;
@@ -574,6 +573,9 @@ export interface Exec {
   dropped_at?: string;
   env_names?: string[];
   error?: string;
+  /** The program's exit code, once the command has finished. A command that runs, failed or was cancelled has none. */
+  exit_code?: number;
+  /** When it ended, also where the service learned of that later. */
   finished_at?: string;
   oom_killed?: boolean;
   session_id?: string;
@@ -1014,7 +1016,6 @@ export interface Problem {
 export interface Process {
   command: string[];
   cwd: string;
-  exit_code: number;
   generation: number;
   lease_id: string;
   name: string;
@@ -1026,6 +1027,8 @@ export interface Process {
   endpoint?: Endpoint;
   env_names?: string[];
   error?: string;
+  /** The exit code of the latest exit. Absent before that, and where it is not known, as error says. */
+  exit_code?: number;
   exited_at?: string;
   next_start_at?: string;
   oom_killed?: boolean;
@@ -1068,7 +1071,6 @@ export interface ProcessWait {
 export interface ProcessWaited {
   command: string[];
   cwd: string;
-  exit_code: number;
   generation: number;
   lease_id: string;
   name: string;
@@ -1080,6 +1082,8 @@ export interface ProcessWaited {
   endpoint?: Endpoint;
   env_names?: string[];
   error?: string;
+  /** The exit code of the latest exit. Absent before that, and where it is not known, as error says. */
+  exit_code?: number;
   exited_at?: string;
   line?: string;
   next_start_at?: string;
