@@ -72,8 +72,10 @@ func (v *Service) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnviron
 	if err != nil {
 		return err
 	}
-	return v.whileClaimed(ctx, d.ID, claim, func(ctx context.Context) error {
-		return v.deprovision(ctx, x, row.ID, row.Instance, claim)
+	return v.pastCaller(ctx, d.ID, claim, "removal", func(detached context.Context) error {
+		return v.whileClaimed(detached, d.ID, claim, func(claimed context.Context) error {
+			return v.deprovision(claimed, x, row.ID, row.Instance, claim)
+		})
 	})
 }
 

@@ -13,13 +13,35 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// provision makes a claimed environment, past the end of ctx. It returns early, with ctx's error, when ctx ends.
-// brokers: the environment's gateway has credentials, or had them.
-func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment, brokers bool,
-	instance, claim string) error {
+// pastCaller carries out work on a claimed environment to its end, past the end of ctx: a backend may carry out late what
+// is cut off. It returns early, with ctx's error, when ctx ends. what names the work.
+func (v *Service) pastCaller(ctx context.Context, id, claim, what string, work func(context.Context) error) error {
 	done := make(chan error, 1)
 	begun := v.Core.Background(func() {
 		detached := context.WithoutCancel(ctx)
+		err := work(detached)
+		if err != nil && ctx.Err() != nil {
+			v.Log.WarnContext(detached, "environments: "+what+" of an environment failed after its caller left",
+				"environment", id, "error", err)
+		}
+		done <- err
+	})
+	if !begun {
+		return errors.Join(lifecycle.ErrClosing, v.settle(ctx, id, claim, nil))
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Timeout, "environment %s: its %s continues: %w", id, what, ctx.Err())
+	}
+}
+
+// provision makes a claimed environment. brokers: the environment's gateway has credentials, or had them. Errors: also
+// those of pastCaller.
+func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment, brokers bool,
+	instance, claim string) error {
+	return v.pastCaller(ctx, p.ID, claim, "creation", func(detached context.Context) error {
 		err := v.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
 			bounded, cancel := context.WithTimeout(claimed, ProvisionTimeout(x, p.ImagePull))
 			defer cancel()
@@ -35,29 +57,16 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 			}
 			return nil
 		})
-		if err == nil {
-			err = v.settle(detached, p.ID, claim, func(_ *ledger.Tx, row *ledger.Environment) error {
-				if !p.CreateOnly || ctx.Err() == nil {
-					row.UnmadeSince = 0
-				}
-				return nil
-			})
+		if err != nil {
+			return err
 		}
-		if err != nil && ctx.Err() != nil {
-			v.Log.WarnContext(detached, "environments: making an environment whose caller has left",
-				"environment", p.ID, "error", err)
-		}
-		done <- err
+		return v.settle(detached, p.ID, claim, func(_ *ledger.Tx, row *ledger.Environment) error {
+			if !p.CreateOnly || ctx.Err() == nil {
+				row.UnmadeSince = 0
+			}
+			return nil
+		})
 	})
-	if !begun {
-		return errors.Join(lifecycle.ErrClosing, v.settle(ctx, p.ID, claim, nil))
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return sandbox.Errorf(sandbox.Timeout, "environment %s: its making goes on: %w", p.ID, ctx.Err())
-	}
 }
 
 // abandon answers for a Provision that failed, and ends its claim. What was made of an environment that never was ready

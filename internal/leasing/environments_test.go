@@ -1,8 +1,10 @@
 package leasing_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
@@ -90,4 +92,30 @@ func knownUntilNothingIsLeft(w *world, first sandbox.Code) {
 	if env, err := w.engine.PutEnvironment(w.Context(), put); err != nil || env.Status != sandbox.EnvironmentOpen {
 		w.Errorf("made anew it is %q (%v)", env.Status, err)
 	}
+}
+
+// The removal of an environment goes on when its caller leaves.
+func TestAnEnvironmentIsRemovedPastItsCaller(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		slow := make(chan struct{})
+		w.backend.Fault(fake.OpDeprovision, func(ctx context.Context) error {
+			select {
+			case <-slow:
+				return nil
+			case <-ctx.Done():
+				return sandbox.Errorf(sandbox.UnknownOutcome, "the request was cut off")
+			}
+		})
+		ctx, leave := context.WithTimeout(w.Context(), time.Second)
+		defer leave()
+		if err := w.engine.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: game}); sandbox.CodeOf(err) != sandbox.Timeout {
+			t.Errorf("the caller that left got %v", err)
+		}
+		close(slow)
+		synctest.Wait()
+		if env, err := w.engine.GetEnvironment(w.Context(), game); err == nil && env.Status != sandbox.EnvironmentDestroyed {
+			t.Errorf("it is %s (%v)", env.Status, err)
+		}
+	})
 }

@@ -351,9 +351,7 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process, res sandb
 	switch {
 	case p.KillAt != 0:
 		kind, data = sandbox.EventProcessKilled, map[string]any{"name": p.Name, "start": p.Starts}
-		if cause != nil {
-			p.Error = "a caller killed it"
-		}
+		p.Error = ""
 		endProcess(p, sandbox.ProcessKilled)
 	case p.Restart == sandbox.RestartAlways:
 		startAfterPause(p, tx.Now)

@@ -85,7 +85,7 @@ func (p *Process) Domain() sandbox.Process {
 		StartedAt: p.StartedAt.Time(), ExitedAt: p.ExitedAt.Time(),
 		OOMKilled: bool(p.OOMKilled), Error: p.Error,
 	}
-	if p.ExitedAt != 0 && p.Error == "" {
+	if p.ExitedAt != 0 && p.Error == "" && p.State != sandbox.ProcessKilled {
 		d.ExitCode = new(p.ExitCode)
 	}
 	if p.Port != 0 {

@@ -1106,7 +1106,8 @@ class Process(TypedDict):
     endpoint: NotRequired[Endpoint]
     env_names: NotRequired[list[str]]
     error: NotRequired[str]
-    # The exit code of the latest exit. Absent before that, and where it is not known, as error says.
+    # The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error
+    # says.
     exit_code: NotRequired[int]
     exited_at: NotRequired[str]
     next_start_at: NotRequired[str]
@@ -1163,7 +1164,8 @@ class ProcessWaited(TypedDict):
     endpoint: NotRequired[Endpoint]
     env_names: NotRequired[list[str]]
     error: NotRequired[str]
-    # The exit code of the latest exit. Absent before that, and where it is not known, as error says.
+    # The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error
+    # says.
     exit_code: NotRequired[int]
     exited_at: NotRequired[str]
     line: NotRequired[str]

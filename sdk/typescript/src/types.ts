@@ -1027,7 +1027,7 @@ export interface Process {
   endpoint?: Endpoint;
   env_names?: string[];
   error?: string;
-  /** The exit code of the latest exit. Absent before that, and where it is not known, as error says. */
+  /** The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error says. */
   exit_code?: number;
   exited_at?: string;
   next_start_at?: string;
@@ -1082,7 +1082,7 @@ export interface ProcessWaited {
   endpoint?: Endpoint;
   env_names?: string[];
   error?: string;
-  /** The exit code of the latest exit. Absent before that, and where it is not known, as error says. */
+  /** The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error says. */
   exit_code?: number;
   exited_at?: string;
   line?: string;
