@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -19,6 +20,7 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 	instance, claim string) error {
 	done := make(chan error, 1)
 	begun := v.Core.Background(func() {
+		var attested int64
 		detached := context.WithoutCancel(ctx)
 		err := v.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
 			bounded, cancel := context.WithTimeout(claimed, ProvisionTimeout(x, p.ImagePull))
@@ -28,7 +30,7 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 				err = v.LLM.Serve(bounded, x, p.ID, instance)
 			}
 			if err == nil {
-				_, err = x.Attest(bounded, instance)
+				attested, err = x.Attest(bounded, instance)
 			}
 			if err != nil {
 				return v.abandon(claimed, x, p.ID, instance, claim, lifecycle.AsError(err))
@@ -36,11 +38,11 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 			return nil
 		})
 		if err == nil {
-			err = v.settle(detached, p.ID, claim, func(_ *ledger.Tx, row *ledger.Environment) error {
+			err = v.settle(detached, p.ID, claim, func(tx *ledger.Tx, row *ledger.Environment) error {
 				if !p.CreateOnly || ctx.Err() == nil {
 					row.UnmadeSince = 0
 				}
-				return nil
+				return witnesses.In(tx).Witnessed(instance, attested)
 			})
 		}
 		if err != nil && ctx.Err() != nil {
