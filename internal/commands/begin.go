@@ -31,14 +31,19 @@ func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
 			return err
 		}
 		known, err := v.knows(limited, x)
-		if err != nil || known {
-			return err
+		if err == nil && !known {
+			err = v.Core.Pause(limited, nil, micro.At(v.Store.Now().Add(pause)))
 		}
-		if err := v.Core.Pause(limited, nil, micro.At(v.Store.Now().Add(pause))); err != nil && limited.Err() == nil {
+		switch {
+		case known:
 			return err
-		}
-		if limited.Err() != nil {
-			return ctx.Err()
+		case ctx.Err() != nil:
+			return sandbox.Errorf(sandbox.Timeout, "lease %s: command %s is recorded, and its sandbox has not begun it yet: "+
+				"%w; a reconciler goes on with it: ask for the command by its id", r.LeaseID, r.ID, ctx.Err())
+		case limited.Err() != nil:
+			return nil
+		case err != nil:
+			return err
 		}
 	}
 }

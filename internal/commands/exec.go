@@ -125,9 +125,7 @@ func (v *Service) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox
 	id := req.ID
 	if known == nil {
 		id = c.row.ID
-		if !v.Core.Background(func() { c.run(v.Core.Life(), true) }) {
-			c.use.Drop()
-			c.discard()
+		if !c.goOn(true) {
 			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable,
 				"lease %s: the lease engine is closing: command %s was not started", r.ID, id)
 		}

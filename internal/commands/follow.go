@@ -29,6 +29,7 @@ func (c *command) run(ctx context.Context, start bool) {
 	defer c.discard()
 	x, h := c.use.On()
 	lost := false
+	ended := ctx.Done()
 	for tries := int64(1); ; tries++ {
 		var res sandbox.ExecResult
 		var err error
@@ -59,9 +60,22 @@ func (c *command) run(ctx context.Context, start bool) {
 			"exec", c.row.ID, "attempt", tries, "error", err)
 		select {
 		case <-time.After(lifecycle.Backoff(tries)):
-		case <-ctx.Done():
+		case <-v.Core.Life().Done():
+		case <-ended:
+			ended = nil // one look at once: the command is no longer wanted, unless the ledger does not say so
 		}
 	}
+}
+
+// goOn runs or follows a detached command on the service's life, and reports false where that has ended.
+func (c *command) goOn(start bool) bool {
+	core := c.commands.Core
+	if core.Background(func() { c.run(core.Life(), start) }) {
+		return true
+	}
+	c.use.Drop()
+	c.discard()
+	return false
 }
 
 // hasBegun reports whether a command was not started because its sandbox knows its id: ids are issued
@@ -161,9 +175,7 @@ func (v *Service) takeOver(ctx context.Context, id string) error {
 	c.rec = output.NewRecording(sandbox.ExecRequest{Detach: true}, v.Outputs.KeepsMore())
 	c.tapSession()
 	c.use.Keep()
-	if !v.Core.Background(func() { c.run(v.Core.Life(), false) }) {
-		c.use.Drop()
-	}
+	_ = c.goOn(false) // else another process takes it over
 	return nil
 }
 

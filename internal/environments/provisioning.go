@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/witnesses"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -42,6 +43,7 @@ func (v *Service) pastCaller(ctx context.Context, id, claim, what string, work f
 func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment, brokers bool,
 	instance, claim string) error {
 	return v.pastCaller(ctx, p.ID, claim, "creation", func(detached context.Context) error {
+		var attested int64
 		err := v.whileClaimed(detached, p.ID, claim, func(claimed context.Context) error {
 			bounded, cancel := context.WithTimeout(claimed, ProvisionTimeout(x, p.ImagePull))
 			defer cancel()
@@ -50,7 +52,7 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 				err = v.LLM.Serve(bounded, x, p.ID, instance)
 			}
 			if err == nil {
-				_, err = x.Attest(bounded, instance)
+				attested, err = x.Attest(bounded, instance)
 			}
 			if err != nil {
 				return v.abandon(claimed, x, p.ID, instance, claim, lifecycle.AsError(err))
@@ -60,11 +62,11 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 		if err != nil {
 			return err
 		}
-		return v.settle(detached, p.ID, claim, func(_ *ledger.Tx, row *ledger.Environment) error {
+		return v.settle(detached, p.ID, claim, func(tx *ledger.Tx, row *ledger.Environment) error {
 			if !p.CreateOnly || ctx.Err() == nil {
 				row.UnmadeSince = 0
 			}
-			return nil
+			return witnesses.In(tx).Witnessed(instance, attested)
 		})
 	})
 }

@@ -2,6 +2,7 @@ package leasing_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -313,6 +315,42 @@ func TestABackendThatHangsHoldsNoCommandForEver(t *testing.T) {
 		w.wantExec(x.ID, sandbox.ExecFailed)
 		if l := w.lease(annLease); l.Phase != sandbox.PhaseAsleep {
 			w.Errorf("its sandbox is %s", l.Phase)
+		}
+	})
+}
+
+// overChannel is a backend whose sandboxes answer for their commands.
+type overChannel struct{ *fake.Executor }
+
+// Capabilities implements driver.Executor.
+func (x overChannel) Capabilities() driver.Capabilities {
+	c := x.Executor.Capabilities()
+	c.Channel = true
+	return c
+}
+
+// TestACallerThatLeavesBeforeItsCommandBeginsGetsAnError has a sandbox out of reach.
+func TestACallerThatLeavesBeforeItsCommandBeginsGetsAnError(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		w.backend.Fail(fake.OpFollow, away)
+		e, err := leasing.New(leasing.Config{Store: w.store, Executors: []driver.Executor{overChannel{w.backend}}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		req := sandbox.ExecRequest{ID: "named-by-its-caller", Command: []string{"sleep", "10s"}}
+		_, err = e.StartExec(ctx, sandbox.LeaseRef{ID: annLease}, req)
+		if sandbox.CodeOf(err) != sandbox.Timeout || !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), req.ID) {
+			t.Errorf("%s: %v", sandbox.CodeOf(err), err)
+		}
+		later(time.Minute)
+		w.wantExec(req.ID, sandbox.ExecFinished)
+		if err := e.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -53,26 +54,36 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 // admitRun refuses a run that its environment does not allow, before a sandbox is made for it, and gives a run
 // that names no agent or timeout one.
 func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
-	env, err := e.GetEnvironment(ctx, r.EnvironmentID)
+	env, err := e.storedEnvironment(ctx, r.EnvironmentID)
 	if err != nil {
 		return err
 	}
-	if err := env.Rules().Check("run", slices.Sorted(maps.Keys(r.Env)), r.User); err != nil {
+	if err := env.Spec.Rules().Check("run", slices.Sorted(maps.Keys(r.Env)), r.User); err != nil {
 		return err
 	}
 	if r.Timeout == 0 {
-		r.Timeout = env.WithDefaults().CommandTimeout
+		r.Timeout = env.Spec.WithDefaults().CommandTimeout
 	}
 	if r.AgentDID != "" {
 		return nil
 	}
-	if env.Snapshot != nil {
+	if env.Spec.Snapshot != nil {
 		return sandbox.InvalidFields("run", []sandbox.Field{
 			{Name: "agent_did", Problem: "must be named: environment " + r.EnvironmentID + " keeps a state for each agent"},
 		})
 	}
 	r.AgentDID = "did:run:" + e.ids(sandbox.SandboxIDLength)
 	return nil
+}
+
+// storedEnvironment returns an environment as the ledger has it. GetEnvironment also asks the backend what it is
+// deployed with.
+func (e *Engine) storedEnvironment(ctx context.Context, id string) (env *ledger.Environment, err error) {
+	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		env, err = tx.KnownEnvironment(id)
+		return err
+	})
+	return env, err
 }
 
 // runIn works in a run's sandbox.
@@ -202,8 +213,8 @@ func (e *Engine) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease 
 
 // withCalls records what the gateway of a lease's environment has of calls of models, and reads the lease again.
 func (e *Engine) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Lease, error) {
-	env, err := e.GetEnvironment(ctx, lease.EnvironmentID)
-	if err != nil || len(env.LLM) == 0 {
+	env, err := e.storedEnvironment(ctx, lease.EnvironmentID)
+	if err != nil || len(env.Spec.LLM) == 0 {
 		return lease, err
 	}
 	x, err := e.BackendFor(env.Backend)

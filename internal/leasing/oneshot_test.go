@@ -1,6 +1,7 @@
 package leasing_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -22,6 +23,19 @@ func runOf(args ...string) sandbox.RunRequest {
 type panics struct{}
 
 func (panics) Write([]byte) (int, error) { panic("the writer is broken") }
+
+func TestARunDoesNotExamineItsDeployment(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.backend.Fault(fake.OpDiffer, func(context.Context) error {
+			t.Error("the run examines what its environment is deployed with")
+			return nil
+		})
+		if _, err := w.engine.Run(w.Context(), runOf("true")); err != nil {
+			w.Fatal(err)
+		}
+	})
+}
 
 func TestARunThatPanicsLeavesNothingBehind(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -329,5 +331,41 @@ func TestACommandThatMakesASandboxIsFollowedByWhoMakesIt(t *testing.T) {
 		if err != nil || x == nil || x.HeldUntil > micro.At(time.Now()) {
 			w.Errorf("the command is %+v: %v", x, err)
 		}
+	})
+}
+
+// TestAPostStartCommandIsFollowedAgainWithPauses ends a lease while its command runs, and takes the ledger away at once.
+func TestAPostStartCommandIsFollowedAgainWithPauses(t *testing.T) {
+	inWorld(t, func(w *world) {
+		back := sync.OnceFunc(func() { execute(w.T, w.path, "ALTER TABLE taken RENAME TO sandboxes") })
+		w.backend.Fault(fake.OpExec, func(ctx context.Context) error {
+			<-ctx.Done()
+			execute(w.T, w.path, "ALTER TABLE sandboxes RENAME TO taken")
+			return away
+		})
+		var followed atomic.Int64
+		w.backend.Fault(fake.OpFollow, func(context.Context) error {
+			if followed.Add(1) == 100 { // without a pause, time stands still
+				back()
+			}
+			return away
+		})
+		w.environment(begins("sleep 10m"))
+		w.acquireLater()
+		w.startLoop()
+		later(time.Second)
+		released := make(chan error, 1)
+		go func() {
+			_, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease})
+			released <- err
+		}()
+		later(time.Minute)
+		if n := followed.Load(); n == 0 || n > 20 {
+			t.Errorf("the command was followed %d times within a minute", n)
+		}
+		back()
+		later(2 * time.Minute)
+		<-released // by an error, while the ledger was away
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
 	})
 }

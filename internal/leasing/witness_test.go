@@ -3,6 +3,7 @@ package leasing_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -349,6 +350,57 @@ func TestTheWitnessGoesWithTheLastEnvironment(t *testing.T) {
 		w.restart()
 		if l, err := w.engine.ObserveLease(w.Context(), annLease); err != nil || l.Status != sandbox.LeaseActive {
 			w.Errorf("it is %s, %v", l.Status, err)
+		}
+	})
+}
+
+// TestAWithdrawnWitnessIsForgotten has another program delete the last environment, and die before or after the ledger
+// has it destroyed.
+func TestAWithdrawnWitnessIsForgotten(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("and dies %t", dies), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.environment()
+				w.acquire(ann)
+				w.release(ann)
+				left := w.backend.Witnesses()[w.store.ID()]
+				another := w.newEngine(w.store)
+				err := another.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game})
+				if err := errors.Join(err, another.Close()); err != nil {
+					w.Fatal(err)
+				}
+				w.backend.Expect(w.store.ID(), left)
+				if dies {
+					execute(w.T, w.path, "UPDATE environments SET status = 'deleting'")
+				}
+				w.surveyNow()
+				if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
+					w.Error(err)
+				}
+				w.environment()
+				w.acquire(ann)
+			})
+		})
+	}
+}
+
+// TestADeletionOnACloneRemovesNothing deletes an environment that never had a lease while another machine with the
+// engine's id answers.
+func TestADeletionOnACloneRemovesNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		back := w.backend.BecomeClone()
+		for range 2 {
+			err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game})
+			w.refused("deleting", err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
+			w.surveyNow()
+		}
+		back()
+		if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
+			w.Error(err)
+		}
+		if left := len(w.backend.Witnesses()) + len(w.backend.Objects()); left != 0 {
+			w.Errorf("left behind: %v, %v", w.backend.Witnesses(), w.backend.Objects())
 		}
 	})
 }

@@ -21,6 +21,9 @@ import (
 //
 // Where nothing of the ledger lives, nothing can be mistaken for lost: the instance is accepted. So is one without any
 // number that has other objects of this ledger: its volumes were pruned, or an older program made them.
+//
+// The process that deletes the last environment withdraws the number (Withdraw). Every other process forgets it at its
+// next look, or its executor would take the instance for a clone.
 type witness struct {
 	core     *Core
 	executor driver.Executor
@@ -96,6 +99,8 @@ func (w *witness) recognize(ctx context.Context, instance string) error {
 	case found > known.Issued:
 		w.left = found
 		return w.behind(ctx, instance, found)
+	case known.Withdrawn() && !uses.Environments && !uses.Sandboxes:
+		return w.remove(ctx, instance, known.Issued)
 	case found > 0 && found >= known.Witnessed:
 		w.left = found
 		return nil
@@ -240,10 +245,15 @@ func (b *Backend) Withdraw(ctx context.Context, instance, environmentID string) 
 	if err != nil || last == 0 {
 		return err
 	}
-	if w.left <= last {
+	return w.remove(ctx, instance, last)
+}
+
+// remove removes a number and all lower ones, which the executor then no longer requires. Its caller has the turn.
+func (w *witness) remove(ctx context.Context, instance string, n int64) error {
+	if w.left <= n {
 		w.left = 0
 	}
-	return AsError(w.numbers.RemoveWitness(ctx, w.core.store.ID(), instance, last))
+	return AsError(w.numbers.RemoveWitness(ctx, w.core.store.ID(), instance, n))
 }
 
 // WithdrawLost removes the witness of a ledger that is lost, once the instance has nothing else of it.

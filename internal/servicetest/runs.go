@@ -17,6 +17,7 @@ var runTests = []test{
 	{"ARunLeavesNothingBehind", aRunLeavesNothingBehind},
 	{"ARunMovesFilesInAndOut", aRunMovesFilesInAndOut},
 	{"ARunCollectsByPattern", aRunCollectsByPattern},
+	{"ARunCollectsHardLinksAsFiles", aRunCollectsHardLinksAsFiles},
 	{"ARunHasASandboxOfItsOwnChoice", aRunHasASandboxOfItsOwnChoice},
 	{"ARunChoosesWhatThereIs", aRunChoosesWhatThereIs},
 	{"ARunStreams", aRunStreams},
@@ -129,6 +130,28 @@ func aRunCollectsByPattern(w *world) {
 	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("true"),
 		Collect: []string{"/etc/*", "a[", "../../etc/*"}, Collected: io.Discard})
 	w.wantError(err, sandbox.Invalid, "", "collect[0]", "collect[1]", "collect[2]")
+}
+
+// aRunCollectsHardLinksAsFiles collects one name of a file without the other: a link would lead nowhere.
+func aRunCollectsHardLinksAsFiles(w *world) {
+	w.environment()
+	var sent, out bytes.Buffer
+	t := tar.NewWriter(&sent)
+	err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "out/a.txt", Mode: 0o644, Size: 4})
+	if err == nil {
+		_, err = io.WriteString(t, "gold")
+	}
+	err = errors.Join(err, t.WriteHeader(&tar.Header{Typeflag: tar.TypeLink, Name: "out/b.log", Linkname: "out/a.txt"}))
+	if err := errors.Join(err, t.Close()); err != nil {
+		w.Fatal(err)
+	}
+	w.run(sandbox.RunRequest{
+		ExecRequest: command("true"), Files: &sent, Collect: []string{"out/*.log", "out/*"}, Collected: &out,
+	})
+	want := []string{"workspace/out/b.log=gold", "workspace/out/a.txt=gold", "workspace/out/b.log=gold"}
+	if got := collected(w, &out); !slices.Equal(got, want) {
+		w.Errorf("collected %q, want %q", got, want)
+	}
 }
 
 func aRunHasASandboxOfItsOwnChoice(w *world) {

@@ -2,6 +2,7 @@ package docker_test
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -84,6 +85,30 @@ func TestTheWitnessOnlyGrowsAndLeavesNothingBehind(t *testing.T) {
 	if names := witnesses(t, ledgerID); len(names) != 0 {
 		t.Errorf("left behind: %v", names)
 	}
+}
+
+// TestTheEngineIsNoCloneOnceAnotherProgramRemovedTheLastEnvironment has two programs on one ledger and one engine.
+func TestTheEngineIsNoCloneOnceAnotherProgramRemovedTheLastEnvironment(t *testing.T) {
+	t.Parallel()
+	w, other := newWorld(t, dockertest.Busybox(t)), newExecutor(t)
+	t.Cleanup(func() { must(t, other.Close()) })
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	running, end := w.engineOn(t, path)
+	defer end()
+	leaving, end := w.engineWith(t, path, 0, other)
+	defer end()
+	put := sandbox.PutEnvironment{ID: w.ref.EnvironmentID, Owner: "test", EnvironmentSpec: w.environment()}
+	put.Type, put.Resources = sandbox.TypeCustom, sandbox.DefaultResources
+	_, err := running.PutEnvironment(t.Context(), put)
+	must(t, err)
+	must(t, leaving.DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: put.ID, Owner: "test"}))
+	if names := witnesses(t, w.ref.LedgerID); len(names) != 0 {
+		t.Fatalf("left behind: %v", names)
+	}
+	must(t, running.Resync(t.Context(), sandbox.Docker))
+	_, err = running.PutEnvironment(t.Context(), put)
+	must(t, err)
+	must(t, running.DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: put.ID, Owner: "test"}))
 }
 
 // witnesses names the volumes of a ledger's witness.

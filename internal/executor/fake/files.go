@@ -71,6 +71,13 @@ func (x *Executor) CopyTo(ctx context.Context, h driver.Handle, dir string, stre
 		if f.content, err = io.ReadAll(t); err != nil {
 			return sandbox.Errorf(sandbox.Invalid, "reading the tar stream: %w", err)
 		}
+		if e.Typeflag == tar.TypeLink {
+			first, ok := files[path.Join(dir, e.Linkname)]
+			if !ok {
+				return sandbox.Errorf(sandbox.Invalid, "entry %q links to %q, which no entry before it has", e.Name, e.Linkname)
+			}
+			f = first
+		}
 		files[p] = f
 	}
 	x.mu.Lock()

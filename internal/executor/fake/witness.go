@@ -106,6 +106,14 @@ func (x *Executor) BecomeClone() (back func()) {
 	}
 }
 
+// Expect makes this executor know a number that is on the instance no more, as one that found it before another program
+// removed it.
+func (x *Executor) Expect(ledgerID string, n int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.expected[ledgerID] = n
+}
+
 // Reopen makes this executor another program's, which has not seen the instance yet.
 func (x *Executor) Reopen() {
 	x.mu.Lock()

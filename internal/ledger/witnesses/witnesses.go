@@ -38,6 +38,9 @@ type Witness struct {
 // Behind reports whether the ledger is older than what it left on the instance.
 func (w *Witness) Behind() bool { return w.Found > w.Issued }
 
+// Withdrawn reports whether the instance needs no number: none was left there, or the last one was withdrawn.
+func (w *Witness) Withdrawn() bool { return w.Witnessed == 0 }
+
 // Of returns the witness on an instance; its numbers are 0 if the ledger has issued none.
 func (repo Rows) Of(instance string) (Witness, error) {
 	w, err := storage.First[Witness](repo.tx, "instance = ?", instance)

@@ -21,8 +21,8 @@ const (
 	fresh = time.Second
 	// answerLimit is how long a sandbox may be silent before the engine is asked for its state.
 	answerLimit = 300 * time.Millisecond
-	// refusals is how often an engine must say that a sandbox does not run. Engine 20.10 may process a pause
-	// late and then report a sandbox as paused that was woken since.
+	// refusals is how often in a row an engine must say that a sandbox does not run. Engine 20.10 may process a
+	// pause late and then report a sandbox as paused that was woken since.
 	refusals = 2
 	// contactPause is the interval at which an operation checks for silence. The check only reads memory.
 	contactPause = 200 * time.Millisecond
@@ -92,19 +92,31 @@ func (cs *Channels) reach(ctx context.Context, h driver.Handle, client *channel.
 		}
 		answered <- err
 	}()
-	refused := 0
-	for pause := answerLimit; ; pause = min(2*pause, engine.ReadLimit) {
+	refused, err := awaitContact(answered, func() error { return cs.running(ctx, h) })
+	if err == nil || refused {
+		return err
+	}
+	return cs.unreachable(ctx, h, err)
+}
+
+// awaitContact returns what a silent sandbox answers, nil or an error. Meanwhile it looks whether the sandbox runs, and
+// returns refused and the error once the engine says that it does not.
+func awaitContact(answered <-chan error, running func() error) (refused bool, err error) {
+	refusing := 0 // looks one after another
+	for pause := answerLimit; ; {
 		select {
 		case err := <-answered:
-			if err == nil {
-				return nil
-			}
-			return cs.unreachable(ctx, h, err)
+			return false, err
 		case <-time.After(pause):
 		}
-		err := cs.running(ctx, h)
-		if refused++; err != nil && (refused == refusals || sandbox.CodeOf(err) != sandbox.Conflict) {
-			return err
+		err := running()
+		if err == nil {
+			refusing, pause = 0, min(2*pause, engine.ReadLimit)
+			continue
+		}
+		refusing, pause = refusing+1, answerLimit
+		if refusing == refusals || sandbox.CodeOf(err) != sandbox.Conflict {
+			return true, err
 		}
 	}
 }

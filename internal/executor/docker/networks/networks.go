@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -49,6 +52,9 @@ func New(e *engine.Engine, pool netip.Prefix) *Networks {
 // subnet first.
 const subnetTries = 64
 
+// createdElsewherePause is the pause before the next try while another caller creates the same network.
+const createdElsewherePause = 200 * time.Millisecond
+
 // ParsePool parses a pool for Config. Errors: Invalid.
 func ParsePool(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
@@ -86,6 +92,7 @@ func (ns *Networks) Open(ctx context.Context, spec driver.SandboxSpec) (string, 
 	}
 	name, labels := objects.NetworkName(h), objects.WithLeaseLabels(objects.HandleLabels(h, objects.RoleNetwork), spec)
 	refused := make(map[netip.Prefix]error)
+	var last error
 	for range subnetTries {
 		all, err := engine.Fetch(ctx, ns.engine, engine.Read("list networks for", name),
 			func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
@@ -101,25 +108,46 @@ func (ns *Networks) Open(ctx context.Context, spec driver.SandboxSpec) (string, 
 		}
 		subnet, ok := freeSubnet(ns.pool, taken(all, refused))
 		if !ok {
-			break
+			return "", ns.usedUp(h, refused)
 		}
-		err = ns.create(ctx, name, subnet, labels)
+		last = ns.create(ctx, name, subnet, labels)
 		switch {
-		case err == nil:
+		case last == nil:
 			return name, nil
-		case cerrdefs.IsPermissionDenied(err): // another caller was faster, or the engine uses the subnet otherwise
-			refused[subnet] = err
-		case sandbox.CodeOf(err) != sandbox.Conflict: // Conflict: another caller creates this network
-			return "", err
+		case cerrdefs.IsPermissionDenied(last): // another caller was faster, or the engine uses the subnet otherwise
+			refused[subnet] = last
+		case sandbox.CodeOf(last) != sandbox.Conflict:
+			return "", last
+		default: // another caller creates this network: it is listed soon
+			select {
+			case <-time.After(createdElsewherePause):
+			case <-ctx.Done():
+				return "", createdElsewhere(h, last, ctx.Err())
+			}
 		}
 	}
-	var why []error
-	for _, err := range refused {
-		why = append(why, err)
+	if sandbox.CodeOf(last) == sandbox.Conflict {
+		return "", createdElsewhere(h, last)
 	}
-	return "", sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: the pool %s has no free subnet on engine "+
-		"%s; it has room for %d sandboxes with network full; end some, or set a larger --network-pool: %w",
-		h.SandboxID, ns.pool, h.Instance, subnetsOf(ns.pool), errors.Join(why...))
+	return "", ns.usedUp(h, refused)
+}
+
+// usedUp is the error of a pool without a free subnet. refused has the answers of the engine about subnets that no
+// listed network uses.
+func (ns *Networks) usedUp(h driver.Handle, refused map[netip.Prefix]error) error {
+	err := sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: the pool %s has no free subnet on engine "+
+		"%s; it has room for %d sandboxes with network full; end some, or set a larger --network-pool",
+		h.SandboxID, ns.pool, h.Instance, subnetsOf(ns.pool))
+	if len(refused) == 0 {
+		return err
+	}
+	return sandbox.Errorf(sandbox.CapacityExceeded, "%w: %w", err, errors.Join(slices.Collect(maps.Values(refused))...))
+}
+
+// createdElsewhere is the error of a network that another caller creates, and that the engine does not list in time.
+func createdElsewhere(h driver.Handle, causes ...error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: another caller creates its network, which the engine "+
+		"does not list yet (retry): %w", h.SandboxID, errors.Join(causes...))
 }
 
 func (ns *Networks) create(ctx context.Context, name string, subnet netip.Prefix,
