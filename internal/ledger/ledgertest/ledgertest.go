@@ -37,6 +37,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("HowFarAGatewaysLogIsRecordedIsKept", s.egressCursor)
 	t.Run("CallsOfModelsCountOnce", s.llmCalls)
 	t.Run("AgentsAreListedByState", s.agents)
+	t.Run("LeasesAreListedByStatus", s.leaseStatuses)
 	t.Run("WhatIsPurgedLeavesATombstone", s.purging)
 	t.Run("UsageIsCountedBeforeItIsPurged", s.unrolledUsage)
 	t.Run("EventsGoBeforeTheirSandbox", s.eventsGoFirst)
