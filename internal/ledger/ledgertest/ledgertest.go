@@ -20,6 +20,7 @@ import (
 func Run(t *testing.T, fresh func(t *testing.T) string) {
 	s := suite{fresh}
 	t.Run("AnIDIsMadeOnceAndKept", s.identity)
+	t.Run("ALedgerWhoseFirstStartDiedIsOpened", s.diedAtFirstStart)
 	t.Run("ManyMayMakeTheSameLedgerAtOnce", s.racingFirstOpens)
 	t.Run("AFailingWriteUndoesOnlyItself", s.failingWrite)
 	t.Run("APanickingWriteIsAnError", s.panickingWrite)
@@ -128,6 +129,24 @@ func (s suite) identity(t *testing.T) {
 	other := open(t, s.fresh(t), nil)
 	if len(a.ID()) != sandbox.LedgerIDLength || a.ID() != b.ID() || a.ID() == other.ID() {
 		t.Errorf("ids %q, %q and of another ledger %q", a.ID(), b.ID(), other.ID())
+	}
+}
+
+// diedAtFirstStart ends the first start when it asks for the ledger's id: the schema is there, and nothing else.
+func (s suite) diedAtFirstStart(t *testing.T) {
+	t.Parallel()
+	url := s.fresh(t)
+	ctx, die := context.WithCancel(t.Context())
+	defer die()
+	ids := func(n int) string {
+		die()
+		return sandbox.RandomIDs(n)
+	}
+	if store, err := ledger.Open(ctx, url, ledger.Options{IDs: ids}); err == nil {
+		t.Fatal("the first start did not die", store.Close())
+	}
+	if id := open(t, url, nil).ID(); len(id) != sandbox.LedgerIDLength {
+		t.Errorf("the ledger has the id %q", id)
 	}
 }
 
