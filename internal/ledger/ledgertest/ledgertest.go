@@ -26,6 +26,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("APanickingWriteIsAnError", s.panickingWrite)
 	t.Run("AWriteOfAnEndedRequestDoesNotRun", s.endedRequest)
 	t.Run("CommitsOfOthersAreNoticed", s.othersCommits)
+	t.Run("ARefusedWriteWakesNoWaiter", s.refusedWrite)
 	t.Run("SavingARowStoresWhatChanged", s.saving)
 	t.Run("ASandboxChangesWithinAnUpdateOnly", s.updating)
 	t.Run("SequencesHaveNoGaps", s.sequences)
@@ -246,6 +247,35 @@ func (s suite) othersCommits(t *testing.T) {
 	}
 }
 
+func (s suite) refusedWrite(t *testing.T) {
+	t.Parallel()
+	url := s.fresh(t)
+	store := Open(t, url, ledger.Options{Poll: time.Hour, NoListen: true})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	changed, scheduled := store.Changed(), store.Scheduled()
+	for _, ctx := range []context.Context{t.Context(), ended} {
+		if err := store.Write(ctx, func(*ledger.Tx) error { return errors.New("no") }); err == nil {
+			t.Fatal("a write that fails succeeded")
+		}
+	}
+	isClosed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		case <-time.After(50 * time.Millisecond): // the answer comes before the announcement
+			return false
+		}
+	}
+	if isClosed(changed) || isClosed(scheduled) {
+		t.Error("a write that was not committed was announced")
+	}
+	write(t, store, func(tx *ledger.Tx) error { return Environment(tx, "e") })
+	if !isClosed(changed) || !isClosed(scheduled) {
+		t.Error("a commit was not announced")
+	}
+}
+
 func (s suite) sequences(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
@@ -411,6 +441,14 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, row.Schedule.DueAt)
 	now = now.Add(5 * time.Second)
 	look("engine", 1, row.Schedule.DueAt)
+	read(t, store, func(tx *ledger.Tx) error {
+		at, err := tx.DueAfter("engine", tx.Now-1)
+		at2, err2 := tx.DueAfter("engine", tx.Now)
+		if at != tx.Now || at2 != micro.Never {
+			t.Errorf("the next ones are due at %d and %d, want now and never", at, at2)
+		}
+		return errors.Join(err, err2)
+	})
 	look("another engine", 0, micro.Never)
 	write(t, store, func(tx *ledger.Tx) error {
 		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
