@@ -49,7 +49,7 @@ var (
 	// errLostFromPool: the sandbox that was taken from a pool never became the lease's.
 	errLostFromPool = errors.New("the sandbox from the pool could not be used")
 	// errTakenBack: the lease was of a batch that ended because it could not have all of its leases.
-	errTakenBack = errors.New("it was made for a batch that was released: ask again")
+	errTakenBack = errors.New("its batch was rolled back: retry")
 )
 
 // beginning is a lease that was accepted, with the first step of a new one, nil where another caller
@@ -323,5 +323,5 @@ func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 		return nil
 	}
 	return &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: fields,
-		Message: "lease " + s.Lease() + " lives with other settings: renew it with new ones, or release it first"}
+		Message: "lease " + s.Lease() + " has other settings: renew it with new ones, or release it first"}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Counts is how many of what there is now.
+// Counts are the current totals, for metrics.
 type Counts struct {
 	Sandboxes []counts.Group
-	// Ending is, of each backend, for how long the sandbox is to go by now that is to go for longest; 0 where none is.
+	// Ending is how overdue the oldest pending removal on each backend is, 0 if there is none.
 	Ending map[sandbox.Backend]time.Duration
 	// Findings are open differences between ledger and backends.
 	Findings map[sandbox.DriftKind]int64
 	// Kept is the output that is kept, and how much of it was dropped since the ledger was made.
 	Kept ledger.KeptSum
-	// Overdue is for how long work has waited that this engine could do; 0 is that none does.
+	// Overdue is how long the oldest due step of this engine has waited.
 	Overdue time.Duration
 }
 

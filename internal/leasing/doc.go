@@ -25,7 +25,7 @@
 //
 // A row that is gone stays for the cleanup ttl. A purge (internal/retention) then removes it with its events and usage
 // periods, and leaves a short record: whose it was, its generation, its last sequence, its end and its
-// cost. So a lease counts on, no sandbox id comes back, and readers are told. Costs stay, by day.
+// cost. So generations keep counting, ids are never reused, and readers see that it was purged. Costs stay, by day.
 //
 // # What is not in the ledger
 //

@@ -23,7 +23,7 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 	}
 	switch {
 	case lease.Status == sandbox.LeasePending:
-		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.Conflict, "lease %s: its sandbox is still being made: ask again",
+		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.Conflict, "lease %s: its sandbox is still being created: ask again",
 			r.ID).WithReason(sandbox.ReasonInvalidState)
 	case lease.Status != sandbox.LeaseActive:
 		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.LeaseEnded, "lease %s has ended: acquire it again", r.ID)
@@ -137,7 +137,7 @@ func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 	}
 	switch lease.Status {
 	case sandbox.LeasePending:
-		health.Problem = "the sandbox is being made"
+		health.Problem = "the sandbox is being created"
 	case sandbox.LeaseActive:
 		e.examine(ctx, s, &health)
 	default:

@@ -232,7 +232,7 @@ func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Ac
 }
 
 // releasable returns the sandbox that a release names: the current one of its lease, or that of an earlier
-// generation which is kept. Errors: as currentOf and checkRef.
+// generation which is kept. Errors: as lifecycle.CurrentOf and lifecycle.CheckRef.
 func releasable(tx *ledger.Tx, r sandbox.LeaseRef) (*ledger.Sandbox, micro.Time, error) {
 	s, held, err := lifecycle.CurrentOf(tx, r.ID)
 	if err != nil {

@@ -86,7 +86,7 @@ func (e *Engine) CheckCompanions(ctx context.Context, b sandbox.Backend, minPaus
 	return e.companions.Check(ctx, b, minPause)
 }
 
-// BoundOutput drops the oldest output wherever too much is kept; see output.Store.
+// BoundOutput drops the oldest output wherever too much is kept; see output.Service.
 func (e *Engine) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
 
 // ListLLMCalls implements service.Reports.

@@ -249,6 +249,28 @@ func TestOutdatedSandboxIsNotGivenOut(t *testing.T) {
 	})
 }
 
+func TestSandboxFromAPoolHasTheModelsOfItsEnvironment(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(withPool(2), withModel, func(p *sandbox.PutEnvironment) { p.LLM = nil })
+		later(time.Second)
+		before := w.paused()
+		w.stop() // the pool is not filled again
+		w.environment(withPool(2), withModel)
+		if l := w.acquire(ann); w.backend.Spec(l.SandboxID).LLM["main"] == "" {
+			t.Error("the sandbox of the lease was created without the model")
+		}
+		w.startLoop()
+		later(time.Minute)
+		w.wantPool(2, 0)
+		for id := range w.paused() {
+			if before[id] {
+				t.Errorf("sandbox %s, created without the model, still waits", id)
+			}
+		}
+	})
+}
+
 func TestClosedEnvironmentKeepsNoPool(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

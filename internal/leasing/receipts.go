@@ -20,7 +20,7 @@ const (
 	batchTimeout = 10 * time.Second
 )
 
-// errRaced undoes a batch of which another process stored a delivery after it was looked for.
+// errRaced rolls back a batch when another process stored one of its deliveries meanwhile.
 var errRaced = errors.New("a delivery of the batch was stored meanwhile")
 
 // receipts stores the deliveries that arrive while others are stored together: statements cost more

@@ -57,6 +57,35 @@ func NewContainer(t sandbox.EnvironmentType, spec sandbox.EnvironmentSpec) Conta
 	}
 }
 
+// Difference names the first setting in which two containers differ, "" if they are equal.
+func (c *Container) Difference(o Container) string {
+	switch {
+	case c.EnvironmentType != o.EnvironmentType:
+		return "type"
+	case c.Image != o.Image:
+		return "image"
+	case c.Resources() != o.Resources():
+		return "size"
+	case !c.Companions.Equal(o.Companions) || c.Size() != o.Size():
+		return "companions"
+	case c.Network != o.Network:
+		return "network"
+	case !c.Egress.Equal(o.Egress):
+		return "egress"
+	case !maps.Equal(c.LLM, o.LLM):
+		return "llm"
+	case c.SleepMode != o.SleepMode:
+		return "sleep mode"
+	case c.Confinement != o.Confinement:
+		return "confinement"
+	case !c.Host.Equal(o.Host):
+		return "access to the host"
+	case !maps.Equal(c.Env, o.Env):
+		return "env"
+	}
+	return ""
+}
+
 // Found returns the container as its backend shows it. A backend does not show the other fields.
 func (c Container) Found(o driver.Observation) Container {
 	c.Image, c.MemoryMB, c.CPUMillis, c.PIDs = o.Image, o.Resources.MemoryMB, o.Resources.CPUMillis, o.Resources.PIDs

@@ -31,10 +31,17 @@ func (tx *Tx) OverdueSandboxes(limit int) (rows []Sandbox, err error) {
 	return rows, storage.Error("looking for sandboxes that are to be gone", err)
 }
 
-// NextDue returns when the next sandbox of an instance can be worked on, Never when none will.
-func (tx *Tx) NextDue(instance string) (micro.Time, error) {
+// NextDue returns when the first sandbox of an instance can be worked on, Never when none will.
+func (tx *Tx) NextDue(instance string) (micro.Time, error) { return firstDue(tx.waiting(instance)) }
+
+// DueAfter is NextDue without the sandboxes that can be worked on at a time, or could before.
+func (tx *Tx) DueAfter(instance string, at micro.Time) (micro.Time, error) {
+	return firstDue(tx.waiting(instance).Where("wake_at > ?", at))
+}
+
+func firstDue(waiting *gorm.DB) (micro.Time, error) {
 	var first []micro.Time
-	if err := tx.waiting(instance).Limit(1).Pluck("wake_at", &first).Error; err != nil || len(first) == 0 {
+	if err := waiting.Limit(1).Pluck("wake_at", &first).Error; err != nil || len(first) == 0 {
 		return micro.Never, storage.Error("looking for due sandboxes", err)
 	}
 	return first[0], nil

@@ -200,13 +200,9 @@ func (tx *Tx) checkAnchor(f sandbox.EventFilter) error {
 // checkSequence refuses an anchor in a sandbox's sequence that was never issued, or whose successor
 // is not retained.
 func (tx *Tx) checkSequence(f sandbox.EventFilter) error {
-	s, err := tx.Sandbox(f.SandboxID)
+	s, err := tx.KnownSandbox(f.SandboxID)
 	if err != nil {
 		return err
-	}
-	if s == nil {
-		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", f.SandboxID).
-			WithReason(sandbox.ReasonSandboxNotFound)
 	}
 	from := f.FromSequence
 	if from < 0 || from > s.LastSequence {

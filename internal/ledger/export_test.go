@@ -24,3 +24,13 @@ func (s *Store) OnRead(ctx context.Context, seen func(sql string, vars []any)) e
 	}
 	return errors.Join(s.Read(ctx, listen), s.Write(ctx, listen))
 }
+
+// SteppedTimes are the columns that move with the clock, as table.column.
+func SteppedTimes() (columns []string) {
+	for _, m := range steppedTimes {
+		for _, column := range m.columns {
+			columns = append(columns, m.table+"."+column)
+		}
+	}
+	return columns
+}

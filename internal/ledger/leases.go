@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
@@ -111,17 +112,23 @@ func sortLeases(q *gorm.DB, f sandbox.LeaseFilter) *gorm.DB {
 // whereStatus restricts a query of sandboxes to a lease status, which follows from the wanted state, the
 // observed state and the time.
 func (tx *Tx) whereStatus(q *gorm.DB, s sandbox.LeaseStatus) *gorm.DB {
-	const live = "desired = 'present' AND expires_at > ?"
 	switch s {
 	case "":
 		return q
 	case sandbox.LeasePending:
-		return q.Where("phase = 'pending' AND "+live, tx.Now)
+		return q.Where("phase = 'pending' AND ?", tx.IsLive())
 	case sandbox.LeaseActive:
-		return q.Where("phase <> 'pending' AND "+live, tx.Now)
+		return q.Where("phase <> 'gone' AND phase <> 'pending' AND ?", tx.IsLive())
 	case sandbox.LeaseExpired:
-		return q.Where("phase <> 'gone' AND NOT ("+live+")", tx.Now)
+		return q.Where("phase <> 'gone' AND NOT ?", tx.IsLive())
 	default:
 		return q.Where("phase = 'gone'")
 	}
+}
+
+// IsLive is Sandbox.Live as a condition on the table sandboxes. The column expires_at does not know of holds.
+func (tx *Tx) IsLive() clause.Expr {
+	return gorm.Expr("(sandboxes.desired = 'present' AND (sandboxes.expires_at > ? OR "+
+		"sandboxes.leased_at + sandboxes.max_lifetime > ? AND "+
+		"EXISTS (SELECT 1 FROM holds WHERE holds.sandbox_id = sandboxes.id AND holds.until > ?)))", tx.Now, tx.Now, tx.Now)
 }

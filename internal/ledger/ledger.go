@@ -85,8 +85,3 @@ func (s *session) Restored(backedUpAt micro.Time) error {
 	}
 	return s.emitRestored(restored{backedUpAt.Time()})
 }
-
-// Upgraded implements storage.Session.
-func (s *session) Upgraded(schema int64, o storage.Options) error {
-	return s.reportNamespaces(schema, o.Logger)
-}

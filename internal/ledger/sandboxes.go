@@ -18,6 +18,16 @@ func (tx *Tx) Sandbox(id string) (*Sandbox, error) {
 	return tx.tombstone(id)
 }
 
+// KnownSandbox is Sandbox for a sandbox that must exist. Errors: NotFound.
+func (tx *Tx) KnownSandbox(id string) (*Sandbox, error) {
+	s, err := tx.Sandbox(id)
+	if err == nil && s == nil {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", id).
+			WithReason(sandbox.ReasonSandboxNotFound)
+	}
+	return s, err
+}
+
 // IsWanted reports whether a sandbox is to be present. It reads no more of the row: those who wait ask after each
 // commit.
 func (tx *Tx) IsWanted(id string) (bool, error) {

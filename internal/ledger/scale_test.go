@@ -38,18 +38,19 @@ func TestWhatIsDueIsFoundByAnIndex(t *testing.T) {
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
 		_, err := tx.DueSandboxes("engine-1", 32)
 		_, err2 := tx.NextDue("engine-1")
-		_, err3 := tx.InstanceSandboxes("engine-1", "a", 500)
-		return errors.Join(err, err2, err3)
+		_, err3 := tx.DueAfter("engine-1", tx.Now)
+		_, err4 := tx.InstanceSandboxes("engine-1", "a", 500)
+		return errors.Join(err, err2, err3, err4)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(asked) != 3 {
+	if len(asked) != 4 {
 		t.Fatalf("%d queries were asked, want one for each question", len(asked))
 	}
 	for i, q := range asked {
 		want := "USING INDEX sandboxes_wake ("
-		if i == 2 {
+		if i == 3 {
 			want = "USING INDEX sandboxes_instance (instance=? AND id>?)"
 		}
 		plan := explain(t, path, q.sql, q.vars)

@@ -15,13 +15,9 @@ import (
 // nothing is stored. Errors: NotFound; Internal for a change of a purged sandbox, and for an update within an update of
 // the same sandbox.
 func (tx *Tx) Update(id string, change func(s *Sandbox) error) error {
-	s, err := tx.Sandbox(id)
+	s, err := tx.KnownSandbox(id)
 	if err != nil {
 		return err
-	}
-	if s == nil {
-		return sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", id).
-			WithReason(sandbox.ReasonSandboxNotFound)
 	}
 	return tx.UpdateRow(s, change)
 }
@@ -68,12 +64,9 @@ func (tx *Tx) isUpdated(s *Sandbox) bool {
 
 // UpdateEnvironment changes an environment, as Update changes a sandbox. Errors: NotFound.
 func (tx *Tx) UpdateEnvironment(id string, change func(e *Environment) error) error {
-	e, err := tx.Environment(id)
+	e, err := tx.KnownEnvironment(id)
 	if err != nil {
 		return err
-	}
-	if e == nil {
-		return sandbox.Errorf(sandbox.NotFound, "there is no environment %q on this ledger: create it first", id)
 	}
 	return tx.UpdateEnvironmentRow(e, change)
 }

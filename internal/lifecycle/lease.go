@@ -50,15 +50,8 @@ func ErrEnded(s *ledger.Sandbox, held, now micro.Time) error {
 		s.Lease(), s.Generation, end.At.Time().Format(time.RFC3339), end.By, end.Reason)
 }
 
-// MustSandbox returns a sandbox that a caller knows to exist.
-func MustSandbox(tx *ledger.Tx, id string) (*ledger.Sandbox, error) {
-	s, err := tx.Sandbox(id)
-	if err == nil && s == nil {
-		err = sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s on this ledger", id).
-			WithReason(sandbox.ReasonSandboxNotFound)
-	}
-	return s, err
-}
+// MustSandbox is ledger.Tx.KnownSandbox.
+func MustSandbox(tx *ledger.Tx, id string) (*ledger.Sandbox, error) { return tx.KnownSandbox(id) }
 
 func sandboxAndHold(tx *ledger.Tx, id string) (*ledger.Sandbox, micro.Time, error) {
 	s, err := MustSandbox(tx, id)

@@ -28,8 +28,8 @@ func (c *Core) Scheduled() <-chan struct{} { return c.store.Scheduled() }
 // Now is the ledger's clock, by which Due tells when. It need not be the host's.
 func (c *Core) Now() time.Time { return c.now() }
 
-// Due returns up to limit sandboxes of a backend that are due, and when the next one will be (the zero time:
-// none). A backend that is not connected has none.
+// Due returns up to limit sandboxes of a backend that are due, and when the next one will be that is not due yet (the
+// zero time: none). A backend that is not connected has none.
 func (c *Core) Due(ctx context.Context, b sandbox.Backend, limit int) (ids []string, next time.Time, err error) {
 	x, err := c.BackendFor(b)
 	if err != nil {
@@ -41,12 +41,13 @@ func (c *Core) Due(ctx context.Context, b sandbox.Backend, limit int) (ids []str
 	}
 	err = c.store.Read(ctx, func(tx *ledger.Tx) error {
 		at, err := tx.NextDue(instance)
-		if err != nil || at == micro.Never {
-			return err
+		if err == nil && at <= tx.Now {
+			if ids, err = tx.DueSandboxes(instance, limit); err == nil {
+				at, err = tx.DueAfter(instance, tx.Now)
+			}
 		}
-		next = at.Time()
-		if at <= tx.Now {
-			ids, err = tx.DueSandboxes(instance, limit)
+		if err == nil && at != micro.Never {
+			next = at.Time()
 		}
 		return err
 	})

@@ -143,8 +143,8 @@ func (t *track) keep(p []byte) error {
 
 // errNoOutputStore: more was written than the ledger keeps.
 var errNoOutputStore = &sandbox.Error{Code: sandbox.Unavailable,
-	Message: "this service was told of no bucket for more than the first 8 KiB: name one that all its replicas reach " +
-		"(sandbox serve --state-url, or state_url of the provider)"}
+	Message: "no bucket is configured: only the first 8 KiB are kept; to keep more, name a bucket that all replicas " +
+		"reach (sandbox serve --state-url, or state_url of the provider)"}
 
 func (t *track) discard() {
 	if t.rest != nil {

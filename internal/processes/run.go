@@ -304,7 +304,7 @@ func goesOn(err error) bool {
 	return sandbox.IsRetryable(err) || isAsleep(err) || sandbox.ReasonOf(err) == sandbox.ReasonSandboxNotFound
 }
 
-// leave lets the process be looked at again after a while, by anybody.
+// leave lets the process be looked at again after a while, by any replica.
 func (r *processRun) leave() {
 	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *execs.Process) error {
 		p.Holder, p.DueAt = "", tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))

@@ -47,7 +47,8 @@ type Environments interface {
 	GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error)
 	// ListEnvironments returns all environments that are not destroyed, by id.
 	ListEnvironments(ctx context.Context) ([]sandbox.Environment, error)
-	// ReopenEnvironment lets an ended environment grant leases again. Errors: NotFound.
+	// ReopenEnvironment lets an ended environment grant leases again. Errors: NotFound; Conflict
+	// unless it is open or ended.
 	ReopenEnvironment(ctx context.Context, id string) (sandbox.Environment, error)
 	// DeleteEnvironment removes an environment and waits until its sandboxes are gone. Already destroyed is
 	// success. Errors: NotFound; Conflict with ReasonActiveLeases, naming them, unless Force.

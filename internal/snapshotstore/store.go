@@ -3,7 +3,7 @@
 //
 // An archive is a tar stream (see archive.go for what it may hold) compressed by zstd. It is made
 // complete in a local spool file before the bucket sees any of it, and taken back to one, with its
-// checksum verified, before anybody reads it. So a sandbox waits for this machine's disk and not for
+// checksum verified, before any reader sees it. So a sandbox waits for this machine's disk and not for
 // the bucket, nothing is visible of a save that failed, and nothing of an archive that was damaged.
 // The spool lies in the system's directory for temporary files (TMPDIR), and takes an archive's
 // compressed size.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
@@ -256,35 +255,18 @@ func mostWithin(at []micro.Time, within micro.Span) int64 {
 // used must never go to another agent: for sandboxes from before a restore of the ledger this is unknown.
 func outdated(s *ledger.Sandbox, env *ledger.Environment, restored micro.Time) string {
 	changed := func(what string) string { return "the " + what + " of its environment has changed" }
+	difference := s.Difference(ledger.NewContainer(env.Type, env.Spec))
 	switch {
 	case s.Origin.PooledAt < restored:
 		return "the ledger was restored from a backup, and a lease may have used the sandbox since the backup"
 	case s.Backend != env.Backend || s.Instance != env.Instance:
 		return changed("backend")
-	case s.EnvironmentType != env.Type:
-		return changed("type")
-	case s.Image != env.Spec.Image:
-		return changed("image")
-	case s.Resources() != env.Spec.Resources:
-		return changed("size")
-	case !s.Companions.Equal(env.Spec.Companions):
-		return changed("companions")
-	case s.Network != env.Spec.Network:
-		return changed("network")
-	case !s.Egress.Equal(env.Spec.EgressRules()):
-		return changed("egress")
+	case difference != "":
+		return changed(difference)
 	case env.Spec.WarmPool != nil && s.SleepAfter != sleepAfter(env.Spec.WarmPool):
 		return changed("mode of the warm pool")
 	case s.SleepAfter == 0 && s.Phase == sandbox.PhaseAsleep:
 		return "it is asleep, and its warm pool keeps sandboxes awake"
-	case s.SleepMode != env.Spec.SleepMode:
-		return changed("sleep mode")
-	case s.Confinement != env.Spec.Confinement:
-		return changed("confinement")
-	case !s.Host.Equal(env.Spec.HostAccess):
-		return changed("access to the host")
-	case !maps.Equal(s.Env, env.Spec.Env):
-		return changed("env")
 	}
 	return ""
 }

@@ -1,7 +1,7 @@
 // Package loop works on sandboxes when they are due.
 //
 // It is level-triggered: a commit, a timer or a backend's event only wakes the loop. Each time,
-// internal/leasing decides from the row what to do. Any number of loops may run on one ledger.
+// internal/lifecycle decides from the row what to do. Any number of loops may run on one ledger.
 //
 //	commit on the ledger ─┐
 //	smallest due_at ──────┼─> Due ─> workers ─> Engine.Work (claim, act once, settle)
@@ -150,7 +150,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		for _, pass := range []string{PassDue, PassResync, PassEgress, PassHealth, PassFinish, PassMeter} {
 			l.c.Observer.PassBegan(pass, b)
 		}
-		d := &dispatcher{loop: l, backend: b, working: make(map[string]struct{}), freed: make(chan struct{}, 1)}
+		d := newDispatcher(l, b)
 		w := &watcher{
 			loop:    l,
 			backend: b,

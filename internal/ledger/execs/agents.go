@@ -62,7 +62,7 @@ func (repo Rows) Agents(f sandbox.AgentFilter) ([]Agent, error) {
 	q := repo.db.Table("processes").
 		Select("processes.*, sandboxes.environment_id, sandboxes.agent_did, sandboxes.phase").
 		Joins("JOIN sandboxes ON sandboxes.id = processes.sandbox_id").
-		Where("port <> 0 AND sandboxes.desired = 'present' AND sandboxes.expires_at > ?", repo.tx.Now).
+		Where("port <> 0 AND ?", repo.tx.IsLive()).
 		Where("EXISTS (SELECT 1 FROM leases WHERE leases.id = sandboxes.lease_id AND leases.sandbox_id = sandboxes.id)").
 		Order("processes.lease_id, processes.name").Limit(storage.PageSize(f.Limit))
 	if f.EnvironmentID != "" {

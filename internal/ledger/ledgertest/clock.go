@@ -1,6 +1,7 @@
 package ledgertest
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -83,12 +84,21 @@ func (h *Host) Open(t *testing.T, url string) (s *ledger.Store, shut func()) {
 	return s, shut
 }
 
-const ttl = time.Hour
+const (
+	ttl      = time.Hour
+	endingID = "ending"
+)
 
-// living makes a sandbox that is awake, in use and paid for, with an hour to live.
+// living makes a sandbox that is awake, in use and paid for, with an hour to live, and one that is being removed.
 func living(t *testing.T, s *ledger.Store) (id string) {
 	t.Helper()
 	write(t, s, func(tx *ledger.Tx) error {
+		ending := Sandbox(tx, "catan-6", 1)
+		ending.ID, ending.Phase, ending.Desired = endingID, sandbox.PhaseAwake, ledger.Gone
+		ending.Ending.By, ending.Ending.At = sandbox.EndedByRelease, tx.Now
+		if err := errors.Join(Environment(tx, "catan-6"), tx.CreateSandbox(ending)); err != nil {
+			return err
+		}
 		if err := Environment(tx, "catan-7"); err != nil {
 			return err
 		}
@@ -96,6 +106,12 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 		id = row.ID
 		row.Phase, row.TTL, row.MaxLifetime = sandbox.PhaseAwake, micro.SpanOf(ttl), micro.SpanOf(24*ttl)
 		row.ReadyAt, row.Schedule.DueAt = tx.Now, tx.Now.Add(row.TTL)
+		row.Pending = ledger.Pending{Secrets: tx.Now, Renewal: tx.Now, RenewedAt: tx.Now}
+		row.CompanionStates = ledger.CompanionStates{
+			"cache": {State: sandbox.CompanionReady, Since: tx.Now.Time(), CheckAt: tx.Now.Add(row.TTL).Time()},
+			"db":    {State: sandbox.CompanionStarting, Since: tx.Now.Time(), RestartAt: tx.Now.Add(row.TTL).Time()},
+			"fresh": {State: sandbox.CompanionStarting},
+		}
 		if err := tx.CreateSandbox(row); err != nil {
 			return err
 		}
@@ -131,15 +147,35 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 		if err != nil {
 			return err
 		}
-		got := map[string]time.Duration{
-			"lease": row.LastActivity.Add(row.TTL).Time().Sub(tx.Now.Time()),
-			"retry": row.Schedule.DueAt.Time().Sub(tx.Now.Time()),
-			"hold":  held.Time().Sub(tx.Now.Time()),
+		ending, err := tx.Sandbox(endingID)
+		if err != nil {
+			return err
 		}
-		for what, d := range got {
-			if d != left {
+		cache, db, fresh := row.CompanionStates["cache"], row.CompanionStates["db"], row.CompanionStates["fresh"]
+		for what, at := range map[string]time.Time{
+			"lease":             row.LastActivity.Add(row.TTL).Time(),
+			"retry":             row.Schedule.DueAt.Time(),
+			"hold":              held.Time(),
+			"companion restart": db.RestartAt,
+			"companion check":   cache.CheckAt,
+		} {
+			if d := at.Sub(tx.Now.Time()); d != left {
 				t.Errorf("%s: %v are left, want %v", what, d, left)
 			}
+		}
+		for what, at := range map[string]time.Time{
+			"pending secrets": row.Pending.Secrets.Time(),
+			"pending renewal": row.Pending.Renewal.Time(),
+			"renewal":         row.Pending.RenewedAt.Time(),
+			"companion state": cache.Since,
+			"end":             ending.Ending.At.Time(),
+		} {
+			if d := tx.Now.Time().Sub(at); d != used {
+				t.Errorf("%s: it was %v ago, want %v", what, d, used)
+			}
+		}
+		if !fresh.Since.IsZero() || !cache.RestartAt.IsZero() || !db.CheckAt.IsZero() {
+			t.Errorf("times that were not set are now: %+v", row.CompanionStates)
 		}
 		found, err := drift.In(tx).Open(row.Instance)
 		if err != nil || len(found) != 1 {

@@ -20,11 +20,13 @@ import (
 func Run(t *testing.T, fresh func(t *testing.T) string) {
 	s := suite{fresh}
 	t.Run("AnIDIsMadeOnceAndKept", s.identity)
+	t.Run("ALedgerWhoseFirstStartDiedIsOpened", s.diedAtFirstStart)
 	t.Run("ManyMayMakeTheSameLedgerAtOnce", s.racingFirstOpens)
 	t.Run("AFailingWriteUndoesOnlyItself", s.failingWrite)
 	t.Run("APanickingWriteIsAnError", s.panickingWrite)
 	t.Run("AWriteOfAnEndedRequestDoesNotRun", s.endedRequest)
 	t.Run("CommitsOfOthersAreNoticed", s.othersCommits)
+	t.Run("ARefusedWriteWakesNoWaiter", s.refusedWrite)
 	t.Run("SavingARowStoresWhatChanged", s.saving)
 	t.Run("ASandboxChangesWithinAnUpdateOnly", s.updating)
 	t.Run("SequencesHaveNoGaps", s.sequences)
@@ -37,6 +39,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("HowFarAGatewaysLogIsRecordedIsKept", s.egressCursor)
 	t.Run("CallsOfModelsCountOnce", s.llmCalls)
 	t.Run("AgentsAreListedByState", s.agents)
+	t.Run("LeasesAreListedByStatus", s.leaseStatuses)
 	t.Run("WhatIsPurgedLeavesATombstone", s.purging)
 	t.Run("UsageIsCountedBeforeItIsPurged", s.unrolledUsage)
 	t.Run("EventsGoBeforeTheirSandbox", s.eventsGoFirst)
@@ -127,6 +130,24 @@ func (s suite) identity(t *testing.T) {
 	other := open(t, s.fresh(t), nil)
 	if len(a.ID()) != sandbox.LedgerIDLength || a.ID() != b.ID() || a.ID() == other.ID() {
 		t.Errorf("ids %q, %q and of another ledger %q", a.ID(), b.ID(), other.ID())
+	}
+}
+
+// diedAtFirstStart ends the first start when it asks for the ledger's id: the schema is there, and nothing else.
+func (s suite) diedAtFirstStart(t *testing.T) {
+	t.Parallel()
+	url := s.fresh(t)
+	ctx, die := context.WithCancel(t.Context())
+	defer die()
+	ids := func(n int) string {
+		die()
+		return sandbox.RandomIDs(n)
+	}
+	if store, err := ledger.Open(ctx, url, ledger.Options{IDs: ids}); err == nil {
+		t.Fatal("the first start did not die", store.Close())
+	}
+	if id := open(t, url, nil).ID(); len(id) != sandbox.LedgerIDLength {
+		t.Errorf("the ledger has the id %q", id)
 	}
 }
 
@@ -223,6 +244,35 @@ func (s suite) othersCommits(t *testing.T) {
 	case <-changed:
 	case <-time.After(10 * time.Second):
 		t.Error("another's commit was not noticed")
+	}
+}
+
+func (s suite) refusedWrite(t *testing.T) {
+	t.Parallel()
+	url := s.fresh(t)
+	store := Open(t, url, ledger.Options{Poll: time.Hour, NoListen: true})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	changed, scheduled := store.Changed(), store.Scheduled()
+	for _, ctx := range []context.Context{t.Context(), ended} {
+		if err := store.Write(ctx, func(*ledger.Tx) error { return errors.New("no") }); err == nil {
+			t.Fatal("a write that fails succeeded")
+		}
+	}
+	isClosed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		case <-time.After(50 * time.Millisecond): // the answer comes before the announcement
+			return false
+		}
+	}
+	if isClosed(changed) || isClosed(scheduled) {
+		t.Error("a write that was not committed was announced")
+	}
+	write(t, store, func(tx *ledger.Tx) error { return Environment(tx, "e") })
+	if !isClosed(changed) || !isClosed(scheduled) {
+		t.Error("a commit was not announced")
 	}
 }
 
@@ -391,6 +441,14 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, row.Schedule.DueAt)
 	now = now.Add(5 * time.Second)
 	look("engine", 1, row.Schedule.DueAt)
+	read(t, store, func(tx *ledger.Tx) error {
+		at, err := tx.DueAfter("engine", tx.Now-1)
+		at2, err2 := tx.DueAfter("engine", tx.Now)
+		if at != tx.Now || at2 != micro.Never {
+			t.Errorf("the next ones are due at %d and %d, want now and never", at, at2)
+		}
+		return errors.Join(err, err2)
+	})
 	look("another engine", 0, micro.Never)
 	write(t, store, func(tx *ledger.Tx) error {
 		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {

@@ -49,20 +49,10 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 			return "", sandbox.Errorf(sandbox.Unavailable, "migrating the ledger from schema %d to %d: %w",
 				have, migrations.Newest, err)
 		}
-		fresh := identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: migrations.MinReader,
-			CreatedAt: micro.At(o.Now())}
-		if err := db.WithContext(ctx).Where(identity{One: 1}).FirstOrCreate(&fresh).Error; err != nil {
-			return "", Error("creating the ledger's identity", err)
-		}
-		if have != 0 {
-			if err := adapt(ctx, db, o, func(s Session) error { return s.Upgraded(have, o) }); err != nil {
-				return "", err
-			}
-		}
 	}
-	var self identity
-	if err := db.WithContext(ctx).Take(&self).Error; err != nil {
-		return "", Error("reading the ledger's identity", err)
+	self, err := identify(ctx, db, o)
+	if err != nil {
+		return "", err
 	}
 	if self.MinReader > migrations.Newest {
 		return "", sandbox.Errorf(sandbox.Conflict,
@@ -70,16 +60,31 @@ func migrate(ctx context.Context, dialect goose.Dialect, pool *sql.DB, db *gorm.
 			self.MinReader, migrations.Newest)
 	}
 	if self.BackedUpAt != 0 {
-		return self.ID, adapt(ctx, db, o, func(s Session) error { return s.Restored(self.BackedUpAt) })
+		return self.ID, activate(ctx, db, o, self.BackedUpAt)
 	}
 	return self.ID, nil
 }
 
-// adapt lets the package above change rows before the ledger is used.
-func adapt(ctx context.Context, db *gorm.DB, o Options, change func(s Session) error) error {
+// identify returns the ledger's identity. It creates it unless the ledger has one: the process that created the tables
+// may have died before.
+func identify(ctx context.Context, db *gorm.DB, o Options) (identity, error) {
+	var self identity
+	found := db.WithContext(ctx).Limit(1).Find(&self)
+	if found.Error != nil {
+		return self, Error("reading the ledger's identity", found.Error)
+	}
+	if found.RowsAffected > 0 {
+		return self, nil
+	}
+	self = identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: migrations.MinReader, CreatedAt: micro.At(o.Now())}
+	return self, Error("creating the ledger's identity", db.WithContext(ctx).Create(&self).Error)
+}
+
+// activate lets the package above turn a backup of a time into a ledger.
+func activate(ctx context.Context, db *gorm.DB, o Options, backedUpAt micro.Time) error {
 	return db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
 		s := newSession(o.begin, Tx{db: db, Now: micro.At(o.Now())})
-		if err := change(s); err != nil {
+		if err := s.Restored(backedUpAt); err != nil {
 			return err
 		}
 		return s.Flush()

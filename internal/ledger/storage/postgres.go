@@ -125,12 +125,12 @@ func (p *postgresDatabase) begin(db *gorm.DB) (begun, error) {
 	return b, nil
 }
 
-func (*postgresDatabase) committing(err error) error {
+func (*postgresDatabase) committing(err error) (unknown bool, _ error) {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) || errors.Is(err, pgx.ErrTxCommitRollback) {
-		return Error("committing to the ledger", err)
+		return false, Error("committing to the ledger", err)
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the server's answer was lost, so the "+
+	return true, sandbox.Errorf(sandbox.Unavailable, "committing to the ledger: the server's answer was lost, so the "+
 		"change may or may not be stored: %w (check, or retry)", err)
 }
 

@@ -174,8 +174,8 @@ func (sqliteDatabase) begin(db *gorm.DB) (b begun, err error) {
 	return b, db.Raw("SELECT min_reader FROM ledgers").Scan(&b.OldestProgram).Error
 }
 
-func (sqliteDatabase) committing(err error) error {
-	return Error("committing to the ledger", err)
+func (sqliteDatabase) committing(err error) (unknown bool, _ error) {
+	return false, Error("committing to the ledger", err)
 }
 
 func (sqliteDatabase) snapshot() *sql.TxOptions { return nil }

@@ -78,8 +78,8 @@ type database interface {
 	// begin is the first read of every commit. After it there is no other writer until the commit ends. Other
 	// processes are notified of the commit.
 	begin(db *gorm.DB) (begun, error)
-	// committing converts the error of a commit: nothing is known to have changed.
-	committing(err error) error
+	// committing converts the error of a commit, and reports whether it is unknown if anything has changed.
+	committing(err error) (unknown bool, _ error)
 	// ended returns which of the given processes have died, and possibly others. Call forget once nothing of
 	// theirs is left.
 	ended(ctx context.Context, processes []string) (dead []string, forget func(), err error)
@@ -93,8 +93,8 @@ type database interface {
 	fault(err error) Fault
 }
 
-// Open opens the ledger at a URL. begin makes a transaction of the package above, a type that embeds Tx. It creates it
-// or upgrades its schema if needed. "sqlite:///var/lib/sandbox/ledger.db" is a file, "postgres://user@host/database" a
+// Open opens the ledger at a URL. It creates the ledger, or upgrades its schema, if needed. begin makes a transaction of
+// the package above, a type that embeds Tx. "sqlite:///var/lib/sandbox/ledger.db" is a file, "postgres://user@host/database" a
 // PostgreSQL database; "?search_path=schema" separates several ledgers in one. Errors: Invalid for an unusable URL,
 // Conflict for a ledger of a newer program, Unavailable. No error contains the password.
 func Open(ctx context.Context, rawURL string, o Options, begin func(tx Tx) Session) (*Store, error) {

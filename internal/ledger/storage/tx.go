@@ -39,9 +39,8 @@ type Session interface {
 	Flush() error
 	// StepClock moves the times of live rows after a step of the clock.
 	StepClock(step micro.Span) error
-	// Restored turns a backup of a time into a ledger. Upgraded adapts the rows of an older schema, after its migration.
+	// Restored turns a backup of a time into a ledger.
 	Restored(backedUpAt micro.Time) error
-	Upgraded(schema int64, o Options) error
 }
 
 // Work is what a caller does in a transaction.

@@ -75,7 +75,7 @@ func (s *Store) batch(first *job) []*job {
 }
 
 func (s *Store) commit(jobs []*job) {
-	results, kept, err := s.transact(jobs)
+	results, done, err := s.transact(jobs)
 	s.note(err)
 	for i, j := range jobs {
 		if err != nil {
@@ -83,35 +83,44 @@ func (s *Store) commit(jobs []*job) {
 		}
 		j.done <- results[i]
 	}
-	s.notify(kept)
+	if done.committed {
+		s.notify(done.keptSchedule)
+	}
 }
 
-// transact runs jobs in one transaction. It returns the result of each, or the error that invalidates all,
-// and whether all kept the schedule.
-func (s *Store) transact(jobs []*job) (results []error, keptSchedule bool, err error) {
+// done says what a transaction has done.
+type done struct {
+	// committed: its changes are stored, or may be.
+	committed bool
+	// keptSchedule: all jobs kept the schedule.
+	keptSchedule bool
+}
+
+// transact runs jobs in one transaction. It returns the result of each, or the error that invalidates all.
+func (s *Store) transact(jobs []*job) (results []error, _ done, err error) {
 	results = make([]error, len(jobs))
 	if err := s.refusal(); err != nil {
-		return results, false, err
+		return results, done{}, err
 	}
 	ctx, cancel := s.db.bounded(context.Background())
 	defer cancel()
 	db := s.writes.WithContext(ctx).Begin()
 	if db.Error != nil {
-		return results, false, Error("beginning to write to the ledger", db.Error)
+		return results, done{}, Error("beginning to write to the ledger", db.Error)
 	}
 	defer db.Rollback() // no effect after the commit
 	first, err := s.db.begin(db)
 	if err != nil {
-		return results, false, Error("beginning to write to the ledger", err)
+		return results, done{}, Error("beginning to write to the ledger", err)
 	}
 	if err := first.checkProgram(); err != nil {
-		return results, false, err
+		return results, done{}, err
 	}
 	session := newSession(s.begin, Tx{db: db, Now: s.moment(first), changes: make(changes)})
 	tx := session.core()
 	seen, err := s.checkClock(tx)
 	if err != nil {
-		return results, false, err
+		return results, done{}, err
 	}
 	alone, kept := len(jobs) == 1, !s.isStepped(seen)
 	for i, j := range jobs {
@@ -120,26 +129,27 @@ func (s *Store) transact(jobs []*job) (results []error, keptSchedule bool, err e
 		}
 		whole, err := j.run(tx, alone)
 		if s.note(err) {
-			return results, false, err
+			return results, done{}, err
 		}
 		if !whole {
-			return results, false, sandbox.Errorf(sandbox.Unavailable,
+			return results, done{}, sandbox.Errorf(sandbox.Unavailable,
 				"committing to the ledger: the database rolled back the whole commit after one change failed: %w", err)
 		}
 		results[i] = err
 		kept = kept && (tx.keepsSchedule || err != nil)
 	}
 	if alone && results[0] != nil {
-		return results, false, nil // the transaction contains nothing else, so all of it is rolled back
+		return results, done{}, nil // the transaction contains nothing else, so all of it is rolled back
 	}
 	if err := session.Flush(); err != nil {
-		return results, false, err
+		return results, done{}, err
 	}
 	if err := db.Commit().Error; err != nil {
-		return results, false, s.db.committing(err)
+		unknown, err := s.db.committing(err)
+		return results, done{committed: unknown}, err
 	}
 	s.keepClock(seen)
-	return results, kept, s.checkFiles()
+	return results, done{committed: true, keptSchedule: kept}, s.checkFiles()
 }
 
 // checkClock moves all times if the clock was stepped, and returns the state of the clock after the commit.

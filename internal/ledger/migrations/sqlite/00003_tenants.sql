@@ -11,6 +11,14 @@ ALTER TABLE sandboxes ADD COLUMN state_namespace TEXT;
 -- The key of the state that it begins with where its own has none; '' for none.
 ALTER TABLE sandboxes ADD COLUMN state_source TEXT NOT NULL DEFAULT '';
 
+-- An event says which states all tokens have shared until now: they belong to the operator. Its data is
+-- sandbox.SnapshotsKept, with at most 100 keys.
+INSERT INTO events (environment_id, type, at, data)
+    SELECT '', 'ledger.states_kept', CAST(unixepoch('subsec') * 1000000 AS INTEGER),
+        json_object('states', kept, 'keys', json((SELECT json_group_array(key)
+            FROM (SELECT key FROM saved_states WHERE key = agent_did ORDER BY key LIMIT 100))))
+    FROM (SELECT count(*) AS kept FROM saved_states WHERE key = agent_did) AS shared WHERE kept > 0;
+
 -- What a token with environments may ask for: JSON of sandbox.Ceiling.
 ALTER TABLE tokens ADD COLUMN ceiling TEXT NOT NULL DEFAULT '{}';
 
