@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -80,7 +82,7 @@ func Explain(err error, text []byte, into any) error {
 	}
 	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		if name, e := strconv.Unquote(quoted); e == nil {
-			return &Error{Field: name, Problem: unknown(name, fieldsOf(target)), cause: err}
+			return &Error{Field: name, Problem: unlike(name, slices.Sorted(maps.Keys(fieldsOf(target)))), cause: err}
 		}
 	}
 	if text == nil {

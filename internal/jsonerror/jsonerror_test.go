@@ -40,6 +40,7 @@ type request struct {
 	Any      any             `json:"any"`
 	Raw      json.RawMessage `json:"raw"`
 	NoJSON   string          `json:"-"`
+	One      string          `json:"one"`
 	Plain    string
 }
 

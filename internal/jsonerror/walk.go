@@ -170,14 +170,22 @@ func pathOf(goPath string, t reflect.Type) string {
 	return strings.Join(path, ".")
 }
 
+// shownFields limits the fields that an error lists.
+const shownFields = 16
+
 // unknown is the problem of a field that an object does not have.
 func unknown(name string, fields map[string]reflect.Type) string {
 	names := slices.Sorted(maps.Keys(fields))
+	if nearest.To(name, names) == "" && len(names) > 0 && len(names) <= shownFields {
+		return "is an unknown field; the fields are " + strings.Join(names, ", ")
+	}
+	return unlike(name, names)
+}
+
+// unlike is the problem of a field of an object whose fields may be others than these.
+func unlike(name string, names []string) string {
 	if meant := nearest.To(name, names); meant != "" {
 		return "is an unknown field; did you mean " + meant + "?"
-	}
-	if len(names) > 0 && len(names) <= 12 { // a reader takes in no longer list
-		return "is an unknown field; the fields are " + strings.Join(names, ", ")
 	}
 	return "is an unknown field"
 }
