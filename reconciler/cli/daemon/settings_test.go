@@ -44,6 +44,7 @@ cleanup-ttl: 3h
 listen: 127.0.0.1:1
 mount-allow: [/nowhere]
 oidc-scope: ["a,b", email]
+oidc-role: []
 env-allow:
   - GAME
   - LANG
@@ -53,7 +54,7 @@ env-allow:
 	}
 	for _, line := range []string{
 		"cleanup-ttl: 4h0m0s # flag", "log-format: json # environment", "listen: 127.0.0.1:1 # file",
-		"log-level: INFO # default", "env-allow: [GAME, LANG] # file", `oidc-scope: ["a,b", email] # file`, "mount-allow: [" + i.Dir + "] # environment",
+		"log-level: INFO # default", "env-allow: [GAME, LANG] # file", `oidc-scope: ["a,b", email] # file`, "oidc-role: [] # file", "mount-allow: [" + i.Dir + "] # environment",
 		"ledger: postgres://sandbox:xxxxx@db/sandbox # file",
 	} {
 		if !strings.Contains(out, line+"\n") {
@@ -80,6 +81,16 @@ func TestVariablesThatNameNoSettingAreRefused(t *testing.T) {
 	}
 }
 
+func TestAnEmptyVariableIsNoList(t *testing.T) {
+	i := install{servetest.New(t)}
+	t.Setenv("SANDBOX_SERVE_TRUSTED_PROXY", "")
+	if _, err := i.check(""); sandbox.CodeOf(err) != sandbox.Invalid ||
+		!strings.Contains(err.Error(), "environment variable SANDBOX_SERVE_TRUSTED_PROXY: ") ||
+		!strings.Contains(err.Error(), "must not be empty; leave it out for the default") {
+		t.Error(err)
+	}
+}
+
 const oidcSettings = "oidc-issuer: https://login.example.com\noidc-client-id: sandbox\noidc-client-secret-file: /nowhere\n" +
 	"oidc-redirect-url: https://sandbox.example.com/ui/login/oidc/callback\n"
 
@@ -95,6 +106,8 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		"listen: {port: 1}":                        "listen: want a value",
 		"listen:":                                  "listen: want a value",
 		"mount-allow: [[a]]":                       "want a list of values",
+		"mount-allow: ''":                          "line 1: mount-allow: invalid argument \"\" for \"--mount-allow\" flag: must not be empty",
+		"mount-allow: [a, '']":                     "line 1: mount-allow: must not have an empty element",
 		"cleanup-ttl: a while":                     "line 1: cleanup-ttl:",
 		"cleanup-ttl: 1m":                          "--cleanup-ttl 1m0s is too short",
 		"- listen":                                 "want lines of the form `setting: value`",

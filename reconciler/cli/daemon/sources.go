@@ -146,7 +146,7 @@ func setList(f *pflag.FlagSet, name string, texts []string) error {
 		return errors.New("takes a single value, not a list")
 	}
 	// Set marks the flag as changed. Replace takes values with commas.
-	return errors.Join(f.Set(name, ""), list.Replace(texts))
+	return errors.Join(f.Set(name, "replaced"), list.Replace(texts))
 }
 
 func isSetting(f *pflag.FlagSet, name string) bool {

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
@@ -40,7 +41,7 @@ Exit codes: 0 all rules pass; 1 a rule fails, or an instance could not be audite
 			return auditError(report)
 		},
 	}
-	cmd.Flags().StringVar(&r.EnvironmentID, "environment", "", "audit only this environment")
+	flags.Filter(cmd.Flags(), &r.EnvironmentID, "environment", "audit only this environment")
 	cmd.Flags().BoolVar(&all, "all", false, "show every rule for every sandbox and gateway")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -50,8 +51,8 @@ includes, and the plan fee. The other filters do not apply to it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
-	f.StringVar(&q.AgentDID, "agent", "", "only this agent")
+	flags.Filter(f, &q.EnvironmentID, "environment", "only this environment")
+	flags.Filter(f, &q.AgentDID, "agent", "only this agent")
 	within.Flags(f)
 	console.LabelFlag(f, &q.Labels, "only leases with these current")
 	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease),

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -32,12 +33,12 @@ func drift(c *console.Console) *cobra.Command {
 			return c.Print(cmd, wire.DriftPage{Findings: findings}, func(t *table.Table) { fillDrift(t, findings) })
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.EnvironmentID, "environment", "", "only this environment")
-	flags.StringVar(&f.LeaseID, "lease", "", "only this lease")
-	flags.StringVar((*string)(&f.Kind), "kind", "",
+	options := cmd.Flags()
+	flags.Filter(options, &f.EnvironmentID, "environment", "only this environment")
+	flags.Filter(options, &f.LeaseID, "lease", "only this lease")
+	options.StringVar((*string)(&f.Kind), "kind", "",
 		"only this kind: vanished, stopped, out_of_memory, changed, orphan, leftover or usage")
-	flags.StringVar((*string)(&f.Status), "status", "", "only findings with this status: open or resolved")
+	options.StringVar((*string)(&f.Status), "status", "", "only findings with this status: open or resolved")
 	console.Complete(cmd, "status", sandbox.DriftStatuses...)
 	c.Watchable(cmd)
 	return cmd

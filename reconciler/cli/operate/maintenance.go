@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -88,8 +89,8 @@ ones. Its sandboxes on an instance that was wiped are marked as vanished.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.LedgerID, "ledger", "", "`id` of the lost ledger (default: this ledger)")
-	f.StringVar(&r.EnvironmentID, "environment", "", "only this environment")
+	flags.Filter(f, &r.LedgerID, "ledger", "`id` of the lost ledger (default: this ledger)")
+	flags.Filter(f, &r.EnvironmentID, "environment", "only this environment")
 	f.BoolVar(&r.End, "end", false, "end the adopted leases at once and destroy their sandboxes")
 	f.BoolVar(&r.DryRun, "dry-run", false, "show what adopt would do, without doing it")
 	return cmd
