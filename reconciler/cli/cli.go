@@ -103,6 +103,28 @@ func New(c Config) *cobra.Command {
 	return root
 }
 
+// checkOwnCommands lets cobra's own commands refuse unknown arguments, as all others do. The root must have its output
+// already, because completion keeps it.
+func checkOwnCommands(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				topic, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 && topic.HasSubCommands() {
+					err = console.NoCommand(topic, rest)
+				}
+				return err
+			}
+		case "completion":
+			cmd.Args = console.NoCommand
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
 func newVersionCommand(version string) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: console.Exactly(),
@@ -119,6 +141,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if hint != "" {
 		root.PrintErrf("%s is the old form: use %s %s\n", hint, root.Name(), strings.Join(leading(args), " "))
 	}
+	checkOwnCommands(root)
 	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of the process
 	code, err := exit.Of(root.ExecuteContext(ctx))
 	if err != nil {

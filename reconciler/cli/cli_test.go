@@ -221,6 +221,18 @@ func TestExitCodes(t *testing.T) {
 	w.want(w.run("cost", "--group-by", "colour"), exit.Usage, "group_by")
 	w.want(w.run("cost", "--from", "yesterday"), exit.Usage, "--from")
 	w.want(run(t.Context(), "", "no-such-command"), exit.Usage, "no-such-command")
+	w.want(run(t.Context(), "", "help", "foo"), exit.Usage, `no command "foo"`)
+	w.want(run(t.Context(), "", "help", "leas"), exit.Usage, "did you mean lease or logs?")
+	w.want(run(t.Context(), "", "help", "lease", "grab"), exit.Usage, `sandbox lease has no command "grab"`)
+	w.want(run(t.Context(), "", "help", "lease", "list"), exit.Done, "List leases")
+	w.want(run(t.Context(), "", "help"), exit.Done, "Daily:")
+	w.want(run(t.Context(), "", "completion", "ksh"), exit.Usage, `sandbox completion has no command "ksh"`)
+	w.want(run(t.Context(), "", "completion"), exit.Done, "bash")
+	w.want(run(t.Context(), "", "completion", "bash"), exit.Done, "__start_sandbox")
+	w.want(run(t.Context(), "", "serve", "extra"), exit.Usage, "sandbox serve takes no arguments, not 1")
+	w.want(run(t.Context(), "", "doctor", "extra"), exit.Usage, "takes no arguments")
+	w.want(run(t.Context(), "", "backup", "/no/such/directory/x.tar", "--ledger", inprocess.SQLite(t)), exit.Usage,
+		"/no/such/directory/x.tar", "no such file or directory")
 	w.want(run(t.Context(), ""), exit.Done, "send", "exec", "events")
 	w.want(run(t.Context(), "", "version"), exit.Done, "0.1.0")
 	w.want(run(t.Context(), "", "lease", "list", "--token-file", w.tokenFile), exit.Usage, "--url", "SANDBOX_RECONCILER_URL")
@@ -266,8 +278,15 @@ func TestExecIsTheCommand(t *testing.T) {
 	}
 	w.want(exec("", "--as", "root", "--", "echo"), exit.NotRun, "must be verifier")
 	w.want(exec("", "--generation", "2", "--", "echo"), exit.NotRun, "generation")
-	w.want(exec("", "--env", "A", "--", "echo"), exit.NotRun, "NAME=value")
-	w.want(exec(""), exit.NotRun, "a command")
+	w.want(exec("", "--env", "A", "--", "echo"), exit.Usage, "--env A: must be NAME=value")
+	w.want(exec("", "-t", "--", "echo"), exit.Usage, "no terminals")
+	w.want(exec(""), exit.Usage, "a command")
+	w.want(exec("", "--timeout", "5", "--", "echo"), exit.Usage, "--timeout")
+	for _, form := range []string{"json", "yaml", "wide", "name"} {
+		w.want(exec("", "-o", form, "--", "echo"), exit.Usage, "-o "+form, "prints the command's own output", "--detach")
+	}
+	w.want(exec("", "-q", "--", "echo"), exit.Usage, "--quiet", "--detach")
+	w.want(exec("", "-o", "json", "--detach", "--id", "apart", "--", "echo"), exit.Done, `"id": "apart"`)
 }
 
 func TestReportsAreReadable(t *testing.T) {
@@ -458,4 +477,14 @@ func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
 	t.Setenv("SANDBOX_RECONCILER_URL", w.url)
 	t.Setenv("SANDBOX_RECONCILER_TOKEN", token)
 	w.want(run(t.Context(), "", "env", "list"), exit.Done, "ENVIRONMENT")
+}
+
+func TestAWaitThatEndsWithoutItsEventTimesOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	w.want(w.run("process", "start", "did:plc:ann::catan-7", "relay", "--", "sleep", "1h"), exit.Done, "relay")
+	wait := []string{"process", "wait", "did:plc:ann::catan-7", "relay", "--log"}
+	w.want(w.run(append(wait, "^no", "--timeout", "50ms")...), exit.TimedOut, "within 50ms")
+	w.want(w.run(append(wait, "^no", "--timeout", "5")...), exit.Usage, "--timeout")
 }

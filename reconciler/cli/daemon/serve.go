@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 )
 
 // serve is the command serve.
@@ -68,7 +69,7 @@ serves other machines in plain text.
 
 SIGHUP reloads tokens, webhook secrets, the certificate, the log level, and the client secret and roles
 of OpenID Connect. It logs which changed settings need a restart.`,
-		Args:          cobra.NoArgs,
+		Args:          console.Exactly(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
