@@ -214,11 +214,11 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(time.Second)
-	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), exit.Usage, "data.agent_did")
+	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), exit.Usage, "; --agent: ")
 	w.want(w.run("lease", "list", "--no-such-flag"), exit.Usage, "--no-such-flag")
 	w.want(w.run("lease", "list", "one"), exit.Usage, "no arguments, not 1")
 	w.want(w.run("lease", "list", "--output", "xml"), exit.Usage, "table, wide, json, yaml or name")
-	w.want(w.run("cost", "--group-by", "colour"), exit.Usage, "group_by")
+	w.want(w.run("cost", "--group-by", "colour"), exit.Usage, "; --group-by: ")
 	w.want(w.run("cost", "--from", "yesterday"), exit.Usage, "--from")
 	w.want(run(t.Context(), "", "no-such-command"), exit.Usage, "no-such-command")
 	w.want(run(t.Context(), "", "help", "foo"), exit.Usage, `no command "foo"`)
@@ -246,7 +246,7 @@ func TestExitCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), exit.Failed,
-		"rejects the credentials")
+		"rejects the token: unknown token")
 	if err := os.Chmod(other, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
 	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), exit.Done,
 		"did:plc:bob::catan-7", "yes")
 	w.want(w.run("lease", "list"), exit.Done, "did:plc:bob::catan-7")
-	w.want(w.run("adopt", "--ledger", "x"), exit.Usage, "ledger_id")
+	w.want(w.run("adopt", "--ledger", "x"), exit.Usage, "--ledger: must be a ledger id")
 	var report sandbox.AdoptReport
 	if r := w.run("adopt", "--ledger", "lostlostlostlost", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil ||
 		len(report.Sandboxes) != 1 {
