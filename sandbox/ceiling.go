@@ -102,7 +102,7 @@ func (t *Tenant) CheckEnvironments(there int64) error {
 		return nil
 	}
 	return t.refuse("environment",
-		[]Field{{"id", fmt.Sprintf("the token's patterns already match %d environments, and its ceiling is %d (environments)",
+		[]Field{{"id", fmt.Sprintf("the token's ceiling is %[2]d (environments), and as many match its patterns already: %[1]d",
 			there, t.Ceiling.Environments)}})
 }
 
@@ -112,7 +112,7 @@ func (t *Tenant) CheckLeases(there int64) error {
 		return nil
 	}
 	return t.refuse("lease", []Field{{"environment_id",
-		fmt.Sprintf("the environment has %d leases whose sandboxes are not deleted, and the token's ceiling is %d (leases)",
+		fmt.Sprintf("the token's ceiling is %[2]d (leases), and the environment has as many whose sandboxes are not deleted: %[1]d",
 			there, t.Ceiling.Leases)}})
 }
 

@@ -139,7 +139,7 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 			}
 			p := w.wantProblem(a, 403, sandbox.Forbidden)
 			if p.Reason != sandbox.ReasonScopeMissing ||
-				!strings.Contains(p.Detail, fmt.Sprintf("only-%s has the scopes %s, but the request needs %s", has, has, needed)) {
+				!strings.Contains(p.Detail, fmt.Sprintf("only-%s has the scope %s, but the request needs %s", has, has, needed)) {
 				t.Errorf("%s with the scope %s says %s", route, has, a.body)
 			}
 		})

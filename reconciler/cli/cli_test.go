@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -487,4 +488,41 @@ func TestAWaitThatEndsWithoutItsEventTimesOut(t *testing.T) {
 	wait := []string{"process", "wait", "did:plc:ann::catan-7", "relay", "--log"}
 	w.want(w.run(append(wait, "^no", "--timeout", "50ms")...), exit.TimedOut, "within 50ms")
 	w.want(w.run(append(wait, "^no", "--timeout", "5")...), exit.Usage, "--timeout")
+}
+
+func TestTheStatementOfAnAccountHasOnlyWhatItOwes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *leasing.Config) {
+		c.PriceBooks = map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Free()}
+	})
+	w.game(90 * time.Minute)
+	r := w.run("cost", "--accounts", "-o", "wide")
+	if strings.Count(r.out, "total") != 1 || strings.Contains(r.out, "cloudflare") || strings.Contains(r.out, "$5.00") {
+		t.Errorf("the statement is\n%s", r.out)
+	}
+	w.want(w.run("cost", "--accounts", "-o", "json"), exit.Done, `"shadow": {`, "cloudflare-containers")
+}
+
+func TestNothingToShowIsSaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	for command, none := range map[string]string{
+		"drift": "No drift.", "sweep": "No differences.", "adopt --dry-run": "No sandboxes to adopt.",
+	} {
+		r := w.run(strings.Fields(command)...)
+		w.want(r, exit.Done)
+		if r.err != none+"\n" || strings.Contains(r.out, none) {
+			t.Errorf("%s prints %q and %q, want %q on standard error", command, r.out, r.err, none)
+		}
+		if r := w.run(append(strings.Fields(command), "-o", "json")...); r.err != "" {
+			t.Errorf("%s -o json says %q", command, r.err)
+		}
+	}
+	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", w.Now().Format(time.RFC3339))
+	if want := "Unmatched: there is no environment nowhere, or none of its leases ends on game.finished\n"; r.code != exit.Done ||
+		r.err != want {
+		t.Errorf("send exits with %d and says %q, want %q", r.code, r.err, want)
+	}
+	w.want(w.run("logs", "ann@catan-7", "nope"), exit.Failed, "has no command and no process nope")
 }

@@ -94,7 +94,7 @@ func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
 	as := func(args ...string) result {
 		return run(t.Context(), "", append(args, "--url", w.url, "--token-file", file)...)
 	}
-	w.want(as("lease", "list"), exit.Failed, "token games has the scopes conditions, but the request needs read")
+	w.want(as("lease", "list"), exit.Failed, "token games has the scope conditions, but the request needs read")
 	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), exit.Done, "unmatched")
 	w.want(as("send", "--type", "game.finished", "--environment", "rpg-1", "--timestamp", at), exit.Failed,
 		"may not use environment rpg-1")

@@ -95,7 +95,7 @@ of OpenID Connect. It logs which changed settings need a restart.`,
 
 // verify prints the settings, and reads the files that they name.
 func (s *serve) verify(cmd *cobra.Command, from origins) error {
-	if err := printEffective(cmd.OutOrStdout(), cmd.Flags(), from); err != nil {
+	if err := printEffective(cmd.OutOrStdout(), cmd.Flags(), from, s.derived()); err != nil {
 		return err
 	}
 	s.Logger = slog.New(slog.DiscardHandler)

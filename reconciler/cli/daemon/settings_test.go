@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
@@ -78,6 +79,25 @@ func TestVariablesThatNameNoSettingAreRefused(t *testing.T) {
 	if _, err := i.check(""); sandbox.CodeOf(err) != sandbox.Invalid ||
 		!strings.Contains(err.Error(), "unknown setting in environment variable SANDBOX_SERVE_LISTENS; did you mean listen?") {
 		t.Error(err)
+	}
+}
+
+func TestCheckPrintsThePathsThatServeUses(t *testing.T) {
+	t.Parallel()
+	i := install{servetest.New(t)}
+	ledger := i.Dir + "/ledger.db"
+	out, err := i.check("ledger: sqlite://" + ledger + "\ntoken-file: " + i.Dir + "/tokens\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"cloudflare-scheduling-policy: default # default", "secret-key-file: " + ledger + ".key # default",
+		"state-url: " + location.SnapshotURL("sqlite://"+ledger) + " # default",
+		"workspace-dir: " + location.MirrorDir("sqlite://"+ledger) + " # default",
+	} {
+		if !strings.Contains(out, line+"\n") {
+			t.Errorf("it does not say %q:\n%s", line, out)
+		}
 	}
 }
 

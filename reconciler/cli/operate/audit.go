@@ -64,6 +64,7 @@ func auditError(report sandbox.AuditReport) error {
 func fillAudit(t *table.Table, report sandbox.AuditReport, all bool) {
 	t.Head(table.Flex("OBJECT"), table.Col("RESULT"), table.Col("RULE"), table.Flex("TITLE"), table.Wide("ENVIRONMENT"),
 		table.Lease(), table.Wide("SANDBOX"), table.Flex("DETAIL"))
+	t.None("No sandboxes and gateways to audit.")
 	for _, i := range report.Instances {
 		for _, group := range byObject(i.Checks) {
 			if !all && findingsOf(group) == 0 {

@@ -27,7 +27,8 @@ the usage at list price. LLM is what calls of models cost, TOTAL is GROSS + LLM;
 once a model was called. ON CLOUDFLARE is the cost of the same usage there, at list price.
 
 --accounts shows what each account owes for a calendar month (UTC) instead: its lines, what its plan
-includes, and the plan fee. The other filters do not apply to it.`,
+includes, and the plan fee. The other filters do not apply to it. Only -o json and -o yaml also have what
+the same usage would cost on Cloudflare, as shadow: no account owes that.`,
 		Args: console.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := within.Parse(&q.From, &q.To); err != nil {
@@ -134,9 +135,6 @@ func fillAccounts(t *table.Table, accounts []sandbox.AccountMonth) {
 	for _, a := range accounts {
 		account := string(a.Backend) + " " + a.Instance
 		rows = append(rows, statementRows(a.Month, account, a.Statement)...)
-		if a.Shadow.PriceBook != a.PriceBook {
-			rows = append(rows, statementRows(a.Month, account, a.Shadow)...)
-		}
 	}
 	for _, cells := range rows {
 		t.Row(cells...)

@@ -47,6 +47,7 @@ func drift(c *console.Console) *cobra.Command {
 func fillDrift(t *table.Table, findings []sandbox.DriftFinding) {
 	t.Head(table.Num("ID"), table.Col("SEEN"), table.Col("KIND"), table.Lease(), table.Wide("SANDBOX"),
 		table.Flex("FIELD"), table.Flex("EXPECTED"), table.Flex("OBSERVED"), table.Col("RESOLVED"), table.Flex("RESOLUTION"))
+	t.None("No drift.")
 	for _, d := range findings {
 		t.Row(strconv.FormatInt(d.ID, 10), t.When(d.FirstSeenAt), string(d.Kind), d.LeaseID, d.SandboxID, d.Field,
 			d.Expected, d.Observed, t.When(d.ResolvedAt), d.Resolution)

@@ -52,6 +52,7 @@ func fillSweep(t *table.Table, report sandbox.SweepReport) {
 	t.Head(table.Flex("SANDBOX"), table.Wide("INSTANCE"), table.Col("KIND"), table.Flex("ENVIRONMENT"),
 		table.Wide("FIELD"), table.Wide("EXPECTED"), table.Wide("OBSERVED"), table.Wide("FIRST SEEN"), table.Col("ACTION"),
 		table.Flex("WHY"))
+	t.None("No differences.")
 	for _, i := range report.Instances {
 		for _, f := range i.Findings {
 			t.Row(f.SandboxID, i.Instance, string(f.Kind), f.EnvironmentID, f.Field, f.Expected, f.Observed,
@@ -103,6 +104,7 @@ func fillAdopt(t *table.Table, report sandbox.AdoptReport) {
 	}
 	t.Head(table.Lease(), table.Wide("INSTANCE"), table.WideNum("GENERATION"), table.Wide("SANDBOX"),
 		table.Wide("ENVIRONMENT"), table.Col("STATE"), table.Col("DEADLINE"), table.Col("ADOPTED"), table.Flex("WHY NOT"))
+	t.None("No sandboxes to adopt.")
 	for _, s := range report.Sandboxes {
 		adopted := "no"
 		if s.Adopted {

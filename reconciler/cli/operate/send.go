@@ -52,9 +52,13 @@ with the same --id, --timestamp and content has no effect.`,
 			if err != nil {
 				return fmt.Errorf("message %s: %w", id, err)
 			}
-			if receipt.DidYouMean != "" {
-				cmd.PrintErrf("No lease of %s ends on %s; did you mean %s?\n",
-					condition.Data.EnvironmentID, condition.Type, receipt.DidYouMean)
+			if receipt.Status == sandbox.DeliveryUnmatched {
+				meant := ""
+				if receipt.DidYouMean != "" {
+					meant = "; did you mean " + receipt.DidYouMean + "?"
+				}
+				cmd.PrintErrf("Unmatched: there is no environment %s, or none of its leases ends on %s%s\n",
+					condition.Data.EnvironmentID, condition.Type, meant)
 			}
 			return c.Print(cmd, receipt, func(t *table.Table) {
 				t.Head(table.Col("MESSAGE"), table.Col("STATUS"), table.Num("LEASES ENDED"), table.Col("DUPLICATE"))
