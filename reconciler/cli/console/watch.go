@@ -19,7 +19,7 @@ const watchEvery = 2 * time.Second
 func (c *Console) Watchable(commands ...*cobra.Command) {
 	for _, command := range commands {
 		run, watch := command.RunE, false
-		command.Flags().BoolVarP(&watch, "watch", "w", false, "look every 2 s, and print again what has changed, until Ctrl-C")
+		command.Flags().BoolVarP(&watch, "watch", "w", false, "print again when it changes (every 2 s), until Ctrl-C")
 		command.RunE = func(cmd *cobra.Command, args []string) error {
 			if !watch {
 				return run(cmd, args)

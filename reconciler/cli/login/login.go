@@ -88,7 +88,8 @@ Contexts are in $XDG_CONFIG_HOME/sandbox/contexts.json, by default in ~/.config.
 	return cmd
 }
 
-// checkLoginURL refuses URLs of no reconciler, and those over which a token would cross the network in plain text. Errors: Invalid.
+// checkLoginURL refuses URLs of no reconciler, and those over which a token would cross the network in plain text.
+// Errors: Invalid.
 func checkLoginURL(text string, insecure bool) error {
 	u, socket, err := client.ParseURL(text)
 	if err != nil {

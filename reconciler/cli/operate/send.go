@@ -53,12 +53,7 @@ with the same --id, --timestamp and content has no effect.`,
 				return fmt.Errorf("message %s: %w", id, err)
 			}
 			if receipt.Status == sandbox.DeliveryUnmatched {
-				meant := ""
-				if receipt.DidYouMean != "" {
-					meant = "; did you mean " + receipt.DidYouMean + "?"
-				}
-				cmd.PrintErrf("Unmatched: there is no environment %s, or none of its leases ends on %s%s\n",
-					condition.Data.EnvironmentID, condition.Type, meant)
+				cmd.PrintErrln("Unmatched: " + unmatched(condition, receipt))
 			}
 			return c.Print(cmd, receipt, func(t *table.Table) {
 				t.Head(table.Col("MESSAGE"), table.Col("STATUS"), table.Num("LEASES ENDED"), table.Col("DUPLICATE"))
@@ -77,6 +72,15 @@ with the same --id, --timestamp and content has no effect.`,
 	f.StringVar(&timestamp, "timestamp", "", "time of the condition, in RFC 3339 (default: now)")
 	f.StringVar(&secretFile, "webhook-secret-file", "", "`file` of webhook secrets; the first active one signs")
 	return cmd
+}
+
+// unmatched says why a condition ended nothing. Only leases of an environment that exists have a condition that was
+// meant.
+func unmatched(c sandbox.Condition, r sandbox.Receipt) string {
+	if r.DidYouMean != "" {
+		return fmt.Sprintf("no lease of %s ends on %s; did you mean %s?", c.Data.EnvironmentID, c.Type, r.DidYouMean)
+	}
+	return fmt.Sprintf("there is no environment %s, or none of its leases ends on %s", c.Data.EnvironmentID, c.Type)
 }
 
 // sender returns a client that signs with a webhook secret, or without one sends the bearer token.
