@@ -475,7 +475,7 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.
 	var err error
 	select {
 	case <-ctx.Done():
-		c.Logger.Info("reconciler: stopping")
+		c.Logger.Info("reconciler: stopping", "cause", context.Cause(ctx)) // names the signal
 	case err = <-served:
 	}
 	stop()

@@ -63,7 +63,7 @@ func (t Token) Live(now time.Time) bool {
 type CreateToken struct {
 	Name         string   `json:"name" doc:"Name of the token's holder: 1 to 63 letters, digits, '.', '_' and '-'."`
 	Scopes       []Scope  `json:"scopes" nullable:"false" doc:"read, lease, conditions, admin. lease includes read; admin includes all."`
-	Environments []string `json:"environments,omitempty" doc:"Patterns, such as catan-*, of the environments that the token may touch. Default: all environments, and what belongs to none."`
+	Environments []string `json:"environments,omitzero" minItems:"1" doc:"Patterns, such as catan-*, of the environments that the token may touch. An empty list is an error. Default: all environments, and what belongs to none."`
 	Ceiling      Ceiling  `json:"ceiling,omitzero" doc:"Raises the safe default limits of a token that is limited to environments."`
 	// ExpiresAt is when the token expires; zero means never.
 	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"When the token expires. Default: never."`
@@ -101,6 +101,9 @@ func (c CreateToken) Validate(now time.Time) error {
 		if !slices.Contains(Scopes(), s) {
 			wrong("scopes", "%q must be one of %v", s, Scopes())
 		}
+	}
+	if c.Environments != nil && len(c.Environments) == 0 {
+		wrong("environments", "must not be empty; leave it out for all environments")
 	}
 	for _, pattern := range c.Environments {
 		if !IsEnvironmentPattern(pattern) {

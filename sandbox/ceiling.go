@@ -102,8 +102,16 @@ func (t *Tenant) CheckEnvironments(there int64) error {
 		return nil
 	}
 	return t.refuse("environment",
-		[]Field{{"id", fmt.Sprintf("the token's patterns already match %d environments, and its ceiling is %d (environments)",
-			there, t.Ceiling.Environments)}})
+		[]Field{{"id", fmt.Sprintf("the token's patterns already match %s, and its ceiling is %d (environments)",
+			counted(there, "environment", "environments"), t.Ceiling.Environments)}})
+}
+
+// counted returns a number with its noun.
+func counted(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // CheckLeases rejects one more lease in an environment that has as many as allowed. Errors: as Check.
@@ -112,8 +120,8 @@ func (t *Tenant) CheckLeases(there int64) error {
 		return nil
 	}
 	return t.refuse("lease", []Field{{"environment_id",
-		fmt.Sprintf("the environment has %d leases whose sandboxes are not deleted, and the token's ceiling is %d (leases)",
-			there, t.Ceiling.Leases)}})
+		fmt.Sprintf("the environment has %s whose sandboxes are not deleted, and the token's ceiling is %d (leases)",
+			counted(there, "lease", "leases"), t.Ceiling.Leases)}})
 }
 
 func (t *Tenant) refuse(what string, fields []Field) error {

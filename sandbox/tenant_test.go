@@ -64,3 +64,16 @@ func TestACeilingBoundsTheSize(t *testing.T) {
 		t.Errorf("the operator: %v", err)
 	}
 }
+
+func TestACeilingCountsInPlainWords(t *testing.T) {
+	t.Parallel()
+	one := &sandbox.Tenant{Name: "team", Environments: []string{"a-*"}, Ceiling: sandbox.Ceiling{Environments: 1, Leases: 2}}
+	for want, err := range map[string]error{
+		"already match 1 environment, and": one.CheckEnvironments(1),
+		"has 2 leases whose":               one.CheckLeases(2),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want one with %q", err, want)
+		}
+	}
+}

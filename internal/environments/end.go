@@ -106,8 +106,8 @@ func (v *Service) beginDelete(tx *ledger.Tx,
 	}
 	if len(active) > 0 && !d.Force {
 		slices.Sort(active)
-		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has %d active leases: %s; release them first, "+
-			"or delete it with force", d.ID, len(active), strings.Join(active, ", ")).WithReason(sandbox.ReasonActiveLeases)
+		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has active leases: %s; release them first, "+
+			"or delete it with force", d.ID, strings.Join(active, ", ")).WithReason(sandbox.ReasonActiveLeases)
 	}
 	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
 		if err := v.Core.End(tx, s,

@@ -5,9 +5,9 @@ import "github.com/agext/levenshtein"
 
 // To returns the known word that needs the fewest edits from a word: letters to insert, delete or replace. Of equals it
 // returns the first. It returns "" if the word is known itself, or if the nearest one needs more than two edits and
-// more than one for each four letters of the word.
+// more than one for each four letters of the word. Half of a short word must stay.
 func To(word string, known []string) string {
-	nearest, fewest := "", max(2, len(word)/4)+1
+	nearest, fewest := "", min(max(2, len(word)/4), len(word)/2)+1
 	for _, k := range known {
 		edits := levenshtein.Distance(word, k, nil)
 		if edits == 0 {

@@ -8,7 +8,7 @@ import (
 
 func TestTo(t *testing.T) {
 	t.Parallel()
-	known := []string{"agent.death", "game.finished", "campaign.ended", "pr.merged"}
+	known := []string{"agent.death", "game.finished", "campaign.ended", "pr.merged", "root"}
 	for word, want := range map[string]string{
 		"agent.dead":     "agent.death",
 		"agent.died":     "",
@@ -20,6 +20,8 @@ func TestTo(t *testing.T) {
 		"game.finished":  "",
 		"game.won":       "",
 		"x":              "",
+		"foo":            "",
+		"rot":            "root",
 		"":               "",
 	} {
 		if got := nearest.To(word, known); got != want {

@@ -1,13 +1,12 @@
 package pricing
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"io"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/jsonerror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -73,26 +72,20 @@ func Load(path string) (sandbox.PriceBook, error) {
 	return book, nil
 }
 
-func decode(what string, text []byte) (document, error) {
-	var doc document
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err := d.Decode(&doc)
-	var wrong *json.UnmarshalTypeError
+func decode(what string, text []byte) (doc document, err error) {
+	err = jsonerror.Strict(text, &doc)
+	wrong, ok := errors.AsType[*jsonerror.Error](err)
 	switch {
-	case errors.As(err, &wrong):
-		return doc, sandbox.InvalidFields(what, []sandbox.Field{{
-			Name: wrong.Field,
-			Problem: "must not be a JSON " + wrong.Value +
-				"; write amounts of money as strings such as \"0.0000025\", quantities as whole numbers",
-		}})
-	case err != nil:
+	case !ok:
+		return doc, err
+	case wrong.Field == "":
 		return doc, sandbox.Errorf(sandbox.Invalid, "%s: %w", what, err)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return doc, sandbox.Errorf(sandbox.Invalid, "%s: must contain only one JSON object", what)
+	problem := wrong.Problem
+	if strings.HasSuffix(wrong.Field, "_usd") && problem == "must be a string" {
+		problem = `must be an amount of US dollars as a string such as "0.0000025"`
 	}
-	return doc, nil
+	return doc, sandbox.InvalidFields(what, []sandbox.Field{{Name: wrong.Field, Problem: problem}})
 }
 
 // book returns the price book and its wrong fields.

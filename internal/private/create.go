@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -12,7 +13,7 @@ import (
 
 // Create creates a file, for its owner only, that is complete or does not exist. It reserves the name first, so that
 // it never replaces a file, and calls write with the name of an empty temporary file. Errors: Conflict if the file
-// exists; Unavailable; those of write.
+// exists; Invalid if its directory does not, or does not let the user write; Unavailable; those of write.
 func Create(file string, write func(temporary string) error) (err error) {
 	// #nosec G304 -- the operator names the file
 	reserved, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -20,7 +21,11 @@ func Create(file string, write func(temporary string) error) (err error) {
 		return sandbox.Errorf(sandbox.Conflict, "%s exists and is not overwritten: use another file name, or move it away",
 			file)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrPermission):
+		return sandbox.Errorf(sandbox.Invalid, "creating %s: %w: name a file in a directory that exists and that you may "+
+			"write", file, errors.Unwrap(err))
+	case err != nil:
 		return sandbox.Errorf(sandbox.Unavailable, "creating %s: %w", file, err)
 	}
 	temporary := file + ".partial"

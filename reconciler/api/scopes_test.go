@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -138,7 +139,7 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 			}
 			p := w.wantProblem(a, 403, sandbox.Forbidden)
 			if p.Reason != sandbox.ReasonScopeMissing ||
-				!strings.Contains(p.Detail, fmt.Sprintf("only-%s has the scopes %s, but the request needs %s", has, has, needed)) {
+				!strings.Contains(p.Detail, fmt.Sprintf("only-%s has the scope %s, but the request needs %s", has, has, needed)) {
 				t.Errorf("%s with the scope %s says %s", route, has, a.body)
 			}
 		})
@@ -225,6 +226,16 @@ func TestTokensAreMadeListedRotatedAndRevoked(t *testing.T) {
 	w.wantProblem(w.do("POST", "/v1/tokens",
 		`{"name":"tok_x","scopes":["root"],"environments":["["],"expires_at":"2020-01-01T00:00:00Z"}`), 422, sandbox.Invalid,
 		"name", "scopes", "environments", "expires_at")
+	// An empty list must not become the absence of a limit.
+	none := w.wantProblem(w.do("POST", "/v1/tokens", `{"name":"x","scopes":["admin"],"environments":[]}`), 422,
+		sandbox.Invalid, "environments")
+	if want := "must not be empty; leave it out for all environments"; none.Fields[0].Problem != want {
+		t.Errorf("an empty list of environments %s, want %s", none.Fields[0].Problem, want)
+	}
+	if text, err := json.Marshal(sandbox.CreateToken{Environments: []string{}}); err != nil ||
+		!strings.Contains(string(text), `"environments":[]`) {
+		t.Errorf("a client sends %s, %v", text, err)
+	}
 	w.Pass(30 * time.Minute)
 	next := want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens/ci/rotate", `{"overlap":"10m"}`), 201)
 	if !next.ExpiresAt.Equal(w.Now().Add(time.Hour)) || next.ID == made.ID || !slices.Equal(next.Scopes, made.Scopes) ||

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/operate"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/terminal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // Config says how the command line is made. Its zero value is the real one.
@@ -103,6 +105,28 @@ func New(c Config) *cobra.Command {
 	return root
 }
 
+// checkOwnCommands lets cobra's own commands refuse unknown arguments, as all others do. The root must have its output
+// already, because completion keeps it.
+func checkOwnCommands(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				topic, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 && topic.HasSubCommands() {
+					err = console.NoCommand(topic, rest)
+				}
+				return err
+			}
+		case "completion":
+			cmd.Args = console.NoCommand
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
 func newVersionCommand(version string) *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: console.Exactly(),
@@ -119,10 +143,33 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	if hint != "" {
 		root.PrintErrf("%s is the old form: use %s %s\n", hint, root.Name(), strings.Join(leading(args), " "))
 	}
+	checkOwnCommands(root)
 	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of the process
-	code, err := exit.Of(root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	code, err := exit.Of(err)
 	if err != nil {
-		root.PrintErrln("Error:", printable.Text(err.Error()))
+		root.PrintErrln("Error:", printable.Text(inFlags(cmd, err)))
 	}
 	return code
+}
+
+// inFlags returns the text of a command's error. A field of the request that the command has a flag for is named as
+// the flag, unless a file may have set it.
+func inFlags(cmd *cobra.Command, err error) string {
+	text := err.Error()
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if file := cmd.Flag("file"); !ok || file != nil && file.Changed {
+		return text
+	}
+	for _, f := range e.Fields {
+		name := strings.ReplaceAll(f.Name[strings.LastIndexByte(f.Name, '.')+1:], "_", "-")
+		for _, suffix := range []string{"", "-id", "-did", "s"} {
+			flag, has := strings.CutSuffix(name, suffix)
+			if has && flag != "" && cmd.Flag(flag) != nil {
+				text = strings.Replace(text, "; "+f.Name+": ", "; --"+flag+": ", 1)
+				break
+			}
+		}
+	}
+	return text
 }

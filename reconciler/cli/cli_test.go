@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -214,13 +215,25 @@ func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(time.Second)
-	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), exit.Usage, "data.agent_did")
+	w.want(w.run("send", "--type", "agent.death", "--environment", "catan-7"), exit.Usage, "; --agent: ")
 	w.want(w.run("lease", "list", "--no-such-flag"), exit.Usage, "--no-such-flag")
 	w.want(w.run("lease", "list", "one"), exit.Usage, "no arguments, not 1")
 	w.want(w.run("lease", "list", "--output", "xml"), exit.Usage, "table, wide, json, yaml or name")
-	w.want(w.run("cost", "--group-by", "colour"), exit.Usage, "group_by")
+	w.want(w.run("cost", "--group-by", "colour"), exit.Usage, "; --group-by: ")
 	w.want(w.run("cost", "--from", "yesterday"), exit.Usage, "--from")
 	w.want(run(t.Context(), "", "no-such-command"), exit.Usage, "no-such-command")
+	w.want(run(t.Context(), "", "help", "foo"), exit.Usage, `no command "foo"`)
+	w.want(run(t.Context(), "", "help", "leas"), exit.Usage, "did you mean lease or logs?")
+	w.want(run(t.Context(), "", "help", "lease", "grab"), exit.Usage, `sandbox lease has no command "grab"`)
+	w.want(run(t.Context(), "", "help", "lease", "list"), exit.Done, "List leases")
+	w.want(run(t.Context(), "", "help"), exit.Done, "Daily:")
+	w.want(run(t.Context(), "", "completion", "ksh"), exit.Usage, `sandbox completion has no command "ksh"`)
+	w.want(run(t.Context(), "", "completion"), exit.Done, "bash")
+	w.want(run(t.Context(), "", "completion", "bash"), exit.Done, "__start_sandbox")
+	w.want(run(t.Context(), "", "serve", "extra"), exit.Usage, "sandbox serve takes no arguments, not 1")
+	w.want(run(t.Context(), "", "doctor", "extra"), exit.Usage, "takes no arguments")
+	w.want(run(t.Context(), "", "backup", "/no/such/directory/x.tar", "--ledger", inprocess.SQLite(t)), exit.Usage,
+		"/no/such/directory/x.tar", "no such file or directory")
 	w.want(run(t.Context(), ""), exit.Done, "send", "exec", "events")
 	w.want(run(t.Context(), "", "version"), exit.Done, "0.1.0")
 	w.want(run(t.Context(), "", "lease", "list", "--token-file", w.tokenFile), exit.Usage, "--url", "SANDBOX_RECONCILER_URL")
@@ -234,7 +247,7 @@ func TestExitCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want(run(t.Context(), "", "lease", "list", "--url", w.url, "--token-file", other), exit.Failed,
-		"rejects the credentials")
+		"rejects the token: unknown token")
 	if err := os.Chmod(other, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -266,8 +279,15 @@ func TestExecIsTheCommand(t *testing.T) {
 	}
 	w.want(exec("", "--as", "root", "--", "echo"), exit.NotRun, "must be verifier")
 	w.want(exec("", "--generation", "2", "--", "echo"), exit.NotRun, "generation")
-	w.want(exec("", "--env", "A", "--", "echo"), exit.NotRun, "NAME=value")
-	w.want(exec(""), exit.NotRun, "a command")
+	w.want(exec("", "--env", "A", "--", "echo"), exit.Usage, "--env A: must be NAME=value")
+	w.want(exec("", "-t", "--", "echo"), exit.Usage, "no terminals")
+	w.want(exec(""), exit.Usage, "a command")
+	w.want(exec("", "--timeout", "5", "--", "echo"), exit.Usage, "--timeout")
+	for _, form := range []string{"json", "yaml", "wide", "name"} {
+		w.want(exec("", "-o", form, "--", "echo"), exit.Usage, "-o "+form, "prints the command's own output", "--detach")
+	}
+	w.want(exec("", "-q", "--", "echo"), exit.Usage, "--quiet", "--detach")
+	w.want(exec("", "-o", "json", "--detach", "--id", "apart", "--", "echo"), exit.Done, `"id": "apart"`)
 }
 
 func TestReportsAreReadable(t *testing.T) {
@@ -386,7 +406,7 @@ func TestAdoptShowsWhatBecameOfEach(t *testing.T) {
 	w.want(w.run("adopt", "--ledger", "lostlostlostlost", "--environment", "catan-7"), exit.Done,
 		"did:plc:bob::catan-7", "yes")
 	w.want(w.run("lease", "list"), exit.Done, "did:plc:bob::catan-7")
-	w.want(w.run("adopt", "--ledger", "x"), exit.Usage, "ledger_id")
+	w.want(w.run("adopt", "--ledger", "x"), exit.Usage, "--ledger: must be a ledger id")
 	var report sandbox.AdoptReport
 	if r := w.run("adopt", "--ledger", "lostlostlostlost", "-o", "json"); json.Unmarshal([]byte(r.out), &report) != nil ||
 		len(report.Sandboxes) != 1 {
@@ -458,4 +478,51 @@ func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
 	t.Setenv("SANDBOX_RECONCILER_URL", w.url)
 	t.Setenv("SANDBOX_RECONCILER_TOKEN", token)
 	w.want(run(t.Context(), "", "env", "list"), exit.Done, "ENVIRONMENT")
+}
+
+func TestAWaitThatEndsWithoutItsEventTimesOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	w.want(w.run("process", "start", "did:plc:ann::catan-7", "relay", "--", "sleep", "1h"), exit.Done, "relay")
+	wait := []string{"process", "wait", "did:plc:ann::catan-7", "relay", "--log"}
+	w.want(w.run(append(wait, "^no", "--timeout", "50ms")...), exit.TimedOut, "within 50ms")
+	w.want(w.run(append(wait, "^no", "--timeout", "5")...), exit.Usage, "--timeout")
+}
+
+func TestTheStatementOfAnAccountHasOnlyWhatItOwes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *leasing.Config) {
+		c.PriceBooks = map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Free()}
+	})
+	w.game(90 * time.Minute)
+	r := w.run("cost", "--accounts", "-o", "wide")
+	if strings.Count(r.out, "total") != 1 || strings.Contains(r.out, "cloudflare") || strings.Contains(r.out, "$5.00") {
+		t.Errorf("the statement is\n%s", r.out)
+	}
+	w.want(w.run("cost", "--accounts", "-o", "json"), exit.Done, `"shadow": {`, "cloudflare-containers")
+}
+
+func TestNothingToShowIsSaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	for command, none := range map[string]string{
+		"drift": "No drift.", "sweep": "No differences.", "adopt --dry-run": "No sandboxes to adopt.",
+	} {
+		r := w.run(strings.Fields(command)...)
+		w.want(r, exit.Done)
+		if r.err != none+"\n" || strings.Contains(r.out, none) {
+			t.Errorf("%s prints %q and %q, want %q on standard error", command, r.out, r.err, none)
+		}
+		if r := w.run(append(strings.Fields(command), "-o", "json")...); r.err != "" {
+			t.Errorf("%s -o json says %q", command, r.err)
+		}
+	}
+	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", w.Now().Format(time.RFC3339))
+	if want := "Unmatched: there is no environment nowhere, or none of its leases ends on game.finished\n"; r.code != exit.Done ||
+		r.err != want {
+		t.Errorf("send exits with %d and says %q, want %q", r.code, r.err, want)
+	}
+	w.want(w.run("logs", "ann@catan-7", "nope"), exit.Failed, "has no command and no process nope")
 }

@@ -61,7 +61,10 @@ func TestLoginSavesATokenThatTheReconcilerKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want(u.run("\n", "login", w.url), exit.Usage, "it is empty")
-	w.want(u.run("sbl_unknown\n", "login", w.url), exit.Failed, "nothing was saved", "unknown token")
+	w.want(u.run("sbl_unknown\n", "login", w.url), exit.Failed, "nothing was saved", "rejects the token: unknown token")
+	for _, wrong := range []string{"127.0.0.1:18820", "sandboxes.example.com", "ftp://x", "https://"} {
+		w.want(u.run(token, "login", wrong), exit.Usage, "must be http:// or https:// and a host, or unix:///path")
+	}
 	w.want(u.run(token, "login", "http://192.0.2.1"), exit.Usage, "plain text", "--insecure")
 	if _, err := os.Stat(u.file()); !os.IsNotExist(err) {
 		t.Errorf("a failed login left a file: %v", err)

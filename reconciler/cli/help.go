@@ -123,6 +123,6 @@ func firstScreen(root *cobra.Command) string {
 	}
 	fmt.Fprintf(&b, "\n%s <command> --help describes a command, its flags and its commands.\n", root.Name())
 	b.WriteString("Exit codes: 0 done; 1 rejected or failed; 2 wrong usage; 75 unreachable or busy,\n" +
-		"retry. exec and run: the command's own; 124 timed out; 125 did not run.\n")
+		"retry; 124 timed out. exec and run: the command's own; 125 did not run.\n")
 	return b.String()
 }

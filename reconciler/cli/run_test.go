@@ -35,11 +35,12 @@ func TestRunIsTheCommandInASandboxOfItsOwn(t *testing.T) {
 	if b, err := os.ReadFile(to); err != nil || !bytes.Contains(b, []byte("workspace/config.json")) {
 		t.Errorf("it collected %d bytes: %v", len(b), err)
 	}
-	w.want(once("", "--collect", "x", "--", "echo"), exit.NotRun, "--to")
+	w.want(once("", "--collect", "x", "--", "echo"), exit.Usage, "--to")
 	w.want(once("", "--agent", "did:plc:ann", "--", "echo"), exit.NotRun, "did:plc:ann")
 	w.want(once("", "--margin", "1s", "--", "echo"), exit.NotRun, "margin")
-	w.want(once("", "--files", "/no/such/file", "--", "echo"), exit.NotRun, "--files")
-	w.want(once(""), exit.NotRun, "a command")
+	w.want(once("", "--files", "/no/such/file", "--", "echo"), exit.Usage, "--files")
+	w.want(once("", "-o", "json", "--", "echo"), exit.Usage, "prints the command's own output")
+	w.want(once(""), exit.Usage, "a command")
 	if w.Running() != runs {
 		t.Errorf("%d sandboxes are there, %d were", w.Running(), runs)
 	}

@@ -38,6 +38,7 @@ func TestSessionsAreWorkedWith(t *testing.T) {
 	w.want(sessions("", "events", lease, "turn-1", "-o", "json"), exit.Done, `"sequence":1,`,
 		`"type":"input","source":"user"`)
 	w.want(sessions("", "exec", lease, "turn-1", "--", "echo"), exit.NotRun, "closed")
-	w.want(sessions("", "exec", lease), exit.NotRun, "a session")
+	w.want(sessions("", "exec", lease), exit.Usage, "a session")
+	w.want(sessions("", "exec", lease, "turn-1", "-o", "json", "--", "echo"), exit.Usage, "prints the command's own output")
 	w.want(sessions("", "create", lease, "--env", "TURN"), exit.Usage, "NAME=value")
 }

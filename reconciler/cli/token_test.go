@@ -25,7 +25,7 @@ func TestTheFirstTokenIsMadeInTheLedgerItself(t *testing.T) {
 	}
 	w.want(run(t.Context(), "", "token", "create", "ops", "--scope", "read", "--ledger", url), exit.Failed,
 		"the name has a live token")
-	w.want(run(t.Context(), "", "token", "create", "x", "--ledger", url), exit.Usage, "scopes: must name at least one")
+	w.want(run(t.Context(), "", "token", "create", "x", "--ledger", url), exit.Usage, "; --scope: must name at least one")
 	w.want(run(t.Context(), "", "token", "create", "x", "--scope", "root", "--ledger", url), exit.Usage,
 		`"root" must be one of`)
 	w.want(run(t.Context(), "", "token", "rotate", "ops", "--overlap", "1h", "--ledger", url), exit.Done, "sbl_")
@@ -53,7 +53,7 @@ func TestATokensCeilingIsGivenShownAndReplaced(t *testing.T) {
 			args...)...)
 	}
 	for argument, problem := range map[string]string{
-		"memory=8192":    `unknown field "memory"`,
+		"memory=8192":    "memory: is an unknown field; the fields are ",
 		"memory_mb=much": "memory_mb",
 		"memory_mb=-1":   "must not be negative",
 		"network=wide":   "must be none, restricted or full",
@@ -94,14 +94,20 @@ func TestAnAdministratorManagesTokensOverTheReconciler(t *testing.T) {
 	as := func(args ...string) result {
 		return run(t.Context(), "", append(args, "--url", w.url, "--token-file", file)...)
 	}
-	w.want(as("lease", "list"), exit.Failed, "token games has the scopes conditions, but the request needs read")
+	w.want(as("lease", "list"), exit.Failed, "token games has the scope conditions, but the request needs read")
 	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), exit.Done, "unmatched")
 	w.want(as("send", "--type", "game.finished", "--environment", "rpg-1", "--timestamp", at), exit.Failed,
 		"may not use environment rpg-1")
 	w.want(w.run("token", "list", "-o", "wide"), exit.Done, "games", "conditions", "catan-*")
 	w.want(w.run("token", "rotate", "games", "--overlap", "0"), exit.Done, "sbl_")
 	w.want(as("send", "--type", "game.finished", "--environment", "catan-9", "--timestamp", at), exit.Failed,
-		"rejects the credentials", "expired")
+		"rejects the token", "expired")
+	limited := w.run("token", "create", "team", "--scope", "read", "--environment", "catan-*")
+	if err := os.WriteFile(file, []byte(limited.out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.want(as("lease", "list"), exit.Failed, "token team is limited to the environments catan-*",
+		"; --environment: must be set to one of them")
 	w.want(w.run("token", "revoke", "games"), exit.Done, "games")
 	w.want(w.run("events", "--type", "token.*", "-o", "wide"), exit.Done, "token.created", "token.rotated", "token.revoked",
 		"by token:default from 127.0.0.1")

@@ -190,8 +190,10 @@ func (c *Client) check(resp *http.Response) error {
 	if err := json.Unmarshal(body, &p); err == nil && p.Code != "" {
 		e := p.Err()
 		if p.Code == sandbox.Unauthenticated {
-			e.Message = "reconciler " + c.name + " rejects the credentials: check the token (SANDBOX_RECONCILER_TOKEN), " +
-				"or the webhook secret and the clock: " + p.Detail
+			e.Message = "reconciler " + c.name + " rejects the token: " + p.Detail
+			if c.sign != nil {
+				e.Message = "reconciler " + c.name + " rejects the signature: check the webhook secret and the clock: " + p.Detail
+			}
 		}
 		return e
 	}

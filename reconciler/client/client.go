@@ -73,9 +73,13 @@ const socketHost = "reconciler.sock"
 
 // New returns a client. It does not connect. Errors: Invalid.
 func New(c Config) (*Client, error) {
-	base, socket, err := c.address()
+	base, socket, err := ParseURL(c.URL)
 	if err != nil {
 		return nil, err
+	}
+	if c.Token == "" && c.Sign == nil {
+		return nil, sandbox.Errorf(sandbox.Invalid,
+			"reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
 	}
 	setDefault(&c.Attempts, 5)
 	setDefault(&c.WaitMin, 200*time.Millisecond)
@@ -111,22 +115,20 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
-// address returns the base of a client's URLs. socket is the path of a unix socket, "" for none. Errors: Invalid.
-func (c Config) address() (base *url.URL, socket string, err error) {
-	u, err := url.Parse(c.URL)
+// ParseURL returns the base of the URLs of a reconciler. socket is the path of a unix socket, "" for none. Errors:
+// Invalid.
+func ParseURL(text string) (base *url.URL, socket string, err error) {
+	u, err := url.Parse(text)
 	if err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/") {
 		socket, u = u.Path, &url.URL{Scheme: "http", Host: socketHost}
 	}
 	switch {
 	case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
 		return nil, "", sandbox.Errorf(sandbox.Invalid,
-			"reconciler URL %q: must be http:// or https:// and a host, or unix:///path", c.URL)
+			"reconciler URL %q: must be http:// or https:// and a host, or unix:///path", text)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, "", sandbox.Errorf(sandbox.Invalid,
 			"reconciler URL of host %s: must hold no user, password, query or fragment", u.Host)
-	case c.Token == "" && c.Sign == nil:
-		return nil, "", sandbox.Errorf(sandbox.Invalid,
-			"reconciler %s: no token; set it in the configuration or in SANDBOX_RECONCILER_TOKEN", c.URL)
 	}
 	return u, socket, nil
 }

@@ -69,7 +69,7 @@ func (b *browser) look(method, path string, limited bool) string {
 		b.w.Fatal(err)
 	}
 	switch {
-	case strings.Contains(string(body), " has the scopes "):
+	case strings.Contains(string(body), " has the scope"):
 		text += "S"
 	case strings.Contains(string(body), " is limited to the environments ") || strings.Contains(string(body), " may not use environment "):
 		text += "E"

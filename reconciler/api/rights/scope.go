@@ -17,7 +17,11 @@ func ScopeMissing(t access.Token, needed sandbox.Scope) error {
 	for i, s := range t.Scopes {
 		has[i] = string(s)
 	}
-	return sandbox.Errorf(sandbox.Forbidden, "token %s has the scopes %s, but the request needs %s",
-		t.Name, strings.Join(has, ", "), needed).
+	scopes := "scopes"
+	if len(has) == 1 {
+		scopes = "scope"
+	}
+	return sandbox.Errorf(sandbox.Forbidden, "token %s has the %s %s, but the request needs %s",
+		t.Name, scopes, strings.Join(has, ", "), needed).
 		WithReason(sandbox.ReasonScopeMissing)
 }

@@ -24,8 +24,9 @@ func Environment(id string) Target {
 		case token.Allows(id):
 			return nil
 		case id == "":
-			return notAllowed("token %s is limited to the environments %s: set environment_id to one of them",
-				token.Name, strings.Join(token.Environments, ", "))
+			err := notAllowed("token %s is limited to the environments %s", token.Name, strings.Join(token.Environments, ", "))
+			err.Fields = []sandbox.Field{{Name: "environment_id", Problem: "must be set to one of them"}}
+			return err
 		default:
 			return notAllowed("token %s may not use environment %s, only %s",
 				token.Name, id, strings.Join(token.Environments, ", "))
@@ -92,7 +93,7 @@ func Check(ctx context.Context, token access.Token, target Target) error {
 	return target.check(ctx, token)
 }
 
-func notAllowed(format string, args ...any) error {
+func notAllowed(format string, args ...any) *sandbox.Error {
 	return sandbox.Errorf(sandbox.Forbidden, format, args...).WithReason(sandbox.ReasonEnvironmentNotAllowed)
 }
 

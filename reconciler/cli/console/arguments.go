@@ -14,7 +14,7 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  noCommand,
+		Args:  NoCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
@@ -22,8 +22,8 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noCommand refuses the arguments of a command that only has commands below it: they name none of those.
-func noCommand(cmd *cobra.Command, args []string) error {
+// NoCommand refuses the arguments of a command that only has commands below it: they name none of those.
+func NoCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

@@ -27,6 +27,8 @@ type Console struct {
 
 	url, tokenFile, caFile, context string
 	quiet                           bool
+	// watched gets what --watch compares, nil without --watch.
+	watched io.Writer
 }
 
 // Remote adds the shared flags to commands that ask a reconciler, and shows how long they wait for it.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -36,6 +37,6 @@ func (s *Span) Parse(from, to *time.Time) error {
 }
 
 // LabelFlag adds the flag of a filter by labels.
-func LabelFlag(flags *pflag.FlagSet, s *sandbox.LabelSelector, what string) {
-	flags.StringVar((*string)(s), "labels", "", what+" `labels`: key=value or key, separated by commas")
+func LabelFlag(f *pflag.FlagSet, s *sandbox.LabelSelector, what string) {
+	flags.Filter(f, (*string)(s), "labels", what+" `labels`: key=value or key, separated by commas")
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,8 @@ func (c *Console) CheckOutput() error {
 	return nil
 }
 
-// Print prints a value in the form of --output. fill fills the table, whose first column are the ids.
+// Print prints a value in the form of --output. fill fills the table, whose first column are the ids; with --watch, it
+// is called twice.
 func (c *Console) Print(cmd *cobra.Command, v any, fill func(t *table.Table)) error {
 	out := cmd.OutOrStdout()
 	switch c.Output {
@@ -60,5 +62,23 @@ func (c *Console) Print(cmd *cobra.Command, v any, fill func(t *table.Table)) er
 	if c.Output == Names {
 		return t.Names(out)
 	}
-	return t.Print(out)
+	if c.watched != nil {
+		exact := &table.Table{Now: t.Now, Wide: t.Wide, Exact: true}
+		fill(exact)
+		if err := exact.Print(c.watched); err != nil {
+			return err
+		}
+	}
+	if err := t.Print(out); err != nil {
+		return err
+	}
+	none, to := t.Remark(), cmd.ErrOrStderr()
+	if c.watched != nil {
+		to = out // once, with the table
+	}
+	if none != "" {
+		_, err := fmt.Fprintln(to, none)
+		return err
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,24 +19,27 @@ const watchEvery = 2 * time.Second
 func (c *Console) Watchable(commands ...*cobra.Command) {
 	for _, command := range commands {
 		run, watch := command.RunE, false
-		command.Flags().BoolVarP(&watch, "watch", "w", false, "print again every 2 s, until Ctrl-C")
+		command.Flags().BoolVarP(&watch, "watch", "w", false, "print again when it changes (every 2 s), until Ctrl-C")
 		command.RunE = func(cmd *cobra.Command, args []string) error {
 			if !watch {
 				return run(cmd, args)
 			}
-			return watching(cmd, func() error { return run(cmd, args) })
+			return c.watching(cmd, func() error { return run(cmd, args) })
 		}
 	}
 }
 
-// watching repeats a run until the command ends, and prints each output that differs from the one before: over it on
-// a terminal, else below it.
-func watching(cmd *cobra.Command, run func() error) error {
+// watching repeats a run until the command ends. On a terminal, it prints each output over the one before. Elsewhere it
+// prints it below, and only if it lists something else: times such as "5s ago" do not count.
+func (c *Console) watching(cmd *cobra.Command, run func() error) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	defer func() { c.watched = nil }()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for last := ""; ; {
 		f := &terminal.Frame{Screen: out}
+		var listed strings.Builder
+		c.watched = &listed
 		cmd.SetOut(f)
 		err := run()
 		cmd.SetOut(out)
@@ -45,9 +49,13 @@ func watching(cmd *cobra.Command, run func() error) error {
 		if err != nil {
 			return err
 		}
-		if f.String() != last {
-			last = f.String()
-			if err := redraw(out, last); err != nil {
+		now := f.String()
+		if listed.Len() > 0 && !terminal.Is(out) {
+			now = listed.String()
+		}
+		if now != last {
+			last = now
+			if err := redraw(out, f.String()); err != nil {
 				return err
 			}
 		}

@@ -30,7 +30,7 @@ func fillCloudflare(to *deploy.Config, getenv func(string) string) error {
 	case named != "" && to.Token == "":
 		return sandbox.Errorf(sandbox.Invalid, "--cloudflare-account %s needs an API token: set %s", named, deploy.EnvToken)
 	case to.AccountID == "" || to.Token == "":
-		*to = deploy.Config{}
+		*to = deploy.Config{SchedulingPolicy: to.SchedulingPolicy} // --check shows it
 	}
 	return nil
 }

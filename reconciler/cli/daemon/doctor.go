@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -31,7 +32,7 @@ address, ledger, disk, the bucket of snapshots, clocks and engine. doctor change
 while serve does.
 
 Exit codes: 0 no problem, maybe warnings; 1 problems.`,
-		Args:          cobra.NoArgs,
+		Args:          console.Exactly(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

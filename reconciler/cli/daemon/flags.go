@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/retention"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
 )
 
@@ -33,7 +34,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.TLSCert, "tls-cert", "",
 		"PEM `file` of the server's certificate and its intermediates (default: no TLS)")
 	f.StringVar(&s.TLSKey, "tls-key", "", "PEM `file` of the certificate's private key")
-	f.StringSliceVar(&s.TrustedProxies, "trusted-proxy", nil, "`network` of trusted proxies, such as 10.0.0.0/8: their "+
+	flags.List(f, &s.TrustedProxies, "trusted-proxy", nil, "`network` of trusted proxies, such as 10.0.0.0/8: their "+
 		"X-Forwarded-For and X-Forwarded-Proto headers are used (default: none; may be repeated)")
 	f.Float64Var(&s.Limits.PerToken, "rate-limit-token", defaultPerToken,
 		"`requests` a second with one token, excluding conditions; allows a burst of 2 s; 0: no limit")
@@ -61,11 +62,11 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 		"`file` of webhook secrets; a line is whsec_... [not_after=time]")
 	f.StringVar(&s.SecretKeyFile, "secret-key-file", "", "`file` of the keys that encrypt the secrets of sandboxes, "+
 		"the same for every reconciler of a ledger (default: beside a SQLite ledger)")
-	f.StringSliceVar(&s.Host.Directories, "mount-allow", nil,
+	flags.List(f, &s.Host.Directories, "mount-allow", nil,
 		"`directory` of this machine for mounts, copies and Git workspaces of environments, recursively (default: none)")
-	f.StringSliceVar(&s.Host.Variables, "env-allow", nil,
+	flags.List(f, &s.Host.Variables, "env-allow", nil,
 		"`variable` of this process that environments may pass to sandboxes (default: none)")
-	f.StringSliceVar(&s.Workspaces.Allow, "workspace-allow", nil, "`host` that Git workspaces and archives may be "+
+	flags.List(f, &s.Workspaces.Allow, "workspace-allow", nil, "`host` that Git workspaces and archives may be "+
 		"fetched from, such as git.example.com or git.example.com:8443; *.example.com: subdomains; ssh://host: with "+
 		"ssh; http://host: without TLS (default: none)")
 	f.StringVar(&s.Workspaces.KnownHosts, "workspace-known-hosts", "",
@@ -104,9 +105,9 @@ func addOIDCFlags(f *pflag.FlagSet, to *oidc.Config) {
 	f.StringVar(&to.RedirectURL, "oidc-redirect-url", "",
 		"`URL` that the provider leads back to: the address of the dashboard with the path "+oidc.CallbackPath)
 	f.StringVar(&to.GroupsClaim, "oidc-groups-claim", "groups", "`claim` of the ID token with the groups of the user")
-	f.StringSliceVar(&to.Scopes, "oidc-scope", []string{"email"},
+	flags.List(f, &to.Scopes, "oidc-scope", []string{"email"},
 		"`scope` to request besides openid, such as groups for Dex (may be repeated)")
-	f.StringSliceVar(&to.Roles, "oidc-role", nil, "`GROUP=ROLE`: the role read, lease or admin of a group; the strongest "+
+	flags.List(f, &to.Roles, "oidc-role", nil, "`GROUP=ROLE`: the role read, lease or admin of a group; the strongest "+
 		"of a user counts (may be repeated)")
 }
 

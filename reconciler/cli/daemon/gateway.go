@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/gateways"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -19,7 +20,7 @@ type gatewayFlags struct{ proxy, authority string }
 func (g *gatewayFlags) add(f *pflag.FlagSet, to *gateways.Config) {
 	f.StringVar(&to.Network, "gateway-network", "",
 		"engine `network` for the gateways of restricted sandboxes (default: the engine's bridge)")
-	f.StringSliceVar(&to.DNS, "gateway-dns", nil,
+	flags.List(f, &to.DNS, "gateway-dns", nil,
 		"`address` of a name server for gateways (default: the engine's)")
 	f.StringVar(&g.proxy, "gateway-proxy", "", "`URL` of an HTTP proxy for gateways, "+
 		"such as http://proxy.example:3128; set "+envGatewayProxy+" instead if it holds a password")

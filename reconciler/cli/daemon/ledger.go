@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -80,7 +81,7 @@ func newMigrateCommand() *cobra.Command {
 		Long: `Create the ledger, or migrate it to this program's schema, as serve does at its start. Back it up first:
 older programs cannot always use a migrated ledger. The changelog says which can.` +
 			settingsOfServe,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Args: console.Exactly(), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := k.resolve(cmd); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"net"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,8 @@ func TestTheServiceManagerIsNotified(t *testing.T) {
 	socket := filepath.Join(i.Dir, "api.sock")
 	cmd := i.Command(t.Context(), "serve", "--listen", "unix://"+socket, "--ledger", "sqlite://"+i.Dir+"/ledger.db")
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+listener.LocalAddr().String())
+	var log bytes.Buffer
+	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -56,5 +59,9 @@ func TestTheServiceManagerIsNotified(t *testing.T) {
 	}
 	if got := notification(); got != "STOPPING=1" {
 		t.Errorf("the last notification is %q", got)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(log.String(),
+		`msg="reconciler: stopping" cause="terminated signal received"`) {
+		t.Errorf("%v: the log does not name the signal:\n%s", err, log.String())
 	}
 }

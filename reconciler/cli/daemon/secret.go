@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -26,7 +27,7 @@ func newSecretCommand() *cobra.Command {
 		Short: "List and rotate the webhook secrets of game servers",
 		Long: `List and rotate the secrets that sign the conditions of game servers. Each machine that runs serve has
 them in a file (--webhook-secret-file). A reconciler reloads a changed file within two seconds.` + settingsOfServe,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Args: console.Exactly(), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newSecretRotateCommand(), newSecretListCommand())
@@ -43,7 +44,7 @@ func newSecretRotateCommand() *cobra.Command {
 again. The previous secrets stay valid for --overlap: give the new secret to the game servers within
 that time. If several machines serve the ledger, first copy the changed file to all of them.` + settingsOfServe,
 		Example: `  sandbox secret rotate --overlap 72h --webhook-secret-file /etc/sandbox/webhook-secrets`,
-		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Args:    console.Exactly(), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := k.resolve(cmd); err != nil {
 				return err
@@ -75,7 +76,7 @@ func newSecretListCommand() *cobra.Command {
 		Short: "List the secrets of the file by their ids",
 		Long: `List the secrets of the file by their ids, as in events and logs, with their age and their last use. The
 last use comes from the deliveries in the ledger, which are kept for --cleanup-ttl.` + settingsOfServe,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Args: console.Exactly(), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := k.resolve(cmd); err != nil {
 				return err

@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 )
 
 // serve is the command serve.
@@ -68,7 +69,7 @@ serves other machines in plain text.
 
 SIGHUP reloads tokens, webhook secrets, the certificate, the log level, and the client secret and roles
 of OpenID Connect. It logs which changed settings need a restart.`,
-		Args:          cobra.NoArgs,
+		Args:          console.Exactly(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -94,7 +95,7 @@ of OpenID Connect. It logs which changed settings need a restart.`,
 
 // verify prints the settings, and reads the files that they name.
 func (s *serve) verify(cmd *cobra.Command, from origins) error {
-	if err := printEffective(cmd.OutOrStdout(), cmd.Flags(), from); err != nil {
+	if err := printEffective(cmd.OutOrStdout(), cmd.Flags(), from, s.derived()); err != nil {
 		return err
 	}
 	s.Logger = slog.New(slog.DiscardHandler)

@@ -68,6 +68,15 @@ func (s *settings) fillIn(generate bool) error {
 	return nil
 }
 
+// derived returns the places that serve derives from the ledger's URL where a setting names none.
+func (s *settings) derived() map[string]string {
+	return map[string]string{
+		"secret-key-file": location.SecretKeyFile(s.LedgerURL),
+		"state-url":       location.SnapshotURL(s.LedgerURL),
+		"workspace-dir":   location.MirrorDir(s.LedgerURL),
+	}
+}
+
 func exists(file string) bool {
 	_, err := os.Stat(file)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
@@ -44,6 +45,7 @@ cleanup-ttl: 3h
 listen: 127.0.0.1:1
 mount-allow: [/nowhere]
 oidc-scope: ["a,b", email]
+oidc-role: []
 env-allow:
   - GAME
   - LANG
@@ -53,7 +55,7 @@ env-allow:
 	}
 	for _, line := range []string{
 		"cleanup-ttl: 4h0m0s # flag", "log-format: json # environment", "listen: 127.0.0.1:1 # file",
-		"log-level: INFO # default", "env-allow: [GAME, LANG] # file", `oidc-scope: ["a,b", email] # file`, "mount-allow: [" + i.Dir + "] # environment",
+		"log-level: INFO # default", "env-allow: [GAME, LANG] # file", `oidc-scope: ["a,b", email] # file`, "oidc-role: [] # file", "mount-allow: [" + i.Dir + "] # environment",
 		"ledger: postgres://sandbox:xxxxx@db/sandbox # file",
 	} {
 		if !strings.Contains(out, line+"\n") {
@@ -80,6 +82,35 @@ func TestVariablesThatNameNoSettingAreRefused(t *testing.T) {
 	}
 }
 
+func TestCheckPrintsThePathsThatServeUses(t *testing.T) {
+	t.Parallel()
+	i := install{servetest.New(t)}
+	ledger := i.Dir + "/ledger.db"
+	out, err := i.check("ledger: sqlite://" + ledger + "\ntoken-file: " + i.Dir + "/tokens\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"cloudflare-scheduling-policy: default # default", "secret-key-file: " + ledger + ".key # default",
+		"state-url: " + location.SnapshotURL("sqlite://"+ledger) + " # default",
+		"workspace-dir: " + location.MirrorDir("sqlite://"+ledger) + " # default",
+	} {
+		if !strings.Contains(out, line+"\n") {
+			t.Errorf("it does not say %q:\n%s", line, out)
+		}
+	}
+}
+
+func TestAnEmptyVariableIsNoList(t *testing.T) {
+	i := install{servetest.New(t)}
+	t.Setenv("SANDBOX_SERVE_TRUSTED_PROXY", "")
+	if _, err := i.check(""); sandbox.CodeOf(err) != sandbox.Invalid ||
+		!strings.Contains(err.Error(), "environment variable SANDBOX_SERVE_TRUSTED_PROXY: ") ||
+		!strings.Contains(err.Error(), "must not be empty; leave it out for the default") {
+		t.Error(err)
+	}
+}
+
 const oidcSettings = "oidc-issuer: https://login.example.com\noidc-client-id: sandbox\noidc-client-secret-file: /nowhere\n" +
 	"oidc-redirect-url: https://sandbox.example.com/ui/login/oidc/callback\n"
 
@@ -95,6 +126,8 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		"listen: {port: 1}":                        "listen: want a value",
 		"listen:":                                  "listen: want a value",
 		"mount-allow: [[a]]":                       "want a list of values",
+		"mount-allow: ''":                          "line 1: mount-allow: invalid argument \"\" for \"--mount-allow\" flag: must not be empty",
+		"mount-allow: [a, '']":                     "line 1: mount-allow: must not have an empty element",
 		"cleanup-ttl: a while":                     "line 1: cleanup-ttl:",
 		"cleanup-ttl: 1m":                          "--cleanup-ttl 1m0s is too short",
 		"- listen":                                 "want lines of the form `setting: value`",

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -146,7 +147,7 @@ func setList(f *pflag.FlagSet, name string, texts []string) error {
 		return errors.New("takes a single value, not a list")
 	}
 	// Set marks the flag as changed. Replace takes values with commas.
-	return errors.Join(f.Set(name, ""), list.Replace(texts))
+	return errors.Join(f.Set(name, "replaced"), list.Replace(texts))
 }
 
 func isSetting(f *pflag.FlagSet, name string) bool {
@@ -201,11 +202,12 @@ func inBrackets(texts []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// printEffective prints the settings in the form of a settings file, with the source of each as a comment.
-func printEffective(w io.Writer, f *pflag.FlagSet, from origins) error {
+// printEffective prints the settings in the form of a settings file, with the source of each as a comment. derived has
+// the values of empty ones.
+func printEffective(w io.Writer, f *pflag.FlagSet, from origins, derived map[string]string) error {
 	values := effective(f)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		line, origin := values[name], from[name]
+		line, origin := cmp.Or(values[name], derived[name]), from[name]
 		if list, ok := f.Lookup(name).Value.(pflag.SliceValue); ok {
 			line = inBrackets(list.GetSlice())
 		} else if line == "" || strings.ContainsAny(line, "#'\" ") {

@@ -15,6 +15,8 @@ const (
 	Usage  = 2   // the command line or the request is wrong
 	Retry  = 75  // EX_TEMPFAIL of sysexits.h: out of reach, too busy, or of unknown outcome
 	NotRun = 125 // as in docker run
+	// TimedOut is the code of a command, or of a wait, whose own --timeout passed.
+	TimedOut = sandbox.ExitTimeout
 )
 
 // coded ends the program with a code; err, unless nil, is printed.
@@ -28,6 +30,19 @@ func (e *coded) Unwrap() error { return e.err }
 
 // With returns an error that ends the program with a code. The program prints err, unless it is nil.
 func With(code int, err error) error { return &coded{code, err} }
+
+// DidNotRun returns the error of a command of exec, run or session exec that did not run. An error that has an exit
+// code already, such as that of a wrong command line, keeps it.
+func DidNotRun(err error) error {
+	if _, ok := errors.AsType[*coded](err); ok || err == nil {
+		return err
+	}
+	return With(NotRun, err)
+}
+
+// WrongLinef returns the error of a command line that was refused before the reconciler was asked. The program ends
+// with Usage, also if its other errors have another exit code.
+func WrongLinef(format string, args ...any) error { return With(Usage, Usagef(format, args...)) }
 
 // Usagef returns the error of a wrong command line. Its code is Invalid, and the program ends with Usage.
 func Usagef(format string, args ...any) error {

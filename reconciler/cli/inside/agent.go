@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -41,10 +42,10 @@ func listAgents(c *console.Console) *cobra.Command {
 			})
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.EnvironmentID, "environment", "", "only this environment")
-	flags.StringVar(&f.LeaseID, "lease", "", "only this lease")
-	flags.StringVar((*string)(&f.State), "state", "", "only this state: starting, running, asleep or ended")
+	options := cmd.Flags()
+	flags.Filter(options, &f.EnvironmentID, "environment", "only this environment")
+	flags.Filter(options, &f.LeaseID, "lease", "only this lease")
+	options.StringVar((*string)(&f.State), "state", "", "only this state: starting, running, asleep or ended")
 	console.Complete(cmd, "state", sandbox.AgentStates...)
 	return cmd
 }

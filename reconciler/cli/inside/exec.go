@@ -27,30 +27,35 @@ func exec(c *console.Console) *cobra.Command {
 		Use:   "exec <lease> -- <program> [argument]...",
 		Short: "Run a command in a lease's sandbox",
 		Long: `Run a command in a lease's sandbox. Standard input, output and error are connected to
-the command. The exit code is the command's own, 124 after a timeout, and 125 if the command did not
-run or its outcome is unknown.`,
+the command. The exit code is the command's own, 124 after a timeout, 125 if the command did not run or
+its outcome is unknown, and 2 if the command line is wrong. --output is only for --detach, because
+without it the output is the command's.`,
 		Example: `  sandbox exec ada@catan-7 -- /player <state.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return exit.With(exit.NotRun, exit.Usagef("exec takes a lease and, after --, a command"))
+				return exit.WrongLinef("exec takes a lease and, after --, a command")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if tty {
-				return exit.With(exit.NotRun,
-					exit.Usagef("-t: a sandbox has no terminals: leave -t out for a command that needs none, "+
-						"or use %s session for commands that share variables and a directory", c.Name))
+				return exit.WrongLinef("-t: a sandbox has no terminals: leave -t out for a command that needs none, "+
+					"or use %s session for commands that share variables and a directory", c.Name)
+			}
+			if !detach {
+				if err := ownOutput(cmd, "; use --detach to print the command's id in this form"); err != nil {
+					return err
+				}
 			}
 			req.Command = args[1:]
 			req.Timeout = sandbox.Duration(timeout)
 			var err error
 			if req.Env, err = variables(env); err != nil {
-				return exit.With(exit.NotRun, err)
+				return err
 			}
 			service, id, err := c.ConnectTo(cmd, args[0])
 			if err != nil {
-				return exit.With(exit.NotRun, err)
+				return exit.DidNotRun(err)
 			}
 			ref.ID = id
 			if detach {
@@ -80,13 +85,27 @@ run or its outcome is unknown.`,
 	return cmd
 }
 
+// ownOutput refuses --output and --quiet for a command of a sandbox, whose output is printed as it is.
+func ownOutput(cmd *cobra.Command, instead string) error {
+	for _, name := range []string{"output", "quiet"} {
+		if f := cmd.Flag(name); f != nil && f.Changed {
+			given := "--quiet"
+			if name == "output" {
+				given = "-o " + f.Value.String()
+			}
+			return exit.WrongLinef("%s: %s prints the command's own output, as it is%s", given, cmd.CommandPath(), instead)
+		}
+	}
+	return nil
+}
+
 // variables parses the values of --env.
 func variables(pairs []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, exit.Usagef("--env %s: must be NAME=value", pair)
+			return nil, exit.WrongLinef("--env %s: must be NAME=value", pair)
 		}
 		env[name] = value
 	}
@@ -97,7 +116,7 @@ func variables(pairs []string) (map[string]string, error) {
 func exitOf(result sandbox.ExecResult, err error) error {
 	switch {
 	case err != nil:
-		return exit.With(exit.NotRun, err)
+		return exit.DidNotRun(err)
 	case result.OOMKilled:
 		return exit.With(result.ExitCode, sandbox.Errorf(sandbox.Failed, "the sandbox ran out of memory during the command"))
 	case result.ExitCode != 0:
@@ -112,7 +131,7 @@ func startExec(c *console.Console, cmd *cobra.Command, service service.Service, 
 	req sandbox.ExecRequest) error {
 	x, err := service.StartExec(cmd.Context(), ref, req)
 	if err != nil {
-		return exit.With(exit.NotRun, err)
+		return exit.DidNotRun(err)
 	}
 	return c.Print(cmd, x, func(t *table.Table) { fillExecs(t, []sandbox.Exec{x}) })
 }

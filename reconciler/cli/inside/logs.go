@@ -91,6 +91,10 @@ func namesProcess(ctx context.Context, service *client.Client, lease, name strin
 		return true, err
 	}
 	_, err = service.GetExec(ctx, sandbox.ExecRef{LeaseID: lease, ID: name})
+	if sandbox.ReasonOf(err) == sandbox.ReasonExecNotFound {
+		return false, sandbox.Errorf(sandbox.NotFound, "lease %s has no command and no process %s, or it is no longer kept: "+
+			"list them with command list and process list", lease, name).WithReason(sandbox.ReasonExecNotFound)
+	}
 	return false, err
 }
 

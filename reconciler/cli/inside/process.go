@@ -119,9 +119,10 @@ func waitProcess(c *console.Console) *cobra.Command {
 	w := sandbox.ProcessWait{}
 	timeout := sandbox.DefaultProcessWait.D()
 	cmd := &cobra.Command{
-		Use:     "wait <lease> <name> (--log <expression> | --port <port> | --exit)",
-		Short:   "Wait for a log line, an open port or the exit of a process",
-		Long:    "Wait for a log line, an open port or the exit of a process. --log prints the line that matched.",
+		Use:   "wait <lease> <name> (--log <expression> | --port <port> | --exit)",
+		Short: "Wait for a log line, an open port or the exit of a process",
+		Long: `Wait for a log line, an open port or the exit of a process. --log prints the line that matched. The exit
+code is 124 if --timeout passes first.`,
 		Example: `  sandbox process wait ada@catan-7 relay --log '^subscribed'`,
 		Args:    console.Exactly("lease", "name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -131,6 +132,9 @@ func waitProcess(c *console.Console) *cobra.Command {
 			}
 			w.ProcessRef, w.Timeout = processRef(id, args[1]), sandbox.Duration(timeout)
 			got, err := service.WaitProcess(cmd.Context(), w)
+			if sandbox.CodeOf(err) == sandbox.Timeout {
+				return exit.With(exit.TimedOut, err)
+			}
 			if err != nil {
 				return err
 			}

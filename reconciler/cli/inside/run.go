@@ -35,17 +35,20 @@ func run(c *console.Console) *cobra.Command {
 		Use:   "run <environment> -- <program> [argument]...",
 		Short: "Run a command in a new sandbox, and destroy the sandbox afterwards",
 		Long: `Run a command in a new sandbox, and destroy the sandbox afterwards in any case. Standard output and
-error are the command's. The exit code is the command's own, 124 after a timeout, and 125 if the
-command did not run or its outcome is unknown.`,
+error are the command's. The exit code is the command's own, 124 after a timeout, 125 if the command did
+not run or its outcome is unknown, and 2 if the command line is wrong.`,
 		Example: `  tar -c maps | tee maps.tar &&
     sandbox run catan-7 --files maps.tar --collect results --to results.tar -- /player`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return exit.With(exit.NotRun, exit.Usagef("run takes an environment and, after --, a command"))
+				return exit.WrongLinef("run takes an environment and, after --, a command")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := ownOutput(cmd, "; --report prints the result on standard error"); err != nil {
+				return err
+			}
 			req.EnvironmentID, req.Command = args[0], args[1:]
 			result, err := runOnce(c, cmd, req, flags)
 			if err == nil && flags.report {
@@ -85,7 +88,7 @@ func runOnce(c *console.Console, cmd *cobra.Command, req sandbox.RunRequest,
 		return result, err
 	}
 	if (flags.collect == "") != (len(req.Collect) == 0) {
-		return result, exit.Usagef("--collect and --to must be used together")
+		return result, exit.WrongLinef("--collect and --to must be used together")
 	}
 	service, err := c.Connect(cmd)
 	if err != nil {
@@ -98,7 +101,7 @@ func runOnce(c *console.Console, cmd *cobra.Command, req sandbox.RunRequest,
 	if flags.files != "" {
 		files, err := os.Open(flags.files)
 		if err != nil {
-			return result, exit.Usagef("--files: %w", err)
+			return result, exit.WrongLinef("--files: %w", err)
 		}
 		defer func() { _ = files.Close() }() // only read
 		req.Files = files
@@ -114,7 +117,7 @@ func collectTo(ctx context.Context, service service.Service, req sandbox.RunRequ
 	}
 	to, err := os.Create(file)
 	if err != nil {
-		return sandbox.RunResult{}, exit.Usagef("--to: %w", err)
+		return sandbox.RunResult{}, exit.WrongLinef("--to: %w", err)
 	}
 	req.Collected = to
 	result, err := service.Run(ctx, req)

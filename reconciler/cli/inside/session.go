@@ -115,21 +115,25 @@ the line exports and its final directory.`,
   sandbox session exec ada@catan-7 turn-1 -- ls`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return exit.With(exit.NotRun,
-					exit.Usagef("session exec takes a lease, a session and, after -- or with --shell, a command"))
+				return exit.WrongLinef("session exec takes a lease, a session and, after -- or with --shell, a command")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Session, req.Command = args[1], args[2:]
 			req.Timeout = sandbox.Duration(timeout)
+			if !detach {
+				if err := ownOutput(cmd, "; use --detach to print the command's id in this form"); err != nil {
+					return err
+				}
+			}
 			var err error
 			if req.Env, err = variables(env); err != nil {
-				return exit.With(exit.NotRun, err)
+				return err
 			}
 			service, id, err := c.ConnectTo(cmd, args[0])
 			if err != nil {
-				return exit.With(exit.NotRun, err)
+				return exit.DidNotRun(err)
 			}
 			ref := sandbox.LeaseRef{ID: id}
 			if detach {

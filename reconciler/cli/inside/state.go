@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -38,8 +39,8 @@ func listStates(c *console.Console) *cobra.Command {
 			return c.Print(cmd, wire.StatePage{States: all}, func(t *table.Table) { fillStates(t, all) })
 		},
 	}
-	cmd.Flags().StringVar(&filter.EnvironmentID, "environment", "", "only snapshots saved in this environment")
-	cmd.Flags().StringVar(&filter.AgentDID, "agent", "", "only snapshots of this agent")
+	flags.Filter(cmd.Flags(), &filter.EnvironmentID, "environment", "only snapshots saved in this environment")
+	flags.Filter(cmd.Flags(), &filter.AgentDID, "agent", "only snapshots of this agent")
 	return cmd
 }
 

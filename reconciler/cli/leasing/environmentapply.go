@@ -1,17 +1,16 @@
 package leasing
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/jsonerror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -142,18 +141,15 @@ func readEnvironment(stdin io.Reader, name string, to *sandbox.PutEnvironment) e
 	if err != nil {
 		return exit.Usagef("--file %s: %w", name, err)
 	}
-	var fields map[string]any // JSON is YAML
+	var fields any // JSON is YAML
 	if err := yaml.Unmarshal(text, &fields); err != nil {
 		return exit.Usagef("--file %s: %w", name, err)
 	}
 	if text, err = json.Marshal(fields); err != nil {
-		return exit.Usagef("--file %s: %w", name, err)
+		return exit.Usagef("--file %s: a key is no string: put quotes around it", name)
 	}
-	in := json.NewDecoder(bytes.NewReader(text))
-	in.DisallowUnknownFields()
-	if err := in.Decode(to); err != nil {
-		return exit.Usagef("--file %s: %s; GET /openapi.json describes the fields of PutEnvironment", name,
-			strings.TrimPrefix(err.Error(), "json: "))
+	if err := jsonerror.Strict(text, to); err != nil {
+		return exit.Usagef("--file %s: %w; GET /openapi.json describes the fields of PutEnvironment", name, err)
 	}
 	return nil
 }

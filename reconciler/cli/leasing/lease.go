@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -58,13 +59,13 @@ func listLeases(c *console.Console) *cobra.Command {
 			return printLeases(c, cmd, wire.LeasePage{Leases: all}, all)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.EnvironmentID, "environment", "", "only this environment")
-	flags.StringVar(&f.AgentDID, "agent", "", "only this agent")
-	flags.StringVar((*string)(&f.Status), "status", "",
+	options := cmd.Flags()
+	flags.Filter(options, &f.EnvironmentID, "environment", "only this environment")
+	flags.Filter(options, &f.AgentDID, "agent", "only this agent")
+	options.StringVar((*string)(&f.Status), "status", "",
 		"only leases with this status: pending, active, expired or destroyed")
 	console.Complete(cmd, "status", sandbox.LeaseStatuses...)
-	console.LabelFlag(flags, &f.Labels, "only leases with these")
+	console.LabelFlag(options, &f.Labels, "only leases with these")
 	return cmd
 }
 

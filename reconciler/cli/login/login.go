@@ -88,14 +88,15 @@ Contexts are in $XDG_CONFIG_HOME/sandbox/contexts.json, by default in ~/.config.
 	return cmd
 }
 
-// checkLoginURL refuses URLs over which a token would cross the network in plain text. Errors: Invalid.
+// checkLoginURL refuses URLs of no reconciler, and those over which a token would cross the network in plain text.
+// Errors: Invalid.
 func checkLoginURL(text string, insecure bool) error {
-	u, err := url.Parse(text)
+	u, socket, err := client.ParseURL(text)
 	if err != nil {
-		return exit.Usagef("%w", err)
+		return err
 	}
-	if u.Scheme != "http" || insecure || u.Hostname() == "localhost" {
-		return nil // the client checks the rest
+	if u.Scheme != "http" || socket != "" || insecure || u.Hostname() == "localhost" {
+		return nil
 	}
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsLoopback() {
 		return nil

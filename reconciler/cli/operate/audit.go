@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
@@ -40,7 +41,7 @@ Exit codes: 0 all rules pass; 1 a rule fails, or an instance could not be audite
 			return auditError(report)
 		},
 	}
-	cmd.Flags().StringVar(&r.EnvironmentID, "environment", "", "audit only this environment")
+	flags.Filter(cmd.Flags(), &r.EnvironmentID, "environment", "audit only this environment")
 	cmd.Flags().BoolVar(&all, "all", false, "show every rule for every sandbox and gateway")
 	return cmd
 }
@@ -63,6 +64,7 @@ func auditError(report sandbox.AuditReport) error {
 func fillAudit(t *table.Table, report sandbox.AuditReport, all bool) {
 	t.Head(table.Flex("OBJECT"), table.Col("RESULT"), table.Col("RULE"), table.Flex("TITLE"), table.Wide("ENVIRONMENT"),
 		table.Lease(), table.Wide("SANDBOX"), table.Flex("DETAIL"))
+	t.None("No sandboxes and gateways to audit.")
 	for _, i := range report.Instances {
 		for _, group := range byObject(i.Checks) {
 			if !all && findingsOf(group) == 0 {

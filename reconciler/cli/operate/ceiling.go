@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/jsonerror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -37,10 +37,8 @@ func parseCeiling(pairs []string) (c sandbox.Ceiling, err error) {
 	if err != nil { // strings, numbers and booleans always marshal
 		return c, err
 	}
-	in := json.NewDecoder(bytes.NewReader(body))
-	in.DisallowUnknownFields()
-	if err := in.Decode(&c); err != nil {
-		return c, exit.Usagef("--ceiling %s: %v", strings.Join(pairs, ","), err)
+	if err := jsonerror.Strict(body, &c); err != nil {
+		return c, exit.Usagef("--ceiling %s: %w", strings.Join(pairs, ","), err)
 	}
 	return c, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -26,7 +27,8 @@ the usage at list price. LLM is what calls of models cost, TOTAL is GROSS + LLM;
 once a model was called. ON CLOUDFLARE is the cost of the same usage there, at list price.
 
 --accounts shows what each account owes for a calendar month (UTC) instead: its lines, what its plan
-includes, and the plan fee. The other filters do not apply to it.`,
+includes, and the plan fee. The other filters do not apply to it. Only -o json and -o yaml also have what
+the same usage would cost on Cloudflare, as shadow: no account owes that.`,
 		Args: console.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := within.Parse(&q.From, &q.To); err != nil {
@@ -50,8 +52,8 @@ includes, and the plan fee. The other filters do not apply to it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
-	f.StringVar(&q.AgentDID, "agent", "", "only this agent")
+	flags.Filter(f, &q.EnvironmentID, "environment", "only this environment")
+	flags.Filter(f, &q.AgentDID, "agent", "only this agent")
 	within.Flags(f)
 	console.LabelFlag(f, &q.Labels, "only leases with these current")
 	f.StringVar((*string)(&q.GroupBy), "group-by", string(sandbox.CostByLease),
@@ -133,9 +135,6 @@ func fillAccounts(t *table.Table, accounts []sandbox.AccountMonth) {
 	for _, a := range accounts {
 		account := string(a.Backend) + " " + a.Instance
 		rows = append(rows, statementRows(a.Month, account, a.Statement)...)
-		if a.Shadow.PriceBook != a.PriceBook {
-			rows = append(rows, statementRows(a.Month, account, a.Shadow)...)
-		}
 	}
 	for _, cells := range rows {
 		t.Row(cells...)

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -32,12 +33,12 @@ func drift(c *console.Console) *cobra.Command {
 			return c.Print(cmd, wire.DriftPage{Findings: findings}, func(t *table.Table) { fillDrift(t, findings) })
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.EnvironmentID, "environment", "", "only this environment")
-	flags.StringVar(&f.LeaseID, "lease", "", "only this lease")
-	flags.StringVar((*string)(&f.Kind), "kind", "",
+	options := cmd.Flags()
+	flags.Filter(options, &f.EnvironmentID, "environment", "only this environment")
+	flags.Filter(options, &f.LeaseID, "lease", "only this lease")
+	options.StringVar((*string)(&f.Kind), "kind", "",
 		"only this kind: vanished, stopped, out_of_memory, changed, orphan, leftover or usage")
-	flags.StringVar((*string)(&f.Status), "status", "", "only findings with this status: open or resolved")
+	options.StringVar((*string)(&f.Status), "status", "", "only findings with this status: open or resolved")
 	console.Complete(cmd, "status", sandbox.DriftStatuses...)
 	c.Watchable(cmd)
 	return cmd
@@ -46,6 +47,7 @@ func drift(c *console.Console) *cobra.Command {
 func fillDrift(t *table.Table, findings []sandbox.DriftFinding) {
 	t.Head(table.Num("ID"), table.Col("SEEN"), table.Col("KIND"), table.Lease(), table.Wide("SANDBOX"),
 		table.Flex("FIELD"), table.Flex("EXPECTED"), table.Flex("OBSERVED"), table.Col("RESOLVED"), table.Flex("RESOLUTION"))
+	t.None("No drift.")
 	for _, d := range findings {
 		t.Row(strconv.FormatInt(d.ID, 10), t.When(d.FirstSeenAt), string(d.Kind), d.LeaseID, d.SandboxID, d.Field,
 			d.Expected, d.Observed, t.When(d.ResolvedAt), d.Resolution)

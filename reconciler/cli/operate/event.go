@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -81,9 +82,9 @@ events.`,
 	f := cmd.Flags()
 	f.BoolVarP(&follow, "follow", "f", false, "wait for more, until Ctrl-C")
 	f.IntVar(&last, "last", defaultEvents, "begin with this `number` of latest events, 0 for all retained ones")
-	f.StringVar(&filter.EnvironmentID, "environment", "", "only this environment")
-	f.StringVar(&filter.LeaseID, "lease", "", "only this lease")
-	f.StringVar(&filter.SandboxID, "sandbox", "", "only this sandbox")
+	flags.Filter(f, &filter.EnvironmentID, "environment", "only this environment")
+	flags.Filter(f, &filter.LeaseID, "lease", "only this lease")
+	flags.Filter(f, &filter.SandboxID, "sandbox", "only this sandbox")
 	f.StringVar(&filter.Type, "type", "",
 		"only this `type`, such as egress.denied, or a prefix such as 'egress.*'")
 	console.LabelFlag(f, &filter.Labels, "only events of environments and generations with these")

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
@@ -39,11 +40,11 @@ func listLLMCalls(c *console.Console) *cobra.Command {
 			return c.Print(cmd, wire.LLMCallPage{Calls: calls}, func(t *table.Table) { fillLLMCalls(t, calls) })
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&q.EnvironmentID, "environment", "", "only this environment")
-	flags.StringVar(&q.LeaseID, "lease", "", "only this lease")
-	flags.StringVar(&q.Session, "session", "", "only calls of this session, as the agent itself says")
-	flags.IntVar(&q.Limit, "limit", sandbox.DefaultLLMCalls, "show at most this many, 1 to 1000")
+	options := cmd.Flags()
+	flags.Filter(options, &q.EnvironmentID, "environment", "only this environment")
+	flags.Filter(options, &q.LeaseID, "lease", "only this lease")
+	options.StringVar(&q.Session, "session", "", "only calls of this session, as the agent itself says")
+	options.IntVar(&q.Limit, "limit", sandbox.DefaultLLMCalls, "show at most this many, 1 to 1000")
 	return cmd
 }
 

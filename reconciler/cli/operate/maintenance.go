@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -51,6 +52,7 @@ func fillSweep(t *table.Table, report sandbox.SweepReport) {
 	t.Head(table.Flex("SANDBOX"), table.Wide("INSTANCE"), table.Col("KIND"), table.Flex("ENVIRONMENT"),
 		table.Wide("FIELD"), table.Wide("EXPECTED"), table.Wide("OBSERVED"), table.Wide("FIRST SEEN"), table.Col("ACTION"),
 		table.Flex("WHY"))
+	t.None("No differences.")
 	for _, i := range report.Instances {
 		for _, f := range i.Findings {
 			t.Row(f.SandboxID, i.Instance, string(f.Kind), f.EnvironmentID, f.Field, f.Expected, f.Observed,
@@ -88,8 +90,8 @@ ones. Its sandboxes on an instance that was wiped are marked as vanished.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.LedgerID, "ledger", "", "`id` of the lost ledger (default: this ledger)")
-	f.StringVar(&r.EnvironmentID, "environment", "", "only this environment")
+	flags.Filter(f, &r.LedgerID, "ledger", "`id` of the lost ledger (default: this ledger)")
+	flags.Filter(f, &r.EnvironmentID, "environment", "only this environment")
 	f.BoolVar(&r.End, "end", false, "end the adopted leases at once and destroy their sandboxes")
 	f.BoolVar(&r.DryRun, "dry-run", false, "show what adopt would do, without doing it")
 	return cmd
@@ -102,6 +104,7 @@ func fillAdopt(t *table.Table, report sandbox.AdoptReport) {
 	}
 	t.Head(table.Lease(), table.Wide("INSTANCE"), table.WideNum("GENERATION"), table.Wide("SANDBOX"),
 		table.Wide("ENVIRONMENT"), table.Col("STATE"), table.Col("DEADLINE"), table.Col("ADOPTED"), table.Flex("WHY NOT"))
+	t.None("No sandboxes to adopt.")
 	for _, s := range report.Sandboxes {
 		adopted := "no"
 		if s.Adopted {

@@ -52,9 +52,8 @@ with the same --id, --timestamp and content has no effect.`,
 			if err != nil {
 				return fmt.Errorf("message %s: %w", id, err)
 			}
-			if receipt.DidYouMean != "" {
-				cmd.PrintErrf("No lease of %s ends on %s; did you mean %s?\n",
-					condition.Data.EnvironmentID, condition.Type, receipt.DidYouMean)
+			if receipt.Status == sandbox.DeliveryUnmatched {
+				cmd.PrintErrln("Unmatched: " + unmatched(condition, receipt))
 			}
 			return c.Print(cmd, receipt, func(t *table.Table) {
 				t.Head(table.Col("MESSAGE"), table.Col("STATUS"), table.Num("LEASES ENDED"), table.Col("DUPLICATE"))
@@ -73,6 +72,15 @@ with the same --id, --timestamp and content has no effect.`,
 	f.StringVar(&timestamp, "timestamp", "", "time of the condition, in RFC 3339 (default: now)")
 	f.StringVar(&secretFile, "webhook-secret-file", "", "`file` of webhook secrets; the first active one signs")
 	return cmd
+}
+
+// unmatched says why a condition ended nothing. Only leases of an environment that exists have a condition that was
+// meant.
+func unmatched(c sandbox.Condition, r sandbox.Receipt) string {
+	if r.DidYouMean != "" {
+		return fmt.Sprintf("no lease of %s ends on %s; did you mean %s?", c.Data.EnvironmentID, c.Type, r.DidYouMean)
+	}
+	return fmt.Sprintf("there is no environment %s, or none of its leases ends on %s", c.Data.EnvironmentID, c.Type)
 }
 
 // sender returns a client that signs with a webhook secret, or without one sends the bearer token.

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/flags"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
@@ -118,11 +119,11 @@ func (c *credentials) createToken() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&scopes, "scope", nil,
+	flags.List(f, &scopes, "scope", nil,
 		"`scope` of the token: read, lease, conditions or admin (required; may be repeated)")
-	f.StringSliceVar(&want.Environments, "environment", nil,
+	flags.List(f, &want.Environments, "environment", nil,
 		"`pattern` of environments that the token may use, such as 'catan-*' (default: all; may be repeated)")
-	f.StringSliceVar(&ceiling, "ceiling", nil, ceilingHelp)
+	flags.List(f, &ceiling, "ceiling", nil, ceilingHelp)
 	f.DurationVar(&expiresIn, "expires-in", 0, "lifetime of the token, such as 2160h (default: until it is revoked)")
 	return cmd
 }
@@ -158,7 +159,7 @@ environments and leases. The previous tokens stay valid for --overlap.`,
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&ceiling, "ceiling", nil,
+	flags.List(cmd.Flags(), &ceiling, "ceiling", nil,
 		"`name=value` of the new ceiling, as in create (default: the previous ceiling; may be repeated)")
 	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour,
 		"how long the previous tokens stay valid; 0 revokes them at once")

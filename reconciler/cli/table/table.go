@@ -62,9 +62,13 @@ type Table struct {
 	// Paint colours titles and statuses with escape sequences.
 	Paint bool
 
+	// Exact shows all times exactly, so that a table changes only with what it lists.
+	Exact bool
+
 	columns []Column
 	rows    [][]string
 	notes   []string
+	none    string
 }
 
 // Head sets the columns.
@@ -84,12 +88,23 @@ func (t *Table) Row(cells ...string) {
 // Note adds a line below the columns.
 func (t *Table) Note(text string) { t.notes = append(t.notes, printable.Text(text)) }
 
+// None sets what to say of a table without rows.
+func (t *Table) None(text string) { t.none = text }
+
+// Remark returns what to say of the table besides its rows, "" for nothing.
+func (t *Table) Remark() string {
+	if len(t.rows) > 0 {
+		return ""
+	}
+	return t.none
+}
+
 // When formats a time as its distance from now, such as "5m0s ago" or "in 23h0m", and exactly in a wide table.
 func (t *Table) When(at time.Time) string {
 	switch d := t.Now.Sub(at); {
 	case at.IsZero():
 		return ""
-	case t.Wide:
+	case t.Wide || t.Exact:
 		return format.Moment(at)
 	case d >= 0:
 		return format.Length(d.Truncate(time.Second).Seconds()) + " ago"

@@ -380,8 +380,8 @@ class CreateToken(TypedDict):
     scopes: list[str]
     # Raises the safe default limits of a token that is limited to environments.
     ceiling: NotRequired[Ceiling]
-    # Patterns, such as catan-*, of the environments that the token may touch. Default: all environments, and
-    # what belongs to none.
+    # Patterns, such as catan-*, of the environments that the token may touch. An empty list is an error.
+    # Default: all environments, and what belongs to none.
     environments: NotRequired[list[str]]
     # When the token expires. Default: never.
     expires_at: NotRequired[str]

@@ -352,7 +352,7 @@ export interface CreateToken {
   scopes: string[];
   /** Raises the safe default limits of a token that is limited to environments. */
   ceiling?: Ceiling;
-  /** Patterns, such as catan-*, of the environments that the token may touch. Default: all environments, and what belongs to none. */
+  /** Patterns, such as catan-*, of the environments that the token may touch. An empty list is an error. Default: all environments, and what belongs to none. */
   environments?: string[];
   /** When the token expires. Default: never. */
   expires_at?: string;
