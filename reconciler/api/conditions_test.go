@@ -166,7 +166,7 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 		"65 KiB with no length": {chunked(w.signed("m", large)), 413, sandbox.Invalid, nil},
 		"content type":          {w.signed("m", good, header("Content-Type", "text/json")), 415, sandbox.Invalid, nil},
 		"no content type":       {w.signed("m", good, without("Content-Type")), 415, sandbox.Invalid, nil},
-		"not JSON":              {w.signed("m", "game over"), 422, sandbox.Invalid, nil},
+		"not JSON":              {w.signed("m", "game over"), 422, sandbox.Invalid, []string{"body"}},
 		"unknown field": {w.signed("m", w.condition("game.finished", `{"environment_id":"catan-7","winner":"ann"}`)),
 			422, sandbox.Invalid, []string{"data.winner"}},
 		"death without an agent": {w.signed("m", w.condition("agent.death", `{"environment_id":"catan-7"}`)), 422,
