@@ -129,8 +129,5 @@ func (f DeliveryFilter) Validate() error {
 	if f.Status != "" && !slices.Contains(DeliveryStatuses, f.Status) {
 		fields = append(fields, Field{Name: "status", Problem: fmt.Sprintf("must be one of %v", DeliveryStatuses)})
 	}
-	if f.Limit < 0 || f.Limit > MaxDeliveryPage {
-		fields = append(fields, Field{Name: "limit", Problem: fmt.Sprintf("must be between 1 and %d", MaxDeliveryPage)})
-	}
-	return InvalidFields("the filter of deliveries", fields)
+	return InvalidFields("the filter of deliveries", checkLimit(fields, f.Limit, MaxDeliveryPage))
 }

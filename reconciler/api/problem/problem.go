@@ -156,7 +156,9 @@ func BadField(name string, err error) error {
 }
 
 // BadFields is the error of a body whose fields have problems, nil without any.
-func BadFields(fields []sandbox.Field) error { return sandbox.InvalidFields("the body of the request", fields) }
+func BadFields(fields []sandbox.Field) error {
+	return sandbox.InvalidFields("the body of the request", fields)
+}
 
 // Size formats a limit in bytes for the text of a problem.
 func Size(n int64) string {
