@@ -304,6 +304,9 @@ func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
 	if allow := a.Header.Get("Allow"); !strings.Contains(allow, "PUT") {
 		t.Errorf("405 allows %q", allow)
 	}
+	if !strings.Contains(a.body, "has no method PATCH; its methods are DELETE, GET, HEAD, PUT") {
+		t.Errorf("405 says %s", a.body)
+	}
 }
 
 func TestPagesNameTheNext(t *testing.T) {

@@ -114,6 +114,9 @@ type outputWriter struct {
 }
 
 func (o outputWriter) Write(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil // as a tar stream flushes
+	}
 	line := wire.ExecOutput{Stream: o.name}
 	line.Data, line.Encoding = wire.Encode(b)
 	if err := o.out.SendJSON(line); err != nil {
