@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"sync"
 	"time"
 )
@@ -81,11 +80,7 @@ type AgentFilter struct {
 
 // Validate checks a filter. Errors: Invalid.
 func (f AgentFilter) Validate() error {
-	if f.State == "" || slices.Contains(AgentStates, f.State) {
-		return nil
-	}
-	return InvalidFields("the agent filter",
-		[]Field{{Name: "state", Problem: fmt.Sprintf("must be one of %v, not %q", AgentStates, f.State)}})
+	return InvalidFields("the agent filter", checkLimit(checkState(nil, f.State, AgentStates), f.Limit, MaxPage))
 }
 
 // HeaderSession is the header that says what an agent works for: in requests to the agent, in the agent's calls of

@@ -69,8 +69,27 @@ type DeliveryStatus string
 // The delivery statuses.
 const (
 	DeliveryApplied   DeliveryStatus = "applied"   // it ended leases or closed the environment
-	DeliveryStale     DeliveryStatus = "stale"     // all matching generations began after it
-	DeliveryUnmatched DeliveryStatus = "unmatched" // the environment does not exist, or no lease has the condition
+	DeliveryStale     DeliveryStatus = "stale"     // it concerned only other generations
+	DeliveryUnmatched DeliveryStatus = "unmatched" // it concerned nothing that lives
+)
+
+// DeliveryReason says why a delivery ended nothing.
+type DeliveryReason string
+
+// The reasons of deliveries that are not applied.
+const (
+	// DeliveryNoEnvironment: the environment does not exist.
+	DeliveryNoEnvironment DeliveryReason = "no_environment"
+	// DeliveryNoCondition: neither the environment nor the lease ends on this type.
+	DeliveryNoCondition DeliveryReason = "no_condition"
+	// DeliveryNoLease: the agent has never had a lease of the environment, or it is no longer kept.
+	DeliveryNoLease DeliveryReason = "no_lease"
+	// DeliveryAlreadyEnded: the lease, its generation or the environment had already ended.
+	DeliveryAlreadyEnded DeliveryReason = "already_ended"
+	// DeliveryNotBegun: the lease has not reached the generation.
+	DeliveryNotBegun DeliveryReason = "not_begun"
+	// DeliveryBeganLater: the leases, or the environment since it was opened, began after the condition happened.
+	DeliveryBeganLater DeliveryReason = "began_later"
 )
 
 // Receipt is the answer to a delivery. The service sends it only after the delivery is durable.
@@ -81,6 +100,8 @@ type Receipt struct {
 	Duplicate bool `json:"duplicate"`
 	// Matched is the number of leases that it ended.
 	Matched int `json:"matched"`
+	// Reason says why it ended nothing, "" if it was applied.
+	Reason DeliveryReason `json:"reason,omitempty" enum:"no_environment,no_condition,no_lease,already_ended,not_begun,began_later" doc:"Why it ended nothing. Absent if it was applied."`
 	// DidYouMean is the condition that was probably meant, if the type of an unmatched one is close to one that leases
 	// end on.
 	DidYouMean string `json:"did_you_mean,omitempty" doc:"Only if unmatched: the condition on which leases end here and whose name is close to this type, which is probably misspelled."`
@@ -104,9 +125,10 @@ type StoredDelivery struct {
 	Status        DeliveryStatus `json:"status" enum:"applied,stale,unmatched"`
 	// Matched is the number of leases that it ended. Their condition.applied events name the delivery.
 	Matched int `json:"matched" doc:"Number of leases that it ended. Their condition.applied events name the delivery."`
-	// DidYouMean is as in Receipt.
-	DidYouMean string `json:"did_you_mean,omitempty" doc:"Only if unmatched: the condition that was probably meant."`
-	Body       string `json:"body" doc:"The message as received."`
+	// Reason and DidYouMean are as in Receipt.
+	Reason     DeliveryReason `json:"reason,omitempty" enum:"no_environment,no_condition,no_lease,already_ended,not_begun,began_later" doc:"Why it ended nothing. Absent if it was applied."`
+	DidYouMean string         `json:"did_you_mean,omitempty" doc:"Only if unmatched: the condition that was probably meant."`
+	Body       string         `json:"body" doc:"The message as received."`
 }
 
 // MaxDeliveryPage limits a page of deliveries. Each body has up to 64 KiB.
@@ -129,8 +151,5 @@ func (f DeliveryFilter) Validate() error {
 	if f.Status != "" && !slices.Contains(DeliveryStatuses, f.Status) {
 		fields = append(fields, Field{Name: "status", Problem: fmt.Sprintf("must be one of %v", DeliveryStatuses)})
 	}
-	if f.Limit < 0 || f.Limit > MaxDeliveryPage {
-		fields = append(fields, Field{Name: "limit", Problem: fmt.Sprintf("must be between 1 and %d", MaxDeliveryPage)})
-	}
-	return InvalidFields("the filter of deliveries", fields)
+	return InvalidFields("the filter of deliveries", checkLimit(fields, f.Limit, MaxDeliveryPage))
 }

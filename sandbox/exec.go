@@ -234,6 +234,14 @@ type ExecFilter struct {
 	Limit int
 }
 
+// ExecStates lists all states of commands.
+var ExecStates = []ExecState{ExecRunning, ExecFinished, ExecFailed, ExecCancelled}
+
+// Validate checks state and page size. Errors: Invalid, listing the valid values.
+func (f ExecFilter) Validate() error {
+	return InvalidFields("the filter of commands", checkLimit(checkState(nil, f.State, ExecStates), f.Limit, MaxPage))
+}
+
 // ExecStream is an output stream of a command.
 type ExecStream string
 

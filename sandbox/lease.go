@@ -316,8 +316,24 @@ func (f LeaseFilter) Validate() error {
 		fields = append(fields, Field{Name: "sort",
 			Problem: fmt.Sprintf("must be one of %v, with or without a - before it, not %q", LeaseSorts, f.Sort)})
 	}
-	return InvalidFields("the lease filter", fields)
+	return InvalidFields("the lease filter", checkLimit(fields, f.Limit, MaxPage))
 }
 
 // MaxPage is the largest page size of all lists.
 const MaxPage = 1000
+
+// checkLimit checks the page size of a filter; zero is its default.
+func checkLimit(f []Field, limit, most int) []Field {
+	if limit < 0 || limit > most {
+		f = append(f, Field{Name: "limit", Problem: fmt.Sprintf("must be between 1 and %d", most)})
+	}
+	return f
+}
+
+// checkState checks that the state of a filter is one of those that exist; "" selects all.
+func checkState[S ~string](f []Field, state S, known []S) []Field {
+	if state != "" && !slices.Contains(known, state) {
+		f = append(f, Field{Name: "state", Problem: fmt.Sprintf("must be one of %v, not %q", known, state)})
+	}
+	return f
+}

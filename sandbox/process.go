@@ -177,14 +177,14 @@ func (w ProcessWait) Normalize() (ProcessWait, *regexp.Regexp, error) {
 	orDefault(&w.Timeout, DefaultProcessWait)
 	var f []Field
 	var pattern *regexp.Regexp
-	wanted := 0
-	for _, is := range []bool{w.Log != "", w.Port != 0, w.Exit} {
-		if is {
-			wanted++
-		}
-	}
-	if wanted != 1 {
-		f = append(f, Field{"until", "must be exactly one of log, port or exit"})
+	const one = "set exactly one of log, port and exit"
+	switch {
+	case w.Log == "" && w.Port == 0 && !w.Exit:
+		f = append(f, Field{"log", one})
+	case w.Log != "" && w.Port != 0:
+		f = append(f, Field{"port", one})
+	case w.Exit && (w.Log != "" || w.Port != 0):
+		f = append(f, Field{"exit", one})
 	}
 	if w.Log != "" {
 		var err error

@@ -83,7 +83,7 @@ const (
 // DriftStatuses lists all statuses of findings.
 var DriftStatuses = []DriftStatus{DriftOpen, DriftResolved}
 
-// Validate checks kind and status. Errors: Invalid, listing the valid values.
+// Validate checks kind, status and page size. Errors: Invalid, listing the valid values.
 func (f DriftFilter) Validate() error {
 	var fields []Field
 	if f.Kind != "" && !slices.Contains(DriftKinds, f.Kind) {
@@ -92,7 +92,7 @@ func (f DriftFilter) Validate() error {
 	if f.Status != "" && !slices.Contains(DriftStatuses, f.Status) {
 		fields = append(fields, Field{Name: "status", Problem: fmt.Sprintf("must be one of %v", DriftStatuses)})
 	}
-	return InvalidFields("the drift filter", fields)
+	return InvalidFields("the drift filter", checkLimit(fields, f.Limit, MaxPage))
 }
 
 // LedgerInfo identifies the ledger behind a Service.

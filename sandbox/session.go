@@ -41,19 +41,21 @@ type Session struct {
 	SandboxID  string `json:"sandbox_id"`
 	// EnvNames are the names of its variables. The values are not shown.
 	EnvNames []string `json:"env_names,omitempty"`
+	// IsNew is set only by CreateSession.
+	IsNew bool `json:"is_new,omitempty" doc:"Only in the response of create-session: the request opened the session, and did not repeat an earlier one."`
 	// Cwd is the directory in which the next command starts.
-	Cwd       string       `json:"cwd"`
-	User      string       `json:"user,omitempty"`
-	State     SessionState `json:"state" enum:"open,closed"`
+	Cwd       string       `json:"cwd" doc:"Directory in which the next command starts."`
+	User      string       `json:"user,omitempty" doc:"User of its commands. Absent: the sandbox's user."`
+	State     SessionState `json:"state" enum:"open,closed" doc:"A session closes when it is closed or when its lease ends."`
 	CreatedAt time.Time    `json:"created_at"`
-	ClosedAt  time.Time    `json:"closed_at,omitzero"`
+	ClosedAt  time.Time    `json:"closed_at,omitzero" doc:"When it was closed, or when its lease ended."`
 	// ExecID is the running command, "" if there is none.
-	ExecID string `json:"exec_id,omitempty"`
+	ExecID string `json:"exec_id,omitempty" doc:"The running command, if there is one."`
 	// LastSequence is the sequence of its latest event.
-	LastSequence int64 `json:"last_sequence"`
+	LastSequence int64 `json:"last_sequence" doc:"Sequence of its latest event."`
 	// RecordedBytes is the size of its recording. Full: the recording has reached its limit.
-	RecordedBytes int64 `json:"recorded_bytes"`
-	Full          bool  `json:"full,omitempty"`
+	RecordedBytes int64 `json:"recorded_bytes" doc:"Size of its recording."`
+	Full          bool  `json:"full,omitempty" doc:"The recording has reached its limit, and later output is not recorded."`
 	// DroppedAt is when its recording was deleted to make room for newer output. Nothing is recorded after
 	// that.
 	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"When its recording was deleted to make room for newer output."`
@@ -69,7 +71,7 @@ type SessionRef struct {
 
 // CreateSession asks for a new session in a lease's sandbox.
 type CreateSession struct {
-	// ID is as in ExecRequest. A repeated request with the same ID returns the same session. If empty, the
+	// ID is as in ExecRequest. A repeated request with the same ID returns the same session while it is open. If empty, the
 	// service issues one.
 	ID string
 	// Env are the initial variables. The ledger stores their values sealed.
@@ -228,6 +230,14 @@ type SessionFilter struct {
 	State SessionState
 	// Limit is the largest number of sessions, 1 to 1000; zero means 1000.
 	Limit int
+}
+
+// SessionStates lists all states of sessions.
+var SessionStates = []SessionState{SessionOpen, SessionClosed}
+
+// Validate checks state and page size. Errors: Invalid, listing the valid values.
+func (f SessionFilter) Validate() error {
+	return InvalidFields("the filter of sessions", checkLimit(checkState(nil, f.State, SessionStates), f.Limit, MaxPage))
 }
 
 // SessionEventFilter selects events of a session, in ascending order.

@@ -64,9 +64,14 @@ func (n NanoUSD) MarshalText() ([]byte, error) { return []byte(n.String()), nil 
 // UnmarshalText implements encoding.TextUnmarshaler. It rejects more than nine digits after the point instead
 // of rounding.
 func (n *NanoUSD) UnmarshalText(b []byte) error {
-	r, ok := new(big.Rat).SetString(string(b))
-	if !ok || strings.ContainsAny(string(b), "eE/") {
-		return fmt.Errorf("%q is not an amount of US dollars such as \"15.61\"", b)
+	const longest = 64 // a longer amount, or an exponent, would take long to compute
+	var r *big.Rat
+	ok := len(b) <= longest && strings.Trim(string(b), "+-.0123456789") == ""
+	if ok {
+		r, ok = new(big.Rat).SetString(string(b))
+	}
+	if !ok {
+		return fmt.Errorf("%.64q is not an amount of US dollars such as \"15.61\"", b)
 	}
 	r.Mul(r, new(big.Rat).SetInt64(int64(USD)))
 	if !r.IsInt() || !r.Num().IsInt64() {

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -27,7 +28,8 @@ func TestMoneyIsWrittenExactly(t *testing.T) {
 			t.Errorf("%d in cents is %s, want %s", int64(amount), amount.Cents(), want[1])
 		}
 	}
-	for _, text := range []string{"", "1e3", "1/2", "0.0000000001", "9223372037", "NaN", "$1"} {
+	for _, text := range []string{"", "1e3", "1/2", "0.0000000001", "9223372037", "NaN", "$1", "0x1p1",
+		strings.Repeat("9", 1<<20)} {
 		var n sandbox.NanoUSD
 		if err := n.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q was read as %s", text, n)

@@ -56,6 +56,9 @@ func (v *Service) GetExec(ctx context.Context, r sandbox.ExecRef) (view sandbox.
 
 // ListExecs implements service.Execs.
 func (v *Service) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []sandbox.Exec, err error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		if _, _, err := lifecycle.CurrentOf(tx, f.LeaseID); err != nil {
 			return err

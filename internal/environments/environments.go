@@ -1,9 +1,13 @@
 package environments
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/billing"
@@ -249,6 +253,12 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 		return err
 	}
 	return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
+		isSame := row.Type == p.Type && row.Backend == p.Backend && row.Instance == instance &&
+			p.Epoch <= row.Epoch && reflect.DeepEqual(row.Spec, p.EnvironmentSpec)
+		changed, err := changedNames(row, p, instance)
+		if err != nil {
+			return err
+		}
 		if p.Epoch > row.Epoch {
 			if err := reopen(tx, row); err != nil {
 				return err
@@ -257,8 +267,38 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 		}
 		row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
 		row.Pool = ledger.PoolFailures{}
-		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated, map[string]any{"image": p.Image})
+		if isSame {
+			return nil
+		}
+		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated,
+			map[string]any{"image": p.Image, "changed": changed})
 	})
+}
+
+// changedNames returns the JSON names of the top-level settings that a request changes, sorted. The values may be
+// secret.
+func changedNames(row *ledger.Environment, p sandbox.PutEnvironment, instance string) ([]string, error) {
+	var settings [2]map[string]json.RawMessage
+	for i, spec := range []sandbox.EnvironmentSpec{row.Spec, p.EnvironmentSpec} {
+		text, err := json.Marshal(spec)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(text, &settings[i]); err != nil {
+			return nil, err
+		}
+	}
+	names := map[string]bool{
+		"type": row.Type != p.Type, "backend": row.Backend != p.Backend, "instance": row.Instance != instance,
+		"epoch": p.Epoch > row.Epoch,
+	}
+	for _, of := range settings {
+		for name := range of {
+			names[name] = names[name] || !bytes.Equal(settings[0][name], settings[1][name])
+		}
+	}
+	maps.DeleteFunc(names, func(_ string, isChanged bool) bool { return !isChanged })
+	return append([]string{}, slices.Sorted(maps.Keys(names))...), nil
 }
 
 // checkUnchanged checks PutEnvironment.Was.

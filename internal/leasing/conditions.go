@@ -122,7 +122,7 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 				"every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
 		}
 		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched,
-			DidYouMean: old.DidYouMean}, nil
+			Reason: old.Reason, DidYouMean: old.DidYouMean}, nil
 	}
 	if d.Condition.Timestamp.After(b.tx.Now.Time().Add(maxAhead)) {
 		return sandbox.Receipt{}, sandbox.InvalidFields("condition",
@@ -137,7 +137,7 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 		ID: d.ID, ReceivedAt: b.tx.Now, Source: d.Source, Body: d.Body, Type: c.Type,
 		EnvironmentID: c.Data.EnvironmentID, AgentDID: c.Data.AgentDID, Generation: c.Data.Generation,
 		OccurredAt: micro.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
-		DidYouMean: receipt.DidYouMean,
+		Reason: receipt.Reason, DidYouMean: receipt.DidYouMean,
 	}
 	b.known[d.ID] = row
 	b.deliveries = append(b.deliveries, row)
@@ -172,27 +172,53 @@ func (b *batch) apply(d sandbox.Delivery) (sandbox.Receipt, error) {
 	case m.ended > 0 || m.closed:
 		return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryApplied, Matched: m.ended}, nil
 	case m.stale:
-		return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryStale}, nil
+		return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryStale, Reason: m.why}, nil
 	}
-	data := m.data()
-	if data.DidYouMean, err = m.meant(); err != nil {
+	env, err := m.environment()
+	if err != nil {
 		return sandbox.Receipt{}, err
 	}
-	return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryUnmatched, DidYouMean: data.DidYouMean},
+	data := m.data()
+	data.Why, data.DidYouMean = m.unmatched(env), m.meant(env)
+	return sandbox.Receipt{ID: d.ID, Status: sandbox.DeliveryUnmatched, Reason: data.Why, DidYouMean: data.DidYouMean},
 		b.tx.AppendEnvironmentEvent(d.Condition.Data.EnvironmentID, sandbox.EventConditionUnmatched, data)
+}
+
+// environment returns the environment of the condition, nil if it does not exist.
+func (m *match) environment() (*ledger.Environment, error) {
+	id := m.delivery.Condition.Data.EnvironmentID
+	if env, read := m.batch.environments[id]; read {
+		return env, nil
+	}
+	return m.batch.tx.Environment(id) // conditions of one agent need it only for their receipt
+}
+
+// unmatched says why the condition concerns nothing that lives.
+func (m *match) unmatched(env *ledger.Environment) sandbox.DeliveryReason {
+	c := m.delivery.Condition
+	if env == nil || env.Status == sandbox.EnvironmentDestroyed {
+		return sandbox.DeliveryNoEnvironment
+	}
+	s := m.batch.current[sandbox.LeaseID(c.Data.AgentDID, c.Data.EnvironmentID)]
+	endsOn := env.Spec.ExpiryConditions
+	if s != nil {
+		endsOn = s.ExpiryConditions
+	}
+	switch {
+	case !slices.Contains(endsOn, c.Type):
+		return sandbox.DeliveryNoCondition
+	case s != nil && c.Data.Generation > s.Generation:
+		return sandbox.DeliveryNotBegun
+	case s == nil && c.Data.AgentDID != "":
+		return sandbox.DeliveryNoLease
+	}
+	return sandbox.DeliveryAlreadyEnded
 }
 
 // meant returns the condition that the sender of an unmatched one probably meant, or "". It is one on which leases of
 // the environment end.
-func (m *match) meant() (string, error) {
+func (m *match) meant(env *ledger.Environment) string {
 	b, data := m.batch, m.delivery.Condition.Data
-	env, read := b.environments[data.EnvironmentID]
-	if !read { // conditions of one agent need no environment otherwise
-		var err error
-		if env, err = b.tx.Environment(data.EnvironmentID); err != nil {
-			return "", err
-		}
-	}
 	var known []string
 	if env != nil {
 		known = append(known, env.Spec.ExpiryConditions...)
@@ -203,7 +229,7 @@ func (m *match) meant() (string, error) {
 	for _, s := range b.living[data.EnvironmentID] {
 		known = append(known, s.ExpiryConditions...)
 	}
-	return nearest.To(m.delivery.Condition.Type, known), nil
+	return nearest.To(m.delivery.Condition.Type, known)
 }
 
 // match is the application of one delivery.
@@ -214,7 +240,11 @@ type match struct {
 	ended  int
 	closed bool
 	stale  bool
+	why    sandbox.DeliveryReason // if stale
 }
+
+// other notes that the condition concerns another generation, or an earlier game.
+func (m *match) other(why sandbox.DeliveryReason) { m.stale, m.why = true, why }
 
 // agent applies a condition to one agent's lease.
 func (m *match) agent() error {
@@ -246,7 +276,7 @@ func (m *match) all() error {
 		return nil
 	}
 	if micro.At(c.Timestamp) <= env.OpenedAt {
-		m.stale = true
+		m.other(sandbox.DeliveryBeganLater)
 		return nil
 	}
 	m.closed = true
@@ -268,11 +298,24 @@ func (m *match) sandbox(s *ledger.Sandbox) error {
 		return nil
 	}
 	m.changes(s)
-	if c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
-		c.Data.Generation == 0 && s.LeasedAt >= micro.At(c.Timestamp) {
-		m.stale = true
-		return tx.AppendSandboxEvent(s, sandbox.EventConditionStale, m.data())
+	switch named := c.Data.Generation; {
+	case named > s.Generation:
+		m.other(sandbox.DeliveryNotBegun)
+	case named != 0 && named < s.Generation:
+		m.other(sandbox.DeliveryAlreadyEnded)
+	case named == 0 && s.LeasedAt >= micro.At(c.Timestamp):
+		m.other(sandbox.DeliveryBeganLater)
+	default:
+		return m.end(s)
 	}
+	data := m.data()
+	data.Why = m.why
+	return tx.AppendSandboxEvent(s, sandbox.EventConditionStale, data)
+}
+
+// end ends one generation.
+func (m *match) end(s *ledger.Sandbox) error {
+	c, tx := m.delivery.Condition, m.batch.tx
 	if err := tx.AppendSandboxEvent(s, sandbox.EventConditionApplied, m.data()); err != nil {
 		return err
 	}
@@ -312,6 +355,8 @@ type conditionData struct {
 	Source     string    `json:"source"`
 	Timestamp  time.Time `json:"timestamp"`
 	Type       string    `json:"type"`
+	// Why is the reason of the receipt. Reason is the sender's.
+	Why sandbox.DeliveryReason `json:"why,omitempty"`
 }
 
 func (m *match) data() conditionData {

@@ -16,6 +16,7 @@ var conditionTests = []test{
 	{"IDIsNotUsedForAnotherBody", idIsNotUsedForAnotherBody},
 	{"UnmatchedConditionIsKept", unmatchedConditionIsKept},
 	{"MisspelledConditionIsAnsweredWithAHint", misspelledConditionIsAnsweredWithAHint},
+	{"ReceiptSaysWhyNothingEnded", receiptSaysWhyNothingEnded},
 	{"DeliveriesAreListedWithWhatTheyDid", deliveriesAreListedWithWhatTheyDid},
 	{"LateConditionDoesNotEndTheNextLife", lateConditionDoesNotEndTheNextLife},
 	{"ConditionOfTheMomentOfALeaseIsOfTheLifeBefore", conditionOfTheMomentOfALease},
@@ -134,7 +135,8 @@ func misspelledConditionIsAnsweredWithAHint(w *world) {
 	w.acquire(ann)
 	w.Advance(time.Second)
 	d := w.delivery("dead-1", "agent.dead", of(ann))
-	want := sandbox.Receipt{ID: "dead-1", Status: sandbox.DeliveryUnmatched, DidYouMean: "agent.death"}
+	want := sandbox.Receipt{ID: "dead-1", Status: sandbox.DeliveryUnmatched, Reason: sandbox.DeliveryNoCondition,
+		DidYouMean: "agent.death"}
 	if got := must(w.Service.Deliver(w.Context(), d))(w); got != want {
 		w.Errorf("the receipt is %+v, want %+v", got, want)
 	}
@@ -159,6 +161,49 @@ func misspelledConditionIsAnsweredWithAHint(w *world) {
 		sandbox.EventFilter{EnvironmentID: game, Type: string(sandbox.EventConditionUnmatched)}))(w)
 	if len(events) == 0 || !strings.Contains(string(events[0].Data), `"did_you_mean":"agent.death"`) {
 		w.Errorf("the events are %+v", events)
+	}
+}
+
+// receiptSaysWhyNothingEnded: the sender of a condition that ended nothing reads why, in the receipt, its repetition and
+// the list.
+func receiptSaysWhyNothingEnded(w *world) {
+	w.environment(rpg)
+	w.acquire(ann)
+	w.Advance(time.Second)
+	generation := func(n int64) func(c *sandbox.Condition) {
+		return func(c *sandbox.Condition) { c.Data.Generation = n }
+	}
+	elsewhere := func(c *sandbox.Condition) { c.Data.EnvironmentID = "nowhere" }
+	wants := func(status sandbox.DeliveryStatus, reason sandbox.DeliveryReason, got sandbox.Receipt) {
+		w.Helper()
+		if got.Status != status || got.Reason != reason {
+			w.Errorf("the receipt is %+v, want %s, %s", got, status, reason)
+		}
+		listed := must(w.Service.ListDeliveries(w.Context(), sandbox.DeliveryFilter{ID: got.ID}))(w)
+		if len(listed) != 1 || listed[0].Reason != reason {
+			w.Errorf("the list has %+v, want %s", listed, reason)
+		}
+	}
+	const unmatched, stale = sandbox.DeliveryUnmatched, sandbox.DeliveryStale
+	wants(unmatched, sandbox.DeliveryNoEnvironment, w.deliver("agent.death", of(ann), elsewhere))
+	wants(unmatched, sandbox.DeliveryNoEnvironment, w.deliver("game.finished", elsewhere))
+	wants(unmatched, sandbox.DeliveryNoCondition, w.deliver("agent.winked", of(ann)))
+	wants(unmatched, sandbox.DeliveryNoCondition, w.deliver("game.paused"))
+	wants(unmatched, sandbox.DeliveryNoLease, w.deliver("agent.death", of(bob)))
+	wants(stale, sandbox.DeliveryNotBegun, w.deliver("agent.death", of(ann), generation(99)))
+	wants(stale, sandbox.DeliveryBeganLater, w.deliver("agent.death", of(ann), at(w.Now().Add(-time.Hour))))
+	wants(sandbox.DeliveryApplied, "", w.deliver("agent.death", of(ann)))
+	wants(unmatched, sandbox.DeliveryAlreadyEnded, w.deliver("agent.death", of(ann)))
+	wants(unmatched, sandbox.DeliveryNotBegun, w.deliver("agent.death", of(ann), generation(99)))
+	w.Advance(time.Second)
+	w.acquire(ann)
+	w.Advance(time.Second)
+	wants(stale, sandbox.DeliveryAlreadyEnded, w.deliver("agent.death", of(ann), generation(1)))
+	wants(sandbox.DeliveryApplied, "", w.deliver("game.finished"))
+	d := w.delivery("again", "game.finished")
+	wants(unmatched, sandbox.DeliveryAlreadyEnded, must(w.Service.Deliver(w.Context(), d))(w))
+	if got := must(w.Service.Deliver(w.Context(), d))(w); !got.Duplicate || got.Reason != sandbox.DeliveryAlreadyEnded {
+		w.Errorf("the repeated receipt is %+v", got)
 	}
 }
 

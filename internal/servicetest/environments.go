@@ -104,6 +104,15 @@ func environmentIsChanged(w *world) {
 		p.TTL = sandbox.Duration(2 * time.Hour)
 		p.Resources.MemoryMB = 1024
 	})
+	w.environment(func(p *sandbox.PutEnvironment) { // the same again
+		p.TTL = sandbox.Duration(2 * time.Hour)
+		p.Resources.MemoryMB = 1024
+	})
+	events := must(w.Service.ListEvents(w.Context(),
+		sandbox.EventFilter{EnvironmentID: game, Type: string(sandbox.EventEnvironmentUpdated)}))(w)
+	if len(events) != 1 || !strings.Contains(string(events[0].Data), `"changed":["resources","ttl"]`) {
+		w.Errorf("the changes are %+v, want one that names resources and ttl", events)
+	}
 	l := w.lease(ann)
 	if l.TTL.D() != 2*time.Hour || l.Resources.MemoryMB != 512 {
 		w.Errorf("the living lease has ttl %s and %d MB; times follow its environment, size does not",

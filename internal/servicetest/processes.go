@@ -119,10 +119,12 @@ func processesAreChecked(w *world) {
 	_, err = w.Service.StartProcess(w.Context(), sandbox.LeaseRef{ID: annsLease},
 		sandbox.ProcessSpec{Name: "relay", Command: []string{"echo"}, Env: map[string]string{"MY_TOKEN": "x"}})
 	w.wantError(err, sandbox.Invalid, "", "env.MY_TOKEN")
-	for _, wait := range []sandbox.ProcessWait{{}, {Log: "a", Exit: true}} {
+	for field, wait := range map[string]sandbox.ProcessWait{
+		"log": {}, "exit": {Log: "a", Exit: true}, "port": {Log: "a", Port: 80},
+	} {
 		wait.ProcessRef = w.process("relay")
 		_, err = w.Service.WaitProcess(w.Context(), wait)
-		w.wantError(err, sandbox.Invalid, "", "until")
+		w.wantError(err, sandbox.Invalid, "", field)
 	}
 	_, err = w.Service.WaitProcess(w.Context(),
 		sandbox.ProcessWait{ProcessRef: w.process("relay"), Log: "(", Timeout: sandbox.Duration(2 * time.Hour)})

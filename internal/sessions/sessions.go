@@ -139,6 +139,7 @@ func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 			return err
 		}
 		view = row.Domain("")
+		view.IsNew = true
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
 			return errors.Join(tx.AppendSandboxEvent(s, sandbox.EventSessionOpened, map[string]any{"session_id": c.ID}),
 				execs.In(tx).CreateSession(row))
@@ -147,7 +148,7 @@ func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 	return view, err
 }
 
-// sameSession returns a session that was made by the same request. Errors: Conflict.
+// sameSession returns an open session that was made by the same request. Errors: Conflict.
 func sameSession(tx *ledger.Tx, known *execs.Session, asked execs.SessionAsked) (sandbox.Session, error) {
 	var f []sandbox.Field
 	for _, is := range []struct {
@@ -159,13 +160,18 @@ func sameSession(tx *ledger.Tx, known *execs.Session, asked execs.SessionAsked) 
 		{"user", known.Asked.User == asked.User},
 	} {
 		if !is.same {
-			f = append(f, sandbox.Field{Name: is.name, Problem: "is another one than that of the session that has the id"})
+			f = append(f, sandbox.Field{Name: is.name, Problem: "differs from the one of the session with this id"})
 		}
 	}
 	if len(f) > 0 {
 		return sandbox.Session{}, &sandbox.Error{Code: sandbox.Conflict, Reason: sandbox.ReasonOtherSettings, Fields: f,
 			Message: fmt.Sprintf("lease %s: the id %s names another session of generation %d: choose another id",
 				known.LeaseID, known.ID, known.Generation)}
+	}
+	if known.State == sandbox.SessionClosed {
+		return sandbox.Session{}, sandbox.Errorf(sandbox.Conflict,
+			"lease %s: session %s of generation %d is closed: choose another id",
+			known.LeaseID, known.ID, known.Generation).WithReason(sandbox.ReasonSessionClosed)
 	}
 	return sessionView(tx, known)
 }
@@ -220,6 +226,9 @@ func (v *Service) GetSession(ctx context.Context, r sandbox.SessionRef) (view sa
 
 // ListSessions implements service.Sessions.
 func (v *Service) ListSessions(ctx context.Context, f sandbox.SessionFilter) (list []sandbox.Session, err error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		if _, _, err := lifecycle.CurrentOf(tx, f.LeaseID); err != nil {
 			return err

@@ -278,10 +278,10 @@ func TestRequestsAreReadStrictly(t *testing.T) {
 	w := newWorld(t)
 	w.game()
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"image":"player","netwerk":"none"}`), 422,
-		sandbox.Invalid, "body")
+		sandbox.Invalid, "netwerk")
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", put+put), 422, sandbox.Invalid, "body")
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"id":"other","image":"player"}`), 422, sandbox.Invalid, "id")
-	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"ttl":"a day"}`), 422, sandbox.Invalid, "body")
+	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"ttl":"a day"}`), 422, sandbox.Invalid, "ttl")
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", `{"ttl":"secret-value`), 422, sandbox.Invalid, "body")
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", ""), 400, sandbox.Invalid)
 	w.wantProblem(w.do("PUT", "/v1/environments/catan-7", put, "Content-Type", "text/plain"), 415, sandbox.Invalid)
@@ -289,7 +289,7 @@ func TestRequestsAreReadStrictly(t *testing.T) {
 	w.wantProblem(w.do("GET", "/v1/leases?environmentid=catan-7", ""), 422, sandbox.Invalid, "environmentid")
 	w.wantProblem(w.do("GET", "/v1/leases?limit=many", ""), 422, sandbox.Invalid, "limit")
 	w.wantProblem(w.do("GET", annIn+"/files", ""), 422, sandbox.Invalid, "path")
-	w.wantProblem(w.do("POST", annIn+"/exec", `{"command":["echo"],"shell":true}`), 422, sandbox.Invalid, "body")
+	w.wantProblem(w.do("POST", annIn+"/exec", `{"command":["echo"],"shell":true}`), 422, sandbox.Invalid, "shell")
 	w.wantProblem(w.do("POST", annIn+"/exec", `{"command":["echo"]}`, "Content-Type", "text/plain"), 415, sandbox.Invalid)
 	w.wantProblem(w.do("GET", "/v1/costs?from=yesterday", ""), 422, sandbox.Invalid, "from")
 }
@@ -303,6 +303,9 @@ func TestUnknownPathsAndMethodsAreProblems(t *testing.T) {
 	w.wantProblem(a, 405, sandbox.Invalid)
 	if allow := a.Header.Get("Allow"); !strings.Contains(allow, "PUT") {
 		t.Errorf("405 allows %q", allow)
+	}
+	if !strings.Contains(a.body, "has no method PATCH; its methods are DELETE, GET, HEAD, PUT") {
+		t.Errorf("405 says %s", a.body)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestABatchIsAnsweredItemByItem(t *testing.T) {
 	b.AllOrNone = true
 	w.wantProblem(w.batch(b), 404, sandbox.NotFound, "items[2]")
 	w.wantProblem(w.do(http.MethodPost, "/v1/leases/batch", `{"items":[{"agent":"did:plc:ann"}]}`), 422,
-		sandbox.Invalid, "body")
+		sandbox.Invalid, "items[0].agent")
 }
 
 func TestABatchIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {

@@ -76,11 +76,11 @@ func TestNoRequestIsReadBeyondItsLimit(t *testing.T) {
 		"a run":                          {"/v1/runs", wire.JSON, `{"command":["`, "8 MiB", 8 << 20},
 		"a run in parts": {"/v1/runs", "multipart/form-data; boundary=x",
 			run + `{"command":["`, "8 MiB", 8 << 20},
-		"an acquire":  {"/v1/leases", wire.JSON, `{"agent_did":"`, "", 8 << 20},
-		"a process":   {annIn + "/processes", wire.JSON, `{"name":"`, "", 8 << 20},
-		"a session":   {annIn + "/sessions", wire.JSON, `{"id":"`, "", 8 << 20},
+		"an acquire":  {"/v1/leases", wire.JSON, `{"agent_did":"`, "8 MiB", 8 << 20},
+		"a process":   {annIn + "/processes", wire.JSON, `{"name":"`, "8 MiB", 8 << 20},
+		"a session":   {annIn + "/sessions", wire.JSON, `{"id":"`, "8 MiB", 8 << 20},
 		"a condition": {"/v1/conditions", wire.JSON, `{"type":"`, "64 KiB", 64 << 10},
-		"a token":     {"/v1/tokens", wire.JSON, `{"name":"`, "", 8 << 20},
+		"a token":     {"/v1/tokens", wire.JSON, `{"name":"`, "8 MiB", 8 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -161,7 +161,9 @@ func (s *server) authenticateDelivery(w http.ResponseWriter, r *http.Request) (s
 			return d, nil, rights.ScopeMissing(token, sandbox.ScopeConditions)
 		}
 	} else if len(r.Header[webhook.HeaderSignature]) == 0 {
-		return d, nil, s.unauthenticated(sandbox.ReasonSignatureWrong, wrongSignature, nil)
+		return d, nil, s.unauthenticated(sandbox.ReasonTokenMissing, noCredential,
+			sandbox.Errorf(sandbox.Unauthenticated, "webhook: the headers Authorization and %s are missing",
+				webhook.HeaderSignature))
 	}
 	body, err := bodies.ReadAll(w, r.Body, webhook.MaxBody)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 	for name, r := range unauthenticated {
 		r.Header.Set("X-Request-Id", "the-same")
 		a := w.send(r)
-		if r.Header.Get("Authorization") == "" {
+		if r.Header.Get("Authorization") == "" && r.Header.Get("webhook-signature") != "" {
 			bodies[a.body] = true
 		}
 		if a.StatusCode != 401 {
@@ -155,6 +155,7 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 	if len(bodies) != 1 {
 		t.Errorf("401 says different things: %v", bodies)
 	}
+	w.wantNoCredential(good)
 	large := `{"type":"` + strings.Repeat("x", 65<<10) + `"}`
 	for name, c := range map[string]struct {
 		request *http.Request
@@ -166,7 +167,7 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 		"65 KiB with no length": {chunked(w.signed("m", large)), 413, sandbox.Invalid, nil},
 		"content type":          {w.signed("m", good, header("Content-Type", "text/json")), 415, sandbox.Invalid, nil},
 		"no content type":       {w.signed("m", good, without("Content-Type")), 415, sandbox.Invalid, nil},
-		"not JSON":              {w.signed("m", "game over"), 422, sandbox.Invalid, nil},
+		"not JSON":              {w.signed("m", "game over"), 422, sandbox.Invalid, []string{"body"}},
 		"unknown field": {w.signed("m", w.condition("game.finished", `{"environment_id":"catan-7","winner":"ann"}`)),
 			422, sandbox.Invalid, []string{"data.winner"}},
 		"death without an agent": {w.signed("m", w.condition("agent.death", `{"environment_id":"catan-7"}`)), 422,
@@ -187,6 +188,20 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 		})
 	}
 	w.unchanged(before)
+}
+
+// wantNoCredential sends a condition without any credential.
+func (w *world) wantNoCredential(body string) {
+	w.Helper()
+	r := w.signed("m", body, func(h http.Header) { h.Del("webhook-signature") })
+	p := w.wantProblem(w.send(r), 401, sandbox.Unauthenticated)
+	if p.Reason != sandbox.ReasonTokenMissing || !strings.Contains(p.Detail, "Authorization: Bearer") ||
+		!strings.Contains(p.Detail, "webhook-signature") {
+		w.Errorf("it is refused with %+v", p)
+	}
+	if log := w.log.String(); !strings.Contains(log, "Webhook-Signature are missing") {
+		w.Errorf("the log does not say why: %s", log)
+	}
 }
 
 // chunked hides a request's length.

@@ -128,11 +128,12 @@ func (s *server) routes(w http.ResponseWriter, r *http.Request) {
 	}
 	refusal := discard{header: http.Header{}}
 	handler.ServeHTTP(&refusal, r)
+	detail := "unknown route " + r.Method + " " + r.URL.Path + "; /openapi.json lists all routes"
 	if allow := refusal.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
+		detail = r.URL.Path + " has no method " + r.Method + "; its methods are " + allow
 	}
-	s.refuse(w, r,
-		problem.HTTP(refusal.status, "unknown route "+r.Method+" "+r.URL.Path+"; /openapi.json lists all routes"))
+	s.refuse(w, r, problem.HTTP(refusal.status, detail))
 }
 
 // needsToken reports whether a route needs a token. Conditions may be signed instead, and probes are public.

@@ -63,7 +63,7 @@ func TestExecCollected(t *testing.T) {
 		t.Errorf("exit 3 is %+v", r)
 	}
 	w.wantProblem(w.do("POST", annIn+"/exec", `{"command":["cat"],"stdin":"x","stdin_encoding":"rot13"}`), 422,
-		sandbox.Invalid, "body")
+		sandbox.Invalid, "stdin")
 	w.wantProblem(w.do("POST", annIn+"/exec?generation=2", `{"command":["cat"]}`), 409, sandbox.Conflict)
 }
 

@@ -95,7 +95,7 @@ func delivery(p *page) error {
 	if json.Indent(&b, []byte(v.Body), "", "  ") == nil {
 		v.Payload = b.String()
 	}
-	if v.Status == sandbox.DeliveryUnmatched {
+	if v.Reason == sandbox.DeliveryNoCondition {
 		e, err := p.service.GetEnvironment(p.ctx, v.EnvironmentID)
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err

@@ -31,15 +31,15 @@ func TestDecodeRefuses(t *testing.T) {
 	const ok = `"type":"game.finished","timestamp":"2026-08-01T12:00:00Z"`
 	for name, test := range map[string]struct {
 		body   string
-		fields []string // none: the whole body is at fault
+		fields []string
 	}{
-		"nothing":            {body: ""},
-		"half of it":         {body: goodCondition[:60]},
-		"data after it":      {body: goodCondition + " {}"},
-		"a bracket after it": {body: goodCondition + "}"},
-		"two of them":        {body: goodCondition + goodCondition},
-		"invalid UTF-8":      {body: "{\"type\":\"a.\xff\"}"},
-		"a comma too many":   {body: `{"type":"a.b",}`},
+		"nothing":            {body: "", fields: []string{"body"}},
+		"half of it":         {body: goodCondition[:60], fields: []string{"body"}},
+		"data after it":      {body: goodCondition + " {}", fields: []string{"body"}},
+		"a bracket after it": {body: goodCondition + "}", fields: []string{"body"}},
+		"two of them":        {body: goodCondition + goodCondition, fields: []string{"body"}},
+		"invalid UTF-8":      {body: "{\"type\":\"a.\xff\"}", fields: []string{"body"}},
+		"a comma too many":   {body: `{"type":"a.b",}`, fields: []string{"body"}},
 		"an array":           {body: `[` + goodCondition + `]`, fields: []string{"body"}},
 		"null":               {body: `null`, fields: []string{"body"}},
 		"a string":           {body: `"x"`, fields: []string{"body"}},

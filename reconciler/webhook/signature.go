@@ -141,9 +141,13 @@ func (s Secrets) Verify(h http.Header, body []byte, now time.Time) (id, source s
 	if err != nil {
 		return "", "", err
 	}
-	if age := now.Sub(sent); age > Tolerance || age < -Tolerance {
-		return "", "", refused("message %s was signed %v away from this clock, more than %v",
-			id, age.Round(time.Second), Tolerance)
+	side := "behind"
+	if sent.After(now) {
+		side = "ahead of"
+	}
+	if off := now.Sub(sent).Abs(); off > Tolerance {
+		return "", "", refused("the timestamp of message %s is %v %s this clock, more than %v: check both clocks",
+			id, off.Round(time.Second), side, Tolerance)
 	}
 	for _, secret := range s {
 		if len(secret.key) < minKey || secret.Ended(now) {

@@ -108,6 +108,22 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
+// TestTheLogSaysWhichClockIsAhead: the error is for the log, where an operator looks for the cause.
+func TestTheLogSaysWhichClockIsAhead(t *testing.T) {
+	t.Parallel()
+	good := headers(vectorID, strconv.Itoa(vectorTimestamp), vectorSignature)
+	for off, want := range map[time.Duration]string{
+		400 * time.Second:  "is 6m40s behind this clock, more than 5m0s",
+		-400 * time.Second: "is 6m40s ahead of this clock, more than 5m0s",
+	} {
+		_, _, err := webhook.Secrets{secret(t, vectorSecret)}.Verify(good, []byte(vectorBody),
+			time.Unix(vectorTimestamp, 0).Add(off))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v off: %v, want %s", off, err, want)
+		}
+	}
+}
+
 func TestVerifyToleratesFiveMinutesBothWays(t *testing.T) {
 	t.Parallel()
 	h := headers(vectorID, strconv.Itoa(vectorTimestamp), vectorSignature)

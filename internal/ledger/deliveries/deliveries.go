@@ -26,6 +26,7 @@ type Delivery struct {
 	Status        sandbox.DeliveryStatus
 	Matched       int
 	DidYouMean    string
+	Reason        sandbox.DeliveryReason
 }
 
 // Domain converts the delivery to the domain type.
@@ -38,6 +39,7 @@ func (d *Delivery) Domain() sandbox.StoredDelivery {
 		Status:        d.Status,
 		Matched:       d.Matched,
 		DidYouMean:    d.DidYouMean,
+		Reason:        d.Reason,
 		Type:          d.Type,
 		OccurredAt:    d.OccurredAt.Time(),
 		EnvironmentID: d.EnvironmentID,
@@ -71,14 +73,15 @@ func (repo Rows) Known(ids []string) (map[string]Delivery, error) {
 }
 
 var createDeliveries = storage.InsertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
-	"agent_did", "generation", "occurred_at", "status", "matched", "did_you_mean").OnlyNew()
+	"agent_did", "generation", "occurred_at", "status", "matched", "did_you_mean", "reason").OnlyNew()
 
 // Create stores deliveries and reports whether all their ids are new. The caller has already looked
 // for the ids: one that is not new was stored by another process meanwhile.
 func (repo Rows) Create(rows []Delivery) (bool, error) {
 	n, err := storage.BulkExec(repo.tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
 		return append(list, d.ID, int64(d.ReceivedAt), d.Source, d.Body, d.Type, d.EnvironmentID,
-			d.AgentDID, d.Generation, int64(d.OccurredAt), string(d.Status), int64(d.Matched), d.DidYouMean)
+			d.AgentDID, d.Generation, int64(d.OccurredAt), string(d.Status), int64(d.Matched), d.DidYouMean,
+			string(d.Reason))
 	})
 	return n == int64(len(rows)), err
 }

@@ -110,10 +110,9 @@ func (repo Rows) ListSessions(f sandbox.SessionFilter) ([]Session, error) {
 	const isOpen = "state = 'open' AND EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = sandbox_id AND " +
 		"desired = 'present')"
 	switch f.State {
-	case "":
 	case sandbox.SessionOpen:
 		q = q.Where(isOpen)
-	default:
+	case sandbox.SessionClosed:
 		q = q.Where("NOT (" + isOpen + ")")
 	}
 	return storage.Find[Session](q)

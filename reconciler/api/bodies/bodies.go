@@ -2,7 +2,6 @@
 package bodies
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/strictjson"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
 )
 
@@ -53,19 +53,9 @@ func Accepts(r *http.Request, contentType string) bool {
 	return false
 }
 
-// StrictJSON decodes one value and rejects unknown fields, so that a misspelt field does not silently leave the
-// default.
-func StrictJSON(data []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("unexpected data after the JSON value")
-	}
-	return nil
-}
+// StrictJSON decodes one value. It rejects what the sender cannot have meant; see package strictjson. The error names
+// the fields.
+func StrictJSON(data []byte, v any) error { return problem.BadFields(strictjson.Decode(data, v)) }
 
 // WriteJSON sends a value that always marshals.
 func WriteJSON(w http.ResponseWriter, v any) { WriteStatusJSON(w, http.StatusOK, v) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -11,22 +12,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
-// Lines decodes the JSON values of a body one by one. It holds at most about two values in memory.
+// Lines decodes the JSON values of a body one by one. It holds at most about three values in memory.
 type Lines struct {
 	from io.Reader
 	dec  *json.Decoder
 	read int64 // total bytes
 	left int64 // bytes left for the current value
+
+	value json.RawMessage // the current value
 }
 
 // errLongLine reports a value that exceeds its limit.
 var errLongLine = errors.New("the line is too long")
 
-// NewLines returns the lines of a body. Unknown fields are errors.
+// NewLines returns the lines of a body. They are as strict as other bodies; see StrictJSON.
 func NewLines(from io.Reader) *Lines {
 	l := &Lines{from: from}
 	l.dec = json.NewDecoder(l)
-	l.dec.DisallowUnknownFields()
 	return l
 }
 
@@ -45,17 +47,19 @@ func (l *Lines) Read(p []byte) (int, error) {
 func (l *Lines) Decode(v any, limit int64) error {
 	ahead := l.read - l.dec.InputOffset() // the decoder has buffered them
 	l.left = limit - ahead
-	err := l.dec.Decode(v)
+	err := l.dec.Decode(&l.value)
 	var tooLarge *http.MaxBytesError
 	switch {
-	case err == nil || errors.Is(err, io.EOF):
+	case err == nil:
+		return StrictJSON(l.value, v)
+	case errors.Is(err, io.EOF):
 		return err
 	case errors.Is(err, errLongLine):
 		return problem.TooLarge("a line of the body", limit)
 	case errors.As(err, &tooLarge):
 		return problem.TooLarge("the body", tooLarge.Limit)
 	}
-	return problem.BadBody(err)
+	return problem.BadBody(fmt.Errorf("is not JSON: %w", err))
 }
 
 // stdin reads standard input from the lines of a request. A read error must not look like the end of the input:
@@ -93,7 +97,7 @@ func (i *stdin) next() error {
 	}
 	data, err := wire.Decode(line.Data, line.Encoding)
 	if err != nil {
-		return problem.BadBody(err)
+		return problem.BadField("data", err)
 	}
 	i.rest = data
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/strictjson"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
@@ -75,7 +76,7 @@ func New(version string, service service.Service, mux *http.ServeMux,
 			},
 		},
 		Formats: map[string]huma.Format{
-			wire.JSON: {Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: bodies.StrictJSON},
+			wire.JSON: {Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: decodeBody},
 			"json":    huma.DefaultJSONFormat, // of application/problem+json
 		},
 		DefaultFormat:                wire.JSON,
@@ -147,23 +148,60 @@ func withoutNull(s *huma.Schema) {
 	}
 }
 
-// plainProblems converts huma's errors to problems. It drops the values that huma quotes, because they may be secrets.
+// wrongBody are the problems of a body. Its text has them as JSON for problemOf, because huma keeps only the text of a
+// decoder's error.
+type wrongBody []sandbox.Field
+
+func (w wrongBody) Error() string {
+	text, err := json.Marshal([]sandbox.Field(w))
+	if err != nil { // strings always marshal
+		panic(err)
+	}
+	return string(text)
+}
+
+// decodeBody decodes a body for huma.
+func decodeBody(data []byte, v any) error {
+	if problems := strictjson.Decode(data, v); problems != nil {
+		return wrongBody(problems)
+	}
+	return nil
+}
+
+// plainProblems converts huma's errors to problems.
 func plainProblems(ctx huma.Context, _ string, v any) (any, error) {
 	switch e := v.(type) {
 	case *problem.Problem:
 		return e.Problem, nil
 	case *huma.ErrorModel:
-		p := problem.HTTP(e.Status, e.Detail)
-		for _, d := range e.Errors {
-			_, name, nested := strings.Cut(d.Location, ".") // "query.limit", "body"
-			if !nested {
-				name = d.Location
-			}
-			p.Fields = append(p.Fields, sandbox.Field{Name: name, Problem: d.Message})
-		}
+		p := problemOf(e)
 		exchange.Of(ctx.Context()).Note(p)
 		return p.Problem, nil
 	default:
 		return v, nil
 	}
+}
+
+// problemOf converts one of huma's errors. It drops the values that huma quotes, because they may be secrets.
+func problemOf(e *huma.ErrorModel) *problem.Problem {
+	if e.Status == http.StatusRequestEntityTooLarge {
+		return problem.TooLarge("the body", bodies.MaxJSON)
+	}
+	p := problem.HTTP(e.Status, e.Detail)
+	for _, d := range e.Errors {
+		part, name, nested := strings.Cut(d.Location, ".") // "query.limit", "body"
+		if p.Fields == nil {
+			p.Detail = "the " + part + " of the request is not valid"
+		}
+		var body []sandbox.Field
+		switch {
+		case nested:
+			p.Fields = append(p.Fields, sandbox.Field{Name: name, Problem: d.Message})
+		case json.Unmarshal([]byte(d.Message), &body) == nil:
+			p.Fields = append(p.Fields, body...)
+		default:
+			p.Fields = append(p.Fields, sandbox.Field{Name: d.Location, Problem: d.Message})
+		}
+	}
+	return p
 }

@@ -110,7 +110,7 @@ func New(code sandbox.Code, reason sandbox.Reason, detail string, fields []sandb
 	}}
 }
 
-// HTTP returns an error of HTTP itself, before the service is called.
+// HTTP returns an error of HTTP itself, before the service is called. Its title is that of its type.
 func HTTP(httpStatus int, detail string) *Problem {
 	code := sandbox.Invalid
 	switch {
@@ -122,7 +122,7 @@ func HTTP(httpStatus int, detail string) *Problem {
 		code = sandbox.Internal
 	}
 	p := New(code, "", detail, nil, nil)
-	p.Title, p.Status = http.StatusText(httpStatus), httpStatus
+	p.Status = httpStatus
 	return p
 }
 
@@ -147,9 +147,17 @@ func TooLarge(what string, limit int64) *Problem {
 	return HTTP(http.StatusRequestEntityTooLarge, what+" is larger than the limit of "+Size(limit))
 }
 
-// BadBody is the error of a body that cannot be decoded. Its code is Invalid.
-func BadBody(err error) error {
-	return sandbox.InvalidFields("request", []sandbox.Field{{Name: "body", Problem: err.Error()}})
+// BadBody is the error of a body that cannot be read. Its code is Invalid.
+func BadBody(err error) error { return BadField("body", err) }
+
+// BadField is the error of one field of a body.
+func BadField(name string, err error) error {
+	return BadFields([]sandbox.Field{{Name: name, Problem: err.Error()}})
+}
+
+// BadFields is the error of a body whose fields have problems, nil without any.
+func BadFields(fields []sandbox.Field) error {
+	return sandbox.InvalidFields("the body of the request", fields)
 }
 
 // Size formats a limit in bytes for the text of a problem.

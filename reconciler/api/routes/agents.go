@@ -79,7 +79,7 @@ type agentsInput struct {
 	LeaseID       string             `query:"lease_id"`
 	State         sandbox.AgentState `query:"state" doc:"starting, running, asleep or ended."`
 	After         string             `query:"after" doc:"next_after of the previous page."`
-	Limit         int                `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	Limit         int                `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 }
 
 // Touches returns the target of the request.

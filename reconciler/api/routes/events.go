@@ -46,7 +46,7 @@ type eventsInput struct {
 	AfterID       int64                 `query:"after_id" doc:"Only events after this one: next_after_id of the previous page, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired if an event after it was already purged."`
 	Latest        bool                  `query:"latest" doc:"Latest events first. Cannot be followed."`
 	BeforeID      int64                 `query:"before_id" doc:"With latest: only events before this one, such as the last of the previous page."`
-	Limit         int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	Limit         int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 	LastEventID   int64                 `header:"Last-Event-ID" doc:"Overrides after_id. Sent by a client that reconnects."`
 }
 

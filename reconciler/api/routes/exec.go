@@ -114,6 +114,9 @@ type outputWriter struct {
 }
 
 func (o outputWriter) Write(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil // as a tar stream flushes
+	}
 	line := wire.ExecOutput{Stream: o.name}
 	line.Data, line.Encoding = wire.Encode(b)
 	if err := o.out.SendJSON(line); err != nil {
@@ -136,7 +139,7 @@ func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFu
 			return sandbox.ExecRequest{}, err
 		}
 		if err := bodies.StrictJSON(body, &in); err != nil {
-			return sandbox.ExecRequest{}, problem.BadBody(err)
+			return sandbox.ExecRequest{}, err
 		}
 	case wire.NDJSON:
 		if err := bodies.AnswerWhileReading(w); err != nil {
@@ -163,7 +166,7 @@ func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFu
 func execOf(in wire.ExecRequest, stdin io.Reader) (sandbox.ExecRequest, error) {
 	first, err := wire.Decode(in.Stdin, in.StdinEncoding)
 	if err != nil {
-		return sandbox.ExecRequest{}, problem.BadBody(err)
+		return sandbox.ExecRequest{}, problem.BadField("stdin", err)
 	}
 	switch {
 	case stdin != nil:

@@ -50,7 +50,7 @@ func listExecs(ctx context.Context, service service.Service, in *struct {
 	LeasePath
 	State  sandbox.ExecState `query:"state" doc:"running, finished, failed or cancelled."`
 	Before string            `query:"before" doc:"next_before of the previous page."`
-	Limit  int               `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	Limit  int               `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 }) (*reply[wire.ExecPage], error) {
 	execs, err := service.ListExecs(ctx,
 		sandbox.ExecFilter{LeaseID: in.ID, State: in.State, Before: in.Before, Limit: in.Limit})

@@ -149,7 +149,7 @@ func removeFile(ctx context.Context, service service.Service, in *struct {
 func listFiles(ctx context.Context, service service.Service, in *struct {
 	FilePath
 	After string `query:"after" doc:"The last name of the previous page."`
-	Limit int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	Limit int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 }) (*reply[wire.FilePage], error) {
 	files, err := service.ListFiles(ctx, in.ref(), sandbox.FileQuery{Path: in.Path, After: in.After, Limit: in.Limit})
 	page := wire.FilePage{Files: make([]wire.FileInfo, len(files))}

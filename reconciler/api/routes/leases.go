@@ -129,7 +129,7 @@ func listLeases(ctx context.Context, service service.Service, in *struct {
 	Search   string                `query:"search" doc:"Only leases whose id contains this text, in upper or lower case."`
 	Sort     sandbox.LeaseSort     `query:"sort" doc:"id, environment, leased, activity or expiry; with a - before it in reverse. Default id."`
 	After    string                `query:"after" doc:"next_after of the previous page."`
-	Limit    int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000."`
+	Limit    int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 	Observe  bool                  `query:"observe" doc:"Look at the sandboxes on their backends first, and record what drifted."`
 }) (*reply[wire.LeasePage], error) {
 	leases, err := service.ListLeases(ctx, sandbox.LeaseFilter{

@@ -58,7 +58,7 @@ type driftInput struct {
 	LeaseID       string              `query:"lease_id"`
 	Kind          sandbox.DriftKind   `query:"kind" doc:"vanished, stopped, out_of_memory, changed, orphan, leftover or usage."`
 	Status        sandbox.DriftStatus `query:"status" doc:"open or resolved. Default: both."`
-	Limit         int                 `query:"limit"`
+	Limit         int                 `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 }
 
 // Touches returns the target of the request.
@@ -76,7 +76,7 @@ type llmCallsInput struct {
 	LeaseID       string    `query:"lease_id"`
 	Session       string    `query:"session" doc:"Only calls of this session, as the agent itself says."`
 	Before        time.Time `query:"before" doc:"RFC 3339. Only calls that began before this time, such as started_at of the previous page's last call."`
-	Limit         int       `query:"limit" doc:"1 to 1000. Default 100."`
+	Limit         int       `query:"limit" doc:"Page size, 1 to 1000. Default 100." minimum:"1" maximum:"1000"`
 }
 
 // Touches returns the target of the request.
@@ -94,7 +94,7 @@ func deliveries(ctx context.Context, service service.Service, in *struct {
 	EnvironmentQuery
 	Status sandbox.DeliveryStatus `query:"status" doc:"applied, stale or unmatched. Default: all."`
 	Before string                 `query:"before" doc:"next_before of the previous page."`
-	Limit  int                    `query:"limit" doc:"Page size, 1 to 100. Default 100."`
+	Limit  int                    `query:"limit" doc:"Page size, 1 to 100. Default 100." minimum:"1" maximum:"100"`
 }) (*reply[wire.DeliveryPage], error) {
 	list, err := service.ListDeliveries(ctx, sandbox.DeliveryFilter{
 		ID: in.ID, EnvironmentID: in.EnvironmentID, Status: in.Status, Before: in.Before, Limit: in.Limit,

@@ -182,7 +182,7 @@ func (l *laterPart) Read(p []byte) (int, error) {
 func decodeRun(body []byte) (runInput, error) {
 	var in wire.RunRequest
 	if err := bodies.StrictJSON(body, &in); err != nil {
-		return runInput{}, problem.BadBody(err)
+		return runInput{}, err
 	}
 	exec, err := execOf(in.ExecRequest, nil)
 	return runInput{sandbox.RunRequest{

@@ -34,9 +34,14 @@ func (s *Routes) registerSessions(d *document.Document) {
 	const path = "/v1/leases/{id}/sessions"
 	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "create-session", Method: http.MethodPost,
 		Path: path, Tags: tags, DefaultStatus: http.StatusCreated,
+		Responses: map[string]*huma.Response{
+			"200": d.Content("The request repeats an earlier one: the session is open already.", wire.JSON, sandbox.Session{}),
+		},
 		Summary: "Open a session in a lease's sandbox",
 		Description: "Commands run in a session one after another, with its variables and directory, and are recorded. " +
-			"A session has no process of its own: it survives sleep and restarts, and closes with its sandbox."}, createSession)
+			"A session has no process of its own: it survives sleep and restarts, and closes with its sandbox. " +
+			"A repeated request with the same id returns the same session (200) while it is open, and 409 session_closed after " +
+			"that."}, createSession)
 	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-sessions", Method: http.MethodGet,
 		Path: path, Tags: tags,
 		Summary: "List the sessions of a lease, latest first"}, listSessions)
@@ -71,16 +76,30 @@ func (s *Routes) registerSessions(d *document.Document) {
 func createSession(ctx context.Context, service service.Service, in *struct {
 	LeaseRef
 	Body wire.CreateSession
-}) (*reply[sandbox.Session], error) {
+}) (*opened, error) {
 	b := in.Body
-	return replyWith(service.CreateSession(ctx, in.ref(),
-		sandbox.CreateSession{ID: b.ID, Env: b.Env, Cwd: b.Cwd, User: b.User}))
+	session, err := service.CreateSession(ctx, in.ref(),
+		sandbox.CreateSession{ID: b.ID, Env: b.Env, Cwd: b.Cwd, User: b.User})
+	if err != nil {
+		return nil, err
+	}
+	out := &opened{Status: http.StatusOK, Body: session}
+	if session.IsNew {
+		out.Status = http.StatusCreated
+	}
+	return out, nil
+}
+
+// opened is the response of create-session: 200 for a repeated request.
+type opened struct {
+	Status int
+	Body   sandbox.Session
 }
 
 func listSessions(ctx context.Context, service service.Service, in *struct {
 	LeasePath
 	State sandbox.SessionState `query:"state" doc:"open or closed."`
-	Limit int                  `query:"limit" doc:"1 to 1000. Default 1000."`
+	Limit int                  `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 }) (*reply[wire.SessionPage], error) {
 	sessions, err := service.ListSessions(ctx, sandbox.SessionFilter{LeaseID: in.ID, State: in.State, Limit: in.Limit})
 	return replyWith(wire.SessionPage{Sessions: notNil(sessions)}, err)
@@ -108,7 +127,7 @@ func (s *Routes) execInSession(w http.ResponseWriter, r *http.Request, service s
 type sessionEventsInput struct {
 	SessionPath
 	After       int64 `query:"after" doc:"Only events after this sequence. Default 0: from the start."`
-	Limit       int   `query:"limit" doc:"Page size, 1 to 256. Default 256."`
+	Limit       int   `query:"limit" doc:"Page size, 1 to 256. Default 256." minimum:"1" maximum:"256"`
 	LastEventID int64 `header:"Last-Event-ID" doc:"Overrides after. Sent by a client that reconnects."`
 }
 

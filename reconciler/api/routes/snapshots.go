@@ -27,7 +27,7 @@ type listStatesInput struct {
 	EnvironmentID string `query:"environment_id" doc:"Only snapshots saved in this environment."`
 	AgentDID      string `query:"agent_did" doc:"Only snapshots of this agent."`
 	After         string `query:"after" doc:"Continue after this key."`
-	Limit         int    `query:"limit" doc:"1 to 1000; default 1000."`
+	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 }
 
 // Touches returns the target of the request.

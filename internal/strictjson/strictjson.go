@@ -1,0 +1,42 @@
+// Package strictjson decodes JSON that must mean what its sender meant. encoding/json accepts names in another case and
+// duplicates, of which the last one wins. This package rejects both, and names each field that is wrong by its path.
+package strictjson
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"unicode/utf8"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// Decode decodes one JSON value into v, a pointer. It returns the problems of the fields, at most maxProblems. It
+// rejects names that v does not have exactly so, duplicates, wrong types, invalid UTF-8 and data after the value. A
+// null leaves the field as it is.
+func Decode(text []byte, v any) []sandbox.Field { return decode(text, v, true) }
+
+// DecodeNonNull is Decode, and rejects null too.
+func DecodeNonNull(text []byte, v any) []sandbox.Field { return decode(text, v, false) }
+
+// Body is the name of the whole value in a problem.
+const Body = "body"
+
+func decode(text []byte, v any, null bool) []sandbox.Field {
+	if !utf8.Valid(text) {
+		return body("is not valid UTF-8")
+	}
+	err := json.Unmarshal(text, v)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return body(fmt.Sprintf("is not JSON: %v (at byte %d)", syntax, syntax.Offset))
+	}
+	w := walk{text: text, null: null} // it relies on valid JSON
+	w.value(reflect.TypeOf(v).Elem(), "")
+	if err != nil && len(w.problems) == 0 {
+		return body(err.Error())
+	}
+	return w.problems
+}
+
+func body(problem string) []sandbox.Field { return []sandbox.Field{{Name: Body, Problem: problem}} }
