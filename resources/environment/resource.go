@@ -178,12 +178,12 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	ended := env.Status == sandbox.EnvironmentClosed && m.Status.ValueString() != string(sandbox.EnvironmentClosed)
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
 	if ended {
-		since, diags := news.SeenAt(ctx, req.Private, env.EndedAt)
+		since, diags := news.SeenAt(ctx, req.Private, env.EndedAt, env.EndedAt)
 		resp.Diagnostics.Append(diags...)
 		resp.Diagnostics.Append(r.endNotice(ctx, svc, env, since)...)
 	}
 	if env.Status == sandbox.EnvironmentDeleting {
-		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Is Removed In Part", id), fmt.Sprintf(
+		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Is Partly Removed", id), fmt.Sprintf(
 			"The removal of environment %s began at %s and is unfinished. The next apply removes the rest and, if it is "+
 				"configured, creates the environment again.",
 			id, value.Time(env.UpdatedAt).ValueString()))

@@ -163,7 +163,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 	lease, err := r.Provider.Observe(ctx, svc, m.ID.ValueString())
 	leasedAt, _ := time.Parse(time.RFC3339, m.LeasedAt.ValueString()) // zero while it is being made
-	since, diags := news.SeenAt(ctx, req.Private, leasedAt)
+	since, diags := news.SeenAt(ctx, req.Private, leasedAt, lease.EndedAt)
 	resp.Diagnostics.Append(diags...)
 	if d, gone := vanished(lease, err, &m); gone {
 		resp.Diagnostics.Append(r.fold(ctx, svc, lease, since, d)...)
