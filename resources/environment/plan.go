@@ -58,7 +58,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		r.Provider.PlanBudget(plan.Name.ValueString(), plan.Budget.planned())
 	}
 	resp.Diagnostics.Append(r.planCost(ctx, &plan, state)...)
-	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
+	resp.Diagnostics.Append(r.planKept(ctx, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
 	resp.Diagnostics.Append(r.checkWorkspace(&plan)...)
@@ -129,7 +129,8 @@ func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
 	if is < was {
 		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("epoch"), "Environment Epoch Goes Down",
 			fmt.Sprintf("The epoch of environment %s is %d and was to become %d. It counts how often the environment was "+
-				"reopened, so it can only go up.", m.Name.ValueString(), was, is))}
+				"reopened, so it can only go up. Set epoch = %d; to reopen the environment, a higher one.",
+				m.Name.ValueString(), was, is, was))}
 	}
 	if is > was {
 		m.Status = types.StringValue(string(sandbox.EnvironmentOpen))
