@@ -107,8 +107,8 @@ func attributes() map[string]schema.Attribute {
 		},
 		"labels": schema.MapAttribute{
 			MarkdownDescription: "Labels of the environment and of its leases. Lists, events and costs can be filtered by " +
-				"them; Docker objects have them with the prefix `io.sandbox-lease.label.`. At most 32, without commas. " +
-				"Changed in place. Default: none.",
+				"them; Docker objects have them with the prefix `io.sandbox-lease.label.`, as of their creation. At most 32, " +
+				"without commas. Changed in place. Default: none.",
 			Optional:    true,
 			ElementType: types.StringType,
 			Validators:  []validator.Map{given.NoNulls{}},
