@@ -56,6 +56,19 @@ func TestAccThePlanHasThePricesOfTheReconciler(t *testing.T) {
 	}
 }
 
+// A reconciler without prices is named as such.
+func TestAccAPriceBookNeedsTheReconcilers(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	r := w.Reconciler()
+	with := strings.Replace(r.Configuration, "{\n", "{"+docker(w.WriteFile("prices.json", ourPrices)), 1)
+	tf := terraform(t, with+expecting(w, ""))
+	said := strings.Join(strings.Fields(tf.Fail("plan", "-input=false", "-no-color")), " ")
+	if !strings.Contains(said, "has no price book for Docker and charges nothing") {
+		t.Errorf("the plan says\n%s", said)
+	}
+}
+
 // A cap never passes because a price book is missing, with a reconciler and without.
 func TestAccACapNeedsPrices(t *testing.T) {
 	t.Parallel()

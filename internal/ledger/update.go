@@ -73,7 +73,7 @@ func (tx *Tx) UpdateEnvironment(id string, change func(e *Environment) error) er
 		return err
 	}
 	if e == nil {
-		return sandbox.Errorf(sandbox.NotFound, "there is no environment %q on this ledger: create it first", id)
+		return sandbox.Errorf(sandbox.NotFound, "there is no environment %q on this ledger: check the name, or create it first", id)
 	}
 	return tx.UpdateEnvironmentRow(e, change)
 }

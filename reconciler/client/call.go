@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -190,8 +191,11 @@ func (c *Client) check(resp *http.Response) error {
 	if err := json.Unmarshal(body, &p); err == nil && p.Code != "" {
 		e := p.Err()
 		if p.Code == sandbox.Unauthenticated {
-			e.Message = "reconciler " + c.name + " rejects the credentials: check the token (SANDBOX_RECONCILER_TOKEN), " +
-				"or the webhook secret and the clock: " + p.Detail
+			next := "check the token, from SANDBOX_RECONCILER_TOKEN or the configuration"
+			if resp.Request.Header.Get("Webhook-Signature") != "" {
+				next = "check the webhook secret, and this machine's clock"
+			}
+			e.Message = fmt.Sprintf("reconciler %s rejects the credentials: %s: %s", c.name, p.Detail, next)
 		}
 		return e
 	}

@@ -52,12 +52,14 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	plan.Drift = flattenDrift(nil) // what is found is made good
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
+	resp.Diagnostics.Append(r.checkAccount(&plan)...)
 	resp.Diagnostics.Append(r.checkKeepDisk(&plan, state)...)
 	resp.Diagnostics.Append(r.planEpoch(&plan, state)...)
 	if r.Provider != nil {
 		r.Provider.PlanBudget(plan.Name.ValueString(), plan.Budget.planned())
 	}
 	resp.Diagnostics.Append(r.planCost(ctx, &plan, state)...)
+	resp.Diagnostics.Append(r.planBudget(ctx, &plan, state)...)
 	resp.Diagnostics.Append(r.planKept(ctx, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
@@ -95,6 +97,20 @@ func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
 	if err := sandbox.InvalidFields("environment", spec.WithDefaults().Unsupported()); err != nil {
 		diags.Append(diagnose.Failed("Unsupported By The Backend", err, place)...)
 	}
+	return diags
+}
+
+// checkAccount refuses at plan a backend that this process has no account for. An apply would find that out after it has
+// destroyed the environment that the new one replaces.
+func (r *Resource) checkAccount(m *Model) (diags diag.Diagnostics) {
+	if r.Provider == nil || !r.Provider.Embedded || r.Provider.CloudflareAccount ||
+		m.Backend.ValueString() != string(sandbox.Cloudflare) {
+		return nil
+	}
+	diags.AddAttributeError(path.Root("backend"), "No Cloudflare Account", fmt.Sprintf(
+		"Environment %s has backend = \"cloudflare\", and the provider has no Cloudflare account. Set account_id and "+
+			"api_token in the provider's cloudflare, or configure a reconciler that has an account.",
+		orAssumed(m.Name, "whose name is known after apply")))
 	return diags
 }
 

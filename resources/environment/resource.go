@@ -294,8 +294,8 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 	case sandbox.ReasonOf(err) == sandbox.ReasonActiveLeases:
 		resp.Diagnostics.AddError(failed, err.Error()+".\n\n"+
-			"End these leases, or set force_destroy = true and apply before destroying. Terraform destroys leases of this "+
-			"configuration first if their environment_id refers to this resource.")
+			"In Terraform, force is force_destroy = true, applied before the destroy. Leases of this configuration end first "+
+			"if their environment_id refers to this resource.")
 	default:
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 	}
