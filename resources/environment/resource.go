@@ -138,6 +138,9 @@ func made(ctx context.Context, svc service.Environments, asked sandbox.Environme
 }
 
 func createFailed(summary string, m Model, err error) diag.Diagnostics {
+	if sandbox.ReasonOf(err) == sandbox.ReasonOtherInstance && m.Instance.ValueString() != "" {
+		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("instance"), summary, err.Error()+".")}
+	}
 	if sandbox.CodeOf(err) != sandbox.Conflict || sandbox.ReasonOf(err) == sandbox.ReasonOtherInstance {
 		return diagnose.Failed(summary, err, place)
 	}
