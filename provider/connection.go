@@ -64,8 +64,8 @@ func (c *connection) Service(ctx context.Context) (configured.Service, error) {
 	}
 	info, err := svc.Ledger(ctx)
 	if c.settings.remote && sandbox.CodeOf(err) == sandbox.NotFound {
-		err = sandbox.Errorf(sandbox.Invalid, "reconciler %s: %w: check the URL, which must not end in /v1 or another path of the API",
-			c.settings.reconcilerURL, err)
+		err = sandbox.Errorf(sandbox.Invalid, "reconciler %s: %w: check the URL, which must not end in /v1 or another path "+
+			"of the API", c.settings.reconcilerURL, err)
 	}
 	if err == nil {
 		err = c.checkPriceBook(info)

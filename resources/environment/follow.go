@@ -16,8 +16,8 @@ import (
 // maxNamed is how many leases a warning names.
 const maxNamed = 20
 
-// planKept says which attributes change that living leases keep as they are, and which leases those are. It says so each
-// time that Terraform plans the change, at an apply twice.
+// planKept says which attributes change that living leases keep as they are, and which leases those are. It says so
+// each time that Terraform plans the change, at an apply twice.
 func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagnostics {
 	if state == nil || r.Provider == nil || !plan.Name.Equal(state.Name) || !plan.Backend.Equal(state.Backend) {
 		return nil

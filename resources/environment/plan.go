@@ -100,8 +100,8 @@ func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
 	return diags
 }
 
-// checkAccount refuses at plan a backend that this process has no account for. An apply would find that out after it has
-// destroyed the environment that the new one replaces.
+// checkAccount refuses at plan a backend that this process has no account for. An apply would find that out after it
+// has destroyed the environment that the new one replaces.
 func (r *Resource) checkAccount(m *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded || r.Provider.CloudflareAccount ||
 		m.Backend.ValueString() != string(sandbox.Cloudflare) {

@@ -75,13 +75,13 @@ func notices(l sandbox.Lease, m *Model) []notice {
 }
 
 // withEnvironment says what is planned for a lease whose environment was removed.
-const withEnvironment = "If the plan creates the environment again, it replaces each lease that refers to its id. For " +
-	"any other lease, nothing is planned if on_expiry is keep, and its next generation if it is recreate."
+const withEnvironment = "If the plan creates the environment again, it replaces each lease that refers to its id. " +
+	"For any other lease, nothing is planned if on_expiry is keep, and its next generation if it is recreate."
 
 // endNotice tells of an end by the rules.
 func endNotice(l sandbox.Lease, m *Model) notice {
-	next := "Expected; this is not drift. Nothing is planned for it, because on_expiry is keep. Destroy it, set on_expiry " +
-		"to recreate, or lease it again with terraform apply -replace."
+	next := "Expected; this is not drift. Nothing is planned for it, because on_expiry is keep. Destroy it, set " +
+		"on_expiry to recreate, or lease it again with terraform apply -replace."
 	kind := news.OfEnd(l.EndedBy)
 	switch {
 	case kind == news.EndedWithEnvironment:
