@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/networks"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -73,11 +74,16 @@ func (m model) check() diag.Diagnostics {
 	return diags
 }
 
-// checkAddresses finds a ledger and an engine that have no address of the right form.
+// checkAddresses finds a ledger, a bucket and an engine that have no address of the right form.
 func (m model) checkAddresses() (diags diag.Diagnostics) {
 	if !m.Ledger.IsNull() && !m.Ledger.IsUnknown() {
 		if err := location.Check(m.Ledger.ValueString()); err != nil {
 			diags.AddAttributeError(path.Root("ledger"), "Invalid Ledger URL", err.Error()+".")
+		}
+	}
+	if !m.StateURL.IsNull() && !m.StateURL.IsUnknown() {
+		if err := snapshotstore.Check(m.StateURL.ValueString()); err != nil {
+			diags.AddAttributeError(path.Root("state_url"), "Invalid State URL", fmt.Sprintf("state_url: %s.", err))
 		}
 	}
 	if d := m.Docker; d != nil && !d.Host.IsNull() && !d.Host.IsUnknown() {
@@ -126,6 +132,12 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 	if m.Reconciler != nil || (!embedded && getenv(envReconcilerURL) != "") {
 		diags.Append(m.resolveReconciler(&s, getenv)...)
 		return s, diags
+	}
+	if !embedded && getenv(envReconcilerToken) != "" && getenv(envReconcilerURL) == "" {
+		diags.AddWarning("Reconciler Token Without A URL", fmt.Sprintf("%s is set and %s is not, so the provider uses no "+
+			"reconciler, but the ledger on this machine. Set %s, or reconciler.url of the provider. If the ledger is meant, "+
+			"unset %s, or set ledger of the provider.", envReconcilerToken, envReconcilerURL, envReconcilerURL,
+			envReconcilerToken))
 	}
 	diags.Append(m.resolveCloudflare(&s, getenv)...)
 	s.serviceUnknown = slices.Concat(s.serviceUnknown, unknown("ledger", m.Ledger), unknown("state_url", m.StateURL),

@@ -132,6 +132,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a pool too large":     {model{Docker: &dockerModel{NetworkPool: text("10.0.0.0/8")}}, env(), "of /12 to /28"},
 		"a ledger of no form":  {model{Ledger: text("ledger.db")}, env(), "write it as sqlite:///absolute/path/ledger.db"},
 		"a ledger of a host":   {model{Ledger: text("sqlite://a/b.db")}, env(), "without host and query"},
+		"a bucket of no form":  {model{StateURL: text("foo")}, env(), `the URL "foo" must begin with file:// or s3://`},
 		"an engine of no form": {model{Docker: &dockerModel{Host: text("nope")}}, env(), "write it as unix:///"},
 		"an engine elsewhere":  {model{Docker: &dockerModel{Host: text("htp://a")}}, env(), "write it as unix:///"},
 		"other scheme":         {model{Reconciler: block(text("ftp://games"), text("t"))}, env(), "must be like https://"},
@@ -144,6 +145,32 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 				t.Errorf("got %v, want an error that says %q", diags, tt.says)
 			}
 		})
+	}
+}
+
+// A token alone means that a reconciler was meant. Whoever writes the ledger down means the ledger.
+func TestATokenWithoutAURLIsAWarning(t *testing.T) {
+	t.Parallel()
+	token := env(envReconcilerToken, "t")
+	for name, tt := range map[string]struct {
+		m      model
+		getenv func(string) string
+		warns  int
+	}{
+		"token":          {model{}, token, 1},
+		"token, ledger":  {model{Ledger: text("sqlite:///x/a.db")}, token, 0},
+		"token and URL":  {model{}, remote, 0},
+		"neither":        {model{}, env(), 0},
+		"token, in HCL":  {model{Reconciler: block(text("https://a"), types.StringNull())}, token, 0},
+		"token, unknown": {model{Reconciler: block(types.StringUnknown(), types.StringNull())}, token, 0},
+	} {
+		_, diags := tt.m.resolve(tt.getenv)
+		if diags.HasError() || len(diags) != tt.warns {
+			t.Errorf("%s: %v", name, diags)
+		}
+		if tt.warns == 1 && !strings.Contains(diags[0].Detail(), envReconcilerURL+" is not") {
+			t.Errorf("%s: it says %v", name, diags)
+		}
 	}
 }
 

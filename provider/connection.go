@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
@@ -62,8 +64,8 @@ func (c *connection) Service(ctx context.Context) (configured.Service, error) {
 	}
 	info, err := svc.Ledger(ctx)
 	if c.settings.remote && sandbox.CodeOf(err) == sandbox.NotFound {
-		err = sandbox.Errorf(sandbox.Invalid, "reconciler %s: %w: check the URL, whose path the API's begins with",
-			c.settings.reconcilerURL, err)
+		err = sandbox.Errorf(sandbox.Invalid, "reconciler %s: %w: check the URL, which must not end in /v1 or another path "+
+			"of the API", c.settings.reconcilerURL, err)
 	}
 	if err == nil {
 		err = c.checkPriceBook(info)
@@ -82,10 +84,14 @@ func (c *connection) checkPriceBook(info sandbox.LedgerInfo) error {
 	if !c.settings.remote || c.settings.priceBook == "" || !ok || charged == c.books[sandbox.Docker] {
 		return nil
 	}
+	charges := fmt.Sprintf("charges by %q as of %s", charged.Name, charged.AsOf)
+	if charged == pricing.Free() {
+		charges = "has no price book for Docker and charges nothing"
+	}
 	return sandbox.Errorf(sandbox.Invalid, "price_book of the provider's docker block, %s, is %q as of %s, and "+
-		"reconciler %s charges by %q as of %s: an estimate would not be what is charged. Remove price_book, since estimates "+
-		"use the reconciler's prices, or start the reconciler with --docker-price-book and this file", c.settings.priceBook,
-		c.books[sandbox.Docker].Name, c.books[sandbox.Docker].AsOf, c.settings.reconcilerURL, charged.Name, charged.AsOf)
+		"reconciler %s %s: an estimate would not be what is charged. Remove price_book, since estimates use the "+
+		"reconciler's prices, or start the reconciler with --docker-price-book and this file", c.settings.priceBook,
+		c.books[sandbox.Docker].Name, c.books[sandbox.Docker].AsOf, c.settings.reconcilerURL, charges)
 }
 
 // Prices returns the prices that estimates are made with: the reconciler's, or those of the configuration where this

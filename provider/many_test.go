@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // requests counts what a reconciler is asked, by method and path.
@@ -69,12 +70,13 @@ func TestAccManyLeases(t *testing.T) {
 		t.Errorf("a plan of %d leases asked %d times, %d of them for one lease: %v", leases, len(all), alone, all)
 	}
 
+	saveAnEnd(w, tf)
 	w.Condition(w.Service(), "campaign.ended", w.Name, "")
 	said := tf.Run("plan", "-input=false", "-no-color")
 	if lines := warningLines(said); lines > 15 || lines == 0 {
 		t.Errorf("the warning about the end of %d leases has %d lines:\n%s", leases, lines, said)
 	}
-	for _, what := range []string{fmt.Sprintf("%d leases ended", leases), "cost $", "and 9 more", "campaign.ended"} {
+	for _, what := range []string{fmt.Sprintf("%d leases ended", leases-1), "cost $", "and 8 more", "campaign.ended"} {
 		if !strings.Contains(strings.Join(strings.Fields(said), " "), what) {
 			t.Errorf("the plan does not say %q:\n%s", what, said)
 		}
@@ -84,6 +86,13 @@ func TestAccManyLeases(t *testing.T) {
 		t.Errorf("after apply -refresh-only the plan tells again: %+v", p)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// saveAnEnd ends a lease of the team and saves that: the state knows it, and no later warning counts it.
+func saveAnEnd(w *providertest.World, tf *providertest.CLI) {
+	w.Helper()
+	w.Condition(w.Service(), "agent.death", w.Name, "did:plc:member-0")
+	tf.Run("apply", "-refresh-only", "-auto-approve", "-input=false")
 }
 
 // warningLines counts the lines of the warnings that end a plan.
@@ -106,16 +115,37 @@ func TestAccManyLeasesOfAnEnvironmentElsewhere(t *testing.T) {
 		fmt.Sprintf("%q", w.Name), 1)
 	tf := terraform(t, w.Embedded()+leases)
 	tf.Run("apply", "-auto-approve", "-input=false")
+	saveAnEnd(w, tf)
 	w.Condition(w.Service(), "campaign.ended", w.Name, "")
 	p := tf.Plan()
 	if len(p.Diagnostics) != 1 {
 		t.Errorf("want one warning: %+v", p.Diagnostics)
 	}
-	if d := p.Warning(t, "5 Leases Of Environment "+w.Name+" Ended"); !strings.Contains(d.Detail, "(5 by condition)") {
+	if d := p.Warning(t, "4 Leases Of Environment "+w.Name+" Ended"); !strings.Contains(d.Detail, "(4 by condition)") {
 		t.Errorf("it says %s", d.Detail)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")
 	environments.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// What one warning says of leases whose environment was removed outside of Terraform is what the plan has.
+func TestAccManyLeasesWhoseEnvironmentWasRemoved(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	byID := strings.Replace(team(w, 3), "sandbox_environment.game.name", "sandbox_environment.game.id", 1)
+	tf := terraform(t, w.Embedded()+byID)
+	tf.Run("apply", "-auto-approve", "-input=false")
+	w.Must(w.Service().DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
+	p := tf.Plan()
+	if len(p.Diagnostics) != 2 || len(p.Changes) != 4 || p.Changes["sandbox_lease.team[0]"] != "replace" {
+		t.Errorf("want two warnings, an environment that is created and three leases that are replaced: %+v", p)
+	}
+	p.Warning(t, "Environment "+w.Name+" Vanished")
+	d := p.Warning(t, "3 Leases Ended With Environment "+w.Name)
+	if !strings.Contains(d.Detail, "it replaces each lease") || strings.Contains(d.Detail, "this is not drift") {
+		t.Errorf("it says %s", d.Detail)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
 // One warning reports sandboxes that vanished together, and each lease is planned again.

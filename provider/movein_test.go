@@ -13,7 +13,7 @@ import (
 )
 
 // What is there already moves in by import blocks: Terraform writes its configuration, which plans
-// nothing. And a plan that changes an environment's image says which leases stay behind.
+// nothing. And a plan that changes what living leases keep says which do.
 func TestAccMovingInAndChangingTheImage(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -47,14 +47,14 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 		_, err := w.Docker.ImageRemove(context.Background(), newer, dockerapi.ImageRemoveOptions{})
 		w.Must(err)
 	})
-	tf.Write("generated.tf",
-		strings.Replace(tf.Read("generated.tf"), fmt.Sprintf("%q", w.Image), fmt.Sprintf("%q", newer), 1))
+	tf.Write("generated.tf", strings.NewReplacer(fmt.Sprintf("%q", w.Image), fmt.Sprintf("%q", newer), "= 768", "= 640").
+		Replace(tf.Read("generated.tf")))
 	p := tf.Plan()
 	if !maps.Equal(p.Changes, map[string]string{"sandbox_environment.game": "update"}) {
 		t.Errorf("changing the image plans %v", p.Changes)
 	}
-	if said := p.Warning(t, "Leases Of Environment "+w.Name+" Keep Their Image").Detail; !strings.Contains(said,
-		ann.Lease.ID+" (generation 1, on "+w.Image+")") || !strings.Contains(said, "becomes "+newer) {
+	if said := p.Warning(t, "Leases Of Environment "+w.Name+" Keep What They Began With").Detail; !strings.Contains(said,
+		ann.Lease.ID+" (generation 1, on "+w.Image+")") || !strings.Contains(said, "change: image, resources.") {
 		t.Errorf("it says %q", said)
 	}
 	// The warning is of the plan, and an apply plans twice: it says so once, and folds the other into it.
@@ -63,7 +63,7 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 		t.Errorf("the apply says\n%s", said)
 	}
 	if p := tf.Plan(); len(p.Diagnostics) != 0 {
-		t.Errorf("a plan that changes no image says %+v", p.Diagnostics)
+		t.Errorf("a plan that changes nothing says %+v", p.Diagnostics)
 	}
 	// What Terraform wrote names the environment by a word and not by reference, so that it knows no order
 	// and would destroy both at once; an environment with a lease of another owner refuses that.

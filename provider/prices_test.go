@@ -56,6 +56,36 @@ func TestAccThePlanHasThePricesOfTheReconciler(t *testing.T) {
 	}
 }
 
+// A reconciler without prices is named as such.
+func TestAccAPriceBookNeedsTheReconcilers(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	r := w.Reconciler()
+	with := strings.Replace(r.Configuration, "{\n", "{"+docker(w.WriteFile("prices.json", ourPrices)), 1)
+	tf := terraform(t, with+expecting(w, ""))
+	said := strings.Join(strings.Fields(tf.Fail("plan", "-input=false", "-no-color")), " ")
+	if !strings.Contains(said, "has no price book for Docker and charges nothing") {
+		t.Errorf("the plan says\n%s", said)
+	}
+}
+
+// A budget that nothing can be held against is told when it is planned, and then no more.
+func TestAccABudgetWithoutPricesIsTold(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, w.Embedded()+strings.Replace(environment(w), "\n  network = {",
+		"\n  budget = { monthly_usd = \"5.00\" }\n  network = {", 1))
+	d := tf.Plan().Warning(t, "No Prices To Hold The Budget Against")
+	if !strings.Contains(d.Detail, "the budget is never spent") {
+		t.Errorf("it says %s", d.Detail)
+	}
+	tf.Run("apply", "-auto-approve", "-input=false")
+	if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+		t.Errorf("after the apply the plan is %+v", p)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
 // A cap never passes because a price book is missing, with a reconciler and without.
 func TestAccACapNeedsPrices(t *testing.T) {
 	t.Parallel()

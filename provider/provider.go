@@ -115,7 +115,8 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 		Now:        time.Now,
 		Embedded:   s.reconcilerURL == "" && len(s.serviceUnknown) == 0,
 
-		DiskSnapshots: s.cloudflare.SchedulingPolicy == cloudflare.PolicyDurableObject,
+		CloudflareAccount: s.cloudflare.AccountID != "",
+		DiskSnapshots:     s.cloudflare.SchedulingPolicy == cloudflare.PolicyDurableObject,
 	}
 	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = shared, shared, shared
 	resp.ListResourceData, resp.ActionData = shared, shared

@@ -144,3 +144,26 @@ func decode(code string, into any) error {
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }
+
+// "$${" is how HCL writes a "${" that it does not fill in: no example means that, in front of an amount in dollars.
+func TestNoExamplePrintsATemplateAsItStands(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, root := range []string{"../examples", "../templates"} {
+		err := filepath.WalkDir(root, func(file string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !slices.Contains([]string{".tf", ".md", ".tmpl"}, filepath.Ext(file)) {
+				return err
+			}
+			if seen++; strings.Contains(read(t, file), "$${") {
+				t.Errorf("%s has $${, which is printed as it stands: use format(\"$%%s\", …)", file)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if seen < 60 {
+		t.Errorf("%d files were looked at", seen)
+	}
+}

@@ -274,6 +274,10 @@ func portFields(name string, ports []int) []Field {
 
 // hostProblem returns what is wrong with the host of a rule, "" if nothing is.
 func hostProblem(host string) string {
+	if scheme, rest, ok := strings.Cut(host, "://"); ok {
+		bare, _, _ := strings.Cut(rest, "/")
+		return fmt.Sprintf("must be a host, not a URL: write %q, without %s://", bare, scheme)
+	}
 	name, wildcard := strings.CutPrefix(host, "*.")
 	canonical, err := CanonicalHost(name)
 	switch {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"crypto/rand"
+	"fmt"
 	"strings"
 )
 
@@ -90,7 +91,8 @@ func checkEnvironmentID(fields []Field, name, v string) []Field {
 
 func checkAgentDID(fields []Field, name, v string) []Field {
 	if !isAgentDID(v) || strings.Contains(v, "::") {
-		problem := "must be a DID such as did:plc:abc, at most 200 characters after the method, without \"::\""
+		problem := fmt.Sprintf("must be a DID such as did:plc:abc, at most 200 characters after the method, without \"::\", "+
+			"not %.100q", v)
 		if normal := normalDID(v); normal != v && isAgentDID(normal) && !strings.Contains(normal, "::") {
 			problem = "must be in its normal form, " + normal
 		}

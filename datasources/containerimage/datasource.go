@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // NewDataSource returns the data source for one image on the Docker engine, not configured.
@@ -64,6 +65,10 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 		return nil, err
 	}
 	img, err := p.Images.Inspect(ctx, m.Name.ValueString())
+	if sandbox.CodeOf(err) == sandbox.NotFound {
+		return nil, sandbox.Errorf(sandbox.NotFound, "Docker engine %s has no image %s: check the name, or pull or build it "+
+			"first", instance, m.Name.ValueString())
+	}
 	if err != nil {
 		return nil, err
 	}

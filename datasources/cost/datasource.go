@@ -87,8 +87,8 @@ type Amounts struct {
 	Net      types.String `tfsdk:"net_usd"`
 }
 
-// byLabel is the form of group_by for a label.
-var byLabel = regexp.MustCompile(`^label:.+$`)
+// grouping is the form of group_by.
+var grouping = regexp.MustCompile(`^(lease|environment|agent|day|month|label:.+)$`)
 
 func describe() schema.Schema {
 	moment := func(description string) schema.Attribute {
@@ -118,9 +118,8 @@ func describe() schema.Schema {
 				MarkdownDescription: "Group of a row: `lease`, `environment`, `agent`, `day`, `month` (UTC), or `label:<key>` " +
 					"for the value of a label. Default: `lease`.",
 				Optional: true,
-				Validators: []validator.String{stringvalidator.Any(stringvalidator.OneOf(string(sandbox.CostByLease),
-					string(sandbox.CostByEnvironment), string(sandbox.CostByAgent), string(sandbox.CostByDay),
-					string(sandbox.CostByMonth)), stringvalidator.RegexMatches(byLabel, "must be label:<key>"))},
+				Validators: []validator.String{stringvalidator.RegexMatches(grouping,
+					"must be lease, environment, agent, day, month or label:<key>")},
 			},
 			"as_of": schema.StringAttribute{MarkdownDescription: "When the report was computed.", Computed: true},
 			"rows": schema.ListNestedAttribute{

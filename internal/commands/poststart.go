@@ -146,8 +146,9 @@ func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) er
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Failed,
-		"post_start[%d] %q %s; %s; read all that command %s wrote, and mend post_start or the image",
-		n, x.Command, how, v.lastWords(ctx, x), x.ID).WithReason(sandbox.ReasonPostStartFailed)
+		"post_start[%d] %q %s; %s: to read all of its output, run \"sandbox command logs %s %s\", which needs a reconciler "+
+			"on this ledger; then fix post_start or the image",
+		n, x.Command, how, v.lastWords(ctx, x), x.LeaseID, x.ID).WithReason(sandbox.ReasonPostStartFailed)
 }
 
 // lastWords repeats the end of what is kept of a command's stderr.

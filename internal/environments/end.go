@@ -3,6 +3,7 @@ package environments
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -106,8 +107,12 @@ func (v *Service) beginDelete(tx *ledger.Tx,
 	}
 	if len(active) > 0 && !d.Force {
 		slices.Sort(active)
-		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has active leases: %s; release them first, "+
-			"or delete it with force", d.ID, strings.Join(active, ", ")).WithReason(sandbox.ReasonActiveLeases)
+		count, next := "an active lease", "end it"
+		if len(active) > 1 {
+			count, next = fmt.Sprintf("%d active leases", len(active)), "end them"
+		}
+		return nil, nil, sandbox.Errorf(sandbox.Conflict, "environment %s has %s: %s: %s first, or delete the environment "+
+			"with force", d.ID, count, strings.Join(active, ", "), next).WithReason(sandbox.ReasonActiveLeases)
 	}
 	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
 		if err := v.Core.End(tx, s,

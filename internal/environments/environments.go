@@ -115,9 +115,9 @@ func (v *Service) admit(ctx context.Context,
 		return nil, "", err
 	}
 	if p.Instance != "" && p.Instance != instance {
-		return nil, "", sandbox.Errorf(sandbox.Conflict, "environment %s is asked for on %s instance %s, "+
-			"and instance %s answers here: connect to that one, or ask a reconciler that reaches it",
-			p.ID, p.Backend, p.Instance, instance).WithReason(sandbox.ReasonOtherInstance)
+		return nil, "", sandbox.Errorf(sandbox.Conflict, "environment %s has instance %q, and the "+
+			"%s instance that answers here is %s: omit instance, set it to that one, or connect to the one that it names",
+			p.ID, p.Instance, p.Backend, instance).WithReason(sandbox.ReasonOtherInstance)
 	}
 	return x, instance, v.Host.Check("environment "+p.ID, p.HostAccess)
 }

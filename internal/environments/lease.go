@@ -24,9 +24,8 @@ func MayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
 	case sandbox.EnvironmentClosed:
 		for _, c := range env.Ended.Conditions {
 			if slices.Contains(spec.ExpiryConditions, c) {
-				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and gives no leases that end "+
-					"with it: reopen it first (API, CLI, or a higher epoch in Terraform)",
-					env.ID, c, env.Ended.At.Time().Format(time.RFC3339))
+				return sandbox.Errorf(sandbox.EnvironmentEnded, "environment %s ended by %s at %s and grants no leases that %s "+
+					"would end: reopen it first", env.ID, c, env.Ended.At.Time().Format(time.RFC3339), c)
 			}
 		}
 		return nil

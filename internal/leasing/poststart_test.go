@@ -160,7 +160,7 @@ func TestAPostStartCommandThatFailsFailsTheLease(t *testing.T) {
 		why    []string
 	}{
 		{"exit 3 no such module: " + strings.Repeat("x", 9000) + " maps", time.Minute,
-			[]string{`post_start[1] ["exit" "3"`, "exit code 3", `xx maps"`}},
+			[]string{`post_start[1] ["exit" "3"`, "exit code 3", `xx maps"`, `run "sandbox command logs ` + ann + `::`}},
 		{"sleep 1h", time.Minute,
 			[]string{`post_start[1] ["sleep" "1h"]`, "ran out of its timeout of 1m0s", "wrote nothing to stderr"}},
 		{"no-such-program", time.Minute, []string{"exit code 127"}},

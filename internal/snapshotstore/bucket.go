@@ -30,6 +30,27 @@ func (s *Store) String() string { return s.name }
 //	s3://name?region=eu-west-1      a bucket of Amazon S3, or of what speaks its protocol (s3.go)
 //	mem://                          this process's memory, for tests
 func Open(ctx context.Context, rawURL string) (*Store, error) {
+	u, err := parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Scheme {
+	case "file":
+		return openDirectory(u)
+	case "s3":
+		return openS3(ctx, u)
+	default:
+		return &Store{bucket: memblob.OpenBucket(nil), name: "mem://"}, nil
+	}
+}
+
+// Check says what is wrong with the form of a bucket's URL. Errors: Invalid.
+func Check(rawURL string) error {
+	_, err := parse(rawURL)
+	return err
+}
+
+func parse(rawURL string) (*url.URL, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid,
@@ -40,15 +61,11 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 			"in logs: give them by the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)")
 	}
 	switch u.Scheme {
-	case "file":
-		return openDirectory(u)
-	case "s3":
-		return openS3(ctx, u)
-	case "mem":
-		return &Store{bucket: memblob.OpenBucket(nil), name: "mem://"}, nil
+	case "file", "s3", "mem":
+		return u, nil
 	default:
 		return nil, sandbox.Errorf(sandbox.Invalid,
-			"snapshot store: a bucket's URL begins with file:// or s3://, not with %q", u.Scheme+"://")
+			"snapshot store: the URL %q must begin with file:// or s3://", u.Redacted())
 	}
 }
 

@@ -38,6 +38,8 @@ type Provider struct {
 	Now        func() time.Time
 	// Embedded: the service runs in this process, and allows sandboxes no directory of its host.
 	Embedded bool
+	// CloudflareAccount: environments may be on Cloudflare. It is unknown unless Embedded.
+	CloudflareAccount bool
 	// DiskSnapshots: environments that are created on Cloudflare may have keep_disk. It is unknown unless Embedded.
 	DiskSnapshots bool
 

@@ -61,12 +61,7 @@ func next(err error) string {
 	case sandbox.CapacityExceeded:
 		return "Run Terraform again once the backend has room."
 	case sandbox.EnvironmentEnded:
-		return "Raise the environment's epoch to reopen it for leases."
-	case sandbox.Unauthenticated:
-		if sandbox.ReasonOf(err) == sandbox.ReasonRegistryCredentials {
-			return ""
-		}
-		return "Check reconciler.token of the provider, or SANDBOX_RECONCILER_TOKEN."
+		return "In Terraform, raise the environment's epoch."
 	case sandbox.Internal:
 		return "This is a defect of the provider or of the reconciler; please report it."
 	default:

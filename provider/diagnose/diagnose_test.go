@@ -37,7 +37,6 @@ func TestWhatToDoNext(t *testing.T) {
 		sandbox.Timeout:          "it finds what was created",
 		sandbox.CapacityExceeded: "room",
 		sandbox.EnvironmentEnded: "epoch",
-		sandbox.Unauthenticated:  "SANDBOX_RECONCILER_TOKEN",
 		sandbox.Internal:         "defect",
 	} {
 		d := diagnose.Failed("Doing It Failed", sandbox.Errorf(code, "do it: no"), nil)[0]

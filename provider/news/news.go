@@ -16,8 +16,10 @@ import (
 type Kind string
 
 const (
-	// Ended by the rules.
+	// Ended by the rules, in an environment that is still there.
 	Ended Kind = "ended"
+	// EndedWithEnvironment: by the removal of the environment.
+	EndedWithEnvironment Kind = "ended with the environment"
 	// Gone otherwise, which is drift.
 	Gone Kind = "gone"
 	// Changed on the backend, while it lives.
@@ -27,20 +29,16 @@ const (
 // Several is from how many leases on one warning tells of all.
 const Several = 3
 
-const (
-	// named is how many leases a warning names.
-	named = 3
-	// skew is by how much the clocks of ledger and Terraform may differ.
-	skew = time.Minute
-)
+// named is how many leases a warning names.
+const named = 3
 
-// Of returns the leases that Terraform made, or this owner has, to which that happened after a state last saw them.
-// What Terraform itself released is no news.
+// Of returns the leases that Terraform made, or this owner has, to which that happened after since. What Terraform
+// itself released is no news.
 func Of(kind Kind, leases []sandbox.Lease, since time.Time, owner string) []sandbox.Lease {
 	var found []sandbox.Lease
 	for _, l := range leases {
 		ours := strings.HasPrefix(l.Owner, configured.OwnerPrefix) || l.Owner == owner
-		if ours && happened(kind, l) && (kind == Changed || l.EndedAt.After(since.Add(-skew))) {
+		if ours && happened(kind, l) && (kind == Changed || l.EndedAt.After(since)) {
 			found = append(found, l)
 		}
 	}
@@ -49,12 +47,24 @@ func Of(kind Kind, leases []sandbox.Lease, since time.Time, owner string) []sand
 
 func happened(kind Kind, l sandbox.Lease) bool {
 	switch ended := !l.EndedAt.IsZero(); kind {
-	case Ended:
-		return ended && l.EndedBy.EndedByRules() && l.EndedBy != sandbox.EndedByRelease
+	case Ended, EndedWithEnvironment:
+		return ended && l.EndedBy != sandbox.EndedByRelease && OfEnd(l.EndedBy) == kind
 	case Gone:
-		return ended && !l.EndedBy.EndedByRules()
+		return ended && OfEnd(l.EndedBy) == Gone
 	default:
 		return !ended && len(l.Drift) > 0
+	}
+}
+
+// OfEnd returns what an end is.
+func OfEnd(by sandbox.EndedBy) Kind {
+	switch {
+	case by == sandbox.EndedByEnvironment:
+		return EndedWithEnvironment
+	case by.EndedByRules():
+		return Ended
+	default:
+		return Gone
 	}
 }
 

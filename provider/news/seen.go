@@ -8,6 +8,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 )
 
+// Saved says until when a plan repeats what happened.
+const Saved = "Plans repeat this until an apply saves it, for example terraform apply -refresh-only."
+
 // seenKey is under which Terraform keeps, beside the state, when the state last saw the object.
 const seenKey = "seen_at"
 
@@ -18,14 +21,17 @@ type Private interface {
 }
 
 // SeenAt returns when the state last saw the object, and otherwise where that is not known: what happened before is no
-// news.
-func SeenAt(ctx context.Context, private Private, otherwise time.Time) (time.Time, diag.Diagnostics) {
+// news. The state saw it before its end, if it has ended since: whatever the clock of Terraform said.
+func SeenAt(ctx context.Context, private Private, otherwise, end time.Time) (time.Time, diag.Diagnostics) {
 	text, diags := private.GetKey(ctx, seenKey)
 	var at time.Time
-	if len(text) > 0 && json.Unmarshal(text, &at) == nil {
-		return at, diags
+	if len(text) == 0 || json.Unmarshal(text, &at) != nil {
+		at = otherwise
 	}
-	return otherwise, diags
+	if !end.IsZero() && !at.Before(end) {
+		at = end.Add(-time.Nanosecond)
+	}
+	return at, diags
 }
 
 // See keeps that the state sees the object now.

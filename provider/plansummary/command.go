@@ -13,11 +13,12 @@ import (
 
 // NewCommand returns the command plan-summary, which reads a plan from its standard input.
 func NewCommand() *cobra.Command {
-	return &cobra.Command{
+	failOnDrift := false
+	cmd := &cobra.Command{
 		Use:   "plan-summary",
 		Short: "Summarize the cost changes, drift and ended leases of a Terraform plan as Markdown",
 		Example: "  terraform plan -out=planned\n" +
-			"  terraform show -json planned | sandbox plan-summary",
+			"  terraform show -json planned | sandbox plan-summary --fail-on-drift",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -26,10 +27,19 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(cmd.OutOrStdout(), Markdown(plan))
-			return err
+			s := summarize(plan)
+			if _, err := io.WriteString(cmd.OutOrStdout(), s.String()); err != nil {
+				return err
+			}
+			if failOnDrift && s.drifted() {
+				return sandbox.Errorf(sandbox.Failed, "the plan has drift or open findings: see the summary")
+			}
+			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&failOnDrift, "fail-on-drift", false,
+		"exit with 1 if the plan has drift, or an open finding that a sandbox_drift has read")
+	return cmd
 }
 
 // read decodes a plan. Errors: Invalid.

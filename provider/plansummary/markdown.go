@@ -10,23 +10,36 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Markdown returns the summary of a plan: one table each of costs, of what drifted, of open
-// findings that were read, of what ended by the rules, and of what is planned. What there is nothing of has no table.
-func Markdown(plan *tfjson.Plan) string {
-	var b strings.Builder
-	b.WriteString("## Sandboxes in this plan\n")
+// summary is a plan's: a table each of costs, of what drifted, of open findings that were read, of what ended by the
+// rules, and of what is planned. What there is nothing of is empty.
+type summary struct {
+	costs, drift, findings, ends, changes string
+}
+
+func summarize(plan *tfjson.Plan) summary {
 	planned := ours(plan.ResourceChanges)
 	drifted, ended := tellApart(ours(plan.ResourceDrift))
-	sections := []string{costs(planned), drift(drifted, planned), findings(plan), ends(ended, planned), changes(planned)}
-	for _, s := range sections {
-		if s != "" {
-			b.WriteString("\n" + s)
+	return summary{
+		costs: costs(planned), drift: drift(drifted, planned), findings: findings(plan), ends: ends(ended, planned),
+		changes: changes(planned),
+	}
+}
+
+// drifted reports whether something differs from what the ledger wants, whatever is planned for it.
+func (s summary) drifted() bool { return s.drift != "" || s.findings != "" }
+
+// String returns the summary as Markdown.
+func (s summary) String() string {
+	text := "## Sandboxes in this plan\n"
+	for _, table := range []string{s.costs, s.drift, s.findings, s.ends, s.changes} {
+		if table != "" {
+			text += "\n" + table
 		}
 	}
-	if strings.Join(sections, "") == "" {
-		b.WriteString("\nNo changes, and no drift.\n")
+	if s == (summary{}) {
+		text += "\nNo changes, and no drift.\n"
 	}
-	return b.String()
+	return text
 }
 
 // ours are the changes of resources of this provider, whatever registry it came from.

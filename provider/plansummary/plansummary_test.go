@@ -10,11 +10,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func summarize(t *testing.T, plan string) (string, error) {
+func summarize(t *testing.T, plan string, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := plansummary.NewCommand()
-	cmd.SetArgs(nil)
+	cmd.SetArgs(append([]string{}, args...))
 	cmd.SetIn(strings.NewReader(plan))
 	cmd.SetOut(&out)
 	err := cmd.ExecuteContext(t.Context())
@@ -145,6 +145,41 @@ func TestOpenFindingsAreListedOnce(t *testing.T) {
 	if err != nil || strings.Count(got, "`did:plc:a::g`") != 1 || !strings.Contains(got, "### Open findings of drift") ||
 		!strings.Contains(got, row) {
 		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// A job fails on what differs from the ledger, planned or not. A planned change, an end by the rules and a finding that
+// is resolved are none of it.
+func TestAJobCanFailOnDrift(t *testing.T) {
+	t.Parallel()
+	found := func(resolved string) string {
+		return `{"format_version": "1.2", "prior_state": {"format_version": "1.0", "values": {"root_module": {"resources": [
+			{"address": "data.sandbox_drift.all", "mode": "data", "type": "sandbox_drift", "name": "all",
+			"provider_name": "registry.opentofu.org/sandbox-lease/sandbox", "values": {"findings": [
+				{"id": 1, "kind": "stopped", "lease_id": "did:plc:a::g", "resolved_at": ` + resolved + `}]}}]}}}}`
+	}
+	lease := func(change string) string { return object("sandbox_lease", "a", change) }
+	for name, tt := range map[string]struct {
+		plan   string
+		drifts bool
+	}{
+		"nothing":          {plan: plan("", "")},
+		"a planned change": {plan: plan(lease(`{"actions": ["create"], "before": null, "after": {}}`), "")},
+		"an end": {plan: plan("", lease(
+			`{"actions": ["update"], "before": {}, "after": {"ended_by": "ttl", "cost_usd": "0.12"}}`))},
+		"a resolved finding": {plan: found(`"2026-01-03T00:00:00Z"`)},
+		"an open finding":    {plan: found("null"), drifts: true},
+		"what vanished":      {plan: plan("", lease(`{"actions": ["delete"], "before": {}, "after": null}`)), drifts: true},
+		"what changed": {plan: plan("", lease(
+			`{"actions": ["update"], "before": {"memory_mb": 512}, "after": {"memory_mb": 96}}`)), drifts: true},
+	} {
+		got, err := summarize(t, tt.plan, "--fail-on-drift")
+		if drifts := sandbox.CodeOf(err) == sandbox.Failed; drifts != tt.drifts || drifts != (err != nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if without, err := summarize(t, tt.plan); err != nil || without != got {
+			t.Errorf("%s: without the flag it prints\n%s(%v), with it\n%s", name, without, err, got)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -260,6 +261,30 @@ func TestAnswersOfOthersAreNotBelieved(t *testing.T) {
 		if sandbox.CodeOf(err) != test.code || !strings.Contains(err.Error(), server.URL) {
 			t.Errorf("%s: %s, %v", name, sandbox.CodeOf(err), err)
 		}
+	}
+}
+
+// What is to be checked depends on what authenticated the request.
+func TestRejectedCredentialsAreNamed(t *testing.T) {
+	t.Parallel()
+	server := serve(t, 9, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"code":"unauthenticated","detail":"unknown token"}`)
+	}, nil)
+	_, err := newClient(t, server.URL).GetLease(t.Context(), lease)
+	if text := fmt.Sprint(err); !strings.Contains(text, "unknown token: check the token, from SANDBOX_RECONCILER_TOKEN") ||
+		strings.Contains(text, "webhook") {
+		t.Errorf("of a token it says %v", err)
+	}
+	signing := newClient(t, server.URL, func(c *client.Config) {
+		c.Token, c.Sign = "", func(h http.Header, _ string, _ []byte) error {
+			h.Set("Webhook-Signature", "v1,of-the-test")
+			return nil
+		}
+	})
+	_, err = signing.Deliver(t.Context(), sandbox.Delivery{ID: "msg_1", Body: []byte("{}")})
+	if text := fmt.Sprint(err); !strings.Contains(text, "check the webhook secret") || strings.Contains(text, "TOKEN") {
+		t.Errorf("of a signature it says %v", err)
 	}
 }
 

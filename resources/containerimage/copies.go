@@ -178,12 +178,16 @@ func tagsMoved(m *Model, place string, lost []string) diag.Diagnostics {
 	if len(lost) == 0 {
 		return nil
 	}
+	point, them := "point", "them"
+	if len(lost) == 1 {
+		point, them = "points", "it"
+	}
 	name := m.Name.ValueString()
 	summary, what := fmt.Sprintf("Tags Of Image %s Moved", name), "image "+m.ImageID.ValueString()+" on the engine"
 	if place == inRegistry {
 		summary, what = fmt.Sprintf("Tags Of Image %s Moved In The Registry", name), m.pinned()+" in the registry"
 	}
 	return diag.Diagnostics{diag.NewWarningDiagnostic(summary, fmt.Sprintf(
-		"%s no longer point to %s: another client removed or moved them. The next apply restores them.",
-		strings.Join(m.tagged(lost), ", "), what))}
+		"%s no longer %s to %s: another client removed or moved %s. The next apply restores %s.",
+		strings.Join(m.tagged(lost), ", "), point, what, them, them))}
 }

@@ -1,15 +1,19 @@
 package environment
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -27,7 +31,8 @@ func budgetAttribute() schema.SingleNestedAttribute {
 			"monthly_usd": schema.StringAttribute{
 				MarkdownDescription: "US dollars at list price for a calendar month (UTC), more than 0, such as `\"25.00\"`. " +
 					"An acquire is refused if what is spent, and the next hour of living leases and of the new one, exceed it. " +
-					"When it is spent, the reconciler ends the leases, by `budget`.",
+					"When it is spent, the reconciler ends the leases, by `budget`. Needs a price book, or routes in `llm`: without " +
+					"prices nothing is ever spent, and the plan warns.",
 				Required:   true,
 				Validators: []validator.String{dollars{}},
 			},
@@ -53,6 +58,31 @@ func (b *Budget) planned() configured.PlannedBudget {
 		return configured.PlannedBudget{Monthly: budget.Monthly}
 	}
 	return configured.PlannedBudget{Unknown: b != nil && b.MonthlyUSD.IsUnknown()}
+}
+
+// planBudget warns of a new amount that can never be reached, because nothing has a price. It is no error, unlike a cap
+// without prices: what an environment costs by calls of models is known whatever the engine costs.
+func (r *Resource) planBudget(ctx context.Context, m, state *Model) diag.Diagnostics {
+	budget := m.Budget.expand()
+	if budget == nil || r.Provider == nil || m.Backend.IsUnknown() || len(m.LLM.Elements()) > 0 || m.LLM.IsUnknown() ||
+		state != nil && reflect.DeepEqual(state.Budget.expand(), budget) && m.LLM.Equal(state.LLM) {
+		return nil
+	}
+	books, err := r.Provider.Prices(ctx)
+	if err != nil {
+		return diagnose.Failed("Reading Prices Failed", err, nil)
+	}
+	book, ok := books[sandbox.Backend(m.Backend.ValueString())]
+	if books == nil || ok && book != pricing.Free() {
+		return nil
+	}
+	return diag.Diagnostics{
+		diag.NewAttributeWarningDiagnostic(path.Root("budget").AtName("monthly_usd"), "No Prices To Hold The Budget Against",
+			fmt.Sprintf("Environment %s has budget.monthly_usd = %s, but there are no prices for the backend %s, so every "+
+				"sandbox costs $0.00 and the budget is never spent. Set price_book in the provider's docker block or, with a "+
+				"reconciler, its flag --docker-price-book.", orAssumed(m.Name, "whose name is known after apply"),
+				budget.Monthly, m.Backend.ValueString())),
+	}
 }
 
 // flattenBudget keeps the model's way to write the amount as long as it is this amount.

@@ -21,11 +21,10 @@ func (r *Resource) endNotice(ctx context.Context, svc configured.Service, env sa
 	siblings, err := r.Provider.Siblings(ctx, svc, env.ID)
 	all := news.Of(news.Ended, siblings, since, env.Owner)
 	if err == nil && len(all) >= news.Several && r.Provider.TellOnce(string(news.Ended), env.ID) {
-		with = fmt.Sprintf(" %s. Plans repeat this until terraform apply -refresh-only saves it.",
-			news.Summary(all, since))
+		with = fmt.Sprintf(" %s. %s", news.Summary(all, since), news.Saved)
 	}
 	return diag.Diagnostics{diag.NewWarningDiagnostic(fmt.Sprintf("Environment %s Ended", env.ID), fmt.Sprintf(
-		"Environment %s ended at %s by %s and gives out no more leases. Expected; this is not drift, and nothing is "+
+		"Environment %s ended at %s by %s and grants no more leases. Expected; this is not drift, and nothing is "+
 			"planned for it. To reopen it, raise its epoch to %d. Its leases with on_expiry = \"recreate\" follow. Kept ones "+
 			"follow if their lifecycle has replace_triggered_by = [sandbox_environment.<name>.epoch], or with -replace.%s",
 		env.ID, value.Time(env.EndedAt).ValueString(), env.EndedBy, env.Epoch+1, with))}

@@ -3,6 +3,8 @@ package environment
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -14,40 +16,109 @@ import (
 // maxNamed is how many leases a warning names.
 const maxNamed = 20
 
-// planImage says which living leases keep their image when the environment's changes. It says so each
-// time that Terraform plans the change, at an apply twice.
-func (r *Resource) planImage(ctx context.Context, plan, state *Model) diag.Diagnostics {
-	if state == nil || r.Provider == nil || plan.Image.Equal(state.Image) || !plan.Name.Equal(state.Name) {
+// planKept says which attributes change that living leases keep as they are, and which leases those are. It says so
+// each time that Terraform plans the change, at an apply twice.
+func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagnostics {
+	if state == nil || r.Provider == nil || !plan.Name.Equal(state.Name) || !plan.Backend.Equal(state.Backend) {
 		return nil
 	}
+	was, diags := expand(ctx, *state)
+	is, d := expand(ctx, *plan)
+	diags.Append(d...)
+	if diags.HasError() {
+		return diags
+	}
+	was, is = was.WithDefaults(), is.Keeping(was).WithDefaults()
+	changed := kept(was, is)
+	if plan.Image.IsUnknown() && !slices.Contains(changed, "image") {
+		changed = append([]string{"image"}, changed...)
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	id, at := state.ID.ValueString(), path.Root(strings.Split(changed[0], ".")[0])
 	living, more, err := r.living(ctx, state)
 	if err != nil {
-		return diag.Diagnostics{diag.NewAttributeWarningDiagnostic(path.Root("image"),
-			fmt.Sprintf("Leases Of Environment %s Are Not Known", state.ID.ValueString()),
-			fmt.Sprintf("The image changes, and which living leases keep the old one could not be read: %s.", err))}
-	}
-	is := plan.Image.ValueString()
-	if plan.Image.IsUnknown() {
-		is = "one that is known after apply"
+		diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Are Not Known", id), fmt.Sprintf(
+			"%s of environment %s change, and which living leases keep theirs could not be read: %s.",
+			strings.Join(changed, ", "), id, err))
+		return diags
 	}
 	var keep []string
 	for _, l := range living {
-		if l.Image != is {
+		if !begunWith(l, is, changed) {
 			keep = append(keep, fmt.Sprintf("  - %s (generation %d, on %s)", l.ID, l.Generation, l.Image))
 		}
 	}
 	if len(keep) == 0 {
-		return nil
+		return diags
 	}
 	if more || len(keep) > maxNamed {
 		keep = append(keep[:min(len(keep), maxNamed)], "  - and more, see the data source sandbox_leases")
 	}
-	return diag.Diagnostics{
-		diag.NewAttributeWarningDiagnostic(path.Root("image"), fmt.Sprintf("Leases Of Environment %s Keep Their Image",
-			state.ID.ValueString()), fmt.Sprintf("The image of environment %s becomes %s. These leases run on and keep the "+
-			"image that they began with; each follows with its next generation, once it has ended and is leased again, "+
-			"for example by terraform apply -replace:\n\n%s", state.ID.ValueString(), is, strings.Join(keep, "\n"))),
+	diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Keep What They Began With", id), fmt.Sprintf(
+		"These attributes of environment %s change: %s. These leases run on and keep what they began with. Each gets the "+
+			"change with its next generation, once it has ended and is leased again, for example by terraform apply "+
+			"-replace:\n\n%s", id, strings.Join(changed, ", "), strings.Join(keep, "\n")))
+	return diags
+}
+
+// kept names the attributes that differ and that a sandbox keeps from its creation on. All others follow the
+// environment.
+func kept(was, is sandbox.EnvironmentSpec) (changed []string) {
+	for _, a := range []struct {
+		name    string
+		was, is any
+	}{
+		{"image", was.Image, is.Image},
+		{"resources", was.Resources, is.Resources},
+		{"network.mode", was.Network, is.Network},
+		{"env", was.Env, is.Env},
+		{"env_passthrough", was.EnvPassthrough, is.EnvPassthrough},
+		{"mount", was.Mounts, is.Mounts},
+		{"copy", was.Copies, is.Copies},
+		{"archive", was.Archives, is.Archives},
+		{"workspace", was.Workspace, is.Workspace},
+		{"companions", was.Companions, is.Companions},
+		{"confinement", was.Confinement, is.Confinement},
+		{"initial_state", was.InitialData, is.InitialData},
+		{"skills", was.Skills, is.Skills},
+		{"builtin_tools", was.BuiltinTools, is.BuiltinTools},
+		{"post_start", was.PostStart, is.PostStart},
+		{"process", was.Processes, is.Processes},
+		{"max_lifetime", was.MaxLifetime, is.MaxLifetime},
+		{"keep_disk", was.KeepDisk, is.KeepDisk},
+	} {
+		if !reflect.DeepEqual(a.was, a.is) && !(hasNone(a.was) && hasNone(a.is)) {
+			changed = append(changed, a.name)
+		}
 	}
+	return changed
+}
+
+// hasNone reports whether a map or list has no elements: an empty one says what none says.
+func hasNone(all any) bool {
+	v := reflect.ValueOf(all)
+	return (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0
+}
+
+// begunWith reports whether a lease has all of a changed specification already, as after an apply that failed half-way.
+func begunWith(l sandbox.Lease, is sandbox.EnvironmentSpec, changed []string) bool {
+	for _, name := range changed {
+		switch name {
+		case "image":
+			if l.Image != is.Image {
+				return false
+			}
+		case "network.mode":
+			if l.Network != is.Network {
+				return false
+			}
+		default: // not known of a lease
+			return false
+		}
+	}
+	return true
 }
 
 // living returns living leases of the environment, and whether there are more.

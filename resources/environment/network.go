@@ -53,7 +53,7 @@ func networkAttribute() schema.SingleNestedAttribute {
 			"mode": schema.StringAttribute{
 				MarkdownDescription: "`restricted` reaches the hosts in `allow`, through a gateway that logs every attempt. " +
 					"`none` has loopback only. `full` reaches everything that the engine's host reaches, the host itself " +
-					"included, but no other sandbox. Default: `restricted`.",
+					"included, but no other sandbox. Changed in place; running sandboxes keep theirs. Default: `restricted`.",
 				Optional: true,
 				Computed: true,
 				Default:  stringdefault.StaticString(string(sandbox.NetworkRestricted)),
@@ -61,7 +61,8 @@ func networkAttribute() schema.SingleNestedAttribute {
 			"allow": schema.SetAttribute{
 				MarkdownDescription: "Hosts that a `restricted` sandbox may reach by TLS or plain HTTP: `api.github.com`, " +
 					"`model.internal:8080`, or `*.example.com` for every name below `example.com`, but not itself. Default ports: " +
-					"443 and 80, the only ones on Cloudflare. An empty set allows nothing. Default: " +
+					"443 and 80, the only ones on Cloudflare. An empty set allows nothing. Changed in place, also for running " +
+					"sandboxes. Default: " +
 					strings.Join(hosts, ", ") + ".",
 				Optional:    true,
 				ElementType: types.StringType,

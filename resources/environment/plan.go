@@ -52,13 +52,15 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	plan.Drift = flattenDrift(nil) // what is found is made good
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
+	resp.Diagnostics.Append(r.checkAccount(&plan)...)
 	resp.Diagnostics.Append(r.checkKeepDisk(&plan, state)...)
 	resp.Diagnostics.Append(r.planEpoch(&plan, state)...)
 	if r.Provider != nil {
 		r.Provider.PlanBudget(plan.Name.ValueString(), plan.Budget.planned())
 	}
 	resp.Diagnostics.Append(r.planCost(ctx, &plan, state)...)
-	resp.Diagnostics.Append(r.planImage(ctx, &plan, state)...)
+	resp.Diagnostics.Append(r.planBudget(ctx, &plan, state)...)
+	resp.Diagnostics.Append(r.planKept(ctx, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
 	resp.Diagnostics.Append(r.checkWorkspace(&plan)...)
@@ -98,6 +100,20 @@ func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
 	return diags
 }
 
+// checkAccount refuses at plan a backend that this process has no account for. An apply would find that out after it
+// has destroyed the environment that the new one replaces.
+func (r *Resource) checkAccount(m *Model) (diags diag.Diagnostics) {
+	if r.Provider == nil || !r.Provider.Embedded || r.Provider.CloudflareAccount ||
+		m.Backend.ValueString() != string(sandbox.Cloudflare) {
+		return nil
+	}
+	diags.AddAttributeError(path.Root("backend"), "No Cloudflare Account", fmt.Sprintf(
+		"Environment %s has backend = \"cloudflare\", and the provider has no Cloudflare account. Set account_id and "+
+			"api_token in the provider's cloudflare, or configure a reconciler that has an account.",
+		orAssumed(m.Name, "whose name is known after apply")))
+	return diags
+}
+
 // checkKeepDisk refuses to keep disks in an environment that is created with a policy without snapshots. A reconciler
 // knows its policy, and Cloudflare that of an existing environment: the service then refuses it at apply.
 func (r *Resource) checkKeepDisk(m, state *Model) (diags diag.Diagnostics) {
@@ -129,7 +145,8 @@ func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
 	if is < was {
 		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("epoch"), "Environment Epoch Goes Down",
 			fmt.Sprintf("The epoch of environment %s is %d and was to become %d. It counts how often the environment was "+
-				"reopened, so it can only go up.", m.Name.ValueString(), was, is))}
+				"reopened, so it can only go up. Set epoch = %d; to reopen the environment, a higher one.",
+				m.Name.ValueString(), was, is, was))}
 	}
 	if is > was {
 		m.Status = types.StringValue(string(sandbox.EnvironmentOpen))

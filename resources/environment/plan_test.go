@@ -264,6 +264,7 @@ keep_disk = true`, `keep_disk must not be set with the size basic on Cloudflare`
 		{`backend = "cloudflare"
 instance_type = "lite"
 keep_disk = true`, `scheduling policy default, which has no snapshots`},
+		{`backend = "cloudflare"`, `the provider has no Cloudflare account. Set account_id and api_token`},
 		{`companions = { "A" = { image = "a" } }`, `companions["A"] its name must be 1 to 30 characters`},
 		{`companions = { a = { image = "" } }`, `image must be set`},
 		{`companions = { a = { image = "a", secrets = ["b"] } }`, `must be one of the environment's secrets, not "b"`},
@@ -330,6 +331,14 @@ keep_disk = true`, `scheduling policy default, which has no snapshots`},
 		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "allow = [\"*.com\"]", 1),
 			ExpectError: regexp.MustCompile(`Every allowed host must have at least two labels`),
+		},
+		{
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "allow = [\"https://github.com/\"]", 1),
+			ExpectError: regexp.MustCompile(`Every allowed host must be a host, not a URL: write\s+"github.com", without\s+https://`),
+		},
+		{
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "allow = [\"a.com:99999\"]", 1),
+			ExpectError: regexp.MustCompile(`The port of every allowed host must be between 1 and 65535,\s+not 99999`),
 		},
 		{
 			Config: w.Embedded() +

@@ -138,6 +138,9 @@ func made(ctx context.Context, svc service.Environments, asked sandbox.Environme
 }
 
 func createFailed(summary string, m Model, err error) diag.Diagnostics {
+	if sandbox.ReasonOf(err) == sandbox.ReasonOtherInstance && m.Instance.ValueString() != "" {
+		return diag.Diagnostics{diag.NewAttributeErrorDiagnostic(path.Root("instance"), summary, err.Error()+".")}
+	}
 	if sandbox.CodeOf(err) != sandbox.Conflict || sandbox.ReasonOf(err) == sandbox.ReasonOtherInstance {
 		return diagnose.Failed(summary, err, place)
 	}
@@ -178,12 +181,12 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	ended := env.Status == sandbox.EnvironmentClosed && m.Status.ValueString() != string(sandbox.EnvironmentClosed)
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
 	if ended {
-		since, diags := news.SeenAt(ctx, req.Private, env.EndedAt)
+		since, diags := news.SeenAt(ctx, req.Private, env.EndedAt, env.EndedAt)
 		resp.Diagnostics.Append(diags...)
 		resp.Diagnostics.Append(r.endNotice(ctx, svc, env, since)...)
 	}
 	if env.Status == sandbox.EnvironmentDeleting {
-		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Is Removed In Part", id), fmt.Sprintf(
+		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Is Partly Removed", id), fmt.Sprintf(
 			"The removal of environment %s began at %s and is unfinished. The next apply removes the rest and, if it is "+
 				"configured, creates the environment again.",
 			id, value.Time(env.UpdatedAt).ValueString()))
@@ -294,8 +297,8 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 	case sandbox.ReasonOf(err) == sandbox.ReasonActiveLeases:
 		resp.Diagnostics.AddError(failed, err.Error()+".\n\n"+
-			"End these leases, or set force_destroy = true and apply before destroying. Terraform destroys leases of this "+
-			"configuration first if their environment_id refers to this resource.")
+			"In Terraform, force is force_destroy = true, applied before the destroy. Leases of this configuration end first "+
+			"if their environment_id refers to this resource.")
 	default:
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
 	}

@@ -37,7 +37,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 		MarkdownDescription: "An environment is a game, campaign or task. It sets the image, size, network, time to live " +
 			"and expiry conditions of the sandboxes that its agents lease.\n\n" +
 			"Changes are made in place, except where an attribute says that changing it replaces the environment. Running " +
-			"sandboxes keep their image and size; new ones get the change. An environment that a condition ended stays in " +
+			"sandboxes keep what they began with, such as image, size, network mode and `env`; new ones get the change, and " +
+			"the plan names the leases that do not. An environment that a condition ended stays in " +
 			"Terraform's state with `status = \"ended\"`: raise `epoch` to reopen it.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{"timeouts": timeout.Block(ctx, timeouts.Opts{
@@ -106,8 +107,8 @@ func attributes() map[string]schema.Attribute {
 		},
 		"labels": schema.MapAttribute{
 			MarkdownDescription: "Labels of the environment and of its leases. Lists, events and costs can be filtered by " +
-				"them; Docker objects have them with the prefix `io.sandbox-lease.label.`. At most 32, without commas. " +
-				"Changed in place. Default: none.",
+				"them; Docker objects have them with the prefix `io.sandbox-lease.label.`, as of their creation. At most 32, " +
+				"without commas. Changed in place. Default: none.",
 			Optional:    true,
 			ElementType: types.StringType,
 			Validators:  []validator.Map{given.NoNulls{}},

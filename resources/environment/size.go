@@ -31,7 +31,8 @@ type Size struct {
 func instanceTypeAttribute() schema.StringAttribute {
 	return schema.StringAttribute{
 		MarkdownDescription: "Size of a sandbox by name: " + instanceTypes() +
-			". Conflicts with `resources`. Default: the defaults of `resources`, and on Cloudflare `basic`.",
+			". Conflicts with `resources`. Changed in place; running sandboxes keep theirs. Default: the defaults of " +
+			"`resources`, and on Cloudflare `basic`.",
 		Optional:   true,
 		Validators: []validator.String{stringvalidator.OneOf(instanceTypeNames()...)},
 	}
@@ -41,9 +42,9 @@ func sizeAttribute() schema.SingleNestedAttribute {
 	former := sandbox.FormerDefaultResources
 	return schema.SingleNestedAttribute{
 		Optional: true,
-		MarkdownDescription: "Size of a sandbox in numbers. Conflicts with `instance_type`. Default: the attributes' " +
-			"defaults, on Cloudflare `basic`. An environment on Docker that has the former default of 4096 MiB or 2 cores " +
-			"keeps it while the configuration names no other.",
+		MarkdownDescription: "Size of a sandbox in numbers. Conflicts with `instance_type`. Changed in place; running " +
+			"sandboxes keep theirs. Default: the attributes' defaults, on Cloudflare `basic`. An environment on Docker that has " +
+			"the former default of 4096 MiB or 2 cores keeps it while the configuration names no other.",
 		Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("instance_type"))},
 		Attributes: map[string]schema.Attribute{
 			"memory_mb": limit(fmt.Sprintf("Memory limit in MiB, %d to %d.", sandbox.MinMemoryMB, sandbox.MaxMemoryMB),

@@ -152,6 +152,8 @@ func place(field string) (path.Path, string, bool) {
 		return path.Root("network").AtName("mode"), "The network mode", true
 	case field == "egress":
 		return path.Root("network").AtName("allow"), "What is allowed", true
+	case strings.HasPrefix(field, "egress.allow") && strings.Contains(field, "].ports"):
+		return path.Root("network").AtName("allow"), "The port of every allowed host", true
 	case strings.HasPrefix(field, "egress.allow"):
 		return path.Root("network").AtName("allow"), "Every allowed host", true
 	case strings.HasPrefix(field, "egress.credentials["):

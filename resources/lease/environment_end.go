@@ -63,7 +63,7 @@ func (e environmentEnd) spentNotice(environmentID, leaseID string) string {
 	if month, err := time.Parse("2006-01", e.Spent.Month); err == nil {
 		until = month.AddDate(0, 1, 0).Format(time.DateOnly) + " (UTC)"
 	}
-	return fmt.Sprintf("Environment %s has spent $%s of its budget of $%s for %s, and gives no leases until %s. "+
+	return fmt.Sprintf("Environment %s has spent $%s of its budget of $%s for %s, and grants no leases until %s. "+
 		"Nothing is planned for its leases whose on_expiry is recreate, such as %s. Raise budget.monthly_usd: the same "+
 		"apply leases their sandboxes again. A plan from %s on does so too.",
 		environmentID, e.Spent.Spent, e.Spent.Monthly, e.Spent.Month, until, leaseID, until)

@@ -36,8 +36,12 @@ func folded(kind news.Kind, environment string, all []sandbox.Lease, since time.
 	case news.Ended:
 		return diag.NewWarningDiagnostic(fmt.Sprintf("%d Leases Of Environment %s Ended", len(all), environment),
 			fmt.Sprintf("%s. Expected; this is not drift. Nothing is planned where on_expiry is keep. Where it is "+
-				"recreate, the next generation is planned, unless a warning says that the lease waits. %s "+
-				"Plans repeat this until terraform apply -refresh-only saves it.", news.Summary(all, since), more))
+				"recreate, the next generation is planned, unless a warning says that the lease waits. %s %s",
+				news.Summary(all, since), more, news.Saved))
+	case news.EndedWithEnvironment:
+		return diag.NewWarningDiagnostic(fmt.Sprintf("%d Leases Ended With Environment %s", len(all), environment),
+			fmt.Sprintf("%s. The environment was removed. %s %s %s", news.Summary(all, since), withEnvironment, more,
+				news.Saved))
 	case news.Gone:
 		return diag.NewWarningDiagnostic(fmt.Sprintf("%d Leases Of Environment %s Vanished Or Failed", len(all), environment),
 			fmt.Sprintf("%s. They are dropped from Terraform's state, and the next apply leases them again. %s",

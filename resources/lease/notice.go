@@ -63,22 +63,36 @@ func notices(l sandbox.Lease, m *Model) []notice {
 			"Lease %s is in generation %d; Terraform knew generation %d. Its owner leased it again outside of this "+
 				"configuration, at %s. The state follows.", l.ID, l.Generation, was, value.Time(l.LeasedAt).ValueString())))
 	}
-	if !l.EndedAt.IsZero() && (!m.ended() || m.Generation.ValueInt64() != l.Generation) {
-		next := "Nothing is planned for it, because on_expiry is keep. Destroy it, set on_expiry to recreate, or lease " +
-			"it again with terraform apply -replace."
-		if m.OnExpiry.ValueString() == onExpiryRecreate {
-			next = "Its next generation is planned, because on_expiry is recreate, unless a warning says that it waits."
-		}
-		all = append(all, warning(news.Ended, fmt.Sprintf("Lease %s Ended", l.ID), fmt.Sprintf(
-			"Lease %s (generation %d) ended at %s by %s: %s. It cost $%s. Expected; this is not drift. %s",
-			l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), l.Cost, next)))
-	}
-	if len(l.Drift) > 0 {
+	switch {
+	case !l.EndedAt.IsZero() && (!m.ended() || m.Generation.ValueInt64() != l.Generation):
+		all = append(all, endNotice(l, m))
+	case l.EndedAt.IsZero() && len(l.Drift) > 0: // after an end, what was found of the sandbox changes nothing
 		all = append(all, warning(news.Changed, fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
 			"Findings about sandbox %s of lease %s:\n\n%s\n\nNothing is planned for it. %s",
 			l.SandboxID, l.ID, findings(l.Drift), remedy(l))))
 	}
 	return all
+}
+
+// withEnvironment says what is planned for a lease whose environment was removed.
+const withEnvironment = "If the plan creates the environment again, it replaces each lease that refers to its id. " +
+	"For any other lease, nothing is planned if on_expiry is keep, and its next generation if it is recreate."
+
+// endNotice tells of an end by the rules.
+func endNotice(l sandbox.Lease, m *Model) notice {
+	next := "Expected; this is not drift. Nothing is planned for it, because on_expiry is keep. Destroy it, set " +
+		"on_expiry to recreate, or lease it again with terraform apply -replace."
+	kind := news.OfEnd(l.EndedBy)
+	switch {
+	case kind == news.EndedWithEnvironment:
+		next = withEnvironment
+	case m.OnExpiry.ValueString() == onExpiryRecreate:
+		next = "Expected; this is not drift. Its next generation is planned, because on_expiry is recreate, unless a " +
+			"warning says that it waits."
+	}
+	return warning(kind, fmt.Sprintf("Lease %s Ended", l.ID), fmt.Sprintf(
+		"Lease %s (generation %d) ended at %s by %s: %s. It cost $%s. %s",
+		l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), l.Cost, next))
 }
 
 // remedy says what becomes of what was found.

@@ -173,6 +173,34 @@ func TestWhatIsSeenOnTheBackendIsInTheState(t *testing.T) {
 	}
 }
 
+// What was found of a sandbox before its lease ended is no news of a lease that has ended.
+func TestAnEndedLeaseHasNoOpenFindings(t *testing.T) {
+	t.Parallel()
+	m, l := known()
+	l = ended(l, sandbox.EndedByTTL)
+	l.Drift = []sandbox.DriftFinding{{Kind: sandbox.DriftStopped, Field: "state", Expected: "running", Observed: "exited"}}
+	if diags := notices(l, &m); len(diags) != 1 || diags[0].Summary() != "Lease did:plc:a::catan-7 Ended" {
+		t.Errorf("got %v", diags)
+	}
+	if diags := flatten(t.Context(), l, "ledger", &m); diags.HasError() {
+		t.Fatal(diags)
+	}
+	if diags := notices(l, &m); len(diags) != 0 {
+		t.Errorf("it is told again: %v", diags)
+	}
+}
+
+// Whether a lease is replaced with its environment, only the plan knows.
+func TestAnEndWithTheEnvironmentDoesNotSayThatNothingIsPlanned(t *testing.T) {
+	t.Parallel()
+	m, l := known()
+	diags := notices(ended(l, sandbox.EndedByEnvironment), &m)
+	if len(diags) != 1 || !strings.Contains(diags[0].Detail(), "it replaces each lease that refers to its id") ||
+		strings.Contains(diags[0].Detail(), "this is not drift") {
+		t.Errorf("got %v", diags)
+	}
+}
+
 func TestAWarningSaysWhatBecomesOfWhatWasFound(t *testing.T) {
 	t.Parallel()
 	finding := func(kind sandbox.DriftKind, field, expected, observed string) sandbox.DriftFinding {

@@ -125,9 +125,9 @@ func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (o
 	if end.ends(settings) && !r.Provider.IsReopened(id) {
 		if r.Provider.TellOnce("waits", id) {
 			diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
-				"Environment %s ended by %s and gives no leases that end with it. Nothing is planned for its leases whose "+
+				"Environment %s ended by %s and grants no leases that %s would end. Nothing is planned for its leases whose "+
 					"on_expiry is recreate, such as %s. Raise the environment's epoch to %d: the same apply reopens it and leases "+
-					"their sandboxes again.", id, end.By, plan.ID.ValueString(), end.Epoch+1))
+					"their sandboxes again.", id, end.By, end.By, plan.ID.ValueString(), end.Epoch+1))
 		}
 		return waits, diags
 	}

@@ -166,7 +166,7 @@ func TestAccLeaseErrorsOfThePlan(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	tests := []struct{ agent, environment, more, says string }{
-		{"alice", "catan-7", "", "agent_did must be a DID such as did:plc:abc"},
+		{"alice", "catan-7", "", "agent_did must be a DID such as did:plc:abc, at most 200 characters after the method, without \"::\", not \"alice\""},
 		{agent, "Catan 7", "", "environment_id must be 1 to 63 characters"},
 		{agent, "catan-7", `ttl = "0s"`, "ttl must be at least 1s"},
 		{agent, "catan-7", `max_lifetime = "1 day"`, `"1 day" is not a duration`},

@@ -116,11 +116,14 @@ func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnost
 	if sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
 		return diagnose.Failed(summary, err, paths)
 	}
+	next := ""
+	if strings.Contains(err.Error(), configured.OwnerPrefix) { // its holder may be this resource
+		next = "\n\nIf this resource holds the lease and is being replaced, remove create_before_destroy from its lifecycle: " +
+			"an agent has at most one lease in an environment, so the old one must end first."
+	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf(
-		"%s.\n\nTo manage the lease with this resource, import it:\n\n  terraform import sandbox_lease.<name> '%s'\n\nIf "+
-			"this resource holds the lease and is being replaced, remove create_before_destroy from its lifecycle: an agent "+
-			"has at most one lease in an environment, so the old one must end first.",
-		err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)))}
+		"%s.\n\nTo manage the lease with this resource, import it:\n\n  terraform import sandbox_lease.<name> '%s'%s",
+		err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), next))}
 }
 
 // made returns what a failed acquire has left: what the ledger has of this owner or, when the
@@ -163,7 +166,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 	lease, err := r.Provider.Observe(ctx, svc, m.ID.ValueString())
 	leasedAt, _ := time.Parse(time.RFC3339, m.LeasedAt.ValueString()) // zero while it is being made
-	since, diags := news.SeenAt(ctx, req.Private, leasedAt)
+	since, diags := news.SeenAt(ctx, req.Private, leasedAt, lease.EndedAt)
 	resp.Diagnostics.Append(diags...)
 	if d, gone := vanished(lease, err, &m); gone {
 		resp.Diagnostics.Append(r.fold(ctx, svc, lease, since, d)...)

@@ -1,0 +1,38 @@
+package environment
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// TestWhatLivingSandboxesKeep: what follows the environment in living leases is not among it.
+func TestWhatLivingSandboxesKeep(t *testing.T) {
+	t.Parallel()
+	was := sandbox.EnvironmentSpec{
+		Image: "player:1", Network: sandbox.NetworkRestricted, Env: map[string]string{},
+	}
+	for name, change := range map[string]func(*sandbox.EnvironmentSpec){
+		"image":        func(s *sandbox.EnvironmentSpec) { s.Image = "player:2" },
+		"network.mode": func(s *sandbox.EnvironmentSpec) { s.Network = sandbox.NetworkNone },
+		"resources":    func(s *sandbox.EnvironmentSpec) { s.Resources.MemoryMB = 1024 },
+		"env":          func(s *sandbox.EnvironmentSpec) { s.Env = map[string]string{"A": "b"} },
+		"":             follows,
+	} {
+		is := was
+		change(&is)
+		got := kept(was.WithDefaults(), is.WithDefaults())
+		if want := []string{name}; name == "" && len(got) != 0 || name != "" && !slices.Equal(got, want) {
+			t.Errorf("a change of %q is kept in %v", name, got)
+		}
+	}
+}
+
+// follows changes what living leases follow.
+func follows(s *sandbox.EnvironmentSpec) {
+	egress := sandbox.DefaultEgress()
+	egress.Allow = nil
+	s.Egress, s.TTL, s.Labels, s.Env = &egress, sandbox.DefaultTTL/2, map[string]string{"a": "b"}, nil
+	s.ExpiryConditions, s.SleepMode, s.Secrets = []string{"game.over"}, sandbox.SleepStop, []string{"key"}
+}
