@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/jsonerror"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/strictjson"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -73,19 +73,16 @@ func Load(path string) (sandbox.PriceBook, error) {
 }
 
 func decode(what string, text []byte) (doc document, err error) {
-	err = jsonerror.Strict(text, &doc)
-	wrong, ok := errors.AsType[*jsonerror.Error](err)
-	switch {
-	case !ok:
-		return doc, err
-	case wrong.Field == "":
-		return doc, sandbox.Errorf(sandbox.Invalid, "%s: %w", what, err)
+	problems := strictjson.Decode(text, &doc)
+	for i, p := range problems {
+		switch {
+		case p.Name == strictjson.Body:
+			return doc, sandbox.Errorf(sandbox.Invalid, "%s: %w", what, strictjson.Err(problems))
+		case strings.HasSuffix(p.Name, "_usd") && p.Problem == "must be a string":
+			problems[i].Problem = `must be an amount of US dollars as a string such as "0.0000025"`
+		}
 	}
-	problem := wrong.Problem
-	if strings.HasSuffix(wrong.Field, "_usd") && problem == "must be a string" {
-		problem = `must be an amount of US dollars as a string such as "0.0000025"`
-	}
-	return doc, sandbox.InvalidFields(what, []sandbox.Field{{Name: wrong.Field, Problem: problem}})
+	return doc, sandbox.InvalidFields(what, problems)
 }
 
 // book returns the price book and its wrong fields.

@@ -68,10 +68,10 @@ func TestABookIsReadStrictly(t *testing.T) {
 	t.Parallel()
 	for text, mention := range map[string]string{
 		`{"name": "rack 3", "gpu_second_usd": "1"}`: "prices.json is not valid; gpu_second_usd: is an unknown field; did you mean cpu_second_usd?",
-		`{"name": "rack 3"} {}`:                     "prices.json: must be one JSON value, but more follows it in line 1, column 20",
-		`{"name": "rack 3"`:                         "prices.json: must be JSON, but ends before its value does",
-		"{\n  name: rack":                           "prices.json: must be JSON: line 2, column 3: invalid character 'n'",
-		"region: eu":                                "prices.json: must be JSON: line 1, column 1: invalid character 'r'",
+		`{"name": "rack 3"} {}`:                     "prices.json: is not JSON: line 1, column 20: invalid character",
+		`{"name": "rack 3"`:                         "prices.json: is not JSON: line 1, column 17: unexpected end of JSON input",
+		"{\n  name: rack":                           "prices.json: is not JSON: line 2, column 3: invalid character 'n'",
+		"region: eu":                                "prices.json: is not JSON: line 1, column 1: invalid character 'r'",
 	} {
 		_, err := pricing.Load(write(t, text))
 		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), mention) {

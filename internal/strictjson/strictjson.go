@@ -3,10 +3,12 @@
 package strictjson
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -29,7 +31,8 @@ func decode(text []byte, v any, null bool) []sandbox.Field {
 	}
 	err := json.Unmarshal(text, v)
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return body(fmt.Sprintf("is not JSON: %v (at byte %d)", syntax, syntax.Offset))
+		line, column := position(text, syntax.Offset)
+		return body(fmt.Sprintf("is not JSON: line %d, column %d: %v", line, column, syntax))
 	}
 	w := walk{text: text, null: null} // it relies on valid JSON
 	w.value(reflect.TypeOf(v).Elem(), "")
@@ -37,6 +40,26 @@ func decode(text []byte, v any, null bool) []sandbox.Field {
 		return body(err.Error())
 	}
 	return w.problems
+}
+
+// position returns where an offset of a syntax error is, which counts the byte that it complains about.
+func position(text []byte, offset int64) (line, column int) {
+	before := text[:max(offset-1, 0)]
+	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
+}
+
+// Err returns problems as one error, nil if there are none.
+func Err(problems []sandbox.Field) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	texts := make([]string, len(problems))
+	for i, p := range problems {
+		if texts[i] = p.Problem; p.Name != Body {
+			texts[i] = p.Name + ": " + p.Problem
+		}
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 func body(problem string) []sandbox.Field { return []sandbox.Field{{Name: Body, Problem: problem}} }

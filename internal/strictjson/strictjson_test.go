@@ -75,8 +75,8 @@ func TestProblemsNameTheirFields(t *testing.T) {
 		`{"at":"yesterday"}`:        {`at: must be a time in RFC 3339, such as "2026-08-01T12:00:00Z"`},
 		`[]`:                        {"body: must be an object"},
 		`"x"`:                       {"body: must be an object"},
-		``:                          {"body: is not JSON: unexpected end of JSON input (at byte 0)"},
-		`{} {}`:                     {"body: is not JSON: invalid character '{' after top-level value (at byte 4)"},
+		``:                          {"body: is not JSON: line 1, column 1: unexpected end of JSON input"},
+		`{} {}`:                     {"body: is not JSON: line 1, column 4: invalid character '{' after top-level value"},
 		"{\"image\":\"\xff\"}":      {"body: is not valid UTF-8"},
 	} {
 		var v whole

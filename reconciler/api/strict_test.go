@@ -21,7 +21,7 @@ func TestAWrongBodyNamesItsFieldInTheWordsOfJSON(t *testing.T) {
 		{environment, `{"image":"x","networks":"none"}`, "networks", "is an unknown field; did you mean network?"},
 		{environment, `{"TYPE":"catan","image":"x"}`, "TYPE", "is an unknown field; did you mean type?"},
 		{environment, `{"image":"x","image":"y"}`, "image", "is a duplicate"},
-		{environment, `{"image":"x"} {}`, "body", "is not JSON: invalid character '{' after top-level value (at byte 15)"},
+		{environment, `{"image":"x"} {}`, "body", "is not JSON: line 1, column 15: invalid character '{' after top-level value"},
 		{environment, `{"image":"x","resources":{"cpu":2}}`, "resources.cpu", "is an unknown field; did you mean cpu_millis?"},
 		{"POST " + annIn + "/exec", `{"command":"echo hi"}`, "command", "must be a list of strings"},
 		{"POST " + annIn + "/exec", `{"command":["a"],"timeout":"1"}`, "timeout",

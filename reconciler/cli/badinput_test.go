@@ -46,9 +46,9 @@ func TestSettingsThatDoNotFitAreNamedAsTheFileSpellsThem(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "settings.yaml")
 	for text, problem := range map[string]string{
-		"id: a\nttl: 5":                    `settings.yaml: ttl: must be a duration such as "1h30m"; GET`,
+		"id: a\nttl: 5":                    `settings.yaml: ttl: must be a string: "5" is not a duration such as "90s"`,
 		"id: a\nimgae: x":                  "settings.yaml: imgae: is an unknown field; did you mean image?",
-		"id: a\nresources: {memory_mb: x}": "settings.yaml: resources.memory_mb: must be a number",
+		"id: a\nresources: {memory_mb: x}": "settings.yaml: resources.memory_mb: must be a whole number",
 		"id: a\nmounts: [{source: 1}]":     "settings.yaml: mounts[0].source: must be a string",
 		"- id: a":                          "settings.yaml: must be an object",
 		"id: a\nlabels: {1: x}":            "settings.yaml: a key is no string",
@@ -64,9 +64,9 @@ func TestSettingsThatDoNotFitAreNamedAsTheFileSpellsThem(t *testing.T) {
 	}
 	create := []string{"token", "create", "team", "--scope", "admin", "--environment", "a", "--ceiling"}
 	for pair, problem := range map[string]string{
-		"foo=1":         "--ceiling foo=1: foo: is an unknown field; the fields are cpu_millis, ",
+		"foo=1":         "--ceiling foo=1: foo: is an unknown field",
 		"memory_m=1":    "memory_m: is an unknown field; did you mean memory_mb?",
-		"memory_mb=big": "--ceiling memory_mb=big: memory_mb: must be a number",
+		"memory_mb=big": "--ceiling memory_mb=big: memory_mb: must be a whole number",
 		"root=1":        "root: must be true or false",
 	} {
 		if r := w.run(append(create[:8:8], pair)...); r.code != exit.Usage || !strings.Contains(r.err, problem) {

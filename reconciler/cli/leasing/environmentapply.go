@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/jsonerror"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/strictjson"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -148,7 +148,7 @@ func readEnvironment(stdin io.Reader, name string, to *sandbox.PutEnvironment) e
 	if text, err = json.Marshal(fields); err != nil {
 		return exit.Usagef("--file %s: a key is no string: put quotes around it", name)
 	}
-	if err := jsonerror.Strict(text, to); err != nil {
+	if err := strictjson.Err(strictjson.Decode(text, to)); err != nil {
 		return exit.Usagef("--file %s: %w; GET /openapi.json describes the fields of PutEnvironment", name, err)
 	}
 	return nil

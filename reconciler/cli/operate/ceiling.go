@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/jsonerror"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/strictjson"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -37,7 +37,7 @@ func parseCeiling(pairs []string) (c sandbox.Ceiling, err error) {
 	if err != nil { // strings, numbers and booleans always marshal
 		return c, err
 	}
-	if err := jsonerror.Strict(body, &c); err != nil {
+	if err := strictjson.Err(strictjson.Decode(body, &c)); err != nil {
 		return c, exit.Usagef("--ceiling %s: %w", strings.Join(pairs, ","), err)
 	}
 	return c, nil
