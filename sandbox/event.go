@@ -132,3 +132,8 @@ type EventFilter struct {
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
 }
+
+// CheckLimit checks the page size. Errors: Invalid.
+func (f EventFilter) CheckLimit() error {
+	return InvalidFields("event filter", checkLimit(nil, f.Limit, MaxPage))
+}

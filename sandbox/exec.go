@@ -192,25 +192,25 @@ type Exec struct {
 	Cwd      string   `json:"cwd"`
 	User     string   `json:"user,omitempty"`
 	As       ExecAs   `json:"as,omitempty" enum:"verifier" doc:"verifier: the command runs as the sandbox's verifier."`
-	Timeout  Duration `json:"timeout"`
-	Detached bool     `json:"detached,omitempty"`
+	Timeout  Duration `json:"timeout" doc:"Run time after which it is killed."`
+	Detached bool     `json:"detached,omitempty" doc:"It runs without its caller."`
 	// SessionID is the session that it runs in, "" for none.
-	SessionID string    `json:"session_id,omitempty"`
-	State     ExecState `json:"state" enum:"running,finished,failed,cancelled"`
+	SessionID string    `json:"session_id,omitempty" doc:"The session that it runs in."`
+	State     ExecState `json:"state" enum:"running,finished,failed,cancelled" doc:"finished: it ended on its own or timed out. failed: it could not run, or its result is unknown. cancelled: a request, the end of its lease or its caller's disconnect ended it."`
 	// StartedAt is when the service accepted it.
-	StartedAt  time.Time `json:"started_at"`
+	StartedAt  time.Time `json:"started_at" doc:"When the service accepted it."`
 	FinishedAt time.Time `json:"finished_at,omitzero" doc:"When it ended, also where the service learned of that later."`
 	// ExitCode, TimedOut and OOMKilled are those of ExecResult. ExitCode is nil unless State is ExecFinished.
 	ExitCode  *int `json:"exit_code,omitempty" doc:"The program's exit code, once the command has finished. A command that runs, failed or was cancelled has none."`
-	TimedOut  bool `json:"timed_out,omitempty"`
-	OOMKilled bool `json:"oom_killed,omitempty"`
+	TimedOut  bool `json:"timed_out,omitempty" doc:"It ran longer than its timeout and was killed; the exit code is then 124."`
+	OOMKilled bool `json:"oom_killed,omitempty" doc:"It was killed because the sandbox reached its memory limit."`
 	// Error says why it failed or was cancelled, or why its output is incomplete.
-	Error string `json:"error,omitempty"`
+	Error string `json:"error,omitempty" doc:"Why it failed or was cancelled, or why its output is incomplete."`
 	// StdoutBytes and StderrBytes are the bytes written, once it has ended. Truncated: not all of them are
 	// stored.
-	StdoutBytes int64 `json:"stdout_bytes"`
-	StderrBytes int64 `json:"stderr_bytes"`
-	Truncated   bool  `json:"truncated,omitempty"`
+	StdoutBytes int64 `json:"stdout_bytes" doc:"Bytes written, once it has ended."`
+	StderrBytes int64 `json:"stderr_bytes" doc:"Bytes written, once it has ended."`
+	Truncated   bool  `json:"truncated,omitempty" doc:"Not all of its output is stored."`
 	// DroppedAt is when its stored output was deleted to make room for newer output.
 	DroppedAt time.Time `json:"dropped_at,omitzero" doc:"When its output was deleted to make room for newer output."`
 	// LastEventSequence is the latest event of the sandbox that this state includes.

@@ -135,20 +135,20 @@ type Process struct {
 	// Endpoint is where it serves HTTP, nil if it is no agent.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 	// Declared: the environment declared it when the lease's sandbox became ready.
-	Declared bool         `json:"declared,omitempty"`
-	State    ProcessState `json:"state" enum:"pending,running,exited,failed,killed,stopped"`
+	Declared bool         `json:"declared,omitempty" doc:"The environment declares it."`
+	State    ProcessState `json:"state" enum:"pending,running,exited,failed,killed,stopped" doc:"pending: it starts at next_start_at."`
 	// Starts is the number of starts, StartedAt the time of the latest.
-	Starts    int64     `json:"starts"`
-	StartedAt time.Time `json:"started_at,omitzero"`
+	Starts    int64     `json:"starts" doc:"Number of starts."`
+	StartedAt time.Time `json:"started_at,omitzero" doc:"Time of the latest start."`
 	// NextStartAt is the earliest next start of a pending process.
-	NextStartAt time.Time `json:"next_start_at,omitzero"`
+	NextStartAt time.Time `json:"next_start_at,omitzero" doc:"The earliest next start of a pending process."`
 	// ExitedAt, ExitCode and OOMKilled describe the latest exit. ExitCode is 126 or 127 if it could not start,
 	// and 128 + n if signal n ended it; nil before the first exit, after KillProcess, and where it is not known, as Error says.
 	ExitedAt  time.Time `json:"exited_at,omitzero"`
 	ExitCode  *int      `json:"exit_code,omitempty" doc:"The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error says."`
 	OOMKilled bool      `json:"oom_killed,omitempty"`
 	// Error says why it failed, or why it last ended.
-	Error string `json:"error,omitempty"`
+	Error string `json:"error,omitempty" doc:"Why it failed, or why it last ended."`
 }
 
 // ProcessRef names a process of a lease's current generation.

@@ -249,5 +249,10 @@ type SessionEventFilter struct {
 	Limit int
 }
 
+// CheckLimit checks the page size. Errors: Invalid.
+func (f SessionEventFilter) CheckLimit() error {
+	return InvalidFields("the filter of a recording", checkLimit(nil, f.Limit, MaxSessionPage))
+}
+
 // MaxSessionPage limits a page of a session's events, which hold up to 8 KiB each.
 const MaxSessionPage = 256

@@ -258,3 +258,8 @@ type SnapshotFilter struct {
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
 }
+
+// Validate checks the page size. Errors: Invalid.
+func (f SnapshotFilter) Validate() error {
+	return InvalidFields("the filter of snapshots", checkLimit(nil, f.Limit, MaxPage))
+}

@@ -12,6 +12,9 @@ import (
 
 // ListEvents implements service.Reports.
 func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, err error) {
+	if err := f.CheckLimit(); err != nil {
+		return nil, err
+	}
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		events, err = tx.Events(f)
 		return err

@@ -179,7 +179,7 @@ func expiredEventsAreSaidToBe(w *world) {
 	ended := endedLease(w)
 	all := must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{}))(w)
 	w.purge()
-	w.environment()
+	w.environment(func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(3 * time.Hour) }) // has an event
 	info := must(w.Service.Ledger(w.Context()))(w)
 	if oldest := all[len(all)-1].ID; info.PurgedEventID != oldest || info.LastEventID <= oldest {
 		w.Errorf("events up to %d were purged and %d is the last, as the ledger says: %+v", oldest, info.LastEventID, info)

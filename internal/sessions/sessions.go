@@ -294,6 +294,9 @@ func (v *Service) CloseSession(ctx context.Context, r sandbox.SessionRef) (view 
 // ListSessionEvents implements service.Sessions.
 func (v *Service) ListSessionEvents(ctx context.Context,
 	f sandbox.SessionEventFilter) (events []sandbox.SessionEvent, err error) {
+	if err := f.CheckLimit(); err != nil {
+		return nil, err
+	}
 	events, _, err = v.sessionEvents(ctx, f)
 	return events, err
 }

@@ -129,6 +129,9 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 
 // ListSnapshots implements service.Snapshots.
 func (v *Service) ListSnapshots(ctx context.Context, f sandbox.SnapshotFilter) (states []sandbox.Snapshot, err error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
 	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := bucketobjects.In(tx).List(f)
 		states = make([]sandbox.Snapshot, len(rows))

@@ -113,7 +113,7 @@ func TestAnObserverIsToldWhatBecameOfConditionsAndWhyRequestsWereRefused(t *test
 		{[]string{"webhook-id", "msg_1"}, birth, []string{"duplicate"}},
 		{[]string{"webhook-id", "msg_1"}, birth + " ", []string{"conflict"}},
 		{nil, `{}`, []string{"invalid"}},
-		{[]string{"Authorization", ""}, birth, []string{"unauthenticated", "signature_wrong"}},
+		{[]string{"Authorization", ""}, birth, []string{"unauthenticated", "token_missing"}},
 		{[]string{"Authorization", "Bearer sbl_wrong"}, birth, []string{"unauthenticated", "token_unknown"}},
 		{[]string{"Authorization", "Bearer " + w.catan}, strings.ReplaceAll(birth, "catan", "rpg"),
 			[]string{"forbidden", "environment_not_allowed"}},

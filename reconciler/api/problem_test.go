@@ -118,7 +118,7 @@ func TestLogNamesTheCallerAndNoSecret(t *testing.T) {
 			t.Errorf("the log holds %s: %s", secret, log)
 		}
 	}
-	for _, fact := range []string{"token:admin", w.secret.Source(), `"status":202`, `"status":401`, "signed", annIn} {
+	for _, fact := range []string{"token:admin", w.secret.Source(), `"status":202`, `"status":401`, "behind this clock", annIn} {
 		if !strings.Contains(log, fact) {
 			t.Errorf("the log does not say %s: %s", fact, log)
 		}

@@ -21,7 +21,7 @@ var dirs = map[goose.Dialect]string{
 
 // Newest is the newest migration of this program. A ledger with a higher min_reader has been changed in a way that this
 // program would break.
-const Newest = 13
+const Newest = 14
 
 // MinReader is the oldest schema version whose program may write to a ledger with this schema.
 const MinReader = 11

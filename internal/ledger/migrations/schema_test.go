@@ -250,10 +250,14 @@ func TestLargeRowsMoveOutOfTheTreeOfKeys(t *testing.T) {
 		}
 	}
 	copyAsOf(t, newest, old, beforeLargeRows)
+	columns := map[string]string{} // those that the older program had: later ones get their defaults
+	for _, table := range tables {
+		columns[table] = query(t, "sqlite", old)("SELECT group_concat(name, ', ') FROM pragma_table_info(?)", table)[0][0]
+	}
 	ledgertest.Open(t, "sqlite://"+old, ledger.Options{})
 	was, is := query(t, "sqlite", newest), query(t, "sqlite", old)
 	for _, table := range tables {
-		rows := "SELECT * FROM " + table + " ORDER BY id"
+		rows := "SELECT " + columns[table] + " FROM " + table + " ORDER BY id"
 		if d := cmp.Diff(was(rows), is(rows)); d != "" {
 			t.Errorf("%s before (-) and after (+):\n%s", table, d)
 		}

@@ -130,7 +130,24 @@ func (d *Document) Finish() ([]byte, error) {
 			}
 		}
 	}
-	return json.Marshal(d.API.OpenAPI())
+	text, err := json.Marshal(d.API.OpenAPI())
+	d.leaveMaximaToTheDomain()
+	return text, err
+}
+
+// leaveMaximaToTheDomain stops huma from checking what the document says of page sizes: the domain reports a page that
+// is too large together with the other fields.
+func (d *Document) leaveMaximaToTheDomain() {
+	for _, item := range d.API.OpenAPI().Paths {
+		if item.Get == nil {
+			continue
+		}
+		for _, parameter := range item.Get.Parameters {
+			if parameter.Name == "limit" {
+				parameter.Schema.Maximum = nil
+			}
+		}
+	}
 }
 
 // withoutNull removes null from a schema: an empty list is [], and an absent value is omitted.

@@ -37,7 +37,9 @@ func (s *Routes) registerEnvironments(d *document.Document) {
 		Summary: "List environments that are not destroyed"}, listEnvironments)
 	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "put-environment", Method: http.MethodPut,
 		Path: "/v1/environments/{id}", Tags: tags,
-		Summary: "Create or change an environment"}, putEnvironment)
+		Summary: "Create or change an environment",
+		Description: "Replaces all settings: an absent one gets its default. Living leases follow in times and conditions; " +
+			"the image and the size apply to the next leases. A request that changes nothing has no event."}, putEnvironment)
 	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-environment", Method: http.MethodGet,
 		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Show an environment"}, getEnvironment)

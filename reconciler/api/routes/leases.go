@@ -58,7 +58,9 @@ func (s *Routes) registerLeases(d *document.Document) {
 		Summary: "Show a lease in its current generation"}, getLease)
 	document.Add(d, sandbox.ScopeLease, huma.Operation{OperationID: "renew-lease", Method: http.MethodPost,
 		Path: "/v1/leases/{id}/renew", Tags: tags,
-		Summary: "Renew a lease"}, renew)
+		Summary: "Renew a lease",
+		Description: "Starts its time to live again. settings in the body replace the lease's own; without a body they " +
+			"stay."}, renew)
 	for _, release := range []huma.Operation{
 		{OperationID: "release-lease", Method: http.MethodPost, Path: "/v1/leases/{id}/release"},
 		{OperationID: "delete-lease", Method: http.MethodDelete, Path: "/v1/leases/{id}"},

@@ -615,27 +615,38 @@ Exec = TypedDict(
         "last_event_sequence": "int",
         "lease_id": "str",
         "sandbox_id": "str",
+        # When the service accepted it.
         "started_at": "str",
+        # finished: it ended on its own or timed out. failed: it could not run, or its result is unknown.
+        # cancelled: a request, the end of its lease or its caller's disconnect ended it.
         "state": "Literal['running', 'finished', 'failed', 'cancelled']",
+        # Bytes written, once it has ended.
         "stderr_bytes": "int",
+        # Bytes written, once it has ended.
         "stdout_bytes": "int",
-        # A duration in Go syntax.
+        # Run time after which it is killed.
         "timeout": "str",
         # verifier: the command runs as the sandbox's verifier.
         "as": "NotRequired[Literal['verifier']]",
+        # It runs without its caller.
         "detached": "NotRequired[bool]",
         # When its output was deleted to make room for newer output.
         "dropped_at": "NotRequired[str]",
         "env_names": "NotRequired[list[str]]",
+        # Why it failed or was cancelled, or why its output is incomplete.
         "error": "NotRequired[str]",
         # The program's exit code, once the command has finished. A command that runs, failed or was cancelled
         # has none.
         "exit_code": "NotRequired[int]",
         # When it ended, also where the service learned of that later.
         "finished_at": "NotRequired[str]",
+        # It was killed because the sandbox reached its memory limit.
         "oom_killed": "NotRequired[bool]",
+        # The session that it runs in.
         "session_id": "NotRequired[str]",
+        # It ran longer than its timeout and was killed; the exit code is then 124.
         "timed_out": "NotRequired[bool]",
+        # Not all of its output is stored.
         "truncated": "NotRequired[bool]",
         "user": "NotRequired[str]",
     },
@@ -1100,18 +1111,24 @@ class Process(TypedDict):
     name: str
     restart: Literal['no', 'always']
     sandbox_id: str
+    # Number of starts.
     starts: int
+    # pending: it starts at next_start_at.
     state: Literal['pending', 'running', 'exited', 'failed', 'killed', 'stopped']
+    # The environment declares it.
     declared: NotRequired[bool]
     endpoint: NotRequired[Endpoint]
     env_names: NotRequired[list[str]]
+    # Why it failed, or why it last ended.
     error: NotRequired[str]
     # The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error
     # says.
     exit_code: NotRequired[int]
     exited_at: NotRequired[str]
+    # The earliest next start of a pending process.
     next_start_at: NotRequired[str]
     oom_killed: NotRequired[bool]
+    # Time of the latest start.
     started_at: NotRequired[str]
     user: NotRequired[str]
 
@@ -1158,20 +1175,26 @@ class ProcessWaited(TypedDict):
     name: str
     restart: Literal['no', 'always']
     sandbox_id: str
+    # Number of starts.
     starts: int
+    # pending: it starts at next_start_at.
     state: Literal['pending', 'running', 'exited', 'failed', 'killed', 'stopped']
+    # The environment declares it.
     declared: NotRequired[bool]
     endpoint: NotRequired[Endpoint]
     env_names: NotRequired[list[str]]
+    # Why it failed, or why it last ended.
     error: NotRequired[str]
     # The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error
     # says.
     exit_code: NotRequired[int]
     exited_at: NotRequired[str]
     line: NotRequired[str]
+    # The earliest next start of a pending process.
     next_start_at: NotRequired[str]
     offset: NotRequired[int]
     oom_killed: NotRequired[bool]
+    # Time of the latest start.
     started_at: NotRequired[str]
     user: NotRequired[str]
 
@@ -1283,6 +1306,8 @@ class Receipt(TypedDict):
     # Only if unmatched: the condition on which leases end here and whose name is close to this type, which is
     # probably misspelled.
     did_you_mean: NotRequired[str]
+    # Why it ended nothing. Absent if it was applied.
+    reason: NotRequired[Literal['no_environment', 'no_condition', 'no_lease', 'already_ended', 'not_begun', 'began_later']]
 
 
 class RenewRequest(TypedDict):
@@ -1392,20 +1417,31 @@ class RunResult(TypedDict):
 
 class Session(TypedDict):
     created_at: str
+    # Directory in which the next command starts.
     cwd: str
     generation: int
     id: str
+    # Sequence of its latest event.
     last_sequence: int
     lease_id: str
+    # Size of its recording.
     recorded_bytes: int
     sandbox_id: str
+    # A session closes when it is closed or when its lease ends.
     state: Literal['open', 'closed']
+    # When it was closed, or when its lease ended.
     closed_at: NotRequired[str]
     # When its recording was deleted to make room for newer output.
     dropped_at: NotRequired[str]
     env_names: NotRequired[list[str]]
+    # The running command, if there is one.
     exec_id: NotRequired[str]
+    # The recording has reached its limit, and later output is not recorded.
     full: NotRequired[bool]
+    # Only in the response of create-session: the request opened the session, and did not repeat an earlier
+    # one.
+    is_new: NotRequired[bool]
+    # User of its commands. Absent: the sandbox's user.
     user: NotRequired[str]
 
 
@@ -1497,6 +1533,8 @@ class StoredDelivery(TypedDict):
     # Only if unmatched: the condition that was probably meant.
     did_you_mean: NotRequired[str]
     generation: NotRequired[int]
+    # Why it ended nothing. Absent if it was applied.
+    reason: NotRequired[Literal['no_environment', 'no_condition', 'no_lease', 'already_ended', 'not_begun', 'began_later']]
 
 
 class SweepFinding(TypedDict):

@@ -560,26 +560,36 @@ export interface Exec {
   last_event_sequence: number;
   lease_id: string;
   sandbox_id: string;
+  /** When the service accepted it. */
   started_at: string;
+  /** finished: it ended on its own or timed out. failed: it could not run, or its result is unknown. cancelled: a request, the end of its lease or its caller's disconnect ended it. */
   state: "running" | "finished" | "failed" | "cancelled";
+  /** Bytes written, once it has ended. */
   stderr_bytes: number;
+  /** Bytes written, once it has ended. */
   stdout_bytes: number;
-  /** A duration in Go syntax. */
+  /** Run time after which it is killed. */
   timeout: string;
   /** verifier: the command runs as the sandbox's verifier. */
   as?: "verifier";
+  /** It runs without its caller. */
   detached?: boolean;
   /** When its output was deleted to make room for newer output. */
   dropped_at?: string;
   env_names?: string[];
+  /** Why it failed or was cancelled, or why its output is incomplete. */
   error?: string;
   /** The program's exit code, once the command has finished. A command that runs, failed or was cancelled has none. */
   exit_code?: number;
   /** When it ended, also where the service learned of that later. */
   finished_at?: string;
+  /** It was killed because the sandbox reached its memory limit. */
   oom_killed?: boolean;
+  /** The session that it runs in. */
   session_id?: string;
+  /** It ran longer than its timeout and was killed; the exit code is then 124. */
   timed_out?: boolean;
+  /** Not all of its output is stored. */
   truncated?: boolean;
   user?: string;
 }
@@ -1021,17 +1031,23 @@ export interface Process {
   name: string;
   restart: "no" | "always";
   sandbox_id: string;
+  /** Number of starts. */
   starts: number;
+  /** pending: it starts at next_start_at. */
   state: "pending" | "running" | "exited" | "failed" | "killed" | "stopped";
+  /** The environment declares it. */
   declared?: boolean;
   endpoint?: Endpoint;
   env_names?: string[];
+  /** Why it failed, or why it last ended. */
   error?: string;
   /** The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error says. */
   exit_code?: number;
   exited_at?: string;
+  /** The earliest next start of a pending process. */
   next_start_at?: string;
   oom_killed?: boolean;
+  /** Time of the latest start. */
   started_at?: string;
   user?: string;
 }
@@ -1076,19 +1092,25 @@ export interface ProcessWaited {
   name: string;
   restart: "no" | "always";
   sandbox_id: string;
+  /** Number of starts. */
   starts: number;
+  /** pending: it starts at next_start_at. */
   state: "pending" | "running" | "exited" | "failed" | "killed" | "stopped";
+  /** The environment declares it. */
   declared?: boolean;
   endpoint?: Endpoint;
   env_names?: string[];
+  /** Why it failed, or why it last ended. */
   error?: string;
   /** The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error says. */
   exit_code?: number;
   exited_at?: string;
   line?: string;
+  /** The earliest next start of a pending process. */
   next_start_at?: string;
   offset?: number;
   oom_killed?: boolean;
+  /** Time of the latest start. */
   started_at?: string;
   user?: string;
 }
@@ -1179,6 +1201,8 @@ export interface Receipt {
   status: "applied" | "stale" | "unmatched";
   /** Only if unmatched: the condition on which leases end here and whose name is close to this type, which is probably misspelled. */
   did_you_mean?: string;
+  /** Why it ended nothing. Absent if it was applied. */
+  reason?: "no_environment" | "no_condition" | "no_lease" | "already_ended" | "not_begun" | "began_later";
 }
 
 export interface RenewRequest {
@@ -1277,20 +1301,30 @@ export interface RunResult {
 
 export interface Session {
   created_at: string;
+  /** Directory in which the next command starts. */
   cwd: string;
   generation: number;
   id: string;
+  /** Sequence of its latest event. */
   last_sequence: number;
   lease_id: string;
+  /** Size of its recording. */
   recorded_bytes: number;
   sandbox_id: string;
+  /** A session closes when it is closed or when its lease ends. */
   state: "open" | "closed";
+  /** When it was closed, or when its lease ended. */
   closed_at?: string;
   /** When its recording was deleted to make room for newer output. */
   dropped_at?: string;
   env_names?: string[];
+  /** The running command, if there is one. */
   exec_id?: string;
+  /** The recording has reached its limit, and later output is not recorded. */
   full?: boolean;
+  /** Only in the response of create-session: the request opened the session, and did not repeat an earlier one. */
+  is_new?: boolean;
+  /** User of its commands. Absent: the sandbox's user. */
   user?: string;
 }
 
@@ -1379,6 +1413,8 @@ export interface StoredDelivery {
   /** Only if unmatched: the condition that was probably meant. */
   did_you_mean?: string;
   generation?: number;
+  /** Why it ended nothing. Absent if it was applied. */
+  reason?: "no_environment" | "no_condition" | "no_lease" | "already_ended" | "not_begun" | "began_later";
 }
 
 export interface SweepFinding {
