@@ -71,7 +71,7 @@ type SessionRef struct {
 
 // CreateSession asks for a new session in a lease's sandbox.
 type CreateSession struct {
-	// ID is as in ExecRequest. A repeated request with the same ID returns the same session while it is open. If empty, the
+	// ID is as in ExecRequest. A repeated request with the same ID returns the same open session. If empty, the
 	// service issues one.
 	ID string
 	// Env are the initial variables. The ledger stores their values sealed.

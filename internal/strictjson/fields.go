@@ -17,7 +17,9 @@ var cache sync.Map // reflect.Type to *fields
 
 func fieldsOf(t reflect.Type) *fields {
 	if known, ok := cache.Load(t); ok {
-		return known.(*fields)
+		if f, ok := known.(*fields); ok {
+			return f
+		}
 	}
 	f := &fields{index: map[string]int{}}
 	f.add(t)

@@ -40,8 +40,8 @@ func (s *Routes) registerSessions(d *document.Document) {
 		Summary: "Open a session in a lease's sandbox",
 		Description: "Commands run in a session one after another, with its variables and directory, and are recorded. " +
 			"A session has no process of its own: it survives sleep and restarts, and closes with its sandbox. " +
-			"A repeated request with the same id returns the same session (200) while it is open, and 409 session_closed after " +
-			"that."}, createSession)
+			"A repeated request with the same id returns the same session (200) while it is open, and 409 session_closed " +
+			"after that."}, createSession)
 	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-sessions", Method: http.MethodGet,
 		Path: path, Tags: tags,
 		Summary: "List the sessions of a lease, latest first"}, listSessions)
