@@ -143,7 +143,8 @@ type Process struct {
 	// NextStartAt is the earliest next start of a pending process.
 	NextStartAt time.Time `json:"next_start_at,omitzero" doc:"The earliest next start of a pending process."`
 	// ExitedAt, ExitCode and OOMKilled describe the latest exit. ExitCode is 126 or 127 if it could not start,
-	// and 128 + n if signal n ended it; nil before the first exit, after KillProcess, and where it is not known, as Error says.
+	// and 128 + n if signal n ended it; nil before the first exit, after KillProcess, and where it is not known, as
+	// Error says.
 	ExitedAt  time.Time `json:"exited_at,omitzero"`
 	ExitCode  *int      `json:"exit_code,omitempty" doc:"The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error says."`
 	OOMKilled bool      `json:"oom_killed,omitempty"`

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// pastCaller carries out work on a claimed environment to its end, past the end of ctx: a backend may carry out late what
-// is cut off. It returns early, with ctx's error, when ctx ends. what names the work.
+// pastCaller carries out work on a claimed environment to its end, past the end of ctx: a backend may carry out late
+// what is cut off. It returns early, with ctx's error, when ctx ends. what names the work.
 func (v *Service) pastCaller(ctx context.Context, id, claim, what string, work func(context.Context) error) error {
 	done := make(chan error, 1)
 	begun := v.Core.Background(func() {

@@ -23,8 +23,8 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 	}
 	switch {
 	case lease.Status == sandbox.LeasePending:
-		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.Conflict, "lease %s: its sandbox is still being created: ask again",
-			r.ID).WithReason(sandbox.ReasonInvalidState)
+		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.Conflict,
+			"lease %s: its sandbox is still being created: ask again", r.ID).WithReason(sandbox.ReasonInvalidState)
 	case lease.Status != sandbox.LeaseActive:
 		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.LeaseEnded, "lease %s has ended: acquire it again", r.ID)
 	}

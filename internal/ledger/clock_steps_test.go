@@ -88,6 +88,7 @@ func timeColumns(t *testing.T, path string) (columns []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { _ = rows.Close() }() // read to its end
 		for rows.Next() {
 			var name string
 			if err := rows.Scan(&name); err != nil {

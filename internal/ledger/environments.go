@@ -65,7 +65,8 @@ func (e *Environment) Unmade() bool {
 func (tx *Tx) KnownEnvironment(id string) (*Environment, error) {
 	row, err := tx.Environment(id)
 	if err == nil && row == nil {
-		err = sandbox.Errorf(sandbox.NotFound, "there is no environment %q on this ledger: check the name, or create it first", id)
+		err = sandbox.Errorf(sandbox.NotFound,
+			"there is no environment %q on this ledger: check the name, or create it first", id)
 	}
 	return row, err
 }

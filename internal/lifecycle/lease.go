@@ -19,7 +19,8 @@ func CurrentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, micro.Time, erro
 		return nil, 0, err
 	}
 	if s == nil {
-		return nil, 0, sandbox.Errorf(sandbox.NotFound, "there is no lease %s on this ledger: check the id, or acquire it first", leaseID).
+		return nil, 0, sandbox.Errorf(sandbox.NotFound,
+			"there is no lease %s on this ledger: check the id, or acquire it first", leaseID).
 			WithReason(sandbox.ReasonSandboxNotFound)
 	}
 	held, err := tx.Holds().Until(s.ID)

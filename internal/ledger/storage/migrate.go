@@ -76,7 +76,9 @@ func identify(ctx context.Context, db *gorm.DB, o Options) (identity, error) {
 	if found.RowsAffected > 0 {
 		return self, nil
 	}
-	self = identity{One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: migrations.MinReader, CreatedAt: micro.At(o.Now())}
+	self = identity{
+		One: 1, ID: o.IDs(sandbox.LedgerIDLength), MinReader: migrations.MinReader, CreatedAt: micro.At(o.Now()),
+	}
 	return self, Error("creating the ledger's identity", db.WithContext(ctx).Create(&self).Error)
 }
 

@@ -93,10 +93,11 @@ type database interface {
 	fault(err error) Fault
 }
 
-// Open opens the ledger at a URL. It creates the ledger, or upgrades its schema, if needed. begin makes a transaction of
-// the package above, a type that embeds Tx. "sqlite:///var/lib/sandbox/ledger.db" is a file, "postgres://user@host/database" a
-// PostgreSQL database; "?search_path=schema" separates several ledgers in one. Errors: Invalid for an unusable URL,
-// Conflict for a ledger of a newer program, Unavailable. No error contains the password.
+// Open opens the ledger at a URL. It creates the ledger, or upgrades its schema, if needed. begin makes a transaction
+// of the package above, a type that embeds Tx. "sqlite:///var/lib/sandbox/ledger.db" is a file,
+// "postgres://user@host/database" a PostgreSQL database; "?search_path=schema" separates several ledgers in one.
+// Errors: Invalid for an unusable URL, Conflict for a ledger of a newer program, Unavailable. No error contains the
+// password.
 func Open(ctx context.Context, rawURL string, o Options, begin func(tx Tx) Session) (*Store, error) {
 	o.begin = begin
 	if o.Now == nil {

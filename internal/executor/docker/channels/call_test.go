@@ -44,7 +44,7 @@ func TestASilentSandboxIsGivenUpOnceTheEngineSaysTwiceThatItDoesNotRun(t *testin
 					answered <- answer
 				}
 				refused, err := awaitContact(answered, look)
-				if !errors.Is(err, row.want) || refused != (row.want != answer) {
+				if !errors.Is(err, row.want) || refused != !errors.Is(row.want, answer) {
 					t.Errorf("refused %t: %v; want %v", refused, err, row.want)
 				}
 				if took := time.Since(began); looked != len(row.looks) || took > row.within {
