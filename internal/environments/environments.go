@@ -253,8 +253,6 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 		return err
 	}
 	return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
-		isSame := row.Type == p.Type && row.Backend == p.Backend && row.Instance == instance &&
-			p.Epoch <= row.Epoch && reflect.DeepEqual(row.Spec, p.EnvironmentSpec)
 		changed, err := changedNames(row, p, instance)
 		if err != nil {
 			return err
@@ -267,7 +265,7 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 		}
 		row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
 		row.Pool = ledger.PoolFailures{}
-		if isSame {
+		if len(changed) == 0 {
 			return nil
 		}
 		return tx.AppendEnvironmentEvent(p.ID, sandbox.EventEnvironmentUpdated,
@@ -275,8 +273,8 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 	})
 }
 
-// changedNames returns the JSON names of the top-level settings that a request changes, sorted. The values may be
-// secret.
+// changedNames returns the JSON names of the top-level settings that a request changes, sorted; values of secrets count
+// as changed where they are given. The values may be secret.
 func changedNames(row *ledger.Environment, p sandbox.PutEnvironment, instance string) ([]string, error) {
 	var settings [2]map[string]json.RawMessage
 	for i, spec := range []sandbox.EnvironmentSpec{row.Spec, p.EnvironmentSpec} {
@@ -290,7 +288,7 @@ func changedNames(row *ledger.Environment, p sandbox.PutEnvironment, instance st
 	}
 	names := map[string]bool{
 		"type": row.Type != p.Type, "backend": row.Backend != p.Backend, "instance": row.Instance != instance,
-		"epoch": p.Epoch > row.Epoch,
+		"epoch": p.Epoch > row.Epoch, "secret_values": len(p.SecretValues) > 0,
 	}
 	for _, of := range settings {
 		for name := range of {
@@ -298,7 +296,7 @@ func changedNames(row *ledger.Environment, p sandbox.PutEnvironment, instance st
 		}
 	}
 	maps.DeleteFunc(names, func(_ string, isChanged bool) bool { return !isChanged })
-	return append([]string{}, slices.Sorted(maps.Keys(names))...), nil
+	return slices.Sorted(maps.Keys(names)), nil
 }
 
 // checkUnchanged checks PutEnvironment.Was.

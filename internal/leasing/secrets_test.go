@@ -173,3 +173,17 @@ func TestWithoutItsKeyASecretWaits(t *testing.T) {
 		}
 	})
 }
+
+// A new value of a secret is an event, which does not have the value.
+func TestANewValueOfASecretIsAnEvent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(withSecret)
+		w.environment(withSecret)
+		events, err := w.engine.ListEvents(w.Context(),
+			sandbox.EventFilter{EnvironmentID: game, Type: string(sandbox.EventEnvironmentUpdated)})
+		if err != nil || len(events) != 1 || !bytes.Contains(events[0].Data, []byte(`"changed":["secret_values"]`)) ||
+			bytes.Contains(events[0].Data, []byte(secretValue)) {
+			t.Errorf("the events are %+v (%v)", events, err)
+		}
+	})
+}
