@@ -25,7 +25,8 @@ var Roots = []string{WorkspaceRoot, "/data"}
 // ExecRequest asks to run a command in a sandbox.
 type ExecRequest struct {
 	// ID names the command: 1 to 63 characters of a-z, 0-9, '.', '_' and '-', starting with a letter or digit.
-	// If empty, the service issues one. An id is never reused.
+	// If empty, the service issues one. An id is never reused. A repeated request with the same ID gets the same
+	// command; Stdin and the values of Env are not compared.
 	ID string
 	// Detach: the command continues when its caller disconnects. It takes no Stdin.
 	Detach bool

@@ -300,7 +300,7 @@ func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *execs.Exe
 		{"detach", known.Detached == want.Detached},
 	} {
 		if !is.same {
-			f = append(f, sandbox.Field{Name: is.name, Problem: "is another one than that of the command that has the id"})
+			f = append(f, sandbox.Field{Name: is.name, Problem: "differs from that of the command with this id"})
 		}
 	}
 	if len(f) == 0 {

@@ -16,7 +16,7 @@ import (
 
 // Post-start commands are run by the step that makes a sandbox, or gives one of a pool to its lease, as its
 // last part: all else is in place then, and no request uses the sandbox before it has ended. Each is a
-// command like all others, detached, whose id tells of which sandbox it is and which: however often the
+// command like all others, detached, whose id contains the sandbox's id and its index: however often the
 // step is tried, one that has ended is not run again, and one that runs is followed. So a process that
 // dies changes nothing but which process follows.
 

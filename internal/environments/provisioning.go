@@ -91,14 +91,14 @@ func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, ins
 		}
 	}
 	if err != nil {
-		v.Log.ErrorContext(ctx, "environments: taking back an environment that could not be made",
+		v.Log.ErrorContext(ctx, "environments: rolling back a failed creation",
 			"environment", id, "error", err)
 	}
 	return cause
 }
 
-// left is the error of an environment of which something is left. Making it again cannot succeed before that is
-// removed, so it is not retryable.
+// left is the error when a failed creation could not be rolled back. Another creation cannot succeed before that, so it
+// is not retryable.
 func left(id string, cause, removing error) error {
 	if sandbox.IsRetryable(cause) {
 		cause = sandbox.Errorf(sandbox.Failed, "%w", cause).WithReason(sandbox.ReasonOf(cause))

@@ -66,7 +66,7 @@
 //
 // A row without a lease waits in a warm pool: it is spawned, put to sleep at once, and ends by the
 // pool's ttl. An acquire gives such a row to its lease, which makes it pending until its backend
-// has been told whose it is (assign, which ends in a wake).
+// has assigned it to the lease (assign, which ends in a wake).
 //
 //	          spawn               sleep
 //	pending ────────> awake <──────────────> asleep
@@ -139,8 +139,8 @@
 //	                          tried at once when the connection is back
 //	another instance answers  the same: Unavailable, and never gone or vanished. So does a clone of the instance,
 //	                          or an older copy of it, until adopt accepts that
-//	the ledger is put back    it is noticed by the witness: leases that live go on and end, none begins and nothing is
-//	by a copy                 swept until adopt; the next generations are above all that were usable
+//	the ledger was restored   it is noticed by the witness: leases that live go on and end, none begins and nothing is
+//	from a copy               swept until adopt; the next generations are above all that were usable
 //	the answer was lost       the same: the action is taken again
 //	a post-start command      the same as a spawn that failed for good; a lease of a pool's sandbox is not
 //	fails                     tried with another one, where it would fail as well

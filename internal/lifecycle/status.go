@@ -61,7 +61,7 @@ func restEvent(mode sandbox.SleepMode) sandbox.EventType {
 	return sandbox.EventAsleep
 }
 
-// emitEnd appends the events of a lease's end. What failed is told so first.
+// emitEnd appends the events of a lease's end. A failed sandbox gets sandbox.failed first.
 func emitEnd(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
 	if end.Code != "" {
 		s.Status.Fail(end.Code, end.Reason)

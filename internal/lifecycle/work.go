@@ -64,7 +64,7 @@ func (c *Core) claim(ctx context.Context, sandboxID string, want Action) (t *Tas
 	return t, err
 }
 
-// claimReached is claim, for a sandbox whose instance was reached. Errors: also awayError.
+// claimReached is claim, for a sandbox whose instance was reached. Errors: also AwayError.
 func (c *Core) claimReached(ctx context.Context, sandboxID string, want Action) (*Task, error) {
 	var (
 		t    *Task
@@ -170,7 +170,7 @@ func (c *Core) reserve(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error
 	return t, err
 }
 
-// KeepClaim has the heartbeat extend a claim until ReleaseClaim.
+// KeepClaim lets the heartbeat extend a claim until ReleaseClaim.
 func (c *Core) KeepClaim(t *Task) {
 	if t == nil {
 		return

@@ -196,7 +196,7 @@ const Base64 = "base64"
 // ExecRequest is a request to run a command. With content type NDJSON, it is the first line of the body, and ExecInput
 // lines follow as the command's standard input.
 type ExecRequest struct {
-	ID            string              `json:"id,omitempty" doc:"Id for idempotent retries: a repeat of the request returns the same command. Never reusable. Default: generated."`
+	ID            string              `json:"id,omitempty" doc:"Id for idempotent retries: a repeat of the request returns the same command. Input and values of variables are not compared. Never reusable. Default: generated."`
 	Command       []string            `json:"command,omitempty" nullable:"false" doc:"Program and arguments, without a shell."`
 	Shell         string              `json:"shell,omitempty" doc:"A line for the image's /bin/sh instead of command, only in sessions. The session keeps the variables that it exports and its final directory."`
 	Source        sandbox.EventSource `json:"source,omitempty" enum:"user,agent,system" doc:"Author of a session's command. Default agent."`

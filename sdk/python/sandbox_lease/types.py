@@ -685,8 +685,8 @@ ExecRequest = TypedDict(
         # Respond with 202 and the started command. It keeps running without its caller, and takes no stdin.
         "detach": "NotRequired[bool]",
         "env": "NotRequired[dict[str, str]]",
-        # Id for idempotent retries: a repeat of the request returns the same command. Never reusable.
-        # Default: generated.
+        # Id for idempotent retries: a repeat of the request returns the same command. Input and values of
+        # variables are not compared. Never reusable. Default: generated.
         "id": "NotRequired[str]",
         # Bytes to keep of each stream of collected output. Default 1 MiB.
         "output_limit": "NotRequired[int]",
@@ -1361,8 +1361,8 @@ RunRequest = TypedDict(
         # Respond with 202 and the started command. It keeps running without its caller, and takes no stdin.
         "detach": "NotRequired[bool]",
         "env": "NotRequired[dict[str, str]]",
-        # Id for idempotent retries: a repeat of the request returns the same command. Never reusable.
-        # Default: generated.
+        # Id for idempotent retries: a repeat of the request returns the same command. Input and values of
+        # variables are not compared. Never reusable. Default: generated.
         "id": "NotRequired[str]",
         # Image of this run. Default: the environment's. Another one needs the scope admin. Not on Cloudflare.
         "image": "NotRequired[str]",

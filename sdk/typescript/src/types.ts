@@ -622,7 +622,7 @@ export interface ExecRequest {
   /** Respond with 202 and the started command. It keeps running without its caller, and takes no stdin. */
   detach?: boolean;
   env?: Record<string, string>;
-  /** Id for idempotent retries: a repeat of the request returns the same command. Never reusable. Default: generated. */
+  /** Id for idempotent retries: a repeat of the request returns the same command. Input and values of variables are not compared. Never reusable. Default: generated. */
   id?: string;
   /** Bytes to keep of each stream of collected output. Default 1 MiB. */
   output_limit?: number;
@@ -1251,7 +1251,7 @@ export interface RunRequest {
   /** Respond with 202 and the started command. It keeps running without its caller, and takes no stdin. */
   detach?: boolean;
   env?: Record<string, string>;
-  /** Id for idempotent retries: a repeat of the request returns the same command. Never reusable. Default: generated. */
+  /** Id for idempotent retries: a repeat of the request returns the same command. Input and values of variables are not compared. Never reusable. Default: generated. */
   id?: string;
   /** Image of this run. Default: the environment's. Another one needs the scope admin. Not on Cloudflare. */
   image?: string;
