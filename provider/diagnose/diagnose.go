@@ -62,6 +62,11 @@ func next(err error) string {
 		return "Run Terraform again once the backend has room."
 	case sandbox.EnvironmentEnded:
 		return "In Terraform, raise the environment's epoch."
+	case sandbox.Unauthenticated:
+		if sandbox.ReasonOf(err) == sandbox.ReasonRegistryCredentials {
+			return ""
+		}
+		return "Check reconciler.token of the provider, or SANDBOX_RECONCILER_TOKEN."
 	case sandbox.Internal:
 		return "This is a defect of the provider or of the reconciler; please report it."
 	default:

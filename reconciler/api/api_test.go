@@ -258,7 +258,8 @@ func TestATokenIsLimitedToItsEnvironments(t *testing.T) {
 		{"POST /v1/audit", `{"environment_id":"rpg-1"}`},
 	} {
 		method, path, _ := strings.Cut(refused.request, " ")
-		w.wantProblem(w.do(method, path, refused.body, token...), 403, sandbox.Forbidden)
+		a := w.do(method, path, refused.body, token...)
+		w.wantProblem(a, 403, sandbox.Forbidden, unlimited(a)...)
 	}
 	if page := want[wire.EnvironmentPage](w, w.do("GET", "/v1/environments", "", token...),
 		200); len(page.Environments) != 1 || page.Environments[0].ID != "catan-7" {

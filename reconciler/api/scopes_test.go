@@ -188,11 +188,19 @@ func TestEveryRouteRefusesATokenForOtherEnvironments(t *testing.T) {
 			}
 			return
 		}
-		if p := w.wantProblem(a, 403, sandbox.Forbidden); p.Reason != sandbox.ReasonEnvironmentNotAllowed ||
+		if p := w.wantProblem(a, 403, sandbox.Forbidden, unlimited(a)...); p.Reason != sandbox.ReasonEnvironmentNotAllowed ||
 			!strings.Contains(p.Detail, "catan-*") {
 			t.Errorf("%s says %s", route, a.body)
 		}
 	})
+}
+
+// unlimited returns the field that a refused request must set: one for all environments has to name one.
+func unlimited(refused answer) []string {
+	if strings.Contains(string(refused.body), ` is limited to the environments catan-*"`) {
+		return []string{"environment_id"}
+	}
+	return nil
 }
 
 func TestTheDocumentTellsScopes(t *testing.T) {

@@ -272,7 +272,7 @@ func TestRejectedCredentialsAreNamed(t *testing.T) {
 		_, _ = io.WriteString(w, `{"code":"unauthenticated","detail":"unknown token"}`)
 	}, nil)
 	_, err := newClient(t, server.URL).GetLease(t.Context(), lease)
-	if text := fmt.Sprint(err); !strings.Contains(text, "unknown token: check the token, from SANDBOX_RECONCILER_TOKEN") ||
+	if text := fmt.Sprint(err); !strings.Contains(text, "rejects the token: unknown token") ||
 		strings.Contains(text, "webhook") {
 		t.Errorf("of a token it says %v", err)
 	}
