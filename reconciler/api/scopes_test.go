@@ -197,7 +197,7 @@ func TestEveryRouteRefusesATokenForOtherEnvironments(t *testing.T) {
 
 // unlimited returns the field that a refused request must set: one for all environments has to name one.
 func unlimited(refused answer) []string {
-	if strings.Contains(string(refused.body), ` is limited to the environments catan-*"`) {
+	if strings.Contains(refused.body, ` is limited to the environments catan-*"`) {
 		return []string{"environment_id"}
 	}
 	return nil
