@@ -253,12 +253,15 @@ func (s suite) refusedWrite(t *testing.T) {
 	store := Open(t, url, ledger.Options{Poll: time.Hour, NoListen: true})
 	ended, end := context.WithCancel(t.Context())
 	end()
-	changed, scheduled := store.Changed(), store.Scheduled()
-	for _, ctx := range []context.Context{t.Context(), ended} {
+	refuse := func(ctx context.Context) {
 		if err := store.Write(ctx, func(*ledger.Tx) error { return errors.New("no") }); err == nil {
 			t.Fatal("a write that fails succeeded")
 		}
 	}
+	refuse(t.Context()) // commits of the opening are announced before it
+	changed, scheduled := store.Changed(), store.Scheduled()
+	refuse(t.Context())
+	refuse(ended)
 	isClosed := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
