@@ -19,7 +19,7 @@ func TestAccWithoutAReconcilerARunRemovesWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	var before []string
-	keep, again := w.Embedded()+leased(w, "ttl = \"1s\""), w.Embedded()+leased(w, "ttl = \"1h\"\n  on_expiry = \"recreate\"")
+	keep, again := w.Embedded()+leased(w, "ttl = \"1h\""), w.Embedded()+leased(w, "ttl = \"1h\"\n  on_expiry = \"recreate\"")
 	expire := func() {
 		if before = w.Containers(w.Name); len(before) == 0 {
 			t.Error("the lease has no sandbox, so the test sees nothing")

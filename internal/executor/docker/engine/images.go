@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -139,7 +140,7 @@ func (e *Engine) FindOwnImage(ctx context.Context, reference string, labels map[
 
 // ImportImage creates an image with one layer, a tar stream.
 func (e *Engine) ImportImage(ctx context.Context, reference string, labels map[string]string,
-	content io.ReadSeeker) error {
+	content io.ReaderAt) error {
 	opts := dockerapi.ImageImportOptions{Message: labels[objects.LabelRole] + " of ledger " + labels[objects.LabelLedger]}
 	for k, v := range labels {
 		opts.Changes = append(opts.Changes, fmt.Sprintf("LABEL %s=%q", k, v))
@@ -147,11 +148,10 @@ func (e *Engine) ImportImage(ctx context.Context, reference string, labels map[s
 	r := Change("import image", reference, sandbox.ReasonCreationFailed)
 	r.Limit = ImportLimit
 	return e.Do(ctx, r, func(ctx context.Context) error {
-		if _, err := content.Seek(0, io.SeekStart); err != nil {
-			return err
+		// Each attempt has its own reader: the transport may still read, and closes, that of the one before.
+		source := dockerapi.ImageImportSource{
+			Source: io.NopCloser(io.NewSectionReader(content, 0, math.MaxInt64)), SourceName: "-",
 		}
-		// The transport closes what it sends, and a file that is closed cannot be sent again.
-		source := dockerapi.ImageImportSource{Source: io.NopCloser(content), SourceName: "-"}
 		answer, err := e.API.ImageImport(ctx, source, reference, opts)
 		if err != nil {
 			return err
