@@ -53,7 +53,7 @@ func TestATokensCeilingIsGivenShownAndReplaced(t *testing.T) {
 			args...)...)
 	}
 	for argument, problem := range map[string]string{
-		"memory=8192":    "memory: is an unknown field; the fields are ",
+		"memory=8192":    "memory: is an unknown field; did you mean memory_mb?",
 		"memory_mb=much": "memory_mb",
 		"memory_mb=-1":   "must not be negative",
 		"network=wide":   "must be none, restricted or full",
