@@ -148,7 +148,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A token alone means that a reconciler was meant. Whoever writes the ledger down means the ledger.
+// A user who sets only a token probably wants a reconciler. One who sets the ledger wants the ledger.
 func TestATokenWithoutAURLIsAWarning(t *testing.T) {
 	t.Parallel()
 	token := env(envReconcilerToken, "t")

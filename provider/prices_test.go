@@ -69,7 +69,7 @@ func TestAccAPriceBookNeedsTheReconcilers(t *testing.T) {
 	}
 }
 
-// A budget that nothing can be held against is told when it is planned, and then no more.
+// The plan that sets a budget without prices warns. Later plans do not.
 func TestAccABudgetWithoutPricesIsTold(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -14,8 +14,7 @@ import (
 var errFinished = errors.New("nothing is to be finished")
 
 // Finish removes what creations and removals have left on a backend that did not come to their end, because
-// their process died or the backend failed. A failure does not stop the others. A backend out
-// of reach is left alone.
+// their process died or the backend failed. A failure does not stop the others. A backend out of reach is left alone.
 func (v *Service) Finish(ctx context.Context, b sandbox.Backend) error {
 	x, err := v.Core.BackendFor(b)
 	if err != nil {

@@ -125,21 +125,17 @@ const (
 // EndOverdue ends leases whose time is up, and removes what leases that have ended left, for a process that runs no
 // loop. It returns once they are gone, or with the errors of those that are not.
 func (e *Engine) EndOverdue(ctx context.Context) error {
-	var rows []ledger.Sandbox
+	var ids []string
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		rows, err = tx.OverdueSandboxes(overdueLimit)
+		ids, err = tx.OverdueSandboxes(overdueLimit)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return parallel.Each(overdueAtOnce, rows, func(s *ledger.Sandbox) error {
-		return lifecycle.AsError(e.Await(ctx, s.ID, func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
-			if s.Phase == sandbox.PhaseGone || s.Halted() && s.Ending.KeptUntil > tx.Now {
-				return true, nil
-			}
-			held, err := tx.Holds().Until(s.ID)
-			return s.Live(held, tx.Now), err
+	return parallel.Each(overdueAtOnce, ids, func(id *string) error {
+		return lifecycle.AsError(e.Await(ctx, *id, func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
+			return s.Phase == sandbox.PhaseGone || s.Halted() && s.Ending.KeptUntil > tx.Now, nil // a kept one stays
 		}))
 	})
 }

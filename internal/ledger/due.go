@@ -23,12 +23,12 @@ func (tx *Tx) DueSandboxes(instance string, limit int) (ids []string, err error)
 	return ids, storage.Error("looking for due sandboxes", err)
 }
 
-// OverdueSandboxes returns sandboxes that are due, of any instance, and whose lease has ended or may be at its time: a
-// hold may keep it. The longest due come first.
-func (tx *Tx) OverdueSandboxes(limit int) (rows []Sandbox, err error) {
-	err = tx.db.Where("phase <> 'gone' AND wake_at <= ? AND (desired = 'gone' OR expires_at <= ?)", tx.Now, tx.Now).
-		Order("wake_at").Limit(limit).Find(&rows).Error
-	return rows, storage.Error("looking for sandboxes that are to be gone", err)
+// OverdueSandboxes returns the ids of sandboxes, of any instance, that are due and whose lease has ended or is at its
+// time, the longest due first.
+func (tx *Tx) OverdueSandboxes(limit int) (ids []string, err error) {
+	err = tx.db.Model(&Sandbox{}).Where("phase <> 'gone' AND wake_at <= ? AND NOT ?", tx.Now, tx.IsLive()).
+		Order("wake_at").Limit(limit).Pluck("id", &ids).Error
+	return ids, storage.Error("looking for sandboxes that are to be gone", err)
 }
 
 // NextDue returns when the first sandbox of an instance can be worked on, Never when none will.

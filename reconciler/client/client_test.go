@@ -264,7 +264,7 @@ func TestAnswersOfOthersAreNotBelieved(t *testing.T) {
 	}
 }
 
-// What is to be checked depends on what authenticated the request.
+// The error names the credential that the request used.
 func TestRejectedCredentialsAreNamed(t *testing.T) {
 	t.Parallel()
 	server := serve(t, 9, func(w http.ResponseWriter, _ *http.Request) {

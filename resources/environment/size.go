@@ -44,8 +44,7 @@ func sizeAttribute() schema.SingleNestedAttribute {
 		Optional: true,
 		MarkdownDescription: "Size of a sandbox in numbers. Conflicts with `instance_type`. Changed in place; running " +
 			"sandboxes keep theirs. Default: the attributes' defaults, on Cloudflare `basic`. An environment on Docker " +
-			"that has " +
-			"the former default of 4096 MiB or 2 cores keeps it while the configuration names no other.",
+			"that has the former default of 4096 MiB or 2 cores keeps it while the configuration names no other.",
 		Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("instance_type"))},
 		Attributes: map[string]schema.Attribute{
 			"memory_mb": limit(fmt.Sprintf("Memory limit in MiB, %d to %d.", sandbox.MinMemoryMB, sandbox.MaxMemoryMB),

@@ -92,7 +92,7 @@ func TestEndIsToldOnce(t *testing.T) {
 		t.Fatal(diags)
 	}
 	if diags := notices(l, &m); len(diags) != 0 {
-		t.Errorf("it is told again: %v", diags)
+		t.Errorf("the next plan warns again: %v", diags)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestPurgedLeaseIsNoDrift(t *testing.T) {
 		t.Errorf("its end is not in the state: %+v", m)
 	}
 	if diags := notices(l, &m); len(diags) != 0 {
-		t.Errorf("it is told again: %v", diags)
+		t.Errorf("the next plan warns again: %v", diags)
 	}
 	m.Status = before.Status
 	if d, gone := vanished(purged(l, sandbox.EndedByCrashed), nil, &m); !gone ||
@@ -186,7 +186,7 @@ func TestAnEndedLeaseHasNoOpenFindings(t *testing.T) {
 		t.Fatal(diags)
 	}
 	if diags := notices(l, &m); len(diags) != 0 {
-		t.Errorf("it is told again: %v", diags)
+		t.Errorf("the next plan warns again: %v", diags)
 	}
 }
 
@@ -233,11 +233,11 @@ func TestAWarningSaysWhatBecomesOfWhatWasFound(t *testing.T) {
 		}
 		for _, says := range is.says {
 			if !strings.Contains(diags[0].Detail(), says) {
-				t.Errorf("%s is told as %q, want that it says %q", name, diags[0].Detail(), says)
+				t.Errorf("%s: the warning is %q, want it to say %q", name, diags[0].Detail(), says)
 			}
 		}
 		if name != "smaller, and more" && strings.Contains(diags[0].Detail(), "-replace") && name != "stopped" {
-			t.Errorf("%s is to be replaced: %q", name, diags[0].Detail())
+			t.Errorf("%s: the warning proposes a replacement: %q", name, diags[0].Detail())
 		}
 	}
 }

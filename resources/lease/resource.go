@@ -119,8 +119,7 @@ func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnost
 	next := ""
 	if strings.Contains(err.Error(), configured.OwnerPrefix) { // its holder may be this resource
 		next = "\n\nIf this resource holds the lease and is being replaced, remove create_before_destroy from its " +
-			"lifecycle: " +
-			"an agent has at most one lease in an environment, so the old one must end first."
+			"lifecycle: an agent has at most one lease in an environment, so the old one must end first."
 	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf(
 		"%s.\n\nTo manage the lease with this resource, import it:\n\n  terraform import sandbox_lease.<name> '%s'%s",
