@@ -1,5 +1,5 @@
-// Package strictjson decodes JSON that must mean what its sender meant. encoding/json accepts names in another case, and
-// takes the last of several equal names. This package rejects both, and names each wrong field by its path.
+// Package strictjson decodes JSON that must mean what its sender meant. encoding/json accepts names in another case,
+// and takes the last of several equal names. This package rejects both, and names each wrong field by its path.
 package strictjson
 
 import (
