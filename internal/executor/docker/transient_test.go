@@ -2,8 +2,12 @@ package docker_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -139,17 +143,17 @@ func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
 }
 
 // TestAnInternalErrorOfTheEngineLosesNoEnvironment answers 500 to each call that makes or removes an environment with
-// all it shares, one at a time.
+// all it shares, one at a time. Parts of it run at once, so a call is the nth of its kind, whatever its order.
 func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
 	x, p := throughProxy(t)
 	spec := w.environment()
 	spec.Network = sandbox.NetworkRestricted
-	pass := func(n int64) (calls int64, failed any) {
+	pass := func(kind string, nth int) (made map[string]int) {
 		ref := w.ref
 		ref.LedgerID = sandbox.RandomIDs(sandbox.LedgerIDLength) // so that its relay is made too
-		fault, made, at := failing(n)
+		fault, calls := failingOfKind(kind, nth)
 		p.Set(fault)
 		err := x.Provision(t.Context(), ref, spec)
 		if err == nil {
@@ -157,23 +161,55 @@ func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 		}
 		p.Set(nil)
 		if err != nil {
-			t.Errorf("500 to call %d, %v: %v", n, at.Load(), err)
+			t.Errorf("500 to call %d of %s: %v", nth, kind, err)
 		}
 		must(t, x.Deprovision(t.Context(), ref))
 		for _, left := range objectsOn(t, w.api, ref.LedgerID) {
-			t.Errorf("500 to call %d, %v: left behind: %s", n, at.Load(), left)
+			t.Errorf("500 to call %d of %s: left behind: %s", nth, kind, left)
 		}
-		return made.Load(), at.Load()
+		return calls()
 	}
-	pass(0) // the executor has asked the engine who it is
-	all, _ := pass(0)
-	if all < 20 {
-		t.Fatalf("an environment takes %d calls, so the test sees too little", all)
+	pass("", 0) // the executor has asked the engine who it is
+	kinds := pass("", 0)
+	if len(kinds) < 20 {
+		t.Fatalf("an environment takes %d kinds of calls, so the test sees too little", len(kinds))
 	}
-	for n := int64(1); n <= all; n++ {
-		if _, failed := pass(n); failed == nil && n < all { // two parts at once: the last call may be saved
-			t.Errorf("call %d of %d was never made", n, all)
+	failed := 0
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		for nth := 1; nth <= kinds[kind]; nth++ {
+			switch made := pass(kind, nth)[kind]; {
+			case made >= nth:
+				failed++
+			case nth == 1: // a later one may be saved by what another part has asked
+				t.Errorf("%s was never called", kind)
+			}
 		}
 	}
-	t.Logf("each of %d calls failed once", all)
+	t.Logf("each of %d calls of %d kinds failed once", failed, len(kinds))
+}
+
+// nameInPath is what differs between two objects of one kind: a version, an id, a name that has one.
+var nameInPath = regexp.MustCompile(`/v1\.[0-9]+|[0-9a-z-]*[0-9a-z]{12,}`)
+
+// failingOfKind counts the calls of the engine by kind, a method and a path without names, and answers 500 to the nth
+// of one kind.
+func failingOfKind(kind string, nth int) (fault faulttest.Fault, calls func() map[string]int) {
+	var mu sync.Mutex
+	made := map[string]int{}
+	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+			k := r.Method + " " + nameInPath.ReplaceAllString(r.URL.Path, "*")
+			mu.Lock()
+			made[k]++
+			fail := k == kind && made[k] == nth
+			mu.Unlock()
+			if fail {
+				faulttest.Error500(rw, r, pass)
+				return
+			}
+			pass(rw, r)
+		}, func() map[string]int {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(made)
+		}
 }
