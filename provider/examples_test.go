@@ -2,7 +2,9 @@ package provider_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,12 +50,16 @@ func TestAccExamples(t *testing.T) {
 				w.Must(os.Remove(filepath.Join(tf.Dir, "resource-mount.tf")))
 				w.Must(os.Remove(filepath.Join(tf.Dir, "resource-workspace.tf")))
 			}
+			blocks := takeImports(t, tf)
 			tf.Run("apply", "-auto-approve", "-input=false")
 			if p := tf.Plan(); len(p.Changes) > 0 {
 				t.Errorf("the second plan is %v", p.Changes)
 			}
 			if _, err := os.Stat(filepath.Join(tf.Dir, "import.sh")); err == nil {
 				imported(t, tf)
+			}
+			if blocks != "" {
+				importedByBlocks(t, tf, blocks)
 			}
 			tf.Run("destroy", "-auto-approve", "-input=false")
 		})
@@ -135,6 +141,37 @@ func imported(t *testing.T, tf *providertest.CLI) {
 	tf.Run("apply", "-auto-approve", "-input=false")
 	if p := tf.Plan(); len(p.Changes) > 0 {
 		t.Errorf("after the import and an apply the plan is %v", p.Changes)
+	}
+}
+
+// importBlocks is the file of a resource's example that imports many objects.
+const importBlocks = "import-by-string-id.tf"
+
+// takeImports takes the import blocks out of an example, and returns them: what they import does not exist yet.
+func takeImports(t *testing.T, tf *providertest.CLI) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(tf.Dir, importBlocks)); errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	blocks := tf.Read(importBlocks)
+	if err := os.Remove(filepath.Join(tf.Dir, importBlocks)); err != nil {
+		t.Fatal(err)
+	}
+	return blocks
+}
+
+// importedByBlocks forgets all instances of the resource that the blocks import, and imports them by one apply.
+func importedByBlocks(t *testing.T, tf *providertest.CLI, blocks string) {
+	t.Helper()
+	resource := regexp.MustCompile(`to = (\S+)\[`).FindStringSubmatch(blocks)[1]
+	tf.Run("state", "rm", resource)
+	tf.Write(importBlocks, blocks)
+	said := tf.Run("apply", "-auto-approve", "-input=false", "-no-color")
+	if !strings.Contains(said, "Resources: 2 imported, 0 added, 0 changed, 0 destroyed.") {
+		t.Errorf("the apply that imports %s says\n%s", resource, said)
+	}
+	if p := tf.Plan(); len(p.Changes) > 0 {
+		t.Errorf("after the import the plan is %v", p.Changes)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 )
 
@@ -51,6 +52,41 @@ func TestPagesAreRendered(t *testing.T) {
 	for _, page := range pages {
 		if text := read(t, page); strings.Contains(text, "{{ tffile") || strings.Contains(text, "{{ codefile") {
 			t.Errorf("%s shows a directive of its template: a template with directives ends in .md.tmpl", page)
+		}
+	}
+}
+
+// The guide to upgrades and the changelog have the versions of this program.
+func TestTheGuideToUpgradesHasTheVersions(t *testing.T) {
+	t.Parallel()
+	server, err := providerserver.NewProtocol6WithError(provider.New("test")())()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas, err := server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := func(resource string) int64 { return schemas.ResourceSchemas[resource].Version }
+	if version("sandbox_environment") != version("sandbox_container_image") {
+		t.Error("the guide says that environments and images have one version")
+	}
+	for page, says := range map[string][]string{
+		"../templates/guides/upgrading.md.tmpl": {
+			fmt.Sprintf("`%d` for environments and images, `%d` for leases", version("sandbox_environment"), version("sandbox_lease")),
+			fmt.Sprintf("its **schema**, `%d`, and its **min_reader**, `%d`", migrations.Newest, migrations.MinReader),
+			fmt.Sprintf("ledger … schema %d", migrations.Newest),
+			fmt.Sprintf("OK ledger … schema %d", migrations.Newest),
+		},
+		"../CHANGELOG.md": {
+			fmt.Sprintf("The ledger's schema is %d and its `min_reader` %d", migrations.Newest, migrations.MinReader),
+		},
+	} {
+		text := read(t, page)
+		for _, s := range says {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s does not say %q", page, s)
+			}
 		}
 	}
 }

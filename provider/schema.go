@@ -76,7 +76,7 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 			"reconciler": schema.SingleNestedAttribute{
 				Optional: true,
 				MarkdownDescription: "Reconciler that keeps the ledger and runs the sandboxes. Without it the provider does " +
-					"that itself: idle sandboxes do not sleep, and a lease ends after its time only when a command touches it. " +
+					"that itself: idle sandboxes do not sleep, and each run of Terraform first removes what has expired. " +
 					"Default: none, unless `SANDBOX_RECONCILER_URL` is set.",
 				Attributes: map[string]schema.Attribute{
 					"url": schema.StringAttribute{
