@@ -115,12 +115,11 @@ func happen(t *testing.T, w *providertest.World) {
 func tellsAll(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 	t.Helper()
 	p := tf.Plan()
-	if len(p.Diagnostics) != 4 {
-		t.Errorf("want four warnings: %+v", p.Diagnostics)
+	if len(p.Diagnostics) != 3 {
+		t.Errorf("want three warnings: %+v", p.Diagnostics)
 	}
 	for summary, says := range map[string]string{
-		"Lease did:plc:dead::" + w.Name + " Ended":                           "by condition: agent.death",
-		"Lease did:plc:again::" + w.Name + " Ended":                          "on_expiry is recreate",
+		"2 Leases Of Environment " + w.Name + " Ended":                       "(2 by condition)",
 		"Lease did:plc:removed::" + w.Name + " Vanished":                     "the next apply leases it again",
 		"Lease did:plc:changed::" + w.Name + " Changed Outside Of Terraform": "memory_mb: expected 512, observed 96",
 	} {
@@ -129,9 +128,11 @@ func tellsAll(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 			t.Errorf("%s: the detail does not say %q:\n%s", summary, says, d.Detail)
 		}
 	}
-	if d := p.Warning(t, "Lease did:plc:dead::"+w.Name+" Ended"); !strings.Contains(d.Detail, "It cost $") ||
-		!strings.Contains(d.Detail, "this is not drift") {
-		t.Errorf("the cost is not told:\n%s", d.Detail)
+	d := p.Warning(t, "2 Leases Of Environment "+w.Name+" Ended")
+	for _, says := range []string{"and cost $", "this is not drift", "did:plc:dead", "did:plc:again", "on_expiry is keep"} {
+		if !strings.Contains(d.Detail, says) {
+			t.Errorf("the end of two does not say %q:\n%s", says, d.Detail)
+		}
 	}
 	want := map[string]string{"sandbox_lease.removed": "create", "sandbox_lease.again": "update"}
 	if fmt.Sprint(p.Changes) != fmt.Sprint(want) {
@@ -227,8 +228,11 @@ func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 	w.Condition(w.Service(), "game.finished", w.Name, "")
 	tf.Run("apply", "-input=false", "planned")
 	p := tf.Plan()
-	p.Warning(t, "Environment "+w.Name+" Ended")
-	p.Warning(t, "Lease did:plc:alice::"+w.Name+" Ended")
+	d := p.Warning(t, "Environment "+w.Name+" Ended")
+	if !strings.Contains(d.Detail, "1 lease ended since") || !strings.Contains(d.Detail, "did:plc:alice") ||
+		len(p.Diagnostics) != 1 {
+		t.Errorf("want one warning, of the environment and its lease: %+v", p.Diagnostics)
+	}
 	if len(p.Changes) != 0 {
 		t.Errorf("planned %v", p.Changes)
 	}

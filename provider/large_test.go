@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
@@ -26,7 +27,8 @@ func TestAccThousandsOfLeases(t *testing.T) {
 	}
 	for _, leases := range []int{500, 2000} {
 		t.Run(fmt.Sprint(leases), func(t *testing.T) {
-			configuration, seen := counted(t, serveInMemory(t))
+			r, _ := serveInMemory(t)
+			configuration, seen := counted(t, r)
 			ours := terraform(t, configuration+fmt.Sprintf(`
 resource "sandbox_environment" "game" {
   name  = "game"
@@ -81,8 +83,8 @@ func nothingPlanned(t *testing.T, tf *providertest.CLI) time.Duration {
 	return time.Since(began)
 }
 
-// serveInMemory is the API of a reconciler whose backend is in memory.
-func serveInMemory(t *testing.T) providertest.Reconciler {
+// serveInMemory is the API of a reconciler whose backend is in memory, and the service behind it.
+func serveInMemory(t *testing.T) (providertest.Reconciler, service.Service) {
 	t.Helper()
 	_, _, engine, _ := newInMemory(t)
 	text := access.NewToken()
@@ -104,5 +106,5 @@ func serveInMemory(t *testing.T) providertest.Reconciler {
 		URL: server.URL, Token: text,
 		Configuration: fmt.Sprintf("provider \"sandbox\" {\n  reconciler = {\n    url   = %q\n    token = %q\n  }\n}\n",
 			server.URL, text),
-	}
+	}, engine
 }

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,78 @@ func warningLines(said string) int {
 		return 0
 	}
 	return strings.Count(strings.TrimSpace(warnings), "\n") + 1
+}
+
+// games are environments with as many leases each.
+func games(environments, leases int) string {
+	return fmt.Sprintf(`
+resource "sandbox_environment" "game" {
+  count = %d
+  name  = "game-${count.index}"
+  type  = "rpg"
+  image = "player"
+}
+resource "sandbox_lease" "player" {
+  count          = %d
+  agent_did      = "did:plc:player-${count.index}"
+  environment_id = sandbox_environment.game[floor(count.index / %d)].name
+}
+`, environments, environments*leases, leases)
+}
+
+// A plan has one warning for each environment that ended, with its leases, however few they are.
+func TestAccWarningsFold(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("TF_ACC") == "" {
+		t.Skip("set TF_ACC=1: it runs Terraform")
+	}
+	for name, tt := range map[string]struct {
+		condition                             string
+		environments, leases, warnings, lines int
+		says                                  string // of each environment
+	}{
+		"games of two":              {"game.finished", 4, 2, 4, 60, "2 leases ended"},
+		"games of one":              {"game.finished", 3, 1, 3, 45, "1 lease ended"},
+		"deaths of two":             {"agent.death", 2, 2, 2, 30, "2 leases ended"},
+		"a game of a hundred":       {"game.finished", 1, 100, 1, 15, "100 leases ended"},
+		"deaths of a whole hundred": {"agent.death", 1, 100, 1, 15, "100 leases ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, leasing := serveInMemory(t)
+			w := &providertest.World{TB: t}
+			tf := terraform(t, r.Configuration+games(tt.environments, tt.leases))
+			tf.Run("apply", "-auto-approve", "-input=false", "-parallelism=50")
+			for e := range tt.environments {
+				if tt.condition != "agent.death" {
+					w.Condition(leasing, tt.condition, fmt.Sprintf("game-%d", e), "")
+					continue
+				}
+				for l := range tt.leases {
+					w.Condition(leasing, tt.condition, fmt.Sprintf("game-%d", e), fmt.Sprintf("did:plc:player-%d", e*tt.leases+l))
+				}
+			}
+			p := tf.Plan()
+			if len(p.Diagnostics) != tt.warnings || len(p.Changes) != 0 {
+				t.Errorf("want %d warnings and no changes: %+v", tt.warnings, p)
+			}
+			for _, d := range p.Diagnostics {
+				if !strings.Contains(d.Detail, tt.says) || !strings.Contains(d.Detail, "cost $") ||
+					!strings.Contains(d.Detail, "did:plc:player-") || !strings.Contains(d.Detail, "apply -refresh-only") {
+					t.Errorf("%s: it says %s", d.Summary, d.Detail)
+				}
+			}
+			said := tf.Run("plan", "-input=false", "-no-color")
+			if lines := warningLines(said); lines > tt.lines || lines == 0 {
+				t.Errorf("the warnings have %d lines:\n%s", lines, said)
+			}
+			tf.Run("apply", "-refresh-only", "-auto-approve", "-input=false")
+			if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+				t.Errorf("after apply -refresh-only the plan tells again: %+v", p)
+			}
+			tf.Run("destroy", "-auto-approve", "-input=false", "-parallelism=50")
+		})
+	}
 }
 
 // One warning reports the end of leases whose environment is in another state, too.

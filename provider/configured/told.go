@@ -1,8 +1,13 @@
 package configured
 
-import "sync"
+import (
+	"sync"
 
-// told are the warnings about several leases that one run of Terraform has given. It is safe for concurrent use.
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// told is what one run of Terraform has given warnings of: by their kind, and by the id of the environment or lease. It
+// is safe for concurrent use.
 type told struct {
 	mu   sync.Mutex // guards what
 	what map[[2]string]bool
@@ -13,13 +18,34 @@ type told struct {
 func (p *Provider) TellOnce(kind, environment string) bool {
 	p.told.mu.Lock()
 	defer p.told.mu.Unlock()
-	key := [2]string{kind, environment}
-	if p.told.what[key] {
+	return p.told.once(kind, environment)
+}
+
+// Untold returns the leases that no warning of this kind has reported in this run. They count as reported then. There
+// are none if the lease about, which may be "", was reported before.
+func (p *Provider) Untold(kind, about string, leases []sandbox.Lease) (untold []sandbox.Lease) {
+	p.told.mu.Lock()
+	defer p.told.mu.Unlock()
+	if p.told.what[[2]string{kind, about}] {
+		return nil
+	}
+	for _, l := range leases {
+		if p.told.once(kind, l.ID) {
+			untold = append(untold, l)
+		}
+	}
+	return untold
+}
+
+// once reports whether something is told for the first time. The caller holds mu.
+func (t *told) once(kind, id string) bool {
+	key := [2]string{kind, id}
+	if t.what[key] {
 		return false
 	}
-	if p.told.what == nil {
-		p.told.what = make(map[[2]string]bool)
+	if t.what == nil {
+		t.what = make(map[[2]string]bool)
 	}
-	p.told.what[key] = true
+	t.what[key] = true
 	return true
 }

@@ -26,9 +26,6 @@ const (
 	Changed Kind = "changed"
 )
 
-// Several is from how many leases on one warning tells of all.
-const Several = 3
-
 // named is how many leases a warning names.
 const named = 3
 
@@ -86,7 +83,11 @@ func Summary(leases []sandbox.Lease, since time.Time) string {
 	for _, cause := range order {
 		causes = append(causes, fmt.Sprintf("%d by %s", by[cause], cause))
 	}
-	return fmt.Sprintf("%d leases ended since %s (%s) and cost $%s: %s", len(leases), since.UTC().Format(time.RFC3339),
+	what := fmt.Sprintf("%d leases", len(leases))
+	if len(leases) == 1 {
+		what = "1 lease"
+	}
+	return fmt.Sprintf("%s ended since %s (%s) and cost $%s: %s", what, since.UTC().Format(time.RFC3339),
 		strings.Join(causes, ", "), cost, Names(agents))
 }
 

@@ -13,15 +13,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// endNotice tells that the environment has ended since the state saw it and, where many of its leases ended too, of
-// them: then their own warnings are not given.
+// endNotice tells that the environment has ended since the state saw it, and which of its leases have: their own
+// warnings are then not given.
 func (r *Resource) endNotice(ctx context.Context, svc configured.Service, env sandbox.Environment,
 	since time.Time) diag.Diagnostics {
 	with := ""
-	siblings, err := r.Provider.Siblings(ctx, svc, env.ID)
-	all := news.Of(news.Ended, siblings, since, env.Owner)
-	if err == nil && len(all) >= news.Several && r.Provider.TellOnce(string(news.Ended), env.ID) {
-		with = fmt.Sprintf(" %s. %s", news.Summary(all, since), news.Saved)
+	siblings, _ := r.Provider.Siblings(ctx, svc, env.ID) // none at an error: each lease then reports its own end
+	ended := r.Provider.Untold(string(news.Ended), "", news.Of(news.Ended, siblings, since, env.Owner))
+	if len(ended) > 0 {
+		with = fmt.Sprintf(" %s. %s", news.Summary(ended, since), news.Saved)
 	}
 	return diag.Diagnostics{diag.NewWarningDiagnostic(fmt.Sprintf("Environment %s Ended", env.ID), fmt.Sprintf(
 		"Environment %s ended at %s by %s and grants no more leases. Expected; this is not drift, and nothing is "+

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -12,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// fold returns the warning about one lease or, where the same happened to more leases of its environment, one about
-// all of them, once in a run.
+// fold returns the warning about one lease or, if the same happened to more leases of its environment, one about all
+// of them. Each lease is reported once in a run.
 func (r *Resource) fold(ctx context.Context, svc configured.Service, l sandbox.Lease, since time.Time,
 	n notice) diag.Diagnostics {
 	if n.kind == "" || l.EndedBy == sandbox.EndedByRelease {
@@ -21,13 +22,17 @@ func (r *Resource) fold(ctx context.Context, svc configured.Service, l sandbox.L
 	}
 	siblings, err := r.Provider.Siblings(ctx, svc, l.EnvironmentID)
 	all := news.Of(n.kind, siblings, since, l.Owner)
-	if err != nil || len(all) < news.Several { // what is not known is not counted
-		return diag.Diagnostics{n}
+	if err != nil || !slices.ContainsFunc(all, func(other sandbox.Lease) bool { return other.ID == l.ID }) {
+		all = []sandbox.Lease{l} // what is not known is not counted
 	}
-	if !r.Provider.TellOnce(string(n.kind), l.EnvironmentID) {
+	switch all = r.Provider.Untold(string(n.kind), l.ID, all); len(all) {
+	case 0:
 		return nil
+	case 1:
+		return diag.Diagnostics{n}
+	default:
+		return diag.Diagnostics{folded(n.kind, l.EnvironmentID, all, since)}
 	}
-	return diag.Diagnostics{folded(n.kind, l.EnvironmentID, all, since)}
 }
 
 func folded(kind news.Kind, environment string, all []sandbox.Lease, since time.Time) diag.Diagnostic {

@@ -37,7 +37,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"lease in place, except where an attribute says that changing it replaces the lease.\n\n" +
 			"**A lease that ends is not drift.** After its time is up, or a condition such as `game.finished` ended it, it " +
 			"stays in the state with `status`, `ended_at`, `ended_by` and `end_reason`. The plan warns with the reason and " +
-			"the cost; one warning covers three or more leases of an environment. Nothing is planned unless `on_expiry` is " +
+			"the cost; one warning covers all leases of an environment. Nothing is planned unless `on_expiry` is " +
 			"`recreate`. **A sandbox that vanished or crashed is drift**: the plan says so and leases it again. If the " +
 			"engine, the ledger or the reconciler is unreachable, the plan fails and the state stays.",
 		Attributes: attributes(),
