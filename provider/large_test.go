@@ -19,27 +19,18 @@ import (
 // to one of as many resources of a provider that does nothing, and of Terraform's own.
 func TestAccThousandsOfLeases(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		t.Skip("applies 2,500 leases: set SANDBOX_TEST_LONG=1")
+		t.Skip("applies 4,500 leases: set SANDBOX_TEST_LONG=1")
 	}
 	program, err := providertest.BuildIdle(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, leases := range []int{500, 2000} {
-		t.Run(fmt.Sprint(leases), func(t *testing.T) {
+	for _, n := range []struct{ environments, leases int }{{1, 500}, {1, 2000}, {20, 2000}} {
+		leases := n.leases
+		t.Run(fmt.Sprintf("%d in %d", leases, n.environments), func(t *testing.T) {
 			r, _ := serveInMemory(t)
 			configuration, seen := counted(t, r)
-			ours := terraform(t, configuration+fmt.Sprintf(`
-resource "sandbox_environment" "game" {
-  name  = "game"
-  image = "player"
-}
-resource "sandbox_lease" "member" {
-  count          = %d
-  agent_did      = "did:plc:member-${count.index}"
-  environment_id = sandbox_environment.game.name
-}
-`, leases))
+			ours := terraform(t, configuration+games(n.environments, leases/n.environments))
 			theirs := terraform(t, fmt.Sprintf("resource \"terraform_data\" \"member\" {\n  count = %d\n}\n", leases))
 			idle := providertest.NewCLI(t, program, fmt.Sprintf(`
 resource "bare_lease" "member" {

@@ -7,10 +7,13 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -87,6 +90,70 @@ func TestAccManyLeases(t *testing.T) {
 		t.Errorf("after apply -refresh-only the plan tells again: %+v", p)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// Leases of many environments are read by one list of each, and each environment once.
+func TestAccManyLeasesOfManyEnvironments(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("TF_ACC") == "" {
+		t.Skip("set TF_ACC=1: it runs Terraform")
+	}
+	const environments, leases = 20, 5
+	r, leasing := serveInMemory(t)
+	configuration, seen := counted(t, r)
+	tf := terraform(t, configuration+games(environments, leases))
+	tf.Run("apply", "-auto-approve", "-input=false", "-parallelism=50")
+	for _, what := range []string{"open", "closed"} {
+		for e := range environments {
+			if what == "closed" {
+				(&providertest.World{TB: t}).Condition(leasing, "game.finished", fmt.Sprintf("game-%d", e), "")
+			}
+		}
+		seen.take()
+		if p := tf.Plan(); len(p.Changes) != 0 {
+			t.Errorf("the plan of environments that are %s has changes: %v", what, p.Changes)
+		}
+		if all := seen.take(); len(all) > 50 {
+			t.Errorf("a plan of %d environments that are %s asked %d times: %v", environments, what, len(all), all)
+		}
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false", "-parallelism=50")
+}
+
+// Without a reconciler, a plan lists the sandboxes of an environment once. The list inspects each, as Docker's has no
+// limits and exit codes, and the first four leases were inspected before it.
+func TestAccAPlanListsTheEngineOnce(t *testing.T) {
+	t.Parallel()
+	const leases = 7
+	w, engine := providertest.NewThroughProxy(t)
+	tf := terraform(t, w.Embedded()+team(w, leases))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	lists, inspections := looks(engine)
+	if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
+		t.Errorf("after an apply the plan is %+v", p)
+	}
+	engine.Set(nil)
+	if lists.Load() != 1 || inspections.Load() != 4+leases {
+		t.Errorf("a plan of %d leases listed the engine %d times and inspected %d containers, want 1 and %d", leases,
+			lists.Load(), inspections.Load(), 4+leases)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// looks counts the listings and the inspections of containers that an engine is asked for.
+func looks(engine *dockertest.Proxy) (lists, inspections *atomic.Int32) {
+	lists, inspections = &atomic.Int32{}, &atomic.Int32{}
+	inspects := regexp.MustCompile(`/containers/[^/]+/json$`)
+	engine.Set(func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/containers/json"):
+			lists.Add(1)
+		case inspects.MatchString(r.URL.Path):
+			inspections.Add(1)
+		}
+		pass(w, r)
+	})
+	return lists, inspections
 }
 
 // saveAnEnd ends a lease of the team and saves that: the state knows it, and no later warning counts it.
@@ -262,7 +329,7 @@ func TestAccManyLeasesWaitForTheirEnvironment(t *testing.T) {
 			asked++
 		}
 	}
-	if asked > 2 { // by the environment itself, and by its leases
+	if asked > 1 { // by the environment itself, and not again by its leases
 		t.Errorf("the plan asked %d times for the environment", asked)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")

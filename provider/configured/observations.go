@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// readsAlone is how many leases of an environment are read one by one, before all are listed at once: a state
+	// readsAlone is how many leases a run reads one by one, before it lists those of each environment at once: a state
 	// with a few leases of a large environment does not list it.
 	readsAlone = 4
 	// listedPages bounds the leases that are listed of one environment. What comes after them is read one by one.
@@ -20,14 +20,14 @@ const (
 // each is as old as that at most. Its methods are safe for concurrent use.
 type observations struct {
 	mu           sync.Mutex // guards what follows
+	alone        int        // leases that were read one by one
 	environments map[string]*observed
 	changed      map[string]bool // leases that this run has made or changed: they are read for themselves
 }
 
 // observed is one environment.
 type observed struct {
-	alone int
-	list  *listing // nil until it is asked for
+	list *listing // nil until it is asked for
 
 	reads       sync.Mutex // guards environment, while it is read too
 	environment *sandbox.Environment
@@ -91,12 +91,14 @@ func (p *Provider) Changed(id string) {
 func (p *Provider) alone(environment, id string) bool {
 	p.observations.mu.Lock()
 	defer p.observations.mu.Unlock()
-	e := p.observations.of(environment)
 	if p.observations.changed[id] {
 		return true
 	}
-	e.alone++
-	return e.list == nil && e.alone <= readsAlone
+	if p.observations.alone == readsAlone || p.observations.of(environment).list != nil {
+		return false
+	}
+	p.observations.alone++
+	return true
 }
 
 // list returns the list of an environment. The first caller reads it, with its own context; the others wait for it.

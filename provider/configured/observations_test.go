@@ -14,22 +14,33 @@ import (
 // counting is a lease service that only reads leases, and counts the readings.
 type counting struct {
 	service.Leases
-	leases []sandbox.Lease
-	fails  error
+	environments int
+	leases       []sandbox.Lease
+	fails        error
 
 	mu            sync.Mutex // guards what follows
 	alone, listed int
 }
 
-func of(n int) *counting {
-	c := &counting{}
+// of returns leases of one environment.
+func of(n int) *counting { return in(1, n) }
+
+// in returns leases that take turns between environments.
+func in(environments, n int) *counting {
+	c := &counting{environments: environments}
 	for i := range n {
-		c.leases = append(c.leases, sandbox.Lease{ID: id(i), EnvironmentID: "game", Generation: 1})
+		_, environment, err := sandbox.ParseLeaseID(c.id(i))
+		if err != nil {
+			panic(err)
+		}
+		c.leases = append(c.leases, sandbox.Lease{ID: c.id(i), EnvironmentID: environment, Generation: 1})
 	}
 	return c
 }
 
-func id(i int) string { return sandbox.LeaseID(fmt.Sprintf("did:plc:%05d", i), "game") }
+func (c *counting) id(i int) string {
+	return sandbox.LeaseID(fmt.Sprintf("did:plc:%05d", i), fmt.Sprintf("game-%d", i%c.environments))
+}
 
 func (c *counting) ObserveLease(_ context.Context, id string) (sandbox.Lease, error) {
 	c.mu.Lock()
@@ -63,7 +74,7 @@ func readAll(t *testing.T, p *configured.Provider, c *counting, n int) {
 	for first := range 10 {
 		readers.Go(func() {
 			for i := first; i < n; i += 10 {
-				if l, err := p.Observe(t.Context(), c, id(i)); err != nil || l.ID != id(i) {
+				if l, err := p.Observe(t.Context(), c, c.id(i)); err != nil || l.ID != c.id(i) {
 					t.Errorf("lease %d is read as %+v (%v)", i, l, err)
 				}
 			}
@@ -82,12 +93,26 @@ func TestManyLeasesAreReadByOneList(t *testing.T) {
 	}
 }
 
+func TestLeasesOfManyEnvironmentsAreReadByAListOfEach(t *testing.T) {
+	t.Parallel()
+	for _, environments := range []int{20, 50} {
+		c := in(environments, 2000)
+		readAll(t, &configured.Provider{}, c, 2000)
+		// Four of all leases are read alone.
+		if requests := c.alone + c.listed; requests > environments+4 {
+			t.Errorf("2,000 leases in %d environments took %d requests", environments, requests)
+		}
+	}
+}
+
 func TestFewLeasesListNoEnvironment(t *testing.T) {
 	t.Parallel()
-	c := of(3)
-	readAll(t, &configured.Provider{}, c, 3)
-	if c.alone != 3 || c.listed != 0 {
-		t.Errorf("3 leases took %d readings and %d lists", c.alone, c.listed)
+	for _, environments := range []int{1, 3} {
+		c := in(environments, 3)
+		readAll(t, &configured.Provider{}, c, 3)
+		if c.alone != 3 || c.listed != 0 {
+			t.Errorf("3 leases in %d environments took %d readings and %d lists", environments, c.alone, c.listed)
+		}
 	}
 }
 
@@ -96,8 +121,8 @@ func TestAChangedLeaseIsReadForItself(t *testing.T) {
 	c, p := of(20), &configured.Provider{}
 	readAll(t, p, c, 20)
 	c.leases[7].Generation = 2
-	p.Changed(id(7))
-	if l, err := p.Observe(t.Context(), c, id(7)); err != nil || l.Generation != 2 {
+	p.Changed(c.id(7))
+	if l, err := p.Observe(t.Context(), c, c.id(7)); err != nil || l.Generation != 2 {
 		t.Errorf("it is read as %+v (%v)", l, err)
 	}
 }
@@ -106,7 +131,7 @@ func TestWhatTheListDoesNotHaveIsReadForItself(t *testing.T) {
 	t.Parallel()
 	c, p := of(20), &configured.Provider{}
 	readAll(t, p, c, 20)
-	if _, err := p.Observe(t.Context(), c, id(20)); sandbox.CodeOf(err) != sandbox.NotFound {
+	if _, err := p.Observe(t.Context(), c, c.id(20)); sandbox.CodeOf(err) != sandbox.NotFound {
 		t.Errorf("a lease that is not there: %v", err)
 	}
 }

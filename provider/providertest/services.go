@@ -31,10 +31,17 @@ func OverAService(t *testing.T, test func(t *testing.T, w *World, provider strin
 func OverAnEngineThatFails(t *testing.T, test func(t *testing.T, w *World, provider string, engine *dockertest.Proxy)) {
 	t.Helper()
 	over(t, func(t *testing.T, configure func(w *World) string) {
-		w, engine := New(t), dockertest.NewProxy(t)
-		w.engine = engine.Host()
+		w, engine := NewThroughProxy(t)
 		test(t, w, configure(w), engine)
 	}, host.Config{})
+}
+
+// NewThroughProxy makes a world whose services reach the engine through a proxy.
+func NewThroughProxy(t *testing.T) (*World, *dockertest.Proxy) {
+	t.Helper()
+	w, engine := New(t), dockertest.NewProxy(t)
+	w.engine = engine.Host()
+	return w, engine
 }
 
 // OverServices runs a test in process, and against a reconciler that allows sandboxes this of its host.

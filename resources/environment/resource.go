@@ -166,7 +166,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	id := m.ID.ValueString()
 	r.Provider.Held(ctx, journaled(svc.LedgerID, id), m.Owner.ValueString())
-	env, err := svc.GetEnvironment(ctx, id)
+	env, err := r.Provider.Environment(ctx, svc, id)
 	if why, gone := vanished(env, err, m.Owner.ValueString()); gone {
 		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Vanished", id), fmt.Sprintf(
 			"%s. It was not removed by this configuration. It is dropped from Terraform's state, and the next apply "+
