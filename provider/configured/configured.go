@@ -46,6 +46,7 @@ type Provider struct {
 	observations observations
 	told         told
 	reopened     sync.Map // of ids of environments
+	releases     sync.Map // of ids and owners of leases
 	budgets      sync.Map // PlannedBudget by id of the environment
 }
 
@@ -55,6 +56,15 @@ func (p *Provider) Reopen(environmentID string) { p.reopened.Store(environmentID
 // IsReopened reports whether the plan at hand reopens an environment, as far as it has come.
 func (p *Provider) IsReopened(environmentID string) bool {
 	_, ok := p.reopened.Load(environmentID)
+	return ok
+}
+
+// PlanRelease notes that the plan at hand releases a lease of this owner, for the plan of its environment.
+func (p *Provider) PlanRelease(id, owner string) { p.releases.Store([2]string{id, owner}, true) }
+
+// PlansRelease reports whether the plan at hand releases a lease, as far as it has come.
+func (p *Provider) PlansRelease(l sandbox.Lease) bool {
+	_, ok := p.releases.Load([2]string{l.ID, l.Owner})
 	return ok
 }
 

@@ -77,6 +77,16 @@ func (p *Provider) Environment(ctx context.Context, svc service.Environments, id
 	return *e.environment, nil
 }
 
+// HasRead reports whether this run has read an environment.
+func (p *Provider) HasRead(id string) bool {
+	p.observations.mu.Lock()
+	e := p.observations.of(id)
+	p.observations.mu.Unlock()
+	e.reads.Lock()
+	defer e.reads.Unlock()
+	return e.environment != nil
+}
+
 // Changed says that this run has made or changed a lease.
 func (p *Provider) Changed(id string) {
 	p.observations.mu.Lock()
@@ -85,6 +95,13 @@ func (p *Provider) Changed(id string) {
 		p.observations.changed = make(map[string]bool)
 	}
 	p.observations.changed[id] = true
+}
+
+// IsChanged reports whether this run has made or changed a lease.
+func (p *Provider) IsChanged(id string) bool {
+	p.observations.mu.Lock()
+	defer p.observations.mu.Unlock()
+	return p.observations.changed[id]
 }
 
 // alone reports whether a lease is read for itself.

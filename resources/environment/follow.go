@@ -37,7 +37,7 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 		return nil
 	}
 	id, at := state.ID.ValueString(), path.Root(strings.Split(changed[0], ".")[0])
-	living, more, err := r.living(ctx, state)
+	living, err := r.living(ctx, state)
 	if err != nil {
 		diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Are Not Known", id), fmt.Sprintf(
 			"%s of environment %s change, and which living leases keep theirs could not be read: %s.",
@@ -53,8 +53,8 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 	if len(keep) == 0 {
 		return diags
 	}
-	if more || len(keep) > maxNamed {
-		keep = append(keep[:min(len(keep), maxNamed)], "  - and more, see the data source sandbox_leases")
+	if len(keep) > maxNamed {
+		keep = append(keep[:maxNamed], "  - and more, see the data source sandbox_leases")
 	}
 	diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Keep What They Began With", id), fmt.Sprintf(
 		"These attributes of environment %s change: %s. These leases run on and keep what they began with. Each gets the "+
@@ -121,13 +121,22 @@ func begunWith(l sandbox.Lease, is sandbox.EnvironmentSpec, changed []string) bo
 	return true
 }
 
-// living returns living leases of the environment, and whether there are more.
-func (r *Resource) living(ctx context.Context, state *Model) (living []sandbox.Lease, more bool, err error) {
+// living returns the living leases of the environment.
+func (r *Resource) living(ctx context.Context, state *Model) (living []sandbox.Lease, err error) {
 	svc, err := r.Provider.OpenLedger(ctx, state.LedgerID.ValueString())
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	living, err = svc.ListLeases(ctx,
-		sandbox.LeaseFilter{EnvironmentID: state.ID.ValueString(), Status: sandbox.LeaseActive, Limit: sandbox.MaxPage})
-	return living, len(living) == sandbox.MaxPage, err
+	f := sandbox.LeaseFilter{EnvironmentID: state.ID.ValueString(), Status: sandbox.LeaseActive, Limit: sandbox.MaxPage}
+	for {
+		page, err := svc.ListLeases(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		living = append(living, page...)
+		if len(page) < f.Limit {
+			return living, nil
+		}
+		f.After = page[len(page)-1].ID
+	}
 }

@@ -447,32 +447,38 @@ func TestAccEnvironmentOfAnotherOwner(t *testing.T) {
 
 func TestAccEnvironmentWithLeasesOfOthers(t *testing.T) {
 	t.Parallel()
-	w := providertest.New(t)
-	const own = `
+	for name, owner := range map[string]string{"an orchestrator": "stranger", "another state": "terraform:another-state"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+				const own = `
 resource "sandbox_lease" "own" {
   agent_did      = "did:plc:own"
   environment_id = sandbox_environment.test.name
 }
 `
-	resource.Test(t, resource.TestCase{
-		ProtoV6ProviderFactories: w.Providers(),
-		Steps: []resource.TestStep{
-			{Config: w.Embedded() + minimal(w, "") + own},
-			{
-				PreConfig: func() {
-					_, err := w.Service().Acquire(t.Context(),
-						sandbox.Acquire{AgentDID: "did:plc:stranger", EnvironmentID: w.Name, Owner: "stranger"})
-					w.Must(err)
-				},
-				Config:      w.Embedded() + minimal(w, "") + own,
-				Destroy:     true,
-				ExpectError: regexp.MustCompile(`(?s)did:plc:stranger::` + w.Name + `.*force_destroy = true`),
-			},
-			{Config: w.Embedded() + minimal(w, "") + own, PlanOnly: true}, // refused before its own lease was destroyed
-			{Config: w.Embedded() + minimal(w, "force_destroy = true") + own},
-		},
-		CheckDestroy: destroyed(w, w.Name),
-	})
+				resource.Test(t, resource.TestCase{
+					ProtoV6ProviderFactories: w.Providers(),
+					Steps: []resource.TestStep{
+						{Config: provider + minimal(w, "") + own},
+						{
+							PreConfig: func() {
+								_, err := w.Service().Acquire(t.Context(),
+									sandbox.Acquire{AgentDID: "did:plc:stranger", EnvironmentID: w.Name, Owner: owner})
+								w.Must(err)
+							},
+							Config:      provider + minimal(w, "") + own,
+							Destroy:     true,
+							ExpectError: regexp.MustCompile(`(?s)did:plc:stranger::` + w.Name + `.*force_destroy = true`),
+						},
+						{Config: provider + minimal(w, "") + own, PlanOnly: true}, // refused before its own lease was destroyed
+						{Config: provider + minimal(w, "force_destroy = true") + own},
+					},
+					CheckDestroy: destroyed(w, w.Name),
+				})
+			})
+		})
+	}
 }
 
 func TestAccEnvironmentOnAnotherLedger(t *testing.T) {

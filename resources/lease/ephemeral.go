@@ -109,6 +109,7 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 		Owner:         e.provider.NewOwner(),
 		Settings:      settings,
 	}
+	e.provider.Changed(sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID))
 	acquired, err := svc.Acquire(ctx, ask)
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)

@@ -62,9 +62,16 @@ func paths(field string) (path.Path, string, bool) {
 }
 
 // ModifyPlan plans that a new lease is active, and that one that has ended is leased again where on_expiry asks for
-// it. That is a change in place and no replacement: a lease that cannot be had again keeps its end in the state.
+// it. That is a change in place and no replacement: a lease that cannot be had again keeps its end in the state. A
+// planned destroy is noted for the plan of the environment.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
+		var id, owner types.String
+		resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("id"), &id)...)
+		resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("owner"), &owner)...)
+		if r.Provider != nil {
+			r.Provider.PlanRelease(id.ValueString(), owner.ValueString())
+		}
 		return
 	}
 	if req.State.Raw.IsNull() {
