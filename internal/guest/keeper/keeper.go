@@ -133,6 +133,10 @@ func (k *keeper) serve(conn *link.Conn) {
 	k.leave()
 }
 
+// brokenOff is the result of a change of files that the death of the broker broke off. It stays in the journal, so that it
+// is applied at most once.
+const brokenOff = "the broker of the sandbox ended during the operation; it is not known whether it was carried out"
+
 // leave releases what belonged to a broker that ended.
 func (k *keeper) leave() {
 	k.freezer.thaw()
@@ -142,7 +146,7 @@ func (k *keeper) leave() {
 	k.readers = map[uint64]*reader{}
 	for id, r := range k.journal {
 		if !r.Ended && k.commands[id] == nil {
-			delete(k.journal, id) // it may begin again: repeating a change of files is safe
+			k.finished(id, wire.Result{Problem: wire.ProblemUnknown, Message: brokenOff})
 		}
 	}
 	k.mu.Unlock()
