@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheCodeOfASandboxStopsWhileItsEngineHangs kills sandboxes whose code ticks, while the engine answers no removal, or
-// no list either, or the relay hangs too.
+// TestTheCodeOfASandboxStopsWhileItsEngineHangs kills sandboxes whose code ticks, while the engine answers no
+// removal, or no list either, or the relay hangs too.
 func TestTheCodeOfASandboxStopsWhileItsEngineHangs(t *testing.T) {
 	t.Parallel()
 	const endsIn = 2 * time.Second
