@@ -238,6 +238,40 @@ func TestGuestThatStartsAnewLosesTheSession(t *testing.T) {
 	}
 }
 
+// TestShutdownTakesTheSessionWhereNoCarrierCanBeDialled has dials hang, or fail, after the first.
+func TestShutdownTakesTheSessionWhereNoCarrierCanBeDialled(t *testing.T) {
+	for name, next := range map[string]channel.Dial{
+		"hangs": func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"fails": func(context.Context) (net.Conn, error) { return nil, errors.New("no carrier") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan channel.Op, 2)
+			g := newGuest(t, func(_ context.Context, r channel.Request, _ io.Reader, _ *wire.Writer) wire.Result {
+				asked <- r.Op
+				return wire.Result{}
+			}, channel.ServerConfig{})
+			var dials atomic.Int64
+			c := newClient(t, func(ctx context.Context) (net.Conn, error) {
+				if dials.Add(1) == 1 {
+					return g.dial(ctx)
+				}
+				return next(ctx)
+			})
+			for _, op := range []channel.Op{channel.OpUsage, channel.OpShutdown} {
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				res, err := c.Call(ctx, channel.Request{Op: op}, channel.Streams{})
+				cancel()
+				if err != nil || res.Problem != "" {
+					t.Fatalf("%s: %+v, %v", op, res, err)
+				}
+				if got := <-asked; got != op {
+					t.Errorf("the guest was asked for %s, not %s", got, op)
+				}
+			}
+		})
+	}
+}
+
 func TestShutdownTakesItsOwnCarrier(t *testing.T) {
 	asked := make(chan channel.Request, 1)
 	g := newGuest(t, func(_ context.Context, r channel.Request, _ io.Reader, _ *wire.Writer) wire.Result {

@@ -87,7 +87,7 @@ func NewClient(cfg ClientConfig) *Client {
 // an error that wraps ctx.Err(). The guest then ends the operation's context; a command continues until a
 // request with OpEnd. After an error that wraps ErrLost, it is unknown whether the operation was carried out.
 // OpShutdown uses a separate carrier, waits for no other operation, and returns when the guest has accepted
-// it and the carrier has broken or the result has arrived.
+// it and the carrier has broken or the result has arrived. If no carrier can be dialled, it uses the session's.
 func (c *Client) Call(ctx context.Context, r Request, s Streams) (wire.Result, error) {
 	if r.Op == OpShutdown {
 		return c.shutdown(ctx, r)
@@ -244,7 +244,11 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// shutdown ends the sandbox over a separate carrier: neither bulk data nor a full session can delay it.
+// apartPatience is how long a separate carrier for a shutdown may take to dial, until the session's is tried as well.
+const apartPatience = 300 * time.Millisecond
+
+// shutdown ends the sandbox over a separate carrier: neither bulk data nor a full session can delay it. If none can be
+// dialled soon, the session's carrier may still work.
 func (c *Client) shutdown(ctx context.Context, r Request) (wire.Result, error) {
 	if err := c.enter(); err != nil {
 		return wire.Result{}, err
@@ -253,6 +257,64 @@ func (c *Client) shutdown(ctx context.Context, r Request) (wire.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
+	type answer struct {
+		result wire.Result
+		err    error
+	}
+	answers := make(chan answer, 2)
+	ask := func(way func(context.Context, Request) (wire.Result, error)) {
+		c.wg.Go(func() {
+			result, err := way(ctx, r)
+			answers <- answer{result, err}
+		})
+	}
+	ask(c.shutdownApart)
+	var failed error
+	patience, asked := time.After(apartPatience), 1
+	for answered := 0; answered < asked; {
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				return a.result, nil
+			}
+			answered++
+			failed = errors.Join(failed, a.err)
+		case <-patience:
+		}
+		if asked == 1 {
+			asked++
+			ask(c.shutdownInSession)
+		}
+	}
+	return wire.Result{}, failed
+}
+
+// shutdownInSession is shutdown over the carrier of the current session, if there is one.
+func (c *Client) shutdownInSession(ctx context.Context, r Request) (wire.Result, error) {
+	c.mu.Lock()
+	l := c.link
+	c.mu.Unlock()
+	if l == nil || l.attachedTo() == nil {
+		return wire.Result{}, errors.New("end the sandbox: the session has no carrier")
+	}
+	request, err := json.Marshal(r)
+	if err != nil {
+		return wire.Result{}, fmt.Errorf("encode the request for %s: %w", r.Op, err)
+	}
+	select {
+	case c.slots <- struct{}{}:
+		result, err := l.call(ctx, request, Streams{})
+		if err == nil && result.Problem != "" {
+			err = fmt.Errorf("end the sandbox: the guest refuses: %s", result.Message)
+		}
+		return result, err
+	case <-ctx.Done():
+		return wire.Result{}, ctx.Err()
+	}
+}
+
+// shutdownApart is shutdown over a separate carrier.
+func (c *Client) shutdownApart(ctx context.Context, r Request) (wire.Result, error) {
 	conn, err := c.cfg.Dial(ctx)
 	if err != nil {
 		return wire.Result{}, fmt.Errorf("dial the sandbox to end it: %w", err)

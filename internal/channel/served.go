@@ -212,8 +212,6 @@ func readRequest(r io.Reader, limit int) (Request, error) {
 		return Request{}, fmt.Errorf("read the request: %w", err)
 	}
 	switch {
-	case request.Op == OpShutdown:
-		return Request{}, errors.New("a shutdown requires a separate carrier")
 	case len(request.ID) > maxID:
 		return Request{}, fmt.Errorf("the request's id has %d bytes, at most %d are allowed", len(request.ID), maxID)
 	case request.ID == "" && request.changes():

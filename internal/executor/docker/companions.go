@@ -184,7 +184,8 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
-		return e.killFound(ctx, h.Of(name), c, err)
+		tell, stop := e.telling(ctx, h.Of(name))
+		return e.killFound(ctx, h.Of(name), c, err, tell, stop)
 	})
 }
 

@@ -154,8 +154,14 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) 
 
 // Kill implements driver.Lifecycle. It finds the container in a list, because an engine lists even containers
 // that it cannot inspect. At the same time the channel ends process 1, so that no code keeps running if the
-// engine is slow.
+// engine is slow. The engine's answer to the list is needed first if this program has not yet seen the sandbox: its
+// container may have gone, or the engine may be another.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
+	tell, stop := e.telling(ctx, h)
+	defer stop()
+	if e.containers.Knows(h) || e.channels.Met(h) {
+		tell()
+	}
 	c, err := e.containers.Find(ctx, h) // only the sandbox's own engine returns NotFound
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
@@ -164,7 +170,7 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	var killing sync.WaitGroup
 	var failed error
 	killing.Go(func() { failed = e.killCompanions(ctx, h, c, found) })
-	err = e.killFound(ctx, h, c, err)
+	err = e.killFound(ctx, h, c, err, tell, stop)
 	killing.Wait()
 	if err == nil {
 		e.containers.Forget(h)
@@ -172,18 +178,24 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	return cmp.Or(err, failed)
 }
 
-// killFound is Kill of one container, as containers.Find returned it.
-func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error) error {
+// telling returns a function that asks process 1 to end its sandbox, once, and one that stops asking.
+func (e *Executor) telling(ctx context.Context, h driver.Handle) (tell, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	tell = sync.OnceFunc(func() { telling.Go(func() { e.channels.EndNow(ctx, h) }) })
+	return tell, func() { cancel(); telling.Wait() }
+}
+
+// killFound is Kill of one container, as containers.Find returned it. tell and stop are those of telling.
+func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error,
+	tell, stop func()) error {
 	if err == nil {
-		var telling sync.WaitGroup
-		told, stop := context.WithCancel(ctx)
 		if containers.ListsMount(c, guest.ChannelDir) && c.State == dockerapi.StateRunning {
-			telling.Go(func() { e.channels.EndNow(told, h) })
+			tell()
 		}
 		err = e.engine.RemoveContainer(ctx, c.ID)
-		stop() // process 1 is gone: EndNow would dial its channel again
-		telling.Wait()
 	}
+	stop() // process 1 is gone: EndNow would dial its channel again
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}

@@ -87,10 +87,10 @@ func traceStart(t *testing.T, a *attacks) {
 	h := a.attacked(t)
 	a.wantOutput(t, h, "cp hostile verdict && chmod 0111 verdict", "")
 	id := a.start(t, h, "trace", enoughFile)
-	// A command executes its program within a millisecond of its fork, so the attack meets few of them before: how many
-	// is chance, and too few prove nothing.
+	// A command executes its program within a millisecond of its fork, so the attack meets few of them before that: 2 to
+	// 25 % of them, as the machine is loaded. Too few prove nothing.
 	const mostRounds = 10
-	enough, met, commands := max(a.attempts/100, 2), 0, 0
+	enough, met, commands := a.attempts/20, 0, 0
 	for ; met < enough && commands < mostRounds*a.attempts; commands += a.attempts {
 		a.startCommands(t, h, func(i int, res shell) {
 			if res.ExitCode != 1 {
@@ -102,9 +102,9 @@ func traceStart(t *testing.T, a *attacks) {
 		met = strings.Count(said, "met ")
 	}
 	_, counts := a.enough(t, h, id)
-	t.Logf("the attack met %d processes of %d commands: %+v", met, commands, counts)
+	t.Logf("the attack met %d of %d commands: %+v", met, commands, counts)
 	if met < enough {
-		t.Errorf("the attack met %d processes of %d commands: it was too slow to prove anything", met, commands)
+		t.Errorf("the attack met %d of %d commands: it was too slow to prove anything", met, commands)
 	}
 	for _, name := range []string{"seize", "open-memory"} {
 		if c := counts[name]; c.successes != 0 || c.attempts < a.attempts {

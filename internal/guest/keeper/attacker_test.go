@@ -54,21 +54,28 @@ func TestAttacker(t *testing.T) {
 	}
 }
 
-// attackGuest tries each attack on process 1, the broker and the supervisors.
+// attackRounds is the number of attempts of each kind on process 1 and on the broker.
+const attackRounds = 200
+
+// attackGuest tries each attack on process 1, the broker, the starter and the supervisors.
 func attackGuest(t *testing.T) {
-	attempts := 0
-	for _, pid := range guests() {
-		for name, attack := range attacks {
-			attempts++
-			if err := attack(pid); err == nil {
-				t.Errorf("SUCCESS: %s on process %d", name, pid)
+	attempts := map[string]int{}
+	for range attackRounds {
+		for _, pid := range guests() {
+			for name, attack := range attacks {
+				attempts[name]++
+				if err := attack(pid); err == nil {
+					t.Errorf("SUCCESS: %s on process %d", name, pid)
+				}
 			}
 		}
 	}
-	fmt.Println("attempts:", attempts)
-	if attempts < 3*len(attacks) {
-		t.Errorf("only %d attempts: process 1, a broker and a supervisor were expected", attempts)
+	for name := range attacks {
+		if n := attempts[name]; n < 4*attackRounds {
+			t.Errorf("%s: only %d attempts: process 1, a broker, a starter and a supervisor were expected", name, n)
+		}
 	}
+	fmt.Println("attempts:", attempts)
 }
 
 // guests are process 1, the broker and the supervisors, by their user in the status.

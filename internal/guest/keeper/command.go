@@ -145,6 +145,7 @@ type starts struct {
 	score      int
 	freezeLock *sync.RWMutex // locked while the sandbox is frozen
 	diskEnded  func() time.Duration
+	guard      func(what string, work func()) (panicked any) // of the keeper
 	// as runs work on files as a user.
 	as func(uid, gid int, work func() error) error
 }
@@ -168,7 +169,7 @@ func (c *command) run(s starts) wire.Result {
 		_, _ = io.WriteString(out[1], "guest: cannot start "+c.spec.Path+": "+err.Error()+"\n") // as above
 		return c.counted(wire.Result{ExitCode: startCode(err), Duration: time.Since(began)})
 	}
-	status, timedOut, err := c.wait(child, began)
+	status, timedOut, err := c.wait(child, began, s.guard)
 	r := wire.Result{ExitCode: exitCode(status), TimedOut: timedOut, Duration: time.Since(began)}
 	if timedOut {
 		r.ExitCode = exitTimeout
@@ -201,10 +202,11 @@ func (c *command) run(s starts) wire.Result {
 
 // wait waits for the end of the command, and ends it at its timeout, which starts when the command is
 // requested.
-func (c *command) wait(child *fork.Child, asked time.Time) (status unix.WaitStatus, timedOut bool, err error) {
+func (c *command) wait(child *fork.Child, asked time.Time, guard func(string, func()) any) (
+	status unix.WaitStatus, timedOut bool, err error) {
 	c.supervisor.Store(int64(child.Supervisor))
 	if c.killed.Load() || c.inputCut() {
-		go c.kill() // it ends with the command
+		go guard("kill command "+c.id, c.kill) // it ends with the command
 	}
 	var late atomic.Bool
 	done := make(chan struct{})
@@ -212,9 +214,11 @@ func (c *command) wait(child *fork.Child, asked time.Time) (status unix.WaitStat
 	if c.spec.Timeout > 0 {
 		timer = time.AfterFunc(c.spec.Timeout-time.Since(asked), func() {
 			defer close(done)
-			c.spare()
-			late.Store(true)
-			proc.KillTree(child.Supervisor, time.Now().Add(killTime))
+			guard("timeout of command "+c.id, func() {
+				c.spare()
+				late.Store(true)
+				proc.KillTree(child.Supervisor, time.Now().Add(killTime))
+			})
 		})
 	}
 	status, err = child.Wait()
@@ -270,7 +274,11 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 		r, w, err := s.pipe(c.spec.UID, c.spec.GID)
 		if err == nil {
 			theirs = append(theirs, w)
-			pumps = append(pumps, startPump(r, to))
+			pumps = append(pumps, startPump(r, to, func(work func()) {
+				if s.guard("output of command "+c.id, work) != nil {
+					c.kill() // it would wait for ever until its output is read
+				}
+			}))
 		}
 		return w, err
 	}
@@ -302,7 +310,11 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 			return nil, pumps, err
 		}
 		theirs = append(theirs, r)
-		c.in.begin(w)
+		c.in.begin(w, func(work func()) {
+			if s.guard("input of command "+c.id, work) != nil {
+				c.in.cutOff()
+			}
+		})
 		f.Files[0] = r
 	}
 	child, err := s.starter.Start(f)

@@ -30,6 +30,7 @@ const (
 type freezer struct {
 	freezeLock *sync.RWMutex
 	spared     func() map[int]bool
+	guard      func(what string, work func()) (panicked any) // of the keeper
 
 	mu    sync.Mutex // guards what follows
 	on    bool
@@ -66,19 +67,24 @@ func (s *freezer) freeze(end bool) error {
 	if end {
 		limit = endedLimit
 	}
-	s.timer = time.AfterFunc(limit, s.thaw)
+	s.timer = time.AfterFunc(limit, func() { s.guard("thaw", s.thaw) })
+	frozen := false
+	defer func() { // also after a panic
+		if !frozen {
+			s.release()
+		}
+	}()
 	if end {
 		s.end()
+		frozen = true
 		return nil
 	}
 	for _, pid := range s.programs() {
 		s.stood[pid] = proc.IsStopped(pid)
 	}
-	if err := s.stop(); err != nil {
-		s.release()
-		return err
-	}
-	return nil
+	err := s.stop()
+	frozen = err == nil
+	return err
 }
 
 func (s *freezer) stop() error {
@@ -133,11 +139,12 @@ func (s *freezer) thaw() {
 
 func (s *freezer) release() {
 	s.timer.Stop()
+	stood := s.stood
+	s.on, s.stood = false, nil
+	defer s.freezeLock.Unlock()
 	for _, pid := range s.programs() {
-		if !s.stood[pid] {
+		if !stood[pid] {
 			_ = unix.Kill(pid, unix.SIGCONT) // a process that is gone is fine
 		}
 	}
-	s.on, s.stood = false, nil
-	s.freezeLock.Unlock()
 }

@@ -44,12 +44,12 @@ func newInput(changed, kill func()) *input {
 	return in
 }
 
-// begin writes the input to a file and closes it, until the input ends or stop is called.
-func (in *input) begin(w *os.File) {
+// begin writes the input to a file and closes it, until the input ends or stop is called. guard does the work.
+func (in *input) begin(w *os.File, guard func(work func())) {
 	in.mu.Lock()
 	in.w = w
 	in.mu.Unlock()
-	go in.run(w)
+	go guard(func() { in.run(w) })
 }
 
 // put accepts bytes from an offset on, and keeps p. It ignores bytes that came before, and refuses bytes after a gap.

@@ -18,7 +18,7 @@ func TestInputIsTakenOnce(t *testing.T) {
 	}
 	in := newInput(func() {}, func() {})
 	in.put(0, []byte("abc"), false) // before the command has begun
-	in.begin(w)
+	in.begin(w, func(work func()) { work() })
 	in.put(0, []byte("abcde"), false) // again, and more
 	in.put(9, []byte("x"), false)     // does not follow
 	in.put(5, []byte("fg"), true)

@@ -80,7 +80,8 @@ func newKeeper(s starts, fault func(link.Message), exit func()) *keeper {
 		journal:  map[string]*link.Record{},
 		readers:  map[uint64]*reader{},
 	}
-	k.freezer = &freezer{freezeLock: s.freezeLock, spared: k.spared}
+	k.starts.guard = k.guard
+	k.freezer = &freezer{freezeLock: s.freezeLock, spared: k.spared, guard: k.guard}
 	return k
 }
 
@@ -120,18 +121,24 @@ func (k *keeper) serve(conn *link.Conn) {
 	gone := make(chan struct{})
 	var notices sync.WaitGroup
 	notices.Go(func() { s.notify(gone) })
+	defer func() {
+		close(gone)
+		_ = conn.Close() // this ends a current send
+		notices.Wait()
+		k.guard("leave of a broker", k.leave)
+	}()
 	for {
 		m, err := conn.Receive()
 		if err != nil {
-			break
+			return
 		}
-		s.handle(m)
+		s.guarded(m, s.handle)
 	}
-	close(gone)
-	_ = conn.Close() // this ends a current send
-	notices.Wait()
-	k.leave()
 }
+
+// brokenOff is the result of a change of files that the death of the broker broke off. It stays in the journal,
+// so that it is applied at most once.
+const brokenOff = "the broker of the sandbox ended during the operation; it is not known whether it was carried out"
 
 // leave releases what belonged to a broker that ended.
 func (k *keeper) leave() {
@@ -142,7 +149,7 @@ func (k *keeper) leave() {
 	k.readers = map[uint64]*reader{}
 	for id, r := range k.journal {
 		if !r.Ended && k.commands[id] == nil {
-			delete(k.journal, id) // it may begin again: repeating a change of files is safe
+			k.finished(id, wire.Result{Problem: wire.ProblemUnknown, Message: brokenOff})
 		}
 	}
 	k.mu.Unlock()
@@ -159,15 +166,26 @@ func (r *reader) leave(id uint64) {
 	}
 }
 
-// handle handles one message. A panic affects only this message.
-func (s *session) handle(m link.Message) {
+// guard does work. A panic costs only this work: it is logged and returned.
+func (k *keeper) guard(what string, work func()) (panicked any) {
 	defer func() {
-		if p := recover(); p != nil {
-			s.k.logf("message %s: %v\n%s", m.Kind, p, debug.Stack())
-			link.CloseAll(m.Files)
-			s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: fmt.Sprintf("process 1 failed: %v", p)})
+		if panicked = recover(); panicked != nil {
+			k.logf("%s: %v\n%s", what, panicked, debug.Stack())
 		}
 	}()
+	work()
+	return nil
+}
+
+// guarded handles one message. A panic affects only this message.
+func (s *session) guarded(m link.Message, handle func(link.Message)) {
+	if p := s.k.guard("message "+string(m.Kind), func() { handle(m) }); p != nil {
+		link.CloseAll(m.Files)
+		s.answer(m, link.Message{Problem: wire.ProblemFailed, Text: fmt.Sprintf("process 1 failed: %v", p)})
+	}
+}
+
+func (s *session) handle(m link.Message) {
 	s.k.memory.Busy()
 	if s.k.fault != nil {
 		s.k.fault(m)
@@ -181,11 +199,11 @@ func (s *session) handle(m link.Message) {
 	case link.Detach, link.Read, link.Input:
 		s.reader(m)
 	case link.End:
-		go s.end(m) // it ends with the command
+		go s.guarded(m, s.end) // it ends with the command
 	case link.Assign:
-		go s.assign(m) // it ends once the lease is in force or refused
+		go s.guarded(m, s.assign) // it ends once the lease is in force or refused
 	case link.Freeze:
-		go s.freeze(m) // it ends within the limit
+		go s.guarded(m, s.freeze) // it ends within the limit
 	case link.Thaw:
 		s.k.freezer.thaw()
 		s.answer(m, link.Message{})
@@ -232,18 +250,17 @@ func (s *session) start(m link.Message) {
 // run runs a command and always records a result.
 func (k *keeper) run(c *command, s starts) {
 	r := wire.Result{Problem: wire.ProblemFailed, Message: "process 1 failed to run the command"}
-	defer func() {
-		if p := recover(); p != nil {
-			k.logf("command %s: %v\n%s", c.id, p, debug.Stack())
-			c.kill()
+	p := k.guard("command "+c.id, func() {
+		if c.spec.Verifier != nil {
+			r = k.runVerifier(c, s)
+			return
 		}
-		k.end(c, r)
-	}()
-	if c.spec.Verifier != nil {
-		r = k.runVerifier(c, s)
-		return
+		r = c.run(s)
+	})
+	if p != nil {
+		k.guard("kill command "+c.id, c.kill)
 	}
-	r = c.run(s)
+	k.guard("end of command "+c.id, func() { k.end(c, r) })
 }
 
 // forgotten is why a command cannot be followed.
@@ -264,7 +281,7 @@ func (k *keeper) newCommand(m link.Message) (*command, link.Message) {
 	}
 	c.changed = func() { k.mark(c) }
 	if c.spec.Stdin {
-		c.in = newInput(c.changed, c.kill)
+		c.in = newInput(c.changed, func() { k.guard("kill command "+c.id, c.kill) })
 	}
 	switch {
 	case c.spec.Process && len(m.Files) == 2:

@@ -87,6 +87,58 @@ func TestAPanicCostsOneMessageOnly(t *testing.T) {
 	}
 }
 
+// TestAPanicOfAGoroutineCostsItsTurnOnly injects panics into what the keeper does beside its messages.
+func TestAPanicOfAGoroutineCostsItsTurnOnly(t *testing.T) {
+	k, c := linked(t, nil)
+	ask(t, c, link.Message{Kind: link.Begin, Seq: 8, ID: "first"}) // from then on the keeper has a session
+	k.assign = func(*wire.Lease) link.Message { panic("injected") }
+	k.freezer.spared = func() map[int]bool { panic("injected") }
+	stuck := &command{id: "stuck", ended: make(chan struct{}), spares: func() { panic("injected") }}
+	stuck.supervisor.Store(1)
+	k.mu.Lock()
+	k.commands["stuck"] = stuck
+	k.readers[7] = &reader{} // it has no command, so that its notice panics
+	s := k.session
+	k.mu.Unlock()
+	s.mu.Lock()
+	s.dirty[7] = true
+	s.mu.Unlock()
+	s.wake <- struct{}{}
+	for seq, m := range []link.Message{{Kind: link.Assign}, {Kind: link.Freeze}, {Kind: link.End, ID: "stuck"}} {
+		m.Seq = uint64(seq) + 1
+		if a := ask(t, c, m); a.Problem != wire.ProblemFailed || !strings.Contains(a.Text, "injected") {
+			t.Errorf("%s: %+v", m.Kind, a)
+		}
+	}
+	if !k.starts.freezeLock.TryRLock() {
+		t.Error("after a freeze that panicked, no command can start")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan any, 1)
+	p := startPump(r, panics{}, func(work func()) { failed <- k.guard("pump", work) })
+	if _, err := w.WriteString("text"); err != nil {
+		t.Error(err)
+	}
+	p.join()
+	if <-failed == nil || w.Close() != nil {
+		t.Error("the pump did not fail")
+	}
+	if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 9, ID: "next"}); a.Problem != "" {
+		t.Errorf("the next operation: %+v", a)
+	}
+	k.mu.Lock()
+	delete(k.readers, 7)
+	delete(k.commands, "stuck")
+	k.mu.Unlock()
+}
+
+type panics struct{}
+
+func (panics) Write([]byte) (int, error) { panic("injected") }
+
 func TestTheJournalOutlivesABroker(t *testing.T) {
 	k, c := linked(t, nil)
 	ask(t, c, link.Message{Kind: link.Begin, Seq: 1, ID: "ended", Op: "put"})
@@ -97,8 +149,9 @@ func TestTheJournalOutlivesABroker(t *testing.T) {
 		a.Began.Result.ExitCode != 7 {
 		t.Errorf("%+v", a)
 	}
-	if a := ask(t, c, link.Message{Kind: link.Begin, Seq: 5, ID: "broken off"}); a.Began != nil {
-		t.Errorf("an operation that changes files cannot be repeated: %+v", a.Began)
+	a := ask(t, c, link.Message{Kind: link.Begin, Seq: 5, ID: "broken off"})
+	if a.Began == nil || !a.Began.Ended || a.Began.Op != "put" || a.Began.Result.Problem != wire.ProblemUnknown {
+		t.Errorf("an operation that the broker's death broke off may be applied twice: %+v", a.Began)
 	}
 	for i := range 2 * journalled {
 		id := fmt.Sprint("operation ", i)

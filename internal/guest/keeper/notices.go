@@ -47,18 +47,22 @@ func (s *session) notify(gone <-chan struct{}) {
 		s.dirty = map[uint64]bool{}
 		s.mu.Unlock()
 		for id := range dirty {
-			s.k.mu.Lock()
-			r := s.k.readers[id]
-			s.k.mu.Unlock()
-			if r == nil {
-				continue
-			}
-			status := r.c.status()
-			if err := s.conn.Send(link.Message{Kind: link.State, Attachment: id, Status: &status}); err != nil {
-				_ = s.conn.Close() // the next broker attaches again
-				return
-			}
+			s.k.guard("notify of a change", func() { s.tell(id) })
 		}
+	}
+}
+
+// tell sends the state of a reader's command.
+func (s *session) tell(id uint64) {
+	s.k.mu.Lock()
+	r := s.k.readers[id]
+	s.k.mu.Unlock()
+	if r == nil {
+		return
+	}
+	status := r.c.status()
+	if err := s.conn.Send(link.Message{Kind: link.State, Attachment: id, Status: &status}); err != nil {
+		_ = s.conn.Close() // the next broker attaches again
 	}
 }
 

@@ -203,9 +203,11 @@ func (p *process) awaitEnd() {
 	}
 	end := filepath.Join(filepath.Dir(p.cfg.Channel), endFile)
 	for ; ; time.Sleep(endPause) {
-		if _, err := os.Lstat(end); err == nil {
-			os.Exit(exitStopped)
-		}
+		p.keeper.guard("look for the end file", func() {
+			if _, err := os.Lstat(end); err == nil {
+				os.Exit(exitStopped)
+			}
+		})
 	}
 }
 
@@ -231,11 +233,15 @@ func (p *process) watchDisk() {
 		runtime.LockOSThread()
 		err := identity.Take(p.cfg.UID, p.cfg.GID)
 		ready <- errors.Join(err, ownProc(p.cfg))
-		disk.Watch(disk.Limits{
-			Bytes: p.cfg.Disk, Roots: sandbox.Roots, Writers: p.programs, Holders: p.programs,
-			Ended: func(sinceBoot time.Duration) { p.diskEnded.Store(int64(sinceBoot)) },
-			Shut:  p.keeper.freezer.shut,
-		})
+		for ; ; time.Sleep(time.Second) {
+			p.keeper.guard("watch the disk", func() {
+				disk.Watch(disk.Limits{
+					Bytes: p.cfg.Disk, Roots: sandbox.Roots, Writers: p.programs, Holders: p.programs,
+					Ended: func(sinceBoot time.Duration) { p.diskEnded.Store(int64(sinceBoot)) },
+					Shut:  p.keeper.freezer.shut,
+				})
+			})
+		}
 	}()
 	if err := <-ready; err != nil {
 		fmt.Fprintln(os.Stderr, "keeper: enforce the disk limit:", err)
@@ -257,9 +263,11 @@ const (
 func (p *process) keepBroker() {
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		began := time.Now()
-		if err := p.runBroker(); err != nil {
-			p.keeper.logf("start the broker: %v", err)
-		}
+		p.keeper.guard("run the broker", func() {
+			if err := p.runBroker(); err != nil {
+				p.keeper.logf("start the broker: %v", err)
+			}
+		})
 		if time.Since(began) > settled {
 			backoff = minBackoff
 		}
@@ -282,8 +290,8 @@ func (p *process) runBroker() error {
 		return errors.Join(err, conn.Close())
 	}
 	p.keeper.broker.Store(int64(pid))
+	defer p.keeper.broker.Store(0)
+	defer unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // it has ended or no longer answers
 	p.keeper.serve(conn)
-	_ = unix.Kill(pid, unix.SIGKILL) // it has ended or no longer answers
-	p.keeper.broker.Store(0)
 	return nil
 }

@@ -132,12 +132,13 @@ type pump struct {
 	until time.Time // set at the end of the command
 }
 
-func startPump(r *os.File, to io.Writer) *pump {
+// startPump starts a pump. guard does its work.
+func startPump(r *os.File, to io.Writer, guard func(work func())) *pump {
 	p := &pump{r: r, to: to, done: make(chan struct{})}
-	go func() {
+	go guard(func() {
 		defer close(p.done)
 		p.run()
-	}()
+	})
 	return p
 }
 

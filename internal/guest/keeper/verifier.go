@@ -98,7 +98,7 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 	defer h.release()
 	lost := time.AfterFunc(c.spec.Timeout+standLimit+3*killTime, func() {
 		h.fail(errors.New("the verifier could not be ended"))
-		h.release()
+		k.guard("release after a verifier", h.release)
 	})
 	defer lost.Stop()
 	if err := errors.Join(h.settle(), roomBeside(s.pids)); err != nil {
@@ -323,9 +323,14 @@ func (h *hold) watch(c *command, work func() wire.Result) wire.Result {
 				return
 			case <-time.After(watchPause):
 			}
-			if pid := h.moved(); pid != 0 {
-				h.fail(errRan(pid))
-				c.kill() // repeatedly, because it may just be starting
+			p := h.freezer.guard("watch of a verifier", func() {
+				if pid := h.moved(); pid != 0 {
+					h.fail(errRan(pid))
+					c.kill() // repeatedly, because it may just be starting
+				}
+			})
+			if p != nil {
+				h.fail(fmt.Errorf("process 1 failed to watch the sandbox: %v", p))
 			}
 		}
 	})

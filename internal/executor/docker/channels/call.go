@@ -3,6 +3,7 @@ package channels
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
@@ -237,20 +238,37 @@ func (cs *Channels) endCommand(ctx context.Context, h driver.Handle, client *cha
 // endLimit limits the attempt to end a sandbox without its engine.
 const endLimit = 2 * time.Second
 
-// EndNow asks process 1 to end its sandbox, over the channel and by a file that it watches. Kill does not
-// rely on it.
+// EndNow asks process 1 to end its sandbox, at the same time over the channel and by a file that it watches. Kill does
+// not rely on it.
 func (cs *Channels) EndNow(ctx context.Context, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
-	if err := cs.relays.End(ctx, h); err != nil {
-		cs.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
+	var asking sync.WaitGroup
+	for way, ask := range map[string]func(context.Context, driver.Handle) error{
+		"file": cs.relays.End, "channel": cs.shutdown,
+	} {
+		asking.Go(func() {
+			if err := ask(ctx, h); err != nil {
+				cs.log.DebugContext(ctx, "docker: ending a sandbox without its engine failed", "sandbox", h.SandboxID,
+					"way", way, "error", err)
+			}
+		})
 	}
+	asking.Wait()
+}
+
+func (cs *Channels) shutdown(ctx context.Context, h driver.Handle) error {
 	client, done, err := cs.use(h)
 	if err != nil {
-		return
+		return err
 	}
 	defer done()
-	if _, err := client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{}); err != nil {
-		cs.log.DebugContext(ctx, "docker: ending a sandbox by its channel failed", "sandbox", h.SandboxID, "error", err)
-	}
+	_, err = client.Call(ctx, channel.Request{Op: channel.OpShutdown}, channel.Streams{})
+	return err
+}
+
+// Met reports whether this program has a session with a sandbox that is connected.
+func (cs *Channels) Met(h driver.Handle) (met bool) {
+	cs.Existing(h, func(c *channel.Client) { met = c.Contact().Connected })
+	return met
 }

@@ -44,5 +44,11 @@ func (cs *Containers) Remember(h driver.Handle, id string) {
 	}
 }
 
+// Knows reports whether this program has created a sandbox's container, or has inspected it, on the handle's engine.
+func (cs *Containers) Knows(h driver.Handle) bool {
+	_, known := cs.ids.get(h)
+	return known
+}
+
 // Forget forgets the id of a container that was removed.
 func (cs *Containers) Forget(h driver.Handle) { cs.ids.forget(h) }

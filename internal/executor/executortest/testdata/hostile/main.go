@@ -60,8 +60,8 @@ func (t *tally) print() {
 
 // process is what everybody may read about a process.
 type process struct {
-	pid, parent int
-	uids        [4]int // real, effective, saved, of files
+	pid, group, parent int    // group is the process that a thread belongs to
+	uids               [4]int // real, effective, saved, of files
 }
 
 // look reads the status of a process or thread.
@@ -73,6 +73,8 @@ func look(pid int) (p process, found bool) {
 	p.pid = pid
 	for line := range strings.Lines(string(text)) {
 		switch f := strings.Fields(line); {
+		case len(f) == 2 && f[0] == "Tgid:":
+			p.group = number(f[1])
 		case len(f) == 2 && f[0] == "PPid:":
 			p.parent = number(f[1])
 		case len(f) == 5 && f[0] == "Uid:":

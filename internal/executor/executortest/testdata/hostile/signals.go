@@ -15,8 +15,8 @@ import (
 // ahead is how many ids beyond the latest one are tried: a process that is just being made has one of them.
 const ahead = 16
 
-// stopOthers stops every process that it may stop, in a tight loop, until a file exists. It says how many of those that
-// it stopped were started by process 1 or from outside.
+// stopOthers stops every process that it may stop, in a tight loop, until a file exists. It says how often it met a process
+// that had just started, and how often it stopped one.
 func stopOthers(args []string) {
 	all, started := tally{name: "stop-all"}, tally{name: "stop-started"}
 	fmt.Println("ready")
@@ -35,7 +35,7 @@ func stopOthers(args []string) {
 			if err == syscall.ESRCH {
 				continue
 			}
-			if p, found := look(pid); found && p.parent <= 1 {
+			if p, found := look(pid); found && p.group == pid {
 				started.add(err == nil, fmt.Sprint("process ", pid, " of parent ", p.parent))
 			}
 		}

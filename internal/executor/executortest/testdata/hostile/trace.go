@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"syscall"
 )
@@ -29,32 +28,46 @@ func traced(pid int, request uintptr) error {
 	return nil
 }
 
-// traceStarts tries to trace every process that process 1 or the backend starts, and to open its memory, again and again
-// from the moment it exists to its end, until a file exists.
+// traceStarts tries to trace every process that starts, and to open its memory, again and again from the moment it exists
+// to its end, until a file exists. It meets a command if it sees it while it still has the user of process 1, and then as
+// the sandbox's own.
 func traceStarts(args []string) {
 	runtime.LockOSThread()
+	keeper, found := look(1)
+	if !found {
+		fail("process 1 has no status")
+	}
 	seized, opened := tally{name: "seize"}, tally{name: "open-memory"}
-	met, living := map[int]bool{}, map[int]bool{}
-	begin := latest()
+	old := map[int]bool{}
+	for _, pid := range processes() {
+		old[pid] = true // the attacker too, which starts none
+	}
+	starting := map[int]bool{} // whether a living process had the user of process 1 at each look
+	met := 0
 	fmt.Println("ready")
 	for round := 0; round%64 != 0 || !exists(args[0]); round++ {
 		last := latest()
-		for pid := max(begin+1, last-64); pid <= last+ahead; pid++ {
-			if met[pid] || pid == os.Getpid() {
+		for pid := max(1, last-64); pid <= last+ahead; pid++ {
+			if _, known := starting[pid]; known || old[pid] {
 				continue
 			}
-			if p, found := look(pid); found && p.parent <= 1 {
-				met[pid], living[pid] = true, true
-				fmt.Printf("met %d\n", len(met))
+			if p, found := look(pid); found && p.group == pid {
+				starting[pid] = p.uids == keeper.uids
 			}
 		}
-		for pid := range living {
+		for pid, started := range starting {
 			err := traced(pid, ptraceSeize)
 			seized.add(err == nil, fmt.Sprint("process ", pid))
 			mem := write(procPath(pid, "mem"))
 			opened.add(mem == nil, fmt.Sprint("process ", pid))
-			if err == syscall.ESRCH && !exists(procPath(pid, "stat")) {
-				delete(living, pid)
+			p, found := look(pid)
+			switch {
+			case !found:
+				delete(starting, pid)
+			case started && p.own():
+				starting[pid] = false
+				met++
+				fmt.Printf("met %d\n", met)
 			}
 		}
 	}
