@@ -386,19 +386,25 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // askDetached asks the guest which detached commands have ended, because their clients may be gone.
+  // askDetached asks the guest which detached commands have ended, because their clients may be gone, and saves what they
+  // left in /data.
   private async askDetached(): Promise<void> {
     if (!this.box.running) return;
-    await Promise.all(
-      this.store.runs().map((id) =>
-        soon((cancel) => work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel })).then(
-          () => this.uses.ended(id),
-          (error: unknown) => {
-            if (error instanceof OperationFailed && error.problem === problemNotFound) this.uses.ended(id);
-          },
-        ),
-      ),
-    );
+    const runs = this.store.runs();
+    const ended = await Promise.all(runs.map((id) => this.hasEnded(id)));
+    if (!ended.includes(true)) return;
+    await this.checkpoint({ exit_code: 0 });
+    runs.filter((_, i) => ended[i]).forEach((id) => this.uses.ended(id));
+  }
+
+  // hasEnded reports whether a command is known to have ended.
+  private async hasEnded(id: string): Promise<boolean> {
+    try {
+      await soon((cancel) => work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel }));
+      return true;
+    } catch (error) {
+      return error instanceof OperationFailed && (error.ran || error.problem === problemNotFound);
+    }
   }
 
   private async start(path: Path, settings: Settings): Promise<void> {
