@@ -87,6 +87,25 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	}
 }
 
+// TestSandboxesSurviveADeployAloneLive: a deployment resets all Durable Objects, and those of sandboxes that no request
+// reaches set their inactivity timeouts again by themselves, at the alarm at the latest. Without one the runtime ends a
+// container about 2 minutes after its object was last active.
+func TestSandboxesSurviveADeployAloneLive(t *testing.T) {
+	t.Parallel()
+	const alone = 210 * time.Second
+	server := cloudflaretest.Start(t, cloudflaretest.Config{}) // the next alarm comes after 5 min
+	w := &world{t, server, server.Worker()}
+	h := w.spawn(cloudflare.Limits{})
+	host := w.sh(h, "echo kept > /workspace/note; hostname")
+	server.Reset()
+	time.Sleep(alone) // requests would keep it alive
+	w.worker = server.Worker()
+	if got := w.sh(h, "cat /workspace/note; hostname"); got != "kept\n"+host {
+		t.Errorf("left alone for %s after a deployment it has %q", alone, got)
+	}
+	w.wantPeriods(h, "")
+}
+
 //go:embed testdata/endinalarm.js
 var endInAlarm string
 
