@@ -163,6 +163,7 @@ func (e *Executor) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		CPUTime:     true,
 		Exec:        true,
+		Channel:     true,
 		FullNetwork: true,
 		TakesImages: true,
 		Records:     true,
