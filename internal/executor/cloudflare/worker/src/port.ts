@@ -34,6 +34,11 @@ export class Key {
     return key;
   }
 
+  // forget removes the key of a container that never runs again.
+  forget(): void {
+    this.sql.exec(`DELETE FROM port`);
+  }
+
   bytes(): Uint8Array {
     const [row] = this.sql.exec<{ key: string }>(`SELECT key FROM port`).toArray();
     if (row === undefined) throw new Error("an earlier release started the container: put the sandbox to sleep and wake it");

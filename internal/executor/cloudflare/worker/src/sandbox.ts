@@ -198,7 +198,10 @@ export class Sandbox extends DurableObject<Env> {
     const due = this.due();
     if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
     if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
-    if (this.ended(Date.now()) === "its deadline") this.store.forgetSecrets();
+    if (this.ended(Date.now()) === "its deadline") {
+      this.store.forgetSecrets();
+      this.key.forget();
+    }
     if (this.ended(Date.now()) !== null) this.store.owe(); // no other call updates D1 when a sleeping sandbox ends
     await this.tell();
     const purgeAt = this.store.purgeAt();
@@ -274,6 +277,7 @@ export class Sandbox extends DurableObject<Env> {
 
   // forget removes the sandbox, its saved /data and its copy. It fails if one of them remains.
   private async forget(): Promise<void> {
+    this.key.forget();
     if (this.store.row() !== null) this.store.remove(Date.now());
     if (this.store.killed() !== null) this.store.owe(); // every time: a late write may have restored its row
     await this.arm();

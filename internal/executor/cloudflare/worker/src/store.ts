@@ -176,8 +176,12 @@ export class Store {
 
   // remove deletes the sandbox and its secrets. Its periods stay until purgeAt.
   remove(now: number): void {
-    this.forgetSecrets();
-    this.sql.exec(`INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, settings, created_at, used_at, ? FROM sandbox`, now + retention);
+    const row = this.row();
+    if (row === null) return;
+    this.sql.exec(
+      `INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, ?, created_at, used_at, ? FROM sandbox`,
+      JSON.stringify(withoutSecrets(row.settings)), now + retention,
+    );
     this.sql.exec(`DELETE FROM sandbox`);
     this.sql.exec(`DELETE FROM running`);
     this.sql.exec(`DELETE FROM disk`);
