@@ -71,6 +71,7 @@ func contract(t *testing.T, d *cloudflaretest.Deployer) executortest.Config {
 		MissingImage: cloudflaretest.Reference("sandbox-test/no-such-image:1"),
 		ImageUnseen:  true,
 		StandIn:      true,
+		FewAttempts:  true,
 		Resources:    lite(t),
 		StopBehindBack: func(t *testing.T, h driver.Handle) {
 			t.Helper()

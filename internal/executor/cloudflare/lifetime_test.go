@@ -75,10 +75,10 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 		t.Errorf("the process did its last work at %d, before %d: %v", beat, began.Unix(), err)
 	}
 	if p := w.wantPeriods(sleeps, cloudflare.CauseIdle); p[0].StoppedAt.Before(used.Add(alone/2-5*time.Second)) ||
-		p[0].StoppedAt.After(used.Add(alone/2+10*time.Second)) {
+		p[0].StoppedAt.After(used.Add(alone/2+5*time.Second)) {
 		t.Errorf("used at %s and asleep after %s, it is recorded to have slept at %s", used, alone/2, p[0].StoppedAt)
 	}
-	if p := w.wantPeriods(ends, cloudflare.CauseDeadline); p[0].StoppedAt.Sub(deadline).Abs() > 10*time.Second {
+	if p := w.wantPeriods(ends, cloudflare.CauseDeadline); p[0].StoppedAt.Sub(deadline).Abs() > 5*time.Second {
 		t.Errorf("with its deadline at %s it is recorded to have ended at %s", deadline, p[0].StoppedAt)
 	}
 	// It ended right after its last request. The alarm, or the runtime, tells of it later.
