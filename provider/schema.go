@@ -189,8 +189,8 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 					},
 					"max_instances": schema.Int64Attribute{
 						MarkdownDescription: fmt.Sprintf("How many sandboxes of one environment with the scheduling policy `default` "+
-							"run at once at most, `1` to `%d`. The account's limits bound all environments together. A change shows as drift "+
-							"of existing environments, and their next apply sets it. Default: `%d`.",
+							"run at once at most, `1` to `%d`. The account's limits bound all environments together. A change shows as "+
+							"drift of existing environments, and their next apply sets it. Default: `%d`.",
 							cloudflare.MaxMaxInstances, cloudflare.DefaultMaxInstances),
 						Optional:   true,
 						Validators: []validator.Int64{int64validator.Between(1, cloudflare.MaxMaxInstances)},
