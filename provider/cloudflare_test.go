@@ -43,6 +43,18 @@ func TestTheSchedulingPolicyIsDefaultOrDurableObject(t *testing.T) {
 	if diags.HasError() || s.cloudflare.SchedulingPolicy != cloudflare.PolicyDurableObject {
 		t.Errorf("the account is configured with %+v: %v", s.cloudflare, diags)
 	}
+	if s.cloudflare.MaxInstances != 0 {
+		t.Errorf("without max_instances the account has %d", s.cloudflare.MaxInstances)
+	}
+	configured.MaxInstances = types.Int64Value(100)
+	if s, diags = (model{Cloudflare: configured}).resolve(env()); diags.HasError() || s.cloudflare.MaxInstances != 100 {
+		t.Errorf("with max_instances = 100 the account has %d: %v", s.cloudflare.MaxInstances, diags)
+	}
+	configured.MaxInstances = types.Int64Unknown()
+	s, diags = model{Cloudflare: configured}.resolve(env())
+	if diags.HasError() || !strings.Contains(strings.Join(s.serviceUnknown, " "), "cloudflare.max_instances") {
+		t.Errorf("a number of instances that is not known: %v, %v", s.serviceUnknown, diags)
+	}
 	configured.Policy = types.StringUnknown()
 	s, diags = model{Cloudflare: configured}.resolve(env())
 	if diags.HasError() || !strings.Contains(strings.Join(s.serviceUnknown, " "), "cloudflare.scheduling_policy") {

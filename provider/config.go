@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
@@ -181,10 +181,11 @@ func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.D
 	}
 	s.serviceUnknown = slices.Concat(
 		unknown("cloudflare.account_id", c.AccountID), unknown("cloudflare.api_token", c.Token),
-		unknown("cloudflare.api_base_url", c.BaseURL), unknown("cloudflare.scheduling_policy", c.Policy))
+		unknown("cloudflare.api_base_url", c.BaseURL), unknown("cloudflare.scheduling_policy", c.Policy),
+		unknown("cloudflare.max_instances", c.MaxInstances))
 	s.cloudflare = deploy.Config{
 		AccountID: c.AccountID.ValueString(), Token: sandbox.Secret(c.Token.ValueString()), BaseURL: c.BaseURL.ValueString(),
-		SchedulingPolicy: cloudflare.SchedulingPolicy(c.Policy.ValueString()),
+		SchedulingPolicy: cloudflare.SchedulingPolicy(c.Policy.ValueString()), MaxInstances: int(c.MaxInstances.ValueInt64()),
 	}
 	s.cloudflare.FillIn(getenv)
 	var diags diag.Diagnostics
@@ -244,7 +245,7 @@ func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.D
 }
 
 // unknown returns the attribute's name if its value is not known yet.
-func unknown(name string, v types.String) []string {
+func unknown(name string, v attr.Value) []string {
 	if v.IsUnknown() {
 		return []string{name}
 	}

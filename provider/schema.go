@@ -2,8 +2,10 @@ package provider
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -48,6 +50,8 @@ type cloudflareModel struct {
 	Token     types.String `tfsdk:"api_token"`
 	BaseURL   types.String `tfsdk:"api_base_url"`
 	Policy    types.String `tfsdk:"scheduling_policy"`
+	// MaxInstances matters with the policy default only.
+	MaxInstances types.Int64 `tfsdk:"max_instances"`
 }
 
 // Schema describes the provider's configuration.
@@ -182,6 +186,14 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 							"`default`.",
 						Optional:   true,
 						Validators: []validator.String{stringvalidator.OneOf(policies()...)},
+					},
+					"max_instances": schema.Int64Attribute{
+						MarkdownDescription: fmt.Sprintf("How many sandboxes of one environment with the scheduling policy `default` "+
+							"run at once at most, `1` to `%d`. The account's limits bound all environments together. A change shows as "+
+							"drift of existing environments, and their next apply sets it. Default: `%d`.",
+							cloudflare.MaxMaxInstances, cloudflare.DefaultMaxInstances),
+						Optional:   true,
+						Validators: []validator.Int64{int64validator.Between(1, cloudflare.MaxMaxInstances)},
 					},
 				},
 			},

@@ -44,23 +44,52 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 			strings.Join(changed, ", "), id, err))
 		return diags
 	}
-	var keep []string
-	for _, l := range living {
-		if !begunWith(l, is, changed) {
-			keep = append(keep, fmt.Sprintf("  - %s (generation %d, on %s)", l.ID, l.Generation, l.Image))
+	if rolled := r.rolledOut(was, changed); len(rolled) > 0 {
+		if names := withoutChange(living, is, rolled); len(names) > 0 {
+			diags.AddAttributeWarning(at, fmt.Sprintf("Cloudflare Replaces Sandboxes Of Environment %s", id), fmt.Sprintf(
+				"These attributes of environment %s change: %s. With the scheduling policy default, the apply begins a rollout: "+
+					"Cloudflare replaces sandboxes that have run for 15 minutes, and the others later. A replaced sandbox ends the "+
+					"command that it runs and loses its disk but for /data. To replace none, apply once these leases have ended or "+
+					"sleep:\n\n%s", id, strings.Join(rolled, ", "), strings.Join(names, "\n")))
+		}
+		changed = slices.DeleteFunc(changed, func(name string) bool { return slices.Contains(rolled, name) })
+	}
+	if names := withoutChange(living, is, changed); len(names) > 0 {
+		diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Keep What They Began With", id), fmt.Sprintf(
+			"These attributes of environment %s change: %s. These leases run on and keep what they began with. Each gets the "+
+				"change with its next generation, once it has ended and is leased again, for example by terraform apply "+
+				"-replace:\n\n%s", id, strings.Join(changed, ", "), strings.Join(names, "\n")))
+	}
+	return diags
+}
+
+// rolledOut returns which of the changed attributes Cloudflare brings to running sandboxes: image and size, with the
+// scheduling policy default. The size basic has that policy, and so has what is made without durable_object.
+func (r *Resource) rolledOut(was sandbox.EnvironmentSpec, changed []string) (rolled []string) {
+	basic, _ := sandbox.ResourcesOf("basic")
+	basic.PIDs = was.Resources.PIDs
+	if was.Backend != sandbox.Cloudflare || r.Provider.DiskSnapshots && was.Resources != basic {
+		return nil
+	}
+	for _, name := range changed {
+		if name == "image" || name == "resources" {
+			rolled = append(rolled, name)
 		}
 	}
-	if len(keep) == 0 {
-		return diags
+	return rolled
+}
+
+// withoutChange lists the leases that lack a change.
+func withoutChange(living []sandbox.Lease, is sandbox.EnvironmentSpec, changed []string) (lines []string) {
+	for _, l := range living {
+		if !begunWith(l, is, changed) {
+			lines = append(lines, fmt.Sprintf("  - %s (generation %d, on %s)", l.ID, l.Generation, l.Image))
+		}
 	}
-	if len(keep) > maxNamed {
-		keep = append(keep[:maxNamed], "  - and more, see the data source sandbox_leases")
+	if len(lines) > maxNamed {
+		lines = append(lines[:maxNamed], "  - and more, see the data source sandbox_leases")
 	}
-	diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Keep What They Began With", id), fmt.Sprintf(
-		"These attributes of environment %s change: %s. These leases run on and keep what they began with. Each gets the "+
-			"change with its next generation, once it has ended and is leased again, for example by terraform apply "+
-			"-replace:\n\n%s", id, strings.Join(changed, ", "), strings.Join(keep, "\n")))
-	return diags
+	return lines
 }
 
 // kept names the attributes that differ and that a sandbox keeps from its creation on. All others follow the

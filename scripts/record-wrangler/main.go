@@ -1,5 +1,6 @@
 // Command record-wrangler has the real wrangler deploy, change and delete what our deployments are compared with,
-// against our API server, and writes down what it asked for. It needs npm, and no account.
+// against our API server, and writes down what it asked for. It also has wrangler check our Worker's bundle, and writes
+// down the types that wrangler gives the Worker's bindings. It needs npm, a built Worker, and no account.
 //
 //	go run ./scripts/record-wrangler
 package main
@@ -16,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
@@ -66,7 +68,12 @@ func run(ctx context.Context) error {
 	if err := r.all(); err != nil {
 		return err
 	}
-	content, err := json.MarshalIndent(map[string]any{"of": wrangler, "steps": r.steps}, "", "\t")
+	types, err := r.bundle()
+	if err != nil {
+		return err
+	}
+	recorded := map[string]any{"of": wrangler, "steps": r.steps, "types": types}
+	content, err := json.MarshalIndent(recorded, "", "\t")
 	if err != nil {
 		return err
 	}
@@ -123,6 +130,16 @@ func (r *recorded) all() error {
 		{"delete the worker", func() error { return r.wrangler("", "delete", "--force") }},
 		{"delete the database", func() error { return r.wrangler("", "d1", "delete", d.Name, "--skip-confirmation") }},
 		{"delete the bucket", func() error { return r.wrangler("", "r2", "bucket", "delete", d.Name) }},
+		{"make the parts of durable_object", func() (err error) {
+			if err = r.wrangler("", "d1", "create", d.Name); err != nil {
+				return err
+			}
+			if databaseID, err = r.databaseID(); err != nil {
+				return err
+			}
+			return r.wrangler("", "r2", "bucket", "create", d.Name)
+		}},
+		{"deploy durable_object", func() error { return r.deploy(recording.Pinned(), databaseID) }},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -162,19 +179,67 @@ func (r *recorded) wrangler(input string, args ...string) error {
 
 // deploy has wrangler deploy what we would.
 func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
-	container := map[string]any{
-		"class_name":    cloudflare.ClassSandbox,
-		"name":          d.Name,
-		"image":         d.Image,
-		"max_instances": d.MaxInstances,
+	if err := r.configure(d, databaseID); err != nil {
+		return err
 	}
+	return r.wrangler("", "deploy")
+}
+
+// bundle has wrangler check our Worker, and returns the types of its bindings by name.
+func (r *recorded) bundle() (map[string]string, error) {
+	script, err := cloudflare.Script()
+	if err != nil {
+		return nil, err
+	}
+	d := recording.Pinned()
+	d.Script = script
+	if err := r.configure(d, "00000000-0000-0000-0000-000000000000"); err != nil {
+		return nil, err
+	}
+	if err := r.wrangler("", "deploy", "--dry-run", "--outdir", "dry-run"); err != nil {
+		return nil, err
+	}
+	if err := r.wrangler("", "types", "--include-runtime=false", "--strict-vars=false", "types.d.ts"); err != nil {
+		return nil, err
+	}
+	declared, err := os.ReadFile(filepath.Join(r.dir, "types.d.ts"))
+	if err != nil {
+		return nil, err
+	}
+	types := map[string]string{}
+	for _, m := range binding.FindAllSubmatch(declared, -1) {
+		types[string(m[1])] = string(m[2])
+	}
+	return types, nil
+}
+
+// binding is the declaration of one in what wrangler types writes.
+var binding = regexp.MustCompile(`(?m)^\s+([A-Z][A-Z0-9_]*): (\S+);`)
+
+// container configures the containers of a deployment.
+func container(d cloudflare.Deployment) map[string]any {
+	c := map[string]any{"class_name": cloudflare.ClassSandbox, "name": d.Name}
+	if d.Policy == cloudflare.PolicyDurableObject {
+		images := map[string]any{}
+		for name, image := range d.Images {
+			images[name] = map[string]string{"image": image}
+		}
+		c["scheduling_policy"], c["images"] = d.Policy, images
+		return c
+	}
+	c["image"], c["max_instances"] = d.Image, d.MaxInstances
 	if named := cloudflare.InstanceTypeOf(d.Resources); named != "" {
-		container["instance_type"] = named
+		c["instance_type"] = named
 	} else {
-		container["instance_type"] = map[string]any{
+		c["instance_type"] = map[string]any{
 			"vcpu": float64(d.Resources.CPUMillis) / 1000, "memory_mib": d.Resources.MemoryMB, "disk_mb": d.Resources.DiskMB,
 		}
 	}
+	return c
+}
+
+// configure writes the Worker of a deployment, and wrangler's configuration for it.
+func (r *recorded) configure(d cloudflare.Deployment, databaseID string) error {
 	variables := map[string]string{
 		cloudflare.BindingInstance:  recording.Account,
 		cloudflare.BindingKeyDigest: cloudflare.KeyDigest(d.SigningKey),
@@ -197,7 +262,7 @@ func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
 		"d1_databases": []any{
 			map[string]string{"binding": cloudflare.BindingDatabase, "database_name": d.Name, "database_id": databaseID},
 		},
-		"containers": []any{container},
+		"containers": []any{container(d)},
 	})
 	if err != nil {
 		return err
@@ -205,10 +270,7 @@ func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
 	if err := os.WriteFile(filepath.Join(r.dir, "wrangler.json"), config, 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(r.dir, "worker.js"), d.Script, 0o644); err != nil {
-		return err
-	}
-	return r.wrangler("", "deploy")
+	return os.WriteFile(filepath.Join(r.dir, "worker.js"), d.Script, 0o644)
 }
 
 // deleteApplication has wrangler delete the one container application.

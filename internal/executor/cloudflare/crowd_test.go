@@ -209,6 +209,9 @@ func TestTwoHundredSandboxesShareAWorker(t *testing.T) {
 	c.provision("another image", "lite")
 	t.Logf("meanwhile the Worker got another version within %s", time.Since(began).Round(time.Millisecond))
 	c.must(<-commands)
+	// The runtime ends a container without an inactivity timeout about 2 minutes after its object was last active.
+	time.Sleep(210 * time.Second)
+	c.must(inEach("cat /etc/says"))
 	c.must(parallel.Each(8, all[:10], func(h *driver.Handle) error { return c.x.Sleep(t.Context(), *h, sandbox.SleepStop) }))
 	c.account.API.ForgetCalls()
 	list, err := c.x.List(t.Context(), c.ref.LedgerID)

@@ -2,6 +2,7 @@ package cloudflare_test
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -20,6 +21,7 @@ func testData(w *world) {
 		"it survives a sleep and a crash":            dataKept,
 		"programs end before it is saved for a stop": dataAtStop,
 		"what a failed command left is saved, too":   dataOfFailed,
+		"what a failed copy left is saved, too":      dataOfCopy,
 		"it is saved when it has changed":            dataUnchanged,
 		"large and odd files come back":              dataLarge,
 	})
@@ -85,6 +87,63 @@ func dataUnchanged(w *world) {
 	w.sh(h, "echo y > /data/x")
 	if again := w.inspect(h).SavedAt; !again.After(first) {
 		w.Errorf("saved at %s, and not again though it has changed", first)
+	}
+}
+
+// dataOfCopy: a copy that breaks off leaves the files before the break.
+func dataOfCopy(w *world) {
+	h := w.spawn(cloudflare.Limits{})
+	host := strings.TrimSpace(w.sh(h, "hostname")) // a command after the copy would save what it left
+	var archive bytes.Buffer
+	entries := tar.NewWriter(&archive)
+	w.must(entries.WriteHeader(&tar.Header{Name: "half", Mode: 0o644, Size: 5}))
+	_, err := entries.Write([]byte("half\n"))
+	w.must(err)
+	w.must(entries.Flush())
+	archive.WriteString(strings.Repeat("this is no entry", 64))
+	if err := w.worker.CopyTo(w.Context(), h, "/data", &archive); err == nil {
+		w.Error("a copy of a broken archive succeeds")
+	}
+	cloudflaretest.Crash(w, host)
+	w.awaitStopped(h)
+	w.must(w.worker.Wake(w.Context(), h))
+	if got := w.sh(h, "cat /data/half"); got != "half\n" {
+		w.Errorf("after a crash: %q", got)
+	}
+}
+
+// TestWhatDetachedCommandsLeftIsSaved: nothing but the alarm tells the Durable Object that they have ended.
+func TestWhatDetachedCommandsLeftIsSaved(t *testing.T) {
+	t.Parallel()
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: 3 * time.Second})
+	w := &world{t, server, server.Worker()}
+	const script = "echo begun; sleep 1; echo done > /data/left"
+	w.each(map[string]func(*world){
+		"by one that ends":             func(w *world) { w.leavesData(script, time.Hour) },
+		"by one that its timeout ends": func(w *world) { w.leavesData(script+"; sleep 7008", 4*time.Second) },
+	})
+}
+
+// leavesData runs a detached command whose caller dies, and crashes the container after /data is saved.
+func (w *world) leavesData(script string, timeout time.Duration) {
+	h := w.spawn(cloudflare.Limits{})
+	host := strings.TrimSpace(w.sh(h, "hostname"))
+	w.dieAtOutput(h, sandbox.ExecRequest{
+		ID:      sandbox.RandomIDs(sandbox.SandboxIDLength),
+		Command: []string{"sh", "-c", script},
+		Timeout: sandbox.Duration(timeout),
+		Detach:  true,
+	})
+	for limit := time.Now().Add(30 * time.Second); w.inspect(h).SavedAt.IsZero(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(limit) {
+			w.Fatal("ten alarms later its /data is not saved")
+		}
+	}
+	cloudflaretest.Crash(w, host)
+	w.awaitStopped(h)
+	w.must(w.worker.Wake(w.Context(), h))
+	if got := w.sh(h, "cat /data/left"); got != "done\n" {
+		w.Errorf("after a crash: %q", got)
 	}
 }
 

@@ -35,9 +35,10 @@
 // transfer has ended and has changed it, before its caller hears of that, so that a crash loses one turn at
 // most; and before a container is stopped, once its programs have ended. Before the first command of every start it
 // is unpacked. Whether it has changed the guest tells with each result, by a fingerprint that reads no file. While
-// it is packed every process stands still and no command begins, so that it is one moment's. It may have 512 MiB: a
-// sandbox with more cannot be put to sleep, which says why, and a crash loses all since. What is written after
-// the last command is lost at the deadline, as in a crash.
+// it is packed every process stands still and no command begins, so that it is one moment's. Beyond 512 MiB
+// it is saved before a stop only, so a crash loses all since the last one. Beyond 4 GiB a sandbox cannot be put to
+// sleep, which says why. What is written after the last command is lost at the deadline, as in a crash. The end of a
+// detached command whose caller is gone is found by the next alarm, which saves what it left.
 //
 // Under PolicyDurableObject a sandbox may also keep its whole disk while it sleeps (driver.SandboxSpec.KeepDisk): once
 // /data is saved, the Durable Object takes a snapshot of the container, and the next start restores it

@@ -27,6 +27,10 @@ const (
 	DefaultGrace        = time.Minute
 )
 
+// MaxMaxInstances is how many containers of the smallest size an account has room for
+// (developers.cloudflare.com/containers/platform/limits, read 2026-11).
+const MaxMaxInstances = 15_000
+
 // Config says which account to use, and how.
 type Config struct {
 	// Deployer works on one account.
@@ -163,6 +167,7 @@ func (e *Executor) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		CPUTime:     true,
 		Exec:        true,
+		Channel:     true,
 		FullNetwork: true,
 		TakesImages: true,
 		Records:     true,

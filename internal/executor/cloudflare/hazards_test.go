@@ -139,6 +139,17 @@ func (m *mortal) die() {
 // dieUnder starts a command and dies while it runs.
 func (w *world) dieUnder(h driver.Handle, id string, detach bool) {
 	w.Helper()
+	w.dieAtOutput(h, sandbox.ExecRequest{
+		ID:      id,
+		Command: []string{"sh", "-c", "echo begun; exec sleep 7005"},
+		Timeout: sandbox.Duration(time.Hour),
+		Detach:  detach,
+	})
+}
+
+// dieAtOutput starts a command and dies when it writes.
+func (w *world) dieAtOutput(h driver.Handle, r sandbox.ExecRequest) {
+	w.Helper()
 	line := &mortal{}
 	x, err := cloudflare.NewWorker(cloudflare.WorkerConfig{
 		URL:  w.server.URL,
@@ -148,18 +159,12 @@ func (w *world) dieUnder(h driver.Handle, id string, detach bool) {
 	w.must(err)
 	var closing sync.WaitGroup
 	defer closing.Wait()
-	begun := writerFunc(func(p []byte) (int, error) {
+	r.Stdout = writerFunc(func(p []byte) (int, error) {
 		line.die()
 		closing.Go(func() { _ = x.Close() }) // it has nobody to tell
 		return len(p), nil
 	})
-	r, err := sandbox.ExecRequest{
-		ID:      id,
-		Command: []string{"sh", "-c", "echo begun; exec sleep 7005"},
-		Timeout: sandbox.Duration(time.Hour),
-		Detach:  detach,
-		Stdout:  begun,
-	}.Normalize()
+	r, err = r.Normalize()
 	w.must(err)
 	_, err = x.Exec(w.Context(), h, r)
 	w.wantError(err, sandbox.UnknownOutcome, sandbox.ReasonExecFailed)

@@ -23,8 +23,9 @@ func TestTerraformBringsAGameToCloudflare(t *testing.T) {
 		return fmt.Sprintf(`
 provider "sandbox" {
   cloudflare = {
-    account_id   = %q
-    api_base_url = %q
+    account_id    = %q
+    api_base_url  = %q
+    max_instances = 7
   }
 }
 
@@ -74,10 +75,19 @@ output "standing" {
 	if p := c.Plan(); len(p.Changes) > 0 {
 		t.Errorf("the next plan has %v", p.Changes)
 	}
+	c.Write("main.tf", strings.Replace(configuration(""), `"lite"`, `"basic"`, 1))
+	p := c.Plan()
+	replaced := slices.IndexFunc(p.Diagnostics, func(d providertest.Diagnostic) bool {
+		return d.Summary == "Cloudflare Replaces Sandboxes Of Environment terraform-catan"
+	})
+	if replaced < 0 || !strings.Contains(p.Diagnostics[replaced].Detail, "did:plc:ann") || len(p.Diagnostics) != 1 {
+		t.Errorf("of a size that replaces a sandbox the plan says %+v", p.Diagnostics)
+	}
+	c.Write("main.tf", configuration(""))
 	was := a.ImageOf(t)
 	image := a.ChangeApplication(t, "basic", 3)
 	a.ChangeScript(t, "\n// by somebody else\n")
-	p := c.Plan()
+	p = c.Plan()
 	if p.Changes["sandbox_environment.game"] != "update" || len(p.Changes) != 1 {
 		t.Errorf("somebody changed the deployment, and the plan has %v", p.Changes)
 	}
@@ -88,7 +98,7 @@ output "standing" {
 		t.Fatalf("the plan says %+v", p.Diagnostics)
 	}
 	for _, difference := range []string{
-		"max_instances: expected 20, observed 3", "resources: expected lite, observed basic",
+		"max_instances: expected 7, observed 3", "resources: expected lite, observed basic",
 		"image: expected " + was + ", observed " + image, "script: expected sha256:",
 	} {
 		if detail := p.Diagnostics[i].Detail; !strings.Contains(detail, difference) {

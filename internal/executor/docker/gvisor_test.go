@@ -53,12 +53,15 @@ var withoutOnGVisor = map[string]string{
 	"Hardening/a memory bomb ends alone, and is told apart":               endsWhole,
 	"Hardening/a bomb in the memory of /tmp is bounded":                   endsWhole,
 	"Attacks/no process of another user can be reached":                   noPriorities,
-	"Attacks/no command is traced before it runs":                         "gVisor runs no program that cannot be read",
-	"Attacks/no result of a verifier is forged":                           "an attack can keep a verifier from beginning",
-	"Attacks/spinning processes do not put the deadline off":              endsWhole,
-	"Attacks/what a sandbox uses up is its own":                           endsWhole,
-	"Attacks/a bomb does not put its end off":                             endsWhole,
-	"Attacks/a bomb does not put the end of its sandbox off":              endsWhole,
+	"Deadline/nice":      noPriorities,
+	"Deadline/scheduler": noPriorities,
+	"Deadline/affinity":  noPriorities,
+	"Attacks/no command is traced before it runs":            "gVisor runs no program that cannot be read",
+	"Attacks/no result of a verifier is forged":              "an attack can keep a verifier from beginning",
+	"Attacks/spinning processes do not put the deadline off": endsWhole,
+	"Attacks/what a sandbox uses up is its own":              endsWhole,
+	"Attacks/a bomb does not put its end off":                endsWhole,
+	"Attacks/a bomb does not put the end of its sandbox off": endsWhole,
 }
 
 func TestContractOnGVisor(t *testing.T) {

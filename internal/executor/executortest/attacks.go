@@ -37,7 +37,7 @@ func testAttacks(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	w.needExec(t)
 	if !w.x.Capabilities().Channel {
-		t.Skip("commands reach process 1 through processes that code of the sandbox can stop")
+		t.Skip("the backend has no channel to process 1")
 	}
 	a := &attacks{world: w, program: compileHostile(t), attempts: 200}
 	if os.Getenv("SANDBOX_TEST_LONG") != "" && !w.FewAttempts {

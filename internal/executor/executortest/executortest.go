@@ -33,7 +33,8 @@ type Config struct {
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h driver.Handle)
 	// BreakChannel ends the process that serves a sandbox's channel; nil if there is none.
 	BreakChannel func(t *testing.T, h driver.Handle)
-	// Without names parts of the suite, or rows as part/row, that cannot run here, with the reason.
+	// Without names parts of the suite, or rows as part/row, that cannot run here, with the reason. The rows of the
+	// deadline's attacker are its attacks, which may succeed here.
 	Without map[string]string
 	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
 	FewAttempts bool

@@ -91,7 +91,7 @@ func TestCheckPrintsThePathsThatServeUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"cloudflare-scheduling-policy: default # default", "secret-key-file: " + ledger + ".key # default",
+		"cloudflare-max-instances: 20 # default", "cloudflare-scheduling-policy: default # default", "secret-key-file: " + ledger + ".key # default",
 		"state-url: " + location.SnapshotURL("sqlite://"+ledger) + " # default",
 		"workspace-dir: " + location.MirrorDir("sqlite://"+ledger) + " # default",
 	} {

@@ -63,6 +63,9 @@ type Config struct {
 	Grace time.Duration
 	// SchedulingPolicy is that of environments that are made from now on; "" means cloudflare.PolicyDefault.
 	SchedulingPolicy cloudflare.SchedulingPolicy
+	// MaxInstances is how many containers of one environment of policy default run at once at most; zero means
+	// cloudflare.DefaultMaxInstances.
+	MaxInstances int
 	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
 	Attempts int
 	// Calls is how many calls this process makes in five minutes at most; the next ones wait. Zero means DefaultCalls.

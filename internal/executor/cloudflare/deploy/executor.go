@@ -41,6 +41,7 @@ func NewExecutor(cfg Config, keys *seal.Keys, owned ...io.Closer) (*Executor, er
 	}
 	x, err := cloudflare.New(cloudflare.Config{
 		Deployer: d, MasterKeys: masters, Grace: cfg.Grace, SchedulingPolicy: cfg.SchedulingPolicy,
+		MaxInstances: cfg.MaxInstances,
 	})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,23 +21,8 @@ import (
 // aligned.
 func TestWeAskWhatWranglerAsks(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile("testdata/wrangler.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wrangler struct {
-		Steps map[string][]recording.Request
-	}
-	if err := json.Unmarshal(content, &wrangler); err != nil {
-		t.Fatal(err)
-	}
-	recorder := &recording.Recorder{To: localapi.New(localapi.Config{}), Names: recording.Names()}
-	server := httptest.NewServer(recorder)
-	t.Cleanup(server.Close)
-	d, err := deploy.New(deploy.Config{AccountID: recording.Account, Token: token, BaseURL: server.URL + "/client/v4"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	wrangler := readWrangler(t)
+	d, recorder := newRecorded(t)
 	ours := func(want cloudflare.Deployment) []recording.Request {
 		if _, err := d.Deploy(t.Context(), want); err != nil {
 			t.Fatal(err)
@@ -73,6 +59,89 @@ func TestWeAskWhatWranglerAsks(t *testing.T) {
 	if diff := cmp.Diff(withoutService(removals), recorder.Take()); diff != "" {
 		t.Errorf("a removal: wrangler's requests and ours differ:\n%s", diff)
 	}
+}
+
+// TestWeAskWhatWranglerAsksForDurableObject does so for the scheduling policy durable_object.
+func TestWeAskWhatWranglerAsksForDurableObject(t *testing.T) {
+	t.Parallel()
+	wrangler := readWrangler(t)
+	theirs := slices.Concat(wrangler.Steps["make the parts of durable_object"], wrangler.Steps["deploy durable_object"])
+	d, recorder := newRecorded(t)
+	if _, err := d.Deploy(t.Context(), recording.Pinned()); err != nil {
+		t.Fatal(err)
+	}
+	ours := recorder.Take()
+	for _, r := range ours {
+		withoutStarts(r)
+	}
+	want := aligned(theirs, wrangler.Steps["put the secret"][0].Body)
+	if diff := cmp.Diff(want, ours, sameBindings); diff != "" {
+		t.Errorf("a deployment of durable_object: wrangler's requests and ours differ:\n%s", diff)
+	}
+}
+
+// withoutStarts takes the variables away with which we record what starts choose from.
+func withoutStarts(r recording.Request) {
+	body, _ := r.Body.(map[string]any)
+	bindings, _ := body["bindings"].([]any)
+	if bindings == nil {
+		return
+	}
+	body["bindings"] = slices.DeleteFunc(bindings, func(v any) bool {
+		name, _ := v.(map[string]any)["name"].(string)
+		return name == cloudflare.BindingPolicy || strings.HasPrefix(name, cloudflare.BindingImages)
+	})
+}
+
+// TestTheWorkersBindingsAreOfWranglersTypes: the types that wrangler gives the bindings of our Worker are those that its
+// code declares.
+func TestTheWorkersBindingsAreOfWranglersTypes(t *testing.T) {
+	t.Parallel()
+	declared, err := os.ReadFile("../worker/src/env.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := readWrangler(t).Types
+	for binding, want := range map[string]string{
+		cloudflare.BindingSandbox: "DurableObjectNamespace", cloudflare.BindingDatabase: "D1Database",
+		cloudflare.BindingState: "R2Bucket", cloudflare.BindingInstance: "string", cloudflare.BindingKeyDigest: "string",
+	} {
+		line := regexp.MustCompile(`(?m)^  ` + binding + `\??: ` + want + `\b`)
+		if got := types[binding]; !strings.HasPrefix(got, want) || !line.Match(declared) {
+			t.Errorf("wrangler declares %s as %q, want %s as env.ts does", binding, got, want)
+		}
+	}
+}
+
+// wranglerRecording is what scripts/record-wrangler has recorded.
+type wranglerRecording struct {
+	Steps map[string][]recording.Request
+	Types map[string]string
+}
+
+func readWrangler(t *testing.T) (r wranglerRecording) {
+	t.Helper()
+	content, err := os.ReadFile("testdata/wrangler.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(content, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// newRecorded returns a deployer whose requests are recorded.
+func newRecorded(t *testing.T) (*deploy.Deployer, *recording.Recorder) {
+	t.Helper()
+	recorder := &recording.Recorder{To: localapi.New(localapi.Config{}), Names: recording.Names()}
+	server := httptest.NewServer(recorder)
+	t.Cleanup(server.Close)
+	d, err := deploy.New(deploy.Config{AccountID: recording.Account, Token: token, BaseURL: server.URL + "/client/v4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, recorder
 }
 
 // withoutService has wrangler delete a Worker by the path that Cloudflare documents, and not by the one

@@ -33,7 +33,16 @@ func Changed() cloudflare.Deployment {
 	return d
 }
 
-// Names are those of a Recorder for both.
+// Pinned is Subject with the scheduling policy durable_object.
+func Pinned() cloudflare.Deployment {
+	d := Subject()
+	d.Policy = cloudflare.PolicyDurableObject
+	d.Resources, _ = sandbox.ResourcesOf("lite") // the policy has no size basic
+	d.Images = map[string]string{cloudflare.ImageName(d.Image): d.Image}
+	return d
+}
+
+// Names are those of a Recorder for all of them.
 func Names() map[string]string {
 	return map[string]string{
 		Subject().Name:               "{name}",

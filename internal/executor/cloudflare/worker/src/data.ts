@@ -36,9 +36,10 @@ export class Data {
     private readonly now: () => number,
   ) {}
 
-  // changed reports whether /data may differ from the saved one after an operation with this result.
+  // changed reports whether /data may differ from the saved one after an operation with this result. One that has failed
+  // may have changed it before.
   changed(result: Result): boolean {
-    return !result.problem && (result.data === undefined || result.data !== this.store.saved());
+    return result.data === undefined || result.data !== this.store.saved();
   }
 
   // save saves /data while nothing else runs, unless it is unchanged since the last save. At a stop, the guest ends every

@@ -8,6 +8,8 @@ const headerSize = 5;
 // Result says how an operation ended. It has only the fields that this Worker reads.
 export interface Result {
   exit_code: number;
+  // duration is the time that a command took, in nanoseconds; absent or 0 without one.
+  duration?: number;
   // data is a fingerprint of /data; absent if it was not requested or is unknown.
   data?: string;
   // cpu_time is the CPU time of the sandbox since its start, in nanoseconds; absent if not requested or unknown.

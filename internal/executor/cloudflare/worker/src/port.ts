@@ -34,6 +34,11 @@ export class Key {
     return key;
   }
 
+  // forget removes the key of a container that never runs again.
+  forget(): void {
+    this.sql.exec(`DELETE FROM port`);
+  }
+
   bytes(): Uint8Array {
     const [row] = this.sql.exec<{ key: string }>(`SELECT key FROM port`).toArray();
     if (row === undefined) throw new Error("an earlier release started the container: put the sandbox to sleep and wake it");
@@ -79,6 +84,8 @@ export class OperationFailed extends Error {
     // problem is a wire.Problem of the guest, such as problemNotFound.
     readonly problem: string,
     message: string,
+    // ran: the result is that of a command that has ended, not a refusal.
+    readonly ran: boolean,
   ) {
     super(message);
   }
@@ -101,7 +108,7 @@ export async function work(container: Container, key: Key, w: Work): Promise<Res
   void w.cancel?.then(() => (cancelled = true)).catch(() => undefined);
   for (let left = attempts; ; left--) {
     const result = await attempt(container, key, { ...w, request }, left < attempts && w.input === undefined ? retryLimit : null);
-    if (result?.problem) throw new OperationFailed(result.problem, `operation ${request.op}: ${result.message}`);
+    if (result?.problem) throw new OperationFailed(result.problem, `operation ${request.op}: ${result.message}`, (result.duration ?? 0) > 0);
     if (result !== null) return result;
     if (left > 1 && !cancelled && w.last !== true) await new Promise((resolve) => setTimeout(resolve, retryPause));
     if (left === 1 || cancelled || w.last === true || !container.running) {

@@ -198,7 +198,10 @@ export class Sandbox extends DurableObject<Env> {
     const due = this.due();
     if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
     if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
-    if (this.ended(Date.now()) === "its deadline") this.store.forgetSecrets();
+    if (this.ended(Date.now()) === "its deadline") {
+      this.store.forgetSecrets();
+      this.key.forget();
+    }
     if (this.ended(Date.now()) !== null) this.store.owe(); // no other call updates D1 when a sleeping sandbox ends
     await this.tell();
     const purgeAt = this.store.purgeAt();
@@ -274,6 +277,7 @@ export class Sandbox extends DurableObject<Env> {
 
   // forget removes the sandbox, its saved /data and its copy. It fails if one of them remains.
   private async forget(): Promise<void> {
+    this.key.forget();
     if (this.store.row() !== null) this.store.remove(Date.now());
     if (this.store.killed() !== null) this.store.owe(); // every time: a late write may have restored its row
     await this.arm();
@@ -386,19 +390,25 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // askDetached asks the guest which detached commands have ended, because their clients may be gone.
+  // askDetached asks the guest which detached commands have ended, because their clients may be gone, and saves what they
+  // left in /data.
   private async askDetached(): Promise<void> {
     if (!this.box.running) return;
-    await Promise.all(
-      this.store.runs().map((id) =>
-        soon((cancel) => work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel })).then(
-          () => this.uses.ended(id),
-          (error: unknown) => {
-            if (error instanceof OperationFailed && error.problem === problemNotFound) this.uses.ended(id);
-          },
-        ),
-      ),
-    );
+    const runs = this.store.runs();
+    const ended = await Promise.all(runs.map((id) => this.hasEnded(id)));
+    if (!ended.includes(true)) return;
+    await this.checkpoint({ exit_code: 0 });
+    runs.filter((_, i) => ended[i]).forEach((id) => this.uses.ended(id));
+  }
+
+  // hasEnded reports whether a command is known to have ended.
+  private async hasEnded(id: string): Promise<boolean> {
+    try {
+      await soon((cancel) => work(this.container(), this.key, { request: { op: "follow", id, follow: { quiet: true } }, cancel }));
+      return true;
+    } catch (error) {
+      return error instanceof OperationFailed && (error.ran || error.problem === problemNotFound);
+    }
   }
 
   private async start(path: Path, settings: Settings): Promise<void> {

@@ -176,8 +176,12 @@ export class Store {
 
   // remove deletes the sandbox and its secrets. Its periods stay until purgeAt.
   remove(now: number): void {
-    this.forgetSecrets();
-    this.sql.exec(`INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, settings, created_at, used_at, ? FROM sandbox`, now + retention);
+    const row = this.row();
+    if (row === null) return;
+    this.sql.exec(
+      `INSERT OR REPLACE INTO killed (one, name, settings, created_at, used_at, purge_at) SELECT 1, name, ?, created_at, used_at, ? FROM sandbox`,
+      JSON.stringify(withoutSecrets(row.settings)), now + retention,
+    );
     this.sql.exec(`DELETE FROM sandbox`);
     this.sql.exec(`DELETE FROM running`);
     this.sql.exec(`DELETE FROM disk`);
@@ -250,9 +254,9 @@ export class Store {
     this.sql.exec(`INSERT OR REPLACE INTO running (id, until, detached) VALUES (?, ?, 1)`, id, until);
   }
 
-  // endRun records the end of a detached command, and reports whether it was running.
-  endRun(id: string): boolean {
-    return this.sql.exec(`DELETE FROM running WHERE id = ?`, id).rowsWritten > 0;
+  // endRun records the end of a detached command, and returns until when it could run at most; null if it was not running.
+  endRun(id: string): number | null {
+    return this.sql.exec<{ until: number }>(`DELETE FROM running WHERE id = ? RETURNING until`, id).toArray()[0]?.until ?? null;
   }
 
   // runs returns the ids of the detached commands without a recorded end.
@@ -275,8 +279,7 @@ export class Store {
 
   // busyUntil is when the last detached command must have ended; 0 if none runs.
   busyUntil(now: number): number {
-    this.sql.exec(`DELETE FROM running WHERE detached = 1 AND until <= ?`, now);
-    return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running WHERE detached = 1`).one().until;
+    return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running WHERE detached = 1 AND until > ?`, now).one().until;
   }
 }
 

@@ -67,7 +67,8 @@ export class Uses implements Books {
 
   // ended records that a detached command has ended.
   ended(id: string): void {
-    if (this.store.endRun(id)) this.usedAt = this.now();
+    const until = this.store.endRun(id);
+    if (until !== null) this.usedAt = Math.max(this.usedAt, Math.min(until, this.now()));
   }
 
   // busyUntil is when the last running operation must have ended; 0 if none runs.

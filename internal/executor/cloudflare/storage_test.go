@@ -1,0 +1,110 @@
+package cloudflare_test
+
+import (
+	_ "embed" // a part of a Worker
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+)
+
+//go:embed testdata/dump.js
+var dumpScript string
+
+// dump returns the rows of the storage of a sandbox's Durable Object, by table.
+func (w *world) dump(h driver.Handle) (tables map[string][]json.RawMessage) {
+	w.Helper()
+	answer, err := http.Get(w.server.URL + "/dump?name=" + url.QueryEscape(h.LedgerID+"/"+h.SandboxID))
+	w.must(err)
+	defer answer.Body.Close()
+	w.must(json.NewDecoder(answer.Body).Decode(&tables))
+	return tables
+}
+
+// stored returns all that the storage of a sandbox's Durable Object and the database hold, as text.
+func (w *world) stored(h driver.Handle) string {
+	w.Helper()
+	all := fmt.Sprintf("%s", w.dump(h))
+	for _, table := range w.server.Query("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'sandbox%'") {
+		all += fmt.Sprint(table["name"], w.server.Query(fmt.Sprintf("SELECT * FROM %s", table["name"])))
+	}
+	return all
+}
+
+// TestNoSecretOutlivesASandbox reads what is stored, not only what is answered.
+func TestNoSecretOutlivesASandbox(t *testing.T) {
+	t.Parallel()
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: dumpScript})
+	w := &world{t, server, server.Worker()}
+	w.each(map[string]func(*world){
+		"that was killed": func(w *world) {
+			w.endsWithoutSecrets(time.Hour, func(h driver.Handle) { w.must(w.worker.Kill(w.Context(), h)) })
+		},
+		"that was killed asleep": func(w *world) {
+			w.endsWithoutSecrets(time.Hour, func(h driver.Handle) {
+				w.must(w.worker.Sleep(w.Context(), h))
+				w.must(w.worker.Kill(w.Context(), h))
+			})
+		},
+		"that has reached its deadline": func(w *world) {
+			w.endsWithoutSecrets(15*time.Second, func(h driver.Handle) { w.awaitStopped(h) })
+		},
+	})
+}
+
+func (w *world) endsWithoutSecrets(life time.Duration, end func(h driver.Handle)) {
+	const value, config, key = "value-of-a-variable", "secret-of-the-configuration", `"key":"`
+	h := w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) {
+		s.Deadline = time.Now().Add(life)
+		s.Env = map[string]string{"TOKEN": value}
+		s.Config = []byte(`{"password":"` + config + `"}`)
+	})
+	if got := w.sh(h, "echo kept > /data/note; echo $TOKEN; cat /workspace/config.json"); !strings.Contains(got, value) ||
+		!strings.Contains(got, config) {
+		w.Fatalf("the sandbox has %q", got)
+	}
+	if alive := w.stored(h); !strings.Contains(alive, value) || !strings.Contains(alive, key) {
+		w.Fatalf("this test does not see what is stored: %s", alive)
+	}
+	end(h)
+	var stored string
+	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // the alarm does it at a deadline
+		stored = w.stored(h)
+		if !strings.Contains(stored, value) && !strings.Contains(stored, key) || time.Now().After(limit) {
+			break
+		}
+	}
+	for what, text := range map[string]string{"a variable": value, "its configuration": config, "its port's key": key} {
+		if strings.Contains(stored, text) {
+			w.Errorf("after its end %s is stored: %s", what, stored)
+		}
+	}
+}
+
+// TestWebSocketsCloseAfterTheirLastWork: an open one keeps the Durable Object in memory, and billed.
+func TestWebSocketsCloseAfterTheirLastWork(t *testing.T) {
+	t.Parallel()
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: dumpScript})
+	w := &world{t, server, server.Worker()}
+	h := w.spawn(cloudflare.Limits{})
+	w.sh(h, "echo hello")
+	worked := time.Now()
+	for ; len(w.dump(h)["running"]) > 0; time.Sleep(100 * time.Millisecond) {
+		if time.Since(worked) > 20*time.Second {
+			t.Fatalf("20 s after the last work a WebSocket is open: %s", w.dump(h)["running"])
+		}
+	}
+	if open := time.Since(worked); open < 9*time.Second || open > 14*time.Second {
+		t.Errorf("the WebSocket closed %s after the last work, want 10 s", open)
+	}
+	if got := w.sh(h, "echo again"); got != "again\n" { // another one opens
+		t.Errorf("later the sandbox says %q", got)
+	}
+}
