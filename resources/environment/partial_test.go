@@ -97,7 +97,7 @@ func TestAccEnvironmentOfAnEngineThatGoesAway(t *testing.T) {
 								}
 							})
 						},
-						Config: provider + minimal(w, ""),
+						Config:      provider + minimal(w, ""),
 						ExpectError: inPart(`deleting\s+it`),
 					},
 					{
