@@ -236,5 +236,5 @@ func coded(err error, format string, args ...any) error {
 	case cerrdefs.IsInvalidArgument(err):
 		code = sandbox.Invalid
 	}
-	return sandbox.Errorf(code, format+": %w", append(args, err)...)
+	return sandbox.Errorf(code, format+": %w", append(args, dockerapi.Explain(err))...)
 }

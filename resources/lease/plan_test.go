@@ -39,21 +39,26 @@ func (c replacedBecauseOf) CheckPlan(_ context.Context, req plancheck.CheckPlanR
 
 func TestAccLeaseEngineAway(t *testing.T) {
 	t.Parallel()
-	w := providertest.New(t)
+	w, socket := providertest.New(t), filepath.Join(t.TempDir(), "docker.sock")
 	away := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    host = \"unix://%s\"\n  }\n}\n",
-		w.LedgerURL, filepath.Join(t.TempDir(), "docker.sock"))
+		w.LedgerURL, socket)
+	// The host, the cause and what to try, and no question.
+	noConnection := strings.ReplaceAll(regexp.QuoteMeta("no connection to the Docker engine at unix://"+socket+" (dial unix "+
+		socket+": connect: no such file or directory). Start the engine, choose another (docker.host or docker.context, of a "+
+		"reconciler --docker-host or --docker-context), or give this user access to the socket. Nothing is known to have "+
+		"changed, and Terraform's state is unchanged."), " ", `\s+`)
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{Config: w.Embedded() + leased(w, "")},
 			{
 				Config:      away + leased(w, ""),
-				ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*Terraform's\s+state\s+is\s+unchanged`),
+				ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed[^?]*` + noConnection),
 			},
 			{
 				Config:      away + leased(w, ""),
 				Destroy:     true,
-				ExpectError: regexp.MustCompile(`(?s)Lease Failed.*Terraform's\s+state\s+is\s+unchanged`),
+				ExpectError: regexp.MustCompile(`(?s)Lease Failed[^?]*` + noConnection),
 			},
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
 		},
