@@ -227,7 +227,11 @@ func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 	w.Condition(w.Service(), "game.finished", w.Name, "")
 	tf.Run("apply", "-input=false", "planned")
 	p := tf.Plan()
-	p.Warning(t, "Environment "+w.Name+" Ended")
+	if d := p.Warning(t, "Environment "+w.Name+" Ended"); !strings.Contains(d.Detail, "raise its epoch to 1. Its leases with "+
+		"on_expiry = \"recreate\" follow. Kept ones follow if their lifecycle has replace_triggered_by = "+
+		"[sandbox_environment.<name>.epoch], or with -replace.") {
+		t.Errorf("the way back is %q", d.Detail)
+	}
 	p.Warning(t, "Lease did:plc:alice::"+w.Name+" Ended")
 	if len(p.Changes) != 0 {
 		t.Errorf("planned %v", p.Changes)
