@@ -277,11 +277,11 @@ func TestAccDataSourcesErrors(t *testing.T) {
 		Steps: []resource.TestStep{
 			{
 				Config:      w.Embedded() + `data "sandbox_environment" "e" { name = "nope" }`,
-				ExpectError: regexp.MustCompile(`there is no environment "nope"`),
+				ExpectError: regexp.MustCompile(`there is no environment "nope" on this ledger: check the name and the ledger\.`),
 			},
 			{
 				Config:      w.Embedded() + `data "sandbox_lease" "l" { id = "did:plc:a::nope" }`,
-				ExpectError: regexp.MustCompile(`there is no lease did:plc:a::nope`),
+				ExpectError: regexp.MustCompile(`there is no lease did:plc:a::nope on this ledger: check the id and the\s+ledger\.`),
 			},
 			{
 				Config:      w.Embedded() + `data "sandbox_lease" "l" { id = "nope" }`,

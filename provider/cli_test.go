@@ -229,8 +229,15 @@ func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 	tf.Run("apply", "-input=false", "planned")
 	p := tf.Plan()
 	d := p.Warning(t, "Environment "+w.Name+" Ended")
-	if !strings.Contains(d.Detail, "1 lease ended since") || !strings.Contains(d.Detail, "did:plc:alice") ||
-		len(p.Diagnostics) != 1 {
+	for _, says := range []string{
+		"1 lease ended since", "did:plc:alice", "raise its epoch to 1. Its leases with on_expiry = \"recreate\" follow. " +
+			"Kept ones follow if their lifecycle has replace_triggered_by = [sandbox_environment.<name>.epoch], or with -replace.",
+	} {
+		if !strings.Contains(d.Detail, says) {
+			t.Errorf("the warning does not say %q: %s", says, d.Detail)
+		}
+	}
+	if len(p.Diagnostics) != 1 {
 		t.Errorf("want one warning, of the environment and its lease: %+v", p.Diagnostics)
 	}
 	if len(p.Changes) != 0 {

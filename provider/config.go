@@ -74,7 +74,7 @@ func (m model) check() diag.Diagnostics {
 	return diags
 }
 
-// checkAddresses finds a ledger, a bucket and an engine that have no address of the right form.
+// checkAddresses finds a ledger, a bucket, an engine and an account that have no address of the right form.
 func (m model) checkAddresses() (diags diag.Diagnostics) {
 	if !m.Ledger.IsNull() && !m.Ledger.IsUnknown() {
 		if err := location.Check(m.Ledger.ValueString()); err != nil {
@@ -91,6 +91,25 @@ func (m model) checkAddresses() (diags diag.Diagnostics) {
 			diags.AddAttributeError(path.Root("docker").AtName("host"), "Invalid Docker Host", err.Error()+".")
 		}
 	}
+	return append(diags, m.checkCloudflare()...)
+}
+
+// checkCloudflare finds an account that is none, and an API without an address.
+func (m model) checkCloudflare() (diags diag.Diagnostics) {
+	if m.Cloudflare == nil {
+		return nil
+	}
+	check := func(attribute string, v types.String, problem func(string) string) {
+		if v.ValueString() == "" { // null and unknown too; the schema refuses an empty one
+			return
+		}
+		if problem := problem(v.ValueString()); problem != "" {
+			diags.AddAttributeError(path.Root("cloudflare").AtName(attribute), "Invalid Cloudflare Account",
+				fmt.Sprintf("cloudflare.%s %s, not %q.", attribute, problem, v.ValueString()))
+		}
+	}
+	check("account_id", m.Cloudflare.AccountID, deploy.AccountIDProblem)
+	check("api_base_url", m.Cloudflare.BaseURL, deploy.BaseURLProblem)
 	return diags
 }
 

@@ -135,7 +135,11 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a bucket of no form":  {model{StateURL: text("foo")}, env(), `the URL "foo" must begin with file:// or s3://`},
 		"an engine of no form": {model{Docker: &dockerModel{Host: text("nope")}}, env(), "write it as unix:///"},
 		"an engine elsewhere":  {model{Docker: &dockerModel{Host: text("htp://a")}}, env(), "write it as unix:///"},
-		"other scheme":         {model{Reconciler: block(text("ftp://games"), text("t"))}, env(), "must be like https://"},
+		"an account of no form": {model{Cloudflare: &cloudflareModel{AccountID: text("games")}}, env(),
+			`cloudflare.account_id must be 32 hexadecimal digits, as the dashboard shows them, not "games"`},
+		"an API of no form": {model{Cloudflare: &cloudflareModel{BaseURL: text("api.example.com")}}, env(),
+			`cloudflare.api_base_url must be an https or http URL, not "api.example.com"`},
+		"other scheme": {model{Reconciler: block(text("ftp://games"), text("t"))}, env(), "must be like https://"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,9 @@ import (
 
 // requests counts what a reconciler is asked, by method and path.
 type requests struct {
-	mu  sync.Mutex // guards all
-	all []string
+	mu      sync.Mutex // guards what follows
+	all     []string
+	deletes []url.URL // with their queries
 }
 
 // counted returns a provider's configuration for a reconciler whose requests are counted.
@@ -35,6 +36,9 @@ func counted(t *testing.T, r providertest.Reconciler) (string, *requests) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		seen.mu.Lock()
 		seen.all = append(seen.all, req.Method+" "+req.URL.Path)
+		if req.Method == http.MethodDelete {
+			seen.deletes = append(seen.deletes, *req.URL)
+		}
 		seen.mu.Unlock()
 		proxy.ServeHTTP(w, req)
 	}))
@@ -48,6 +52,24 @@ func (r *requests) take() []string {
 	all := r.all
 	r.all = nil
 	return all
+}
+
+// A destroy names the owner in the state, so that it removes nothing that another owner has made under the name.
+func TestAccADestroyNamesItsOwner(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	configuration, seen := counted(t, w.Reconciler())
+	tf := terraform(t, configuration+environment(w))
+	tf.Run("apply", "-auto-approve", "-input=false")
+	env, err := w.Service().GetEnvironment(t.Context(), w.Name)
+	w.Must(err)
+	tf.Run("destroy", "-auto-approve", "-input=false")
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if len(seen.deletes) != 1 || seen.deletes[0].Path != "/v1/environments/"+w.Name ||
+		seen.deletes[0].Query().Get("owner") != env.Owner || !strings.HasPrefix(env.Owner, "terraform:") {
+		t.Errorf("the environment of %s is removed by %v", env.Owner, seen.deletes)
+	}
 }
 
 // Many leases of one environment are read by a few requests, and tell of their common end once.

@@ -265,6 +265,15 @@ func TestAccListAndExpireAtTheProtocol(t *testing.T) {
 		t.Errorf("the containers are %v, want ann's", left)
 	}
 	listed([]string{ann}, "sandbox_lease", 0, nil)
+
+	w.Condition(service, "game.finished", w.Name, "")
+	for _, condition := range []string{"game.finished", "game.over"} { // the second time, and after the end
+		got := c.expire(map[string]string{"environment_id": w.Name, "condition": condition})
+		if want := "is recorded as unmatched: environment " + w.Name + " ended by game.finished at "; !strings.Contains(got, want) ||
+			!strings.Contains(got, " and has no live lease that ends on the condition.") {
+			t.Errorf("%s after the end says %q, want %q", condition, got, want)
+		}
+	}
 }
 
 // A docker_image of the Docker provider is taken over by name and tag. What it does not name by a tag is refused.

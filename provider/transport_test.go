@@ -53,7 +53,12 @@ func TestAccAReconcilerIsReachedAsItsBlockSays(t *testing.T) {
 		"no certificate": {configuration(front.URL, known), "set client_certificate_file and client_key_file"},
 		"no file":        {configuration(front.URL, `ca_file = "/nowhere/ca.pem"`), "Reading ca_file: open /nowhere/ca.pem"},
 		"another file":   {configuration(front.URL, fmt.Sprintf("ca_file = %q", key)), "has no certificate in PEM form"},
-		"no proxy":       {configuration(r.URL, `proxy_url = "proxy:3128"`), "http://proxy.example.com:3128"},
+		"a path": {
+			configuration(r.URL + "/v1"),
+			"reconciler " + r.URL + "/v1: unknown route GET /v1/v1/ledger; /openapi.json lists all routes: check the URL, " +
+				"which must not end in /v1 or another path of the API",
+		},
+		"no proxy": {configuration(r.URL, `proxy_url = "proxy:3128"`), "http://proxy.example.com:3128"},
 	} {
 		tf.Write("main.tf", c.configuration+environment(w))
 		if said := unwrapped(tf.Fail("plan", "-input=false", "-no-color")); !strings.Contains(said, c.says) {

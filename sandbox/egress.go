@@ -212,8 +212,11 @@ func (e Egress) fields() []Field {
 		if problem := hostProblem(r.Host); problem != "" {
 			bad(name+".host", "%s, not %q", problem, r.Host)
 		} else if first, ok := seen[strings.ToLower(r.Host)]; ok {
-			bad(name+".host", "must appear once, with all its ports in one rule; %q repeats the host %q", r.Host,
-				e.Allow[first].Host)
+			problem := "must have one spelling: %q is the host %q again"
+			if r.Host == e.Allow[first].Host {
+				problem = "must appear once, with all its ports in one rule; %q repeats the host %q"
+			}
+			bad(name+".host", problem, r.Host, e.Allow[first].Host)
 		} else {
 			seen[strings.ToLower(r.Host)] = i
 		}

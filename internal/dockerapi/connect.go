@@ -45,7 +45,7 @@ func Connect(host, context string) (*Client, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "docker: set up the client of %s: %w", found.host, err)
 	}
-	api, err := client.NewClientWithOpts(append(options, client.WithVersionFromEnv(),
+	api, err := client.NewClientWithOpts(append(options, found.explain, client.WithVersionFromEnv(),
 		client.WithAPIVersionNegotiation())...)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "docker: set up the client of %s: %w", found.host, err)

@@ -213,3 +213,30 @@ func TestAnEngineIsReachedThroughSSH(t *testing.T) {
 		t.Errorf("ssh was called with %s", got)
 	}
 }
+
+// An engine that cannot be reached is named with the cause. The client's own text has neither the cause nor a way out.
+func TestAnEngineThatIsNotReachedIsExplained(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close() // so that its port refuses connections
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	for host, cause := range map[string]string{
+		"tcp://" + closed.Addr().String(): "connect: connection refused",
+		"unix://" + socket:                "connect: no such file or directory",
+	} {
+		api, err := dockerapi.Connect(host, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = api.Info(t.Context())
+		said := fmt.Sprint(dockerapi.Explain(err))
+		if !strings.HasPrefix(said, "no connection to the Docker engine at "+host+" (") || strings.Contains(said, "running") ||
+			!strings.Contains(said, cause+"). Start the engine") || !dockerapi.IsUnreachable(err) {
+			t.Errorf("got %q", said)
+		}
+		_ = api.Close() // it was never connected
+	}
+}

@@ -129,7 +129,7 @@ func (b *Builder) Inspect(ctx context.Context, ref string) (Image, error) {
 	return img, nil
 }
 
-// Tag makes name:tag point to an image. Errors: NotFound, Invalid, Unavailable.
+// Tag makes name:tag point to an image. Errors: NotFound, Invalid, Timeout, Unavailable.
 func (b *Builder) Tag(ctx context.Context, id, name, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -138,14 +138,14 @@ func (b *Builder) Tag(ctx context.Context, id, name, tag string) error {
 		return err
 	}
 	if err := engine.ImageTag(ctx, id, name+":"+tag); err != nil {
-		return coded(err, "tag image %s as %s:%s", id, name, tag)
+		return changed(err, "tag image %s as %s:%s", id, name, tag)
 	}
 	return nil
 }
 
 // Untag removes name:tag if it still points to the image with this id. Otherwise it succeeds and does
 // nothing. The engine removes an image with its last name. Errors: Conflict, if it is the last name and a
-// container was created with it; Unavailable.
+// container was created with it; Timeout; Unavailable.
 func (b *Builder) Untag(ctx context.Context, id, name, tag string) error {
 	ref := name + ":" + tag
 	found, err := b.Inspect(ctx, ref)
@@ -161,7 +161,7 @@ func (b *Builder) Untag(ctx context.Context, id, name, tag string) error {
 }
 
 // Delete removes all names of an image, and so the image. Absent is success. Errors: Conflict, if a container
-// was created from it; Unavailable.
+// was created from it; Timeout; Unavailable.
 func (b *Builder) Delete(ctx context.Context, id string) error {
 	found, err := b.Inspect(ctx, id)
 	switch {
@@ -196,7 +196,7 @@ func (b *Builder) DeleteUnnamed(ctx context.Context, id string) error {
 }
 
 func (b *Builder) remove(ctx context.Context, ref string) error {
-	b.cache.Lock() // does not count towards the call's timeout
+	b.cache.Lock() // waiting for it counts towards the caller's deadline, but not towards callTimeout
 	defer b.cache.Unlock()
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -209,9 +209,17 @@ func (b *Builder) remove(ctx context.Context, ref string) error {
 	}
 	_, err = engine.ImageRemove(ctx, ref, dockerapi.ImageRemoveOptions{PruneChildren: true})
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return coded(err, "remove image %s", ref)
+		return changed(err, "remove image %s", ref)
 	}
 	return nil
+}
+
+// changed is coded for a request that changes the engine, which may have been carried out after its deadline.
+func changed(err error, format string, args ...any) error {
+	if cerrdefs.IsDeadlineExceeded(err) || cerrdefs.IsCanceled(err) {
+		return sandbox.Errorf(sandbox.Timeout, format+": %w", append(args, err)...)
+	}
+	return coded(err, format, args...)
 }
 
 // coded gives an error of the engine a code.
@@ -228,5 +236,5 @@ func coded(err error, format string, args ...any) error {
 	case cerrdefs.IsInvalidArgument(err):
 		code = sandbox.Invalid
 	}
-	return sandbox.Errorf(code, format+": %w", append(args, err)...)
+	return sandbox.Errorf(code, format+": %w", append(args, dockerapi.Explain(err))...)
 }

@@ -18,7 +18,7 @@ func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest stri
 	ref := name + ":" + tag
 	answer, err := engine.ImagePush(ctx, ref, dockerapi.ImagePushOptions{RegistryAuth: auth})
 	if err != nil {
-		return "", coded(err, "push image %s", ref)
+		return "", changed(err, "push image %s", ref)
 	}
 	digest, err = dockerapi.FollowTransfer(ctx, answer)
 	if err != nil {
@@ -42,7 +42,7 @@ func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) 
 	defer b.cache.RUnlock()
 	answer, err := engine.ImagePull(ctx, pinned, dockerapi.ImagePullOptions{RegistryAuth: auth})
 	if err != nil {
-		return Image{}, coded(err, "pull image %s", pinned)
+		return Image{}, changed(err, "pull image %s", pinned)
 	}
 	if _, err := dockerapi.FollowTransfer(ctx, answer); err != nil {
 		return Image{}, sandbox.Errorf(sandbox.CodeOf(err), "pull image %s: %w", pinned, err)

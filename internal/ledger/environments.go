@@ -66,7 +66,7 @@ func (tx *Tx) KnownEnvironment(id string) (*Environment, error) {
 	row, err := tx.Environment(id)
 	if err == nil && row == nil {
 		err = sandbox.Errorf(sandbox.NotFound,
-			"there is no environment %q on this ledger: check the name, or create it first", id)
+			"there is no environment %q on this ledger: check the name and the ledger", id)
 	}
 	return row, err
 }

@@ -20,7 +20,7 @@ func CurrentOf(tx *ledger.Tx, leaseID string) (*ledger.Sandbox, micro.Time, erro
 	}
 	if s == nil {
 		return nil, 0, sandbox.Errorf(sandbox.NotFound,
-			"there is no lease %s on this ledger: check the id, or acquire it first", leaseID).
+			"there is no lease %s on this ledger: check the id and the ledger", leaseID).
 			WithReason(sandbox.ReasonSandboxNotFound)
 	}
 	held, err := tx.Holds().Until(s.ID)

@@ -3,6 +3,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -19,11 +20,17 @@ type Paths func(field string) (at path.Path, name string, ok bool)
 // Failed returns the diagnostics of an operation that failed. The fields of an Invalid error
 // become errors on their attributes.
 func Failed(summary string, err error, paths Paths) diag.Diagnostics {
+	return Partly(summary, err, paths, "")
+}
+
+// Partly is Failed for an operation that has changed something before it failed. done says what was changed, and what
+// Terraform's state has of it.
+func Partly(summary string, err error, paths Paths, done string) diag.Diagnostics {
 	var e *sandbox.Error
 	if errors.As(err, &e) && e.Code == sandbox.Invalid && len(e.Fields) > 0 && paths != nil {
 		return fields(summary, e.Fields, paths)
 	}
-	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, detail(err))}
+	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, detail(err, done))}
 }
 
 func fields(summary string, list []sandbox.Field, paths Paths) diag.Diagnostics {
@@ -39,25 +46,36 @@ func fields(summary string, list []sandbox.Field, paths Paths) diag.Diagnostics 
 	return diags
 }
 
-func detail(err error) string {
+func detail(err error, done string) string {
 	text := err.Error()
 	if !strings.HasSuffix(text, ".") && !strings.Contains(text, "\n") { // what has lines ends in a log
 		text += "."
 	}
-	if next := next(err); next != "" {
+	if next := next(err, done); next != "" {
 		text += "\n\n" + next
 	}
 	return text
 }
 
-// next says what to do about a code; the message of the error has said the rest.
-func next(err error) string {
+// next says what was done, if done is empty by the code, and what to do about the code. The message of the error has
+// said the rest.
+func next(err error, done string) string {
 	switch sandbox.CodeOf(err) {
 	case sandbox.Unavailable:
-		return "Nothing is known to have changed, and Terraform's state is unchanged. Run Terraform again once the " +
-			"engine and the service are reachable."
+		return cmp.Or(done, "Nothing is known to have changed, and Terraform's state is unchanged.") +
+			" Run Terraform again once the engine and the service are reachable."
 	case sandbox.UnknownOutcome, sandbox.Timeout:
+		if done != "" {
+			return done + " Run Terraform again."
+		}
 		return "It is unknown whether the request took effect. Run Terraform again: it finds what was created."
+	default:
+		return strings.TrimSpace(done + " " + advice(err))
+	}
+}
+
+func advice(err error) string {
+	switch sandbox.CodeOf(err) {
 	case sandbox.CapacityExceeded:
 		return "Run Terraform again once the backend has room."
 	case sandbox.EnvironmentEnded:

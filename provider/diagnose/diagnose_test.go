@@ -28,6 +28,23 @@ func TestFieldsBecomeErrorsOnTheirAttributes(t *testing.T) {
 	}
 }
 
+// What was done stands in place of the claim that nothing was; what to do next stays.
+func TestWhatWasDoneIsSaid(t *testing.T) {
+	t.Parallel()
+	const done = "The image was made."
+	for code, want := range map[sandbox.Code]string{
+		sandbox.Unavailable:      done + " Run Terraform again once the engine and the service are reachable.",
+		sandbox.Timeout:          done + " Run Terraform again.",
+		sandbox.CapacityExceeded: done + " Run Terraform again once the backend has room.",
+		sandbox.Failed:           done,
+	} {
+		d := diagnose.Partly("X", sandbox.Errorf(code, "do it: no"), nil, done)[0]
+		if d.Detail() != "do it: no.\n\n"+want {
+			t.Errorf("%s: %s", code, d.Detail())
+		}
+	}
+}
+
 // Every error that is not the user's says what to do next.
 func TestWhatToDoNext(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,10 @@
 package containerimage
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -68,7 +71,8 @@ func (r *Resource) onEngine(ctx context.Context, m, state, config *Model, c *reg
 	}
 	img, err := r.provider.Images.Inspect(ctx, id)
 	if err != nil {
-		return diagnose.Failed("Making Image Failed", err, nil)
+		return diagnose.Partly("Making Image Failed", err, nil,
+			fmt.Sprintf("Image %s is on the engine. Terraform's state is unchanged.", id))
 	}
 	return m.setImage(ctx, img, instance)
 }
@@ -136,10 +140,16 @@ func (r *Resource) build(ctx context.Context, m, config *Model, c *registry.Clie
 func (r *Resource) tag(ctx context.Context, m *Model, tags []string) ([]string, diag.Diagnostics) {
 	for i, tag := range tags {
 		if err := r.provider.Images.Tag(ctx, m.ImageID.ValueString(), m.Name.ValueString(), tag); err != nil {
-			return tags[:i], diagnose.Failed("Tagging Image Failed", err, nil)
+			return tags[:i], diagnose.Partly("Tagging Image Failed", err, nil, madeWith(onEngine, tags[:i]))
 		}
 	}
 	return tags, nil
+}
+
+// madeWith says which tags one place has of an image that was made.
+func madeWith(place string, tags []string) string {
+	return fmt.Sprintf("The image was made. Of its tags, the %s has %s. Terraform's state has this, and the next apply "+
+		"makes the rest.", place, cmp.Or(strings.Join(tags, ", "), "none"))
 }
 
 // push has the engine push every tag, writes the digest into the model, and returns the tags that the
@@ -149,12 +159,12 @@ func (r *Resource) push(ctx context.Context, m *Model, c *registry.Client, tags 
 	name := m.Name.ValueString()
 	auth, err := c.EngineAuth(ctx, name)
 	if err != nil {
-		return nil, diagnose.Failed(failed, err, nil)
+		return nil, diagnose.Partly(failed, err, nil, madeWith(inRegistry, nil))
 	}
 	for i, tag := range tags {
 		digest, err := r.provider.Images.Push(ctx, name, tag, auth)
 		if err != nil {
-			return tags[:i], diagnose.Failed(failed, err, nil)
+			return tags[:i], diagnose.Partly(failed, err, nil, madeWith(inRegistry, tags[:i]))
 		}
 		m.Digest = types.StringValue(digest)
 	}
@@ -168,14 +178,18 @@ func (r *Resource) mirror(ctx context.Context, m *Model, c *registry.Client,
 	from := m.Source.pinned(m.Digest.ValueString())
 	for i, ref := range m.tagged(tags) {
 		if err := c.Copy(ctx, from, ref); err != nil {
-			diags := diagnose.Failed(failed, err, nil)
+			if i == 0 {
+				return false, diagnose.Failed(failed, err, nil)
+			}
+			diags := diagnose.Partly(failed, err, nil, madeWith(inRegistry, tags[:i]))
 			diags.Append(m.reached(ctx, tags[:i], []string{inRegistry})...)
-			return i > 0, diags
+			return true, diags
 		}
 	}
 	content, err := c.Image(ctx, m.pinned())
 	if err != nil {
-		return true, append(diagnose.Failed(failed, err, nil), m.reached(ctx, tags, []string{inRegistry})...)
+		return true, append(diagnose.Partly(failed, err, nil, madeWith(inRegistry, tags)),
+			m.reached(ctx, tags, []string{inRegistry})...)
 	}
 	diags := m.setContent(ctx, content.Size, content.Layers)
 	diags.Append(m.reached(ctx, tags, []string{inRegistry})...)

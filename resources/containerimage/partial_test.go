@@ -16,6 +16,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry/registrytest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
@@ -54,6 +57,163 @@ func TestAccContainerImageThatIsPushedInPart(t *testing.T) {
 			},
 		},
 	})
+}
+
+// ends matches an error whose last sentences are these: nothing else stands behind its cause.
+func ends(cause, sentences string) *regexp.Regexp {
+	return regexp.MustCompile(said(cause, sentences) + `$`)
+}
+
+func said(cause, sentences string) string {
+	sentences = strings.ReplaceAll(regexp.QuoteMeta(sentences), "AN ID", `sha256:\w+`)
+	return `(?s)` + cause + `\.\s+` + strings.ReplaceAll(sentences, " ", `\s+`) + `\s*`
+}
+
+// The error of an image that has only some of its tags says what was made, and that it is in the state.
+func TestAccContainerImageWhoseRegistryStops(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	from, to := newShelf(t, w, registrytest.Options{}), newShelf(t, w, registrytest.Options{})
+	from.put(t, "v1", "")
+	front, stopped := stopping(t, to.Host)
+	to.name = front + "/" + w.Name
+	const more = "push = true\non_destroy = \"delete\"\ntags = [\"v1\", \"v2\"]\n"
+	pushed := to.named(built(w, player(t, w.Name), "", more))
+	copied := to.named(from.source(from.name+":v1", "", more))
+	const made = "The image was made. Of its tags, the registry has v1. Terraform's state has this, and the next apply " +
+		"makes the rest."
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{
+				PreConfig: func() { stopped.Store(false) }, Config: pushed,
+				ExpectError: ends(`Pushing Image Failed.*:v2:.*EOF`, made),
+			},
+			{PreConfig: func() { stopped.Store(false) }, Config: pushed, Destroy: true},
+			{
+				PreConfig: func() { stopped.Store(false) }, Config: copied,
+				ExpectError: ends(`Copying Image Failed.*/tf-acc-\w+:v2:.*EOF`,
+					made+" Run Terraform again once the engine and the service are reachable."),
+			},
+			{PreConfig: func() { stopped.Store(false) }, Config: copied, Destroy: true},
+		},
+	})
+}
+
+// through returns a world's configuration with a proxy before the engine.
+func through(w *providertest.World, p *dockertest.Proxy, config string) string {
+	return strings.Replace(config, w.Embedded(),
+		fmt.Sprintf("provider \"sandbox\" {\n  docker = {\n    host = %q\n  }\n}\n", p.Host()), 1)
+}
+
+// removals is a fault of the removals of images after the first n.
+func removals(n int32, fault faulttest.Fault) faulttest.Fault {
+	var seen atomic.Int32
+	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/images/") && seen.Add(1) > n {
+			fault(rw, r, pass)
+			return
+		}
+		pass(rw, r)
+	}
+}
+
+// A destroy that is out of time says that it may have removed something, and can be run again.
+func TestAccContainerImageThatIsRemovedInPart(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ onDestroy, says string }{
+		"untag":  {"untag", `Untagging Image Failed.*:v2: .*context\s+deadline\s+exceeded`},
+		"delete": {"delete", `Removing Image Failed.*remove image .*context\s+deadline\s+exceeded`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, engine := providertest.New(t), dockertest.NewProxy(t)
+			conf := through(w, engine, built(w, player(t, w.Name), "", fmt.Sprintf(
+				"on_destroy = %q\ntags = [\"v1\", \"v2\"]\ntimeouts {\n delete = \"1s\"\n}\n", tt.onDestroy)))
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             removed(w, w.Name+":v1", w.Name+":v2"),
+				Steps: []resource.TestStep{
+					{Config: conf},
+					{
+						PreConfig: func() { engine.Set(removals(1, faulttest.Hung(nil))) }, Config: conf, Destroy: true,
+						ExpectError: ends(tt.says, "Some names of the image may have been removed. Terraform's state still has the "+
+							"image, and the next destroy removes the rest. Run Terraform again."),
+					},
+					{
+						PreConfig: func() {
+							engine.Set(nil)
+							if onEngine(w, w.Name+":v1") != "" || onEngine(w, w.Name+":v2") == "" {
+								t.Errorf("the first tag alone was to be removed")
+							}
+						},
+						Config: conf, Destroy: true,
+					},
+				},
+			})
+		})
+	}
+}
+
+// Where the image before a new one cannot be removed, the error says that the new one was made.
+func TestAccContainerImageThatIsSupersededStays(t *testing.T) {
+	t.Parallel()
+	w, engine := providertest.New(t), dockertest.NewProxy(t)
+	dir := player(t, w.Name)
+	conf := func(tags string) string {
+		return through(w, engine, built(w, dir, "", "on_destroy = \"delete\"\ntags = "+tags+"\n"))
+	}
+	superseded := func(ref string) string {
+		return "The new image was made, has its tags and is in Terraform's state. Image " + ref + ", which it supersedes, " +
+			"may still be on the engine, and no plan removes it: remove it there by hand."
+	}
+	down := func() { engine.Set(removals(0, faulttest.Down)) }
+	var old string
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{
+				Config: conf(`["v1", "v2", "v3"]`),
+				Check:  func(*terraform.State) error { old = onEngine(w, w.Name+":v1"); return nil },
+			},
+			{ // the same image
+				PreConfig: down, Config: conf(`["v1", "v3"]`),
+				ExpectError: ends(`Untagging Image Failed.*:v2: .*EOF`, "The image has its tags. "+w.Name+":v2 may still point "+
+					"to it, is in Terraform's state, and is removed by the next apply. Run Terraform again once the engine and the "+
+					"service are reachable."),
+			},
+			{PreConfig: func() { engine.Set(nil) }, Config: conf(`["v1", "v3"]`)},
+			{
+				PreConfig: func() { write(t, dir, "rules.txt", w.Name+" 2"); down() }, Config: conf(`["v3"]`),
+				ExpectError: regexp.MustCompile(said(`Untagging Image Failed.*:v1: .*EOF`, superseded(w.Name+":v1")) +
+					said(`Error: Removing Superseded Image Failed.*EOF`, superseded("AN ID")) + `$`),
+			},
+			{PreConfig: func() { engine.Set(nil) }, Config: conf(`["v3"]`), PlanOnly: true},
+		},
+	})
+	builder := image.NewBuilder(func() (image.Engine, error) { return w.Docker, nil })
+	w.Must(builder.Delete(t.Context(), old))
+}
+
+// stopping serves a registry under another address. It stops once it has taken a tag.
+func stopping(t *testing.T, host string) (address string, stopped *atomic.Bool) {
+	t.Helper()
+	stopped = new(atomic.Bool)
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: host})
+		r.Out.Host = r.In.Host // which the registry's answers lead back to
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if stopped.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		proxy.ServeHTTP(rw, r)
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/v") {
+			stopped.Store(true)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String(), stopped
 }
 
 // refusing serves a registry under another address. While it is told so, it refuses to take what ends so.

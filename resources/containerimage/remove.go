@@ -12,10 +12,26 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// removedInPart says what a destroy that failed has done.
+const removedInPart = "Some names of the image may have been removed. Terraform's state still has the image, and the " +
+	"next destroy removes the rest."
+
+func destroyFailed(summary, _ string, err error) diag.Diagnostics {
+	return diagnose.Partly(summary, err, nil, removedInPart)
+}
+
+// tagStays says of a tag that the image had before that it can be removed later.
+func tagStays(summary, ref string, err error) diag.Diagnostics {
+	return diagnose.Partly(summary, err, nil, fmt.Sprintf("The image has its tags. %s may still point to it, is in "+
+		"Terraform's state, and is removed by the next apply.", ref))
+}
+
 // untag removes tags from the model's image, wherever it is, and returns those that it could not
-// remove. That the image is in use, or that the registry removes no tag, is only a warning.
-func (r *Resource) untag(ctx context.Context, m *Model, tags []string,
-	c *registry.Client) (left []string, diags diag.Diagnostics) {
+// remove. failed makes the error of a tag that stays on the engine. That the image is in use, or that the registry
+// removes no tag, is only a warning.
+func (r *Resource) untag(ctx context.Context, m *Model, tags []string, c *registry.Client,
+	failed func(summary, ref string, err error) diag.Diagnostics) (left []string, diags diag.Diagnostics) {
+	const untagging = "Untagging Image Failed"
 	var refused []string
 	for _, tag := range tags {
 		if m.has(ctx, onEngine) {
@@ -24,7 +40,7 @@ func (r *Resource) untag(ctx context.Context, m *Model, tags []string,
 			case sandbox.CodeOf(err) == sandbox.Conflict:
 				diags.Append(inUse(m, err))
 			case err != nil:
-				diags.Append(diagnose.Failed("Untagging Image Failed", err, nil)...)
+				diags.Append(failed(untagging, m.Name.ValueString()+":"+tag, err)...)
 				left = append(left, tag)
 				continue
 			}
@@ -36,7 +52,7 @@ func (r *Resource) untag(ctx context.Context, m *Model, tags []string,
 		case sandbox.CodeOf(err) == sandbox.Forbidden:
 			refused = append(refused, tag)
 		case err != nil:
-			diags.Append(removalFailed(m, "Untagging Image Failed", err)...)
+			diags.Append(removalFailed(m, untagging, err)...)
 			left = append(left, tag)
 		}
 	}
@@ -77,23 +93,24 @@ func (r *Resource) supersede(ctx context.Context, m, old *Model, c *registry.Cli
 			remove = r.provider.Images.Delete
 		}
 		if err := remove(ctx, id); err != nil && sandbox.CodeOf(err) != sandbox.Conflict {
-			diags.Append(supersededStays(failed, "engine", id, err))
+			diags.Append(supersededStays(onEngine)(failed, id, err)...)
 		}
 	}
 	if all && old.has(ctx, inRegistry) && !old.Digest.Equal(m.Digest) {
 		if err := r.deleteInRegistry(ctx, old, c); err != nil {
-			diags.Append(supersededStays(failed, "registry", old.pinned(), err))
+			diags.Append(supersededStays(inRegistry)(failed, old.pinned(), err)...)
 		}
 	}
 	return diags
 }
 
-// supersededStays says what a removal that failed has left, after the new image was made.
-func supersededStays(summary, where, what string, err error) diag.Diagnostic {
-	return diag.NewErrorDiagnostic(summary, fmt.Sprintf("%s.\n\nThe new image was made, has its tags and is in "+
-		"Terraform's state. Image %s, which it supersedes, may still be on the %s, and no plan removes it: remove it there "+
-		"by hand.",
-		strings.TrimSuffix(err.Error(), "."), what, where))
+// supersededStays says what a removal that failed has left in a place, after the new image was made.
+func supersededStays(place string) func(summary, ref string, err error) diag.Diagnostics {
+	return func(summary, ref string, err error) diag.Diagnostics {
+		return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf("%s.\n\nThe new image was made, has its "+
+			"tags and is in Terraform's state. Image %s, which it supersedes, may still be on the %s, and no plan removes it: "+
+			"remove it there by hand.", strings.TrimSuffix(err.Error(), "."), ref, place))}
+	}
 }
 
 // destroy removes the image under every name, wherever it is.
@@ -104,7 +121,7 @@ func (r *Resource) destroy(ctx context.Context, m *Model, c *registry.Client) (d
 		case sandbox.CodeOf(err) == sandbox.Conflict:
 			diags.Append(inUse(m, err))
 		case err != nil:
-			diags.Append(diagnose.Failed(failed, err, nil)...)
+			diags.Append(destroyFailed(failed, "", err)...)
 		}
 	}
 	if m.has(ctx, inRegistry) {
@@ -157,7 +174,7 @@ func (r *Resource) unname(ctx context.Context, m *Model) diag.Diagnostics {
 	case sandbox.CodeOf(err) == sandbox.Conflict:
 		return diag.Diagnostics{inUse(m, err)}
 	case err != nil:
-		return diagnose.Failed("Removing Image Failed", err, nil)
+		return destroyFailed("Removing Image Failed", "", err)
 	}
 	return nil
 }

@@ -198,9 +198,14 @@ func (r *Resource) leave(ctx context.Context, m, state, config *Model, dropped [
 	if !m.Push.ValueBool() && state.Push.ValueBool() { // what was pushed is left alone
 		state.Copies = m.Copies
 	}
-	left, d := r.untag(ctx, state, dropped, c)
+	superseded := !m.ImageID.Equal(state.ImageID) || !m.Digest.Equal(state.Digest)
+	failed := tagStays
+	if superseded {
+		failed = supersededStays(onEngine)
+	}
+	left, d := r.untag(ctx, state, dropped, c, failed)
 	diags.Append(d...)
-	if !m.ImageID.Equal(state.ImageID) || !m.Digest.Equal(state.Digest) {
+	if superseded {
 		diags.Append(r.supersede(ctx, m, state, c)...)
 		return diags // tags left are of the old image, which is no longer managed
 	}
@@ -252,7 +257,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		resp.Diagnostics.Append(r.destroy(ctx, &m, c)...)
 		return
 	}
-	_, diags = r.untag(ctx, &m, tags, c)
+	_, diags = r.untag(ctx, &m, tags, c, destroyFailed)
 	resp.Diagnostics.Append(diags...)
 	if !diags.HasError() && m.has(ctx, onEngine) { // with its last tag goes what was pulled by digest
 		resp.Diagnostics.Append(r.unname(ctx, &m)...)

@@ -72,6 +72,46 @@ func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
 		})
 }
 
+// inPart matches the error of an environment that may have been made. Nothing else stands behind its cause.
+func inPart(cause string) *regexp.Regexp {
+	const said = `The environment may exist\. It is in Terraform's state, and the next apply replaces it\.`
+	return regexp.MustCompile(`(?s)Creating Environment Failed.*` + cause + `\.\s+` + strings.ReplaceAll(said, " ", `\s+`) +
+		`(\s+Run\s+Terraform\s+again\.)?\s*$`)
+}
+
+// An environment whose engine goes away while it is made is in the state, and the error says so.
+func TestAccEnvironmentOfAnEngineThatGoesAway(t *testing.T) {
+	t.Parallel()
+	providertest.OverAnEngineThatFails(t,
+		func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             destroyed(w, w.Name),
+				Steps: []resource.TestStep{
+					{
+						PreConfig: func() {
+							engine.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+								pass(rw, r)
+								if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/images/create") {
+									engine.Set(faulttest.Down)
+								}
+							})
+						},
+						Config:      provider + minimal(w, ""),
+						ExpectError: inPart(`deleting\s+it`),
+					},
+					{
+						PreConfig: func() { engine.Set(nil) }, Config: provider + minimal(w, ""),
+						ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+							plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace),
+						}},
+						ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
+					},
+				},
+			})
+		})
+}
+
 // refuse has the engine fail at requests whose method and path match one of these.
 func refuse(requests ...string) faulttest.Fault {
 	refused := regexp.MustCompile("^(" + strings.Join(requests, "|") + ")")
@@ -124,7 +164,7 @@ func TestAccEnvironmentWhoseAnswerIsLost(t *testing.T) {
 				Steps: []resource.TestStep{
 					{
 						PreConfig: func() { line.Set(cut) },
-						Config:    provider + minimal(w, ""), ExpectError: regexp.MustCompile(`Creating Environment Failed`),
+						Config:    provider + minimal(w, ""), ExpectError: inPart(`EOF[^.]*`),
 					},
 					{
 						PreConfig: func() { line.Set(nil) },

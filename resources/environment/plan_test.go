@@ -337,6 +337,10 @@ keep_disk = true`, `scheduling policy default, which has no snapshots`},
 			ExpectError: regexp.MustCompile(`Every allowed host must be a host, not a URL: write\s+"github.com", without\s+https://`),
 		},
 		{
+			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "allow = [\"a.com\", \"A.com\"]", 1),
+			ExpectError: regexp.MustCompile(`Every allowed host must have one spelling: "a.com" is the host "A.com" again\.`),
+		},
+		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "allow = [\"a.com:99999\"]", 1),
 			ExpectError: regexp.MustCompile(`The port of every allowed host must be between 1 and 65535,\s+not 99999`),
 		},

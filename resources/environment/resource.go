@@ -92,10 +92,13 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 		Instance: m.Instance.ValueString(), // "" while it is unknown
 	}, resumed)
 	if err != nil {
-		resp.Diagnostics.Append(createFailed(failed, m, err)...)
+		asked := sandbox.Environment{ID: m.Name.ValueString(), Owner: owner, EnvironmentSpec: spec}
 		var ours bool
-		if env, ours = made(ctx, svc,
-			sandbox.Environment{ID: m.Name.ValueString(), Owner: owner, EnvironmentSpec: spec}); !ours {
+		if env, ours = made(ctx, svc, asked); ours {
+			resp.Diagnostics.Append(diagnose.Partly(failed, err, place,
+				"The environment may exist. It is in Terraform's state, and the next apply replaces it.")...)
+		} else {
+			resp.Diagnostics.Append(createFailed(failed, m, err)...)
 			r.Provider.Held(ctx, object, owner)
 			return
 		}

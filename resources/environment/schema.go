@@ -98,8 +98,9 @@ func attributes() map[string]schema.Attribute {
 			Default:  booldefault.StaticBool(false),
 		},
 		"epoch": schema.Int64Attribute{
-			MarkdownDescription: "Raise it by one to reopen an environment that a condition ended. Cannot be lowered. " +
-				"Default: `0`.",
+			MarkdownDescription: "Raise it by one to reopen an environment that a condition ended. Its leases with " +
+				"`on_expiry = \"recreate\"` come back in the same apply. Leases with `keep` come back if their `lifecycle` has " +
+				"`replace_triggered_by = [sandbox_environment.<name>.epoch]`. Cannot be lowered. Default: `0`.",
 			Optional:   true,
 			Computed:   true,
 			Default:    int64default.StaticInt64(0),

@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -37,25 +39,65 @@ func (c replacedBecauseOf) CheckPlan(_ context.Context, req plancheck.CheckPlanR
 
 func TestAccLeaseEngineAway(t *testing.T) {
 	t.Parallel()
-	w := providertest.New(t)
+	w, socket := providertest.New(t), filepath.Join(t.TempDir(), "docker.sock")
 	away := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    host = \"unix://%s\"\n  }\n}\n",
-		w.LedgerURL, filepath.Join(t.TempDir(), "docker.sock"))
+		w.LedgerURL, socket)
+	// The host, the cause and what to try, and no question.
+	noConnection := strings.ReplaceAll(regexp.QuoteMeta("no connection to the Docker engine at unix://"+socket+" (dial unix "+
+		socket+": connect: no such file or directory). Start the engine, choose another (docker.host or docker.context, of a "+
+		"reconciler --docker-host or --docker-context), or give this user access to the socket. Nothing is known to have "+
+		"changed, and Terraform's state is unchanged."), " ", `\s+`)
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		Steps: []resource.TestStep{
 			{Config: w.Embedded() + leased(w, "")},
 			{
 				Config:      away + leased(w, ""),
-				ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*Terraform's\s+state\s+is\s+unchanged`),
+				ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed[^?]*` + noConnection),
 			},
 			{
 				Config:      away + leased(w, ""),
 				Destroy:     true,
-				ExpectError: regexp.MustCompile(`(?s)Lease Failed.*Terraform's\s+state\s+is\s+unchanged`),
+				ExpectError: regexp.MustCompile(`(?s)Lease Failed[^?]*` + noConnection),
 			},
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
 		},
 	})
+}
+
+// A lease whose engine goes away while it is acquired is in the state, and the error says so.
+func TestAccLeaseOfAnEngineThatGoesAway(t *testing.T) {
+	t.Parallel()
+	providertest.OverAnEngineThatFails(t,
+		func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
+			config := provider + leased(w, "")
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             gone(w),
+				Steps: []resource.TestStep{
+					{Config: provider + environment(w)},
+					{
+						PreConfig: func() {
+							engine.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+								pass(rw, r)
+								if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/containers/create") {
+									engine.Set(faulttest.Down)
+								}
+							})
+						},
+						Config: config,
+						ExpectError: regexp.MustCompile(`(?s)Acquiring Lease Failed.*EOF[^.]*\.\s+` + strings.ReplaceAll(
+							`The lease may exist\. It is in Terraform's state, and the next apply replaces it\. Run Terraform again`,
+							" ", `\s+`) + `[^.]*\.\s*$`),
+					},
+					{
+						PreConfig: func() { engine.Set(nil) }, Config: config,
+						ConfigPlanChecks:  action(plancheck.ResourceActionReplace),
+						ConfigStateChecks: []statecheck.StateCheck{value("status", text("active"))},
+					},
+				},
+			})
+		})
 }
 
 // TestAccLeasePlanOnACloneOfTheEngine has a machine with the engine's id, and without the sandbox, answer a plan.

@@ -80,9 +80,12 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	lease, err := acquire(ctx, svc, ask, resumed)
 	switch {
 	case err != nil:
-		resp.Diagnostics.Append(acquireFailed(failed, ask, err)...)
 		var ours bool
-		if lease, ours = made(ctx, svc, ask); !ours {
+		if lease, ours = made(ctx, svc, ask); ours {
+			resp.Diagnostics.Append(diagnose.Partly(failed, err, paths,
+				"The lease may exist. It is in Terraform's state, and the next apply replaces it.")...)
+		} else {
+			resp.Diagnostics.Append(acquireFailed(failed, ask, err)...)
 			r.Provider.Held(ctx, entry, ask.Owner)
 			return
 		}

@@ -84,18 +84,32 @@ func (c *Config) FillIn(getenv func(string) string) {
 	c.Registry = cmp.Or(c.Registry, getenv(EnvRegistry))
 }
 
+// AccountIDProblem says what is wrong with the id of an account, "" for nothing.
+func AccountIDProblem(id string) string {
+	if accountID.MatchString(id) {
+		return ""
+	}
+	return "must be 32 hexadecimal digits, as the dashboard shows them"
+}
+
+// BaseURLProblem says what is wrong with the address of the API, "" for nothing.
+func BaseURLProblem(raw string) string {
+	if u, err := url.Parse(raw); err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return "must be an https or http URL"
+	}
+	return ""
+}
+
 func (c Config) check() error {
 	var f []sandbox.Field
-	if !accountID.MatchString(c.AccountID) {
-		f = append(f,
-			sandbox.Field{Name: "account_id", Problem: "must be 32 hexadecimal digits, as the dashboard shows them"})
+	if problem := AccountIDProblem(c.AccountID); problem != "" {
+		f = append(f, sandbox.Field{Name: "account_id", Problem: problem})
 	}
 	if c.Token == "" {
 		f = append(f, sandbox.Field{Name: "api_token", Problem: "must be set"})
 	}
-	if u, err := url.Parse(c.BaseURL); c.BaseURL != "" &&
-		(err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http")) {
-		f = append(f, sandbox.Field{Name: "base_url", Problem: "must be an https or http URL"})
+	if problem := BaseURLProblem(c.BaseURL); c.BaseURL != "" && problem != "" {
+		f = append(f, sandbox.Field{Name: "base_url", Problem: problem})
 	}
 	return sandbox.InvalidFields("cloudflare: the account's configuration", f)
 }

@@ -10,6 +10,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -124,7 +125,7 @@ func (r Request) Classify(err error) error {
 		return nil
 	}
 	fail := func(code sandbox.Code, hint string) error {
-		return sandbox.Errorf(code, "docker: %s %s: %w%s", r.verb, r.object, err, hint)
+		return sandbox.Errorf(code, "docker: %s %s: %w%s", r.verb, r.object, dockerapi.Explain(err), hint)
 	}
 	switch {
 	case cerrdefs.IsNotFound(err):
@@ -138,10 +139,12 @@ func (r Request) Classify(err error) error {
 	case cerrdefs.IsInternal(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err),
 		cerrdefs.IsNotImplemented(err):
 		return sandbox.Errorf(sandbox.Failed, "docker: %s %s: %w", r.verb, r.object, err).WithReason(r.Reason)
+	case dockerapi.IsUnreachable(err):
+		return fail(sandbox.Unavailable, "")
 	case r.changes && wasSent(err):
 		return fail(sandbox.UnknownOutcome, " (the answer was lost; retry)")
 	default:
-		return fail(sandbox.Unavailable, " (retry; is the engine running, and may this user reach it?)")
+		return fail(sandbox.Unavailable, " (retry; the engine may be down or overloaded)")
 	}
 }
 
