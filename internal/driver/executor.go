@@ -327,3 +327,43 @@ type Observer interface {
 	// not answer does not end the watch; its changes are reported once it answers.
 	Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error
 }
+
+// SecretWriter writes secrets into sandboxes.
+type SecretWriter interface {
+	// PutSecrets replaces the content of SecretsDir in an awake sandbox. Each secret is written atomically.
+	// It is idempotent. Secrets are in memory: stopping a sandbox removes them. Errors: NotFound, Conflict
+	// with ReasonInvalidState (asleep), Failed.
+	PutSecrets(ctx context.Context, h Handle, secrets map[string]sandbox.Secret) error
+}
+
+// Exporter reads the data that a sandbox keeps.
+type Exporter interface {
+	// Export returns a tar stream of the sandbox's /data with names relative to /data. The sandbox may be
+	// awake, paused or stopped.
+	//
+	// The archive is consistent, because no code of the sandbox runs during the read: an awake sandbox is
+	// frozen until the stream was read to its end or is closed. Until then other calls for this sandbox may
+	// wait, or find it paused. If another caller wakes the sandbox before the end, the stream ends with
+	// Conflict. A caller that dies leaves the sandbox frozen; Wake thaws it.
+	//
+	// ctx bounds the stream. An incomplete stream ends with an error other than io.EOF. Close returns the
+	// error of thawing the sandbox. Errors: NotFound, Failed.
+	Export(ctx context.Context, h Handle) (io.ReadCloser, error)
+}
+
+// Auditor inspects the actual confinement of sandboxes, not the requested one.
+type Auditor interface {
+	// Audit checks every sandbox with the ledger's label on this instance, and the gateways and relays,
+	// against all rules that apply. It starts and changes nothing.
+	Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error)
+}
+
+// EgressLogger reads the log of what restricted sandboxes tried to reach. It starts and wakes nothing.
+type EgressLogger interface {
+	// EgressLogs returns the environments of a ledger that have a log on this instance. If some do not
+	// answer, it returns the others and an error.
+	EgressLogs(ctx context.Context, ledgerID string) ([]EnvironmentRef, error)
+	// EgressLog returns a page of the oldest lines after a position, empty if there are none yet. Errors:
+	// Unavailable while the keeper of the log is down.
+	EgressLog(ctx context.Context, ref EnvironmentRef, after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error)
+}
