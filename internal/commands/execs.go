@@ -84,7 +84,7 @@ func (v *Service) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []s
 	return list, err
 }
 
-// cancelPause is how often a command is ended again that is to end: it may only just be starting.
+// cancelPause is the pause before a cancelled command is ended again: it may only just be starting.
 const cancelPause = time.Second
 
 // CancelExec implements service.Execs.

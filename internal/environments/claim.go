@@ -125,7 +125,7 @@ func (v *Service) settle(ctx context.Context, id, claim string,
 		}
 		if row.Claim.Token != claim {
 			return sandbox.Errorf(sandbox.Unavailable,
-				"environment %s: another request took over what this one did not finish in time: ask again", id)
+				"environment %s: this request took too long, and another one took over its work: retry", id)
 		}
 		return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
 			row.Claim = ledger.EnvironmentClaim{}

@@ -309,8 +309,8 @@ func checkUnchanged(row *ledger.Environment, p sandbox.PutEnvironment) error {
 		WithReason(sandbox.ReasonOtherSettings)
 }
 
-// Follow gives a living lease the times and conditions of its environment's settings, where it has none of its own. Its
-// caller stores the row. A lease that has ended stays as it is.
+// Follow gives a live lease the times and conditions of its environment's settings where it has none of its own. It
+// runs within an Update of the row. An ended lease stays as it is.
 func (v *Service) Follow(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) {
 	if s.Desired != ledger.Present {
 		return

@@ -293,11 +293,11 @@ func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation,
 		data["mode"], data["reason"] = sandbox.SleepPause, s.Status.StopReason
 		return c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
 	default:
-		anew := s.Status.State == sandbox.SandboxStopped
-		if anew {
+		restarted := s.Status.State == sandbox.SandboxStopped
+		if restarted {
 			s.Meter.Restart()
 		}
-		if err := c.hooks.Started(tx, s, anew); err != nil {
+		if err := c.hooks.Started(tx, s, restarted); err != nil {
 			return err
 		}
 		return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)

@@ -26,7 +26,7 @@ func warning(kind news.Kind, summary, detail string) notice {
 	return notice{Diagnostic: diag.NewWarningDiagnostic(summary, detail), kind: kind}
 }
 
-// vanished reports whether the lease in the state is no more, other than by the rules, and says so.
+// vanished reports whether the lease in the state is gone although no rule ended it, and returns the warning.
 func vanished(l sandbox.Lease, err error, m *Model) (notice, bool) {
 	const next = "It is dropped from Terraform's state, and the next apply leases it again."
 	id, generation := m.ID.ValueString(), m.Generation.ValueInt64()

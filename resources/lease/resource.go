@@ -82,7 +82,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	case err != nil:
 		resp.Diagnostics.Append(acquireFailed(failed, ask, err)...)
 		var ours bool
-		if lease, ours = made(ctx, svc, ask); !ours {
+		if lease, ours = leftBehind(ctx, svc, ask); !ours {
 			r.Provider.Held(ctx, entry, ask.Owner)
 			return
 		}
@@ -126,9 +126,9 @@ func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnost
 		err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), next))}
 }
 
-// made returns what a failed acquire has left: what the ledger has of this owner or, when the
-// ledger does not answer, what was asked for. False: there is nothing.
-func made(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
+// leftBehind returns the lease that a failed acquire left. If the ledger does not answer, it returns what was asked for.
+// False: there is none of this owner.
+func leftBehind(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	id := sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)

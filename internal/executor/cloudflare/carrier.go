@@ -52,7 +52,7 @@ type note struct {
 	Ended string `json:"ended,omitempty"`
 }
 
-// books tell the object of one sandbox which operations are under way, on each WebSocket anew.
+// books tell the object of one sandbox which operations are under way, again on each new WebSocket.
 type books struct {
 	mu      sync.Mutex // guards what follows, and the order of messages
 	carrier *carrier   // the latest, nil before the first

@@ -28,7 +28,7 @@ func plain(content []byte) file {
 	return file{header: tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}, content: content}
 }
 
-// PutFile makes a file of a sandbox, behind everybody's back.
+// PutFile writes a file of a sandbox, out of band.
 func (x *Executor) PutFile(sandboxID, p, content string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
