@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// overdue is how long after its timeout a command is waited for that its backend does not tell of.
+	// overdue is how long after its timeout a command's end is awaited from a backend that does not report it.
 	overdue = 5 * time.Minute
 	// startTries is how often a sandbox is asked for a command whose start was not answered.
 	startTries = 5

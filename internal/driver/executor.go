@@ -207,7 +207,7 @@ type Lifecycle interface {
 	// Wake makes the sandbox accept commands again. Already awake is success. started reports, also with an error,
 	// that this call started a stopped sandbox, so that its CPU time counts from zero. It is false for a sandbox that
 	// was paused. It may be false for a call that repeats one whose answer was lost, and on a backend that numbers
-	// boots, whose Boots tell of the start. Errors: NotFound, with ReasonPartMissing if only part of the sandbox
+	// boots, whose Boots report the start. Errors: NotFound, with ReasonPartMissing if only part of the sandbox
 	// exists, such as a container without its network (it is not created again); Failed.
 	Wake(ctx context.Context, h Handle) (started bool, err error)
 	// Touch tells the backend that the sandbox was just used, sends its limits, and returns its state. It
@@ -268,7 +268,7 @@ type Observation struct {
 	// Hangs: the instance answers, but not about this sandbox. Only the handle, the owner, State and
 	// CreatedAt are known.
 	Hangs bool
-	// Companions are those of the sandbox, by name, as far as they exist.
+	// Companions are the sandbox's existing companions, by name.
 	Companions map[string]CompanionObservation
 	// Reading is the latest reading of its usage. Only a List of a backend with Capabilities.Readings has it.
 	Reading Reading

@@ -175,7 +175,7 @@ func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause 
 	return err
 }
 
-// noteBudgets tells what refusals for a budget have taken back with their part of the transaction.
+// noteBudgets records the budget events that refusals rolled back with their part of the transaction.
 func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
 	noted := make(map[string]bool)
 	for i, a := range b.asked {

@@ -271,7 +271,7 @@ func historyOf(ctx context.Context, x driver.Executor, h driver.Handle) (runtime
 	return l, err
 }
 
-// until returns the last moment at which a sandbox was there, as far as is known.
+// until returns the last known moment at which a sandbox existed.
 func (l runtimeHistory) until(s *ledger.Sandbox, now micro.Time) micro.Time {
 	switch {
 	case !l.absent:

@@ -118,8 +118,8 @@ func (b *Backend) watched(since micro.Time) {
 	}
 }
 
-// lastThere returns until when a sandbox that is found missing now was there, as far as is known:
-// until now if it had been seen since a watch reports every change, or else when it was last seen.
+// lastThere returns the last known moment at which a missing sandbox existed: now, if it was seen since a watch began
+// to report every change, or else when it was last seen.
 func (b *Backend) lastThere(s *ledger.Sandbox, now micro.Time) micro.Time {
 	seen := max(s.ObservedAt, s.ReadyAt)
 	if s.Origin.LedgerID != "" { // the watch reports what has our own label

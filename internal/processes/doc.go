@@ -3,10 +3,10 @@
 //
 // # Life of a process
 //
-// A process is a row of processes, which says what is wanted: its state is pending or running, or it is over.
-// It holds no sandbox, so it is no activity. A reconciler that finds a pending one due, in a sandbox that is awake,
-// makes it running, and follows it to its end; it has the process until due_at, which the heartbeat extends,
-// and another one that finds that passed takes it over.
+// A process is a row of processes, which says what is wanted: its state is pending or running, or it is over. It holds
+// no sandbox, so it does not count as activity. A reconciler that finds a pending one due, in a sandbox that is awake,
+// makes it running, and follows it to its end; it has the process until due_at, which the heartbeat extends, and
+// another one that finds that passed takes it over.
 //
 //	         due             its sandbox was stopped: declared, or restart always
 //	pending ────> running ──────────────────────────────────────────> pending, under the same run

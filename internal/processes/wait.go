@@ -200,7 +200,7 @@ type lineMatcher struct {
 // errMatched ends the reading.
 var errMatched = errors.New("the line was found")
 
-// begins notes that the log goes on elsewhere: what came before is no part of the line there.
+// begins notes that the log continues elsewhere: the line there does not include what came before.
 func (m *lineMatcher) begins(offset int64) error {
 	if offset != m.next {
 		m.partial = nil

@@ -119,7 +119,7 @@ func (k key) derive(purpose string) (sandbox.Secret, error) {
 	return sandbox.Secret(hex.EncodeToString(derived)), nil
 }
 
-// loadOrMake returns the keys, of which there is one at least.
+// loadOrMake returns the keys, at least one.
 func (k *Keys) loadOrMake() ([]key, error) {
 	keys, err := k.load(false)
 	if errors.Is(err, fs.ErrNotExist) && k.create {

@@ -36,7 +36,7 @@ type Tap struct {
 	// holds one signal.
 	gathered, full chan struct{}
 	stop           context.CancelFunc
-	// at is the session's last sequence, as far as is known. It is the recorder's until it has ended.
+	// at is the last known sequence of the session. Only the recorder uses it until it has ended.
 	at int64
 
 	mu      sync.Mutex // guards what follows

@@ -220,8 +220,7 @@ func (r *Resource) stored(ctx context.Context, state *Model) (sandbox.Environmen
 	return env.EnvironmentSpec, err
 }
 
-// checkCap compares amounts as they are shown, in whole cents. A cap that is no amount has been
-// reported by its validator.
+// checkCap compares amounts as they are shown, in whole cents. The validator has already reported an invalid cap.
 func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 	var estimate, limit sandbox.NanoUSD
 	if m.MaxMonthlyCost.IsNull() || m.MaxMonthlyCost.IsUnknown() ||

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Terraform shows in a plan only what feeds a change, so what happened to a lease is told by
-// warnings. Each has its own summary, because Terraform folds those that share one.
+// Terraform shows in a plan only what feeds a change, so warnings report what happened to a lease. Each has its own
+// summary, because Terraform folds those that share one.
 
 // notice is a warning about one lease.
 type notice struct {
@@ -78,7 +78,7 @@ func notices(l sandbox.Lease, m *Model) []notice {
 const withEnvironment = "If the plan creates the environment again, it replaces each lease that refers to its id. " +
 	"For any other lease, nothing is planned if on_expiry is keep, and its next generation if it is recreate."
 
-// endNotice tells of an end by the rules.
+// endNotice reports an end by the rules.
 func endNotice(l sandbox.Lease, m *Model) notice {
 	next := "Expected; this is not drift. Nothing is planned for it, because on_expiry is keep. Destroy it, set " +
 		"on_expiry to recreate, or lease it again with terraform apply -replace."

@@ -26,7 +26,7 @@ const (
 	noteLimit = 10 * time.Second
 )
 
-// begun is an operation that the object is told of, as worker/src/channel.ts has it.
+// begun announces an operation to the object, in the form of worker/src/channel.ts.
 type begun struct {
 	ID       string `json:"id"`
 	Limit    int64  `json:"limit_ms"`

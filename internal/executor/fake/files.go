@@ -231,7 +231,7 @@ func (x *Executor) onFiles(ctx context.Context, h driver.Handle, work func(files
 	return work(b.files)
 }
 
-// describe describes a file, or a directory, of which nothing may be known but what it holds.
+// describe describes a file, or a directory that may be known only by its entries.
 func describe(files map[string]file, p string) (sandbox.FileInfo, error) {
 	info := sandbox.FileInfo{Name: path.Base(p), Type: sandbox.FileDirectory, Mode: 0o755}
 	f, known := files[p]

@@ -29,7 +29,7 @@ const (
 // PermAnalytics is a permission that the token may have beside them: to compare usage with what Cloudflare counted.
 const PermAnalytics Permission = "Account Analytics Read"
 
-// refusal is an answer that is no success.
+// refusal is an answer that reports a failure.
 type refusal struct {
 	status int
 	// codes are Cloudflare's own.
