@@ -236,7 +236,7 @@ func (v *Service) followLive(ctx context.Context, x *execs.Exec, r sandbox.Repla
 	return err
 }
 
-// passRest passes on what is kept of a stream beyond what was passed on before. Of what was dropped that is nothing:
+// passRest passes on the kept rest of a stream. It passes nothing of dropped output:
 // the result says that it is truncated.
 func (v *Service) passRest(ctx context.Context, x *execs.Exec, stream sandbox.ExecStream, to output.Counted) error {
 	if to.W == nil || x.DroppedAt != 0 {
