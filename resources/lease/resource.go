@@ -126,8 +126,8 @@ func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnost
 		err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), next))}
 }
 
-// leftBehind returns the lease that a failed acquire left. If the ledger does not answer, it returns what was asked for.
-// False: there is none of this owner.
+// leftBehind returns the lease that a failed acquire left. If the ledger does not answer, it returns the lease that was
+// asked for. False: there is none of this owner.
 func leftBehind(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
