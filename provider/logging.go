@@ -7,8 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 )
 
-// logger passes on records to Terraform's log (TF_LOG), of which ctx holds the way there. Work that
-// outlives one request logs the same way.
+// logger passes records on to Terraform's log (TF_LOG) by way of ctx. Work that outlives one request logs the same way.
 func logger(ctx context.Context) *slog.Logger {
 	return slog.New(handler{ctx: context.WithoutCancel(ctx)})
 }

@@ -78,9 +78,7 @@ func TestTheGuideToUpgradesHasTheVersions(t *testing.T) {
 			fmt.Sprintf("ledger … schema %d", migrations.Newest),
 			fmt.Sprintf("OK ledger … schema %d", migrations.Newest),
 		},
-		"../CHANGELOG.md": {
-			fmt.Sprintf("The ledger's schema is %d and its `min_reader` %d", migrations.Newest, migrations.MinReader),
-		},
+		"../CHANGELOG.md": {fmt.Sprintf("Its schema is %d.", migrations.Newest)},
 	} {
 		text := read(t, page)
 		for _, s := range says {

@@ -69,8 +69,8 @@ type DeliveryStatus string
 // The delivery statuses.
 const (
 	DeliveryApplied   DeliveryStatus = "applied"   // it ended leases or closed the environment
-	DeliveryStale     DeliveryStatus = "stale"     // it concerned only other generations
-	DeliveryUnmatched DeliveryStatus = "unmatched" // it concerned nothing that lives
+	DeliveryStale     DeliveryStatus = "stale"     // it matched only other generations
+	DeliveryUnmatched DeliveryStatus = "unmatched" // it matched no live lease
 )
 
 // DeliveryReason says why a delivery ended nothing.

@@ -1,8 +1,21 @@
 package sandbox
 
-import (
-	"time"
-)
+import "time"
+
+// LedgerInfo identifies the ledger behind a Service.
+type LedgerInfo struct {
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	// LastEventID is the id of the latest event.
+	LastEventID int64 `json:"last_event_id" doc:"The latest event: follow events after it."`
+	// PurgedEventID: some events up to this one are no longer retained. A reader cannot continue from before
+	// it.
+	PurgedEventID int64 `json:"purged_event_id,omitempty" doc:"Events up to this one are not all retained: a reader cannot continue from before it."`
+	// DetailSince is the start of the retained single usage periods. Older usage is kept by UTC day.
+	DetailSince time.Time `json:"detail_since,omitzero" doc:"Costs before this moment are kept by UTC day."`
+	// PriceBooks are the current ones, by backend.
+	PriceBooks map[Backend]PriceBook `json:"price_books"`
+}
 
 // SweepRequest asks for a sweep: a comparison of the ledger with the backends.
 type SweepRequest struct {
@@ -95,4 +108,63 @@ type AdoptReport struct {
 	LedgerID  string     `json:"ledger_id"`
 	DryRun    bool       `json:"dry_run"`
 	Sandboxes []Adoption `json:"sandboxes" nullable:"false"`
+}
+
+// Verdict is the result of one audit rule.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictPass    Verdict = "pass"
+	VerdictFinding Verdict = "finding"
+	// VerdictInapplicable: the rule does not apply to the backend.
+	VerdictInapplicable Verdict = "inapplicable"
+)
+
+// AuditCheck is the result of one rule for one object on a backend.
+type AuditCheck struct {
+	// Object is the backend's name of the inspected object. SandboxID is empty if it is not a sandbox.
+	Object        string `json:"object"`
+	SandboxID     string `json:"sandbox_id,omitempty"`
+	LeaseID       string `json:"lease_id,omitempty"`
+	EnvironmentID string `json:"environment_id,omitempty"`
+	// Rule is the rule's number. 4.x and 5.x are rules of the CIS Docker Benchmark 1.6; the others are ours.
+	Rule    string  `json:"rule"`
+	Title   string  `json:"title"`
+	Verdict Verdict `json:"verdict" enum:"pass,finding,inapplicable"`
+	// Detail says what the check found, or why the rule does not apply.
+	Detail string `json:"detail,omitempty"`
+}
+
+// AuditRequest asks for an audit.
+type AuditRequest struct {
+	// EnvironmentID limits the audit to one environment. Empty means all.
+	EnvironmentID string `json:"environment_id,omitempty"`
+}
+
+// InstanceAudit is what an audit found on one backend instance.
+type InstanceAudit struct {
+	Backend  Backend      `json:"backend"`
+	Instance string       `json:"instance,omitempty"`
+	Checks   []AuditCheck `json:"checks" nullable:"false"`
+	// Error says why the audit of the instance failed or is incomplete.
+	Error string `json:"error,omitempty"`
+}
+
+// AuditReport is the answer to an AuditRequest.
+type AuditReport struct {
+	LedgerID  string          `json:"ledger_id"`
+	Instances []InstanceAudit `json:"instances" nullable:"false"`
+}
+
+// Findings counts the checks with VerdictFinding.
+func (r AuditReport) Findings() (n int) {
+	for _, i := range r.Instances {
+		for _, c := range i.Checks {
+			if c.Verdict == VerdictFinding {
+				n++
+			}
+		}
+	}
+	return n
 }

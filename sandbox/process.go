@@ -132,7 +132,7 @@ type Process struct {
 	Cwd      string   `json:"cwd"`
 	User     string   `json:"user,omitempty"`
 	Restart  Restart  `json:"restart" enum:"no,always"`
-	// Endpoint is where it serves HTTP, nil if it is no agent.
+	// Endpoint is where it serves HTTP, nil if it is not an agent.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 	// Declared: the environment declared it when the lease's sandbox became ready.
 	Declared bool         `json:"declared,omitempty" doc:"The environment declares it."`

@@ -31,7 +31,7 @@ const (
 )
 
 // Session runs commands one after another in a lease's sandbox, with its own variables, directory and
-// recording. It is no process: it survives sleep, crash and restart of its sandbox, and a restart of the
+// recording. It is not a process: it survives sleep, crash and restart of its sandbox, and a restart of the
 // service. It closes with its sandbox.
 type Session struct {
 	// ID names one session of its sandbox. It is never reused.

@@ -77,3 +77,34 @@ type SandboxStatus struct {
 	ErrorCode    Reason `json:"error_code,omitempty" doc:"Why the sandbox failed or stopped on its own, as a code."`
 	ErrorMessage string `json:"error_message,omitempty" doc:"Why the sandbox failed or stopped on its own, as text."`
 }
+
+// State is the state of a sandbox as its backend reports it.
+type State string
+
+// The states.
+const (
+	StateCreated State = "created" // created, never started
+	StateRunning State = "running"
+	StatePaused  State = "paused"
+	StateStopped State = "stopped"
+	// StateRemoving: the removal has begun.
+	StateRemoving State = "removing"
+)
+
+// LeaseHealth says whether a lease's sandbox is usable.
+type LeaseHealth struct {
+	LeaseID    string      `json:"lease_id"`
+	Generation int64       `json:"generation"`
+	SandboxID  string      `json:"sandbox_id"`
+	Status     LeaseStatus `json:"status" enum:"pending,active,expired,destroyed"`
+	Phase      Phase       `json:"phase" enum:"pending,awake,asleep,gone"`
+	// Healthy: it accepts commands, or it sleeps as intended and its backend has it.
+	Healthy bool `json:"healthy"`
+	// Problem says why it is not healthy.
+	Problem string `json:"problem,omitempty"`
+	// BackendReachable: its backend instance answered.
+	BackendReachable bool `json:"backend_reachable"`
+	// State is the state that the backend reports, "" if it was not asked or does not have the sandbox.
+	State     State     `json:"state,omitempty"`
+	CheckedAt time.Time `json:"checked_at"`
+}

@@ -186,7 +186,7 @@ func decompressed(from io.Reader) (io.ReadCloser, error) {
 			return nil, sandbox.Errorf(sandbox.Failed, "it is damaged: %w", err)
 		}
 		return z.IOReadCloser(), nil
-	default: // the guest refuses what is no tar stream
+	default: // the guest rejects data that is not a tar stream
 		return io.NopCloser(peek), nil
 	}
 }

@@ -104,7 +104,7 @@ type archiveReader struct {
 }
 
 // verify reads the whole archive and compares it with its manifest. It puts the ledger and the keys into a directory.
-// Errors: Invalid, if it is no complete archive; Conflict, for the format of a newer program.
+// Errors: Invalid, if the archive is incomplete; Conflict, for the format of a newer program.
 func (r *archiveReader) verify(ctx context.Context, dir string) error {
 	found := map[string]Member{}
 	var manifest []byte

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// beginLimit bounds the wait for the begin of a detached command: longer than the claim of a process that died before
-	// it began the command, and than the look of the process that takes it over.
+	// beginLimit bounds the wait for a detached command to begin. It is longer than the claim of a process that died
+	// before it began the command, plus the time until another process takes the command over.
 	beginLimit = 30 * time.Second
-	// beginPause is how often a sandbox is asked, at first and at most.
+	// beginPause is the first pause between two questions to a sandbox, maxBeginPause the longest.
 	beginPause, maxBeginPause = 5 * time.Millisecond, 200 * time.Millisecond
 )
 
-// awaitBegun returns once the sandbox of a detached command knows the command, or the command has ended: its caller is
-// then told of no command that this process could take with it. One that sleeps is not waited for, nor is one that is
-// reached without a channel, where each question is expensive.
+// awaitBegun returns once the sandbox of a detached command knows the command, or the command has ended. From then on
+// the command survives the death of this process. It does not wait for a sandbox that sleeps, nor for one without a
+// channel, because each question is expensive there.
 func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
 	limited, cancel := context.WithTimeout(ctx, beginLimit)
 	defer cancel()

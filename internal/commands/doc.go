@@ -7,19 +7,18 @@
 // the one that ends it. Its holder, the process that runs or follows it, has it until held_until, which the
 // heartbeat extends; only the holder settles it, or the kill that makes its sandbox gone.
 //
-//	            result            the holder has the backend's word how it ended
+//	            result            the backend reported to the holder how it ended
 //	running ──────────────> finished
-//	   │ └────────────────> failed      it was not run, or the sandbox knows nothing of it any more
+//	   │ └────────────────> failed      it did not run, or the sandbox no longer knows it
 //	   └──────────────────> cancelled   cancel_at is set, its caller left, or its lease ended by the rules
 //
-// The commands of an environment's post_start are part of the step that spawns or assigns: its last
-// part (poststart.go). Their ids come of the sandbox's, so a step that is taken again finds what was
-// begun: what has ended stays as it ended, what runs is followed by the holder of the claim alone,
-// and what no sandbox ever heard of is started. Once the first has begun, files and /data are not
-// given again.
+// The commands of an environment's post_start are the last part of the step that spawns or assigns (poststart.go).
+// Their ids are derived from the sandbox's id, so a repeated step finds the commands that an earlier try began: an
+// ended command keeps its result, the holder of the claim follows a running one, and one that the sandbox does not know
+// is started. Once the first has begun, the step writes no files and no /data again.
 //
-// When its holder dies, the command goes on: the sandbox keeps its first output and its end (Runner.Follow).
-// A process that finds held_until passed takes the command over, and follows it from its beginning. Until then
-// its use keeps the lease awake (useTTL). An object with its output is doomed before it is stored,
-// and settling publishes it.
+// When its holder dies, the command continues: the sandbox keeps its first output and its result (Runner.Follow). A
+// process that finds held_until passed takes the command over and follows it from its beginning. Until then its use
+// keeps the lease awake (useTTL). An object with its output is marked for deletion before it is stored, and settling
+// publishes it.
 package commands

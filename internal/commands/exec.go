@@ -68,7 +68,7 @@ type command struct {
 	tap *sessions.Tap
 	// making: it is one of those that make its sandbox ready, which is not woken for it.
 	making bool
-	// joined is req with what its session adds to it, whose recording is as far as recorded says.
+	// joined is req with its session's additions. recorded is how far the session's recording is.
 	joined   sandbox.ExecRequest
 	recorded sessions.Recorded
 }

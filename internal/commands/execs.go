@@ -84,7 +84,7 @@ func (v *Service) ListExecs(ctx context.Context, f sandbox.ExecFilter) (list []s
 	return list, err
 }
 
-// cancelPause is how often a command is ended again that is to end: it may only just be starting.
+// cancelPause is the pause before a cancelled command is ended again: it may only just be starting.
 const cancelPause = time.Second
 
 // CancelExec implements service.Execs.
@@ -236,7 +236,7 @@ func (v *Service) followLive(ctx context.Context, x *execs.Exec, r sandbox.Repla
 	return err
 }
 
-// passRest passes on what is kept of a stream beyond what was passed on before. Of what was dropped that is nothing:
+// passRest passes on the kept rest of a stream. It passes nothing of dropped output:
 // the result says that it is truncated.
 func (v *Service) passRest(ctx context.Context, x *execs.Exec, stream sandbox.ExecStream, to output.Counted) error {
 	if to.W == nil || x.DroppedAt != 0 {

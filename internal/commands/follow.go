@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// overdue is how long after its timeout a command is waited for that its backend does not tell of.
+	// overdue is how long after its timeout a command's end is awaited from a backend that does not report it.
 	overdue = 5 * time.Minute
 	// startTries is how often a sandbox is asked for a command whose start was not answered.
 	startTries = 5
-	// takeOverBatch bounds one look for commands without a follower.
+	// takeOverBatch bounds the commands without a follower that one pass reads.
 	takeOverBatch = 100
 )
 
@@ -139,7 +139,7 @@ func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
 	return next, err
 }
 
-// takeOver claims a command without a follower, and follows it; where its sandbox is to be gone, it
+// takeOver claims a command without a follower, and follows it. If its sandbox is being removed, it
 // settles it.
 func (v *Service) takeOver(ctx context.Context, id string) error {
 	c := &command{

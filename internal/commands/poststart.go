@@ -35,7 +35,7 @@ func isBeingMade(s *ledger.Sandbox) bool {
 	return s.Phase == sandbox.PhasePending && s.Desired == ledger.Present
 }
 
-// HasBegun implements lifecycle.Initializer: an earlier try came as far as its first command.
+// HasBegun implements lifecycle.Initializer: an earlier try began its first command.
 func (v *Service) HasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	if !v.Initializes(s) {
 		return false, nil

@@ -119,7 +119,7 @@ func (v *Service) startAll(ctx context.Context, t *lifecycle.Step, names []strin
 				defer mu.Unlock()
 				failures[name] = f
 			case isFailure:
-				cancel(sandbox.Errorf(sandbox.Failed, "%w; mend the companion, or its health check", f).
+				cancel(sandbox.Errorf(sandbox.Failed, "%w; fix the companion or its health check", f).
 					WithReason(sandbox.ReasonCompanionFailed))
 			default:
 				cancel(err)
@@ -188,10 +188,10 @@ func (v *Service) Failed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 	return fail(tx, s, f.CompanionFailure)
 }
 
-// Started implements lifecycle.Starter: a sandbox that was started anew has another network than before, and its
+// Started implements lifecycle.Starter: a sandbox that was restarted has another network than before, and its
 // companions are not on it.
-func (v *Service) Started(_ *ledger.Tx, s *ledger.Sandbox, anew bool) error {
-	if anew && len(s.Companions) > 0 && !s.Pooled() {
+func (v *Service) Started(_ *ledger.Tx, s *ledger.Sandbox, restarted bool) error {
+	if restarted && len(s.Companions) > 0 && !s.Pooled() {
 		s.CompanionsStartAgain(micro.At(v.Store.Now()))
 		s.Schedule.DueAt = 0
 	}

@@ -26,7 +26,7 @@ type check struct {
 
 // Check begins the health checks of a backend's running companions that are due, and does not wait for them. A
 // companion is checked at most every minPause. A check moves check_at in the row first, so one of several processes
-// makes it, and the next one comes even if this process dies. It is no use of its sandbox.
+// makes it, and the next one comes even if this process dies. It does not count as use of the sandbox.
 func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Duration) error {
 	x, err := v.Core.BackendFor(b)
 	if err != nil {

@@ -207,7 +207,7 @@ type Lifecycle interface {
 	// Wake makes the sandbox accept commands again. Already awake is success. started reports, also with an error,
 	// that this call started a stopped sandbox, so that its CPU time counts from zero. It is false for a sandbox that
 	// was paused. It may be false for a call that repeats one whose answer was lost, and on a backend that numbers
-	// boots, whose Boots tell of the start. Errors: NotFound, with ReasonPartMissing if only part of the sandbox
+	// boots, whose Boots report the start. Errors: NotFound, with ReasonPartMissing if only part of the sandbox
 	// exists, such as a container without its network (it is not created again); Failed.
 	Wake(ctx context.Context, h Handle) (started bool, err error)
 	// Touch tells the backend that the sandbox was just used, sends its limits, and returns its state. It
@@ -268,7 +268,7 @@ type Observation struct {
 	// Hangs: the instance answers, but not about this sandbox. Only the handle, the owner, State and
 	// CreatedAt are known.
 	Hangs bool
-	// Companions are those of the sandbox, by name, as far as they exist.
+	// Companions are the sandbox's existing companions, by name.
 	Companions map[string]CompanionObservation
 	// Reading is the latest reading of its usage. Only a List of a backend with Capabilities.Readings has it.
 	Reading Reading
@@ -326,4 +326,44 @@ type Observer interface {
 	// after that misses nothing. Calls are hints: the receiver must look for itself. An environment that does
 	// not answer does not end the watch; its changes are reported once it answers.
 	Watch(ctx context.Context, ledgerID string, ready func(), changed func(sandboxID string)) error
+}
+
+// SecretWriter writes secrets into sandboxes.
+type SecretWriter interface {
+	// PutSecrets replaces the content of SecretsDir in an awake sandbox. Each secret is written atomically.
+	// It is idempotent. Secrets are in memory: stopping a sandbox removes them. Errors: NotFound, Conflict
+	// with ReasonInvalidState (asleep), Failed.
+	PutSecrets(ctx context.Context, h Handle, secrets map[string]sandbox.Secret) error
+}
+
+// Exporter reads the data that a sandbox keeps.
+type Exporter interface {
+	// Export returns a tar stream of the sandbox's /data with names relative to /data. The sandbox may be
+	// awake, paused or stopped.
+	//
+	// The archive is consistent, because no code of the sandbox runs during the read: an awake sandbox is
+	// frozen until the stream was read to its end or is closed. Until then other calls for this sandbox may
+	// wait, or find it paused. If another caller wakes the sandbox before the end, the stream ends with
+	// Conflict. A caller that dies leaves the sandbox frozen; Wake thaws it.
+	//
+	// ctx bounds the stream. An incomplete stream ends with an error other than io.EOF. Close returns the
+	// error of thawing the sandbox. Errors: NotFound, Failed.
+	Export(ctx context.Context, h Handle) (io.ReadCloser, error)
+}
+
+// Auditor inspects the actual confinement of sandboxes, not the requested one.
+type Auditor interface {
+	// Audit checks every sandbox with the ledger's label on this instance, and the gateways and relays,
+	// against all rules that apply. It starts and changes nothing.
+	Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error)
+}
+
+// EgressLogger reads the log of what restricted sandboxes tried to reach. It starts and wakes nothing.
+type EgressLogger interface {
+	// EgressLogs returns the environments of a ledger that have a log on this instance. If some do not
+	// answer, it returns the others and an error.
+	EgressLogs(ctx context.Context, ledgerID string) ([]EnvironmentRef, error)
+	// EgressLog returns a page of the oldest lines after a position, empty if there are none yet. Errors:
+	// Unavailable while the keeper of the log is down.
+	EgressLog(ctx context.Context, ref EnvironmentRef, after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error)
 }

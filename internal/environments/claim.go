@@ -114,7 +114,7 @@ func (v *Service) extend(ctx context.Context, id, claim string) (held bool) {
 	return err != nil || held
 }
 
-// settle ends a claim in the transaction in which change records what was done under it. Where the claim
+// settle ends a claim. In the same transaction change records what was done under it. If the claim
 // is lost, nothing is changed and another request has the environment. A nil change only ends it.
 func (v *Service) settle(ctx context.Context, id, claim string,
 	change func(tx *ledger.Tx, row *ledger.Environment) error) error {
@@ -125,7 +125,7 @@ func (v *Service) settle(ctx context.Context, id, claim string,
 		}
 		if row.Claim.Token != claim {
 			return sandbox.Errorf(sandbox.Unavailable,
-				"environment %s: another request took over what this one did not finish in time: ask again", id)
+				"environment %s: this request took too long, and another one took over its work: retry", id)
 		}
 		return tx.UpdateEnvironmentRow(row, func(row *ledger.Environment) error {
 			row.Claim = ledger.EnvironmentClaim{}

@@ -54,9 +54,8 @@ var _ service.Environments = (*Service)(nil)
 // New returns a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// PutEnvironment implements service.Environments. The row is written, with a claim, before the backend is
-// called; an environment that could not be made for the first time is not kept, unless what was
-// made of it cannot be removed: then it stays as one that is being deleted.
+// PutEnvironment implements service.Environments. It writes the row, with a claim, before it calls the backend. If the
+// first Provision fails, the environment is removed. If that fails too, its status stays deleting.
 func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
 	p, err := v.withDefaults(ctx, p)
 	if err != nil {
@@ -309,8 +308,8 @@ func checkUnchanged(row *ledger.Environment, p sandbox.PutEnvironment) error {
 		WithReason(sandbox.ReasonOtherSettings)
 }
 
-// Follow gives a living lease the times and conditions of its environment's settings, where it has none of its own. Its
-// caller stores the row. A lease that has ended stays as it is.
+// Follow gives a live lease the times and conditions of its environment's settings where it has none of its own. It
+// runs within an Update of the row. An ended lease stays as it is.
 func (v *Service) Follow(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) {
 	if s.Desired != ledger.Present {
 		return

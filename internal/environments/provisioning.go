@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// pastCaller carries out work on a claimed environment to its end, past the end of ctx: a backend may carry out late
-// what is cut off. It returns early, with ctx's error, when ctx ends. what names the work.
+// pastCaller finishes work on a claimed environment even after ctx ends, because a backend may still carry out
+// an interrupted request. It returns early, with ctx's error, when ctx ends. what names the work.
 func (v *Service) pastCaller(ctx context.Context, id, claim, what string, work func(context.Context) error) error {
 	done := make(chan error, 1)
 	begun := v.Core.Background(func() {
@@ -71,8 +71,8 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 	})
 }
 
-// abandon answers for a Provision that failed, and ends its claim. What was made of an environment that never was ready
-// is removed again; where that fails too, or this process closes, the loop or the next request goes on with it.
+// abandon returns the error of a failed Provision, and ends its claim. It removes an environment that never was ready.
+// If that fails too, or this process closes, the loop or the next request continues.
 func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, instance, claim string,
 	cause error) error {
 	ctx := context.WithoutCancel(claimed)
@@ -107,8 +107,8 @@ func left(id string, cause, removing error) error {
 		"running reconciler tries that again, and so does deleting it", cause, id, removing))
 }
 
-// deprovision removes what a claimed environment has on its backend, and ends the claim. What cannot be removed leaves
-// it as one that is being deleted.
+// deprovision removes what a claimed environment has on its backend, and ends the claim. If the removal fails, the
+// environment's status stays deleting.
 func (v *Service) deprovision(ctx context.Context, x *lifecycle.Backend, id, instance, claim string) error {
 	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
 	defer cancel()

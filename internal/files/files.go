@@ -37,7 +37,7 @@ func (v *Service) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string
 	return v.openFiles(ctx, r, path, func(io.Reader) error { return nil })
 }
 
-// openFiles returns a path as a tar stream, of which begin has read what it wants.
+// openFiles returns a path as a tar stream, after begin has read from it.
 func (v *Service) openFiles(ctx context.Context, r sandbox.LeaseRef, path string,
 	begin func(tar io.Reader) error) (io.ReadCloser, error) {
 	u, err := v.core.Hold(ctx, r, lifecycle.ClaimTTL, nil)

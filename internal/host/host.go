@@ -18,8 +18,8 @@ import (
 
 // Config is what an operator allows. Its zero value allows nothing.
 type Config struct {
-	// Directories may be mounted and copied from, and hold Git repositories of workspaces, with all that is below them.
-	// No user who is not trusted with the whole machine may write there: a link that is put there later is followed.
+	// Directories, and everything below them, may be mounted, copied from, and hold Git repositories of workspaces. Links
+	// that are created there later are followed: only users who are trusted with the whole machine may write there.
 	Directories []string
 	// Variables may be passed to sandboxes; "*" stands for all of them.
 	Variables []string

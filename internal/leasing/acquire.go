@@ -69,7 +69,7 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 		})
 	})
 	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
-		// The refusal has taken back what its transaction told of the budget.
+		// The refusal rolled back the budget events of its transaction.
 		if err := e.billing.CheckBudget(ctx, a.EnvironmentID); err != nil {
 			e.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
 		}
@@ -84,8 +84,9 @@ func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b be
 // poolTries is how many sandboxes of a pool an acquire tries before it makes one.
 const poolTries = 2
 
-// awaitReady brings an accepted lease to where its sandbox can be used. In place of what a pool has lost it takes the
-// next one, and in the end makes one, as without a pool. What another request's batch has taken back is made anew.
+// awaitReady waits until the sandbox of an accepted lease can be used. If the sandbox from a pool is lost, it takes
+// another from the pool, up to poolTries, and then creates one. It acquires a lease again that another request's batch
+// rolled back.
 func (e *Engine) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	for lost := 0; ; {
 		got, err := e.awaitReadyOnce(ctx, b)
@@ -101,10 +102,10 @@ func (e *Engine) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning)
 	}
 }
 
-// awaitReadyInBackground does so without a waiting caller. Should this process die, the loop does.
+// awaitReadyInBackground is awaitReady without a waiting caller. If this process dies, the loop continues.
 func (e *Engine) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
 	if b.first == nil {
-		return nil // others do, and otherwise the loop
+		return nil // another caller or the loop takes the first step
 	}
 	began := e.Background(func() {
 		if _, err := e.awaitReady(e.Life(), a, b); err != nil {
@@ -121,7 +122,7 @@ func (e *Engine) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
 
 func (e *Engine) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
 	if t := b.first; t != nil {
-		// An assign that failed for good is seen on the row, and made good by a sandbox of its own.
+		// The row records an assign that failed permanently. The lease then gets another sandbox.
 		if err := e.TakeStep(ctx, t); err != nil &&
 			(t.Action != lifecycle.Assign || ctx.Err() != nil || sandbox.IsRetryable(err)) {
 			return sandbox.Acquired{}, lifecycle.AsError(err)
@@ -228,7 +229,7 @@ func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acqu
 	return next, e.billing.Admit(tx, env, next, next.ExpiresAt(0, tx.Now))
 }
 
-// mayHold refuses a tenant one more lease than its ceiling in an environment.
+// mayHold rejects a lease that exceeds the tenant's ceiling in an environment.
 func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 	if t == nil || t.Ceiling.Leases == 0 {
 		return nil

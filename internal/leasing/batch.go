@@ -14,9 +14,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A batch is accepted in one transaction and made at once. Where it leases all or none, its new rows carry its id, and
-// the ledger keeps the promise whichever process works on them: the transaction that records that one cannot begin ends
-// the others. So it needs no owner: a process that dies leaves rows that are worked on like all others.
+// One transaction accepts a batch, and its sandboxes are created concurrently. The new rows of an all-or-none batch
+// have its id: the transaction that records that one lease cannot begin ends the others. So a batch needs no owner: if
+// the process dies, another one works on the rows as on all others.
 
 // endBatchLimit is how long a batch that failed waits until its sandboxes are gone. After that the loop
 // goes on with them.
@@ -175,7 +175,7 @@ func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause 
 	return err
 }
 
-// noteBudgets tells what refusals for a budget have taken back with their part of the transaction.
+// noteBudgets records the budget events that refusals rolled back with their part of the transaction.
 func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
 	noted := make(map[string]bool)
 	for i, a := range b.asked {
@@ -212,8 +212,8 @@ func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.Acquir
 	return results
 }
 
-// awaitMember is awaitReady for a lease of a batch of all or none. What a pool has lost was replaced when that was
-// recorded; what another batch has taken back is not begun anew, because this one may have ended by now.
+// awaitMember is awaitReady for a lease of an all-or-none batch. A sandbox that the pool lost was replaced when the
+// loss was recorded. A lease that another batch rolled back is not acquired again, because this batch may have ended.
 func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	got, err := e.awaitReadyOnce(ctx, b)
 	if !errors.Is(err, errLostFromPool) {
@@ -245,7 +245,7 @@ func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.Acqui
 		done <- results
 	})
 	if !began {
-		b.giveBack(e)
+		b.releaseClaims(e)
 		return nil, lifecycle.ErrClosing
 	}
 	select {
@@ -270,7 +270,7 @@ func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.
 		}
 	})
 	if !began {
-		b.giveBack(e)
+		b.releaseClaims(e)
 		return nil, lifecycle.ErrClosing
 	}
 	results := make([]sandbox.AcquireResult, len(b.asked))
@@ -293,8 +293,8 @@ func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.
 	return results, err
 }
 
-// giveBack gives back the claims of a batch that is not worked on.
-func (b *leaseBatch) giveBack(e *Engine) {
+// releaseClaims releases the claims of a batch that this process does not work on.
+func (b *leaseBatch) releaseClaims(e *Engine) {
 	for i := range b.begun {
 		if t := b.begun[i].first; t != nil {
 			e.ReleaseClaim(t)

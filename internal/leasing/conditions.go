@@ -193,7 +193,7 @@ func (m *match) environment() (*ledger.Environment, error) {
 	return m.batch.tx.Environment(id) // conditions of one agent need it only for their receipt
 }
 
-// unmatched says why the condition concerns nothing that lives.
+// unmatched says why the condition matches no live lease.
 func (m *match) unmatched(env *ledger.Environment) sandbox.DeliveryReason {
 	c := m.delivery.Condition
 	if env == nil || env.Status == sandbox.EnvironmentDestroyed {
@@ -271,7 +271,7 @@ func (m *match) all() error {
 	c := m.delivery.Condition
 	concerns := m.ended > 0 || slices.Contains(env.Spec.ExpiryConditions, c.Type)
 	open := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
-	late := m.stale && m.ended == 0 // it tells of a game before the one that is played now
+	late := m.stale && m.ended == 0 // it is about an earlier game
 	if !concerns || !open || late || slices.Contains(env.Ended.Conditions, c.Type) {
 		return nil
 	}

@@ -24,12 +24,12 @@
 // # What is kept
 //
 // A row that is gone stays for the cleanup ttl. A purge (internal/retention) then removes it with its events and usage
-// periods, and leaves a short record: whose it was, its generation, its last sequence, its end and its
-// cost. So generations keep counting, ids are never reused, and readers see that it was purged. Costs stay, by day.
+// periods, and leaves a short record: its owner, generation, last sequence, end and cost. So generations keep counting,
+// ids are never reused, and readers see that it was purged. Costs stay, by day.
 //
 // # What is not in the ledger
 //
-// A resync lists what carries the ledger's label on an instance (internal/orphans). What no row wants (a sandbox, or a
-// volume, helper or image that is left of one) is a finding on the first look and destroyed on the
-// second, unless it is younger than the creation grace. An error is no look.
+// A resync lists the objects with the ledger's label on an instance (internal/orphans). An orphan (a sandbox, or a
+// volume, helper or image of one, that no row needs) is recorded as a finding the first time and destroyed the second
+// time, unless it is younger than the creation grace. A listing that fails does not count.
 package leasing

@@ -36,11 +36,9 @@ func (e *Engine) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.Swe
 	return report, nil
 }
 
-// Resync compares everything on a backend's instance with the ledger: each living sandbox is
-// looked at, what it uses is sampled, and what carries our ledger's label and is wanted by no row is
-// destroyed on the second look (see package orphans). What sandboxes go out through is repaired. Unreachable is an
-// error, and never an observation. An environment that does not answer is named by the error, and keeps no other from
-// being looked at.
+// Resync compares everything on a backend's instance with the ledger. It inspects each live sandbox, samples its usage,
+// repairs gateways, and destroys orphans that it finds a second time (see package orphans). An unreachable backend is
+// an error and no observation. The error names an environment that does not answer; the others are still inspected.
 func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
 	x, err := e.BackendFor(b)
 	if err != nil {

@@ -69,7 +69,7 @@ func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	}
 	if env.Spec.Snapshot != nil {
 		return sandbox.InvalidFields("run", []sandbox.Field{
-			{Name: "agent_did", Problem: "must be named: environment " + r.EnvironmentID + " keeps a state for each agent"},
+			{Name: "agent_did", Problem: "must be set: environment " + r.EnvironmentID + " keeps a snapshot for each agent"},
 		})
 	}
 	r.AgentDID = "did:run:" + e.ids(sandbox.SandboxIDLength)
@@ -176,7 +176,7 @@ func appendArchive(out *tar.Writer, dir string, archive io.Reader,
 	}
 }
 
-// endRun ends a run's lease, if it ever had one, whatever became of who asked for it.
+// endRun ends a run's lease, if it acquired one, even if the caller has left.
 func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endRunLimit)
 	defer cancel()
@@ -185,7 +185,7 @@ func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease
 	case err == nil:
 		return e.billed(ctx, lease)
 	case sandbox.CodeOf(err) == sandbox.NotFound, sandbox.CodeOf(err) == sandbox.Conflict:
-		return sandbox.Lease{} // it never was: what the agent has there is another's
+		return sandbox.Lease{} // the run acquired none: a lease of the agent there has another owner
 	}
 	e.log.WarnContext(ctx,
 		"leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it",

@@ -64,8 +64,7 @@ func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) erro
 // CollectSnapshots deletes objects that nothing names any more; see snapshots.Service.
 func (e *Engine) CollectSnapshots(ctx context.Context) error { return e.snapshots.Collect(ctx) }
 
-// ResealSecrets seals anew what is sealed under an older key, secrets and the variables of sessions; see
-// secrets.Service.
+// ResealSecrets re-encrypts secrets and variables of sessions with the newest key; see secrets.Service.
 func (e *Engine) ResealSecrets(ctx context.Context) (int, error) {
 	n, err := e.secrets.Reseal(ctx, e.sessions.Reseal)
 	return n, lifecycle.AsError(err)

@@ -20,7 +20,7 @@ type CompanionState struct {
 	Restarts  int64     `json:"restarts,omitempty"`
 	RestartAt time.Time `json:"restart_at,omitzero"`
 	Message   string    `json:"message,omitempty"`
-	// CheckAt is when its health is checked next, as far as that was decided. FailedChecks counts the checks in a row that
+	// CheckAt is when its health is checked next, if that is decided. FailedChecks counts the checks in a row that
 	// failed while it was ready.
 	CheckAt      time.Time `json:"check_at,omitzero"`
 	FailedChecks int       `json:"failed_checks,omitempty"`

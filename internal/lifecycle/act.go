@@ -14,19 +14,19 @@ import (
 // outcome is what a step found.
 type outcome struct {
 	err error
-	// since is when the sandbox began to run, where the step did not start it itself.
+	// since is when the sandbox began to run, if the step did not start it.
 	since time.Time
 	usage
 	runtimeHistory
-	// attested is the witness's number that its instance has, 0 where nothing was left.
+	// attested is the witness's number that its instance has, 0 if it has none.
 	attested int64
 	// started: a wake started the sandbox, which had stopped, also if the step failed afterwards.
 	started bool
-	// rest is a sandbox that was found to have been put to rest by its backend, nil where none was.
+	// rest is set if the backend had put the sandbox to sleep.
 	rest *driver.Observation
-	// settles records what hooks have filled the sandbox with.
+	// settles record the results of the hooks' fills.
 	settles []Settle
-	// failed records that a hook's step failed, nil for one of the engine's.
+	// failed records that a hook's step failed, nil for a step of the core.
 	failed Settle
 	// disk says what became of the sandbox's disk, nil if it does not outlive a sleep.
 	disk *sandbox.KeptDisk
@@ -34,7 +34,7 @@ type outcome struct {
 	frozen, stuck bool
 }
 
-// act takes the one action of a step on its backend.
+// act carries out the action of a step on its backend.
 func (c *Core) act(ctx context.Context, t *Task) outcome {
 	left := c.backends[t.Row.Backend].attest(ctx, t)
 	var out outcome
@@ -64,7 +64,7 @@ func (c *Core) act(ctx context.Context, t *Task) outcome {
 	return readHistory(ctx, t, out)
 }
 
-// outcomeOf is what a hook found that took its own step.
+// outcomeOf returns the outcome of a hook's own step.
 func outcomeOf(done Done) outcome {
 	return outcome{
 		err:     done.Err,
@@ -76,7 +76,7 @@ func outcomeOf(done Done) outcome {
 	}
 }
 
-// attest adds the number that was left on the instance. A sandbox without it is not usable.
+// attest adds the number that was left on the instance. Without it the sandbox is unusable.
 func (out *outcome) attest(a attestation) {
 	if a.err == nil {
 		out.attested = a.number
@@ -88,7 +88,7 @@ func (out *outcome) attest(a attestation) {
 // A sandbox sleeps and wakes in place. A step that does so ends early when the lease ends.
 //
 // On a backend where a sandbox that stops loses its disk (no driver.Capabilities.Disk), the environment may want the
-// disk to outlive a sleep. The backend then says what became of it, and the events of the sandbox tell.
+// disk to outlive a sleep. The backend then reports what became of it, and events of the sandbox record that.
 
 // sleep puts a sandbox to sleep.
 func (c *Core) sleep(ctx context.Context, t *Task) (out outcome) {
@@ -182,7 +182,7 @@ func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Dur
 }
 
 // seeDisk asks what became of the disk of a sandbox that has just been put to sleep or woken. If the backend does not
-// answer, the step is taken again.
+// answer, the step is repeated.
 func seeDisk(ctx context.Context, t *Task, out outcome) outcome {
 	if out.err != nil || !t.On.Capabilities().KeepsDisk {
 		return out
@@ -194,7 +194,7 @@ func seeDisk(ctx context.Context, t *Task, out outcome) outcome {
 	return out
 }
 
-// renew tells a backend that a sandbox is used, and finds out whether it rests where it may.
+// renew reports a use of a sandbox to the backend, and finds out whether the sandbox sleeps.
 func renew(ctx context.Context, t *Task) (out outcome) {
 	if !t.On.Capabilities().KeepsTime {
 		return outcome{}
@@ -271,7 +271,7 @@ func historyOf(ctx context.Context, x driver.Executor, h driver.Handle) (runtime
 	return l, err
 }
 
-// until returns the last moment at which a sandbox was there, as far as is known.
+// until returns the last known moment at which a sandbox existed.
 func (l runtimeHistory) until(s *ledger.Sandbox, now micro.Time) micro.Time {
 	switch {
 	case !l.absent:

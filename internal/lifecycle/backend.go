@@ -26,7 +26,7 @@ type Backend struct {
 	asking *question  // nil when none is under way
 }
 
-// link is a connection to a backend. It does not change.
+// link is a connection to a backend. It is immutable.
 type link struct {
 	instance string
 	// watchedSince is when the watch was established that reports every change since; 0 without one.
@@ -48,7 +48,7 @@ func (b *Backend) Connected() string {
 	return ""
 }
 
-// Reach returns the instance, and asks for it where there is no connection. Errors: Unavailable.
+// Reach returns the instance. Without a connection it asks the backend. Errors: Unavailable.
 func (b *Backend) Reach(ctx context.Context) (string, error) {
 	q := b.ask()
 	select {
@@ -106,7 +106,7 @@ func (b *Backend) forget() {
 	b.link.Store(nil)
 }
 
-// HasWitness reports whether the instances of the backend are known by a witness.
+// HasWitness reports whether a witness identifies the instances of the backend.
 func (b *Backend) HasWitness() bool { return b.witness != nil }
 
 // watched notes that every change is reported from now on.
@@ -118,8 +118,8 @@ func (b *Backend) watched(since micro.Time) {
 	}
 }
 
-// lastThere returns until when a sandbox that is found missing now was there, as far as is known:
-// until now if it had been seen since a watch reports every change, or else when it was last seen.
+// lastThere returns the last known moment at which a missing sandbox existed: now, if it was seen since a watch began
+// to report every change, or else when it was last seen.
 func (b *Backend) lastThere(s *ledger.Sandbox, now micro.Time) micro.Time {
 	seen := max(s.ObservedAt, s.ReadyAt)
 	if s.Origin.LedgerID != "" { // the watch reports what has our own label
@@ -141,7 +141,7 @@ func (c *Core) BackendFor(b sandbox.Backend) (*Backend, error) {
 	return x, nil
 }
 
-// On returns the backend of a sandbox, and its name there. Errors: Invalid.
+// On returns the backend of a sandbox, and the sandbox's handle there. Errors: Invalid.
 func (c *Core) On(s *ledger.Sandbox) (driver.Executor, driver.Handle, error) {
 	x, err := c.BackendFor(s.Backend)
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *Core) InReach() []string {
 	return instances
 }
 
-// AwayError says that a sandbox, or an environment, is on an instance that is not known to answer.
+// AwayError says that the instance of a sandbox or an environment is not known to answer.
 type AwayError struct {
 	Backend  sandbox.Backend
 	Instance string

@@ -53,7 +53,7 @@ func restart(s *ledger.Sandbox, now micro.Time) (Action, micro.Time, *Ending) {
 	return Wake, now, nil
 }
 
-// stopped records that a sandbox was found stopped that no request had stopped.
+// stopped records that a sandbox stopped without a request.
 func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
 	at := min(max(micro.At(o.StoppedAt), s.ReadyAt), tx.Now)
 	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run

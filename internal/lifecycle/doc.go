@@ -39,10 +39,9 @@
 //
 // # The protocol
 //
-// Every generation of a lease is one row of sandboxes. A row says what is wanted (desired), what
-// was last seen (phase), and when to look again (due_at). Whatever happens (a request, a
-// condition, time, a backend's event) only changes rows; one function, Hooks.Decide, compares a row
-// with the time and names the next action; one function, Core.Work, takes it:
+// Every generation of a lease is one row of sandboxes. A row says what is wanted (desired), what was last seen (phase),
+// and when to look again (due_at). A request, a condition, time or a backend's event only changes rows. Hooks.Decide
+// compares a row with the time and names the next action. Core.Work carries it out:
 //
 //	claim   in a transaction: no other caller has the row; decide; put a claim on it
 //	act     one idempotent call to the backend, outside of any transaction, with a deadline
@@ -59,9 +58,9 @@
 //	                                   save when a checkpoint is due
 //	present   asleep    active         wake when used; save when a checkpoint is due
 //	gone      pending   expired        kill
-//	gone      awake     expired        save if it holds a state, which freezes it; kill
-//	gone      asleep    expired        save if it holds a state; kill
-//	gone      asleep    expired        kept until: halt; save if it holds a state; none, until then
+//	gone      awake     expired        save if it owes a snapshot, which freezes it; kill
+//	gone      asleep    expired        save if it owes a snapshot; kill
+//	gone      asleep    expired        kept until: halt; save if it owes a snapshot; none, until then
 //	gone      gone      destroyed      none, for ever
 //
 // A row without a lease waits in a warm pool: it is spawned, put to sleep at once, and ends by the
@@ -77,40 +76,37 @@
 //	           v           kill confirmed
 //	        expired ────────────────────> destroyed
 //
-// Status is derived and not stored. Where the sandbox stands for its readers (pending, ready, asleep,
-// stopped, failed, deleting, deleted) is what its events tell, and is stored with each of them.
-// desired never goes back to present, and phase never leaves gone: the next life is the next
-// generation, on its own row.
+// The lease status is derived and not stored. The sandbox state that readers see (pending, ready, asleep, stopped,
+// failed, deleting, deleted) follows from its events and is stored with each of them. desired never goes back to
+// present, and phase never leaves gone: the next generation has its own row.
 //
 // # Backends that keep time
 //
-// A backend may put a sandbox to rest, and end it, while no reconciler works on the ledger (renewal.go). What it
-// has stopped by itself is asleep (stopped, by idle_ttl), no crash and no finding. The core tells the backend of uses
-// that it does not see and of changed limits (renew). It does so before a use of a sandbox that may be at rest, too:
-// the answer shows that, and the core wakes the sandbox.
+// A backend may put a sandbox to sleep, and end it, while no reconciler works on the ledger (renewal.go). A sandbox
+// that it stopped is asleep (stopped, by idle_ttl); this is neither a crash nor a finding. The core reports uses that
+// the backend does not see, and changed limits, to the backend (renew). It also does so before it uses a sandbox that
+// may be asleep: the answer shows whether it is, and the core wakes it.
 //
 // # Crashes
 //
-// A sandbox that stops under us is asleep (stopped, by crashed) and down since then; its next step is a
-// wake, which starts it in place (crash.go). What it had under /workspace and /data is there, its
-// processes are not. It is well again once it has run for 30 s, and its lease ends by crashed when it was
-// not for 5 minutes: a restart of the engine, which stops all of them, ends no game. Time in which its
-// instance is away does not count, and what is missing is vanished, never made again. One that slept is
-// started by its next use; one of a pool is ended at once.
+// A sandbox that stops on its own is asleep (stopped, by crashed) and down since then. Its next step is a wake, which
+// restarts it in place (crash.go). It keeps /workspace and /data, and loses its processes. It has recovered once it has
+// run for 30 s. If it does not recover within 5 minutes, its lease ends by crashed: a restart of the engine, which
+// stops all sandboxes, ends no game. Time in which its instance is away does not count. A missing sandbox is vanished
+// and never created again. The next use starts one that was asleep. One of a pool ends at once.
 //
 // # Post-mortem
 //
-// A sandbox whose lease ends by crashed is kept until kept_until (postmortem.go): it is stopped (halt), and its
-// state is saved and let go. It stands as failed until its time is over. The event sandbox.delete_requested
-// reports that. Nothing else of its lease waits for it: the next
-// generation has another sandbox id, by which everything is named. Whatever ends leases of its kind (release of
-// its generation, a condition, its environment's end) or the cleanup ttl ends its time. What cannot be stopped
-// is not kept, and one that was started from outside is stopped again by the next look.
+// A sandbox whose lease ends by crashed is kept until kept_until (postmortem.go): it is stopped (halt), its snapshot is
+// saved, and the next generation may use that. Its state is failed until the event sandbox.delete_requested. The next
+// generation does not wait for it, because all its objects are named by another sandbox id. A release of its
+// generation, a condition, its environment's end or the cleanup ttl removes it earlier. A sandbox that cannot be
+// stopped is not kept. The next observation stops one that was started from outside.
 //
 // # What each may write
 //
-// Only the backend instance that the row names is believed. Every request and
-// every step names one generation, by its sandbox id: what comes late for one never changes the next.
+// Only answers of the backend instance that the row names count. Every request and every step names one generation, by
+// its sandbox id: a late answer for one never changes the next.
 //
 // Any caller may end a lease (desired, ended_*) and record activity, in a transaction of its own.
 // Only the holder of the row's claim may change phase because of an action. Observations (Look)
@@ -123,45 +119,45 @@
 // leaves the number on the instance, beside the spawn or assign, and succeeds only with it. So an instance shows at
 // least the number of every generation that was ever usable, and a ledger that is older than that begins no lease.
 //
-// Nothing is claimed, and nothing is begun, for an instance that this process does not reach: another replica may. An
-// environment moves to another instance only when that is named.
+// A process claims and begins nothing for an instance that it cannot reach: another replica may reach it. An
+// environment moves to another instance only if a request names that.
 //
 // # Failure handling
 //
-//	the process dies          its claims are not extended and run out after 8 s; the next worker
-//	                          takes the same idempotent action again. A process that starts does
-//	                          not wait for that: it frees the claims of the dead (ledger.FreeClaims)
-//	a backend hangs           its own work waits; other backends have goroutines and workers of
-//	                          their own, and no lock or transaction is held across a call
+//	the process dies          its claims expire after 8 s; the next worker repeats the idempotent
+//	                          action. A process that starts does not wait for that: it frees the
+//	                          claims of dead processes (ledger.FreeClaims)
+//	a backend hangs           only its own work waits; other backends have goroutines and workers of
+//	                          their own, and no call holds a lock or a transaction
 //	a sandbox hangs           it is a finding, and its steps time out and are retried; the resync,
 //	                          and the steps of others, go on
-//	the backend is away       nothing changes; attempts grow with backoff up to 30 s; all are
-//	                          tried at once when the connection is back
+//	the backend is away       nothing changes; retries back off up to 30 s; all are retried at once
+//	                          when the connection is back
 //	another instance answers  the same: Unavailable, and never gone or vanished. So does a clone of the instance,
 //	                          or an older copy of it, until adopt accepts that
-//	the ledger was restored   it is noticed by the witness: leases that live go on and end, none begins and nothing is
-//	from a copy               swept until adopt; the next generations are above all that were usable
-//	the answer was lost       the same: the action is taken again
-//	a post-start command      the same as a spawn that failed for good; a lease of a pool's sandbox is not
-//	fails                     tried with another one, where it would fail as well
-//	spawn failed for good     the lease ends by failed, and what is left of it is killed
-//	a late answer             its claim does not hold any more: it is thrown away
-//	a renewal is not told     it is owed, and told before the next use; what its backend has ended meanwhile
-//	                          starts again
+//	the ledger was restored   the witness shows it: live leases continue and end, none begins and no orphan is
+//	from a copy               destroyed until adopt; the next generations are above all that were usable
+//	the answer was lost       the action is repeated
+//	a post-start command      as if the spawn failed permanently; a lease with a pool's sandbox does not try
+//	fails                     another one, where the command would fail too
+//	spawn fails permanently   the lease ends by failed, and the remains of its sandbox are killed
+//	a late answer             its claim has expired: it is discarded
+//	a renewal fails           it is pending, and sent before the next use; a sandbox that the backend ended
+//	                          meanwhile starts again
 //	a stop is seen late       usage ends when the backend recorded it (usage.go)
-//	the engine says 500       its executor asks a few times; then it failed for good
+//	the engine answers 500    the executor retries a few times; then the failure is permanent
 //	a removal not recorded    usage ends when the backend says that the sandbox did, else when it was last seen
 //	                          (usage.go)
-//	the caller goes away      the step goes on to its end and is recorded
-//	the clock is stepped      the next transaction moves all that the clock timed by as much
-//	                          (internal/ledger): nothing ends early, nothing lives on
-//	the ledger was emptied    what carries its label is reported and not destroyed
-//	a checkpoint fails        the lease lives on and says so; it is tried again at the pace of checkpoints,
-//	                          and where /data is too large once it has changed
-//	the last save fails       the sandbox stays, frozen and paid for, and the next generation waits; it is
-//	                          tried for retry_for, or discard's three times, and then given up (lost).
-//	                          While the backend is away nothing is given up
-//	a state cannot be read    for now: the lease stays pending. For good: it ends by failed. It never
-//	                          begins without; an operator deletes the saved state to begin anew
-//	the sandbox vanished      its last checkpoint stands
+//	the caller leaves         the step continues to its end and is recorded
+//	the clock is stepped      the next transaction moves all stored times by as much (internal/ledger):
+//	                          nothing ends early or lives on
+//	the ledger was emptied    objects with its label are reported and not destroyed
+//	a checkpoint fails        the lease continues and shows it; a retry follows at the pace of checkpoints, or,
+//	                          if /data is too large, once it has changed
+//	the last save fails       the sandbox stays, frozen and billed, and the next generation waits; retries end
+//	                          after retry_for, or three of them for discard, and the snapshot is lost.
+//	                          No try counts while the backend is away
+//	a snapshot is unreadable  temporarily: the lease stays pending. Permanently: it ends by failed. It never
+//	                          begins without it; to begin empty, an operator deletes the snapshot
+//	the sandbox vanished      its last checkpoint remains
 package lifecycle

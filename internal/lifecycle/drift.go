@@ -53,7 +53,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	obs, err := x.Inspect(bounded, c.handle(s))
 	gone, absent := err, sandbox.CodeOf(err) == sandbox.NotFound
 	if err != nil && !absent {
-		return false, err // an error is no observation
+		return false, err // an error is not an observation
 	}
 	if obs.State == sandbox.StateRemoving {
 		return false, nil // its end will be seen
@@ -182,8 +182,8 @@ func compare(s *ledger.Sandbox, o driver.Observation) []difference {
 	return append(d, compareCompanions(s, o)...)
 }
 
-// compareCompanions returns how the companions of a sandbox differ from its row. A program that ended is no difference:
-// hooks record it. Pure.
+// compareCompanions returns how the companions of a sandbox differ from its row. A program that ended is not a
+// difference: hooks record it. Pure.
 func compareCompanions(s *ledger.Sandbox, o driver.Observation) (d []difference) {
 	for _, name := range s.Companions.Names() {
 		is, ok := o.Companions[name]
@@ -293,11 +293,11 @@ func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation,
 		data["mode"], data["reason"] = sandbox.SleepPause, s.Status.StopReason
 		return c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep, data)
 	default:
-		anew := s.Status.State == sandbox.SandboxStopped
-		if anew {
+		restarted := s.Status.State == sandbox.SandboxStopped
+		if restarted {
 			s.Meter.Restart()
 		}
-		if err := c.hooks.Started(tx, s, anew); err != nil {
+		if err := c.hooks.Started(tx, s, restarted); err != nil {
 			return err
 		}
 		return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)

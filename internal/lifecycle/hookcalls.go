@@ -49,8 +49,8 @@ func (h *Hooks) Prepare(tx *ledger.Tx, s *ledger.Sandbox, b Beginning) ([]Fill, 
 }
 
 // Started calls the hooks for a sandbox that was started or thawed unseen, inside a transaction.
-func (h *Hooks) Started(tx *ledger.Tx, s *ledger.Sandbox, anew bool) error {
-	return each(h.Starters, func(hook Starter) error { return hook.Started(tx, s, anew) })
+func (h *Hooks) Started(tx *ledger.Tx, s *ledger.Sandbox, restarted bool) error {
+	return each(h.Starters, func(hook Starter) error { return hook.Started(tx, s, restarted) })
 }
 
 // Differs reports whether an observation shows what a hook has not recorded.

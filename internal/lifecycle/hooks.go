@@ -9,6 +9,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// A hook that records something gets the row of an Update, which saves its changes. doc.go lists the points at which
+// hooks are called, with their transactions.
+
 // Point is a place in the sequence of a sandbox's steps at which a hook may propose one.
 type Point int
 
@@ -55,16 +58,15 @@ type Beginning struct {
 // interruption.
 type Fill func(ctx context.Context, t *Step) (Settle, error)
 
-// Settle records the result of a Fill, inside the transaction that settles the step. The caller stores the
-// row.
+// Settle records the result of a Fill, inside the transaction that settles the step.
 type Settle func(tx *ledger.Tx, s *ledger.Sandbox) error
 
 // Admitter decides which steps may be claimed now.
 type Admitter interface {
 	// Admit, inside the transaction that claims a step, reports whether it may be claimed now. If not, Admit
-	// has set a later due time in the row. The caller stores the row.
+	// has set a later due time in the row.
 	Admit(tx *ledger.Tx, s *ledger.Sandbox, a Action) (bool, error)
-	// Claimed, inside the same transaction, is called after the claim. The caller stores the row.
+	// Claimed, inside the same transaction, is called after the claim.
 	Claimed(tx *ledger.Tx, s *ledger.Sandbox, t *Step) error
 	// Released, outside of any transaction, is called when an admitted step is over or was not claimed.
 	Released(a Action)
@@ -93,7 +95,7 @@ type Done struct {
 // Vanisher is called for sandboxes that vanish.
 type Vanisher interface {
 	// Vanished records the consequences, inside the transaction that records that the sandbox vanished. The
-	// caller stores the row and ends the lease.
+	// caller ends the lease.
 	Vanished(tx *ledger.Tx, s *ledger.Sandbox) error
 }
 
@@ -107,81 +109,78 @@ type Waiter interface {
 type Watcher interface {
 	// Differs reports whether an observation shows what the hook has not recorded. It only reads its arguments.
 	Differs(s *ledger.Sandbox, o driver.Observation) bool
-	// Observed records it, inside the transaction that records the observation. The caller stores the row.
+	// Observed records it, inside the transaction that records the observation.
 	Observed(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error
 }
 
 // Starter is called for sandboxes that were started or thawed outside of a step, or started by one that took them for
 // paused.
 type Starter interface {
-	// Started records, inside a transaction, what the sandbox may now lack. anew: it had stopped, so that nothing in it
-	// ran on. The caller stores the row.
-	Started(tx *ledger.Tx, s *ledger.Sandbox, anew bool) error
+	// Started records, inside a transaction, what the sandbox may now lack. restarted: it had stopped, so its processes
+	// have ended.
+	Started(tx *ledger.Tx, s *ledger.Sandbox, restarted bool) error
 }
 
 // Settler is called for steps that succeed.
 type Settler interface {
-	// Settled records the consequences, inside the transaction that settles the step. The caller stores the
-	// row.
+	// Settled records the consequences, inside the transaction that settles the step.
 	Settled(tx *ledger.Tx, s *ledger.Sandbox, t *Step) error
 }
 
 // Failer is called for sandboxes whose creation failed permanently.
 type Failer interface {
-	// Failed records the consequences, inside the transaction that settles the failed spawn. The caller
-	// stores the row and ends the lease.
+	// Failed records the consequences, inside the transaction that settles the failed spawn. The caller ends
+	// the lease.
 	Failed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error
 }
 
-// StepFailer learns of steps that fail.
+// StepFailer is called for steps that fail.
 type StepFailer interface {
-	// StepFailed records, inside the transaction that settles a step which failed, what follows beyond the sandbox's row,
-	// which is stored already.
+	// StepFailed records the consequences in other rows than the sandbox's, which is saved already. It runs inside the
+	// transaction that settles the failed step.
 	StepFailed(tx *ledger.Tx, t *Step, cause error) error
 }
 
-// Finisher learns of steps that have succeeded.
+// Finisher is called for steps that have succeeded.
 type Finisher interface {
-	// Finished, outside of any transaction, learns of a step whose success is recorded.
+	// Finished is called outside of any transaction, once the success of a step is recorded.
 	Finished(t *Step)
 }
 
-// Initializer runs code in a sandbox before that is ready. It is a Preparer, whose Fill does so.
+// Initializer is a Preparer whose Fill runs code in a sandbox before it is ready.
 type Initializer interface {
-	// Initializes reports whether it does so in a sandbox, whose usage counts from its start then.
+	// Initializes reports whether it runs code in a sandbox. The sandbox's usage then counts from its start.
 	Initializes(s *ledger.Sandbox) bool
-	// HasBegun reports, inside a transaction, whether an earlier try of the step has begun to.
+	// HasBegun reports, inside a transaction, whether an earlier try of the step has begun to run code.
 	HasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)
 }
 
-// Stopper learns of sandboxes that stop.
+// Stopper is called for sandboxes that stop.
 type Stopper interface {
-	// Stopped records, inside the transaction that records that a sandbox was stopped, what it has lost by that. The
-	// caller stores the row.
+	// Stopped records what the sandbox lost, inside the transaction that records that it stopped.
 	Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error
 }
 
-// Ender learns of leases that end.
+// Ender is called for leases that end.
 type Ender interface {
-	// Ended records, inside the transaction that ends a lease, what follows. The row says already how it ended. The
-	// caller stores it.
+	// Ended records the consequences, inside the transaction that ends a lease. The row already says how it ended.
 	Ended(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error
 }
 
-// Leaver takes what is to outlive a sandbox out of it.
+// Leaver reads from a sandbox what must outlive it.
 type Leaver interface {
-	// Leaving, outside of any transaction, is called before a sandbox is removed, again before each attempt. It is short:
-	// the removal waits for it. After an error the removal is tried again later.
+	// Leaving is called outside of any transaction, before each attempt to remove a sandbox. It must be short, because
+	// the removal waits for it. After an error the removal is retried later.
 	Leaving(ctx context.Context, t *Step) error
 }
 
-// Extender holds things in the ledger for as long as its process lives.
+// Extender holds rows of the ledger for as long as its process lives.
 type Extender interface {
-	// Extension, outside of any transaction, returns what extends that until a moment, inside one. nil: it holds nothing.
+	// Extension is called outside of any transaction. It returns nil if the process holds nothing.
 	Extension() Extension
 }
 
-// Extension extends what a process holds in the ledger.
+// Extension extends, inside a transaction, what a process holds in the ledger.
 type Extension func(tx *ledger.Tx, until micro.Time) error
 
 // Hooks are the parts of a service that take part in a sandbox's life. Each point calls them in list order.

@@ -8,12 +8,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A sandbox that failed after it was ready is kept for a while, stopped, so that an operator can look at what
-// it left. Its lease has ended like any other: the next generation begins at once, its state is saved and
-// let go, nothing of it runs or reaches a network, and it is counted as asleep. Until its time is over it
-// stands as failed; then, or when its time ends earlier, it is removed like all others.
+// A sandbox that failed after it was ready is kept for a while, stopped, so that an operator can inspect it. Its lease
+// has ended like any other: its snapshot is saved, the next generation begins at once, none of its processes runs, and
+// it is billed as asleep. Its state is failed until it is removed like all others.
 
-// The reasons for which a sandbox that was kept is removed, beside those of leases.
+// The reasons for which a kept sandbox is removed, in addition to those of leases.
 const (
 	endOfPostMortem = "post_mortem"
 	cannotBeKept    = "it cannot be stopped"

@@ -11,11 +11,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A backend that keeps time (driver.Capabilities.KeepsTime) puts a sandbox to rest, and ends it, while no reconciler
-// can. It sees what is done inside of it. Of other uses, and of changed limits, it is told: a row owes it a renewal
-// until it was (renew). While a reconciler works on the ledger, the ledger comes first; so a sandbox that its
-// backend has put to rest is one that no reconciler had worked on, and rests. The ledger alone ends leases: where a
-// renewal was lost, what its backend has ended is told of it, and starts again.
+// A backend that keeps time (driver.Capabilities.KeepsTime) puts a sandbox to sleep, and ends it, even if no reconciler
+// runs. It sees activity inside the sandbox. The reconciler reports other uses and changed limits to it (renew); until
+// then the row has a pending renewal. While a reconciler works on the ledger, it acts before the backend. So a sandbox
+// that its backend put to sleep had no reconciler, and stays asleep. Only the ledger ends leases: if a renewal was lost
+// and the backend ended the sandbox, the reconciler repeats the renewal, and the sandbox starts again.
 
 // keepsTime reports whether a sandbox's backend does, or that is unknown here.
 func (c *Core) keepsTime(s *ledger.Sandbox) bool {

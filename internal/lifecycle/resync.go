@@ -25,13 +25,12 @@ type Listing interface {
 	EachPage(ctx context.Context, visit func(rows []ledger.Sandbox) error) error
 }
 
-// samplers bounds the readings of usage that are waited for at once: an engine answers all who
-// ask within a second together.
+// samplers bounds the concurrent readings of usage: an engine answers all requests of one second together.
 const samplers = 64
 
-// usageApart is how much younger than another a sample of a sandbox's usage may not be: of resyncs at their pace of
-// 30 s every second one keeps its samples, whatever their tickers are late, and those of several replicas, or
-// after a backend was lost, keep no more.
+// usageApart is the least time between two stored samples of a sandbox's usage. Resyncs run every 30 s, so every second
+// one stores samples, even if its ticker is late. More resyncs, by several replicas or after a backend was lost, store
+// no more.
 const usageApart = micro.Span(50 * time.Second / time.Microsecond)
 
 // resync is one look at everything on an instance.

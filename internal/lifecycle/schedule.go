@@ -83,7 +83,7 @@ func (c *Core) retryNow(ctx context.Context, instance string) error {
 }
 
 // Ready reports whether the ledger can be read and written, for health checks: a disk that is full, or a standby, can
-// be read still. Backends do not count. One that is away is no reason to stop sending requests here: conditions
+// be read still. Backends do not count. If one is away, requests must still be sent here: conditions
 // are stored, leases renewed, and what is due is done once it is back.
 func (c *Core) Ready(ctx context.Context) error {
 	return c.store.Ready(ctx)

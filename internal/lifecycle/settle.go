@@ -153,7 +153,7 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 			return err
 		}
 		return c.EnterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
-	default: // the row says no more than that it is as it was
+	default: // other actions leave the phase as it was
 		return nil
 	}
 }

@@ -8,18 +8,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What a sandbox has used is known by samples of its CPU time and by when it ran. A sample that a stop would lose is
-// taken before.
+// The usage of a sandbox follows from samples of its CPU time and from the times in which it ran. A sample that a stop
+// would lose is taken before the stop.
 //
-// A backend that records when its sandboxes ran (driver.Capabilities.Records) is what usage is counted by: a
-// sandbox was awake from the start to the stop that were recorded, also while reconcilers were away, and however late a
-// step was settled. What the ledger has counted of them is known by the number of the last one that it has
-// begun. A record that cannot be read leaves a step undone, which is then taken again.
+// If a backend records when its sandboxes ran (driver.Capabilities.Records), the records count: a sandbox was awake
+// from the recorded start to the recorded stop, even while no reconciler ran, and however late a step was settled. The
+// row has the number of the last boot that was counted. If a record cannot be read, the step is repeated.
 //
-// Another backend is asked before a sandbox is removed: whether it is there, or when it stopped or was removed. Where
-// nothing is known of one that is not there, its usage ends when it was last seen.
+// Other backends are asked before a sandbox is removed: whether it exists, or when it stopped or was removed. If a
+// missing sandbox is unknown to them, its usage ends when it was last seen.
 
-// followHistory counts what a sandbox is recorded to have run and was not counted before.
+// followHistory counts recorded run times of a sandbox that were not counted before.
 func (c *Core) followHistory(tx *ledger.Tx, s *ledger.Sandbox, ran []driver.Boot) error {
 	for _, i := range ran {
 		if i.Number < s.Meter.Boot {

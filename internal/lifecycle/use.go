@@ -21,7 +21,7 @@ type Use struct {
 	ttl micro.Span
 	// Changes: it may change /data.
 	Changes bool
-	// unseen: its backend does not see it.
+	// unseen: the backend does not see the use.
 	Unseen bool
 	once   sync.Once
 }
@@ -66,14 +66,14 @@ func (u *Use) Keep() {
 	u.core.holds[u.Holder] = u.ttl
 }
 
-// Drop leaves the use to the reconciler that takes it over, or to run out.
+// Drop lets the use expire, unless another reconciler takes it over.
 func (u *Use) Drop() {
 	u.core.mu.Lock()
 	defer u.core.mu.Unlock()
 	delete(u.core.holds, u.Holder)
 }
 
-// HoldsFor reports whether a use of a sandbox is this process's.
+// HoldsFor reports whether this process has a use of a sandbox.
 func (c *Core) HoldsFor(holder string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (u *Use) Record(tx *ledger.Tx) error {
 	return tx.Holds().Add(&ledger.Hold{SandboxID: u.Row.ID, Holder: u.Holder, Until: tx.Now.Add(u.ttl)})
 }
 
-// On returns the backend of the sandbox, and its name there.
+// On returns the backend of the sandbox, and the sandbox's handle there.
 func (u *Use) On() (driver.Executor, driver.Handle) {
 	return u.core.backends[u.Row.Backend].Executor, u.core.handle(&u.Row)
 }
@@ -152,7 +152,7 @@ func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
 	return err
 }
 
-// end records the end of a use, and reports whether the backend is owed a renewal.
+// end records the end of a use, and reports whether a renewal is pending.
 func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (owed bool, err error) {
 	if s.Phase == sandbox.PhaseGone { // what is gone changes no more
 		return false, nil
@@ -175,7 +175,7 @@ func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (o
 	return false, u.core.reschedule(tx, s)
 }
 
-// Explain looks at a sandbox in which a use failed, and says so when its lease has ended.
+// Explain inspects a sandbox in which a use failed. If its lease has ended or it has stopped, the error says so.
 func (u *Use) Explain(ctx context.Context, cause error) error {
 	if cause == nil || sandbox.CodeOf(cause) == sandbox.Invalid || sandbox.ReasonOf(cause) == sandbox.ReasonFileNotFound {
 		return cause

@@ -174,7 +174,7 @@ func (w *witness) accept(ctx context.Context, instance string, found int64) erro
 
 func (w *witness) leave(ctx context.Context, instance string, n int64) error {
 	if err := w.numbers.LeaveWitness(ctx, w.core.store.ID(), instance, n); err != nil {
-		// What cannot be told from a clone begins no lease, and ends none: it is tried again.
+		// The instance may be a clone, so no lease begins or ends on it until a retry succeeds.
 		return sandbox.Errorf(sandbox.Unavailable, "leaving the witness of this ledger on instance %s: %w", instance, err).
 			WithReason(sandbox.ReasonOf(err))
 	}

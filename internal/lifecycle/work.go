@@ -17,7 +17,7 @@ type Task struct {
 	Awake bool
 }
 
-// errClaimed: another caller works on the sandbox now.
+// errClaimed: another caller has claimed the sandbox.
 var errClaimed = errors.New("claimed")
 
 // Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when

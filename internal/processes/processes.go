@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// killPause is how often a process is ended again that is to end: it may only just be starting.
+// killPause is the pause before a process is killed again: it may only just be starting.
 const killPause = time.Second
 
 // maxProcessNames bounds the processes of a sandbox that are kept. The one that ended first makes room.
@@ -82,7 +82,7 @@ func (v *Service) StartProcess(ctx context.Context, r sandbox.LeaseRef,
 	if run != nil {
 		run.begin()
 	}
-	u.Unseen = true // a process is no use of its sandbox
+	u.Unseen = true // a process does not count as use of its sandbox
 	return view, u.Leave(ctx, true, nil)
 }
 

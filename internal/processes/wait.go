@@ -40,7 +40,7 @@ func (v *Service) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (sandb
 	got, err := v.waitAwake(bounded, w, pattern)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return sandbox.ProcessWaited{}, sandbox.Errorf(sandbox.Timeout,
-			"lease %s: process %s did not come to where it was waited for within %s: read its log",
+			"lease %s: process %s did not reach the awaited state within %s: read its log",
 			w.LeaseRef.ID, w.Name, w.Timeout)
 	}
 	return got, err
@@ -88,8 +88,8 @@ func errProcessEnded(p sandbox.Process) error {
 	if p.ExitCode != nil {
 		how = fmt.Sprintf("with exit code %d", *p.ExitCode)
 	}
-	return sandbox.Errorf(sandbox.Conflict, "lease %s: process %s is %s (%s) and did not come to where it is waited "+
-		"for: read its log", p.LeaseID, p.Name, p.State, how).WithReason(sandbox.ReasonProcessEnded)
+	return sandbox.Errorf(sandbox.Conflict, "lease %s: process %s is %s (%s) and did not reach the awaited state: "+
+		"read its log", p.LeaseID, p.Name, p.State, how).WithReason(sandbox.ReasonProcessEnded)
 }
 
 // awaitPort waits for a port as long as the process lives.
@@ -200,7 +200,7 @@ type lineMatcher struct {
 // errMatched ends the reading.
 var errMatched = errors.New("the line was found")
 
-// begins notes that the log goes on elsewhere: what came before is no part of the line there.
+// begins notes that the log continues elsewhere: the line there does not include what came before.
 func (m *lineMatcher) begins(offset int64) error {
 	if offset != m.next {
 		m.partial = nil

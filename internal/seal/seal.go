@@ -1,13 +1,13 @@
-// Package seal encrypts what a ledger may not hold in clear, under keys that lie beside the ledger
-// and not in it: one of the two alone gives nothing.
+// Package seal encrypts a ledger's secrets with keys that are stored beside the ledger. Neither the ledger nor the key
+// file alone reveals a secret.
 //
-// A key file holds one key a line, the one that seals first:
+// A key file has one key per line. The first encrypts:
 //
 //	# any comment
 //	sandbox-key-1 Zm9v…            base64 of 32 random bytes
 //
-// A new key is put above the old ones, on every machine that serves the ledger; what older keys have
-// sealed stays readable until it is sealed anew, and then their lines may go.
+// To rotate, put a new key above the old ones, on every machine that serves the ledger. Old keys still decrypt. Once
+// everything is re-encrypted with the newest key, their lines can be removed.
 package seal
 
 import (
@@ -119,7 +119,7 @@ func (k key) derive(purpose string) (sandbox.Secret, error) {
 	return sandbox.Secret(hex.EncodeToString(derived)), nil
 }
 
-// loadOrMake returns the keys, of which there is one at least.
+// loadOrMake returns the keys, at least one.
 func (k *Keys) loadOrMake() ([]key, error) {
 	keys, err := k.load(false)
 	if errors.Is(err, fs.ErrNotExist) && k.create {

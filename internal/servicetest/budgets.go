@@ -104,7 +104,7 @@ func budgetTellsOfItsThresholdsOnce(w *world) {
 	w.environment(withBudget(1000 * basicHour))
 	spend()
 	spend()
-	w.environment(withBudget(budget)) // of which eight tenths are spent
+	w.environment(withBudget(budget)) // eight tenths of it are spent
 	want()
 	tryAnother(3)
 	eighty := sandbox.BudgetReached{Month: "2026-08", Percent: 80, Monthly: budget}

@@ -70,7 +70,7 @@ func usageIsKeptForADay(w *world) {
 		w.Errorf("before a look %+v is kept", had)
 	}
 	began := w.Now()
-	for range 6 { // looks at 0 s, 30 s, ... of which every second one is kept
+	for range 6 { // samples at 0 s, 30 s, ...; every second one is kept
 		w.Advance(30 * time.Second)
 		w.Burn(l.SandboxID, 15*time.Second)
 	}

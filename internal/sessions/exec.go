@@ -98,7 +98,7 @@ func quoted(command []string) string {
 // plainRunes need no quotes.
 const plainRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+"
 
-// say records what the service has to say about a command, in its session if it has one.
+// say records texts of the service about a command, in its session if it has one.
 func say(tx *ledger.Tx, x *execs.Exec, texts ...string) error {
 	if x.SessionID == "" || len(texts) == 0 {
 		return nil

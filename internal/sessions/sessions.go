@@ -69,8 +69,8 @@ func (v *Service) envOf(s *execs.Session) (env map[string]string, err error) {
 	return env, json.Unmarshal(text, &env)
 }
 
-// Reseal seals anew, inside a transaction, the variables of sessions that are sealed under another key than the first
-// of the key file; see secrets.Service.
+// Reseal re-encrypts, inside a transaction, variables of sessions that are encrypted with another key than the first of
+// the key file; see secrets.Service.
 func (v *Service) Reseal(tx *ledger.Tx) (n int, failed []error, err error) {
 	all, err := execs.In(tx).SealedSessions()
 	for i := range all {

@@ -21,22 +21,22 @@ const (
 	tapPause = 50 * time.Millisecond
 	// tapEvent bounds the data of one event, in bytes; output that follows at once is one event.
 	tapEvent = 8 << 10
-	// tapPending bounds what is gathered, in bytes. A ledger that is slower than a command slows it down.
+	// tapPending bounds the gathered output, in bytes. A ledger that is slower than a command slows the command down.
 	tapPending = 256 << 10
 )
 
-// Tap records what a command of a session writes, in the order in which it is read. What is recorded is a
-// beginning of each stream, and the ledger knows how long it is: the process that takes it over continues there.
+// Tap records the output of a command of a session, in the order in which it is read. The recording has a prefix of
+// each stream, and the ledger knows its length: a process that takes the command over continues there.
 type Tap struct {
 	sessions *Service
 	exec     execs.Exec // as it began
 	holder   string
 	wg       sync.WaitGroup
-	// gathered tells the recorder that something is; full that there is no reason to wait for more. Each
+	// gathered signals gathered output to the recorder; full signals that it need not wait for more. Each
 	// holds one signal.
 	gathered, full chan struct{}
 	stop           context.CancelFunc
-	// at is the session's last sequence, as far as is known. It is the recorder's until it has ended.
+	// at is the last known sequence of the session. Only the recorder uses it until it has ended.
 	at int64
 
 	mu      sync.Mutex // guards what follows

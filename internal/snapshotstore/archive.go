@@ -215,7 +215,7 @@ func inside(name, target string) string {
 }
 
 // place takes a name for an entry. It reports false when the name is taken, or lies below something
-// that is no directory.
+// that is not a directory.
 func (n *normaliser) place(name string, typeflag byte) bool {
 	k := isOther
 	if typeflag == tar.TypeDir {

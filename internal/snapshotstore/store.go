@@ -1,11 +1,10 @@
 // Package snapshotstore keeps what sandboxes have under /data: archives in a bucket, which outlive the
 // sandbox and the backend that it ran on.
 //
-// An archive is a tar stream (see archive.go for what it may hold) compressed by zstd. It is made
-// complete in a local spool file before the bucket sees any of it, and taken back to one, with its
-// checksum verified, before any reader sees it. So a sandbox waits for this machine's disk and not for
-// the bucket, nothing is visible of a save that failed, and nothing of an archive that was damaged.
-// The spool lies in the system's directory for temporary files (TMPDIR), and takes an archive's
+// An archive is a tar stream (archive.go says what it may hold), compressed by zstd. It is completed in a local spool
+// file before it is uploaded. A download goes to a spool file too, and its checksum is verified before any reader sees
+// it. So a sandbox waits for this machine's disk and not for the bucket, and readers see no part of a failed save or a
+// damaged archive. The spool is in the system's directory for temporary files (TMPDIR) and takes an archive's
 // compressed size.
 package snapshotstore
 
@@ -62,7 +61,7 @@ func (s *Store) Close() error {
 // never used before: an archive that is there is replaced. Nothing is visible under object before
 // it is complete; when Save returns, it survives a power cut. limit bounds the tar stream, in bytes.
 // An error of data keeps its code. Errors: Invalid, with ReasonResourceLimitExceeded when /data is
-// too large or has too many entries, and ReasonCopyFailed when data is no complete tar stream.
+// too large or has too many entries, and ReasonCopyFailed when data is an incomplete tar stream.
 func (s *Store) Save(ctx context.Context, object string, data io.Reader, limit int64) (Archive, error) {
 	if err := checkObject(object); err != nil {
 		return Archive{}, err

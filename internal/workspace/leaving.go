@@ -28,7 +28,7 @@ const (
 	answerTimeout = 5 * time.Second // of a backend, beyond leaveTimeout
 	// readers bounds how many workspaces this process reads at once. Each may take a few hundred MiB of memory.
 	readers = 8
-	// again is the pause before another try of what another try may mend.
+	// again is the pause before a retry.
 	again = time.Second
 )
 
@@ -237,7 +237,7 @@ func (v *Service) store(ctx context.Context, sandboxID string, form sandbox.Work
 	return v.Outputs.MaxWorkspace() - bounded.left, err
 }
 
-// persist tries what another try may mend, until it succeeds or ctx ends.
+// persist retries retryable errors until try succeeds or ctx ends.
 func (v *Service) persist(ctx context.Context, try func() error) error {
 	for {
 		err := try()

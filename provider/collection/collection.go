@@ -70,7 +70,7 @@ func Set(ctx context.Context, texts []string, diags *diag.Diagnostics) types.Set
 	return s
 }
 
-// Strings returns a set's elements, of which some may be unknown.
+// Strings returns a set's elements. Some may be unknown.
 func Strings(ctx context.Context, s types.Set, diags *diag.Diagnostics) []types.String {
 	var list []types.String
 	if !s.IsNull() && !s.IsUnknown() {

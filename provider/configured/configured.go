@@ -53,7 +53,7 @@ type Provider struct {
 // Reopen notes that the plan at hand reopens an environment, for the plans of its leases.
 func (p *Provider) Reopen(environmentID string) { p.reopened.Store(environmentID, true) }
 
-// IsReopened reports whether the plan at hand reopens an environment, as far as it has come.
+// IsReopened reports whether the plan at hand, as planned until now, reopens an environment.
 func (p *Provider) IsReopened(environmentID string) bool {
 	_, ok := p.reopened.Load(environmentID)
 	return ok

@@ -116,7 +116,7 @@ func (v Value) same(other Value) bool {
 	return okA && okB && a == b
 }
 
-// ValidateAttribute refuses what is no duration.
+// ValidateAttribute rejects a value that is not a duration.
 func (v Value) ValidateAttribute(_ context.Context, req xattr.ValidateAttributeRequest,
 	resp *xattr.ValidateAttributeResponse) {
 	if v.IsNull() || v.IsUnknown() {

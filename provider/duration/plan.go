@@ -7,7 +7,7 @@ import (
 )
 
 // KeepEqual plans the value of the state when the configuration only writes the same duration
-// in another way, so that "24h" to "24h0m0s" is no change.
+// in another way, so that "24h" to "24h0m0s" is not a change.
 func KeepEqual() planmodifier.String { return keepEqual{} }
 
 type keepEqual struct{}

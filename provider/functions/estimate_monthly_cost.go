@@ -107,7 +107,7 @@ func (estimateMonthlyCost) Run(ctx context.Context, req function.RunRequest, res
 		resp.Error = argument(1, "hours_per_day must be between 0 and 24, not %g", hours)
 		return
 	}
-	// The framework's own error for what is no whole number asks to report it.
+	// The framework's own error for a fraction asks users to report it.
 	for place, v := range map[int64]float64{2: share, 3: count} {
 		if v != math.Trunc(v) || math.Abs(v) > maxWhole {
 			resp.Error = argument(place, "%s must be a whole number of at most a million, not %g", arguments[place], v)

@@ -1,4 +1,4 @@
-// Package news tells of what happened to many leases of an environment in one warning. Terraform asks about each
+// Package news reports what happened to many leases of an environment in one warning. Terraform asks about each
 // lease on its own, and would show a warning for each.
 package news
 
@@ -29,8 +29,8 @@ const (
 // named is how many leases a warning names.
 const named = 3
 
-// Of returns the leases that Terraform made, or this owner has, to which that happened after since. What Terraform
-// itself released is no news.
+// Of returns the leases of Terraform or of this owner to which that happened after since. It omits leases that
+// Terraform itself released.
 func Of(kind Kind, leases []sandbox.Lease, since time.Time, owner string) []sandbox.Lease {
 	var found []sandbox.Lease
 	for _, l := range leases {

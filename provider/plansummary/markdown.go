@@ -143,7 +143,7 @@ func shown(object, sensitive any, name string) string {
 	switch v := attribute(object, name).(type) {
 	case nil:
 		return "none"
-	case map[string]any, []any: // of which a part may be sensitive
+	case map[string]any, []any: // a part of it may be sensitive
 		return "(several values)"
 	default:
 		return code(fmt.Sprint(v))

@@ -41,7 +41,7 @@ type World struct {
 	// Name is unique to the test, for environments and images.
 	Name string
 
-	engine string // the address at which services reach the engine; "" is how everybody finds it
+	engine string // the address at which services reach the engine; "" is the default address
 
 	mu   sync.Mutex // guards last
 	last io.Closer  // the provider of the latest Terraform command

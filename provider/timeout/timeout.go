@@ -39,7 +39,7 @@ func (Positive) Description(context.Context) string { return "must be more than 
 // MarkdownDescription implements validator.Describer.
 func (v Positive) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 
-// ValidateString leaves what is no duration to the validator of the timeouts.
+// ValidateString leaves invalid durations to the validator of the timeouts.
 func (Positive) ValidateString(_ context.Context, req validator.StringRequest,
 	resp *validator.StringResponse) {
 	d, err := time.ParseDuration(req.ConfigValue.ValueString())

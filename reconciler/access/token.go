@@ -22,7 +22,7 @@ type Token struct {
 	ID string
 	// Name names the holder of the token in events, owners and logs.
 	Name string
-	// User says that this is no token: it holds the rights of the user Name of an OpenID Connect provider.
+	// User says that this is not a token: it holds the rights of the user Name of an OpenID Connect provider.
 	User bool
 	// Environments are patterns (see path.Match) of the environments that it may touch. None means everything.
 	Environments []string

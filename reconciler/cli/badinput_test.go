@@ -51,7 +51,7 @@ func TestSettingsThatDoNotFitAreNamedAsTheFileSpellsThem(t *testing.T) {
 		"id: a\nresources: {memory_mb: x}": "settings.yaml: resources.memory_mb: must be a whole number",
 		"id: a\nmounts: [{source: 1}]":     "settings.yaml: mounts[0].source: must be a string",
 		"- id: a":                          "settings.yaml: must be an object",
-		"id: a\nlabels: {1: x}":            "settings.yaml: a key is no string",
+		"id: a\nlabels: {1: x}":            "settings.yaml: a key is not a string",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ var actions = []action{
 	},
 }
 
-// expire ends a lease. A sandbox that still exists is no error, because the reconciler retries its destruction.
+// expire ends a lease. It succeeds even if the sandbox still exists: the reconciler retries its destruction.
 func expire(ctx context.Context, s contents, r sandbox.LeaseRef) error {
 	_, err := s.Release(ctx, r)
 	if err == nil {

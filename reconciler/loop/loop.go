@@ -85,17 +85,17 @@ const (
 	PassPools     = "pools"     // fill and shrink warm pools
 	PassExecs     = "execs"     // take over commands
 	PassProcesses = "processes" // start and follow processes
-	PassResync    = "survey"    // compare a backend with the ledger
+	PassResync    = "resync"    // compare a backend with the ledger
 	PassEgress    = "egress"    // record connection attempts of a backend's sandboxes
 	PassHealth    = "health"    // check companions of a backend's sandboxes
 	PassRollUp    = "rollup"    // count ended usage by day
 	PassBudgets   = "budgets"   // check budgets
 	PassUsage     = "usage"     // purge old usage samples
 	PassOutput    = "output"    // drop the oldest output beyond the limits
-	PassSnapshots = "states"    // delete objects of replaced snapshots
+	PassSnapshots = "snapshots" // delete objects of replaced snapshots
 	PassFinish    = "finish"    // remove remains of failed creations and removals of environments
 	PassMeter     = "meter"     // compare usage with the meters of backends
-	PassPurge     = "retire"    // purge leases destroyed long ago
+	PassPurge     = "purge"     // purge leases destroyed long ago
 )
 
 // Loop is one reconciliation loop.

@@ -103,7 +103,7 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 		`sandbox_conditions_total{verdict="unavailable"} 1`,
 		`sandbox_conditions_total{verdict="duplicate"} 0`,
 		`sandbox_conditions_misspelled_total 1`,
-		`sandbox_loop_failures_total{backend="docker",pass="survey"} 1`,
+		`sandbox_loop_failures_total{backend="docker",pass="resync"} 1`,
 		`sandbox_destroy_pending_seconds{backend="docker"} 1.5`,
 		`sandbox_step_duration_seconds_count{backend="docker",code="ok",step="spawn"} 1`,
 		`sandbox_step_duration_seconds_count{backend="docker",code="unavailable",step="kill"} 1`,

@@ -155,7 +155,7 @@ func copyLost(m *Model, place string) diag.Diagnostic {
 		"The registry no longer has %s: its manifest was deleted. The next apply pushes it again.", m.pinned()))
 }
 
-// vanished tells of an image of which no copy is left.
+// vanished returns the warning for an image without any copy.
 func vanished(m *Model) diag.Diagnostic {
 	name := m.Name.ValueString()
 	where := "Docker engine " + m.Instance.ValueString()

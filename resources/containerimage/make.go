@@ -14,9 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
-// produce makes what the plan asks for, of what the state, which may be nil, and the configuration have: the image, its
-// tags and its copies, in this order. What it has reached it writes into the model, also when it fails; made is false
-// when there is no image then.
+// produce creates what the plan asks for: the image, then its tags, then its copies. state may be nil. It writes its
+// progress into the model, also on failure; made is false if there is no image then.
 func (r *Resource) produce(ctx context.Context, m, state, config *Model,
 	c *registry.Client) (made bool, diags diag.Diagnostics) {
 	want, diags := m.tags(ctx)

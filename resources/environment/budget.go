@@ -60,8 +60,8 @@ func (b *Budget) planned() configured.PlannedBudget {
 	return configured.PlannedBudget{Unknown: b != nil && b.MonthlyUSD.IsUnknown()}
 }
 
-// planBudget warns of a new amount that can never be reached, because nothing has a price. It is no error, unlike a cap
-// without prices: what an environment costs by calls of models is known whatever the engine costs.
+// planBudget warns of a new amount that can never be reached, because nothing has a price. Unlike a cap without prices,
+// that is not an error: the cost of calls of models is known even if the engine has no prices.
 func (r *Resource) planBudget(ctx context.Context, m, state *Model) diag.Diagnostics {
 	budget := m.Budget.expand()
 	if budget == nil || r.Provider == nil || m.Backend.IsUnknown() || len(m.LLM.Elements()) > 0 || m.LLM.IsUnknown() ||
@@ -96,8 +96,8 @@ func (m *Model) flattenBudget(is *sandbox.Budget) {
 	}
 }
 
-// budgetNotice warns of a budget of which a threshold is spent. A plan tells it every time while it is
-// so, like what a check block finds: the operator should decide before acquires are refused.
+// budgetNotice warns that a threshold of a budget is spent. Every plan repeats the warning, as for a failed check
+// block, so that the operator can decide before acquires are refused.
 func budgetNotice(env sandbox.Environment) diag.Diagnostics {
 	use := env.BudgetUse
 	if use == nil || !use.Reached(sandbox.BudgetThresholds[0]) {

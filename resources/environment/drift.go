@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// flattenDrift leaves out what no apply resolves: keptNotice tells of it.
+// flattenDrift omits drift that no apply resolves: keptNotice reports it.
 func flattenDrift(drift []sandbox.DriftFinding) types.List {
 	all := []attr.Value{}
 	for _, f := range drift {
@@ -41,7 +41,7 @@ func driftNotice(env sandbox.Environment) diag.Diagnostics {
 			"as configured. Sandboxes that run go on.", env.ID, strings.Join(lines, "\n")))}
 }
 
-// keptNotice tells of settings that an environment keeps as it was made.
+// keptNotice warns of settings that an environment keeps from its creation.
 func keptNotice(env sandbox.Environment) (diags diag.Diagnostics) {
 	for _, f := range env.Drift {
 		if f.Kept() {

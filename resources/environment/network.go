@@ -140,7 +140,7 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 	return diags
 }
 
-// expandCredentials returns the credentials of which all is known.
+// expandCredentials returns the credentials without unknown values.
 func expandCredentials(ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]sandbox.EgressCredential {
 	if len(of.Elements()) == 0 {
 		return nil
@@ -168,8 +168,8 @@ func flattenCredentials(ctx context.Context, all map[string]sandbox.EgressCreden
 	return collection.Map(ctx, credentialsAttribute(), objects, diags)
 }
 
-// expandRules makes one rule of all that is said of a host. What is no port stays part of the name,
-// which is refused as such.
+// expandRules merges the texts about one host into one rule. A suffix that is not a port stays part of the name, which
+// is then rejected.
 func expandRules(texts []string) []sandbox.EgressRule {
 	rules := []sandbox.EgressRule{}
 	for _, text := range texts {
@@ -211,7 +211,7 @@ func flattenRules(rules []sandbox.EgressRule) []string {
 	return texts
 }
 
-// flattenNetwork keeps the model's network, or that there is none, when that says what the environment has.
+// flattenNetwork keeps the model's network, even if it is null, when it means the same as the environment's.
 func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec) diag.Diagnostics {
 	now := sandbox.EnvironmentSpec{Backend: spec.Backend}
 	diags := expandNetwork(ctx, m.Network, &now)

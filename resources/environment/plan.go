@@ -50,7 +50,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if sleepMode.IsNull() {
 		plan.planSleepMode()
 	}
-	plan.Drift = flattenDrift(nil) // what is found is made good
+	plan.Drift = flattenDrift(nil) // an apply reverts drift
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
 	resp.Diagnostics.Append(r.checkAccount(&plan)...)
 	resp.Diagnostics.Append(r.checkKeepDisk(&plan, state)...)
@@ -215,13 +215,12 @@ func (r *Resource) stored(ctx context.Context, state *Model) (sandbox.Environmen
 	}
 	env, err := svc.GetEnvironment(ctx, state.ID.ValueString())
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		err = nil // it vanished, and is made anew
+		err = nil // it vanished, and is created again
 	}
 	return env.EnvironmentSpec, err
 }
 
-// checkCap compares amounts as they are shown, in whole cents. A cap that is no amount has been
-// reported by its validator.
+// checkCap compares amounts as they are shown, in whole cents. The validator has already reported an invalid cap.
 func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 	var estimate, limit sandbox.NanoUSD
 	if m.MaxMonthlyCost.IsNull() || m.MaxMonthlyCost.IsUnknown() ||

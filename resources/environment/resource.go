@@ -94,7 +94,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	if err != nil {
 		asked := sandbox.Environment{ID: m.Name.ValueString(), Owner: owner, EnvironmentSpec: spec}
 		var ours bool
-		if env, ours = made(ctx, svc, asked); ours {
+		if env, ours = leftBehind(ctx, svc, asked); ours {
 			resp.Diagnostics.Append(diagnose.Partly(failed, err, place,
 				"The environment may exist. It is in Terraform's state, and the next apply replaces it.")...)
 		} else {
@@ -108,14 +108,14 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// create makes the environment. One that an earlier Create with this owner made gets these settings.
+// create creates the environment, or puts the settings of one that an earlier Create with this owner created.
 func create(ctx context.Context, svc service.Environments, put sandbox.PutEnvironment,
 	resumed bool) (sandbox.Environment, error) {
 	env, err := svc.PutEnvironment(ctx, put)
 	if !resumed || sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
 		return env, err
 	}
-	put.CreateOnly = false // refused still where it is another owner's
+	put.CreateOnly = false // still refused if it has another owner
 	return svc.PutEnvironment(ctx, put)
 }
 
@@ -124,9 +124,9 @@ func journaled(ledgerID, id string) journal.Object {
 	return journal.Object{Kind: journal.Environment, LedgerID: ledgerID, ID: id}
 }
 
-// made returns what a failed Create has left, so that it gets into the state: what the ledger has
-// of this owner or, when the ledger does not answer, what was asked for. False: there is nothing.
-func made(ctx context.Context, svc service.Environments, asked sandbox.Environment) (sandbox.Environment, bool) {
+// leftBehind returns the environment that a failed Create left, so that it gets into the state. If the ledger does not
+// answer, it returns asked. False: there is none of this owner.
+func leftBehind(ctx context.Context, svc service.Environments, asked sandbox.Environment) (sandbox.Environment, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
 	env, err := svc.GetEnvironment(ctx, asked.ID)

@@ -100,7 +100,7 @@ func (k keepFormer) PlanModifyFloat64(_ context.Context, req planmodifier.Float6
 // namesSize reports whether the model gives a size, by name or by figures.
 func (m *Model) namesSize() bool { return m.Resources != nil || !m.InstanceType.IsNull() }
 
-// sizeKnown reports whether the size is known, as far as it has a price.
+// sizeKnown reports whether the parts of the size that have a price are known.
 func (m *Model) sizeKnown() bool {
 	s := m.Resources
 	return !m.InstanceType.IsUnknown() &&

@@ -69,8 +69,8 @@ func (e environmentEnd) spentNotice(environmentID, leaseID string) string {
 		environmentID, e.Spent.Spent, e.Spent.Monthly, e.Spent.Month, until, leaseID, until)
 }
 
-// keepEnvironmentEnd keeps how the environment stands. One that is gone counts as open: the plan makes it, or the apply
-// says that there is none.
+// keepEnvironmentEnd stores the environment's status. A missing one counts as open: the plan creates it, or the apply
+// reports that it does not exist.
 func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environments, id string,
 	in news.Private) diag.Diagnostics {
 	env, err := r.Provider.Environment(ctx, svc, id)

@@ -83,8 +83,8 @@ func (e *Ephemeral) ValidateConfig(ctx context.Context, req ephemeral.ValidateCo
 	resp.Diagnostics.Append(validate(ctx, config.Terms)...)
 }
 
-// Open acquires the lease for a new owner. Terraform does not close what failed to open, so that a
-// failed acquire takes back what it has left.
+// Open acquires the lease for a new owner. Terraform does not close what failed to open, so a failed acquire releases
+// the lease that it left.
 func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *ephemeral.OpenResponse) {
 	var m EphemeralModel
 	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
@@ -139,9 +139,9 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 	resp.RenewAt = renewAt(l)
 }
 
-// takeBack releases what is left of an acquire. Its owner is unique to it.
+// takeBack releases the lease that a failed acquire left. Its owner is unique to that acquire.
 func takeBack(ctx context.Context, svc service.Leases, ask sandbox.Acquire) diag.Diagnostics {
-	l, ours := made(ctx, svc, ask)
+	l, ours := leftBehind(ctx, svc, ask)
 	if !ours {
 		return nil
 	}

@@ -74,7 +74,7 @@ func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnosti
 	}
 	var diags diag.Diagnostics
 	if !t.ExpiryConditions.IsNull() && !t.ExpiryConditions.IsUnknown() {
-		var conditions []types.String // of which some may be unknown
+		var conditions []types.String // some may be unknown
 		diags = t.ExpiryConditions.ElementsAs(ctx, &conditions, false)
 		for _, c := range conditions {
 			if c.IsUnknown() {
@@ -85,7 +85,7 @@ func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnosti
 		slices.Sort(settings.ExpiryConditions)
 	}
 	if len(t.Labels.Elements()) > 0 {
-		var labels map[string]types.String // of which some may be unknown
+		var labels map[string]types.String // some may be unknown
 		diags.Append(t.Labels.ElementsAs(ctx, &labels, false)...)
 		settings.Labels = make(map[string]string, len(labels))
 		for key, value := range labels {

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Terraform shows in a plan only what feeds a change, so what happened to a lease is told by
-// warnings. Each has its own summary, because Terraform folds those that share one.
+// Terraform shows in a plan only what feeds a change, so warnings report what happened to a lease. Each has its own
+// summary, because Terraform folds those that share one.
 
 // notice is a warning about one lease.
 type notice struct {
@@ -26,7 +26,7 @@ func warning(kind news.Kind, summary, detail string) notice {
 	return notice{Diagnostic: diag.NewWarningDiagnostic(summary, detail), kind: kind}
 }
 
-// vanished reports whether the lease in the state is no more, other than by the rules, and says so.
+// vanished reports whether the lease in the state is gone although no rule ended it, and returns the warning.
 func vanished(l sandbox.Lease, err error, m *Model) (notice, bool) {
 	const next = "It is dropped from Terraform's state, and the next apply leases it again."
 	id, generation := m.ID.ValueString(), m.Generation.ValueInt64()
@@ -78,7 +78,7 @@ func notices(l sandbox.Lease, m *Model) []notice {
 const withEnvironment = "If the plan creates the environment again, it replaces each lease that refers to its id. " +
 	"For any other lease, nothing is planned if on_expiry is keep, and its next generation if it is recreate."
 
-// endNotice tells of an end by the rules.
+// endNotice reports an end by the rules.
 func endNotice(l sandbox.Lease, m *Model) notice {
 	next := "Expected; this is not drift. Nothing is planned for it, because on_expiry is keep. Destroy it, set " +
 		"on_expiry to recreate, or lease it again with terraform apply -replace."

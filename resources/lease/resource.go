@@ -81,7 +81,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	switch {
 	case err != nil:
 		var ours bool
-		if lease, ours = made(ctx, svc, ask); ours {
+		if lease, ours = leftBehind(ctx, svc, ask); ours {
 			resp.Diagnostics.Append(diagnose.Partly(failed, err, paths,
 				"The lease may exist. It is in Terraform's state, and the next apply replaces it.")...)
 		} else {
@@ -129,9 +129,9 @@ func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnost
 		err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), next))}
 }
 
-// made returns what a failed acquire has left: what the ledger has of this owner or, when the
-// ledger does not answer, what was asked for. False: there is nothing.
-func made(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
+// leftBehind returns the lease that a failed acquire left. If the ledger does not answer, it returns the lease that was
+// asked for. False: there is none of this owner.
+func leftBehind(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	id := sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)

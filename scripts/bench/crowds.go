@@ -21,7 +21,7 @@ import (
 
 const (
 	crowd    = 100_000 // leases in the ledger
-	crowdDue = 1_000   // of which so many are due
+	crowdDue = 1_000   // so many of them are due
 	// idleFor is longer than the pace of resyncs and of accounting, which then have run.
 	idleFor = 40 * time.Second
 )

@@ -120,7 +120,7 @@ func best(tries int, do func() error) (shortest time.Duration, err error) {
 	return shortest, nil
 }
 
-// shorter returns the shorter of two times, of which the first may not be known yet.
+// shorter returns the shorter of two times. The first may be unknown.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b

@@ -14,7 +14,7 @@ import (
 )
 
 // pools measures how long it takes to get a sandbox that waits asleep, over HTTP, next to the engine's
-// own request that wakes a container with the same settings, to a sandbox that is made anew, and to one
+// own request that wakes a container with the same settings, to a sandbox that is created for it, and to one
 // that waits awake.
 func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	const pool = "bench-pool"

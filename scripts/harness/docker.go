@@ -38,8 +38,8 @@ type Container struct {
 	AgentDID, EnvironmentID string
 }
 
-// Sandboxes returns the containers of a ledger's sandboxes, running or not, on whichever backend. What else the
-// ledger has on the engine is left out, such as gateways.
+// Sandboxes returns the containers of a ledger's sandboxes, running or not, on any backend. It leaves out the ledger's
+// other containers, such as gateways.
 func Sandboxes(ctx context.Context, ledger string) ([]Container, error) {
 	names, err := Containers(ctx, ledger)
 	if err != nil || len(names) == 0 {

@@ -143,7 +143,7 @@ func (r *Reconciler) CPU() (time.Duration, error) {
 	}
 	_, figures, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
 	fields := strings.Fields(figures)
-	const utime, stime = 14 - 3, 15 - 3 // proc(5), of which two are cut off
+	const utime, stime = 14 - 3, 15 - 3 // proc(5); two of them are cut off
 	if len(fields) <= stime {
 		return 0, fmt.Errorf("processor time of the reconciler: %q", text)
 	}

@@ -86,7 +86,7 @@ func (q *quickstart) leaseUntil(ctx context.Context, id string,
 	return after, err
 }
 
-// hurt is step 6: a container is ended behind everybody's back, and the reconciler notices.
+// hurt is step 6: it ends a container out of band, and the reconciler notices.
 func (q *quickstart) hurt(ctx context.Context) (outcome, error) {
 	lease, err := q.reconciler.Service.GetLease(ctx, sandbox.LeaseID(survivor, rpg))
 	if err != nil {

@@ -115,7 +115,7 @@ func (q *quickstart) step(ctx context.Context, number int, do func(context.Conte
 	return nil
 }
 
-// earlier is the backend of the run that left its state. One that broke off at once was on Docker, as far as it came.
+// earlier is the backend of the run that left its state. One that broke off at once was on Docker.
 func (q *quickstart) earlier() sandbox.Backend {
 	if text, err := os.ReadFile(q.backendFile()); err == nil {
 		return sandbox.Backend(text)

@@ -116,7 +116,7 @@ func (s Settlers) trade(g goal) (Action, bool) {
 	return Action{}, false
 }
 
-// missing returns the resources of which the hand has too few, sorted.
+// missing returns the resources that the hand lacks, sorted.
 func missing(hand, cost map[string]int) []string {
 	var lacking []string
 	for _, r := range slices.Sorted(maps.Keys(cost)) {

@@ -26,7 +26,7 @@ const (
 	noteLimit = 10 * time.Second
 )
 
-// begun is an operation that the object is told of, as worker/src/channel.ts has it.
+// begun announces an operation to the object, in the form of worker/src/channel.ts.
 type begun struct {
 	ID       string `json:"id"`
 	Limit    int64  `json:"limit_ms"`
@@ -52,7 +52,7 @@ type note struct {
 	Ended string `json:"ended,omitempty"`
 }
 
-// books tell the object of one sandbox which operations are under way, on each WebSocket anew.
+// books tell the object of one sandbox which operations are under way, again on each new WebSocket.
 type books struct {
 	mu      sync.Mutex // guards what follows, and the order of messages
 	carrier *carrier   // the latest, nil before the first

@@ -107,7 +107,7 @@ func (d Deployment) Check() error {
 	return sandbox.InvalidFields("cloudflare: deployment "+d.Name, append(f, d.policyFields()...))
 }
 
-// InstanceTypeOf returns the name of a size of which memory, CPU and disk are these, "" for one without name.
+// InstanceTypeOf returns the name of the size with this memory, CPU and disk, "" if there is none.
 func InstanceTypeOf(r sandbox.Resources) string {
 	i := slices.IndexFunc(sandbox.InstanceTypes, func(t sandbox.InstanceType) bool { return sameSize(t.Resources, r) })
 	if i < 0 {

@@ -3,42 +3,40 @@
 //
 //	Worker (this package) ──signed HTTPS, WebSocket──> Worker ──> Durable Object ──port──> guest in the container
 //
-// Executor is a driver.Executor over one account: it has environments deployed by a Deployer, finds their Workers
-// by name, and speaks to each through a Worker. An environment has a Worker by itself, or shares that of its ledger
-// (place.go). A sandbox falls asleep and ends by the alarm of its Durable Object
-// without a reconciler; /data outlives its container; and its starts, stops and CPU time are recorded, which
-// is what the ledger bills (driver.Capabilities.Records), as far as the clocks agree: none of it was before the
-// lease began or is to come. Check refuses what this backend does not do (sandbox.EnvironmentSpec.Unsupported).
-// pids_limit is not used.
+// Executor is a driver.Executor over one account. A Deployer deploys environments. Executor finds their Workers by name
+// and calls each through a Worker. An environment has a Worker of its own, or shares that of its ledger (place.go).
+// Without a reconciler, the alarm of a sandbox's Durable Object puts the sandbox to sleep and ends it. /data outlives
+// the container. Recorded starts, stops and CPU time are what the ledger bills (driver.Capabilities.Records), cut to
+// the time between the lease's begin and now, because clocks may differ. Check rejects what this backend does not
+// support (sandbox.EnvironmentSpec.Unsupported). pids_limit is not used.
 //
-// Limits are those of a lease and a grace (Config.Grace), so that a reconciler, where one runs, comes first. A use
-// that goes through the Worker it sees; others, such as a lease that is renewed, and changed limits it is told
-// (Renew). What it has put to rest or ended by itself counts as a rest (driver.Observation.Rest): the ledger
-// decides whether the lease has ended.
+// Limits are those of a lease plus a grace (Config.Grace), so that a running reconciler acts first. The Worker sees
+// uses that go through it. Renew reports others, such as the renewal of a lease, and changed limits. A sandbox that the
+// Worker itself stopped counts as resting (driver.Observation.Rest): the ledger decides whether the lease has ended.
 //
 // # Image and size
 //
-// An environment is made with a scheduling policy, which its container application keeps for ever (scheduling.go).
-// Under PolicyDefault the application has one image and one size, and a rollout replaces what runs. Under
-// PolicyDurableObject a sandbox has the image and size that it was made with (Choice): its Durable Object names both at
-// each start. So environments of that policy share what is deployed for their ledger: a Worker, its Durable Objects, an
-// application, a database and a bucket. Which environments those are, each with its image of now, are rows of D1
+// An environment is created with a scheduling policy, which its container application keeps for ever (scheduling.go).
+// Under PolicyDefault the application has one image and one size, and a rollout replaces running sandboxes. Under
+// PolicyDurableObject a sandbox keeps the image and size of its creation (Choice): its Durable Object names both at
+// each start. So environments of that policy share one deployment per ledger: a Worker, its Durable Objects, an
+// application, a database and a bucket. Rows of D1 list these environments with their current images
 // (worker/src/environments.ts).
 //
-// The images that starts may name come with the Worker. They are those that sandboxes need, as the copy in D1 says, and
-// those of its environments, of now and before the last change. What is uploaded is recorded in variables of the
-// Worker. shared.go says how environments come at the same time.
+// The Worker is uploaded with the images that starts may name: those that sandboxes need, by the copy in D1, and those
+// of its environments, current and before the last change. Variables of the Worker record what was uploaded. shared.go
+// describes concurrent changes of environments.
 //
 // # What is kept
 //
-// A container's disk ends with it. /data is kept: it is packed into an object in R2 when a command or a
-// transfer has ended and has changed it, before its caller hears of that, so that a crash loses one turn at
-// most; and before a container is stopped, once its programs have ended. Before the first command of every start it
-// is unpacked. Whether it has changed the guest tells with each result, by a fingerprint that reads no file. While
-// it is packed every process stands still and no command begins, so that it is one moment's. Beyond 512 MiB
-// it is saved before a stop only, so a crash loses all since the last one. Beyond 4 GiB a sandbox cannot be put to
-// sleep, which says why. What is written after the last command is lost at the deadline, as in a crash. The end of a
-// detached command whose caller is gone is found by the next alarm, which saves what it left.
+// A container's disk ends with it. /data is kept: it is packed into an object in R2 when a command or a transfer that
+// changed it has ended, before the caller gets the result, so that a crash loses one turn at most; and before a
+// container is stopped, once its programs have ended. It is unpacked before the first command of every start. With each
+// result the guest reports whether /data has changed, by a fingerprint that reads no file. While /data is packed, all
+// processes are frozen and no command begins, so the object is consistent. Beyond 512 MiB /data is saved before a stop
+// only, so a crash loses all changes since the last one. Beyond 4 GiB, putting the sandbox to sleep fails with that
+// reason. Changes after the last command are lost at the deadline, as in a crash. The end of a detached command whose
+// caller is gone is found by the next alarm, which saves what it left.
 //
 // Under PolicyDurableObject a sandbox may also keep its whole disk while it sleeps (driver.SandboxSpec.KeepDisk): once
 // /data is saved, the Durable Object takes a snapshot of the container, and the next start restores it

@@ -53,10 +53,10 @@ func (e *Executor) deployedAs(s Site) (*deployed, error) {
 	return d, nil
 }
 
-// forget asks for a deployment anew the next time. What is under way in its sandboxes goes on until Close.
+// forget makes the next use look a deployment up again. Operations in its sandboxes continue until Close.
 func (e *Executor) forget(name string) { e.replace(name, nil) }
 
-// replace takes a deployment for another, or for none. Lists of deployments are asked for anew.
+// replace replaces a deployment by another, or by none, and empties the cached lists of deployments.
 func (e *Executor) replace(name string, by *deployed) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -121,8 +121,8 @@ func (e *Executor) known(name string) *deployed {
 	return e.workers[name]
 }
 
-// ask asks a Worker of the ledger's list what it was deployed with: a request to it is no call of Cloudflare's API, of
-// which Find makes ten. It returns nil where that does not tell: then the deployment is to be found.
+// ask asks a Worker of the ledger's list what it was deployed with, which saves the ten calls of Cloudflare's API that
+// Find makes. It returns nil if the Worker does not say: use Find then.
 func (e *Executor) ask(ctx context.Context, ledgerID, name, instance string) (*deployed, error) {
 	sites, err := e.sitesOf(ctx, ledgerID)
 	if err != nil {

@@ -163,7 +163,7 @@ func (w *Worker) Wake(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
 }
 
-// renewal is what the Worker is told of a use, as worker/src/settings.ts has it. All is in milliseconds.
+// renewal reports a use to the Worker, in the form of worker/src/settings.ts. All values are in milliseconds.
 type renewal struct {
 	TTL             int64 `json:"ttl_ms"`
 	SleepAfter      int64 `json:"sleep_after_ms"`
@@ -295,7 +295,7 @@ func (p period) decode() Period {
 	return out
 }
 
-// milliseconds of Unix time; 0 is no time.
+// milliseconds of Unix time; 0 is the zero time.
 func milliseconds(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}

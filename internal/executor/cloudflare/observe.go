@@ -75,7 +75,7 @@ func (w *Worker) page(ctx context.Context, instance, ledgerID, after string) (pa
 	}
 }
 
-// Usage samples a sandbox that is awake, by what the guest reads of its cgroup. It is no use of the sandbox.
+// Usage samples an awake sandbox, from its cgroup as the guest reads it. It does not count as use of the sandbox.
 // Errors: NotFound, Conflict when it is stopped, Failed with ReasonStatsFailed.
 func (w *Worker) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
 	var u wire.Usage

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What an environment's Worker is told of its image, in plain text, to be read back: how the environment names it, and
-// what was prepared of it.
+// Variables of an environment's Worker about its image, in plain text, to be read back: the name that the environment
+// uses, and the prepared image.
 const (
 	variableImage    = "IMAGE"
 	variablePrepared = "IMAGE_PREPARED"
@@ -279,7 +279,7 @@ func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
 	return strings.Join(found, "; "), e.Provision(ctx, ref, spec)
 }
 
-// describe tells of differences for readers; "" when there are none.
+// describe describes differences for readers; "" if there are none.
 func describe(all []driver.Difference) string {
 	parts := make([]string, len(all))
 	for i, d := range all {

@@ -35,7 +35,7 @@ func (w *Worker) help(ctx context.Context, h driver.Handle, call helper.Call) (w
 	}
 	defer leave()
 	call.Request.ReportData = changes(call.Request)
-	// Two callers may follow one command: what is told of the one is not of the other.
+	// Two callers may follow one command. Each reports an operation of its own.
 	op := begun{
 		ID:       cmp.Or(call.Request.ID, sandbox.RandomIDs(sandbox.SandboxIDLength)),
 		Limit:    min(cmp.Or(call.Limit, maxLimit), maxLimit).Milliseconds(),

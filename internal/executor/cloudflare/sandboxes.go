@@ -88,7 +88,7 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 		WithReason(sandbox.ReasonInvalidState)
 }
 
-// Wake implements driver.Lifecycle. Boots tell of a start.
+// Wake implements driver.Lifecycle. Boots reports a start.
 func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
@@ -277,7 +277,7 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	}
 }
 
-// seen is what Watch tells changes by: a start anew changes it, too.
+// seen is what Watch compares to find changes. A restart changes it, too.
 type seen struct {
 	environment string
 	state       sandbox.State

@@ -88,8 +88,8 @@ func (e *Executor) queueOf(name string) *queue {
 	return e.queues[name]
 }
 
-// share brings an environment to the Worker of its ledger, and returns the line to it. image is what the environment
-// calls the image of d.
+// share adds an environment to the Worker of its ledger and returns a client of it. image is the environment's name
+// for the image of d.
 func (e *Executor) share(ctx context.Context, ref driver.EnvironmentRef, image string, d Deployment) (*Worker, error) {
 	q, mine := e.queueOf(d.Name), &arrival{image: d.Image}
 	defer q.remove(mine)

@@ -229,7 +229,7 @@ func (e *refusedError) Error() string {
 		e.said + ")"
 }
 
-// refusal is the error of an answer that is no success.
+// refusal is the error of an answer that reports a failure.
 func refusal(r request, answer *http.Response) error {
 	var f struct {
 		Code    sandbox.Code   `json:"code"`

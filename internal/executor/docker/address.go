@@ -12,7 +12,7 @@ import (
 // hostSchemes are the ways to an engine.
 var hostSchemes = []string{"unix", "tcp", "ssh", "npipe", "http", "https"}
 
-// CheckHost reports what is no address of an engine, without a connection. Errors: Invalid.
+// CheckHost rejects an invalid address of an engine, without a connection. Errors: Invalid.
 func CheckHost(host string) error {
 	u, err := dockerapi.ParseHostURL(host)
 	if err == nil && slices.Contains(hostSchemes, u.Scheme) && (u.Host != "" || strings.Trim(u.Path, "/") != "") {

@@ -189,7 +189,7 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 	})
 }
 
-// leftCompanions returns the names of the companions of which the engine has a container or a volume. Their volumes are
+// leftCompanions returns the names of companions with a container or a volume on the engine. Their volumes are
 // created first and removed last.
 func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
 	labels := map[string]string{objects.LabelLedger: h.LedgerID, objects.LabelSandbox: h.SandboxID}

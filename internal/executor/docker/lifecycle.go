@@ -216,7 +216,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 			return err
 		}
 	}
-	// The rest stops nothing that runs: if many sandboxes end at once, all of them stop before it.
+	// From here on nothing that is removed still runs. So if many sandboxes end at once, all of them stop first.
 	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (x *Executor) BecomeInstance(id string) {
 	x.instance = id
 }
 
-// Remove removes a sandbox behind everybody's back.
+// Remove removes a sandbox out of band.
 func (x *Executor) Remove(sandboxID string) {
 	x.mu.Lock()
 	x.remove(sandboxID)
@@ -77,7 +77,7 @@ func (x *Executor) Remove(sandboxID string) {
 	x.tell(sandboxID)
 }
 
-// Change changes what is observed of a sandbox, behind everybody's back.
+// Change changes what is observed of a sandbox, out of band.
 func (x *Executor) Change(sandboxID string, f func(o *driver.Observation)) {
 	x.mu.Lock()
 	if b, ok := x.boxes[sandboxID]; ok {

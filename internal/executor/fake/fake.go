@@ -97,7 +97,7 @@ type Executor struct {
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
 	removed map[string]*record // empty unless it records or remembers
-	// remembers: it tells of the last time that a removed sandbox ran.
+	// remembers: it reports the last time that a removed sandbox ran.
 	remembers bool
 	// readings: its list has what sandboxes had used when that was last read.
 	readings bool
@@ -115,7 +115,7 @@ type box struct {
 	secrets map[string]sandbox.Secret // lost when it is stopped
 	// commands are those that were run since it was started, by id.
 	commands map[string]*command
-	// changed is closed, and made anew, when what a command has written or listens to changes.
+	// changed is closed, and replaced, when the output or the ports of a command change.
 	changed chan struct{}
 	// hung is not nil while the backend does not answer about it.
 	hung chan struct{}

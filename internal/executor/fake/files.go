@@ -28,7 +28,7 @@ func plain(content []byte) file {
 	return file{header: tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}, content: content}
 }
 
-// PutFile makes a file of a sandbox, behind everybody's back.
+// PutFile writes a file of a sandbox, out of band.
 func (x *Executor) PutFile(sandboxID, p, content string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -231,7 +231,7 @@ func (x *Executor) onFiles(ctx context.Context, h driver.Handle, work func(files
 	return work(b.files)
 }
 
-// describe describes a file, or a directory, of which nothing may be known but what it holds.
+// describe describes a file, or a directory that may be known only by its entries.
 func describe(files map[string]file, p string) (sandbox.FileInfo, error) {
 	info := sandbox.FileInfo{Name: path.Base(p), Type: sandbox.FileDirectory, Mode: 0o755}
 	f, known := files[p]

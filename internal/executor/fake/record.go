@@ -78,7 +78,7 @@ func (x *Executor) TakeReadings() {
 	}
 }
 
-// Restart stops a sandbox and starts it again behind everybody's back.
+// Restart stops a sandbox and starts it again, out of band.
 func (x *Executor) Restart(sandboxID string) {
 	x.mu.Lock()
 	now := x.now()

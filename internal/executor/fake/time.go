@@ -9,7 +9,7 @@ import (
 )
 
 // KeepTime makes sandboxes rest and end by their limits, with so much grace, as driver.Capabilities.KeepsTime has it.
-// What is due happens once the backend is asked for anything, as of when it was due; no watcher is told.
+// What is due happens once the backend is asked for anything, as of when it was due; watchers get no event.
 func (x *Executor) KeepTime(grace time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -53,7 +53,7 @@ func (x *Executor) restsAt(b *box) (at time.Time, ends bool) {
 	used := b.usedAt
 	for _, c := range b.commands {
 		switch {
-		case c.log: // a process is no use
+		case c.log: // a process does not count as use
 		case !c.hasEnded():
 			return time.Time{}, false
 		case c.began.Add(c.result.Duration.D()).After(used):

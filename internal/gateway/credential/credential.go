@@ -1,6 +1,6 @@
 // Package credential adds credentials to the requests that sandboxes make to some hosts. The gateway ends the TLS of
 // such a connection itself, with a certificate of an authority that only the environment's sandboxes trust, and makes
-// the request to the host anew, with the credential in a header. The sandbox never sees the credential.
+// the request to the host again, with the credential in a header. The sandbox never sees the credential.
 //
 // The credentials are in memory only: a gateway that restarts has none until it gets them again. The authority is in
 // the gateway's volume, since sandboxes trust it for as long as they live.

@@ -40,7 +40,7 @@ const (
 type meter struct {
 	dialect dialect
 	picker  *picker
-	events  *events // nil if the answer is no stream
+	events  *events // nil if the answer is not a stream
 
 	tokens sandbox.LLMTokens
 	seen   bool // tokens has at least the input

@@ -4,7 +4,7 @@
 //	CONNECT host:port   checked, resolved, checked again, connected; then, by the first byte, either
 //	                    TLS whose hello names the same host, moved on unread from there,
 //	                    or plain HTTP (never on 443), request by request as below
-//	GET http://host/…   one request, written anew by the standard library, so that what the other
+//	GET http://host/…   one request, rewritten by the standard library, so that what the other
 //	                    side parses is what was checked
 //
 //	POST /llm/<route>/… an LLM call, which package llm serves

@@ -24,7 +24,7 @@ import (
 // maxFile limits a devcontainer.json, in bytes.
 const maxFile = 1 << 20
 
-// config is a devcontainer.json, as far as it makes an image.
+// config has the fields of a devcontainer.json that affect the image.
 type config struct {
 	Image      string          `json:"image"`
 	Build      build           `json:"build"`

@@ -65,7 +65,7 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, error) {
 }
 
 // CreatedAt returns the creation time in the image's configuration, for linux/amd64 if the reference is an
-// index. The zero time means that there is none. Reproducible builds often say 1970. Errors: as Digest.
+// index. The zero time means none. Reproducible builds often say 1970. Errors: as Digest.
 func (c *Client) CreatedAt(ctx context.Context, ref string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -45,7 +45,7 @@ type Object struct {
 }
 
 // Examine checks the file of a backup from end to end, and returns what it holds. It changes nothing.
-// Errors: Invalid for a file that is damaged or is no ledger; Conflict for a newer program's.
+// Errors: Invalid for a file that is damaged or not a ledger; Conflict for a newer program's.
 func Examine(ctx context.Context, file string) (c Info, err error) {
 	info, err := os.Stat(file)
 	if err != nil {

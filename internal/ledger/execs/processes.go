@@ -26,7 +26,7 @@ type Process struct {
 	Cwd     string
 	RunAs   string
 	Restart sandbox.Restart
-	// Port is where it serves HTTP, 0 if it is no agent.
+	// Port is where it serves HTTP, 0 if it is not an agent.
 	Port        int
 	Description string
 

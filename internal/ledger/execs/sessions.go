@@ -156,9 +156,8 @@ func (repo Rows) RunningInSession(sandboxID, id string) (string, error) {
 var appendSessionEvents = storage.InsertInto("session_events", "sandbox_id", "session_id", "sequence", "at", "type",
 	"source", "exec_id", "data")
 
-// AppendSessionEvents adds events to a session's recording until it is full. Then it records that, and
-// nothing more is added. It adds nothing to a recording that was dropped. It numbers the events and changes
-// the session, which the caller stores.
+// AppendSessionEvents adds events to a session's recording until it is full; then it records that. It adds nothing to a
+// recording that was dropped. It numbers the events and changes s: call SaveSession after it.
 func (repo Rows) AppendSessionEvents(s *Session, events ...SessionEvent) error {
 	if s.DroppedAt != 0 {
 		return nil

@@ -61,7 +61,7 @@ func (h *Host) Step(d time.Duration) {
 	h.clock = h.clock.Add(d)
 }
 
-// Reboot boots the host anew, with a clock that was set meanwhile.
+// Reboot reboots the host, with a clock that was set meanwhile.
 func (h *Host) Reboot(step time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -185,7 +185,7 @@ type sshSession struct {
 }
 
 // input is what a program reads. A program that ends before it has read all needed no more, or its answer says why:
-// that is no error. The library answers io.EOF then, to Close too.
+// that is not an error. The library answers io.EOF then, to Close too.
 type input struct{ io.WriteCloser }
 
 func (i input) Write(p []byte) (int, error) {

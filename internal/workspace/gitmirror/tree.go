@@ -95,7 +95,7 @@ func (w *walker) walk(hash plumbing.Hash, dir string, depth int) error {
 	return nil
 }
 
-// add adds what is no directory.
+// add adds anything but a directory.
 func (w *walker) add(e entry) (err error) {
 	base := strings.ToLower(path.Base(e.path))
 	switch e.mode {

@@ -24,7 +24,7 @@ type Server struct {
 	Packs atomic.Int64
 
 	mu sync.Mutex
-	// users are the passwords by user; without one, everybody may read.
+	// users are the passwords by user; without one, any user may read.
 	users map[string]string
 	// Authorizations are the headers that requests had.
 	authorizations []string

@@ -217,8 +217,8 @@ var answerHeaders = []string{
 	"Connection", "Upgrade", "Sec-Websocket-Accept", "Sec-Websocket-Extensions", "Sec-Websocket-Protocol",
 }
 
-// answerHeader returns the headers of the answer to a request of an agent that has the given path here. What the agent
-// sends is no page of this host for a browser.
+// answerHeader returns the headers of the answer to a request of an agent that has the given path here. A browser must
+// not treat the agent's answer as a page of this host.
 func answerHeader(from http.Header, request *url.URL, here string) http.Header {
 	h := http.Header{
 		"Content-Security-Policy": {"sandbox; default-src 'none'"}, "Cross-Origin-Resource-Policy": {"same-origin"},

@@ -98,7 +98,7 @@ func Read(getenv func(string) string) (s Saved, err error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&s); err != nil {
-		return s, exit.Usagef("reading the contexts of login in %s: %w; mend the file or remove it, and log in again", file,
+		return s, exit.Usagef("reading the contexts of login in %s: %w; fix the file, or remove it and log in again", file,
 			err)
 	}
 	return s, nil

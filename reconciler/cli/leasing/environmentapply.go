@@ -146,7 +146,7 @@ func readEnvironment(stdin io.Reader, name string, to *sandbox.PutEnvironment) e
 		return exit.Usagef("--file %s: %w", name, err)
 	}
 	if text, err = json.Marshal(fields); err != nil {
-		return exit.Usagef("--file %s: a key is no string: put quotes around it", name)
+		return exit.Usagef("--file %s: a key is not a string: put quotes around it", name)
 	}
 	if err := strictjson.Err(strictjson.Decode(text, to)); err != nil {
 		return exit.Usagef("--file %s: %w; GET /openapi.json describes the fields of PutEnvironment", name, err)

@@ -183,7 +183,7 @@ func widthsOf(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// fit makes rows at most limit columns wide: lease ids take their short form, then columns are cut. 0 is no limit.
+// fit makes rows at most limit columns wide: lease ids take their short form, then columns are cut. 0 means no limit.
 func fit(columns []Column, rows [][]string, limit int) {
 	excess := func() int {
 		total := -len(Gap)

@@ -20,7 +20,7 @@ type Line struct {
 	Highest string
 	// Path is the path of the line, with gaps. Area is the same path closed at the bottom.
 	Path, Area string
-	// Limit is the height of the limit. Above means that the limit is above the chart, or that there is none.
+	// Limit is the height of the limit. Above means that the limit is above the chart, or not set.
 	Limit float64
 	Above bool
 }

@@ -36,7 +36,7 @@ func Data(data json.RawMessage) []Pair {
 	return pairs
 }
 
-// unshown are values of events that pages show elsewhere or that help nobody.
+// unshown are values of events that pages show elsewhere or that help no reader.
 var unshown = map[string]bool{"agent_did": true, "at": true, "attempt": true, "ended": true, "of": true}
 
 func flatten(pairs []Pair, name string, v any) []Pair {

@@ -74,7 +74,7 @@ func Count[N int | int64](n N, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Wrap breaks a text between words into lines of at most limit columns. 0 is no limit.
+// Wrap breaks a text between words into lines of at most limit columns. 0 means no limit.
 func Wrap(text string, limit int) string {
 	if limit == 0 {
 		return text

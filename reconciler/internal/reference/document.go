@@ -87,7 +87,7 @@ func (s schema) field(name string, required bool) Field {
 	return Field{Name: name, Type: s.typ(), Required: required, Description: s.Description, Facts: s.facts()}
 }
 
-// values returns the schema of the values of a map, nil if the schema is no map.
+// values returns the schema of the values of a map, nil if the schema is not a map.
 func (s schema) values() *schema {
 	var values schema
 	if len(s.AdditionalProperties) == 0 || s.AdditionalProperties[0] != '{' ||

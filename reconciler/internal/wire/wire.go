@@ -178,7 +178,7 @@ func (w FileInfo) FileInfo() (sandbox.FileInfo, error) {
 // FileMode formats permissions in octal.
 func FileMode(m fs.FileMode) string { return fmt.Sprintf("%04o", m.Perm()) }
 
-// ParseFileMode is the inverse of FileMode. "" is no mode.
+// ParseFileMode is the inverse of FileMode. "" means no mode.
 func ParseFileMode(s string) (fs.FileMode, error) {
 	if s == "" {
 		return 0, nil

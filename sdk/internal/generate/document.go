@@ -106,7 +106,7 @@ func order(first bool) int {
 	return 0
 }
 
-// additional returns the type of the values of a map, nil if the schema is no map.
+// additional returns the type of the values of a map, nil if the schema is not a map.
 func (s Schema) additional() *Schema {
 	var of Schema
 	if s.Type != "object" || json.Unmarshal(s.Additional, &of) != nil {

@@ -23,7 +23,7 @@ import (
 
 // Changes to a deployment from outside, with the account's token and nothing of ours.
 
-// application is a container application, as far as it is changed here.
+// application has the fields of a container application that change here.
 type application struct {
 	ID, Name      string
 	Configuration struct{ Image string }

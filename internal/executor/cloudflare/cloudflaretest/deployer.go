@@ -55,8 +55,7 @@ func (d *Deployer) Prepare(
 	return cloudflare.Prepared{Reference: image}, nil
 }
 
-// Deploy implements cloudflare.Deployer. A deployment that is there is changed by making it anew: nothing of it
-// is kept.
+// Deploy implements cloudflare.Deployer. It replaces an existing deployment and keeps nothing of it.
 func (d *Deployer) Deploy(ctx context.Context, dep cloudflare.Deployment) (cloudflare.Site, error) {
 	if err := dep.Check(); err != nil {
 		return cloudflare.Site{}, err

@@ -73,7 +73,7 @@ func (p *Proxy) end() {
 
 var localURL = regexp.MustCompile(`"local_url":"([^"]+)"`)
 
-// leadToFronts has the API tell of proxies in place of Workers.
+// leadToFronts makes the API name proxies in place of Workers.
 func (p *Proxy) leadToFronts(r *http.Response) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -51,7 +51,7 @@ type Config struct {
 	BaseURL string
 	// Registry is the address of the account's registry; "" means Cloudflare's.
 	Registry string
-	// Engine is asked for images that no registry has; nil means that there is none.
+	// Engine has images that no registry has; nil means no engine.
 	Engine func() (image.Engine, error) `json:"-"`
 	// Guest is the program that images are given; nil means the one of this build.
 	Guest []byte `json:"-"`

@@ -29,7 +29,7 @@ const (
 // PermAnalytics is a permission that the token may have beside them: to compare usage with what Cloudflare counted.
 const PermAnalytics Permission = "Account Analytics Read"
 
-// refusal is an answer that is no success.
+// refusal is an answer that reports a failure.
 type refusal struct {
 	status int
 	// codes are Cloudflare's own.
@@ -128,7 +128,7 @@ func (r *refusal) coded(was string, s step) error {
 	switch {
 	case r.has(codeManyWorkers):
 		code, advice = sandbox.CapacityExceeded, ": each environment of the scheduling policy default has one: "+
-			"remove some, have the limit raised, or configure durable_object, whose environments share one"
+			"remove some, ask Cloudflare to raise the limit, or configure durable_object, whose environments share one"
 	case r.has(codeHeaders), denied && r.has(codeTokenInvalid, codeTokenUnknown, codeAccessToken):
 		code, advice = sandbox.Unauthenticated, ": is CLOUDFLARE_API_TOKEN a token that has not expired?"
 	case denied:
@@ -137,7 +137,7 @@ func (r *refusal) coded(was string, s step) error {
 		code, advice = sandbox.Unavailable, ": wait for five minutes; one token may make 1,200 calls in five minutes"
 	case r.says(wordBaseLimits, wordTotalLimits):
 		code, advice = sandbox.CapacityExceeded, ": the account's limits do not allow it: ask for fewer or smaller "+
-			"instances, or have the limits raised"
+			"instances, or ask Cloudflare to raise the limits"
 	case r.says(wordNoImage, wordNoRegistry):
 		return sandbox.Errorf(sandbox.NotFound, "%s: %w", was, r).WithReason(sandbox.ReasonImageNotFound)
 	case r.status >= http.StatusInternalServerError && s.changes:

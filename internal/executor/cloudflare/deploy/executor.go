@@ -26,9 +26,8 @@ type Executor struct {
 	owned []io.Closer
 }
 
-// NewExecutor returns the executor of an account, whose Workers' keys are derived from keys: they are the same for
-// everybody who has the same key file. It does not connect. What it is given to own it closes with itself. Errors:
-// Invalid; as seal.Keys.
+// NewExecutor returns the executor of an account. It does not connect. The keys of Workers are derived from keys, so
+// every process with the same key file has the same ones. Close closes owned too. Errors: Invalid; as seal.Keys.
 func NewExecutor(cfg Config, keys *seal.Keys, owned ...io.Closer) (*Executor, error) {
 	d, err := New(cfg)
 	if err != nil {

@@ -23,7 +23,7 @@ type paced struct {
 	limit *rate.Limiter
 }
 
-// pace returns a client whose requests wait for their turn: there are so many in five minutes at most.
+// pace returns a client that delays requests, so that it makes at most calls requests in five minutes.
 func pace(client http.Client, calls int) *http.Client {
 	to := client.Transport
 	if to == nil {

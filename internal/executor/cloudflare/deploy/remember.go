@@ -48,7 +48,7 @@ func (d *Deployer) Doubt(name string) {
 	d.memory.doubted[name] = true
 }
 
-// keptSubdomain is subdomain, asked for once an hour, by one of all that want it. That there is none is not kept.
+// keptSubdomain caches subdomain for an hour. Concurrent calls share one request. An empty answer is not cached.
 func (d *Deployer) keptSubdomain(ctx context.Context) (string, error) {
 	if known, ok := d.knownSubdomain(); ok {
 		return known, nil

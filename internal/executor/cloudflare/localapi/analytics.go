@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Counted is what is told of the containers of an application on one UTC day.
+// Counted is the reported usage of an application's containers on one UTC day.
 type Counted struct {
 	Day                            time.Time
 	CPUSeconds                     float64

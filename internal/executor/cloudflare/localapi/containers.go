@@ -40,7 +40,7 @@ type configuration struct {
 	} `json:"disk"`
 }
 
-// lite is the one size whose share of a CPU is no whole number of thousandths.
+// lite is the one size whose share of a CPU is a fraction of a thousandth.
 const liteVCPU = 0.0625
 
 func (c configuration) inFigures() configuration {

@@ -7,7 +7,7 @@
 //     its Worker;
 //   - a Worker is bound to databases and buckets that exist, and a bucket that has something in it stays;
 //   - a secret is never given back;
-//   - analytics tell of the usage of container applications what they were given;
+//   - analytics report the usage of container applications that they were given;
 //   - the account's registry, which is at the API's own address, takes short-lived credentials only;
 //   - 1,200 calls, or 320 queries, in five minutes block a token for the next five;
 //   - an account has at most 500 Workers;
@@ -50,7 +50,7 @@ const (
 	Lost
 )
 
-// Config says what a server is. Its zero value answers everybody, for any account.
+// Config configures a server. Its zero value answers every caller, for any account.
 type Config struct {
 	// Token is what requests must bear; "" means any.
 	Token string
@@ -238,7 +238,7 @@ func asUUID(id string) string {
 	return id[:8] + "-" + id[8:12] + "-" + id[12:16] + "-" + id[16:20] + "-" + id[20:]
 }
 
-// Holding counts what there is, by its kind; kinds of which there is nothing are left out.
+// Holding counts objects by kind, and omits kinds without any.
 func (s *Server) Holding() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

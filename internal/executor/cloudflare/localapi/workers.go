@@ -27,7 +27,7 @@ type script struct {
 	localURL   string // where it really runs
 }
 
-// metadata is what an upload says about a script, as far as it matters here.
+// metadata has the fields of an upload's metadata that matter here.
 type metadata struct {
 	MainModule         string           `json:"main_module"`
 	Bindings           []map[string]any `json:"bindings"`

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-// maxKnown limits the sandboxes of which something is cached.
+// maxKnown limits the sandboxes in the cache.
 const maxKnown = 1 << 14
 
 // known caches something about sandboxes that this program has seen.

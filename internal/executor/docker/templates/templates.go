@@ -49,7 +49,7 @@ func New(e *engine.Engine) *Templates {
 	}
 }
 
-// remember stores a value in a cache of at most so many, which begins anew when it is full.
+// remember stores a value in a cache, which it empties first if it has the most entries.
 func remember[V any](cache map[string]V, key string, value V, most int) {
 	if len(cache) >= most {
 		clear(cache)

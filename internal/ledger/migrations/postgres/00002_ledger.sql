@@ -92,9 +92,9 @@ CREATE TABLE sandboxes (
     confinement       TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.Confinement
     host_access       TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.HostAccess
     egress            TEXT    NOT NULL DEFAULT '{}', -- JSON of sandbox.Egress
-    secrets_owed      BIGINT  NOT NULL DEFAULT 0, -- since when it lacks some; 0 when not
-    renewal_owed      BIGINT  NOT NULL DEFAULT 0, -- since when its backend has not been told of a use; 0 when it has
-    renewed_at        BIGINT  NOT NULL DEFAULT 0, -- when its backend was told last
+    secrets_owed      BIGINT  NOT NULL DEFAULT 0, -- when it began to lack some; 0: it has all
+    renewal_owed      BIGINT  NOT NULL DEFAULT 0, -- time of the oldest use not yet reported to its backend; 0: none
+    renewed_at        BIGINT  NOT NULL DEFAULT 0, -- time of the last report to its backend
     sleep_mode        TEXT    NOT NULL CHECK (sleep_mode IN ('pause', 'stop')),
     ttl               BIGINT NOT NULL, -- microseconds
     max_lifetime      BIGINT NOT NULL,
@@ -125,7 +125,7 @@ CREATE TABLE sandboxes (
     pooled_at         BIGINT NOT NULL DEFAULT 0, -- made for a pool then
     -- The deadline that its backend was given when it was made; 0 is leased_at + max_lifetime.
     hard_deadline     BIGINT NOT NULL DEFAULT 0,
-    -- The state that its events tell, since when, why it sleeps, why it failed.
+    -- The state that follows from its events, its time, why it sleeps, why it failed.
     stands            TEXT    NOT NULL DEFAULT 'pending' CHECK (stands IN ('pending', 'ready', 'asleep', 'stopped', 'failed', 'deleting', 'deleted')),
     changed_at        BIGINT NOT NULL DEFAULT 0,
     stop_reason       TEXT    NOT NULL DEFAULT '',
@@ -144,7 +144,7 @@ CREATE TABLE sandboxes (
     state_failing_since BIGINT NOT NULL DEFAULT 0,
     state_error       TEXT    NOT NULL DEFAULT '',
     state_error_code  TEXT    NOT NULL DEFAULT '',
-    -- When to look again: nobody works on it before its claim has run out.
+    -- When to look again: no process works on it before its claim expires.
     wake_at           BIGINT GENERATED ALWAYS AS (GREATEST(due_at, claimed_until)) STORED,
     -- When a lease ends that nothing uses.
     expires_at        BIGINT GENERATED ALWAYS AS (LEAST(last_activity + ttl, leased_at + max_lifetime)) STORED,
@@ -385,7 +385,7 @@ CREATE TABLE execs (
     state         TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'cancelled')),
     started_at    BIGINT  NOT NULL,
     finished_at   BIGINT  NOT NULL DEFAULT 0,
-    cancel_at     BIGINT  NOT NULL DEFAULT 0, -- since when it is to be ended
+    cancel_at     BIGINT  NOT NULL DEFAULT 0, -- when its end was requested
     exit_code     BIGINT  NOT NULL DEFAULT 0,
     timed_out     BIGINT  NOT NULL DEFAULT 0,
     oom_killed    BIGINT  NOT NULL DEFAULT 0,
@@ -476,7 +476,7 @@ CREATE TABLE processes (
     exit_code  BIGINT  NOT NULL DEFAULT 0,
     oom_killed BIGINT  NOT NULL DEFAULT 0,
     error      TEXT    NOT NULL DEFAULT '',
-    kill_at    BIGINT  NOT NULL DEFAULT 0, -- since when it is to be ended
+    kill_at    BIGINT  NOT NULL DEFAULT 0, -- when its end was requested
     due_at     BIGINT  NOT NULL, -- when to start a pending one; until when its holder has one that runs
     holder     TEXT    NOT NULL DEFAULT '',
     PRIMARY KEY (sandbox_id, name)
@@ -494,11 +494,11 @@ CREATE TABLE usage_samples (
 );
 CREATE INDEX usage_samples_at ON usage_samples (at);
 
--- Who asked for what happened, and from where; '' where nobody did.
+-- The caller that requested the change, and its address; '' for the service itself.
 ALTER TABLE events ADD COLUMN actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';
 
--- Of a backup, when it was taken: whoever opens it notes when it was restored, and clears this.
+-- When a backup was taken. The program that opens a backup records the time of the restore, and clears this.
 ALTER TABLE ledgers ADD COLUMN backed_up_at BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN restored_at BIGINT NOT NULL DEFAULT 0;
 
@@ -518,7 +518,7 @@ CREATE TABLE tokens (
 );
 CREATE INDEX tokens_name ON tokens (name);
 
--- Browsers in which somebody has logged in with a token. What the browser keeps for it is nowhere here.
+-- Browsers that logged in with a token. The secret that a browser keeps is not stored here.
 CREATE TABLE logins (
     hash       BYTEA   PRIMARY KEY, -- SHA-256 of the log-in's id, 256 random bits
     token_hash BYTEA   NOT NULL, -- SHA-256 of the token's text

@@ -30,7 +30,7 @@ ALTER TABLE sandboxes ADD COLUMN ledger_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE sandboxes ADD COLUMN pooled_at INTEGER NOT NULL DEFAULT 0; -- made for a pool then
 -- The deadline that its backend was given when it was made; 0 is leased_at + max_lifetime.
 ALTER TABLE sandboxes ADD COLUMN hard_deadline INTEGER NOT NULL DEFAULT 0;
--- When to look again: nobody works on it before its claim has run out.
+-- When to look again: no process works on it before its claim expires.
 ALTER TABLE sandboxes ADD COLUMN wake_at INTEGER GENERATED ALWAYS AS (max(due_at, claimed_until)) VIRTUAL;
 -- When a lease ends that nothing uses.
 ALTER TABLE sandboxes ADD COLUMN expires_at INTEGER GENERATED ALWAYS AS (min(last_activity + ttl, leased_at + max_lifetime)) VIRTUAL;
@@ -57,13 +57,13 @@ CREATE TABLE environment_secrets (
     updated_at     INTEGER NOT NULL,
     PRIMARY KEY (environment_id, name)
 ) WITHOUT ROWID;
-ALTER TABLE sandboxes ADD COLUMN secrets_owed INTEGER NOT NULL DEFAULT 0; -- since when it lacks some; 0 when not
+ALTER TABLE sandboxes ADD COLUMN secrets_owed INTEGER NOT NULL DEFAULT 0; -- when it began to lack some; 0: it has all
 
--- Since when its backend has not been told of a use or of its limits, 0 when it has; when it was told last.
+-- Time of the oldest use or limits not yet reported to its backend, 0: none; time of the last report.
 ALTER TABLE sandboxes ADD COLUMN renewal_owed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sandboxes ADD COLUMN renewed_at INTEGER NOT NULL DEFAULT 0;
 
--- The state that its events tell, since when, why it sleeps, why it failed.
+-- The state that follows from its events, its time, why it sleeps, why it failed.
 ALTER TABLE sandboxes ADD COLUMN stands TEXT NOT NULL DEFAULT 'pending' CHECK (stands IN ('pending', 'ready', 'asleep', 'stopped', 'failed', 'deleting', 'deleted'));
 UPDATE sandboxes SET stands = CASE WHEN phase = 'gone' THEN 'deleted' WHEN desired = 'gone' THEN 'deleting' WHEN phase = 'pending' THEN 'pending'
     WHEN phase = 'awake' THEN 'ready' WHEN sleep_mode = 'stop' THEN 'stopped' ELSE 'asleep' END;
@@ -259,7 +259,7 @@ CREATE TABLE execs (
     state         TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'cancelled')),
     started_at    INTEGER NOT NULL,
     finished_at   INTEGER NOT NULL DEFAULT 0,
-    cancel_at     INTEGER NOT NULL DEFAULT 0, -- since when it is to be ended
+    cancel_at     INTEGER NOT NULL DEFAULT 0, -- when its end was requested
     exit_code     INTEGER NOT NULL DEFAULT 0,
     timed_out     INTEGER NOT NULL DEFAULT 0,
     oom_killed    INTEGER NOT NULL DEFAULT 0,
@@ -350,7 +350,7 @@ CREATE TABLE processes (
     exit_code  INTEGER NOT NULL DEFAULT 0,
     oom_killed INTEGER NOT NULL DEFAULT 0,
     error      TEXT    NOT NULL DEFAULT '',
-    kill_at    INTEGER NOT NULL DEFAULT 0, -- since when it is to be ended
+    kill_at    INTEGER NOT NULL DEFAULT 0, -- when its end was requested
     due_at     INTEGER NOT NULL, -- when to start a pending one; until when its holder has one that runs
     holder     TEXT    NOT NULL DEFAULT '',
     PRIMARY KEY (sandbox_id, name)
@@ -368,11 +368,11 @@ CREATE TABLE usage_samples (
 ) WITHOUT ROWID;
 CREATE INDEX usage_samples_at ON usage_samples (at);
 
--- Who asked for what happened, and from where; '' where nobody did.
+-- The caller that requested the change, and its address; '' for the service itself.
 ALTER TABLE events ADD COLUMN actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';
 
--- Of a backup, when it was taken: whoever opens it notes when it was restored, and clears this.
+-- When a backup was taken. The program that opens a backup records the time of the restore, and clears this.
 ALTER TABLE ledgers ADD COLUMN backed_up_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN restored_at INTEGER NOT NULL DEFAULT 0;
 
@@ -392,7 +392,7 @@ CREATE TABLE tokens (
 ) WITHOUT ROWID;
 CREATE INDEX tokens_name ON tokens (name);
 
--- Browsers in which somebody has logged in with a token. What the browser keeps for it is nowhere here.
+-- Browsers that logged in with a token. The secret that a browser keeps is not stored here.
 CREATE TABLE logins (
     hash       BLOB    PRIMARY KEY, -- SHA-256 of the log-in's id, 256 random bits
     token_hash BLOB    NOT NULL, -- SHA-256 of the token's text

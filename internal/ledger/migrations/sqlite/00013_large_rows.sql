@@ -22,7 +22,7 @@ CREATE TABLE execs_by_rowid (
     state         TEXT    NOT NULL CHECK (state IN ('running', 'finished', 'failed', 'cancelled')),
     started_at    INTEGER NOT NULL,
     finished_at   INTEGER NOT NULL DEFAULT 0,
-    cancel_at     INTEGER NOT NULL DEFAULT 0, -- since when it is to be ended
+    cancel_at     INTEGER NOT NULL DEFAULT 0, -- when its end was requested
     exit_code     INTEGER NOT NULL DEFAULT 0,
     timed_out     INTEGER NOT NULL DEFAULT 0,
     oom_killed    INTEGER NOT NULL DEFAULT 0,
@@ -38,7 +38,7 @@ CREATE TABLE execs_by_rowid (
     -- Who follows it, and until when that is believed.
     holder        TEXT    NOT NULL DEFAULT '',
     held_until    INTEGER NOT NULL DEFAULT 0,
-    dropped_at    INTEGER NOT NULL DEFAULT 0 -- since when its output is no longer kept
+    dropped_at    INTEGER NOT NULL DEFAULT 0 -- when its output was dropped
 );
 INSERT INTO execs_by_rowid SELECT * FROM execs ORDER BY started_at;
 DROP TABLE execs;

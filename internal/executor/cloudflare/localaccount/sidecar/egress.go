@@ -174,7 +174,7 @@ func (o *wayOut) tunnel(c net.Conn, header, name string) (tunnel net.Conn, reads
 	}
 }
 
-// replayed is a connection of which something was read before.
+// replayed is a connection that returns again what was read before.
 type replayed struct {
 	net.Conn
 	from io.Reader

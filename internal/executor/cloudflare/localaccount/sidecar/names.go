@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// nowhere is the address of every name: TEST-NET-3 (RFC 5737). Connections to it are told apart by their names.
+// nowhere is the address of every name: TEST-NET-3 (RFC 5737). The name distinguishes connections to it.
 var nowhere = [4]byte{203, 0, 113, 7}
 
 const (

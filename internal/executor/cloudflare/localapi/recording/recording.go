@@ -1,5 +1,5 @@
 // Package recording writes down what a client asks of Cloudflare's API, in a form in which two clients can be
-// compared: with names in place of what differs from run to run, and without what is no part of a deployment.
+// compared: with names in place of what differs from run to run, and only with what belongs to a deployment.
 package recording
 
 import (

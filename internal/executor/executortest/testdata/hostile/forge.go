@@ -123,14 +123,15 @@ func forger(args []string) {
 	select {}
 }
 
-// attackVerifiers changes what verifiers read, and attacks every process of another user than this one's and process 1's.
+// attackVerifiers changes what verifiers read, and attacks every process of another user than this one's and process
+// 1's.
 func attackVerifiers(kind string) {
 	runtime.LockOSThread()
 	t := tally{name: "forger-" + kind}
 	keeper, _ := look(1)
 	for n := 0; ; n++ {
 		if f, err := os.OpenFile(answerFile, os.O_WRONLY, 0); err == nil {
-			_, _ = fmt.Fprintf(f, "%020d", n) // one write less is no loss
+			_, _ = fmt.Fprintf(f, "%020d", n) // one write less does not matter
 			_ = f.Close()
 		}
 		from := latest() - 64
@@ -201,7 +202,8 @@ func continueByNotice() {
 	}
 }
 
-// continueByLease takes a lease of a file: the kernel continues this process when the file is opened, and holds that up.
+// continueByLease takes a lease of a file: the kernel continues this process when the file is opened, and holds that
+// up.
 func continueByLease() {
 	fd, err := syscall.Open(leasedFile, syscall.O_RDWR, 0)
 	if err != nil {

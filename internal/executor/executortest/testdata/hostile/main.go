@@ -58,7 +58,7 @@ func (t *tally) print() {
 	fmt.Printf("attack %s attempts=%d successes=%d first=%q\n", t.name, t.attempts, t.successes, t.first)
 }
 
-// process is what everybody may read about a process.
+// process is what any user may read about a process.
 type process struct {
 	pid, group, parent int    // group is the process that a thread belongs to
 	uids               [4]int // real, effective, saved, of files

@@ -80,7 +80,7 @@ type reach struct {
 
 func newReach() *reach { return &reach{tallies: map[string]*tally{}, done: map[string]bool{}} }
 
-// try counts an attempt. An error that is no refusal means that access was given.
+// try counts an attempt. An error other than a refusal means that access was given.
 func (r *reach) try(name string, p process, attempt func() error) {
 	key := strconv.Itoa(p.pid) + name
 	if r.done[key] {
@@ -183,7 +183,7 @@ func (r *reach) memory(p process) {
 	pid := uintptr(p.pid)
 	var word uint64
 	local := [2]uintptr{uintptr(unsafe.Pointer(&word)), 8}
-	remote := [2]uintptr{0x400000, 8} // where static programs begin; a wrong address is no refusal
+	remote := [2]uintptr{0x400000, 8} // where static programs begin; a wrong address is another error than a refusal
 	for name, trap := range map[string]uintptr{"process_vm_readv": sysVMRead, "process_vm_writev": sysVMWrite} {
 		r.try(name, p, func() error {
 			return errorOf(call(trap, pid, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0))

@@ -1,8 +1,6 @@
 package sandbox
 
-import (
-	"time"
-)
+import "time"
 
 // DiskUsage is the disk space that a sandbox's files use.
 type DiskUsage struct {
@@ -87,22 +85,4 @@ type LeaseUsageHistory struct {
 	Limits Resources `json:"limits"`
 	// Samples are sorted oldest first. There are none for times of sleep or when the backend did not answer.
 	Samples []UsageSample `json:"samples"`
-}
-
-// LeaseHealth says whether a lease's sandbox is usable.
-type LeaseHealth struct {
-	LeaseID    string      `json:"lease_id"`
-	Generation int64       `json:"generation"`
-	SandboxID  string      `json:"sandbox_id"`
-	Status     LeaseStatus `json:"status" enum:"pending,active,expired,destroyed"`
-	Phase      Phase       `json:"phase" enum:"pending,awake,asleep,gone"`
-	// Healthy: it accepts commands, or it sleeps as intended and its backend has it.
-	Healthy bool `json:"healthy"`
-	// Problem says why it is not healthy.
-	Problem string `json:"problem,omitempty"`
-	// BackendReachable: its backend instance answered.
-	BackendReachable bool `json:"backend_reachable"`
-	// State is the state that the backend reports, "" if it was not asked or does not have the sandbox.
-	State     State     `json:"state,omitempty"`
-	CheckedAt time.Time `json:"checked_at"`
 }

@@ -94,18 +94,3 @@ func (f DriftFilter) Validate() error {
 	}
 	return InvalidFields("the drift filter", checkLimit(fields, f.Limit, MaxPage))
 }
-
-// LedgerInfo identifies the ledger behind a Service.
-type LedgerInfo struct {
-	ID      string `json:"id"`
-	Version string `json:"version"`
-	// LastEventID is the id of the latest event.
-	LastEventID int64 `json:"last_event_id" doc:"The latest event: follow events after it."`
-	// PurgedEventID: some events up to this one are no longer retained. A reader cannot continue from before
-	// it.
-	PurgedEventID int64 `json:"purged_event_id,omitempty" doc:"Events up to this one are not all retained: a reader cannot continue from before it."`
-	// DetailSince is the start of the retained single usage periods. Older usage is kept by UTC day.
-	DetailSince time.Time `json:"detail_since,omitzero" doc:"Costs before this moment are kept by UTC day."`
-	// PriceBooks are the current ones, by backend.
-	PriceBooks map[Backend]PriceBook `json:"price_books"`
-}
