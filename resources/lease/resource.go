@@ -119,7 +119,8 @@ func acquireFailed(ctx context.Context, svc service.Leases, summary string, ask 
 	}
 	id := sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)
 	next := ""
-	held, unknown := svc.GetLease(ctx, id)                                       // without an answer, the advice below is left out
+	// Without an answer, the advice is left out.
+	held, unknown := svc.GetLease(ctx, id)
 	if unknown == nil && strings.HasPrefix(held.Owner, configured.OwnerPrefix) { // its holder may be this resource
 		next = "\n\nIf this resource holds the lease and is being replaced, remove create_before_destroy from its " +
 			"lifecycle: an agent has at most one lease in an environment, so the old one must end first."

@@ -87,12 +87,13 @@ func (o *overSSH) config() (*ssh.ClientConfig, error) {
 	}, nil
 }
 
-// oneTry ends a login in which the key was refused, or keys are not accepted at all. The library's own error for this has
-// no type.
+// oneTry ends a login in which the key was refused, or keys are not accepted at all. The library's own error for this
+// has no type.
 func oneTry(login *ssh.ClientAuthContext) (ssh.AuthMethod, error) {
 	const withKey = "publickey" // RFC 4252
 	if slices.Contains(login.TriedMethods, withKey) || !slices.Contains(login.AllowedMethods, withKey) {
-		return nil, sandbox.Errorf(sandbox.Failed, "the key was not accepted: check credential_secret and the user in the URL")
+		return nil, sandbox.Errorf(sandbox.Failed,
+			"the key was not accepted: check credential_secret and the user in the URL")
 	}
 	return nil, nil
 }

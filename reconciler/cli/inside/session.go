@@ -123,7 +123,8 @@ the line exports and its final directory.`,
 	f := cmd.Flags()
 	f.StringVar(&x.req.Shell, "shell", "", "run this `line` in the sandbox's shell instead of a program")
 	f.StringVar((*string)(&x.req.Source), "source", "", "author of the command: user, agent or system (default agent)")
-	x.add(f, "set a variable for this command only, `NAME=value`; may be repeated", "default: the session's", "command list")
+	x.add(f, "set a variable for this command only, `NAME=value`; may be repeated", "default: the session's",
+		"command list")
 	f.BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the command and record it")
 	return cmd
 }
