@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/logtest"
@@ -71,15 +72,15 @@ func operate(t *testing.T) *operated {
 	}
 	go func() { o.ended <- o.process.Wait() }()
 	t.Cleanup(func() { _ = o.process.Process.Kill() }) // it may have ended
-	for end := time.Now().Add(time.Minute); o.url == ""; time.Sleep(10 * time.Millisecond) {
+	if !testwait.Poll(time.Minute, func() bool {
 		for _, line := range o.lines() {
 			if line["msg"] == "reconciler: serving" {
 				o.url = fmt.Sprint("http://", line["address"])
 			}
 		}
-		if time.Now().After(end) {
-			t.Fatalf("it does not serve: %s", o.log.String())
-		}
+		return o.url != ""
+	}) {
+		t.Fatalf("it does not serve: %s", o.log.String())
 	}
 	return o
 }

@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/deploy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -164,11 +166,12 @@ func TestCloudflareRestsAndEndsWhatNobodyUsesWhileTheReconcilerIsDead(t *testing
 		t.Fatal(err)
 	}
 	w.kill()
-	for limit := time.Now().Add(3 * time.Minute); len(containersOf(w, info.ID)) > 0; time.Sleep(200 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("%q run still", containersOf(w, info.ID))
+	testwait.NoError(t, 3*time.Minute, "every container has ended", func() error {
+		if left := containersOf(w, info.ID); len(left) > 0 {
+			return fmt.Errorf("%q run still", left)
 		}
-	}
+		return nil
+	})
 	inD1 := func(l sandbox.Lease) any {
 		rows := a.Query(t, `SELECT status FROM sandbox_leases WHERE id = ?`, l.ID)
 		if len(rows) != 1 {

@@ -92,7 +92,7 @@ func (c *clients) again(err error) bool {
 	if c.last.Err() != nil || !sandbox.IsRetryable(err) && sandbox.CodeOf(err) != sandbox.UnknownOutcome {
 		return false
 	}
-	time.Sleep(50 * time.Millisecond) // the pace of a caller that was refused
+	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the pace of a caller that was refused
 	return true
 }
 

@@ -129,7 +129,7 @@ func (k *killing) killAll(rounds int) {
 		}
 		kind := order[0]
 		order = order[1:]
-		time.Sleep(rand.N(time.Second)) // the load itself
+		time.Sleep(rand.N(time.Second)) //nolint:forbidigo // the load itself
 		began := time.Now()
 		kills[kind]()
 		if kind != "reconciler" && rand.N(3) > 0 { // else the next kill meets what this one left

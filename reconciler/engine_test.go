@@ -1,9 +1,11 @@
 package reconciler_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,8 +67,16 @@ func TestEngineThatIsAwayOrAnotherEndsNothing(t *testing.T) {
 	unchanged("the engine is away")
 
 	other := dockertest.StartDaemon(t)
-	answers(other.Host())
-	time.Sleep(3 * time.Second) // the loop reconnects every second
+	proxy := dockertest.NewProxyTo(t, other.Host())
+	var asked atomic.Int64
+	proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if strings.HasSuffix(r.URL.Path, "/info") {
+			asked.Add(1)
+		}
+		pass(rw, r)
+	})
+	answers(proxy.Host())
+	w.eventually("the loop has connected to it twice", func() bool { return asked.Load() >= 2 })
 	if _, err := w.service.ObserveLease(t.Context(), living.ID); sandbox.ReasonOf(err) != sandbox.ReasonOtherInstance {
 		t.Errorf("observing through another engine: %v", err)
 	}

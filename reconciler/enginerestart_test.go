@@ -41,7 +41,7 @@ func TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
 
 	d.Stop()
 	before := len(w.wrote(detached))
-	time.Sleep(3 * time.Second) // the outage itself
+	time.Sleep(3 * time.Second) //nolint:forbidigo // the outage itself
 	if now := len(w.wrote(detached)); now <= before {
 		t.Errorf("while the engine was away the command wrote %d bytes, and nothing after them", now)
 	}
@@ -86,7 +86,7 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 
 	d.Stop()
 	stopped := time.Now()
-	time.Sleep(outage)
+	time.Sleep(outage) //nolint:forbidigo // the outage itself
 	back := time.Now()
 	d.Start()
 	if err := <-told; err == nil {

@@ -242,7 +242,7 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 		r.Matched != 1 {
 		w.Errorf("the condition: %d %+v", status, r)
 	}
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // the outage itself: the loop connects again each second
 	began := time.Now()
 	if l := w.lease(idle.ID); l.Status != sandbox.LeaseActive {
 		w.Errorf("the lease that nobody touched is %s, ended by %q", l.Status, l.EndedBy)
@@ -278,13 +278,14 @@ func TestHungEngineDoesNotStopTheShutdown(t *testing.T) {
 	w.environment("catan", rpg)
 	w.acquire(agent(1), "catan")
 	healed := make(chan struct{})
-	proxy.Set(faulttest.Hung(healed))
+	var hung atomic.Int64
+	proxy.Set(counted(&hung, faulttest.Hung(healed)))
 	w.post("msg_1", sandbox.Condition{
 		Type:      "agent.death",
 		Timestamp: time.Now(),
 		Data:      sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)},
 	})
-	time.Sleep(500 * time.Millisecond)
+	w.eventually("a call to the engine hangs", func() bool { return hung.Load() > 0 })
 	began := time.Now()
 	if err := w.process.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -299,6 +300,14 @@ func TestHungEngineDoesNotStopTheShutdown(t *testing.T) {
 	w.eventually("the ended lease is destroyed", func() bool {
 		return w.lease(sandbox.LeaseID(agent(1), "catan")).Status == sandbox.LeaseDestroyed
 	})
+}
+
+// counted counts the requests that meet a fault.
+func counted(n *atomic.Int64, f faulttest.Fault) faulttest.Fault {
+	return func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		n.Add(1)
+		f(w, r, pass)
+	}
 }
 
 // truncated passes on half of each answer, and then breaks the connection.

@@ -10,6 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -97,10 +98,11 @@ func (g onCloudflare) running(w *world) int { return len(g.containers(w)) }
 // left waits for a moment: the local runtime ends a container after it has said so. It keeps one that has stopped until
 // its object has been inactive for as long as a container may be.
 func (g onCloudflare) left(w *world) string {
-	all := g.containers(w)
-	for end := time.Now().Add(10 * time.Second); len(all) > 0 && time.Now().Before(end); all = g.containers(w) {
-		time.Sleep(100 * time.Millisecond)
-	}
+	var all []string
+	testwait.Poll(10*time.Second, func() bool {
+		all = g.containers(w)
+		return len(all) == 0
+	})
 	return strings.Join(all, " ")
 }
 

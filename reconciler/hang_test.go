@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,15 +60,22 @@ func TestProbesAreAnsweredWhileTheEngineHangs(t *testing.T) {
 	w.environment("catan", rpg)
 	w.acquire(agent(0), "catan")
 	healed := make(chan struct{})
-	proxy.Set(faulttest.Hung(healed))
+	var hung atomic.Int64
+	proxy.Set(counted(&hung, faulttest.Hung(healed)))
 	cut()
-	for range 30 {
+	answered := func() {
 		for _, path := range probes {
 			if code := w.probed(path); code != http.StatusOK {
 				t.Errorf("%s is answered with %d", path, code)
 			}
 		}
-		time.Sleep(100 * time.Millisecond) // the loop connects again, and waits
+	}
+	w.eventually("the loop connects again, and waits", func() bool {
+		answered()
+		return hung.Load() > 0
+	})
+	for range 30 {
+		answered()
 	}
 	close(healed)
 	proxy.Set(nil)
@@ -82,7 +90,7 @@ func TestProbesAreAnsweredWhileTheDatabaseHangs(t *testing.T) {
 	if code := w.probed("/readyz"); code != http.StatusOK {
 		t.Fatalf("/readyz is answered with %d before anything hangs", code)
 	}
-	time.Sleep(time.Second)           // the answer above is good for so long
+	time.Sleep(time.Second)           //nolint:forbidigo // the answer above is good for so long
 	proxy.SetLatency(5 * time.Second) // of new connections
 	proxy.Strand()
 	for range 3 {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -122,13 +124,13 @@ func TestTLSIsServedWithACertificateThatMayBeReplaced(t *testing.T) {
 		t.Errorf("asked to read it again, it shows certificate %d: %v", got, err)
 	}
 	i.certify(33)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if got, err := s.serial(tls.VersionTLS13); err == nil && got == 33 {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("the files have changed, and certificate %d is shown: %v", got, err)
+	testwait.NoError(t, 20*time.Second, "the certificate of the changed files is shown", func() error {
+		got, err := s.serial(tls.VersionTLS13)
+		if err == nil && got != 33 {
+			err = fmt.Errorf("certificate %d is shown", got)
 		}
-	}
+		return err
+	})
 }
 
 func (s *served) leases(token string) error {

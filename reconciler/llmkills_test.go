@@ -48,7 +48,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	u.calls[r.Header.Get("X-Sandbox-Call")] = c
 	u.mu.Unlock()
-	time.Sleep(rand.N(150 * time.Millisecond))
+	time.Sleep(rand.N(150 * time.Millisecond)) //nolint:forbidigo // a model thinks
 	switch c.status {
 	case 0:
 		panic(http.ErrAbortHandler)
@@ -119,7 +119,7 @@ func TestCallsOfModelsOutliveWhatIsKilledUnderThem(t *testing.T) {
 		`--header "Content-Type: application/json" --post-data '{"model":"small","max_tokens":10000,"messages":[]}' `+
 		`"$OPENAI_BASE_URL/chat/completions" || sleep 0.05; done; echo > ended-$i) >/dev/null 2>&1 & done`, callers))
 	for i := range rounds {
-		time.Sleep(rand.N(1500 * time.Millisecond))
+		time.Sleep(rand.N(1500 * time.Millisecond)) //nolint:forbidigo // a kill at different moments
 		if i%2 == 0 {
 			w.kill()
 			w.start()

@@ -160,43 +160,16 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 	settings := c.engine(files)
 	settings.Store, settings.Executors, settings.Keys = store, executors, keys
 	settings.Observer, settings.LLMObserver = counts, counts
-	if url := cmp.Or(c.SnapshotURL, location.SnapshotURL(c.LedgerURL)); url != "" {
-		states, openErr := snapshotstore.Open(ctx, url)
-		if openErr != nil {
-			return openErr
-		}
-		defer func() { err = errors.Join(err, states.Close()) }()
-		settings.State = states
-	}
-	engine, err := leasing.New(settings)
+	engine, closeEngine, err := c.openEngine(ctx, settings)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, engine.Close()) }()
-	c.reseal(ctx, engine)
-	registry := access.New(access.Config{Store: store, Logger: c.Logger})
-	stopRegistry := running(ctx, registry.Run)
-	defer stopRegistry()
-	apiConfig := c.api(files)
-	apiConfig.Service, apiConfig.Connector, apiConfig.Ready = engine, engine, engine.Ready
-	apiConfig.Access, apiConfig.Observer, apiConfig.Metrics = registry, counts, counts.Handler(engine, c.Logger)
-	if files.provider != nil {
-		apiConfig.Users = files.provider
-		defer running(ctx, files.provider.Run)()
-	}
-	handler, err := api.New(apiConfig)
+	defer func() { err = errors.Join(err, closeEngine()) }()
+	handler, stopAPI, err := c.openAPI(ctx, files, store, engine, counts)
 	if err != nil {
 		return err
 	}
-	if c.Dashboard {
-		stopPages, err := c.servePages(ctx, handler, engine, files.provider)
-		if err != nil {
-			return err
-		}
-		defer stopPages()
-	}
-	stopReloads := running(ctx, func(ctx context.Context) { c.reload(ctx, handler, files) })
-	defer stopReloads()
+	defer stopAPI()
 	introduction, err := c.started(listener.Addr().String(), store.ID(), files.certificate)
 	if err != nil {
 		return err
@@ -207,6 +180,64 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 			ready(introduction)
 		}
 	})
+}
+
+// openEngine opens the lease engine, with the bucket for snapshots if there is one, and encrypts secrets with the
+// first key. The caller must call closeAll.
+func (c Config) openEngine(ctx context.Context, settings leasing.Config) (engine *leasing.Engine, closeAll func() error,
+	err error) {
+	closeSnapshots := func() error { return nil }
+	if url := cmp.Or(c.SnapshotURL, location.SnapshotURL(c.LedgerURL)); url != "" {
+		snapshots, err := snapshotstore.Open(ctx, url)
+		if err != nil {
+			return nil, nil, err
+		}
+		settings.State, closeSnapshots = snapshots, snapshots.Close
+	}
+	engine, err = leasing.New(settings)
+	if err != nil {
+		return nil, nil, errors.Join(err, closeSnapshots())
+	}
+	c.reseal(ctx, engine)
+	return engine, func() error { return errors.Join(engine.Close(), closeSnapshots()) }, nil
+}
+
+// openAPI makes the HTTP API, with the dashboard if it is wanted, and starts what both do beside requests. The caller
+// must call stop.
+func (c Config) openAPI(ctx context.Context, files loadedConfig, store *ledger.Store, engine *leasing.Engine,
+	counts *metrics.Metrics) (handler api.Handler, stop func(), err error) {
+	var stops []func()
+	stopAll := func() {
+		for _, s := range slices.Backward(stops) {
+			s()
+		}
+	}
+	defer func() {
+		if err != nil {
+			stopAll()
+		}
+	}()
+	registry := access.New(access.Config{Store: store, Logger: c.Logger})
+	stops = append(stops, running(ctx, registry.Run))
+	settings := c.api(files)
+	settings.Service, settings.Connector, settings.Ready = engine, engine, engine.Ready
+	settings.Access, settings.Observer, settings.Metrics = registry, counts, counts.Handler(engine, c.Logger)
+	if files.provider != nil {
+		settings.Users = files.provider
+		stops = append(stops, running(ctx, files.provider.Run))
+	}
+	if handler, err = api.New(settings); err != nil {
+		return handler, nil, err
+	}
+	if c.Dashboard {
+		stopPages, err := c.servePages(ctx, handler, engine, files.provider)
+		if err != nil {
+			return handler, nil, err
+		}
+		stops = append(stops, stopPages)
+	}
+	stops = append(stops, running(ctx, func(ctx context.Context) { c.reload(ctx, handler, files) }))
+	return handler, stopAll, nil
 }
 
 // engine returns the settings of the lease engine, without what Serve opens for it.

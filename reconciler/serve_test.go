@@ -76,7 +76,7 @@ func TestKilledReconcilerFinishesWhatItAccepted(t *testing.T) {
 		for i := range agents {
 			leases = append(leases, w.acquire(agent(i), game))
 		}
-		time.Sleep(5 * time.Millisecond) // the condition must be later than the leases
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the condition must be later than the leases
 		finished := sandbox.Condition{
 			Type:      "game.finished",
 			Timestamp: time.Now(),
@@ -86,7 +86,7 @@ func TestKilledReconcilerFinishesWhatItAccepted(t *testing.T) {
 		if status != http.StatusAccepted || receipt.Matched != agents {
 			t.Fatalf("%d %+v", status, receipt)
 		}
-		time.Sleep(delay)
+		time.Sleep(delay) //nolint:forbidigo // a kill at different moments
 		w.kill()
 		w.start()
 		w.eventually("all sandboxes of the game are destroyed", func() bool {
@@ -150,7 +150,7 @@ func TestReconcilerKilledWhileItAcquiresMakesOneSandbox(t *testing.T) {
 			// The reply is lost.
 			_, _ = w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"})
 		}()
-		time.Sleep(delay)
+		time.Sleep(delay) //nolint:forbidigo // a kill at different moments
 		w.kill()
 		w.start()
 		l := w.acquire(agent(i), "catan")

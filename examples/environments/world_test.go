@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -248,10 +249,8 @@ func (w *world) tell(agent, collection string, turn int, state map[string]any) c
 // until waits for a state of the world, for two minutes at most.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
-	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("not within two minutes: %s\n%s", what, w.logs())
-		}
+	if !testwait.Poll(2*time.Minute, is) {
+		w.Fatalf("not within two minutes: %s\n%s", what, w.logs())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 func must(t *testing.T, err error) {
@@ -105,9 +106,5 @@ func awaitReady(t *testing.T, url string) {
 // eventually waits a minute until something holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	testwait.Until(t, time.Minute, what, ok)
 }

@@ -49,15 +49,12 @@ func byClassic(ctx context.Context, engine Engine, spec Spec, hash string, log f
 	for range lookupAttempts {
 		var failed *buildError
 		id, err = classic(ctx, engine, spec, hash, log)
-		if !errors.As(err, &failed) || !strings.HasPrefix(failed.message, disturbed) {
+		if !errors.As(err, &failed) || !dockerapi.IsLookupDisturbed(failed.message) {
 			break
 		}
 	}
 	return id, err
 }
-
-// disturbed starts the engine's error for an image that was removed during its cache lookup.
-const disturbed = `unable to find image "sha256:`
 
 // classic sends the context to the engine's classic builder as an archive.
 func classic(ctx context.Context, engine Engine, spec Spec, hash string, log func(string)) (id string, err error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/backupfile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -157,6 +158,7 @@ func costsByLease(t *testing.T, e *leasing.Engine) map[string]sandbox.CostRow {
 
 // play is players that each lease a sandbox once, and release it.
 type play struct {
+	t       *testing.T
 	ctx     context.Context
 	cancel  context.CancelFunc
 	players sync.WaitGroup
@@ -168,26 +170,26 @@ type play struct {
 
 func startPlay(t *testing.T, e *leasing.Engine) *play {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &play{ctx: ctx, cancel: cancel}
+	p := &play{t: t, ctx: ctx, cancel: cancel}
 	t.Cleanup(p.stop)
 	for i := range 4 {
 		p.players.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				p.one(t, e, fmt.Sprintf("did:plc:p%d-%d", i, n))
+				p.one(e, fmt.Sprintf("did:plc:p%d-%d", i, n))
 			}
 		})
 	}
 	return p
 }
 
-func (p *play) one(t *testing.T, e *leasing.Engine, agent string) {
+func (p *play) one(e *leasing.Engine, agent string) {
 	ctx := context.Background() // a player who has begun comes to an end
 	_, err := e.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
 	if err == nil {
 		_, err = e.Release(ctx, sandbox.LeaseRef{ID: sandbox.LeaseID(agent, game)})
 	}
 	if err != nil {
-		t.Error(err)
+		p.t.Error(err)
 		p.cancel()
 		return
 	}
@@ -199,9 +201,10 @@ func (p *play) one(t *testing.T, e *leasing.Engine, agent string) {
 
 // await waits until n more leases have ended, or one could not.
 func (p *play) await(n int64) {
-	for until := p.count.Load() + n; p.count.Load() < until && p.ctx.Err() == nil; {
-		time.Sleep(time.Millisecond)
-	}
+	p.t.Helper()
+	until := p.count.Load() + n
+	testwait.Until(p.t, time.Minute, fmt.Sprintf("%d more leases have ended", n),
+		func() bool { return p.count.Load() >= until || p.ctx.Err() != nil })
 }
 
 func (p *play) finished() []string {

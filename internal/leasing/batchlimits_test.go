@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -160,8 +161,7 @@ func (c *casino) mayFail(err error) {
 func (c *casino) rest() {
 	c.Helper()
 	c.backend.Fault(fake.OpSpawn, nil)
-	until := time.Now().Add(time.Minute)
-	for {
+	testwait.NoError(c, time.Minute, "every living lease has its sandbox, and no other sandbox is there", func() error {
 		leases, err := c.engines[0].ListLeases(c.Context(), sandbox.LeaseFilter{})
 		if err != nil {
 			c.Fatal(err)
@@ -174,13 +174,11 @@ func (c *casino) rest() {
 			delete(boxes, l.SandboxID)
 		}
 		if lost == 0 && len(boxes) == 0 {
-			return
+			return nil
 		}
-		if time.Now().After(until) {
-			c.Fatalf("%d leases have no sandbox or have ended with one, and %d sandboxes are of no lease", lost, len(boxes))
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return fmt.Errorf("%d leases have no sandbox or have ended with one, and %d sandboxes are of no lease",
+			lost, len(boxes))
+	})
 }
 
 // mostAtOnce replays an environment's events: a lease counts from its acceptance until the given event.

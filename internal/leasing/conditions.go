@@ -2,7 +2,6 @@ package leasing
 
 import (
 	"bytes"
-	"context"
 	"slices"
 	"time"
 
@@ -16,15 +15,6 @@ import (
 
 // maxAhead is how far a sender's clock may run ahead of ours, as with webhook signatures.
 const maxAhead = 5 * time.Minute
-
-// Deliver implements service.Conditions: one transaction stores the delivery, the events, and
-// what is wanted from now on; the loop does the rest.
-func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
-	if err := d.Condition.Validate(); err != nil {
-		return sandbox.Receipt{}, err
-	}
-	return e.receipts.deliver(ctx, d)
-}
 
 // batch applies deliveries one after the other to rows that were read together, and stores what they
 // changed at its end.

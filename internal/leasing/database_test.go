@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -36,9 +37,7 @@ func TestADatabaseThatMisbehavesLosesNothing(t *testing.T) {
 		{"connections are reset", proxy.Reset},
 		{"answers to commits are lost", func() {
 			proxy.LoseCommits(10)
-			for proxy.LeftToLose() > 0 {
-				time.Sleep(time.Millisecond)
-			}
+			testwait.Until(t, time.Minute, "they are lost", func() bool { return proxy.LeftToLose() == 0 })
 		}},
 		{"answers are slow", func() {
 			proxy.SetLatency(20 * time.Millisecond)
@@ -47,12 +46,12 @@ func TestADatabaseThatMisbehavesLosesNothing(t *testing.T) {
 		}},
 		{"connections are refused", func() {
 			proxy.SetDown(true)
-			time.Sleep(500 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond) //nolint:forbidigo // the outage itself
 			proxy.SetDown(false)
 		}},
 		{"connections carry nothing, and then end", func() {
 			proxy.Strand()
-			time.Sleep(500 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond) //nolint:forbidigo // the outage itself
 			proxy.Cut()
 		}},
 		{"the server crashes", func() {

@@ -62,7 +62,7 @@ func receiptsWhileRetiring(b *testing.B, url, dialect, dsn string) {
 	s := &senders{B: b, engine: engine}
 	b.ResetTimer()
 	for b.Loop() {
-		s.during("before", func() { time.Sleep(3 * time.Second) }) // the machine's pace without
+		s.during("before", func() { time.Sleep(3 * time.Second) }) //nolint:forbidigo // the measured time without a purge
 		s.during("retiring", func() {
 			began := time.Now()
 			done, err := engine.Purge(b.Context(), retention.DefaultTTL)

@@ -23,6 +23,15 @@ const (
 // errRaced rolls back a batch when another process stored one of its deliveries meanwhile.
 var errRaced = errors.New("a delivery of the batch was stored meanwhile")
 
+// Deliver implements service.Conditions: one transaction stores the delivery, the events, and
+// what is wanted from now on; the loop does the rest.
+func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
+	if err := d.Condition.Validate(); err != nil {
+		return sandbox.Receipt{}, err
+	}
+	return e.receipts.deliver(ctx, d)
+}
+
 // receipts stores the deliveries that arrive while others are stored together: statements cost more
 // than what they carry. One that comes alone does not wait.
 type receipts struct {

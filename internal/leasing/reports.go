@@ -22,43 +22,27 @@ func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events 
 	return events, err
 }
 
-// FollowEvents implements service.Reports. It holds one page of events, and none without a reader.
+// FollowEvents implements service.Reports.
 func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	if f.Latest {
 		return sandbox.InvalidFields("event filter",
 			[]sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})
 	}
 	f.Limit = 0
-	for {
-		changed := e.store.Changed()
+	return lifecycle.Follow(ctx, e.store, e.Life(), func() ([]sandbox.Event, lifecycle.Next, error) {
 		events, last, err := e.nextEvents(ctx, f)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
-		for _, ev := range events {
-			if err := yield(ev); err != nil {
-				return err
-			}
-			f.AfterID = ev.ID
+		if n := len(events); n > 0 {
+			f.AfterID = events[n-1].ID
 			if f.SandboxID != "" {
-				f.FromSequence = ev.Sequence
+				f.FromSequence = events[n-1].Sequence
 			}
 		}
 		if len(events) == sandbox.MaxPage {
-			continue
+			return events, lifecycle.More, err
 		}
 		f.AfterID = last // what the filter leaves out was passed too
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-e.Life().Done():
-			return lifecycle.ErrClosing
-		}
-	}
+		return events, lifecycle.Wait, err
+	}, yield)
 }
 
 // nextEvents returns a page of events and the latest one's id, both as of one moment.

@@ -78,7 +78,7 @@ func record(b *testing.B, url string, commands int, recorded bool) {
 				if _, err := io.WriteString(keys, strings.Repeat("x", 100)); err != nil {
 					return
 				}
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // the pace of typing
 			}
 		})
 		typing.Go(func() {

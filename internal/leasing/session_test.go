@@ -327,7 +327,7 @@ func TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost(t *testing.T) 
 			if _, err := io.WriteString(keys, strings.Repeat(string(rune('a'+i%26)), 100)); err != nil {
 				return
 			}
-			time.Sleep(30 * time.Millisecond)
+			time.Sleep(30 * time.Millisecond) //nolint:forbidigo // the pace of typing
 		}
 	}()
 	r, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: annLease},

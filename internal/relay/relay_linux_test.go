@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 // rootVariable makes the test's program a relay, so that it can be killed.
@@ -80,13 +81,7 @@ func awaitRelay(t *testing.T, root string) {
 
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if err = try(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s: %v", what, err)
+	testwait.NoError(t, 20*time.Second, what, try)
 }
 
 func direct(root string) relay.Open {
@@ -133,7 +128,7 @@ func guest(t *testing.T, root, id string) {
 		for ctx.Err() == nil {
 			conn, err := dialSandbox(ctx, root, id)
 			if err != nil {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) //nolint:forbidigo // the pace of a sandbox that was refused
 				continue
 			}
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })

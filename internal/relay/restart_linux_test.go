@@ -142,7 +142,7 @@ func TestASandboxThatDialsWithoutEndStarvesNoOther(t *testing.T) {
 			for ctx.Err() == nil {
 				conn, err := dialSandbox(ctx, root, "flood")
 				if err != nil {
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) //nolint:forbidigo // the pace of a flood that was refused
 					continue
 				}
 				dialed.Add(1)

@@ -330,37 +330,20 @@ func (v *Service) sessionEvents(ctx context.Context,
 	return events, last, err
 }
 
-// FollowSessionEvents implements service.Sessions. It holds one page of events, and none without a reader.
+// FollowSessionEvents implements service.Sessions.
 func (v *Service) FollowSessionEvents(ctx context.Context, f sandbox.SessionEventFilter,
 	yield func(sandbox.SessionEvent) error) error {
 	f.Limit = 0
-	for {
-		changed := v.Store.Changed()
+	return lifecycle.Follow(ctx, v.Store, v.Life, func() ([]sandbox.SessionEvent, lifecycle.Next, error) {
 		events, last, err := v.sessionEvents(ctx, f)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		n := len(events)
+		switch {
+		case last:
+			return events, lifecycle.End, err
+		case n == 0:
+			return nil, lifecycle.Wait, err
 		}
-		if err != nil {
-			return err
-		}
-		for _, ev := range events {
-			if err := yield(ev); err != nil {
-				return err
-			}
-			f.After = ev.Sequence
-		}
-		if last {
-			return nil
-		}
-		if len(events) > 0 {
-			continue
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-v.Life.Done():
-			return lifecycle.ErrClosing
-		}
-	}
+		f.After = events[n-1].Sequence
+		return events, lifecycle.More, err
+	}, yield)
 }

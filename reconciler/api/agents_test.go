@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -310,7 +311,7 @@ func TestAConnectionToAnAgentThatStandsStillIsClosed(t *testing.T) {
 	}
 	to, from := w.upgrade()
 	for range 5 { // longer than it may stand still
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // the pace of a connection that stays open
 		w.echo(to, from, "still here")
 	}
 	if rest, err := io.ReadAll(from); len(rest) > 0 || err != nil {
@@ -322,9 +323,5 @@ func TestAConnectionToAnAgentThatStandsStillIsClosed(t *testing.T) {
 // until waits until ok, for at most 10 s.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	for limit := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(limit) {
-			w.Fatalf("not within 10 s: %s", what)
-		}
-	}
+	testwait.Until(w, 10*time.Second, what, ok)
 }

@@ -170,7 +170,8 @@ func readEnd(resp *http.Response, lines *json.Decoder) {
 	_, _ = lines.Token() // after an error the connection is not reused
 }
 
-// plainToTLS begins the answer of Go's HTTP server to plain HTTP on a port with TLS.
+// plainToTLS begins the answer of Go's HTTP server (net/http, Go 1.26) to plain HTTP on a port with TLS. No status or
+// header tells it from another bad request.
 const plainToTLS = "Client sent an HTTP request to an HTTPS server"
 
 // check converts an error response to an error.

@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
@@ -292,11 +293,7 @@ func (w *world) deliver(id, condition, environment, agent string) sandbox.Receip
 // eventually waits until ok, for at most a minute.
 func (w *world) eventually(what string, ok func() bool) {
 	w.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("waited a minute in vain until %s", what)
-		}
-	}
+	testwait.Until(w, time.Minute, what, ok)
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
@@ -66,83 +67,100 @@ var (
 
 // New returns the metrics of a program with this version.
 func New(version string) *Metrics {
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "sandbox_http_request_duration_seconds",
-			Help:    "Duration of requests by route and status. Streams last until their end.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
-		}, []string{"route", "code"}),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sandbox_http_requests_in_flight",
-			Help: "Running requests by route. On the routes of events and live pages, they are the followers.",
-		}, []string{"route"}),
-		refused: make(map[sandbox.Reason]prometheus.Counter),
-		conditions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandbox_conditions_total",
-			Help: "Received conditions by outcome: applied, unmatched, stale or duplicate, or the code of the error.",
-		}, []string{"verdict"}),
-		misspelled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sandbox_conditions_misspelled_total",
-			Help: "Unmatched conditions whose type is close to one on which leases of the environment end.",
-		}),
-		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sandbox_step_duration_seconds",
-			Help: "Duration of steps on backends until they were recorded: spawn, assign, sleep, wake, save and kill. " +
-				"The code is ok or the code of the error.",
-			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
-		}, []string{"backend", "step", "code"}),
-		delays: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sandbox_destroy_delay_seconds", Help: "Time from the end of a lease to the destruction of its sandbox.",
-			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
-		}, []string{"backend", "ended_by"}),
-		passed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "sandbox_loop_last_success_timestamp_seconds",
-			Help: "Time of the last successful pass of the loop, or of the start of the loop. Passes over a " +
-				"backend have its name.",
-		}, []string{"pass", "backend"}),
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandbox_loop_failures_total", Help: "Failed passes of the loop. They are retried.",
-		}, []string{"pass", "backend"}),
-		llmCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandbox_llm_calls_total",
-			Help: "Recorded LLM calls by outcome: completed, rejected, unsent or interrupted.",
-		}, []string{"outcome"}),
-		llmTokens: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandbox_llm_tokens_total",
-			Help: "Tokens of recorded LLM calls by kind: input, cached_input, cache_write or output.",
-		}, []string{"kind"}),
-		llmCost: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandbox_llm_cost_usd_total",
-			Help: "Cost of recorded LLM calls at list price in US dollars. Calls whose use is unknown cost what was " +
-				"reserved for them, with use=\"unknown\".",
-		}, []string{"use"}),
-	}
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sandbox_http_refusals_total",
-		Help: "Requests rejected for their credentials or a rate limit, by reason.",
-	}, []string{"reason"})
-	for _, r := range refusals {
-		m.refused[r] = refused.WithLabelValues(string(r))
-	}
-	for _, v := range verdicts {
-		m.conditions.WithLabelValues(v)
-	}
-	for _, outcome := range sandbox.LLMOutcomes {
-		m.llmCalls.WithLabelValues(string(outcome))
-	}
-	m.addLLM(sandbox.LLMCall{})
-	m.addLLM(sandbox.LLMCall{Unknown: true})
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	factory := promauto.With(m.registry)
+	m.makeRequests(factory)
+	m.makeConditions(factory)
+	m.makeLifecycle(factory)
+	m.makeLoop(factory)
+	m.makeLLM(factory)
+	factory.NewGauge(prometheus.GaugeOpts{
 		Name:        "sandbox_build_info",
 		Help:        "1, with the running version.",
 		ConstLabels: prometheus.Labels{"version": version},
-	})
-	build.Set(1)
-	m.registry.MustRegister(m.requests, m.inFlight, refused, m.conditions, m.misspelled, m.steps, m.delays, m.passed,
-		m.failed, m.llmCalls, m.llmTokens, m.llmCost, build, collectors.NewGoCollector(),
+	}).Set(1)
+	m.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+func (m *Metrics) makeRequests(factory promauto.Factory) {
+	m.requests = factory.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "sandbox_http_request_duration_seconds",
+		Help:    "Duration of requests by route and status. Streams last until their end.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 60},
+	}, []string{"route", "code"})
+	m.inFlight = factory.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sandbox_http_requests_in_flight",
+		Help: "Running requests by route. On the routes of events and live pages, they are the followers.",
+	}, []string{"route"})
+	refused := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_http_refusals_total",
+		Help: "Requests rejected for their credentials or a rate limit, by reason.",
+	}, []string{"reason"})
+	m.refused = map[sandbox.Reason]prometheus.Counter{}
+	for _, r := range refusals {
+		m.refused[r] = refused.WithLabelValues(string(r))
+	}
+}
+
+func (m *Metrics) makeConditions(factory promauto.Factory) {
+	m.conditions = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_conditions_total",
+		Help: "Received conditions by outcome: applied, unmatched, stale or duplicate, or the code of the error.",
+	}, []string{"verdict"})
+	for _, v := range verdicts {
+		m.conditions.WithLabelValues(v)
+	}
+	m.misspelled = factory.NewCounter(prometheus.CounterOpts{
+		Name: "sandbox_conditions_misspelled_total",
+		Help: "Unmatched conditions whose type is close to one on which leases of the environment end.",
+	})
+}
+
+func (m *Metrics) makeLifecycle(factory promauto.Factory) {
+	m.steps = factory.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "sandbox_step_duration_seconds",
+		Help: "Duration of steps on backends until they were recorded: spawn, assign, sleep, wake, save and kill. " +
+			"The code is ok or the code of the error.",
+		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+	}, []string{"backend", "step", "code"})
+	m.delays = factory.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "sandbox_destroy_delay_seconds", Help: "Time from the end of a lease to the destruction of its sandbox.",
+		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+	}, []string{"backend", "ended_by"})
+}
+
+func (m *Metrics) makeLoop(factory promauto.Factory) {
+	m.passed = factory.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sandbox_loop_last_success_timestamp_seconds",
+		Help: "Time of the last successful pass of the loop, or of the start of the loop. Passes over a " +
+			"backend have its name.",
+	}, []string{"pass", "backend"})
+	m.failed = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_loop_failures_total", Help: "Failed passes of the loop. They are retried.",
+	}, []string{"pass", "backend"})
+}
+
+func (m *Metrics) makeLLM(factory promauto.Factory) {
+	m.llmCalls = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_llm_calls_total",
+		Help: "Recorded LLM calls by outcome: completed, rejected, unsent or interrupted.",
+	}, []string{"outcome"})
+	for _, outcome := range sandbox.LLMOutcomes {
+		m.llmCalls.WithLabelValues(string(outcome))
+	}
+	m.llmTokens = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_llm_tokens_total",
+		Help: "Tokens of recorded LLM calls by kind: input, cached_input, cache_write or output.",
+	}, []string{"kind"})
+	m.llmCost = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_llm_cost_usd_total",
+		Help: "Cost of recorded LLM calls at list price in US dollars. Calls whose use is unknown cost what was " +
+			"reserved for them, with use=\"unknown\".",
+	}, []string{"use"})
+	m.addLLM(sandbox.LLMCall{})
+	m.addLLM(sandbox.LLMCall{Unknown: true})
 }
 
 func routeLabel(route string) string {

@@ -20,6 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"go.uber.org/goleak"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/logtest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/oidctest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
@@ -103,11 +104,7 @@ func (w *world) ready() *oidc.Provider {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("waited a minute in vain until %s", what)
-		}
-	}
+	testwait.Until(w, time.Minute, what, ok)
 }
 
 // begin begins a login, and has the user log in at the provider.

@@ -30,7 +30,7 @@ func TestAccWithoutAReconcilerARunRemovesWhatHasExpired(t *testing.T) {
 		if err != nil && sandbox.CodeOf(err) != sandbox.LeaseEnded {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Second) // the time of leases is the machine's
+		time.Sleep(2 * time.Second) //nolint:forbidigo // the time of leases is that of the machine
 	}
 	removed := func() {
 		for _, c := range w.Containers(w.Name) {

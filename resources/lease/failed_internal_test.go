@@ -1,19 +1,32 @@
 package lease
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// holder has a lease of an owner.
+type holder struct {
+	service.Leases
+	owner string
+}
+
+func (h holder) GetLease(_ context.Context, id string) (sandbox.Lease, error) {
+	return sandbox.Lease{ID: id, Owner: h.owner}, nil
+}
 
 // Only a lease of Terraform can be one that this resource is about to replace.
 func TestCreateBeforeDestroyIsNamedWhereItCanBe(t *testing.T) {
 	t.Parallel()
 	for owner, named := range map[string]bool{"terraform:4f1c": true, "orchestrator": false} {
-		err := sandbox.Errorf(sandbox.Conflict, "lease did:plc:a::g is held by %s", owner).
+		err := sandbox.Errorf(sandbox.Conflict, "lease did:plc:a::g is held by another owner").
 			WithReason(sandbox.ReasonOtherOwner)
-		said := acquireFailed("Acquiring Lease Failed", sandbox.Acquire{AgentDID: "did:plc:a", EnvironmentID: "g"}, err)[0].Detail()
+		said := acquireFailed(t.Context(), holder{owner: owner}, "Acquiring Lease Failed",
+			sandbox.Acquire{AgentDID: "did:plc:a", EnvironmentID: "g"}, err)[0].Detail()
 		if strings.Contains(said, "create_before_destroy") != named || !strings.Contains(said, "terraform import") {
 			t.Errorf("of a lease of %s it says %s", owner, said)
 		}

@@ -85,7 +85,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 			resp.Diagnostics.Append(diagnose.Partly(failed, err, paths,
 				"The lease may exist. It is in Terraform's state, and the next apply replaces it.")...)
 		} else {
-			resp.Diagnostics.Append(acquireFailed(failed, ask, err)...)
+			resp.Diagnostics.Append(acquireFailed(ctx, svc, failed, ask, err)...)
 			r.Provider.Held(ctx, entry, ask.Owner)
 			return
 		}
@@ -115,18 +115,22 @@ func journaled(ledgerID, id string) journal.Object {
 	return journal.Object{Kind: journal.Lease, LedgerID: ledgerID, ID: id}
 }
 
-func acquireFailed(summary string, ask sandbox.Acquire, err error) diag.Diagnostics {
+func acquireFailed(ctx context.Context, svc service.Leases, summary string, ask sandbox.Acquire,
+	err error) diag.Diagnostics {
 	if sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
 		return diagnose.Failed(summary, err, paths)
 	}
+	id := sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)
 	next := ""
-	if strings.Contains(err.Error(), configured.OwnerPrefix) { // its holder may be this resource
+	// Without an answer, the advice is left out.
+	held, unknown := svc.GetLease(ctx, id)
+	if unknown == nil && strings.HasPrefix(held.Owner, configured.OwnerPrefix) { // its holder may be this resource
 		next = "\n\nIf this resource holds the lease and is being replaced, remove create_before_destroy from its " +
 			"lifecycle: an agent has at most one lease in an environment, so the old one must end first."
 	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf(
 		"%s.\n\nTo manage the lease with this resource, import it:\n\n  terraform import sandbox_lease.<name> '%s'%s",
-		err, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), next))}
+		err, id, next))}
 }
 
 // leftBehind returns the lease that a failed acquire left. If the ledger does not answer, it returns the lease that was
@@ -253,7 +257,7 @@ func (r *Resource) leaseAgain(ctx context.Context, m *Model, settings sandbox.Le
 	acquired, err := svc.Acquire(ctx, ask)
 	switch l := acquired.Lease; {
 	case err != nil:
-		return acquireFailed(failed, ask, err)
+		return acquireFailed(ctx, svc, failed, ask, err)
 	case l.Status != sandbox.LeaseActive:
 		return diag.Diagnostics{diag.NewErrorDiagnostic(failed, fmt.Sprintf(
 			"Lease %s was acquired again and ended at once by %s: %s.", l.ID, l.EndedBy, l.EndReason))}

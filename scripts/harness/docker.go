@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,25 @@ func Containers(ctx context.Context, text string) ([]string, error) {
 	return Docker(ctx, "ps", "--all", "--format", "{{.Names}}", "--filter", "name="+text)
 }
 
+// inspected returns a line for each container of a ledger. It asks again if one is gone meanwhile.
+func inspected(ctx context.Context, ledger string) (string, error) {
+	for {
+		names, err := Containers(ctx, ledger)
+		if err != nil || len(names) == 0 {
+			return "", err
+		}
+		text, err := Output(ctx,
+			"docker", append([]string{"inspect", "--format", "{{.Name}} {{json .Config.Env}}"}, names...)...)
+		if err == nil {
+			return text, nil
+		}
+		left, listErr := Containers(ctx, ledger)
+		if listErr != nil || !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(left, n) }) {
+			return "", errors.Join(err, listErr)
+		}
+	}
+}
+
 // Container is one of a sandbox.
 type Container struct {
 	Name                    string
@@ -41,13 +61,8 @@ type Container struct {
 // Sandboxes returns the containers of a ledger's sandboxes, running or not, on any backend. It leaves out the ledger's
 // other containers, such as gateways.
 func Sandboxes(ctx context.Context, ledger string) ([]Container, error) {
-	names, err := Containers(ctx, ledger)
-	if err != nil || len(names) == 0 {
-		return nil, err
-	}
-	text, err := Output(ctx,
-		"docker", append([]string{"inspect", "--format", "{{.Name}} {{json .Config.Env}}"}, names...)...)
-	if err != nil && !strings.Contains(err.Error(), "No such") { // gone meanwhile
+	text, err := inspected(ctx, ledger)
+	if err != nil {
 		return nil, err
 	}
 	var all []Container

@@ -90,7 +90,7 @@ func liveOn(t *testing.T, cfg deploy.Config, before, after string, idle time.Dur
 	c.sh(ann, "echo kept > /data/note")
 	passed("a command has run")
 
-	time.Sleep(idle)
+	time.Sleep(idle) //nolint:forbidigo // idleness is real time
 	began = time.Now()
 	if o, err := x.Inspect(t.Context(), ann); err != nil || o.Boot != 1 || o.State != sandbox.StateRunning {
 		t.Errorf("after %s without a request the sandbox is %+v: %v", idle, o, err)

@@ -3,6 +3,7 @@ package cloudflare_test
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -88,15 +90,12 @@ func (b *burst) wantListed(want int) {
 // awaitSettled waits until alarms have written what sandboxes owe.
 func (b *burst) awaitSettled(number int) {
 	b.Helper()
-	for limit := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		failed := b.try("settled", 0, number)
-		if len(failed) == 0 {
-			return
+	testwait.NoError(b, patience, "what sandboxes owe is written", func() error {
+		if failed := b.try("settled", 0, number); len(failed) > 0 {
+			return errors.New(strings.Join(failed, "\n"))
 		}
-		if time.Now().After(limit) {
-			b.Fatalf("after %s: %s", patience, strings.Join(failed, "\n"))
-		}
-	}
+		return nil
+	})
 }
 
 // burstIsFewCalls counts rows as well, because joint calls must write no more of them.
@@ -158,11 +157,17 @@ func (b *burst) during(act func()) (failed []string) {
 	b.fault("slow=8000")
 	ends := make(chan []string, 2)
 	go func() { ends <- b.try("end", 0, 1) }()
-	time.Sleep(time.Second)
+	b.awaitWrites("1")
 	go func() { ends <- b.try("end", 1, 3) }()
-	time.Sleep(time.Second)
+	b.awaitWrites("3")
 	act()
 	return append(<-ends, <-ends...)
+}
+
+// awaitWrites waits until as many writes have come since the last change of D1.
+func (b *burst) awaitWrites(number string) {
+	b.Helper()
+	testwait.Until(b, patience, number+" writes have come", func() bool { return b.ask("writes", "")[0] == number })
 }
 
 func burstWithoutItsCaller(b *burst) {

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -109,22 +110,20 @@ func TestNoChangeOfTenThousandSandboxesIsMissed(t *testing.T) {
 		changed = append(changed, id)
 		server.Query(fmt.Sprintf(`UPDATE sandboxes SET view = json_set(view, '$.state', 'stopped') WHERE id = '%s'`, id))
 	}
-	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	testwait.NoError(t, 2*time.Minute, "the watch sees every change", func() error {
 		mu.Lock()
+		defer mu.Unlock()
 		missed := 0
 		for _, id := range changed {
 			if !seen[id] {
 				missed++
 			}
 		}
-		mu.Unlock()
-		if missed == 0 {
-			break
+		if missed > 0 {
+			return fmt.Errorf("%d of %d changes were missed", missed, changes)
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("%d of %d changes were missed", missed, changes)
-		}
-	}
+		return nil
+	})
 	t.Logf("%d changes of %d sandboxes were seen within %s, with %d requests", changes, number,
 		time.Since(began).Round(time.Millisecond), lossy.asked.Load()-asked)
 	cancel()
@@ -204,7 +203,7 @@ func TestTwoHundredSandboxesShareAWorker(t *testing.T) {
 	t.Logf("a command in each of %d took %s in all", len(all), time.Since(began).Round(time.Millisecond))
 	commands := make(chan error, 1)
 	go func() { commands <- inEach("sleep 20; cat /etc/says") }()
-	time.Sleep(5 * time.Second) // all of them run
+	time.Sleep(5 * time.Second) //nolint:forbidigo // all commands run by then, and go on for longer
 	began = time.Now()
 	c.provision("another image", "lite")
 	t.Logf("meanwhile the Worker got another version within %s", time.Since(began).Round(time.Millisecond))

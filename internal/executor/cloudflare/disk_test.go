@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -225,12 +226,12 @@ func diskKilledAtOnce(w *world) {
 	h := w.spawn(cloudflare.Limits{}, on("PLATFORM", "slow"))
 	w.sh(h, writeDisk+"; setsid sh -c 'sleep 1; echo late > /data/late' >/dev/null 2>&1 &")
 	last := w.inspect(h).SavedAt
-	time.Sleep(2 * time.Second)
+	w.sh(h, "until [ -e /data/late ]; do sleep 0.1; done")
 	slept := make(chan error, 1)
 	go func() { slept <- w.worker.Sleep(w.Context(), h) }()
-	for !w.inspect(h).SavedAt.After(last) { // /data is saved before the snapshot
-		time.Sleep(20 * time.Millisecond)
-	}
+	testwait.Until(w, patience, "/data is saved, which is before the snapshot", func() bool {
+		return w.inspect(h).SavedAt.After(last)
+	})
 	began := time.Now()
 	w.must(w.worker.Kill(w.Context(), h))
 	if took := time.Since(began); took > 20*time.Second {

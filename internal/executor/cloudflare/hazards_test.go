@@ -81,7 +81,7 @@ func (w *world) unreadCopy(h driver.Handle, act func() error) {
 	w.must(err)
 	_, err = io.ReadFull(r, make([]byte, 1000))
 	w.must(err)
-	time.Sleep(fillTime)
+	time.Sleep(fillTime) //nolint:forbidigo // no event says that the buffers between are full
 	err = act()
 	_, broken := io.Copy(io.Discard, r)
 	w.must(errors.Join(err, r.Close()))

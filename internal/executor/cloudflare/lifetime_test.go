@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -58,7 +59,7 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	w.crash(crashes)
 	crashed := time.Now()
 
-	time.Sleep(alone) // requests would keep them alive
+	time.Sleep(alone) //nolint:forbidigo // requests would keep them alive
 
 	began := time.Now()
 	for what, h := range kept {
@@ -131,13 +132,14 @@ func TestContainersThatEndDuringAnAlarm(t *testing.T) {
 // wantListed waits until a list has the end of a container. It sends no request to the sandbox's object.
 func (w *world) wantListed(h driver.Handle, want cloudflare.Cause, limit time.Time) {
 	w.Helper()
-	for ; ; time.Sleep(200 * time.Millisecond) {
-		switch s, _ := w.find(h); {
-		case s.Period.Cause == want:
-			return
-		case s.Period.Cause != "" || time.Now().After(limit):
-			w.Fatalf("it is listed with %+v, want it ended by %q", s.Period, want)
-		}
+	var listed cloudflare.Period
+	testwait.Poll(time.Until(limit), func() bool {
+		s, _ := w.find(h)
+		listed = s.Period
+		return listed.Cause != ""
+	})
+	if listed.Cause != want {
+		w.Fatalf("it is listed with %+v, want it ended by %q", listed, want)
 	}
 }
 
@@ -151,15 +153,14 @@ func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	idle, busy := w.spawn(cloudflare.Limits{}), w.spawn(cloudflare.Limits{})
 	w.sh(busy, "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &")
 	// next returns the first reading that is later than another.
-	next := func(h driver.Handle, after time.Time) driver.Reading {
+	next := func(h driver.Handle, after time.Time) (r driver.Reading) {
 		t.Helper()
-		for limit := time.Now().Add(2 * check); time.Now().Before(limit); time.Sleep(200 * time.Millisecond) {
-			if s, _ := w.find(h); s.Period.Reading.At.After(after) {
-				return s.Period.Reading
-			}
-		}
-		t.Fatalf("two alarms later there is no reading of %s", h.SandboxID)
-		panic("unreachable")
+		testwait.Until(t, 2*check, "there is a reading of "+h.SandboxID+" two alarms later", func() bool {
+			s, _ := w.find(h)
+			r = s.Period.Reading
+			return r.At.After(after)
+		})
+		return r
 	}
 	began := time.Now()
 	idle1, busy1 := next(idle, began), next(busy, began)
@@ -205,10 +206,10 @@ func TestMissedStopEndsAtTheLastProofOfLife(t *testing.T) {
 	h := w.spawn(cloudflare.Limits{})
 	host := strings.TrimSpace(w.sh(h, "hostname"))
 	used := time.Now()
-	time.Sleep(15 * time.Second) // the runtime throws an inactive object out of memory after 10 s
+	time.Sleep(15 * time.Second) //nolint:forbidigo // the runtime removes an inactive object from memory after 10 s
 	server.Reset()
 	cloudflaretest.Crash(t, host)
-	time.Sleep(5 * time.Second) // nothing looks
+	time.Sleep(5 * time.Second) //nolint:forbidigo // the time in which nothing looks
 	w.worker = server.Worker()
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseCrash || p.StoppedAt.After(used.Add(10*time.Second)) {
 		t.Errorf("last seen alive at %s, it is recorded as %+v", used, p)

@@ -97,7 +97,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 	})
 	look := func() { // longer than the reconciler's watch waits
 		t.Helper()
-		time.Sleep(cloudflare.DefaultPoll + time.Second)
+		time.Sleep(cloudflare.DefaultPoll + time.Second) //nolint:forbidigo // longer than the watch waits
 		if got := h.sh(ref, "cat /workspace/note"); got != "kept\n" {
 			t.Errorf("the sandbox has %q", got)
 		}

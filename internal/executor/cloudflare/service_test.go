@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -151,20 +152,17 @@ func (h *house) sh(r sandbox.LeaseRef, script string) string {
 // lease waits until a lease is as it should be.
 func (h *house) lease(r sandbox.LeaseRef, is func(sandbox.Lease) bool) sandbox.Lease {
 	h.Helper()
-	limit := time.Now().Add(3 * time.Minute)
-	for {
-		l, err := h.service.GetLease(h.Context(), r.ID)
-		if err != nil {
+	var l sandbox.Lease
+	if !testwait.Poll(3*time.Minute, func() bool {
+		var err error
+		if l, err = h.service.GetLease(h.Context(), r.ID); err != nil {
 			h.Fatal(err)
 		}
-		if is(l) {
-			return l
-		}
-		if time.Now().After(limit) {
-			h.Fatalf("the lease is %+v", l)
-		}
-		time.Sleep(100 * time.Millisecond)
+		return is(l)
+	}) {
+		h.Fatalf("the lease is %+v", l)
 	}
+	return l
 }
 
 // running returns the containers of the environment's sandboxes that run. The local runtime removes one that has ended
@@ -235,11 +233,10 @@ func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 		t.Error("the log holds the API token")
 	}
 	var running []string
-	for limit := began.LeasedAt.Add(lifetime + 30*time.Second); ; time.Sleep(200 * time.Millisecond) {
-		if running = h.running(); len(running) == 0 || time.Now().After(limit) {
-			break
-		}
-	}
+	testwait.Poll(time.Until(began.LeasedAt.Add(lifetime+30*time.Second)), func() bool {
+		running = h.running()
+		return len(running) == 0
+	})
 	if at := time.Since(began.LeasedAt); at < lifetime-time.Second || at > lifetime+20*time.Second {
 		t.Errorf("its containers %q were gone after %s of %s", running, at, lifetime)
 	}
@@ -256,16 +253,14 @@ func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 // inD1 waits until the account's D1 has a lease in a status.
 func (h *house) inD1(l sandbox.Lease, status string) {
 	h.Helper()
-	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	testwait.NoError(h, patience, "D1 has lease "+l.ID+" as "+status, func() error {
 		rows := h.account.Query(h.T, `SELECT sandbox_id, generation, status FROM sandbox_leases WHERE id = ?`, l.ID)
 		if len(rows) == 1 && rows[0]["sandbox_id"] == l.SandboxID && rows[0]["generation"] == float64(l.Generation) &&
 			rows[0]["status"] == status {
-			return
+			return nil
 		}
-		if time.Now().After(limit) {
-			h.Fatalf("D1 has %v of lease %s, which should be %s", rows, l.ID, status)
-		}
-	}
+		return fmt.Errorf("it has %v", rows)
+	})
 }
 
 // executor returns an executor of the account beside the reconciler's.
@@ -329,32 +324,28 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 		Instance:      h.account.ID,
 	}
 	cloudflaretest.Crash(t, container)
-	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	testwait.NoError(t, patience, "it has stopped", func() error {
 		o, err := x.Inspect(t.Context(), handle)
-		if err == nil && o.State == sandbox.StateStopped {
-			break
+		if err == nil && o.State != sandbox.StateStopped {
+			err = fmt.Errorf("it is %+v", o)
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("it has not stopped: %+v, %v", o, err)
-		}
-	}
+		return err
+	})
 	if _, err := x.Wake(t.Context(), handle); err != nil {
 		t.Fatal(err)
 	}
 	h.start()
-	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	testwait.NoError(t, patience, "the restart is a finding", func() error {
 		found, err := h.service.ListDrift(t.Context(), sandbox.DriftFilter{LeaseID: l.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(found) == 1 && found[0].Field == "incarnation" && found[0].Kind == sandbox.DriftStopped &&
 			found[0].Expected == "1" && found[0].Observed == "2" {
-			break
+			return nil
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("it was found that %+v", found)
-		}
-	}
+		return fmt.Errorf("it was found that %+v", found)
+	})
 	if got := h.sh(ref, "ls /workspace"); got != "config.json\n" {
 		t.Errorf("its new disk holds %q", got)
 	}
@@ -407,13 +398,10 @@ func TestADeploymentUnderLeasesLosesNone(t *testing.T) {
 	}
 	// Each has one, with its sidecar. The local runtime removes a container a moment after it has ended.
 	want := 2 * (len(others) + 1)
-	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		there := dockertest.Named(t, h.containers)
-		if len(there) == want {
-			break
+	testwait.NoError(t, patience, "each has one container and its sidecar", func() error {
+		if there := dockertest.Named(t, h.containers); len(there) != want {
+			return fmt.Errorf("there are the containers %q, want %d", there, want)
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("there are the containers %q, want %d", there, want)
-		}
-	}
+		return nil
+	})
 }

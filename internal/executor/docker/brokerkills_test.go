@@ -47,7 +47,7 @@ func TestCallersSeeNothingOfABrokerThatIsKilled(t *testing.T) {
 		})
 	}
 	for killed := 0; killed < kills; {
-		time.Sleep(250 * time.Millisecond) // the load itself
+		time.Sleep(250 * time.Millisecond) //nolint:forbidigo // the load itself
 		pids := dockertest.Processes(t, c.ID, "guest", "broker")
 		dockertest.KillProcesses(pids)
 		killed += len(pids) // none where it is not back yet

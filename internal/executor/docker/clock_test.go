@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -27,15 +28,12 @@ func byAnotherClock(spec driver.SandboxSpec, by, lives time.Duration) driver.San
 func (w *world) wantEnd(t *testing.T, h driver.Handle, at time.Time) {
 	t.Helper()
 	var o driver.Observation
-	for time.Now().Before(at.Add(late)) {
+	testwait.Poll(time.Until(at.Add(late)), func() bool {
 		var err error
 		o, err = w.x.Inspect(t.Context(), h)
 		must(t, err)
-		if o.State == sandbox.StateStopped {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return o.State == sandbox.StateStopped
+	})
 	const exitDeadline = 124
 	if o.State != sandbox.StateStopped || o.ExitCode != exitDeadline {
 		t.Fatalf("%s after its deadline the sandbox is %s (exit code %d)", time.Since(at), o.State, o.ExitCode)

@@ -163,7 +163,7 @@ func TestOneReconcilerChecksACompanionAndOnlyWhileItsSandboxIsAwake(t *testing.T
 					if err := e.CheckCompanions(t.Context(), sandbox.Docker, checkPause); err != nil {
 						t.Error(err)
 					}
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) //nolint:forbidigo // the pace of the loop
 				}
 			})
 		}

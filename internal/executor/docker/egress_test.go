@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -174,11 +175,7 @@ func (r *restricted) attempts(t testing.TB, h driver.Handle) []audit.Record {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	testwait.Until(t, time.Minute, what, ok)
 }
 
 func TestARestrictedSandboxReachesWhatIsAllowed(t *testing.T) {

@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -52,14 +51,14 @@ func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.Co
 const stubborn = 10 * time.Second
 
 // pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that is slow to freeze,
-// and thaws the others (runc 1.1: "unable to freeze").
+// and thaws the others.
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 	r := engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed)
 	_ = engine.Await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
 		err = e.engine.Do(ctx, r, func(ctx context.Context) error {
 			return e.engine.API.ContainerPause(ctx, objects.SandboxName(h))
 		})
-		return err == nil || !strings.Contains(err.Error(), "unable to freeze"), nil
+		return !dockerapi.IsFreezeRefused(err), nil
 	}) // err is now the engine's last answer
 	return err
 }

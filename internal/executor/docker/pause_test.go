@@ -67,7 +67,7 @@ func TestAPauseIsNoSilence(t *testing.T) {
 			_, err = io.ReadFull(out, make([]byte, len("1\n")))
 			must(t, err)
 			must(t, pauses.pause(x, h))
-			time.Sleep(paused)
+			time.Sleep(paused) //nolint:forbidigo // a pause is real time
 			if n := lost.Load(); n != 0 {
 				t.Errorf("%d connections were given up while the sandbox was paused", n)
 			}

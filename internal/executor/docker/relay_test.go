@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -122,9 +123,7 @@ func TestACommandBringsItsRelayBack(t *testing.T) {
 			return err
 		}
 		relay := func() []int { return dockertest.Processes(t, c.ID, "relay", "serve") }
-		for end := time.Now().Add(time.Minute); len(relay()) == 0 && time.Now().Before(end); { // the engine restarts it
-			time.Sleep(20 * time.Millisecond)
-		}
+		testwait.Until(t, time.Minute, "the engine has restarted the relay", func() bool { return len(relay()) > 0 })
 		dockertest.KillProcesses(relay())
 		return nil
 	}

@@ -183,7 +183,7 @@ func killStarters(t *testing.T, a *attacks) {
 		if err == nil && !res.TimedOut {
 			t.Errorf("the command has a result that is no timeout: %+v", res)
 		}
-		time.Sleep(time.Until(began.Add(timeout + 2*slack))) // for what would still tick
+		time.Sleep(time.Until(began.Add(timeout + 2*slack))) //nolint:forbidigo // the time in which what survived would tick
 		for _, witness := range []string{"parent", "child"} {
 			first, last := a.ticks(t, h, dir+"/"+witness)
 			if ran := last.Sub(first); ran > timeout+slack || ran <= 0 {

@@ -4,10 +4,12 @@ package executortest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -213,13 +215,12 @@ func (w *world) state(t *testing.T, h driver.Handle) sandbox.State {
 // wantState waits a moment: Engine 20.10 reports a container as paused for a while after it was thawed.
 func (w *world) wantState(t *testing.T, h driver.Handle, want sandbox.State) {
 	t.Helper()
-	got := w.state(t, h)
-	for limit := time.Now().Add(2 * time.Second); got != want && time.Now().Before(limit); got = w.state(t, h) {
-		time.Sleep(20 * time.Millisecond)
-	}
-	if got != want {
-		t.Fatalf("state is %s, want %s", got, want)
-	}
+	testwait.NoError(t, 2*time.Second, "the sandbox is "+string(want), func() error {
+		if got := w.state(t, h); got != want {
+			return fmt.Errorf("it is %s", got)
+		}
+		return nil
+	})
 }
 
 // awaitStopped waits until a sandbox has ended on its own.
@@ -230,11 +231,7 @@ func (w *world) awaitStopped(t *testing.T, h driver.Handle) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
+	testwait.Until(t, patience, what, ok)
 }
 
 func must(t *testing.T, err error) {

@@ -94,7 +94,7 @@ func readDiskOfAttacker(t *testing.T, w *world) {
 			done
 		END
 		setsid sh /workspace/attack > /dev/null 2>&1 &`)
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) //nolint:forbidigo // the attack goes on for a while
 	began := time.Now()
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
 	got, err := w.onDisk(t, h, "/workspace/app/.git")

@@ -22,7 +22,7 @@ func BenchmarkLatency(b *testing.B) {
 	w.set(config(sandbox.LLMOpenAI, plain))
 	line := event(`{"choices":[{"delta":{"content":"word"}}]}`)
 	w.out.serve(func(rw http.ResponseWriter, r *http.Request) {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // a model thinks
 		body, _ := io.ReadAll(r.Body)
 		if strings.Contains(string(body), `"stream":true`) {
 			stream(line, line, event(`{"choices":[],%s}`, chatUsage), event("[DONE]"))(rw, r)

@@ -209,7 +209,7 @@ func TestFiftyLeasesThatRaceExceedTheBudgetByOneCallAtMost(t *testing.T) {
 				switch {
 				case a.status == http.StatusTooManyRequests:
 					reserved.Add(1)
-					time.Sleep(5 * time.Millisecond)
+					time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the pace of a caller that was refused
 				case a.status != http.StatusOK:
 					if a.reason() != "limit_reached" {
 						t.Errorf("it says %+v", a)

@@ -406,7 +406,7 @@ func TestAnUpstreamMayAnswerBeforeItHasReadTheBody(t *testing.T) {
 		defer conn.Close()
 		_, _ = io.ReadFull(conn, make([]byte, 1000))
 		_, _ = io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo ")
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // an answer that comes in two parts
 		_, _ = io.WriteString(conn, "long")
 		_, _ = io.Copy(io.Discard, conn)
 	}()

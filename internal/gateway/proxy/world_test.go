@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -198,17 +200,16 @@ func (w *world) asked(c *http.Client, r *http.Request) (int, string) {
 // await returns the first record that is wanted, once it is there.
 func (w *world) await(what string, wanted func(audit.Record) bool) audit.Record {
 	w.t.Helper()
-	for limit := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
-		list := w.text.records(w.t)
-		for _, r := range list {
-			if wanted(r) {
-				return r
-			}
-		}
-		if time.Now().After(limit) {
-			w.t.Fatalf("the log does not say %s; it says %+v", what, list)
-		}
+	var list []audit.Record
+	found := -1
+	if !testwait.Poll(patience, func() bool {
+		list = w.text.records(w.t)
+		found = slices.IndexFunc(list, wanted)
+		return found >= 0
+	}) {
+		w.t.Fatalf("the log does not say %s; it says %+v", what, list)
 	}
+	return list[found]
 }
 
 // refused waits for the record of a refusal.
@@ -240,11 +241,7 @@ func gone(t testing.TB, conn net.Conn) []byte {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
+	testwait.Until(t, patience, what, ok)
 }
 
 // lines is the log's text.

@@ -5,6 +5,7 @@ package files
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 // TestFilesOfOtherUsersStayClosed: neither the broker's own rights nor another user's help a request.
@@ -184,7 +186,8 @@ func TestNoThreadKeepsTheIdentity(t *testing.T) {
 	if after := statusOf(t, "self/task/"+strconv.Itoa(os.Getpid())); after != before {
 		t.Errorf("the first thread has %s, and had %s", after, before)
 	}
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // threads end after their goroutines
+	// Threads end after their goroutines.
+	testwait.NoError(t, 10*time.Second, "each thread has the identity of the first", func() error {
 		changed := 0
 		tasks, err := os.ReadDir("/proc/self/task")
 		must(t, err)
@@ -193,14 +196,12 @@ func TestNoThreadKeepsTheIdentity(t *testing.T) {
 				changed++
 			}
 		}
-		if changed == 0 {
-			t.Logf("%d threads: %s", len(tasks), before)
-			return
+		if changed > 0 {
+			return fmt.Errorf("%d of %d threads have another identity", changed, len(tasks))
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("%d of %d threads have another identity", changed, len(tasks))
-		}
-	}
+		t.Logf("%d threads: %s", len(tasks), before)
+		return nil
+	})
 }
 
 // statusOf returns the ids and effective capabilities of a thread, "" for one that has ended.

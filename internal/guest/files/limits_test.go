@@ -102,7 +102,7 @@ func memoryDuring(operation func()) uint64 {
 		for !stop.Load() {
 			runtime.GC()
 			most = max(most, heap())
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) //nolint:forbidigo // the interval of measurements
 		}
 	}()
 	operation()

@@ -5,6 +5,7 @@ package fork_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 func TestMain(m *testing.M) {
@@ -97,11 +99,8 @@ func done(t *testing.T, child *fork.Child) {
 // gone waits until a process has ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	for late := time.Now().Add(5 * time.Second); unix.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("process %d is still there", pid)
-		}
-	}
+	testwait.Until(t, 5*time.Second, fmt.Sprintf("process %d is gone", pid),
+		func() bool { return unix.Kill(pid, 0) != nil })
 }
 
 // starter returns a starter that ends with the test.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 // TestTheKeeperHasOnlyWhatItNeeds reads what the kernel says of every thread.
@@ -123,11 +124,10 @@ func TestAForkBombEnds(t *testing.T) {
 		done <- res
 	}()
 	grown := 0
-	for limit := time.Now().Add(20 * time.Second); grown < 40 &&
-		time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
+	if !testwait.Poll(20*time.Second, func() bool {
 		grown = max(grown, strings.Count(b.docker(t, "top", b.name), "\n")) // a shell that cannot fork ends
-	}
-	if grown < 40 {
+		return grown >= 40
+	}) {
 		t.Errorf("the bomb has grown to %d processes only", grown)
 	}
 	began := time.Now()
@@ -186,7 +186,7 @@ func TestNothingIsLostWithTheBroker(t *testing.T) {
 	}
 	const kills = 5
 	for range kills {
-		time.Sleep(700 * time.Millisecond) // the commands write meanwhile
+		time.Sleep(700 * time.Millisecond) //nolint:forbidigo // the commands write for a while
 		pid := ""
 		for pid == "" {
 			pid = b.broker(t)

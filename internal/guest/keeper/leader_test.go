@@ -18,8 +18,8 @@ const endsLeader = "ATTACK_LEADER"
 
 func init() {
 	if os.Getenv(endsLeader) != "" {
-		runtime.LockOSThread() // what init runs on is the first thread
-		go func() { time.Sleep(time.Hour); os.Exit(0) }()
+		runtime.LockOSThread()                            // what init runs on is the first thread
+		go func() { time.Sleep(time.Hour); os.Exit(0) }() //nolint:forbidigo // this program runs on until it is killed
 		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 // do carries out an operation that must succeed, and returns what it wrote.
@@ -108,10 +109,10 @@ func TestASaveStopsProgramsWhileItPacks(t *testing.T) {
 		t.Errorf("%d bytes, %+v", len(packed), res)
 	}
 	first, _, _ := b.run(t, "cat /data/a")
-	time.Sleep(200 * time.Millisecond) // the program continues
-	if second, _, _ := b.run(t, "cat /data/a"); first == second {
-		t.Errorf("the program stands still: %q", first)
-	}
+	testwait.Until(t, 10*time.Second, "the program continues", func() bool {
+		next, _, _ := b.run(t, "cat /data/a")
+		return next != first
+	})
 	b.do(t, channel.Request{Op: channel.OpSave, Path: []byte("/data"), Save: &channel.Save{End: true}}, nil)
 	if out, _, _ := b.run(t, "ps | grep -c '[s]leep 0.01'"); strings.TrimSpace(out) != "0" {
 		t.Errorf("%s programs survive", out)
@@ -153,7 +154,7 @@ type slow struct {
 func (s *slow) Write(p []byte) (int, error) {
 	if !s.waited {
 		s.waited = true
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // a slow reader
 	}
 	return s.Buffer.Write(p)
 }
@@ -223,10 +224,11 @@ func TestTheGuestIsSmallAndQuick(t *testing.T) {
 	slices.Sort(inside)
 	t.Logf("a command takes %s inside, %s with its round trip (medians)", inside[500], trips[500])
 	const most = 12 << 10
-	total := b.memory(t)
-	for limit := time.Now().Add(15 * time.Second); total > most && time.Now().Before(limit); total = b.memory(t) {
-		time.Sleep(500 * time.Millisecond) // it gives memory back once it is idle
-	}
+	total := 0
+	testwait.Poll(15*time.Second, func() bool { // it gives memory back once it is idle
+		total = b.memory(t)
+		return total <= most
+	})
 	t.Logf("the guest has %d KiB after 1,000 commands", total)
 	if total == 0 || total > most {
 		t.Errorf("that is more than %d KiB", most)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -140,7 +141,7 @@ func TestAVerifierEndsInTime(t *testing.T) {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		time.Sleep(500 * time.Millisecond)
+		b.wantProcess(t, "sleep 1000")
 		if _, err := b.call(channel.Request{Op: channel.OpEnd, ID: "ended"}, channel.Streams{}); err != nil {
 			t.Error(err)
 		}
@@ -173,7 +174,7 @@ func TestVerifiersTakeTurns(t *testing.T) {
 		_, _, res := b.verifies(t, script("touch $HOME/x; sleep 2"))
 		results <- res
 	}()
-	time.Sleep(time.Second)
+	b.wantProcess(t, "sleep 2")
 	e := channel.Exec{Args: []string{"true"}, Cwd: "/workspace", Timeout: 100 * time.Millisecond}
 	res, err := b.call(channel.Request{Op: channel.OpExec, ID: "hasty", Exec: &e}, channel.Streams{})
 	if err != nil || res.Problem != wire.ProblemBusy {
@@ -189,6 +190,14 @@ func TestVerifiersTakeTurns(t *testing.T) {
 	}
 	if res := <-results; res.Problem != wire.ProblemFailed {
 		t.Errorf("the verifier that the last save ended: %+v", res)
+	}
+}
+
+// wantProcess waits until a process runs in the sandbox.
+func (b *box) wantProcess(t *testing.T, command string) {
+	t.Helper()
+	if !testwait.Poll(10*time.Second, func() bool { return strings.Contains(b.docker(t, "top", b.name), command) }) {
+		t.Errorf("%s does not run", command)
 	}
 }
 
@@ -208,7 +217,7 @@ func TestAVerdictOutlivesTheBroker(t *testing.T) {
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
-		time.Sleep(700 * time.Millisecond)
+		b.wantProcess(t, "sleep 2")
 		if out, err := exec.Command("kill", "-KILL", b.broker(t)).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
@@ -283,7 +292,7 @@ func TestAVerifierGoesOnAfterASuspension(t *testing.T) {
 			if out, err := exec.Command("docker", what, b.name).CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // a suspension is real time
 		}
 	})
 	out, errOut, res := b.verifies(t, script("cat count; sleep 1; cat count; exit 4"))

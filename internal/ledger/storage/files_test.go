@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -88,23 +89,22 @@ func replaceByCopy(path string) error {
 // wantRescued waits for the saved file, which must hold an environment.
 func wantRescued(t *testing.T, path, id string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		saved, err := filepath.Glob(path + ".rescued-*Z")
+	var saved []string
+	testwait.Until(t, time.Minute, "the file is saved", func() bool {
+		var err error
+		saved, err = filepath.Glob(path + ".rescued-*Z")
 		must(t, err)
-		if len(saved) == 1 {
-			if info, err := os.Stat(saved[0]); err == nil && info.Size() > 0 {
-				s := ledgertest.Open(t, "sqlite://"+saved[0], ledger.Options{})
-				must(t, s.Read(t.Context(), func(tx *ledger.Tx) error {
-					_, err := tx.KnownEnvironment(id)
-					return err
-				}))
-				return
-			}
+		if len(saved) != 1 {
+			return false
 		}
-		if time.Now().After(end) {
-			t.Fatalf("nothing was saved: %v", saved)
-		}
-	}
+		info, err := os.Stat(saved[0])
+		return err == nil && info.Size() > 0
+	})
+	s := ledgertest.Open(t, "sqlite://"+saved[0], ledger.Options{})
+	must(t, s.Read(t.Context(), func(tx *ledger.Tx) error {
+		_, err := tx.KnownEnvironment(id)
+		return err
+	}))
 }
 
 // TestALedgerThatIsPutBackGoesOn moves the file away and back.

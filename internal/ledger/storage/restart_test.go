@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -26,11 +27,11 @@ func TestWhatWasAcknowledgedSurvivesACrashOfPostgreSQL(t *testing.T) {
 	load := startLoad(s)
 	defer load.stop()
 	for range 3 {
-		load.await(200)
+		load.await(t, 200)
 		server.StopImmediately(t)
 		server.Start(t)
 	}
-	load.await(200)
+	load.await(t, 200)
 	load.stop()
 	missing := 0
 	err := s.Read(t.Context(), func(tx *ledger.Tx) error {
@@ -125,10 +126,11 @@ func (l *load) write(s *ledger.Store, id string) {
 }
 
 // await waits until n more writes were acknowledged.
-func (l *load) await(n int64) {
-	for until := l.done.Load() + n; l.done.Load() < until; {
-		time.Sleep(5 * time.Millisecond)
-	}
+func (l *load) await(t testing.TB, n int64) {
+	t.Helper()
+	until := l.done.Load() + n
+	testwait.Until(t, time.Minute, fmt.Sprintf("%d more writes were acknowledged", n),
+		func() bool { return l.done.Load() >= until })
 }
 
 func (l *load) stop() {

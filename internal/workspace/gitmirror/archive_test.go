@@ -46,16 +46,21 @@ func readArchive(t *testing.T, store *gitmirror.Store, a gitmirror.Archive) (str
 
 func TestLeasesThatStartTogetherFetchAnArchiveOnce(t *testing.T) {
 	t.Parallel()
+	const many = 10
 	var asked atomic.Int64
+	var reading sync.WaitGroup
+	reading.Add(many)
 	s, store := newFileServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		time.Sleep(50 * time.Millisecond) // the others come meanwhile
+		reading.Wait()
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // no event says that all wait for the first fetch
 		_, _ = io.WriteString(w, "content")
 	})
 	other := newStore(t, nil, func(c *gitmirror.Config) { c.Dir, c.Allow = store.Dir, store.Allow }) // another process
 	var all sync.WaitGroup
-	for n := range 10 {
+	for n := range many {
 		all.Go(func() {
+			reading.Done()
 			from := store
 			if n%2 == 1 {
 				from = other

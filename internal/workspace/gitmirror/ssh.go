@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func (o *overSSH) config() (*ssh.ClientConfig, error) {
 	}
 	check := known.HostKeyCallback()
 	return &ssh.ClientConfig{
-		User: o.url.User.Username(), Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
+		User: o.url.User.Username(), Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, AuthCallback: oneTry,
 		HostKeyAlgorithms: known.HostKeyAlgorithms(o.address()), Timeout: dialTimeout,
 		HostKeyCallback: func(_ string, remote net.Addr, key ssh.PublicKey) error {
 			err := check(o.address(), remote, key)
@@ -84,6 +85,17 @@ func (o *overSSH) config() (*ssh.ClientConfig, error) {
 			return nil
 		},
 	}, nil
+}
+
+// oneTry ends a login in which the key was refused, or keys are not accepted at all. The library's own error for this
+// has no type.
+func oneTry(login *ssh.ClientAuthContext) (ssh.AuthMethod, error) {
+	const withKey = "publickey" // RFC 4252
+	if slices.Contains(login.TriedMethods, withKey) || !slices.Contains(login.AllowedMethods, withKey) {
+		return nil, sandbox.Errorf(sandbox.Failed,
+			"the key was not accepted: check credential_secret and the user in the URL")
+	}
+	return nil, nil
 }
 
 // knownKeys reads the lines of a source and the operator's file. The library reads files only.
@@ -163,16 +175,18 @@ func (o *overSSH) run(program string) (_ *sshSession, err error) {
 // loginError explains a login that failed.
 func loginError(err error) error {
 	var own *sandbox.Error
+	var differ *ssh.AlgorithmNegotiationError
 	switch {
 	case errors.As(err, &own):
 		return own
-	case strings.Contains(err.Error(), "unable to authenticate"):
-		return sandbox.Errorf(sandbox.Failed, "the key was not accepted: check credential_secret and the user in the URL")
-	case strings.Contains(err.Error(), "no common algorithm for host key"):
+	case errors.As(err, &differ) && differ.What == hostKeys:
 		return sandbox.Errorf(sandbox.Failed, "the server has no key of the kinds in known_hosts: check who answers")
 	}
 	return err
 }
+
+// hostKeys is what an ssh.AlgorithmNegotiationError calls the kinds of a server's keys.
+const hostKeys = "host key"
 
 // sshSession is a program of git on a server. It has git's protocol of version 0.
 type sshSession struct {

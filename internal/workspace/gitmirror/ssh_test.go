@@ -1,10 +1,15 @@
 package gitmirror_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gittest"
@@ -74,6 +79,10 @@ func TestOnlyKnownKeysAndAcceptedKeysAreUsed(t *testing.T) {
 			_, key, _ := strings.Cut(other.KnownHosts, " ")
 			s.KnownHosts = host + " " + key
 		}, "is not the one in known_hosts"},
+		"another kind of key": {func(s *gitmirror.Source) {
+			host, _, _ := strings.Cut(s.KnownHosts, " ")
+			s.KnownHosts = host + " " + ecdsaKey(t)
+		}, "no key of the kinds in known_hosts"},
 		"no lines":      {func(s *gitmirror.Source) { s.KnownHosts = "what is this" }, "known_hosts cannot be read"},
 		"not accepted":  {func(s *gitmirror.Source) { s.Secret = sandbox.Secret(other.Key) }, "the key was not accepted"},
 		"no key":        {func(s *gitmirror.Source) { s.Secret = token }, "no private key"},
@@ -87,6 +96,20 @@ func TestOnlyKnownKeysAndAcceptedKeysAreUsed(t *testing.T) {
 			wantRefused(t, store, s, test.says)
 		})
 	}
+}
+
+// ecdsaKey is a public key of a kind that the server has none of.
+func ecdsaKey(t *testing.T) string {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := ssh.NewPublicKey(private.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(ssh.MarshalAuthorizedKey(public))
 }
 
 func TestTheOperatorsFileOfKnownHostsIsUsed(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 // SSH is a server of OpenSSH, for this process's user.
@@ -82,16 +84,13 @@ func NewSSH(t testing.TB) *SSH {
 			t.Logf("sshd wrote:\n%s", log)
 		}
 	})
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	testwait.NoError(t, 10*time.Second, "sshd answers", func() error {
 		conn, err := net.Dial("tcp", host)
 		if err == nil {
 			_ = conn.Close()
-			break
 		}
-		if time.Now().After(limit) {
-			t.Fatalf("sshd does not answer: %v\n%s", err, log)
-		}
-	}
+		return err
+	})
 	return &SSH{Host: host, User: run("id", "-un"), Key: read("caller"),
 		KnownHosts: fmt.Sprintf("[127.0.0.1]:%s %s", port, read("server.pub"))}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/oidctest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
@@ -58,11 +59,10 @@ func TestUsersLogInWithoutARestart(t *testing.T) {
 	}
 	provider.SetDown(false)
 	var redirect string
-	for end := time.Now().Add(time.Minute); redirect == ""; time.Sleep(20 * time.Millisecond) {
-		if _, _, redirect = get("/ui/login/oidc"); time.Now().After(end) {
-			t.Fatal("waited a minute in vain for the provider")
-		}
-	}
+	testwait.Until(t, time.Minute, "a login begins at the provider", func() bool {
+		_, _, redirect = get("/ui/login/oidc")
+		return redirect != ""
+	})
 	back, err := url.Parse(provider.Visit(redirect).String())
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/servetest"
@@ -29,15 +30,13 @@ func TestASecretIsRotatedWhileItIsServed(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &rotated); err != nil || code != exit.Done || strings.Contains(out, old) {
 		t.Fatalf("it ends with %d and says %s", code, out)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	testwait.NoError(t, time.Minute, "the new secret is reloaded", func() error {
 		err := s.Deliver(rotated.Secret, "m-2")
-		if err == nil {
-			break
+		if err != nil && sandbox.CodeOf(err) != sandbox.Unauthenticated {
+			t.Fatalf("with the new secret: %v", err)
 		}
-		if sandbox.CodeOf(err) != sandbox.Unauthenticated || time.Now().After(end) {
-			t.Fatalf("the new secret is not reloaded: %v", err)
-		}
-	}
+		return err
+	})
 	if err := s.Deliver(old, "m-3"); err != nil {
 		t.Errorf("the old secret is rejected during the overlap: %v", err)
 	}

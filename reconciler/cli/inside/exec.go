@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/console"
@@ -16,12 +17,9 @@ import (
 func exec(c *console.Console) *cobra.Command {
 	var (
 		ref     sandbox.LeaseRef
-		req     sandbox.ExecRequest
-		env     []string
-		timeout time.Duration
+		x       execFlags
 		noStdin bool
 		tty     bool
-		detach  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "exec <lease> -- <program> [argument]...",
@@ -42,47 +40,65 @@ without it the output is the command's.`,
 				return exit.WrongLinef("-t: a sandbox has no terminals: leave -t out for a command that needs none, "+
 					"or use %s session for commands that share variables and a directory", c.Name)
 			}
-			if !detach {
-				if err := ownOutput(cmd, "; use --detach to print the command's id in this form"); err != nil {
-					return err
-				}
-			}
-			req.Command = args[1:]
-			req.Timeout = sandbox.Duration(timeout)
-			var err error
-			if req.Env, err = variables(env); err != nil {
-				return err
-			}
-			service, id, err := c.ConnectTo(cmd, args[0])
-			if err != nil {
-				return exit.DidNotRun(err)
-			}
-			ref.ID = id
-			if detach {
-				return startExec(c, cmd, service, ref, req)
-			}
-			req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			if !noStdin {
-				req.Stdin = cmd.InOrStdin()
-			}
-			result, err := service.Exec(cmd.Context(), ref, req)
-			return exitOf(result, err)
+			x.req.Command = args[1:]
+			return x.run(c, cmd, args[0], ref, !noStdin)
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&timeout, "timeout", 0, "kill the command after this time, at most 24h (default: the environment's)")
-	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, `NAME=value`; may be repeated")
-	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default /workspace)")
-	f.StringVar(&req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
-	f.StringVar((*string)(&req.As), "as", "", "verifier: run as the sandbox's verifier, with all other processes frozen")
+	x.add(f, "set a variable, `NAME=value`; may be repeated", "default /workspace", "logs")
+	f.StringVar(&x.req.User, "user", "", "`uid[:gid]` (default: the sandbox's user)")
+	f.StringVar((*string)(&x.req.As), "as", "", "verifier: run as the sandbox's verifier, with all other processes frozen")
 	f.Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
-	f.StringVar(&req.ID, "id", "",
-		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
-	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see logs")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
 	f.BoolP("stdin", "i", true, "pass standard input to the command")
 	f.BoolVarP(&tty, "tty", "t", false, "not supported: a sandbox has no terminals")
 	return cmd
+}
+
+// execFlags are what exec and session exec have in common.
+type execFlags struct {
+	req     sandbox.ExecRequest
+	env     []string
+	timeout time.Duration
+	detach  bool
+}
+
+// add adds the flags, with what differs in their help. list is the command that shows detached ones.
+func (x *execFlags) add(f *pflag.FlagSet, env, cwd, list string) {
+	f.DurationVar(&x.timeout, "timeout", 0, "kill the command after this time, at most 24h (default: the environment's)")
+	f.StringArrayVarP(&x.env, "env", "e", nil, env)
+	f.StringVar(&x.req.Cwd, "cwd", "", "working `directory`, in /workspace or /data ("+cwd+")")
+	f.StringVar(&x.req.ID, "id", "",
+		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
+	f.BoolVar(&x.detach, "detach", false, "print the command's id and return while the command runs; see "+list)
+}
+
+// run runs the command in a lease's sandbox, or starts it.
+func (x *execFlags) run(c *console.Console, cmd *cobra.Command, lease string, ref sandbox.LeaseRef, stdin bool) error {
+	if !x.detach {
+		if err := ownOutput(cmd, "; use --detach to print the command's id in this form"); err != nil {
+			return err
+		}
+	}
+	req := x.req
+	req.Timeout = sandbox.Duration(x.timeout)
+	var err error
+	if req.Env, err = variables(x.env); err != nil {
+		return err
+	}
+	service, id, err := c.ConnectTo(cmd, lease)
+	if err != nil {
+		return exit.DidNotRun(err)
+	}
+	ref.ID = id
+	if x.detach {
+		return startExec(c, cmd, service, ref, req)
+	}
+	req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if stdin {
+		req.Stdin = cmd.InOrStdin()
+	}
+	return exitOf(service.Exec(cmd.Context(), ref, req))
 }
 
 // ownOutput refuses --output and --quiet for a command of a sandbox, whose output is printed as it is.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -99,11 +98,8 @@ func fillSessions(t *table.Table, sessions []sandbox.Session) {
 
 func execInSession(c *console.Console) *cobra.Command {
 	var (
-		req     sandbox.ExecRequest
-		env     []string
-		timeout time.Duration
-		stdin   bool
-		detach  bool
+		x     execFlags
+		stdin bool
 	)
 	cmd := &cobra.Command{
 		Use:   "exec <lease> <session> (--shell <line> | -- <program> [argument]...)",
@@ -120,41 +116,15 @@ the line exports and its final directory.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Session, req.Command = args[1], args[2:]
-			req.Timeout = sandbox.Duration(timeout)
-			if !detach {
-				if err := ownOutput(cmd, "; use --detach to print the command's id in this form"); err != nil {
-					return err
-				}
-			}
-			var err error
-			if req.Env, err = variables(env); err != nil {
-				return err
-			}
-			service, id, err := c.ConnectTo(cmd, args[0])
-			if err != nil {
-				return exit.DidNotRun(err)
-			}
-			ref := sandbox.LeaseRef{ID: id}
-			if detach {
-				return startExec(c, cmd, service, ref, req)
-			}
-			req.Stdout, req.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			if stdin {
-				req.Stdin = cmd.InOrStdin()
-			}
-			return exitOf(service.Exec(cmd.Context(), ref, req))
+			x.req.Session, x.req.Command = args[1], args[2:]
+			return x.run(c, cmd, args[0], sandbox.LeaseRef{}, stdin)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.Shell, "shell", "", "run this `line` in the sandbox's shell instead of a program")
-	f.StringVar((*string)(&req.Source), "source", "", "author of the command: user, agent or system (default agent)")
-	f.DurationVar(&timeout, "timeout", 0, "kill the command after this time, at most 24h (default: the environment's)")
-	f.StringArrayVarP(&env, "env", "e", nil, "set a variable for this command only, `NAME=value`; may be repeated")
-	f.StringVar(&req.Cwd, "cwd", "", "working `directory`, in /workspace or /data (default: the session's)")
-	f.StringVar(&req.ID, "id", "",
-		"`id` of the command, for idempotent retries: an id runs only once (default: generated)")
-	f.BoolVar(&detach, "detach", false, "print the command's id and return while the command runs; see command list")
+	f.StringVar(&x.req.Shell, "shell", "", "run this `line` in the sandbox's shell instead of a program")
+	f.StringVar((*string)(&x.req.Source), "source", "", "author of the command: user, agent or system (default agent)")
+	x.add(f, "set a variable for this command only, `NAME=value`; may be repeated", "default: the session's",
+		"command list")
 	f.BoolVarP(&stdin, "stdin", "i", false, "pass standard input to the command and record it")
 	return cmd
 }

@@ -75,7 +75,8 @@ func (r *refusal) says(words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(r.raw, w) })
 }
 
-// Cloudflare's own codes and words (its API reference, and what wrangler handles; read 2026-11).
+// Cloudflare's own codes and words (its API reference, and what wrangler handles; read 2026-11). The API of containers
+// has one code, 1000, for many refusals, and a word for which one it is.
 const (
 	codeTokenInvalid  = 1000
 	codeTokenUnknown  = 1001

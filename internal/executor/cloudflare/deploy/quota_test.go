@@ -88,7 +88,7 @@ func TestTheSubdomainIsAskedForOnce(t *testing.T) {
 	looking.Add(many)
 	w.forget(func(int, *http.Request) localapi.Fault {
 		looking.Wait()
-		time.Sleep(50 * time.Millisecond) // for all to look while the first is not answered
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // no event says that all wait for the first answer
 		return localapi.None
 	})
 	for range many {

@@ -2,6 +2,7 @@
 // Appended to the Worker: POST /burst/ACT?ledger=L&from=M&to=N makes sandboxes M to N of a ledger act at the same time,
 // without containers, and returns why some failed. Another one has the id in "id", and one whose lease D1 refuses is made
 // by "bad". POST /burst/fault?slow=MS&fail=N&alone=1 delays calls of D1, fails the next N, and makes one for each object.
+// POST /burst/writes returns how many writes have come since.
 {
   const acts = {
     async start(name) {
@@ -56,7 +57,7 @@
     },
   };
 
-  let [slow, fail, alone, changed] = [0, 0, false, false];
+  let [slow, fail, alone, changed, writes] = [0, 0, false, false, 0];
 
   const answer = index_default.fetch;
   index_default.fetch = async function (request, env, ctx) {
@@ -67,8 +68,10 @@
     const act = pathname.slice("/burst/".length);
     if (act === "fault") {
       [slow, fail, alone] = [Number(asked.get("slow")), Number(asked.get("fail")), asked.get("alone") !== null];
+      writes = 0;
       return Response.json([]);
     }
+    if (act === "writes") return Response.json([String(writes)]);
     const names = [];
     for (let i = Number(asked.get("from")); i < Number(asked.get("to")); i++) names.push(`${asked.get("ledger")}/box-${i}`);
     if (asked.get("id") !== null) names.push(`${asked.get("ledger")}/${asked.get("id")}`);
@@ -95,6 +98,7 @@
 
   const put = Writes.prototype.put;
   Writes.prototype.put = function (statements) {
+    writes++;
     return alone ? this.send([{ statements }]) : put.call(this, statements);
   };
 

@@ -25,7 +25,13 @@ type Proxy struct {
 // NewProxy starts a proxy for the machine's engine. It ends with the test.
 func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
-	daemon, err := dockerapi.ParseHostURL(Engine(t).DaemonHost())
+	return NewProxyTo(t, Engine(t).DaemonHost())
+}
+
+// NewProxyTo starts a proxy for the engine of a host. It ends with the test.
+func NewProxyTo(t testing.TB, host string) *Proxy {
+	t.Helper()
+	daemon, err := dockerapi.ParseHostURL(host)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func (e *Engine) Do(ctx context.Context, r Request, call func(context.Context) e
 }
 
 // withFirst adds the engine's first error if the last one differs: a later attempt may fail only because of
-// what the first left behind.
+// what the first left behind. The texts decide nothing; a reader need not see one twice.
 func withFirst(err, first error) error {
 	if err == nil || first == nil || err.Error() == first.Error() {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/llm"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -41,13 +42,11 @@ func launch(t testing.TB, path, root string) *program {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", filepath.Join(root, control.Dir, control.Socket))
 	})
-	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := p.Status(t.Context()); err == nil {
-			return p
-		} else if time.Now().After(limit) {
-			t.Fatalf("the gateway does not answer: %v", err)
-		}
-	}
+	testwait.NoError(t, 20*time.Second, "the gateway answers", func() error {
+		_, err := p.Status(t.Context())
+		return err
+	})
+	return p
 }
 
 func (p *program) kill(t testing.TB) {

@@ -1,0 +1,51 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+)
+
+// Next is what a follower does after a page.
+type Next int
+
+// More: there is another page. Wait: there is one after the ledger's next change. End: there is none.
+const (
+	More Next = iota
+	Wait
+	End
+)
+
+// Follow yields the events of each page, until the last one, an error, or the end of ctx or life. It holds one page,
+// and none without a reader. read is called for one page after the other, and knows where it is.
+func Follow[E any](ctx context.Context, store *ledger.Store, life context.Context,
+	read func() ([]E, Next, error), yield func(E) error) error {
+	for {
+		changed := store.Changed()
+		events, next, err := read()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		for _, ev := range events {
+			if err := yield(ev); err != nil {
+				return err
+			}
+		}
+		switch next {
+		case More:
+			continue
+		case End:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-life.Done():
+			return ErrClosing
+		}
+	}
+}
