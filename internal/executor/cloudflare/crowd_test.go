@@ -209,7 +209,7 @@ func TestTwoHundredSandboxesShareAWorker(t *testing.T) {
 	t.Logf("meanwhile the Worker got another version within %s", time.Since(began).Round(time.Millisecond))
 	c.must(<-commands)
 	// The runtime ends a container without an inactivity timeout about 2 minutes after its object was last active.
-	time.Sleep(210 * time.Second)
+	time.Sleep(210 * time.Second) //nolint:forbidigo // requests would keep them alive
 	c.must(inEach("cat /etc/says"))
 	c.must(parallel.Each(8, all[:10], func(h *driver.Handle) error { return c.x.Sleep(t.Context(), *h, sandbox.SleepStop) }))
 	c.account.API.ForgetCalls()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -134,11 +135,7 @@ func (w *world) leavesData(script string, timeout time.Duration) {
 		Timeout: sandbox.Duration(timeout),
 		Detach:  true,
 	})
-	for limit := time.Now().Add(30 * time.Second); w.inspect(h).SavedAt.IsZero(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(limit) {
-			w.Fatal("ten alarms later its /data is not saved")
-		}
-	}
+	testwait.Until(w, 30*time.Second, "/data is saved, within ten alarms", func() bool { return !w.inspect(h).SavedAt.IsZero() })
 	cloudflaretest.Crash(w, host)
 	w.awaitStopped(h)
 	w.must(w.worker.Wake(w.Context(), h))

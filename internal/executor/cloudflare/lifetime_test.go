@@ -99,7 +99,7 @@ func TestSandboxesSurviveADeployAloneLive(t *testing.T) {
 	h := w.spawn(cloudflare.Limits{})
 	host := w.sh(h, "echo kept > /workspace/note; hostname")
 	server.Reset()
-	time.Sleep(alone) // requests would keep it alive
+	time.Sleep(alone) //nolint:forbidigo // requests would keep it alive
 	w.worker = server.Worker()
 	if got := w.sh(h, "cat /workspace/note; hostname"); got != "kept\n"+host {
 		t.Errorf("left alone for %s after a deployment it has %q", alone, got)
