@@ -436,9 +436,6 @@ func soundImage(t *testing.T) sound {
 	t.Helper()
 	server := httptest.NewServer(containerregistry.New(containerregistry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
-	secure := httptest.NewTLSServer(nil)
-	secure.Close()
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
 	host := strings.TrimPrefix(server.URL, "http://")
 	img, err := random.Image(100, 1)
 	must(t, err)
@@ -469,9 +466,16 @@ func soundImage(t *testing.T) sound {
 		"source.reference": {base.String(), host + "/base@" + digest.String()}, "source.platform": {"linux/amd64"},
 		"source.follow": {true, false}, "registry_auth.address": {"registry.test", host},
 		"registry_auth.username": {"ann"}, "registry_auth.password_wo": {"hidden"},
-		"registry_auth.password_wo_version": {1, 2}, "registry_auth.ca_certificate": {string(authority)},
+		"registry_auth.password_wo_version": {1, 2}, "registry_auth.ca_certificate": {authority()},
 		"timeouts.create": {"20m"}, "timeouts.update": {"20m"}, "timeouts.delete": {"5m"},
 	}
+}
+
+// authority is a certificate in PEM.
+func authority() string {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
 func must(t *testing.T, err error) {
