@@ -18,6 +18,7 @@ type core struct {
 	schemas *tfprotov6.GetProviderSchemaResponse
 	kind    string
 	block   *tfprotov6.SchemaBlock
+	fields  []*tfprotov6.SchemaAttribute
 	// state is null before the object is made and after it is destroyed.
 	state   tftypes.Value
 	private []byte
@@ -26,8 +27,23 @@ type core struct {
 func newCore(server tfprotov6.ProviderServer, schemas *tfprotov6.GetProviderSchemaResponse, kind string) *core {
 	block := schemas.ResourceSchemas[kind].Block
 	return &core{
-		server: server, schemas: schemas, kind: kind, block: block, state: tftypes.NewValue(block.ValueType(), nil),
+		server: server, schemas: schemas, kind: kind, block: block, fields: fields(block),
+		state: tftypes.NewValue(block.ValueType(), nil),
 	}
+}
+
+// fields are the attributes of a block. A block in it is like an attribute that nests.
+func fields(b *tfprotov6.SchemaBlock) []*tfprotov6.SchemaAttribute {
+	all := slices.Clone(b.Attributes)
+	for _, n := range b.BlockTypes {
+		if n.Nesting != tfprotov6.SchemaNestedBlockNestingModeSingle {
+			panic(fmt.Sprintf("no block of ours nests by %v", n.Nesting))
+		}
+		all = append(all, &tfprotov6.SchemaAttribute{Name: n.TypeName, Optional: true, NestedType: &tfprotov6.SchemaObject{
+			Nesting: tfprotov6.SchemaObjectNestingModeSingle, Attributes: fields(n.Block),
+		}})
+	}
+	return all
 }
 
 // configure configures the provider, with nothing set, as Terraform does before it refreshes and before it applies.
@@ -70,7 +86,10 @@ func (c *core) value(d *tfprotov6.DynamicValue) (tftypes.Value, error) {
 
 func (c *core) validate(ctx context.Context, config tftypes.Value) error {
 	resp, err := c.server.ValidateResourceConfig(ctx,
-		&tfprotov6.ValidateResourceConfigRequest{TypeName: c.kind, Config: c.dynamic(config)})
+		&tfprotov6.ValidateResourceConfigRequest{
+			TypeName: c.kind, Config: c.dynamic(config),
+			ClientCapabilities: &tfprotov6.ValidateResourceConfigClientCapabilities{WriteOnlyAttributesAllowed: true},
+		})
 	if err != nil {
 		return err
 	}
@@ -97,7 +116,7 @@ func (c *core) plan(ctx context.Context, prior, config tftypes.Value) (planned t
 		return planned, nil, false, err
 	}
 	return planned, resp.PlannedPrivate, len(resp.RequiresReplace) > 0,
-		follows(c.block.Attributes, "", object(prior), object(config), object(planned))
+		follows(c.fields, "", object(prior), object(config), object(planned))
 }
 
 // change plans a configuration that is known in part, plans it once more when all of it is known, and applies it.
@@ -207,7 +226,7 @@ func object(v tftypes.Value) map[string]tftypes.Value {
 // proposed is the configuration with what it leaves to the provider as it was before.
 func proposed(b *tfprotov6.SchemaBlock, prior, config tftypes.Value) tftypes.Value {
 	all := object(config)
-	merge(b.Attributes, object(prior), all)
+	merge(fields(b), object(prior), all)
 	return tftypes.NewValue(b.ValueType(), all)
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
@@ -27,23 +28,41 @@ resource "sandbox_lease" "team" {
 // An apply that is killed, at whatever moment, can be run again: it finds what was made. Nothing is made twice.
 func TestAccAKilledApplyIsRunAgain(t *testing.T) {
 	t.Parallel()
-	leases, kills := 6, 3
+	leases, kills, least := 12, 4, 3
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
-		leases, kills = 30, 12
+		leases, kills, least = 40, 12, 8
 	}
 	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, configuration string) {
 		tf, leasing := terraform(t, configuration+team(w, leases)), w.Service()
+		midway := 0
 		for i := range kills {
-			// The first comes while the environment is made, the others while leases are.
-			moment := 0
+			before := progress(t, w, leasing)
+			// The first comes once the environment is made, the others once there are more leases than before. None waits
+			// for the last lease, after which the apply ends by itself.
+			moment, delay := before+1, time.Duration(rand.IntN(1000))*time.Millisecond
 			if i > 0 {
-				moment = 1 + rand.IntN(leases)
+				moment = max(moment, min(moment+rand.IntN(leases/kills), leases-1))
 			}
-			due := func() bool { return progress(t, w, leasing) >= moment }
-			killed, printed := tf.KillWhen(providertest.Kill(i%2), due, "apply", "-auto-approve", "-input=false", "-no-color")
+			var began time.Time
+			due := func() bool {
+				now := progress(t, w, leasing)
+				if now > before && began.IsZero() {
+					began = time.Now()
+				}
+				return now >= moment || !began.IsZero() && time.Since(began) >= delay
+			}
+			killed, printed := tf.KillWhen(providertest.Kill(i%2), due,
+				"apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=2")
 			if strings.Contains(printed, "Error:") {
 				t.Fatalf("apply %d, which ended by itself: %t:\n%s", i, !killed, printed)
 			}
+			if killed && !began.IsZero() {
+				midway++
+			}
+		}
+		t.Logf("%d of %d kills met an apply that had made something", midway, kills)
+		if midway < least {
+			t.Errorf("want %d such kills", least)
 		}
 		tf.Run("apply", "-auto-approve", "-input=false")
 		if p := tf.Plan(); len(p.Changes) != 0 {
@@ -84,12 +103,12 @@ func progress(t *testing.T, w *providertest.World, s service.Service) int {
 func TestAccADestroyAfterAKillFindsWhatWasMade(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	tf, leasing := terraform(t, w.Embedded()+team(w, 4)), w.Service()
+	tf, leasing := terraform(t, w.Embedded()+team(w, 12)), w.Service()
 	tf.Run("apply", "-auto-approve", "-input=false", "-target=sandbox_environment.game")
 	due := func() bool { return progress(t, w, leasing) >= 2 }
-	killed, printed := tf.KillWhen(providertest.Both, due, "apply", "-auto-approve", "-input=false")
+	killed, printed := tf.KillWhen(providertest.Both, due, "apply", "-auto-approve", "-input=false", "-parallelism=2")
 	if !killed {
-		t.Skipf("the apply was over before it could be killed:\n%s", printed)
+		t.Fatalf("the apply was over before it could be killed:\n%s", printed)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")
 	env, err := leasing.GetEnvironment(t.Context(), w.Name)

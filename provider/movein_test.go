@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry/registrytest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -148,4 +151,240 @@ resource "sandbox_container_image" "player" {
 	if said := second.Fail("plan", "-input=false", "-no-color"); !strings.Contains(said, "neither build nor source") {
 		t.Errorf("once it is gone, the plan says\n%s", said)
 	}
+}
+
+// everything is an environment with all settings, a lease with all terms, an image that is pushed, and one from a
+// registry. The environment has no lease: no sandbox could begin with all of that.
+func everything(w *providertest.World, dir, registry string) string {
+	return strings.NewReplacer("NAME", w.Name, "IMAGE", w.Image, "DIR", dir, "REGISTRY", registry,
+		"AUTHORITY", strings.ReplaceAll(authority(), "\n", `\n`)).Replace(`
+resource "sandbox_environment" "all" {
+  name            = "NAME-all"
+  type            = "rpg"
+  image           = "IMAGE"
+  image_pull      = "missing"
+  epoch           = 0
+  labels          = { team = "games" }
+  env             = { SEASON = "3" }
+  env_passthrough = ["GAME_REGION"]
+  env_blocked     = ["HOUSE"]
+  builtin_tools   = ["git"]
+  initial_state   = { "a.txt" = "a" }
+  skills          = { trade = "sell" }
+  ttl             = "2h"
+  max_lifetime    = "48h"
+  sleep_after     = "9m"
+  sleep_mode      = "stop"
+  keep_disk       = true
+  post_mortem     = "10m"
+  command_timeout = "1m"
+  expiry_conditions = ["game.finished", "task.complete"]
+  secrets = {
+    KEY = {
+      value_wo         = "k-1"
+      value_wo_version = 1
+    }
+    PASSWORD = {
+      value_wo         = "p-1"
+      value_wo_version = 1
+    }
+  }
+  resources = {
+    memory_mb  = 768
+    cpus       = 0.75
+    pids_limit = 64
+    disk_mb    = 2048
+  }
+  network = {
+    mode          = "restricted"
+    allow         = ["a.example.com", "*.example.org", "b.example.com:8443"]
+    private_cidrs = ["10.0.0.0/8"]
+    credentials = {
+      "a.example.com" = {
+        secret   = "KEY"
+        scheme   = "basic"
+        username = "ann"
+      }
+    }
+    authorities = "AUTHORITY"
+  }
+  llm = {
+    main = {
+      api          = "openai"
+      upstream     = "https://model.example.com"
+      credential   = "KEY"
+      price_source = "the price list"
+      prices_as_of = "2026-11-24"
+      models = {
+        "gpt-5-mini" = {
+          input_usd_per_million        = "0.25"
+          output_usd_per_million       = "2.00"
+          cached_input_usd_per_million = "0.025"
+          cache_write_usd_per_million  = "0.5"
+          max_input_tokens             = 1000
+          max_output_tokens            = 100
+        }
+      }
+      lease_limits   = { usd = "1.50", requests = 10, tokens = 1000 }
+      monthly_limits = { usd = "15", requests = 100, tokens = 10000 }
+    }
+  }
+  companions = {
+    database = {
+      image     = "IMAGE"
+      command   = ["sleep", "1000"]
+      env       = { A = "b" }
+      secrets   = ["PASSWORD"]
+      restart   = "on_failure"
+      resources = { memory_mb = 64, cpus = 0.25, pids_limit = 32, disk_mb = 1024 }
+      health_check = {
+        port         = 8080
+        path         = "/ready"
+        interval     = "2s"
+        timeout      = "5s"
+        start_period = "90s"
+      }
+    }
+  }
+  process = [{
+    name     = "server"
+    command  = ["serve", ""]
+    env      = { A = "b" }
+    cwd      = "/data"
+    user     = "1000"
+    restart  = "always"
+    endpoint = { port = 8080, description = "Talks." }
+  }]
+  post_start = [{
+    command = ["true"]
+    env     = { A = "b" }
+    user    = "1000"
+    timeout = "30s"
+  }]
+  state = {
+    scope              = "agent"
+    checkpoint_every   = "1m"
+    on_persist_failure = "discard"
+    retry_for          = "1h"
+    size_limit_mb      = 8
+  }
+  confinement = {
+    user            = "1000:1001"
+    seccomp_profile = jsonencode({ defaultAction = "SCMP_ACT_ERRNO" })
+    tmp_mb          = 64
+    run_mb          = 8
+    open_files      = 1024
+  }
+  warm_pool = {
+    size     = 2
+    max_size = 6
+    mode     = "paused"
+    ttl      = "90m"
+    paused   = true
+  }
+  budget = { monthly_usd = "25.00" }
+  mount = [{
+    source   = "DIR"
+    target   = "/maps"
+    writable = true
+  }]
+  copy = [{
+    source = "DIR"
+    target = "/workspace/maps"
+  }]
+  archive = [{
+    url               = "https://git.example.com/app.tar.gz"
+    sha256            = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    target            = "/workspace/data"
+    credential_secret = "KEY"
+    credential_header = "X-Key"
+  }]
+  workspace = {
+    git = {
+      url               = "https://git.example.com/team/app.git"
+      ref               = "main"
+      depth             = 1
+      submodules        = true
+      credential_secret = "KEY"
+      username          = "ann"
+    }
+    branch      = "agents/{agent}/{generation}"
+    push_prefix = "x-"
+    on_end      = "discard"
+    path        = "/workspace/code"
+  }
+}
+
+resource "sandbox_environment" "plain" {
+  name    = "NAME"
+  image   = "IMAGE"
+  network = { mode = "none" }
+}
+
+resource "sandbox_lease" "all" {
+  agent_did         = "did:plc:ann"
+  environment_id    = sandbox_environment.plain.name
+  ttl               = "2h"
+  sleep_after       = "9m"
+  max_lifetime      = "48h"
+  expiry_conditions = ["game.finished"]
+  labels            = { role = "trader" }
+  on_expiry         = "keep"
+}
+
+resource "sandbox_container_image" "pushed" {
+  name = "REGISTRY/NAME"
+  tags = ["latest", "v1"]
+  push = true
+  build = {
+    context           = "DIR"
+    dockerfile_inline = "FROM scratch\nCOPY . /\n"
+  }
+}
+
+resource "sandbox_container_image" "pulled" {
+  name = "NAME"
+  source = {
+    reference = sandbox_container_image.pushed.reference
+  }
+}
+`)
+}
+
+// Whatever an object is made with, the configuration that Terraform writes of it plans nothing.
+func TestAccEverythingMovesIn(t *testing.T) {
+	t.Parallel()
+	w, dir := providertest.New(t), t.TempDir()
+	r := w.ReconcilerOf(func(c *reconciler.Config) {
+		c.Host = host.Config{Directories: []string{dir}, Variables: []string{"GAME_REGION"},
+			LookupEnv: func(name string) (string, bool) { return "west", name == "GAME_REGION" }}
+		c.Workspaces = reconciler.Workspaces{Allow: []string{"git.example.com"}, Dir: t.TempDir()}
+	})
+	registry := registrytest.Start(t, registrytest.Options{}).Host
+	pushed := registry + "/" + w.Name
+	first := terraform(t, r.Configuration+everything(w, dir, registry))
+	first.Run("apply", "-auto-approve", "-input=false")
+	if p := first.Plan(); len(p.Changes) != 0 {
+		t.Fatalf("the second plan is %v", p.Changes)
+	}
+
+	blocks, want := "", map[string]string{}
+	for address, id := range map[string]string{
+		"sandbox_environment.all": w.Name + "-all", "sandbox_environment.plain": w.Name,
+		"sandbox_lease.all":              "did:plc:ann::" + w.Name,
+		"sandbox_container_image.pushed": pushed + ":latest", "sandbox_container_image.pulled": w.Name + ":latest",
+	} {
+		blocks += fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", address, id)
+		want[address] = "import"
+	}
+	second := terraform(t, r.Configuration+blocks)
+	second.Run("plan", "-input=false", "-generate-config-out=generated.tf")
+	if p := second.Plan(); !maps.Equal(p.Changes, want) || len(p.Diagnostics) != 0 {
+		t.Fatalf("with the configuration that Terraform wrote, the plan is %+v:\n%s", p, second.Read("generated.tf"))
+	}
+	second.Run("apply", "-auto-approve", "-input=false")
+	if p := second.Plan(); len(p.Changes) != 0 {
+		t.Errorf("after the import the plan is %v", p.Changes)
+	}
+	first.Run("destroy", "-auto-approve", "-input=false")
 }

@@ -2,6 +2,7 @@ package containerimage
 
 import (
 	"context"
+	"crypto/x509"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -148,6 +149,9 @@ func (m *Model) registries(ctx context.Context) (_ *registry.Client, known bool,
 		}
 		of := a.Address.ValueString() + "/any"
 		if a.Address.IsNull() {
+			if m.Name.IsUnknown() {
+				return nil, false, diags
+			}
 			of = m.Name.ValueString()
 		}
 		host, err := registry.Host(of)
@@ -157,6 +161,11 @@ func (m *Model) registries(ctx context.Context) (_ *registry.Client, known bool,
 			return nil, false, diags
 		}
 		c := registry.Credentials{CA: a.CA.ValueString()}
+		if c.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(c.CA)) {
+			diags.AddAttributeError(path.Root("registry_auth"), "Invalid CA Certificate",
+				"The ca_certificate of registry "+host+" is not PEM. PEM starts with -----BEGIN CERTIFICATE-----.")
+			return nil, false, diags
+		}
 		if !a.Password.IsNull() {
 			c.Username, c.Password = a.Username.ValueString(), sandbox.Secret(a.Password.ValueString())
 		}

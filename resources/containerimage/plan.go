@@ -35,6 +35,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 	resp.Diagnostics.Append(plan.checkKeepTags()...)
+	_, _, invalid := config.registries(ctx)
+	resp.Diagnostics.Append(invalid...)
 	if resp.Diagnostics.Append(plan.checkOrigin(state)...); resp.Diagnostics.HasError() {
 		return
 	}

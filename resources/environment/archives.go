@@ -81,7 +81,7 @@ func (m *Model) expandArchives(ctx context.Context, diags *diag.Diagnostics) (ar
 			Credential: b.Credential.ValueString(), Header: b.Header.ValueString(),
 		}
 		if b.Credential.IsUnknown() {
-			a.Credential = append(m.secretNames(), "unknown")[0]
+			a.Credential = m.assumedSecret()
 		}
 		archives = append(archives, a)
 	}

@@ -218,8 +218,11 @@ func expandHealthCheck(ctx context.Context, of types.Object, diags *diag.Diagnos
 		Command: expandCommand(ctx, h.Command, diags), Port: int(h.Port.ValueInt64()), Path: h.Path.ValueString(),
 		Interval: orZero(h.Interval), Timeout: orZero(h.Timeout), StartPeriod: orZero(h.StartPeriod),
 	}
-	if h.Port.IsUnknown() {
-		check.Port = 1
+	switch { // they exclude each other: one that is unknown is null where the other is not
+	case h.Port.IsUnknown() && (h.Command.IsNull() || h.Command.IsUnknown()):
+		check.Command, check.Port = nil, 1
+	case h.Command.IsUnknown() && !h.Port.IsNull():
+		check.Command = nil
 	}
 	return check
 }

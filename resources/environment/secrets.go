@@ -80,6 +80,18 @@ func (m *Model) secretNames() []string {
 	return slices.Sorted(maps.Keys(m.Secrets.Elements()))
 }
 
+// assumedSecret returns what an unknown name of a secret is taken to be, "" for null where there are no secrets.
+func (m *Model) assumedSecret() string {
+	switch names := m.secretNames(); {
+	case len(names) > 0:
+		return names[0]
+	case m.Secrets.IsUnknown():
+		return "unknown"
+	default:
+		return ""
+	}
+}
+
 // expandSecrets returns the known secrets of a map by name. The schema refuses null ones.
 func expandSecrets(ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]Secret {
 	return collection.Objects[Secret](ctx, of, diags)

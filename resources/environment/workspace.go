@@ -137,8 +137,8 @@ func (m *Model) expandWorkspace() *sandbox.Workspace {
 			Submodules: g.Submodules.ValueBool(), Credential: g.Credential.ValueString(), Username: g.Username.ValueString(),
 			KnownHosts: g.KnownHosts.ValueString(),
 		}
-		if g.Credential.IsUnknown() {
-			workspace.Git.Credential = append(m.secretNames(), "unknown")[0]
+		if g.Credential.IsUnknown() && !workspace.Git.IsLocal() {
+			workspace.Git.Credential = m.assumedSecret()
 		}
 	}
 	return workspace
